@@ -1,0 +1,363 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// acquireEffort bounds one try to acquire: a few quick resends.
+var acquireEffort = effort{attempts: 3}
+
+// While no message can be had, a waiter polls: fast while the owner keeps changing, then
+// less and less often.
+const (
+	fastPoll    = 50 * time.Millisecond
+	fastPollMax = 250 * time.Millisecond
+)
+
+// turnOfMessage is how long a waiter lets a wake-up that was just published, and that other
+// processes act on too, take to arrive.
+const turnOfMessage = 20 * time.Millisecond
+
+// errLate is the failure of a grant that came when its lease was over.
+var errLate = fmt.Errorf("%w: the grant arrived after its lease", ErrLost)
+
+// wait is one acquisition under way: what its tries have found so far.
+type wait struct {
+	*hold
+	ctx     context.Context
+	waits   bool  // Lock, not TryLock
+	queued  bool  // it has been in line, or was told that the lock is taken
+	listens bool  // it is one of the gates' listeners
+	seen    grant // the last answer
+	misses  int   // failed tries in a row
+
+	polling bool          // the sleep to come is a safety poll's
+	polled  bool          // the last sleep was, and no message ended it
+	pause   time.Duration // of a waiter whom no message can reach
+}
+
+// acquire gets h the keys: it waits for the turn in the queue of each, in their order, and
+// then tries until Redis grants them. Without `waits` there is one try, and none if
+// somebody of this process is there already; false, nil says that the lock is taken. After
+// a failure nothing is left, here or on Redis, that is not being undone.
+func (h *hold) acquire(ctx context.Context, waits bool) (bool, error) {
+	w := &wait{hold: h, ctx: ctx, waits: waits}
+	defer w.unlisten()
+	turn, err := w.line()
+	if turn {
+		if h.named() && !h.late() {
+			return true, nil // handed over by the holder before
+		}
+		var granted bool
+		if granted, err = w.ask(); granted {
+			return true, nil
+		}
+	}
+	h.leave()
+	return false, err
+}
+
+// line waits for the turn on every key. A hand-over comes with the turn on all of them at
+// once. false, nil: not waiting, and somebody is there.
+func (w *wait) line() (bool, error) {
+	for _, t := range w.tickets {
+		switch {
+		case !w.waits:
+			if !t.TryJoin() {
+				return false, nil
+			}
+		case !t.Join():
+			w.contend()
+			if err := w.awaitTurn(t); err != nil {
+				return false, w.explain(err)
+			}
+			if w.named() {
+				w.takeOver()
+				return true, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// takeOver waits until a hand-over, which comes with the first key's turn, has passed the
+// turns on the other keys, too. Nothing keeps it from that.
+func (w *wait) takeOver() {
+	for _, t := range w.tickets[1:] {
+		for state, _ := t.State(); state != queue.Turn; state, _ = t.State() {
+			<-w.alarm
+		}
+	}
+}
+
+// awaitTurn waits until t has the turn, its ticket has failed, or the wait is over.
+func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
+	for {
+		switch state, err := t.State(); state {
+		case queue.Turn:
+			return nil
+		case queue.Failed:
+			return err
+		}
+		over := w.sleep(-1)
+		if over == nil {
+			continue
+		}
+		switch t.Quit() {
+		case queue.Turn:
+			if w.named() {
+				return nil // a hand-over came first: it counts
+			}
+		case queue.Reserved:
+			// The name that the hand-over carries is in use, in an unknown state.
+			w.client.retire(w.offered)
+		}
+		return over
+	}
+}
+
+// contend notes that the lock is taken and, at the first time, starts to listen for messages.
+func (w *wait) contend() {
+	w.queued = true
+	if w.listens {
+		return
+	}
+	w.listens = true
+	for _, g := range w.gates {
+		g.listen(w.client.hub)
+	}
+	report(w.settings.hooks.Contended, Event{Name: w.target.name, Elapsed: w.client.now().since(w.started)})
+}
+
+func (w *wait) unlisten() {
+	if w.listens {
+		for _, g := range w.gates {
+			g.unlisten()
+		}
+	}
+}
+
+// listening reports whether a release of every key would reach h as a message.
+func (w *wait) listening() bool {
+	for _, g := range w.gates {
+		if !g.listening() {
+			return false
+		}
+	}
+	return true
+}
+
+// news reports whether there is a reason to try at once, and starts a try.
+func (w *wait) news() bool {
+	news := false
+	for _, t := range w.tickets {
+		news = t.News() || news
+	}
+	return news
+}
+
+// ask tries until Redis grants the keys. h has the turn on all of them.
+func (w *wait) ask() (bool, error) {
+	if !w.news() {
+		// The last holder gave the lock back to everybody: compete with the other processes,
+		// and wait for the message they wait for.
+		if err := w.rest(jitter(2 * turnOfMessage)); err != nil {
+			return false, w.explain(err)
+		}
+	}
+	for {
+		g, out := w.try()
+		var nap time.Duration
+		switch {
+		case out.err != nil:
+			if final := w.failed(out); final != nil {
+				return false, w.explain(final)
+			}
+			nap = backoff(w.misses)
+		case g.held:
+			w.suspect(g)
+			return true, nil
+		case !w.waits:
+			return false, nil
+		default:
+			w.misses = 0
+			w.contend()
+			nap = w.nap(g)
+		}
+		if err := w.rest(nap); err != nil {
+			return false, w.explain(err)
+		}
+	}
+}
+
+// try is one request. Whatever it leaves in doubt is given up and undone.
+func (w *wait) try() (grant, outcome) {
+	identity := w.client.identity()
+	field := *identity + ":" + w.owner.String()
+	g, out := w.client.protocol.acquire(w.ctx, acquireEffort, w.target, field, w.settings)
+	now := w.client.now()
+	if out.doubt {
+		w.client.retire(identity)
+	}
+	if out.doubt && !g.held {
+		w.client.undo(w.target, field, now.after(w.settings.ttl))
+	}
+	if out.err != nil {
+		return grant{}, out
+	}
+	for _, gate := range w.gates {
+		gate.heard()
+	}
+	if g.held {
+		w.receive(identity, field, g.token, out.sent)
+		if w.late() {
+			out.err = errLate
+			return grant{}, out
+		}
+	}
+	return g, out
+}
+
+// receive records a grant: that of a request, or of a hand-over by the holder before.
+func (h *hold) receive(identity *string, field string, token int64, sent instant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.identity, h.field, h.token = identity, field, token
+	h.prove(sent, h.settings.ttl)
+}
+
+// late reports whether the grant that h received is past its deadline; then it is undone,
+// and counts as a failed try.
+func (h *hold) late() bool {
+	h.mu.Lock()
+	late := h.client.now().until(h.deadline) <= 0
+	h.mu.Unlock()
+	if late {
+		h.giveUp()
+		h.mu.Lock()
+		h.identity, h.field, h.token = nil, "", 0
+		h.renewed, h.deadline = instant{}, instant{}
+		h.mu.Unlock()
+	}
+	return late
+}
+
+// failed decides what an error means for the wait: nil if it goes on. Who has only just
+// come learns of the error at once. Who is in line rides out an outage of up to one TTL;
+// then all who waited through it get the error together.
+func (w *wait) failed(out outcome) error {
+	w.misses++
+	if w.client.isClosed() {
+		return ErrClosed
+	}
+	if w.ctx.Err() != nil || !w.waits || out.permanent || !w.queued {
+		return out.err
+	}
+	now := w.client.now()
+	since := w.gates[0].unheard(now)
+	through := func(h *hold) bool { return now.since(latest(since, h.started)) >= h.settings.ttl }
+	if !through(w.hold) {
+		return nil
+	}
+	err := fmt.Errorf("no answer from Redis for %v: %w", now.since(since).Round(time.Millisecond), out.err)
+	w.gates[0].queue.Fail(err, through)
+	return err
+}
+
+// suspect has the subscription examined if a safety poll found out what a message should
+// have told.
+func (w *wait) suspect(g grant) {
+	if w.polled && (g.held || g.holder != w.seen.holder) {
+		w.client.hub.Suspect()
+	}
+}
+
+// nap returns how long to sleep after having been told that the lock is taken: until a
+// message is overdue or the lease runs out.
+func (w *wait) nap(g grant) time.Duration {
+	w.suspect(g)
+	changed := g.holder != w.seen.holder
+	w.seen = g
+	longest := w.settings.safetyPoll
+	var d time.Duration
+	switch {
+	case w.listening():
+		// The first sleep is of a random length, so that the waiters of many processes,
+		// woken together, do not poll together.
+		d, w.pause = longest, 0
+		if !w.polled {
+			d = jitter(longest)
+		}
+	case changed:
+		w.pause = fastPoll
+		d = fastPoll + rand.N(fastPollMax-fastPoll)
+	default:
+		w.pause = max(fastPoll, min(2*w.pause, longest))
+		d = jitter(w.pause)
+	}
+	w.polling = w.pause == 0
+	if g.ttl >= 0 && g.ttl < d {
+		d, w.polling = g.ttl+rand.N(4*time.Millisecond), false
+	}
+	return min(d, longest)
+}
+
+// rest sleeps until there is news, d has passed, or the wait is over, which it returns.
+func (w *wait) rest(d time.Duration) error {
+	until := w.client.now().after(d)
+	for {
+		left := w.client.now().until(until)
+		if left <= 0 {
+			w.polled = w.polling
+			w.news()
+			return nil
+		}
+		if err := w.sleep(left); err != nil {
+			return err
+		}
+		if w.news() {
+			w.polled = false
+			return nil
+		}
+	}
+}
+
+// sleep waits for the alarm, for d unless that is negative, or for the end of the wait,
+// which it returns.
+func (w *wait) sleep(d time.Duration) error {
+	var timeout <-chan time.Time
+	if d >= 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-w.alarm:
+		return nil
+	case <-timeout:
+		return nil
+	case <-w.ctx.Done():
+		return ended(w.ctx)
+	case <-w.client.closing:
+		return ErrClosed
+	}
+}
+
+// explain adds to the end of a wait what it was waiting for.
+func (w *wait) explain(err error) error {
+	if w.seen.holder == "" || errors.Is(err, ErrClosed) {
+		return err
+	}
+	left := "without expiry"
+	if w.seen.ttl >= 0 {
+		left = fmt.Sprintf("with %v left", w.seen.ttl)
+	}
+	return fmt.Errorf("%w; after %v it was still held by %s, %s",
+		err, w.client.now().since(w.started).Round(time.Millisecond), w.seen.holder, left)
+}

@@ -1,0 +1,200 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// closeTimeout bounds Close: behind a Redis that does not answer there is nothing to wait for.
+const closeTimeout = 5 * time.Second
+
+// Client makes locks on one Redis deployment, and is the identity under which they are
+// held. It has one pub/sub connection, while somebody waits, and one pipeline to each
+// master. Make one for each process and deployment, and close it before the Redis client.
+type Client struct {
+	settings settings
+	prefix   string
+	cluster  bool
+	now      clock
+
+	exec     *executor
+	protocol *plain
+	hub      *wake.Hub
+	registry registry
+	undos    undos
+
+	// id is the current identity. One that is in doubt is replaced, for whoever acquires
+	// next, before the call that doubts it returns; holds keep the one they have.
+	id atomic.Pointer[string]
+
+	// goroutines are the watchdogs, the acquirers of fixed owners, and those that clean up.
+	goroutines group
+	// background is the context of cleaning up. It ends last.
+	background    context.Context
+	endBackground context.CancelFunc
+
+	closing   chan struct{} // closed by Close, first of all
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// New returns a client on the Redis deployment that rdb leads to: a single server, one
+// behind Sentinel, or a Cluster. It sends nothing. rdb stays the caller's, to be closed
+// after the Client.
+//
+// Commands do not run through rdb's process hooks; observe locks WithHooks.
+//
+// Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring,
+// whose clients may disagree about where a name lives.
+func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
+	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("%w: nil Redis client", ErrInvalidOption)
+	}
+	if _, ring := rdb.(*redis.Ring); ring {
+		return nil, fmt.Errorf("%w: a *redis.Ring: its clients may disagree about where a name lives", ErrUnsupported)
+	}
+	s := defaultSettings()
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("%w: nil ClientOption", ErrInvalidOption)
+		}
+		opt.applyToClient(&s)
+	}
+	if check := s.settings.with(nil); check.err != nil {
+		return nil, check.err
+	}
+	return newClient(rdb, s, systemClock), nil
+}
+
+func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
+	c := &Client{
+		settings: s.settings,
+		prefix:   s.prefix,
+		now:      now,
+		exec:     newExecutor(rdb, now, s.ttl),
+		hub:      wake.NewHub(rdb, wake.Config{PingInterval: 15 * time.Second, PongTimeout: time.Second, Linger: time.Second}),
+		registry: registry{seed: maphash.MakeSeed()},
+		closing:  make(chan struct{}),
+	}
+	_, c.cluster = rdb.(*redis.ClusterClient)
+	c.protocol = &plain{exec: c.exec}
+	c.background, c.endBackground = context.WithCancel(context.Background())
+	id := uuid.NewString()
+	c.id.Store(&id)
+	c.goroutines.Go(c.watchClocks)
+	return c
+}
+
+// ID returns the client's current identity: the first part of the fields that its holds
+// have on Redis. It changes when the outcome of a command could not be learned, so that
+// what may still be on its way cannot meet a later hold.
+func (c *Client) ID() string { return *c.identity() }
+
+func (c *Client) identity() *string { return c.id.Load() }
+
+// retire makes sure that nothing is acquired under id any more.
+func (c *Client) retire(id *string) {
+	if c.id.Load() == id {
+		fresh := uuid.NewString()
+		c.id.CompareAndSwap(id, &fresh)
+	}
+}
+
+func (c *Client) isClosed() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
+// the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for
+// Redis for 5 s at most; what Redis did not hear of by then ends with its TTL, and is in
+// the error. Later calls of Close return the same; every other call fails with ErrClosed.
+// One round trip for each hold.
+func (c *Client) Close() error {
+	c.closeOnce.Do(func() {
+		close(c.closing)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout,
+			fmt.Errorf("%w within %v", errNoAnswer, closeTimeout))
+		defer cancel()
+		c.closeErr = c.closeHolds(ctx)
+		c.goroutines.wait(ctx)
+		c.endBackground()
+		c.hub.Close()
+		c.exec.close(ctx)
+	})
+	return c.closeErr
+}
+
+// closeHolds ends what is held, and waits for what is being acquired or released.
+func (c *Client) closeHolds(ctx context.Context) error {
+	var mu sync.Mutex
+	var errs []error
+	var closing group
+	for _, h := range c.registry.all() {
+		closing.Go(func() {
+			if err := h.close(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	closing.wait(ctx)
+	mu.Lock()
+	defer mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// close ends a hold because the client is closed. Its levels are left to be unlocked, to
+// no effect.
+func (h *hold) close(ctx context.Context) error {
+	h.mu.Lock()
+	for h.phase == acquiring || h.phase == ending {
+		changed := h.changes()
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil // whoever is at it reports it
+		}
+		h.mu.Lock()
+	}
+	if h.phase != held {
+		h.mu.Unlock()
+		return nil
+	}
+	h.end(ending, ErrClosed)
+	event, hooks := h.event(h.client.now().since(h.acquired), nil), *h.hooks()
+	h.mu.Unlock()
+
+	if h.take(ctx) {
+		event.Err = wrap("close", event.Name, h.giveBack(ctx, false))
+		h.free()
+	} else {
+		event.Err = wrap("close", event.Name, h.abandon(ended(ctx)))
+	}
+	h.mu.Lock()
+	h.setPhase(lost)
+	unclaimed := len(h.levels) == 0
+	h.mu.Unlock()
+	if unclaimed {
+		h.unregister()
+	}
+	report(hooks.Released, event)
+	return event.Err
+}

@@ -1,0 +1,268 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// errAgain says that a hold ended while a level was being added to it, by an Unlock of the
+// same owner: there is a new hold to be acquired.
+var errAgain = errors.New("relock: ended meanwhile")
+
+// find appends the holds that o has on keys of t to holds, in any phase.
+func (c *Client) find(holds []*hold, o owner, t *target) []*hold {
+	for _, key := range t.keys {
+		if h := c.registry.find(key, o); h != nil && !slices.Contains(holds, h) {
+			holds = append(holds, h)
+		}
+	}
+	return holds
+}
+
+// covers reports whether holds, of one owner, have all keys of m between them.
+func (m *Mutex) covers(holds []*hold) bool {
+	n := 0
+	for _, h := range holds {
+		h.mu.Lock()
+		for _, key := range h.target.keys {
+			if m.target.has(key) {
+				n++
+			}
+		}
+		h.mu.Unlock()
+	}
+	return n == len(m.target.keys)
+}
+
+// lock gets o one more level on every key of t: by re-entry where it holds the key, by an
+// acquisition of all others together.
+func (c *Client) lock(ctx context.Context, o owner, t *target, s *settings, waits bool) (bool, error) {
+	lv := level{settings: s, target: t}
+	var buf [4]*hold
+	for {
+		if c.isClosed() {
+			return false, ErrClosed
+		}
+		holds := c.find(buf[:0], o, t)
+		if h := unsettled(holds); h != nil {
+			if !waits {
+				return false, nil
+			}
+			if h.join(t) {
+				defer h.part() // at the end: until then it keeps the acquisition going
+			}
+			if err := h.await(ctx); err != nil {
+				return false, err
+			}
+			continue
+		}
+		var held bool
+		var err error
+		if len(holds) > 0 {
+			held, err = c.reenter(ctx, holds, lv, waits)
+		} else if h := newHold(c, o, t, s); h.register() {
+			held, err = h.begin(ctx, lv, waits)
+		} else {
+			continue // another goroutine of the same owner was faster
+		}
+		if !errors.Is(err, errAgain) {
+			return held, err
+		}
+	}
+}
+
+// unsettled returns the first hold that is being acquired or released.
+func unsettled(holds []*hold) *hold {
+	for _, h := range holds {
+		h.mu.Lock()
+		p := h.phase
+		h.mu.Unlock()
+		if p == acquiring || p == ending {
+			return h
+		}
+	}
+	return nil
+}
+
+// join makes the caller one of those for whom h is acquired, if it is, with the keys of t.
+func (h *hold) join(t *target) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != acquiring || h.target.id != t.id || h.callers == 0 {
+		return false
+	}
+	h.callers++
+	return true
+}
+
+// await waits until h has been acquired or released, or ctx ends.
+func (h *hold) await(ctx context.Context) error {
+	h.mu.Lock()
+	if h.phase != acquiring && h.phase != ending {
+		h.mu.Unlock()
+		return nil
+	}
+	changed := h.changes()
+	h.mu.Unlock()
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	case <-h.client.closing:
+		return ErrClosed
+	}
+}
+
+// begin acquires h, which nobody else of its owner can have, with the level lv.
+func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
+	if h.owner.fixed != "" {
+		return h.beginShared(ctx, lv, waits)
+	}
+	held, err := h.acquire(ctx, waits)
+	if !held {
+		h.unregister()
+		return false, err
+	}
+	return h.opened(&lv)
+}
+
+// opened makes h, which was granted, held.
+func (h *hold) opened(lv *level) (bool, error) {
+	if !h.open(lv) {
+		h.giveUp()
+		h.leave()
+		h.unregister()
+		return false, ErrClosed
+	}
+	h.mu.Lock()
+	event := h.event(h.acquired.since(h.started), nil)
+	h.mu.Unlock()
+	report(h.settings.hooks.Acquired, event)
+	return true, nil
+}
+
+// reenter adds the level lv to holds, and acquires the keys that are in none of them. All
+// or nothing.
+func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits bool) (bool, error) {
+	for _, h := range holds {
+		if err := h.usable(); err != nil {
+			return false, err
+		}
+	}
+	if !lv.reentrant {
+		return false, ErrReentrant
+	}
+	for i, h := range holds {
+		if err := h.enter(ctx, lv); err != nil {
+			return false, join(err, leaveLevel(holds[:i], lv))
+		}
+	}
+	missing := missingKeys(holds, lv.target)
+	if len(missing) == 0 {
+		return true, nil
+	}
+	rest := newHold(c, holds[0].owner, lv.target.only(missing), lv.settings)
+	held, err := false, error(errAgain)
+	if rest.register() {
+		held, err = rest.begin(ctx, lv, waits)
+	}
+	if held {
+		for _, h := range holds {
+			if err = join(err, h.usable()); err != nil {
+				held = false
+			}
+		}
+		if !held {
+			holds = append(slices.Clone(holds), rest)
+		}
+	}
+	if !held {
+		return false, join(err, leaveLevel(holds, lv))
+	}
+	return true, nil
+}
+
+// leaveLevel takes back a level that was added to holds.
+func leaveLevel(holds []*hold, lv level) error {
+	var errs []error
+	for _, h := range holds {
+		if err := h.unlock(lv.target, lv.settings); err != nil && !errors.Is(err, ErrLost) {
+			errs = append(errs, err)
+		}
+	}
+	return join(errs...)
+}
+
+// missingKeys returns the keys of t that none of holds has.
+func missingKeys(holds []*hold, t *target) []string {
+	var missing []string
+	for _, key := range t.keys {
+		if !slices.ContainsFunc(holds, func(h *hold) bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.target.has(key)
+		}) {
+			missing = append(missing, key)
+		}
+	}
+	return missing
+}
+
+// usable says why h cannot be entered.
+func (h *hold) usable() error {
+	h.check()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.phase {
+	case held:
+		return nil
+	case lost:
+		return h.cause
+	default:
+		return errAgain
+	}
+}
+
+// enter adds the level lv to a hold that is held. Without an answer from Redis the level is
+// not there, and what Redis has of it is set right by the next command.
+func (h *hold) enter(ctx context.Context, lv level) error {
+	if !h.take(ctx) {
+		return ended(ctx)
+	}
+	defer h.free()
+	if err := h.usable(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	t, field, identity := h.target, h.field, h.identity
+	mint := lv.fencing && h.token == 0
+	counts := h.counts()
+	h.mu.Unlock()
+	for i, key := range t.keys {
+		if lv.target.has(key) {
+			counts[i]++
+		}
+	}
+	g, out := h.client.protocol.reenter(ctx, acquireEffort, t, field, lv.settings, mint, counts)
+	if out.doubt {
+		h.client.retire(identity)
+	}
+	if out.err != nil {
+		return out.err
+	}
+	if !g.held {
+		h.lose(errNotOnRedis)
+		return h.usable()
+	}
+	h.mu.Lock()
+	if h.phase == held {
+		h.prove(out.sent, lv.ttl)
+		h.token = max(h.token, g.token)
+		h.push(lv)
+	}
+	h.mu.Unlock()
+	h.ring()
+	return h.usable()
+}

@@ -1,0 +1,82 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The sentinel errors. What a method returns is wrapped with the name of the lock
+// and the circumstances: match with [errors.Is].
+var (
+	// ErrNotHeld is returned by Unlock when the owner holds nothing, and is the cause
+	// of the context of an owner that holds nothing.
+	ErrNotHeld = errors.New("relock: not held")
+
+	// ErrLost says that a hold ended without the holder's doing: its lease could not be
+	// renewed in time, its key was deleted or taken over, or it was forced open. It is
+	// the cause of the hold's context, the answer to each Unlock of the hold's levels,
+	// and the answer to a Lock inside the lost hold: unwind first, then lock again.
+	ErrLost = errors.New("relock: lock lost")
+
+	// ErrReleased is the cause of a hold's context after its last Unlock.
+	ErrReleased = errors.New("relock: lock released")
+
+	// ErrTimeout is returned by Lock when WithWaitTimeout passed first.
+	ErrTimeout = errors.New("relock: wait timed out")
+
+	// ErrClosed is returned by everything that needs a client that has been closed, and
+	// is the cause of the contexts of the holds that Close ended.
+	ErrClosed = errors.New("relock: client closed")
+
+	// ErrReentrant is returned by Lock and TryLock of a handle made WithoutReentrancy
+	// when the owner holds the lock already.
+	ErrReentrant = errors.New("relock: already held by this owner")
+
+	// ErrInvalidName is returned for a name that cannot be a lock: empty, with braces that
+	// would put its helper keys into other Cluster slots, or in use for something else.
+	ErrInvalidName = errors.New("relock: invalid name")
+
+	// ErrInvalidOption is returned for an option or argument out of its range.
+	ErrInvalidOption = errors.New("relock: invalid option")
+
+	// ErrUnsupported is returned for what cannot be done on this Redis deployment.
+	ErrUnsupported = errors.New("relock: not supported")
+)
+
+// opError is the one shape of the errors of this package: what was asked, of which
+// lock, and why it did not go.
+type opError struct {
+	op   string // "lock", "unlock", …
+	name string // of the lock, as the user wrote it
+	err  error
+}
+
+func (e *opError) Error() string {
+	return fmt.Sprintf("relock: %s %q: %s", e.op, e.name, strings.TrimPrefix(e.err.Error(), "relock: "))
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+// wrap says of which lock, and in doing what, err was met. nil stays nil.
+func wrap(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if inner, ok := err.(*opError); ok {
+		err = inner.err // said of the same lock
+	}
+	return &opError{op: op, name: name, err: err}
+}
+
+// ended describes the end of ctx: its cause, and its plain error where that differs,
+// so that a caller may match either. A wait that WithWaitTimeout ended is ErrTimeout
+// alone: the caller's own context is still alive.
+func ended(ctx context.Context) error {
+	cause, err := context.Cause(ctx), ctx.Err()
+	if errors.Is(cause, ErrTimeout) || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,330 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxPatience is how long one copy of a command is waited for, unless the TTL asks for less.
+const maxPatience = time.Second
+
+// executor runs scripts on one Redis deployment, and knows of each call whether every
+// copy of it was answered: all that is safe under lost replies rests on that.
+//
+// Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
+// for each master, with a read timeout that suits locks. go-redis' resending is off for
+// every command; the executor resends by itself, and past a copy that was not answered it
+// uses a connection outside of the engine, because one stuck connection stalls the engine
+// for its read timeout.
+type executor struct {
+	rdb      redis.UniversalClient
+	now      clock
+	patience time.Duration // for one copy of a command
+
+	mu      sync.Mutex
+	closed  bool
+	engines map[*redis.Client]*engine
+
+	// mapped says that a Cluster client has loaded its slot map, so that asking it for a
+	// key's master does not block.
+	mapped atomic.Bool
+
+	// asides are the goroutines of commands outside of the engines.
+	asides group
+}
+
+// engine is a pipeline to one Redis process.
+type engine struct {
+	// plain is the client with our time-outs: a clone that shares the pools, must not be
+	// closed, and has none of the original's process hooks.
+	plain *redis.Client
+	pipe  *redis.AutoPipeliner // nil if there is none to be had
+}
+
+func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *executor {
+	return &executor{
+		rdb:      rdb,
+		now:      now,
+		patience: min(maxPatience, ttl/4),
+		engines:  make(map[*redis.Client]*engine),
+	}
+}
+
+// effort bounds one call.
+type effort struct {
+	attempts int           // copies that are sent; 0: until the context ends
+	patience time.Duration // with each of them; 0: the executor's
+	aside    bool          // not even the first copy goes through the engine
+}
+
+// outcome is how a call ended.
+type outcome struct {
+	err error // nil: answered
+
+	// sent is the time before the copy was sent that was answered: what it asked for, it
+	// asked for then or later.
+	sent instant
+
+	// doubt says that a copy of the command was not answered, or failed half-way: it may
+	// have been executed, or may be yet, however late. With a nil err an earlier copy is meant.
+	doubt bool
+
+	// permanent says of an err that trying again cannot help.
+	permanent bool
+}
+
+// with completes an outcome by what the reply turned out to say.
+func (o outcome) with(r *reply) outcome {
+	switch {
+	case o.err != nil:
+	case r.bad != nil:
+		o.err, o.doubt, o.permanent = r.bad, true, true
+	case r.refusal != nil:
+		o.err, o.permanent = r.refusal, true
+	}
+	return o
+}
+
+// call is a command that go-redis sends once.
+type call struct{ *redis.Cmd }
+
+// NoRetry switches go-redis' resending off.
+func (call) NoRetry() bool { return true }
+
+// run executes a script until it is answered, cannot be, e is spent or ctx ends. It
+// returns as soon as ctx ends; a copy that is on its way then will still be executed. A
+// ctx that has ended before sends nothing.
+func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, args ...any) (*reply, outcome) {
+	if e.patience == 0 {
+		e.patience = x.patience
+	}
+	var out outcome
+	for attempt := 1; ; attempt++ {
+		if ctx.Err() != nil {
+			return &reply{}, out.abandoned(ctx)
+		}
+		out.sent = x.now()
+		value, err := x.send(ctx, e, s, keys, args)
+		v := judge(err)
+		if v.answered {
+			out.err, out.permanent = nil, false
+			return newReply(value), out
+		}
+		out.err, out.permanent = err, v.permanent
+		out.doubt = out.doubt || !v.notExecuted
+		if ctx.Err() != nil {
+			return &reply{}, out.abandoned(ctx)
+		}
+		if !v.resend || attempt == e.attempts {
+			return &reply{}, out
+		}
+		e.aside = true
+		pause(ctx, backoff(attempt))
+	}
+}
+
+// abandoned is the outcome of a call that ctx ended: the reason is the context's, and
+// Redis' last word stays readable.
+func (o outcome) abandoned(ctx context.Context) outcome {
+	if o.err == nil || errors.Is(o.err, errNoAnswer) {
+		o.err = ended(ctx)
+	} else {
+		o.err = fmt.Errorf("%w; Redis said: %w", ended(ctx), o.err)
+	}
+	return o
+}
+
+// errNoAnswer is what one copy of a command failed with when its time was up.
+var errNoAnswer = errors.New("no answer from Redis")
+
+// send sends one copy, by its digest and, if Redis does not know that, in full.
+func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) (any, error) {
+	attempt, cancel := context.WithTimeout(ctx, e.patience)
+	defer cancel()
+	value, err := x.dispatch(attempt, e.aside, keys[0], newCall(attempt, "evalsha", s.sha1, keys, args))
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		value, err = x.dispatch(attempt, e.aside, keys[0], newCall(attempt, "eval", s.source, keys, args))
+	}
+	if err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(err).notExecuted {
+		err = fmt.Errorf("%w within %v", errNoAnswer, e.patience)
+	}
+	return value, err
+}
+
+func newCall(ctx context.Context, name, script string, keys []string, args []any) call {
+	line := make([]any, 0, 3+len(keys)+len(args))
+	line = append(line, name, script, len(keys))
+	for _, key := range keys {
+		line = append(line, key)
+	}
+	cmd := redis.NewCmd(ctx, append(line, args...)...)
+	cmd.SetFirstKeyPos(3)
+	return call{cmd}
+}
+
+// dispatch sends cmd to the master of key and waits for its answer, or for ctx. After ctx
+// has ended the command belongs to go-redis alone: it is not touched again.
+func (x *executor) dispatch(ctx context.Context, aside bool, key string, cmd call) (any, error) {
+	e := x.engineOf(ctx, key)
+	if aside || e == nil || e.pipe == nil {
+		return x.process(ctx, e, cmd)
+	}
+	if err := e.pipe.Submit(ctx, cmd).WaitContext(ctx); err != nil {
+		switch {
+		case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+			// The pipeline is bound to one node; the Cluster client follows.
+			return x.process(ctx, nil, newCopy(ctx, cmd))
+		case errors.Is(err, redis.ErrClosed):
+			// The node has left the Cluster, or the client has been closed: the latter shows.
+			x.drop(e)
+			return x.process(ctx, nil, newCopy(ctx, cmd))
+		}
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// newCopy returns a fresh command with the words of one that was answered.
+func newCopy(ctx context.Context, cmd call) call {
+	again := redis.NewCmd(ctx, cmd.Args()...)
+	again.SetFirstKeyPos(3)
+	return call{again}
+}
+
+// process runs cmd outside of the engine, on a connection of its own: that of e's node, or
+// wherever the application's client routes it.
+func (x *executor) process(ctx context.Context, e *engine, cmd call) (any, error) {
+	type answer struct {
+		value any
+		err   error
+	}
+	answered := make(chan answer, 1)
+	x.mu.Lock()
+	if x.closed {
+		x.mu.Unlock()
+		return nil, redis.ErrClosed
+	}
+	x.mu.Unlock()
+	x.asides.Go(func() {
+		var err error
+		if e != nil {
+			err = e.plain.Process(ctx, cmd)
+		} else {
+			err = x.rdb.Process(ctx, cmd)
+		}
+		if err == nil {
+			x.mapped.Store(true)
+			answered <- answer{value: cmd.Val()}
+			return
+		}
+		answered <- answer{err: err}
+	})
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// engineOf returns the engine for the master of key, nil if only the client itself can
+// route the command.
+func (x *executor) engineOf(ctx context.Context, key string) *engine {
+	switch rdb := x.rdb.(type) {
+	case *redis.Client:
+		return x.engineAt(rdb)
+	case *redis.ClusterClient:
+		if !x.mapped.Load() {
+			return nil
+		}
+		node, err := rdb.MasterForKey(ctx, key)
+		if err != nil {
+			return nil
+		}
+		return x.engineAt(node)
+	default:
+		return nil
+	}
+}
+
+// engineAt returns the engine of a node, which it makes at the first call.
+func (x *executor) engineAt(node *redis.Client) *engine {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.engines[node]
+	if e == nil && !x.closed {
+		timeout := x.patience
+		if own := node.Options().ReadTimeout; own > 0 {
+			timeout = min(timeout, own)
+		}
+		e = &engine{plain: node.WithTimeout(timeout)}
+		// An error means that there is no pipeline to be had: plain commands do.
+		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{FullDuplex: true})
+		x.engines[node] = e
+	}
+	return e
+}
+
+// drop forgets an engine whose node is closed.
+func (x *executor) drop(closed *engine) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for node, e := range x.engines {
+		if e == closed {
+			delete(x.engines, node)
+		}
+	}
+}
+
+// close ends the engines and waits for the executor's goroutines, or for ctx: behind a
+// dead server they last until their time-outs. The application's client stays open.
+func (x *executor) close(ctx context.Context) {
+	x.mu.Lock()
+	x.closed = true
+	engines := x.engines
+	x.engines = make(map[*redis.Client]*engine)
+	x.mu.Unlock()
+
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, e := range engines {
+			if e.pipe != nil {
+				_ = e.pipe.Close() // says only that commands were cut short
+			}
+		}
+		x.asides.wait(ctx)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// backoff returns the pause after the nth failure in a row: 8 to 16 ms at first, doubling
+// up to 256 to 512 ms.
+func backoff(n int) time.Duration {
+	return jitter(16 * time.Millisecond << min(n-1, 5))
+}
+
+// jitter returns a random duration between half of d and d.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1)
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,376 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// owner is who holds: a goroutine, or everybody who uses a handle made WithOwner.
+type owner struct {
+	goroutine int64
+	fixed     string
+}
+
+func (o owner) String() string {
+	if o.fixed != "" {
+		return o.fixed
+	}
+	return strconv.FormatInt(o.goroutine, 10)
+}
+
+// phase is where in its life a hold is.
+//
+//	acquiring -> held -> ending -> gone
+//	    |         |
+//	    |         +----> lost ---> gone
+//	    +------------------------> gone
+type phase int
+
+const (
+	acquiring phase = iota // wants the keys; waits, or has asked Redis
+	held                   // has them: granted, and the lease has not run out
+	ending                 // given up by its last Unlock or by Close; Redis is being told
+	lost                   // ended without the holder's doing; waits for its levels to be unlocked
+	gone                   // in no gate any more
+)
+
+// hold is one owner's use of one key, or of several keys taken together: from the wish for
+// it, through one acquisition with all its levels, to the release. What is in doubt about
+// one hold never touches another, even of the same owner: on Redis each has a name of its
+// own, or one that no earlier hold can be reached by any more.
+type hold struct {
+	client   *Client
+	owner    owner
+	settings *settings // of the handle that wanted it
+	started  instant
+	life     context.Context // until it is not held any more
+	endLife  context.CancelCauseFunc
+
+	// alarm wakes whoever acts for the hold: the waiter while acquiring, then the watchdog.
+	alarm chan struct{}
+
+	// slot is taken by whoever has a command of this hold under way: one at a time.
+	slot chan struct{}
+
+	// offered is the client identity under which a hand-over to this hold has been sent,
+	// guarded by the queue: written by Reserve, read after the ticket has left.
+	offered *string
+
+	mu    sync.Mutex
+	phase phase
+	// changed is closed at the next change of phase; made when somebody waits for that.
+	changed chan struct{}
+	// callers are the Locks of a fixed owner that wait for this acquisition; abort gives
+	// it up.
+	callers int
+	abort   context.CancelFunc
+
+	// target, gates and tickets go together, key by key. Keys of a MultiMutex leave when
+	// their last level is unlocked.
+	target  *target
+	gates   []*gate
+	tickets []*queue.Ticket[*hold]
+
+	identity *string // the client's, when the hold was granted
+	field    string  // identity:owner, its name on Redis
+	token    int64
+	acquired instant
+	renewed  instant // when the last answered request that set or lengthened the lease was sent
+	// deadline is when the hold is lost unless it is renewed: no later than the lease ends
+	// on Redis. It only moves forward, and only by answered requests.
+	deadline instant
+	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
+	contexts []*holdContext
+	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
+}
+
+// level is one Lock that has not been unlocked.
+type level struct {
+	*settings
+	target     *target // what the handle locks; some of its keys may be in another hold
+	renewUntil instant // WithMaxHold; zero: no bound
+}
+
+func newHold(c *Client, o owner, t *target, s *settings) *hold {
+	h := &hold{
+		client:   c,
+		owner:    o,
+		settings: s,
+		started:  c.now(),
+		target:   t,
+		alarm:    make(chan struct{}, 1),
+		slot:     make(chan struct{}, 1),
+	}
+	h.life, h.endLife = context.WithCancelCause(context.Background())
+	return h
+}
+
+// register puts h into the gates of its keys, with a ticket for each. false: its owner is
+// there already; then h is gone.
+func (h *hold) register() bool {
+	for i, key := range h.target.keys {
+		g := h.client.registry.enter(key, h.target.channels[i])
+		if !g.add(h) {
+			h.client.registry.exit(g)
+			h.unregister()
+			return false
+		}
+		h.gates = append(h.gates, g)
+		h.tickets = append(h.tickets, g.queue.Ticket(h, h.alarm))
+	}
+	return true
+}
+
+// unregister takes h out of its gates: it is gone.
+func (h *hold) unregister() {
+	h.mu.Lock()
+	h.setPhase(gone)
+	gates := h.gates
+	h.gates = nil
+	h.mu.Unlock()
+	for _, g := range gates {
+		g.remove(h)
+		h.client.registry.exit(g)
+	}
+}
+
+// setPhase moves h on. mu is held.
+func (h *hold) setPhase(p phase) {
+	h.phase = p
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// changes returns a channel that is closed at the next change of phase. mu is held.
+func (h *hold) changes() <-chan struct{} {
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.changed
+}
+
+// take waits until no other command of h is under way.
+func (h *hold) take(ctx context.Context) bool {
+	select {
+	case h.slot <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case h.slot <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (h *hold) free() { <-h.slot }
+
+// ring has the watchdog look at the hold again.
+func (h *hold) ring() {
+	select {
+	case h.alarm <- struct{}{}:
+	default:
+	}
+}
+
+// margin is what a local deadline is earlier than the lease on Redis.
+func margin(lease time.Duration) time.Duration {
+	return max(lease/100, 5*time.Millisecond)
+}
+
+// prove records an answered request that set or lengthened the lease. mu is held.
+func (h *hold) prove(sent instant, lease time.Duration) {
+	h.renewed = latest(h.renewed, sent)
+	h.deadline = latest(h.deadline, sent.after(lease-margin(lease)))
+}
+
+// open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
+// false: the client was closed meanwhile.
+func (h *hold) open(lv *level) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.client.isClosed() {
+		return false
+	}
+	h.acquired = h.client.now()
+	h.setPhase(held)
+	if lv != nil {
+		h.push(*lv)
+	}
+	h.client.goroutines.Go(h.watch)
+	return true
+}
+
+// push adds a level. mu is held.
+func (h *hold) push(lv level) {
+	if lv.maxHold > 0 {
+		lv.renewUntil = h.acquired.after(lv.maxHold)
+	}
+	h.levels = append(h.levels, lv)
+}
+
+// lease is the longest of the open levels'. mu is held.
+func (h *hold) lease() time.Duration {
+	lease := h.settings.ttl
+	for _, lv := range h.levels {
+		lease = max(lease, lv.ttl)
+	}
+	return lease
+}
+
+// counts returns the number of levels on each key. mu is held.
+func (h *hold) counts() []int {
+	counts := make([]int, len(h.target.keys))
+	for _, lv := range h.levels {
+		for i, key := range h.target.keys {
+			if lv.target.has(key) {
+				counts[i]++
+			}
+		}
+	}
+	return counts
+}
+
+// count returns the number of levels on the target t, as far as its keys are in this hold:
+// 0 if one of those is not locked.
+func (h *hold) count(t *target) int {
+	h.check()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != held {
+		return 0
+	}
+	least, counts := -1, h.counts()
+	for i, key := range h.target.keys {
+		if t.has(key) && (least < 0 || counts[i] < least) {
+			least = counts[i]
+		}
+	}
+	return max(least, 0)
+}
+
+// named reports whether h has a name on Redis: it was granted.
+func (h *hold) named() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.field != ""
+}
+
+// holdsAs reports whether field is the name that h holds its keys by.
+func (h *hold) holdsAs(field string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.phase == held && h.field == field
+}
+
+// check loses the hold if its deadline has passed: the watchdog may not have run yet.
+func (h *hold) check() {
+	h.mu.Lock()
+	expired := h.phase == held && h.client.now().until(h.deadline) <= 0
+	h.mu.Unlock()
+	if expired {
+		h.lose(errLeaseOver)
+	}
+}
+
+// How a loss was found out.
+var (
+	errLeaseOver  = errors.New("the lease ran out before it was renewed")
+	errNotOnRedis = errors.New("the key on Redis is gone or somebody else's")
+	errForced     = errors.New("it was forced open")
+)
+
+// end is the local end of a hold that is held, which comes before Redis hears of it:
+// contexts are cancelled and the watchdog stops. mu is held.
+func (h *hold) end(p phase, cause error) {
+	h.setPhase(p)
+	h.cause = cause
+	cause = wrap("hold", h.target.name, cause)
+	contexts := h.contexts
+	h.contexts = nil
+	for _, x := range contexts {
+		x.cancel(cause)
+	}
+	h.endLife(cause)
+}
+
+// lose ends the hold without its holder's doing. Its name is given up, and released in
+// the background in case it still stands on Redis; the next waiter of this process tries
+// at once.
+func (h *hold) lose(why error) {
+	h.mu.Lock()
+	if h.phase != held {
+		h.mu.Unlock()
+		return
+	}
+	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
+	event := h.event(h.client.now().since(h.acquired), why)
+	hooks := h.hooks()
+	unclaimed := len(h.levels) == 0
+	for _, t := range h.tickets {
+		t.Leave()
+	}
+	h.mu.Unlock()
+
+	h.giveUp()
+	if unclaimed { // nobody will unlock it
+		h.unregister()
+	}
+	report(hooks.Lost, event)
+}
+
+// giveUp retires the hold's name and has it released in the background.
+func (h *hold) giveUp() {
+	h.mu.Lock()
+	identity, field, t := h.identity, h.field, h.target
+	until := h.client.now().after(h.lease())
+	h.mu.Unlock()
+	h.client.retire(identity)
+	h.client.undo(t, field, until)
+}
+
+// leave gives up the places in the queues; whoever is next tries at once.
+func (h *hold) leave() {
+	for _, t := range h.places() {
+		t.Leave()
+	}
+}
+
+func (h *hold) places() []*queue.Ticket[*hold] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.tickets)
+}
+
+// hooks are those of the oldest open level. mu is held.
+func (h *hold) hooks() *Hooks {
+	if len(h.levels) > 0 {
+		return &h.levels[0].hooks
+	}
+	return &h.settings.hooks
+}
+
+// event describes the hold. mu is held.
+func (h *hold) event(elapsed time.Duration, err error) Event {
+	return Event{Name: h.target.name, Owner: h.field, Token: h.token, Elapsed: elapsed, Err: err}
+}
+
+// fencingToken returns the token of a hold that is held, or lost and not unlocked yet.
+func (h *hold) fencingToken() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != held && h.phase != lost {
+		return 0
+	}
+	return h.token
+}

@@ -1,0 +1,47 @@
+package relock
+
+import "time"
+
+// Hooks observe what happens to locks: for metrics, traces and logs. Any field may be
+// nil. A hook is called on the goroutine in which the event was met, with no internal
+// lock held, and delays it: be quick, and do not call back into the lock it is about.
+// Events of one hold come in order; events of different holds may come at the same time.
+type Hooks struct {
+	// Acquired is called when a hold begins. Re-entry begins none. Elapsed is the time
+	// that was waited.
+	Acquired func(Event)
+
+	// Contended is called once by each Lock that finds the lock taken and starts to wait.
+	Contended func(Event)
+
+	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is
+	// how long it was held, Err what Redis said if it could not be told.
+	Released func(Event)
+
+	// Renewed is called after each renewal of the lease. Elapsed is the time the renewal took.
+	Renewed func(Event)
+
+	// RenewFailed is called after each renewal that Redis did not answer, or refused. The
+	// hold is not lost yet: the watchdog tries again until the lease has run out.
+	RenewFailed func(Event)
+
+	// Lost is called when a hold ended without the holder's doing. Elapsed is how long it
+	// was held, Err says how the loss was found out.
+	Lost func(Event)
+}
+
+// Event tells what happened to one lock.
+type Event struct {
+	Name    string        // the lock's name; names of a MultiMutex are joined by commas
+	Owner   string        // the owner's field on Redis; empty while it is still waiting
+	Token   int64         // the fencing token; 0 without WithFencing
+	Elapsed time.Duration // see the hook
+	Err     error         // see the hook
+}
+
+// report calls hook, if there is one.
+func report(hook func(Event), event Event) {
+	if hook != nil {
+		hook(event)
+	}
+}

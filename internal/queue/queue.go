@@ -1,0 +1,281 @@
+// Package queue lines up the waiters of one process for one lock.
+//
+// One ticket at a time has the turn: its owner alone may ask Redis for the lock, and keeps
+// the turn for as long as it holds it. The others wait, first come, first served, and cost
+// nothing. The turn goes on when its ticket leaves, or is handed over together with the
+// lock itself.
+package queue
+
+import "sync"
+
+// Queue is the line for one name. The zero Queue is empty. V is what a ticket carries for
+// the one who hands the lock over.
+type Queue[V any] struct {
+	mu    sync.Mutex
+	turn  *Ticket[V] // nil only if nobody is there
+	first *Ticket[V] // the waiting ones, linked by next; nil if none waits
+	last  *Ticket[V]
+
+	// wakes counts the wake-ups. They belong to the queue: one that came while nobody could
+	// act on it is still news to whoever has the turn next.
+	wakes uint64
+
+	// handoffs counts the hand-overs in a row, since the lock was last free for everybody.
+	handoffs int
+}
+
+// Ticket is one place in a Queue. Its owner looks at its State whenever its alarm rings.
+type Ticket[V any] struct {
+	Value V
+
+	queue *Queue[V]
+	alarm chan<- struct{}
+
+	state State
+	err   error  // of a failed ticket
+	seen  uint64 // the wake-ups that this ticket, having the turn, need not act on
+	fresh bool   // it got the turn and should try at once
+	next  *Ticket[V]
+	prev  *Ticket[V]
+}
+
+// State is how a ticket stands.
+type State int
+
+// The states. Waiting leads to Turn, Reserved, Failed or Gone; Reserved to Turn, Waiting or
+// Gone; Turn and Failed to Gone.
+const (
+	Gone     State = iota // not in the queue
+	Waiting               // in line
+	Reserved              // in line, with a hand-over to it under way
+	Turn                  // may ask Redis, or holds the lock
+	Failed                // taken out of the line with an error
+)
+
+// Ticket returns a ticket for q, which is not in line yet. alarm has room for one: it is
+// sent to, and not waited for, whenever the ticket's state changes by somebody else's
+// doing, and at each wake-up while it has the turn.
+func (q *Queue[V]) Ticket(value V, alarm chan<- struct{}) *Ticket[V] {
+	return &Ticket[V]{Value: value, queue: q, alarm: alarm}
+}
+
+// Join gets t into line, and reports whether it has the turn at once.
+func (t *Ticket[V]) Join() bool {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.turn == nil {
+		q.give(t, q.wakes)
+		return true
+	}
+	t.state = Waiting
+	t.prev = q.last
+	if q.last == nil {
+		q.first = t
+	} else {
+		q.last.next = t
+	}
+	q.last = t
+	return false
+}
+
+// TryJoin gets t the turn if nobody else is there.
+func (t *Ticket[V]) TryJoin() bool {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.turn != nil {
+		return false
+	}
+	q.give(t, q.wakes)
+	return true
+}
+
+// give lets t have the turn. It should try at once unless it may count on a wake-up that
+// is still to come; seen are the wake-ups before that.
+func (q *Queue[V]) give(t *Ticket[V], seen uint64) {
+	q.turn, t.state, t.seen, t.fresh = t, Turn, seen, true
+}
+
+// unlink takes t out of the line.
+func (q *Queue[V]) unlink(t *Ticket[V]) {
+	if t.prev == nil {
+		q.first = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next == nil {
+		q.last = t.prev
+	} else {
+		t.next.prev = t.prev
+	}
+	t.next, t.prev = nil, nil
+}
+
+// Leave gives up t's place, or its turn, which goes to the next in line: who tries at once.
+// It reports the state that t was in.
+func (t *Ticket[V]) Leave() State {
+	return t.leave(nil)
+}
+
+// LeaveTold is Leave after the lock was given back to everybody, with a wake-up that reaches
+// this process too: the next in line waits for it, to compete on the same footing as the
+// other processes. mark is what Wakes said before the lock was given back.
+func (t *Ticket[V]) LeaveTold(mark uint64) State {
+	return t.leave(func(next *Ticket[V]) { next.seen, next.fresh = mark, false })
+}
+
+// Quit is Leave for a ticket that waits. One that has got the turn meanwhile keeps it: a
+// hand-over may have come with it. It reports the state that t was in.
+func (t *Ticket[V]) Quit() State {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	was := t.state
+	switch was {
+	case Turn:
+		return was
+	case Waiting, Reserved:
+		q.unlink(t)
+	}
+	t.state = Gone
+	return was
+}
+
+func (t *Ticket[V]) leave(pass func(*Ticket[V])) State {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	was := t.state
+	t.state = Gone
+	switch was {
+	case Waiting, Reserved:
+		q.unlink(t)
+	case Turn:
+		q.turn, q.handoffs = nil, 0
+		if next := q.first; next != nil {
+			q.unlink(next)
+			q.give(next, q.wakes)
+			if pass != nil {
+				pass(next)
+			}
+			next.ring()
+		}
+	}
+	return was
+}
+
+// Reserve picks the next in line for a hand-over by t, which has the turn, if accept agrees
+// to it. Until Grant or Refuse nothing happens to it, except that it may leave.
+func (t *Ticket[V]) Reserve(accept func(V) bool) *Ticket[V] {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	next := q.first
+	if q.turn != t || next == nil || next.state != Waiting || !accept(next.Value) {
+		return nil
+	}
+	next.state = Reserved
+	return next
+}
+
+// Grant passes the turn, and with it the lock, from t to the reserved ticket. false: that
+// one has left meanwhile, and t still has the turn.
+func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if to.state != Reserved {
+		return false
+	}
+	q.unlink(to)
+	t.state = Gone
+	q.give(to, q.wakes)
+	q.handoffs++
+	to.ring()
+	return true
+}
+
+// Refuse puts a reserved ticket back: the hand-over did not succeed.
+func (t *Ticket[V]) Refuse() {
+	t.queue.mu.Lock()
+	defer t.queue.mu.Unlock()
+	if t.state == Reserved {
+		t.state = Waiting
+	}
+}
+
+// Replace passes the turn from t to a ticket that is not in line.
+func (t *Ticket[V]) Replace(to *Ticket[V]) {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t.state = Gone
+	q.give(to, q.wakes)
+	to.ring()
+}
+
+// State returns how t stands, and the error of a failed one.
+func (t *Ticket[V]) State() (State, error) {
+	t.queue.mu.Lock()
+	defer t.queue.mu.Unlock()
+	return t.state, t.err
+}
+
+// News reports whether t, which has the turn, should try now: it has just got the turn, or
+// has been woken since its last try began. It counts as the beginning of a try.
+func (t *Ticket[V]) News() bool {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	news := t.fresh || t.seen != q.wakes
+	t.fresh, t.seen = false, q.wakes
+	return news
+}
+
+// Handoffs returns how many hand-overs in a row there have been, and whether anybody waits.
+func (q *Queue[V]) Handoffs() (inRow int, waiting bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.handoffs, q.first != nil
+}
+
+// Wakes returns the number of wake-ups so far.
+func (q *Queue[V]) Wakes() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.wakes
+}
+
+// Wake says that the lock may be free. It is remembered until somebody has tried.
+func (q *Queue[V]) Wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wakes++
+	if q.turn != nil {
+		q.turn.ring()
+	}
+}
+
+// Fail takes every waiting ticket that which agrees to out of the line, with err.
+func (q *Queue[V]) Fail(err error, which func(V) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for t := q.first; t != nil; {
+		next := t.next
+		if t.state == Waiting && which(t.Value) {
+			q.unlink(t)
+			t.state, t.err = Failed, err
+			t.ring()
+		}
+		t = next
+	}
+}
+
+// ring tells t's owner to look, if he has not been told already.
+func (t *Ticket[V]) ring() {
+	select {
+	case t.alarm <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,143 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Backend is a Redis to test against.
+type Backend struct {
+	Name string // "miniredis" or "redis"
+	Addr string // host:port
+	Real bool   // a redis-server, shared by all tests of the process: use Key for names
+
+	// Miniredis is the server itself when it is not Real, else nil.
+	Miniredis *miniredis.Miniredis
+}
+
+// Each runs fn as the subtests "miniredis" and "redis". The second skips when there is
+// no real server, see Redis.
+func Each(t *testing.T, fn func(t *testing.T, b *Backend)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { fn(t, Mini(t)) })
+	t.Run("redis", func(t *testing.T) { fn(t, Redis(t)) })
+}
+
+// Mini returns a miniredis of the test's own, whose TTLs run with the clock.
+func Mini(tb testing.TB) *Backend {
+	tb.Helper()
+	m := miniredis.RunT(tb)
+	m.ClockTTL(true)
+	return &Backend{Name: "miniredis", Addr: m.Addr(), Miniredis: m}
+}
+
+// Redis returns the real server that all tests of this process share: the one that
+// RELOCK_REDIS names, else a child started on first use and stopped by Main. Without
+// either the test is skipped, or fails if RELOCK_REQUIRE_REDIS=1.
+func Redis(tb testing.TB) *Backend {
+	tb.Helper()
+	if os.Getenv("RELOCK_REDIS") == "" {
+		requireServer(tb)
+	}
+	addr, err := shared.addr()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &Backend{Name: "redis", Addr: addr, Real: true}
+}
+
+// Client returns a client with go-redis' default options, closed in tb's cleanup.
+func (b *Backend) Client(tb testing.TB) *redis.Client { return newClient(tb, b.Addr) }
+
+func newClient(tb testing.TB, addr string) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	tb.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+// MiniDialer returns client options that reach m through memory alone, fit for a
+// testing/synctest bubble: no socket, no host name to look up, no notifications, whose
+// set-up outlives the bubble. Start m inside the bubble with miniredis.NewMiniRedis and
+// ClockTTL(true), and Close it there.
+func MiniDialer(m *miniredis.Miniredis) *redis.Options {
+	return &redis.Options{
+		Addr:   "127.0.0.1:6379",
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+}
+
+// Key returns a name for a lock or key that no other test uses: the test's name with
+// everything but letters, digits, '-' and '_' replaced, and a random suffix.
+func Key(tb testing.TB) string {
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '_'
+	}, tb.Name())
+	return fmt.Sprintf("%s-%08x", safe, rand.Uint32())
+}
+
+// requireServer skips the test, or fails it where skipping is forbidden, when
+// redis-server is not installed.
+func requireServer(tb testing.TB) {
+	tb.Helper()
+	switch {
+	case Available():
+	case os.Getenv("RELOCK_REQUIRE_REDIS") == "1":
+		tb.Fatal("redistest: RELOCK_REQUIRE_REDIS=1 but no redis-server on PATH")
+	default:
+		tb.Skip("redistest: no redis-server on PATH")
+	}
+}
+
+// shared is the real server of this process.
+var shared sharedServer
+
+type sharedServer struct {
+	mu     sync.Mutex // guards server
+	server *Server
+}
+
+func (s *sharedServer) addr() (string, error) {
+	if addr := os.Getenv("RELOCK_REDIS"); addr != "" {
+		_, err := probe(addr)
+		if err != nil {
+			err = fmt.Errorf("redistest: RELOCK_REDIS=%s does not answer: %w", addr, err)
+		}
+		return addr, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server == nil {
+		server, err := StartServer("")
+		if err != nil {
+			return "", err
+		}
+		s.server = server
+	}
+	return s.server.Addr, nil
+}
+
+func (s *sharedServer) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server != nil {
+		s.server.Close()
+		s.server = nil
+	}
+}

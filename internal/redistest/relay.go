@@ -1,0 +1,226 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Relay is a TCP relay between Redis clients and one server that knows where commands
+// and replies begin and end, so that it can lose or withhold exactly the chosen one.
+// Rules choose commands and say what happens to them; the methods of the relay itself
+// break everything at once.
+//
+// It pairs replies with commands in RESP2 and RESP3, pipelined or not; pushed messages
+// go through unpaired. CLIENT REPLY OFF is not understood. Its methods are safe for
+// concurrent use, and may be called from hooks, Close excepted.
+type Relay struct {
+	Addr string // where clients connect to
+
+	upstream string
+	latency  atomic.Int64
+	life     context.Context // ends with Close
+	end      context.CancelFunc
+	running  sync.WaitGroup
+
+	mu       sync.Mutex   // guards the rest; never held during I/O or hooks
+	listener net.Listener // nil while refusing
+	conns    map[*conn]bool
+	accepted int
+	deaf     bool // swallow what new connections send
+	rules    []*Rule
+	log      []*Entry
+}
+
+// StartRelay starts a relay to the server at addr. It needs no server yet: a client
+// whose connection cannot be passed on is disconnected.
+func StartRelay(addr string) (*Relay, error) {
+	r := &Relay{upstream: addr, conns: map[*conn]bool{}}
+	r.life, r.end = context.WithCancel(context.Background())
+	var err error
+	for range 5 { // somebody else may take the port that was just free
+		var port int
+		if port, err = freePort(); err != nil {
+			break
+		}
+		r.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if err = r.Refuse(false); err == nil {
+			return r, nil
+		}
+	}
+	r.end()
+	return nil, err
+}
+
+// NewRelay is StartRelay for the length of a test.
+func NewRelay(tb testing.TB, addr string) *Relay {
+	tb.Helper()
+	r, err := StartRelay(addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(r.Close)
+	return r
+}
+
+// Close disconnects everybody and waits until nothing of the relay is left running.
+// Commands that it still holds back or delays are gone.
+func (r *Relay) Close() {
+	r.mu.Lock()
+	r.end()
+	if r.listener != nil {
+		r.listener.Close()
+		r.listener = nil
+	}
+	for c := range r.conns {
+		c.client.Close()
+		c.server.Close()
+	}
+	r.mu.Unlock()
+	r.running.Wait()
+}
+
+// Refuse(true) makes new connections fail with "connection refused", existing ones live
+// on. Refuse(false) accepts again.
+func (r *Relay) Refuse(on bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.life.Err() != nil:
+		return errors.New("redistest: relay is closed")
+	case on && r.listener != nil:
+		err := r.listener.Close()
+		r.listener = nil
+		return err
+	case !on && r.listener == nil:
+		l, err := net.Listen("tcp", r.Addr)
+		if err != nil {
+			return err
+		}
+		r.listener = l
+		r.running.Go(func() { r.accept(l) })
+	}
+	return nil
+}
+
+func (r *Relay) accept(l net.Listener) {
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return
+		}
+		r.running.Go(func() { r.serve(client.(*net.TCPConn)) })
+	}
+}
+
+// serve passes one client's connection on until both ends are through with it.
+func (r *Relay) serve(client *net.TCPConn) {
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(r.life, readyTimeout)
+	defer cancel()
+	server, err := dial(ctx, r.upstream)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if c := r.register(client, server); c != nil {
+		c.run()
+		r.forget(c)
+	}
+}
+
+func dial(ctx context.Context, addr string) (*net.TCPConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// register makes the connection known to the relay, unless that was closed meanwhile.
+func (r *Relay) register(client, server *net.TCPConn) *conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.life.Err() != nil {
+		return nil
+	}
+	r.accepted++
+	c := newConn(r, r.accepted, client, server)
+	c.swallowCommands.Store(r.deaf)
+	c.swallowReplies.Store(r.deaf)
+	r.conns[c] = true
+	return c
+}
+
+func (r *Relay) forget(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.conns, c)
+}
+
+func (r *Relay) current() []*conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	conns := make([]*conn, 0, len(r.conns))
+	for c := range r.conns {
+		conns = append(conns, c)
+	}
+	slices.SortFunc(conns, func(a, b *conn) int { return a.id - b.id })
+	return conns
+}
+
+// Cut ends all current connections: their clients see EOF. What was forwarded is
+// executed; what was not yet is gone.
+func (r *Relay) Cut() {
+	for _, c := range r.current() {
+		c.cut()
+	}
+}
+
+// Deafen turns all current connections into black holes for good: they stay open, but
+// no byte passes any more, either way. New connections are not affected.
+func (r *Relay) Deafen() {
+	for _, c := range r.current() {
+		c.swallowCommands.Store(true)
+		c.swallowReplies.Store(true)
+	}
+}
+
+// BlackHole(true) is Deafen for the current connections and for all that are opened
+// until BlackHole(false). Connections that were once deaf stay deaf.
+func (r *Relay) BlackHole(on bool) {
+	r.mu.Lock()
+	r.deaf = on
+	r.mu.Unlock()
+	if on {
+		r.Deafen()
+	}
+}
+
+// Latency delays every command and every reply by d from now on, without changing their
+// order and without holding up what follows: a round trip takes 2d longer.
+func (r *Relay) Latency(d time.Duration) { r.latency.Store(int64(d)) }
+
+func (r *Relay) delay() time.Duration { return time.Duration(r.latency.Load()) }
+
+// Conns is the number of connections that are open now. One that was cut counts until
+// its client has closed it too.
+func (r *Relay) Conns() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns)
+}
+
+// Accepted is the number of connections that were passed on so far.
+func (r *Relay) Accepted() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.accepted
+}

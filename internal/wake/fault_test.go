@@ -1,0 +1,380 @@
+package wake_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// A proxy stands between client and server, and can be told to misbehave.
+type proxy struct {
+	net.Listener
+	target string
+	mu     sync.Mutex
+	conns  []net.Conn // the clients' sides
+	all    sync.WaitGroup
+	hole   atomic.Pointer[chan struct{}] // not nil: nothing passes until it is closed
+}
+
+func startProxy(t *testing.T, target string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{Listener: l, target: target}
+	p.all.Go(p.accept)
+	t.Cleanup(func() {
+		p.heal()
+		_ = l.Close()
+		p.cut()
+		p.all.Wait()
+	})
+	return p
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, client)
+		p.mu.Unlock()
+		p.all.Go(func() { p.pass(client, server) })
+		p.all.Go(func() { p.pass(server, client) })
+	}
+}
+
+func (p *proxy) pass(dst io.WriteCloser, src io.Reader) {
+	defer func() { _ = dst.Close() }()
+	buf := make([]byte, 4096)
+	for {
+		n, err := src.Read(buf)
+		if hole := p.hole.Load(); hole != nil {
+			<-*hole
+			return // what fell into the hole is lost
+		}
+		if err != nil {
+			return
+		}
+		if _, err := dst.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// swallow makes every connection a black hole: bytes are accepted and lost.
+func (p *proxy) swallow() {
+	hole := make(chan struct{})
+	p.hole.Store(&hole)
+}
+
+// heal ends swallow, for new connections.
+func (p *proxy) heal() {
+	if hole := p.hole.Swap(nil); hole != nil {
+		close(*hole)
+	}
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+// inject sends bytes to the last client as if the server had.
+func (p *proxy) inject(t *testing.T, bytes string) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.conns[len(p.conns)-1].Write([]byte(bytes))
+	require.NoError(t, err)
+}
+
+// requireRecovered waits until w has been told of a loss after its first n
+// wake-ups, is live again, and gets messages.
+func requireRecovered(t *testing.T, w *waiter, n int64, rdb redis.UniversalClient, channel string) {
+	t.Helper()
+	w.waitWoken(t, n+1) // the loss, and the new confirmation
+	w.waitLive(t)
+	n = w.woken.Load()
+	require.Eventually(t, func() bool {
+		return rdb.Publish(t.Context(), channel, "0").Val() > 0 && w.woken.Load() > n
+	}, soon, tick)
+}
+
+func TestAKilledConnectionWakesAndIsReplaced(t *testing.T) {
+	for _, resp := range []int{2, 3} {
+		rdb := newClient(t, &redis.Options{Addr: startRedis(t).addr, Protocol: resp})
+		h := newHub(t, rdb, config())
+		a, b := subscribeLive(t, h, "a"), subscribeLive(t, h, "b")
+		for range 3 {
+			n, m := a.woken.Load(), b.woken.Load()
+			require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+			requireRecovered(t, a, n, rdb, "a")
+			requireRecovered(t, b, m, rdb, "b")
+		}
+	}
+}
+
+func TestAFrozenServerIsNoticedByTheMissingPong(t *testing.T) {
+	s := startRedis(t)
+	rdb := newClient(t, &redis.Options{Addr: s.addr})
+	h := newHub(t, rdb, config())
+	w := subscribeLive(t, h, "a")
+	s.signal(t, syscall.SIGSTOP)
+	w.waitNotLive(t)
+	w.waitWoken(t, 1)
+	s.signal(t, syscall.SIGCONT)
+	requireRecovered(t, w, 1, rdb, "a")
+}
+
+func TestABlackHoleIsNoticedByTheMissingPong(t *testing.T) {
+	m := miniredis.RunT(t)
+	p := startProxy(t, m.Addr())
+	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
+	w := subscribeLive(t, h, "a")
+	p.swallow()
+	began := time.Now()
+	w.waitNotLive(t)
+	require.Less(t, time.Since(began), 3*time.Second)
+	w.waitWoken(t, 1)
+	p.heal()
+	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
+}
+
+func TestSuspicionFindsADeafConnectionBeforeThePingIsDue(t *testing.T) {
+	m := miniredis.RunT(t)
+	p := startProxy(t, m.Addr())
+	cfg := config()
+	cfg.PingInterval = time.Hour
+	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), cfg)
+	w := subscribeLive(t, h, "a")
+	p.swallow()
+	h.Suspect()
+	w.waitNotLive(t)
+	p.heal()
+	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
+}
+
+func TestAnUnsubscriptionNobodyAskedForReplacesTheConnection(t *testing.T) {
+	m := miniredis.RunT(t)
+	p := startProxy(t, m.Addr())
+	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
+	w := subscribeLive(t, h, "a")
+	p.inject(t, ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n")
+	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
+}
+
+func TestAnErrorNobodyAskedForReplacesTheConnection(t *testing.T) {
+	m := miniredis.RunT(t)
+	p := startProxy(t, m.Addr())
+	cfg := config()
+	cfg.PingInterval = time.Hour // else the error may be the answer to a ping
+	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), cfg)
+	w := subscribeLive(t, h, "a")
+	p.inject(t, "-NOPERM go-redis has reconnected and was refused\r\n")
+	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
+}
+
+func TestADeadServerIsNotBesieged(t *testing.T) {
+	m := miniredis.RunT(t)
+	var dials atomic.Int64
+	opt := &redis.Options{Addr: m.Addr()}
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	cfg := config()
+	cfg.MinBackoff, cfg.MaxBackoff = 50*time.Millisecond, 200*time.Millisecond
+	h := newHub(t, newClient(t, opt), cfg)
+	w := subscribeLive(t, h, "a")
+	m.Close()
+	w.waitNotLive(t)
+	w.waitWoken(t, 1)
+	dials.Store(0)
+	require.Never(t, func() bool {
+		// Subscriptions that come and go must not lift the limit.
+		subscribe(h, "b").Close()
+		return dials.Load() > 15
+	}, time.Second, 10*time.Millisecond, "too many attempts to connect")
+	require.EqualValues(t, 2, w.woken.Load(), "a failed attempt is no news")
+	require.NoError(t, m.Restart())
+	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
+}
+
+// restricted returns a client of a user that may not subscribe to "forbidden:…".
+func restricted(t *testing.T, s *server, admin *redis.Client) *redis.Client {
+	t.Helper()
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret",
+		"+@all", "~*", "resetchannels", "&channel:*").Err())
+	return newClient(t, &redis.Options{Addr: s.addr, Username: "limited", Password: "secret"})
+}
+
+func TestARefusedChannelIsNotLiveWhileOthersAre(t *testing.T) {
+	s := startRedis(t)
+	admin := newClient(t, &redis.Options{Addr: s.addr})
+	h := newHub(t, restricted(t, s, admin), config())
+	var good []*waiter
+	for _, name := range channelNames(20) {
+		good = append(good, subscribe(h, name))
+	}
+	bad := []*waiter{subscribe(h, "forbidden:1"), subscribe(h, "forbidden:2")}
+	good = append(good, subscribe(h, "channel:last"))
+	check := func() {
+		for _, w := range good {
+			w.waitLive(t)
+		}
+		require.False(t, bad[0].Live() || bad[1].Live())
+	}
+	check()
+	bad[0].waitWoken(t, 0)
+	bad[1].waitWoken(t, 0)
+
+	n, m := good[0].woken.Load(), bad[0].woken.Load()
+	require.NoError(t, admin.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+	requireRecovered(t, good[0], n, admin, channelNames(1)[0])
+	bad[0].waitWoken(t, m) // refused again
+	check()
+	require.Equal(t, 1, subscribers(t, admin, "channel:last"))
+}
+
+func TestARefusedChannelIsAskedForAgain(t *testing.T) {
+	s := startRedis(t)
+	admin := newClient(t, &redis.Options{Addr: s.addr})
+	cfg := config()
+	cfg.RefusalRetry = 200 * time.Millisecond
+	h := newHub(t, restricted(t, s, admin), cfg)
+	w := subscribe(h, "forbidden:1")
+	w.waitWoken(t, 0)
+	require.False(t, w.Live())
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "limited", "allchannels").Err())
+	w.waitLive(t)
+	publish(t, admin, "forbidden:1", 1)
+}
+
+func TestARefusedChannelIsForgottenLikeAnyOther(t *testing.T) {
+	s := startRedis(t)
+	admin := newClient(t, &redis.Options{Addr: s.addr})
+	h := newHub(t, restricted(t, s, admin), config())
+	w := subscribe(h, "forbidden:1")
+	w.waitWoken(t, 0)
+	w.Close()
+	require.Eventually(t, func() bool {
+		list, err := admin.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+		return err == nil && list == ""
+	}, soon, tick)
+}
+
+func TestAUserWithoutPingKeepsItsSubscriptions(t *testing.T) {
+	s := startRedis(t)
+	admin := newClient(t, &redis.Options{Addr: s.addr})
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">secret",
+		"allchannels", "+@all", "-ping").Err())
+	cfg := config()
+	cfg.PingInterval, cfg.PongTimeout = 5*time.Millisecond, 200*time.Millisecond
+	rdb := newClient(t, &redis.Options{Addr: s.addr, Username: "mute", Password: "secret"})
+	w := subscribeLive(t, newHub(t, rdb, cfg), "a")
+	w.neverWoken(t, 1)
+	require.True(t, w.Live())
+}
+
+// A listener that accepts connections and says nothing.
+func startMute(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			all.Go(func() {
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return l.Addr().String()
+}
+
+func TestCloseIsBoundedWhileAHandshakeHangs(t *testing.T) {
+	rdb := newClient(t, &redis.Options{Addr: startMute(t), ReadTimeout: time.Second})
+	cfg := config()
+	cfg.CloseTimeout = 50 * time.Millisecond
+	h := newHub(t, rdb, cfg)
+	w := subscribe(h, "a")
+	w.neverWoken(t, 0)
+	began := time.Now()
+	h.Close()
+	require.Less(t, time.Since(began), 500*time.Millisecond)
+}
+
+func TestCloseIsQuickWhileNobodyAnswersAtAll(t *testing.T) {
+	opt := &redis.Options{Addr: "127.0.0.1:1"}
+	dialing := make(chan struct{}, 1)
+	opt.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		select {
+		case dialing <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	h := newHub(t, newClient(t, opt), config())
+	w := subscribe(h, "a")
+	<-dialing
+	began := time.Now()
+	w.Close()
+	subscribe(h, "b")
+	h.Suspect()
+	h.Close()
+	require.Less(t, time.Since(began), time.Second)
+}
+
+func TestAnAttemptToConnectThatHangsIsGivenUp(t *testing.T) {
+	m := miniredis.RunT(t)
+	var dials atomic.Int64
+	opt := &redis.Options{Addr: m.Addr(), DialTimeout: time.Hour}
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	cfg := config()
+	cfg.AnswerTimeout = some
+	h := newHub(t, newClient(t, opt), cfg)
+	subscribeLive(t, h, "a")
+	require.EqualValues(t, 2, dials.Load())
+}
+
+var _ wake.Subscriber = redis.UniversalClient(nil)

@@ -1,0 +1,172 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A link is one pub/sub connection, from its opening until anything goes wrong
+// with it for the first time.
+//
+// go-redis would go on: it reconnects by itself and subscribes to all channels
+// in one command. But then one refused channel silences all, and whether a
+// message belongs to the old or the new connection cannot be told. So a link
+// whose connection has failed is replaced as a whole.
+//
+// A link has one command in flight at most, so that an error reply, which names
+// no channel, can be attributed.
+type link struct {
+	ps     *redis.PubSub // nil until the first command is sent
+	all    *sync.WaitGroup
+	ctx    context.Context // done when the link has been dropped
+	cancel context.CancelFunc
+	events chan event // what the link's goroutines have to say
+
+	// The fields below belong to the run goroutine, under Hub.mu.
+	opened time.Time
+	spoken bool      // the server has sent something
+	fresh  time.Time // when something was sent or received last
+	flight *command  // sent, or being sent, and not yet answered; nil if none
+}
+
+// An event is something that the server has sent, or the end of a link.
+type event struct {
+	msg    any   // *redis.Message, *redis.Subscription or *redis.Pong
+	refuse error // an error reply
+	broken error // the connection has failed
+}
+
+// A command is a SUBSCRIBE, an UNSUBSCRIBE or a PING.
+type command struct {
+	verb string // as in redis.Subscription.Kind, or "ping"
+	args []string
+	sent time.Time
+	open map[string]struct{} // the args for which no answer has arrived
+}
+
+const (
+	subscribe   = "subscribe"
+	unsubscribe = "unsubscribe"
+	ping        = "ping"
+)
+
+func newLink(now time.Time, all *sync.WaitGroup) *link {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &link{
+		all:    all,
+		ctx:    ctx,
+		cancel: cancel,
+		events: make(chan event),
+		opened: now,
+	}
+}
+
+// expect makes c the command in flight.
+func (l *link) expect(c *command, now time.Time) {
+	c.sent = now
+	c.open = make(map[string]struct{}, len(c.args))
+	for _, arg := range c.args {
+		c.open[arg] = struct{}{}
+	}
+	l.flight, l.fresh = c, now
+}
+
+// answered takes note of an answer, and reports whether there was a command in
+// flight that asked for it.
+func (l *link) answered(verb, arg string) bool {
+	c := l.flight
+	if c == nil || c.verb != verb {
+		return false
+	}
+	if _, ok := c.open[arg]; !ok {
+		return false
+	}
+	delete(c.open, arg)
+	if len(c.open) == 0 {
+		l.flight = nil
+	}
+	return true
+}
+
+// deadline returns the time at which the command in flight is overdue.
+func (l *link) deadline(cfg *Config) time.Time {
+	late := l.flight.sent.Add(cfg.AnswerTimeout)
+	if silent := l.fresh.Add(cfg.PongTimeout); l.spoken && silent.Before(late) {
+		return silent
+	}
+	return late
+}
+
+// send sends c in the background. The first command, a SUBSCRIBE, opens the
+// connection; only then the reading starts, because on a cluster the channel
+// chooses the node.
+func (l *link) send(rdb Subscriber, c *command) {
+	if l.ps != nil {
+		l.all.Go(func() { l.call(c) })
+		return
+	}
+	l.ps = rdb.Subscribe(l.ctx)
+	l.all.Go(func() {
+		if l.call(c) {
+			l.read()
+		}
+	})
+}
+
+// call calls the method of the PubSub that sends c.
+func (l *link) call(c *command) (ok bool) {
+	var err error
+	switch c.verb {
+	case subscribe:
+		err = l.ps.Subscribe(l.ctx, c.args...)
+	case unsubscribe:
+		err = l.ps.Unsubscribe(l.ctx, c.args...)
+	case ping:
+		err = l.ps.Ping(l.ctx, c.args...)
+	}
+	if err != nil {
+		l.tell(event{broken: err})
+	}
+	return err == nil
+}
+
+// read tells what the server sends, until the connection fails.
+//
+// Receive has no deadline: one would make go-redis replace the connection. It
+// returns when the PubSub is closed.
+func (l *link) read() {
+	for {
+		msg, err := l.ps.Receive(l.ctx)
+		var reply redis.Error
+		switch {
+		case err == nil:
+			l.tell(event{msg: msg})
+		case errors.As(err, &reply) && l.ctx.Err() == nil:
+			l.tell(event{refuse: err})
+		default:
+			l.tell(event{broken: err})
+			return
+		}
+	}
+}
+
+// tell hands ev to the run goroutine, if the link has not been dropped.
+func (l *link) tell(ev event) {
+	select {
+	case l.events <- ev:
+	case <-l.ctx.Done():
+	}
+}
+
+// drop closes the connection in the background: go-redis may be holding its
+// lock, to reconnect. Ending the context ends the dialing at least.
+func (l *link) drop() {
+	l.cancel()
+	if l.ps != nil {
+		l.all.Go(func() { _ = l.ps.Close() })
+	}
+}

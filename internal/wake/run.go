@@ -1,0 +1,289 @@
+package wake
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxArgs bounds the channels in one SUBSCRIBE or UNSUBSCRIBE. It is the number
+// of channels that each cost a round trip when one of them is refused, against
+// the number of round trips that a new connection costs with many channels.
+const maxArgs = 128
+
+// A step is what remains to be done when mu is free again.
+type step struct {
+	link  *link    // the connection in use; nil if there is none
+	send  *command // to be sent on link; nil if there is none
+	wakes []func()
+	next  time.Time // when to look again if nothing happens
+	end   bool      // there is nothing left to do, ever
+}
+
+// run makes the connection what the subscriptions want it to be, for as long as
+// there are any. It is the only goroutine that moves channels between states
+// and that calls wakes, and it does no I/O.
+func (h *Hub) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		todo := h.look(time.Now())
+		for _, wake := range todo.wakes {
+			wake()
+		}
+		if todo.end {
+			return
+		}
+		var events chan event
+		if todo.link != nil {
+			events = todo.link.events
+		}
+		if todo.send != nil {
+			todo.link.send(h.rdb, todo.send)
+		}
+		timer.Reset(time.Until(todo.next))
+		select {
+		case ev := <-events:
+			h.handle(ev, time.Now())
+		case <-h.kick:
+		case <-timer.C:
+		}
+	}
+}
+
+// look compares what is with what should be and decides what to do next.
+func (h *Hub) look(now time.Time) step {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l := h.link; l != nil && l.flight != nil && !now.Before(l.deadline(&h.cfg)) {
+		h.lose(now)
+	}
+	var send *command
+	if !h.closed && h.free(now) {
+		send = h.choose(now)
+	}
+	if h.closed || len(h.channels) == 0 {
+		return h.finish()
+	}
+	if send != nil {
+		if h.link == nil {
+			h.link = newLink(now, &h.all)
+		}
+		h.link.expect(send, now)
+	}
+	return step{link: h.link, send: send, wakes: h.takeWakes(), next: h.nextLook()}
+}
+
+// free reports whether a command may be sent.
+func (h *Hub) free(now time.Time) bool {
+	if h.link == nil {
+		return !now.Before(h.retryAt)
+	}
+	return h.link.flight == nil
+}
+
+// nextLook returns when there is something to do if nothing happens before.
+func (h *Hub) nextLook() time.Time {
+	l := h.link
+	switch {
+	case l == nil:
+		return h.retryAt
+	case l.flight != nil:
+		return l.deadline(&h.cfg)
+	}
+	next := l.fresh.Add(h.cfg.PingInterval)
+	for _, q := range []*line{&h.idle, &h.refused} {
+		if ch, at := q.first(); ch != nil && at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
+
+// choose returns the next command; nil if there is nothing to say to the
+// server. Waiters come first, then tidiness, then doubt.
+func (h *Hub) choose(now time.Time) *command {
+	for ch := h.refused.take(now); ch != nil; ch = h.refused.take(now) {
+		ch.state = wanted
+		h.wanted.put(ch, now)
+	}
+	if names := h.takeWanted(now); names != nil {
+		return &command{verb: subscribe, args: names}
+	}
+	if names := h.takeIdle(now); names != nil {
+		return &command{verb: unsubscribe, args: names}
+	}
+	// Without a link there is nothing to ping; with one, silence is suspicious.
+	suspect := h.suspect && !now.Before(h.pinged.Add(h.cfg.PongTimeout))
+	h.suspect = false
+	if l := h.link; l == nil || !suspect && now.Before(l.fresh.Add(h.cfg.PingInterval)) {
+		return nil
+	}
+	h.pings++
+	h.pinged = now
+	return &command{verb: ping, args: []string{"relock-" + strconv.Itoa(h.pings)}}
+}
+
+// takeWanted moves channels to subscribing and returns their names: as many as
+// fit into one command, or a single one that has been refused before.
+func (h *Hub) takeWanted(now time.Time) (names []string) {
+	for len(names) < maxArgs {
+		ch, _ := h.wanted.first()
+		if ch == nil || ch.sent && len(names) > 0 {
+			break
+		}
+		h.wanted.remove(ch)
+		names = append(names, ch.name)
+		ch.state = subscribing
+		if ch.sent {
+			break
+		}
+		ch.sent = true
+	}
+	return names
+}
+
+// takeIdle forgets channels that have lingered long enough, and returns their
+// names. It is called with no command in flight, so none of them is
+// subscribing. A subscription that comes later makes a new channel, and its
+// SUBSCRIBE follows the UNSUBSCRIBE.
+func (h *Hub) takeIdle(now time.Time) (names []string) {
+	for len(names) < maxArgs {
+		ch := h.idle.take(now)
+		if ch == nil {
+			break
+		}
+		h.forget(ch)
+		names = append(names, ch.name)
+	}
+	return names
+}
+
+// handle changes the state of channels by what the server has said.
+func (h *Hub) handle(ev event, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.link
+	if ev.broken != nil {
+		h.lose(now)
+		return
+	}
+	l.fresh, l.spoken = now, true
+	if ev.refuse != nil {
+		h.refusal(now)
+		return
+	}
+	switch msg := ev.msg.(type) {
+	case *redis.Message:
+		if ch := h.channels[msg.Channel]; ch != nil {
+			h.rouse(ch)
+		}
+	case *redis.Pong:
+		l.answered(ping, msg.Payload)
+	case *redis.Subscription:
+		if !l.answered(msg.Kind, msg.Channel) {
+			// Nobody asked: the server has ended a subscription, or go-redis
+			// has moved to another connection without saying so.
+			h.lose(now)
+			return
+		}
+		if msg.Kind == subscribe {
+			ch := h.channels[msg.Channel]
+			ch.state = live
+			h.rouse(ch)
+		}
+	}
+}
+
+// refusal deals with an error reply to the command in flight.
+func (h *Hub) refusal(now time.Time) {
+	c := h.link.flight
+	if c == nil {
+		// Not ours: go-redis has reconnected, and been refused.
+		h.lose(now)
+		return
+	}
+	h.link.flight = nil
+	if c.verb != subscribe {
+		return // a user without PING or UNSUBSCRIBE; a refusal is a sign of life too
+	}
+	for name := range c.open {
+		ch := h.channels[name]
+		if len(c.args) > 1 {
+			ch.state = wanted
+			h.wanted.put(ch, now)
+			continue
+		}
+		ch.state = refused
+		h.refused.put(ch, now.Add(h.cfg.RefusalRetry))
+		h.rouse(ch)
+	}
+}
+
+// lose gives the link up. The next one is opened after a pause, so that a dead
+// server is not besieged; the jitter keeps processes that lost their
+// connections together from coming back together.
+func (h *Hub) lose(now time.Time) {
+	if now.Sub(h.link.opened) > h.cfg.MaxBackoff {
+		h.backoff = h.cfg.MinBackoff
+	}
+	h.retryAt = now.Add(h.backoff/2 + rand.N(h.backoff/2+1))
+	h.backoff = min(2*h.backoff, h.cfg.MaxBackoff)
+	h.disconnect(now)
+}
+
+// disconnect drops the link, if there is one, and takes every channel back to
+// wanted. Those that were live may have missed something; the others are
+// polling anyway, and a failed attempt to connect is no news to them.
+func (h *Hub) disconnect(now time.Time) {
+	if h.link == nil {
+		return
+	}
+	h.link.drop()
+	h.link = nil
+	for _, ch := range h.channels {
+		if len(ch.subs) == 0 {
+			h.forget(ch)
+			continue
+		}
+		if ch.state == live {
+			h.rouse(ch)
+		}
+		h.refused.remove(ch)
+		ch.state, ch.sent = wanted, false
+		h.wanted.put(ch, now)
+	}
+}
+
+// finish ends the run goroutine. The next subscription starts another one.
+func (h *Hub) finish() step {
+	h.disconnect(time.Now())
+	for _, ch := range h.channels {
+		h.forget(ch)
+	}
+	h.running = false
+	return step{wakes: h.takeWakes(), end: true}
+}
+
+// forget removes all traces of ch.
+func (h *Hub) forget(ch *channel) {
+	h.wanted.remove(ch)
+	h.refused.remove(ch)
+	h.idle.remove(ch)
+	delete(h.channels, ch.name)
+}
+
+// rouse wakes the subscribers of ch once mu is free.
+func (h *Hub) rouse(ch *channel) {
+	for s := range ch.subs {
+		h.wakes = append(h.wakes, s.wake)
+	}
+}
+
+func (h *Hub) takeWakes() []func() {
+	wakes := h.wakes
+	h.wakes = nil
+	return wakes
+}

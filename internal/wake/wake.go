@@ -1,0 +1,238 @@
+// Package wake turns Redis pub/sub messages into wake-ups for waiters.
+//
+// A message is a hint and never the truth: it may be lost, late, doubled, or
+// about something that has changed again. So the hub promises only to wake a
+// waiter whenever the waiter may have missed something, and to say whether it
+// is worth its while to sleep long:
+//
+//	sub := hub.Subscribe(channel, wake)
+//	defer sub.Close()
+//	for !try() {
+//		if sub.Live() {
+//			sleep long, until woken
+//		} else {
+//			sleep for one polling interval, until woken
+//		}
+//	}
+//
+// A hub has at most one connection, however many channels and subscriptions
+// there are, and none while there are none.
+package wake
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Subscriber opens pub/sub connections. Every redis.UniversalClient is one,
+// except *redis.Ring, whose Subscribe wants to know the channels beforehand.
+type Subscriber interface {
+	// Subscribe is called without channels, and must then do no I/O.
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// Config holds the durations that a hub works with. All of them must be
+// positive, but for Linger.
+type Config struct {
+	// PingInterval is the silence on the connection after which the hub asks
+	// the server for a sign of life.
+	PingInterval time.Duration
+
+	// PongTimeout is the silence after which a connection that owes an answer
+	// is given up and replaced. So a connection that has gone deaf is noticed
+	// after PingInterval + PongTimeout.
+	PongTimeout time.Duration
+
+	// AnswerTimeout bounds the wait for an answer while other messages keep
+	// coming, and the wait for the first answer on a new connection: dialing,
+	// TLS, and authentication are part of it.
+	AnswerTimeout time.Duration
+
+	// Linger is how long a channel without subscriptions stays subscribed at
+	// the server, so that a busy lock does not subscribe and unsubscribe at
+	// every turn. With 0 it is unsubscribed at once.
+	Linger time.Duration
+
+	// RefusalRetry is how long a channel that the server has refused (NOPERM)
+	// is left alone before the hub asks for it again on the same connection.
+	RefusalRetry time.Duration
+
+	// MinBackoff and MaxBackoff bound the pause before a lost connection is
+	// replaced. It doubles with every connection that does not last as long as
+	// MaxBackoff; the real pause is a random one between half of it and all.
+	MinBackoff, MaxBackoff time.Duration
+
+	// CloseTimeout bounds Close.
+	CloseTimeout time.Duration
+}
+
+// A Hub wakes the subscribers of channels. It is safe for concurrent use.
+//
+// Only its own goroutines do I/O: go-redis holds the lock of a PubSub while it
+// dials, so any call of a PubSub may take as long as dialing does.
+type Hub struct {
+	rdb Subscriber
+	cfg Config
+
+	kick chan struct{}  // holds one: the run goroutine has something to look at
+	all  sync.WaitGroup // every goroutine that the hub has started
+
+	// mu is never held over I/O, over a wake, or over any other wait.
+	mu       sync.Mutex
+	closed   bool
+	running  bool                // the run goroutine exists; false only if channels is empty
+	channels map[string]*channel // by name; each has subscriptions, or lingers
+	wanted   line                // channels to ask for: exactly those in state wanted
+	refused  line                // channels to ask for again: exactly those in state refused
+	idle     line                // channels to unsubscribe: those sent, without subscriptions
+	suspect  bool                // a ping has been asked for
+
+	// The fields below are changed by the run goroutine only, under mu.
+	link    *link     // the connection in use or being opened; nil if there is none
+	wakes   []func()  // to be called as soon as mu is free
+	pings   int       // numbers the pings
+	pinged  time.Time // when the last ping was sent
+	backoff time.Duration
+	retryAt time.Time // no connection is opened before
+}
+
+// NewHub returns a hub that subscribes through rdb. It starts nothing: the
+// connection and the goroutines exist only while there are subscriptions, or
+// channels that linger.
+func NewHub(rdb Subscriber, cfg Config) *Hub {
+	return &Hub{
+		rdb:      rdb,
+		cfg:      cfg,
+		kick:     make(chan struct{}, 1),
+		channels: make(map[string]*channel),
+		backoff:  cfg.MinBackoff,
+	}
+}
+
+// A Subscription is one waiter's interest in one channel. It is safe for
+// concurrent use.
+type Subscription struct {
+	hub  *Hub
+	ch   *channel // nil if the hub was closed already
+	wake func()
+}
+
+// Subscribe asks for wake to be called on every event of the channel:
+//
+//   - a message has arrived;
+//   - the server has confirmed the channel, so what was published earlier may
+//     have been missed and what is published from now on will not be;
+//   - the connection is lost, so messages may have been missed;
+//   - the server has refused the channel, so no messages will come.
+//
+// Live has its new value before wake is called. wake must not block, must be
+// safe for concurrent use, and may be called before Subscribe returns and once
+// more after Close. Subscribe never blocks either. If the channel is confirmed
+// already, the subscription is live at once, without a wake. After Hub.Close it
+// never is.
+func (h *Hub) Subscribe(name string, wake func()) *Subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return &Subscription{hub: h}
+	}
+	ch := h.channels[name]
+	if ch == nil {
+		ch = &channel{name: name, subs: make(map[*Subscription]struct{})}
+		h.channels[name] = ch
+		h.wanted.put(ch, time.Time{})
+		h.nudge()
+	}
+	s := &Subscription{hub: h, ch: ch, wake: wake}
+	ch.subs[s] = struct{}{}
+	h.idle.remove(ch)
+	if !h.running {
+		h.running = true
+		h.all.Go(h.run)
+	}
+	return s
+}
+
+// Live reports whether messages of the channel reach the subscription: the
+// server has confirmed the channel on the connection that is in use now. It is
+// as true as the last sign of life from the server is fresh.
+func (s *Subscription) Live() bool {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.open() && s.ch.state == live
+}
+
+// Close ends the subscription. It is idempotent and never blocks.
+func (s *Subscription) Close() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !s.open() {
+		return
+	}
+	delete(s.ch.subs, s)
+	switch {
+	case len(s.ch.subs) > 0 || h.closed:
+		return
+	case s.ch.sent:
+		h.idle.put(s.ch, time.Now().Add(h.cfg.Linger))
+	default:
+		h.forget(s.ch)
+	}
+	h.nudge()
+}
+
+// open reports whether s has not been closed; hub.mu must be held.
+func (s *Subscription) open() bool {
+	if s.ch == nil {
+		return false
+	}
+	_, ok := s.ch.subs[s]
+	return ok
+}
+
+// Suspect tells the hub that something was learned by polling of which a
+// message should have told. The hub asks the server for a sign of life, at most
+// once per PongTimeout, and replaces the connection if there is none. Suspect
+// never blocks.
+func (h *Hub) Suspect() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.suspect = true
+	h.nudge()
+}
+
+// Close ends all subscriptions, closes the connection, and waits until the
+// hub's goroutines have ended, at most for CloseTimeout: go-redis may be caught
+// in a handshake that only its own time-outs end; what is left then ends with
+// it. Subscriptions that were live are woken. Close is idempotent. It must not
+// be called by a wake.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	h.closed = true
+	h.nudge()
+	h.mu.Unlock()
+
+	ended := make(chan struct{})
+	go func() {
+		h.all.Wait()
+		close(ended)
+	}()
+	timeout := time.NewTimer(h.cfg.CloseTimeout)
+	defer timeout.Stop()
+	select {
+	case <-ended:
+	case <-timeout.C:
+	}
+}
+
+// nudge makes the run goroutine look at the state of things.
+func (h *Hub) nudge() {
+	select {
+	case h.kick <- struct{}{}:
+	default: // it will look anyway
+	}
+}

@@ -1,0 +1,253 @@
+package wake_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	mini "github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/wake"
+)
+
+func TestTheConfirmationMakesASubscriptionLiveAndWakesIt(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHub(t, rdb, config())
+		var s *wake.Subscription
+		stored := make(chan struct{})
+		woken := make(chan bool, 8)
+		s = h.Subscribe("a", func() { <-stored; woken <- s.Live() })
+		close(stored)
+		select {
+		case live := <-woken:
+			require.True(t, live, "woken before it was live")
+		case <-time.After(soon):
+			t.Fatal("not woken")
+		}
+		require.Equal(t, 1, subscribers(t, rdb, "a"))
+	})
+}
+
+func TestAMessageWakesEverySubscriptionOfItsChannel(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHub(t, rdb, config())
+		a1 := subscribeLive(t, h, "a")
+		a2 := subscribe(h, "a")
+		b := subscribeLive(t, h, "b")
+		publish(t, rdb, "a", 1)
+		a1.waitWoken(t, 1)
+		a2.waitWoken(t, 0)
+		b.neverWoken(t, 1)
+	})
+}
+
+func TestASubscriptionOfAConfirmedChannelIsLiveAtOnce(t *testing.T) {
+	h := newHub(t, newClient(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}), config())
+	subscribeLive(t, h, "a")
+	require.True(t, subscribe(h, "a").Live())
+}
+
+func TestAClosedSubscriptionIsNeitherLiveNorWoken(t *testing.T) {
+	rdb := newClient(t, &redis.Options{Addr: miniredis.RunT(t).Addr()})
+	h := newHub(t, rdb, config())
+	stays := subscribeLive(t, h, "a")
+	goes := subscribe(h, "a")
+	goes.Close()
+	goes.Close()
+	require.False(t, goes.Live())
+	require.True(t, stays.Live(), "closing twice must not count twice")
+	publish(t, rdb, "a", 1)
+	stays.waitWoken(t, 1)
+	require.Zero(t, goes.woken.Load())
+}
+
+func TestAnUnusedChannelIsUnsubscribedWhileOthersStay(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHub(t, rdb, config())
+		a, b := subscribeLive(t, h, "a"), subscribeLive(t, h, "b")
+		a.Close()
+		require.Eventually(t, func() bool { return subscribers(t, rdb, "a") == 0 }, soon, tick)
+		require.True(t, b.Live())
+		require.Equal(t, 1, subscribers(t, rdb, "b"))
+
+		a = subscribeLive(t, h, "a")
+		publish(t, rdb, "a", 1)
+		a.waitWoken(t, 1)
+	})
+}
+
+func TestWithoutSubscriptionsThereIsNoConnection(t *testing.T) {
+	m := miniredis.RunT(t)
+	h := newHub(t, newClient(t, &redis.Options{Addr: m.Addr()}), config())
+	require.Zero(t, m.CurrentConnectionCount())
+	for range 3 {
+		w := subscribeLive(t, h, "a")
+		require.Equal(t, 1, m.CurrentConnectionCount())
+		w.Close()
+		require.Eventually(t, func() bool { return m.CurrentConnectionCount() == 0 }, soon, tick)
+	}
+}
+
+func TestManyChannelsShareOneConnectionAndLeaveNothingBehind(t *testing.T) {
+	const n = 10_000
+	rdb := newClient(t, &redis.Options{Addr: startRedis(t).addr})
+	h := newHub(t, rdb, config())
+	began := time.Now()
+	waiters := make([]*waiter, n)
+	for i, name := range channelNames(n) {
+		waiters[i] = subscribe(h, name)
+	}
+	for _, w := range waiters {
+		w.waitLive(t)
+	}
+	t.Logf("%d channels confirmed after %v", n, time.Since(began))
+	clients, err := rdb.ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	require.Contains(t, clients, "sub=10000 ")
+
+	for _, w := range waiters[1:] {
+		w.Close()
+	}
+	require.Eventually(t, func() bool {
+		return len(rdb.PubSubChannels(t.Context(), "*").Val()) == 1
+	}, soon, tick)
+	require.True(t, waiters[0].Live())
+}
+
+func TestSubscriptionsMayComeAndGoConcurrently(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHub(t, rdb, config())
+		names := channelNames(8)
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				for range 30 {
+					w := subscribe(h, names[rand.IntN(len(names))])
+					h.Suspect()
+					if rand.IntN(2) == 0 {
+						w.waitLive(t)
+					}
+					w.Close()
+				}
+			})
+		}
+		all.Wait()
+		require.Eventually(t, func() bool {
+			return len(rdb.PubSubChannels(t.Context(), "*").Val()) == 0
+		}, soon, tick)
+		w := subscribeLive(t, h, names[0])
+		publish(t, rdb, names[0], 1)
+		w.waitWoken(t, 1)
+	})
+}
+
+func TestAfterCloseNothingIsLive(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHub(t, rdb, config())
+		before := subscribeLive(t, h, "a")
+		h.Close()
+		before.waitWoken(t, 1)
+		require.False(t, before.Live())
+		after := subscribe(h, "a")
+		require.False(t, after.Live())
+		h.Suspect()
+		h.Close()
+		after.Close()
+		before.Close()
+		require.Eventually(t, func() bool { return subscribers(t, rdb, "a") == 0 }, soon, tick)
+	})
+}
+
+// inBubble runs test on a fake clock, with a miniredis that is reached through
+// pipes and a count of the commands that arrive there.
+func inBubble(t *testing.T, test func(t *testing.T, m *miniredis.Miniredis, h *wake.Hub, count func(cmd string) int)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		dial := func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial})
+		require.NoError(t, rdb.Ping(t.Context()).Err())
+		var mu sync.Mutex
+		counts := make(map[string]int)
+		m.Server().SetPreHook(func(_ *mini.Peer, cmd string, _ ...string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			counts[cmd]++
+			return false
+		})
+		h := wake.NewHub(rdb, wake.Config{
+			PingInterval:  10 * time.Second,
+			PongTimeout:   2 * time.Second,
+			AnswerTimeout: 5 * time.Second,
+			Linger:        time.Minute,
+			RefusalRetry:  time.Minute,
+			MinBackoff:    50 * time.Millisecond,
+			MaxBackoff:    5 * time.Second,
+			CloseTimeout:  time.Second,
+		})
+		test(t, m, h, func(cmd string) int {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return counts[cmd]
+		})
+		h.Close()
+		require.NoError(t, rdb.Close())
+		m.Close()
+	})
+}
+
+func TestAnUnusedChannelLingers(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *miniredis.Miniredis, h *wake.Hub, count func(string) int) {
+		numSub := func() int {
+			synctest.Wait()
+			return m.PubSubNumSub("a")["a"]
+		}
+		for range 5 {
+			w := subscribe(h, "a")
+			synctest.Wait()
+			require.True(t, w.Live())
+			time.Sleep(time.Second)
+			w.Close()
+			time.Sleep(59 * time.Second)
+			require.Equal(t, 1, numSub())
+		}
+		require.Equal(t, 1, count("SUBSCRIBE"))
+		time.Sleep(2 * time.Second)
+		require.Zero(t, numSub())
+		require.Equal(t, 1, m.CurrentConnectionCount(), "the client's own")
+	})
+}
+
+func TestASilentConnectionIsPingedOncePerInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *miniredis.Miniredis, h *wake.Hub, count func(string) int) {
+		w := subscribe(h, "a")
+		time.Sleep(time.Minute + time.Second)
+		require.Equal(t, 6, count("PING"))
+		for range 60 {
+			time.Sleep(time.Second)
+			require.Equal(t, 1, m.Publish("a", "0"))
+		}
+		require.LessOrEqual(t, count("PING"), 7, "a message is a sign of life")
+		require.True(t, w.Live())
+		require.Equal(t, 1, count("SUBSCRIBE"))
+	})
+}
+
+func TestSuspicionIsRateLimited(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *miniredis.Miniredis, h *wake.Hub, count func(string) int) {
+		subscribe(h, "a")
+		synctest.Wait()
+		for range 80 {
+			h.Suspect()
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, 4, count("PING"), "one per PongTimeout")
+	})
+}

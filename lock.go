@@ -1,0 +1,316 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock/internal/goid"
+)
+
+// Mutex is a lock on one name, or on several names taken together, shared by all processes
+// that use the same Redis. It is a cheap handle: any number of handles of one name in one
+// Client are the same lock.
+//
+// The owner of a hold is the calling goroutine, or the id given WithOwner. A second Lock by
+// the owner adds a level, and as many Unlocks give the lock back. Other goroutines of the
+// same process wait like any other process.
+//
+// A hold can end without its holder's doing: when its lease could not be renewed in time,
+// or somebody deleted or forced the key. Do work under the lock with the context of
+// [Mutex.Context] or [Mutex.Do], which is cancelled before anybody else can get the lock.
+//
+// All methods are safe for concurrent use.
+type Mutex struct {
+	client   *Client
+	target   *target
+	settings settings
+	err      error // of a bad name or option; every call that would use it returns it
+}
+
+// Mutex returns a handle of the lock name. A bad name or option is returned by the first
+// call that would use it. No round trip.
+func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
+	return c.mutex([]string{name}, opts)
+}
+
+func (c *Client) mutex(names []string, opts []MutexOption) *Mutex {
+	m := &Mutex{client: c, settings: c.settings.with(opts)}
+	m.target, m.err = newTarget(c.prefix, names)
+	if m.err == nil && c.cluster && !m.target.oneSlot() {
+		m.err = fmt.Errorf("%w: on a Cluster the names of a MultiMutex need a common {tag}, as in %q",
+			ErrInvalidName, "{"+names[0]+"}:a")
+	}
+	if m.err == nil {
+		m.err = m.settings.err
+	}
+	return m
+}
+
+// Name returns the name of the lock; those of a MultiMutex joined by commas.
+func (m *Mutex) Name() string { return m.target.name }
+
+// Lock takes the lock, or adds a level to the owner's hold.
+//
+// It blocks until it holds the lock; ctx or WithWaitTimeout end the wait. Waiters of one
+// process are served in the order in which they came; only the first of them talks to
+// Redis, and sleeps until a message says that the lock is free, or its lease runs out.
+//
+// After a failure the owner holds what it held before; a request that Redis may have
+// executed is undone in the background, and at the latest by its TTL.
+//
+// Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
+// has to be unlocked first; ErrReentrant; ErrClosed; ErrInvalidName and ErrInvalidOption;
+// Redis' own. If Redis cannot be reached, a Lock that has only just come fails after a few
+// quick attempts; one that was waiting already rides out an outage of one TTL.
+//
+// One round trip if the lock is free, or handed over by a holder of the same process; two
+// and a subscription when it is taken, then one for each wake-up and safety poll.
+func (m *Mutex) Lock(ctx context.Context) error {
+	if err := m.usable(ctx); err != nil {
+		return wrap("lock", m.Name(), err)
+	}
+	if m.settings.waitTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout,
+			fmt.Errorf("%w after %v", ErrTimeout, m.settings.waitTimeout))
+		defer cancel()
+	}
+	_, err := m.client.lock(ctx, m.owner(), m.target, &m.settings, true)
+	return wrap("lock", m.Name(), err)
+}
+
+// TryLock takes the lock, or adds a level to the owner's hold, if that can be done without
+// waiting. false without an error means that somebody else holds it, or that somebody of
+// this process is waiting for it already.
+//
+// It blocks for one request only; ctx ends that, too. State after a failure and errors are
+// those of [Mutex.Lock]; Redis that cannot be reached is an error. At most one round trip.
+func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
+	if err := m.usable(ctx); err != nil {
+		return false, wrap("try lock", m.Name(), err)
+	}
+	held, err := m.client.lock(ctx, m.owner(), m.target, &m.settings, false)
+	return held, wrap("try lock", m.Name(), err)
+}
+
+// Unlock takes one level of the owner's hold away; with the last one the hold ends: its
+// context is cancelled with the cause ErrReleased, and the lock goes to the next waiter of
+// this process, or is given back to everybody.
+//
+// It blocks until Redis has answered, for WithUnlockTimeout at most; it does not depend on
+// the context of Lock. The level is gone whatever it returns: an error from Redis means
+// that the key may live on for up to one TTL.
+//
+// Errors: ErrNotHeld if the owner holds nothing; ErrLost for each level of a hold that was
+// lost; ErrClosed for each level of one that Close has ended; Redis' own. One round trip,
+// none in the first three cases.
+func (m *Mutex) Unlock() error {
+	if m.err != nil {
+		return wrap("unlock", m.Name(), m.err)
+	}
+	var buf [4]*hold
+	o := m.owner()
+	holds := m.client.find(buf[:0], o, m.target)
+	if len(holds) == 0 {
+		return wrap("unlock", m.Name(), notHeld(o))
+	}
+	var errs []error
+	for _, h := range holds {
+		if err := h.unlock(m.target, &m.settings); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return wrap("unlock", m.Name(), join(errs...))
+}
+
+// Do locks, runs fn with the context of the hold, and unlocks, also when fn panics. fn does
+// not run without the lock. The context given to fn ends with fn.
+//
+// It returns what Lock returned, or else what fn and Unlock returned, joined: ErrLost is
+// among it if the hold was lost on the way. fn must not unlock what it did not lock, and
+// runs on the calling goroutine.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	if fn == nil {
+		return wrap("do", m.Name(), fmt.Errorf("%w: nil function", ErrInvalidOption))
+	}
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	defer func() { err = join(err, m.Unlock()) }()
+	ctx, cancel := context.WithCancelCause(m.Context(ctx))
+	defer cancel(wrap("do", m.Name(), ErrReleased))
+	return fn(ctx)
+}
+
+// Context returns a context that ends with ctx or with the owner's hold, whichever is
+// first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. A hold
+// that was lost has ended it before anybody else can get the lock; its Err looks at the
+// clocks itself. If the owner holds nothing, it has ended already, with the cause
+// ErrNotHeld. No round trip.
+func (m *Mutex) Context(ctx context.Context) context.Context {
+	cause := m.err
+	if ctx == nil {
+		ctx, cause = context.Background(), errNilContext
+	}
+	var buf [4]*hold
+	if cause == nil {
+		if holds := m.client.find(buf[:0], m.owner(), m.target); m.covers(holds) {
+			for _, h := range holds {
+				ctx = h.context(ctx)
+			}
+			return ctx
+		}
+		cause = notHeld(m.owner())
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	cancel(wrap("context", m.Name(), cause))
+	return ctx
+}
+
+// HoldCount returns how many levels the owner holds; 0 if its hold was lost. No round trip.
+func (m *Mutex) HoldCount() int {
+	if m.err != nil {
+		return 0
+	}
+	var buf [4]*hold
+	holds := m.client.find(buf[:0], m.owner(), m.target)
+	if !m.covers(holds) {
+		return 0
+	}
+	count := holds[0].count(m.target)
+	for _, h := range holds[1:] {
+		count = min(count, h.count(m.target))
+	}
+	return count
+}
+
+// FencingToken returns the fencing token of the owner's hold; 0 if it was not acquired
+// WithFencing, or the owner holds nothing. A hold that was lost keeps its token until it
+// is unlocked, for the resource to refuse. No round trip.
+func (m *Mutex) FencingToken() int64 {
+	if m.err != nil {
+		return 0
+	}
+	var buf [4]*hold
+	token := int64(0)
+	for _, h := range m.client.find(buf[:0], m.owner(), m.target) {
+		token = max(token, h.fencingToken())
+	}
+	return token
+}
+
+// State is what Redis says about a lock.
+type State struct {
+	Owner string // the holder's field, uuid:owner; empty if the lock is free
+	Count int    // the holder's levels
+
+	// TTL is what is left of the lease; negative if the key has none, which a foreign
+	// program must have done: a waiter polls then.
+	TTL time.Duration
+
+	FencingToken int64 // the last one minted; 0 if there is no counter
+}
+
+// State asks Redis about the lock, whoever holds it. For a MultiMutex it returns the state
+// of the first of its names, in sorted order, that is held. ctx bounds the request.
+//
+// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrClosed; Redis' own. One
+// round trip for each name.
+func (m *Mutex) State(ctx context.Context) (State, error) {
+	if err := m.usable(ctx); err != nil {
+		return State{}, wrap("read state of", m.Name(), err)
+	}
+	var state State
+	for i := range m.target.keys {
+		k, out := m.client.protocol.state(ctx, acquireEffort, m.target, i)
+		if out.err != nil {
+			return State{}, wrap("read state of", m.Name(), out.err)
+		}
+		if len(k.fields) > 0 {
+			return State{Owner: k.fields[0], Count: k.count, TTL: k.ttl, FencingToken: k.token}, nil
+		}
+		state.FencingToken = max(state.FencingToken, k.token)
+	}
+	return state, nil
+}
+
+// ForceUnlock ends the hold that it finds, whoever has it, and wakes the waiters; false
+// without an error means that there was none. It is for operators: a holder in this
+// client is told first, its context cancelled with ErrLost; others find out at their next
+// renewal, and may go on working until then. ctx bounds the requests.
+//
+// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrClosed; Redis' own. Two
+// round trips for each name.
+func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
+	if err := m.usable(ctx); err != nil {
+		return false, wrap("force unlock", m.Name(), err)
+	}
+	forced := false
+	for i := range m.target.keys {
+		done, err := m.client.forceUnlock(ctx, m.target, i)
+		if err != nil {
+			return forced, wrap("force unlock", m.Name(), err)
+		}
+		forced = forced || done
+	}
+	return forced, nil
+}
+
+func (c *Client) forceUnlock(ctx context.Context, t *target, i int) (bool, error) {
+	k, out := c.protocol.state(ctx, acquireEffort, t, i)
+	if out.err != nil || len(k.fields) == 0 {
+		return false, out.err
+	}
+	g := c.registry.enter(t.keys[i], t.channels[i])
+	defer c.registry.exit(g)
+	h := g.holder(k.fields[0])
+	if h != nil {
+		h.lose(errForced)
+	}
+	done, out := c.protocol.force(ctx, acquireEffort, t, i, k.fields)
+	// After a loss in this client its own release may have come first.
+	return done || h != nil, out.err
+}
+
+var errNilContext = fmt.Errorf("%w: nil context", ErrInvalidOption)
+
+// usable says why a call that needs Redis cannot be made.
+func (m *Mutex) usable(ctx context.Context) error {
+	switch {
+	case m.err != nil:
+		return m.err
+	case ctx == nil:
+		return errNilContext
+	case m.client.isClosed():
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ended(ctx)
+	}
+	return nil
+}
+
+// owner returns who is calling.
+func (m *Mutex) owner() owner {
+	if m.settings.owner != "" {
+		return owner{fixed: m.settings.owner}
+	}
+	return owner{goroutine: goid.Get()}
+}
+
+func notHeld(o owner) error {
+	if o.fixed != "" {
+		return fmt.Errorf("%w by owner %q", ErrNotHeld, o.fixed)
+	}
+	return fmt.Errorf("%w by goroutine %d; to lock and unlock in different goroutines use WithOwner", ErrNotHeld, o.goroutine)
+}
+
+// join is errors.Join that leaves a single error as it is.
+func join(errs ...error) error {
+	err := errors.Join(errs...)
+	if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) == 1 {
+		return many.Unwrap()[0]
+	}
+	return err
+}

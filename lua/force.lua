@@ -1,0 +1,14 @@
+-- Ends the hold that the caller saw, whoever has it.
+--
+-- KEYS  the lock key
+-- ARGV  publish command, channel, then the fields that the caller saw
+--
+-- Replies  1 = deleted; 0 = the key does not hold exactly these fields, nothing was changed
+local fields = #ARGV - 2
+if redis.call('hlen', KEYS[1]) ~= fields then return 0 end
+for i = 3, #ARGV do
+  if not held(KEYS[1], ARGV[i]) then return 0 end
+end
+redis.call('hdel', KEYS[1], unpack(ARGV, 3))
+wake(ARGV[1], ARGV[2])
+return 1

@@ -1,0 +1,36 @@
+-- Passes locks from one owner to another: the release of the one and the
+-- acquisition of the other in one step, so nobody can come between.
+--
+-- KEYS  n lock keys, then their n token counters if a token is wished
+-- ARGV  from field, lease of the new owner (ms), n, life of a counter (ms; 0 = for ever), to field
+--
+-- Replies
+--   {1, token}   every key holds to = 1 for at least the lease; token 0 without counters
+--   {0, i}       lost: key i holds neither; nothing was changed
+--   {-3, i}      counter i holds something else than a token
+--
+-- Sent again it finds `to` in place, lengthens, and mints a newer token.
+local from, lease, n, keep, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local passed = {}
+for i = 1, n do
+  passed[i] = held(KEYS[i], to)
+  if not passed[i] and not held(KEYS[i], from) then return {0, i} end
+end
+
+local counters, token, bad = counters_after(n), 0, nil
+if #counters > 0 then
+  token, bad = next_token(counters)
+  if not token then return {-3, bad} end
+end
+
+for i = 1, n do
+  redis.call('hdel', KEYS[i], from) -- first: it needs no memory
+  if passed[i] then
+    lengthen(KEYS[i], lease)
+  else
+    redis.call('hset', KEYS[i], to, 1)
+    redis.call('pexpire', KEYS[i], lease)
+  end
+end
+if #counters > 0 then store_token(counters, token, keep) end
+return {1, token}

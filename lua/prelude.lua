@@ -1,0 +1,62 @@
+-- Shared by the scripts that follow it: scripts.go prepends this file to each.
+
+-- Whether key holds field. A key of another type holds nobody's lock.
+local function held(key, field)
+  local found = redis.pcall('hexists', key, field)
+  if type(found) == 'table' then
+    if string.find(found.err, 'WRONGTYPE', 1, true) then return false end
+    redis.call('hexists', key, field) -- raises the error as the server words it
+  end
+  return found == 1
+end
+
+-- Raises key's time to live to lease; never shortens it.
+local function lengthen(key, lease)
+  if redis.call('pttl', key) < lease then
+    redis.call('pexpire', key, lease)
+  end
+end
+
+-- Wakes the waiters on channel. False if the server refused: a script is not
+-- rolled back, and a missing permission must not keep a lock held.
+local function wake(command, channel)
+  local heard = redis.pcall(command, channel, '0')
+  return type(heard) ~= 'table'
+end
+
+-- A fencing token above every counter and not below the server's clock, so that
+-- tokens keep rising when a counter was lost. Reads only; nil and the position of
+-- the counter if one holds something else than a token.
+local function next_token(counters)
+  local now = redis.call('time')
+  local token = tonumber(now[1]) * 1000000 + tonumber(now[2])
+  for i, counter in ipairs(counters) do
+    local last = redis.pcall('get', counter)
+    if last then
+      last = type(last) == 'string' and tonumber(last)
+      if not last or last >= 9007199254740991 then return nil, i end
+      if last >= token then token = last + 1 end
+    end
+  end
+  return token
+end
+
+-- Stores token in every counter. One found without expiry keeps none; any other
+-- lives for `keep` milliseconds, or for ever if that is 0.
+local function store_token(counters, token, keep)
+  local text = string.format('%.0f', token)
+  for _, counter in ipairs(counters) do
+    if keep == 0 or redis.call('pttl', counter) == -1 then
+      redis.call('set', counter, text)
+    else
+      redis.call('set', counter, text, 'px', keep)
+    end
+  end
+end
+
+-- KEYS after the n lock keys: the counters of the fencing tokens, if any.
+local function counters_after(n)
+  local counters = {}
+  for i = n + 1, #KEYS do counters[#counters + 1] = KEYS[i] end
+  return counters
+end

@@ -1,0 +1,29 @@
+-- Sets the hold counts of locks that are held already.
+--
+-- KEYS  n lock keys, then their n token counters if a token is wished
+-- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever), then n counts
+--
+-- Replies
+--   {1, token}   every key holds field = its count, for at least the lease; token 0 without counters
+--   {0, i}       lost: key i does not hold field; nothing was changed
+--   {-3, i}      counter i holds something else than a token
+local field, lease, n, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+for i = 1, n do
+  if not held(KEYS[i], field) then return {0, i} end
+end
+
+local counters, token, bad = counters_after(n), 0, nil
+if #counters > 0 then
+  token, bad = next_token(counters)
+  if not token then return {-3, bad} end
+end
+
+for i = 1, n do
+  -- A write that needs no memory goes first: after it the others are allowed
+  -- even on a server that is out of memory.
+  redis.call('hdel', KEYS[i], '')
+  lengthen(KEYS[i], lease)
+  redis.call('hset', KEYS[i], field, ARGV[4 + i])
+end
+if #counters > 0 then store_token(counters, token, keep) end
+return {1, token}

@@ -1,0 +1,15 @@
+-- Lengthens the lease of locks that are held. Creates nothing.
+--
+-- KEYS  n lock keys
+-- ARGV  field, lease (ms)
+--
+-- Replies  1 = every key lives for at least the lease; 0 = lost: a key does not
+-- hold field, nothing was changed
+local field, lease = ARGV[1], tonumber(ARGV[2])
+for i = 1, #KEYS do
+  if not held(KEYS[i], field) then return 0 end
+end
+for i = 1, #KEYS do
+  lengthen(KEYS[i], lease)
+end
+return 1

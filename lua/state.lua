@@ -1,0 +1,15 @@
+-- Reads a lock.
+--
+-- KEYS  the lock key, its token counter
+--
+-- Replies
+--   {1, pttl, token, field, count, ...}   pttl as PTTL says it, token as text ('0' if there is none)
+--   {-1, 1}                               the key holds another type
+local pairs = redis.pcall('hgetall', KEYS[1])
+if pairs.err then
+  if string.find(pairs.err, 'WRONGTYPE', 1, true) then return {-1, 1} end
+  return pairs
+end
+local token = redis.pcall('get', KEYS[2])
+if type(token) ~= 'string' then token = '0' end
+return {1, redis.call('pttl', KEYS[1]), token, unpack(pairs)}

@@ -1,0 +1,18 @@
+package relock
+
+// MultiMutex returns a handle that locks several names together: Lock takes all of them in
+// one step or waits without holding any. Names are sorted and doubles dropped, so any two
+// handles with the same names are the same lock. It excludes, and is excluded by, every
+// Mutex of one of its names.
+//
+// A Lock is one level on each name, and is unlocked by Unlock of a handle with the same
+// names. The hold is one: one lease, one watchdog, and the loss of one name is the loss of
+// all. An owner that holds some of the names already adds a level to those and acquires the
+// rest together; as with any nested locks, owners that nest in different orders can wait
+// for each other.
+//
+// On a Cluster all names need a common {tag}: ErrInvalidName. Round trips are those of a
+// Mutex. WithFencing mints one token, above the counters of all the names.
+func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
+	return c.mutex(names, opts)
+}

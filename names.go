@@ -1,0 +1,119 @@
+package relock
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Derived names are Redisson's, so that Java processes meet ours on the same keys.
+const (
+	channelPrefix = "redisson_lock__channel"
+	counterPrefix = "redisson_lock_token"
+)
+
+// target is what a handle locks: one key, or several taken together. It is made once for
+// a handle and never changes.
+type target struct {
+	name     string   // as the user wrote it, for errors and hooks
+	keys     []string // sorted, without doubles
+	counters []string // of the fencing tokens, one for each key
+	channels []string // of the wake-ups, one for each key
+
+	// id is the same for two targets exactly if their keys are.
+	id string
+}
+
+// newTarget derives the keys of names. The error says which name cannot be a lock.
+func newTarget(prefix string, names []string) (*target, error) {
+	t := &target{name: strings.Join(names, ",")}
+	if len(names) == 0 {
+		return t, fmt.Errorf("%w: no names", ErrInvalidName)
+	}
+	for _, name := range names {
+		if name == "" {
+			return t, fmt.Errorf("%w: empty", ErrInvalidName)
+		}
+		if !derivable(prefix + name) {
+			return t, fmt.Errorf("%w: %q has braces that are no {tag}: its helper keys would fall into other Cluster slots",
+				ErrInvalidName, prefix+name)
+		}
+		t.keys = append(t.keys, prefix+name)
+	}
+	if len(t.keys) > 1 {
+		slices.Sort(t.keys)
+		t.keys = slices.Compact(t.keys)
+	}
+	t.derive()
+	return t, nil
+}
+
+func (t *target) derive() {
+	for _, key := range t.keys {
+		t.counters = append(t.counters, derived(counterPrefix, key))
+		t.channels = append(t.channels, derived(channelPrefix, key))
+	}
+	t.id = t.keys[0]
+	if len(t.keys) > 1 {
+		// Lengths keep two lists of keys apart that read the same when joined.
+		var id strings.Builder
+		for _, key := range t.keys {
+			fmt.Fprintf(&id, "%d:%s,", len(key), key)
+		}
+		t.id = id.String()
+	}
+}
+
+// has reports whether key is one of t's.
+func (t *target) has(key string) bool {
+	if len(t.keys) == 1 {
+		return t.keys[0] == key
+	}
+	_, found := slices.BinarySearch(t.keys, key)
+	return found
+}
+
+// only returns the part of t with the given keys, which are sorted.
+func (t *target) only(keys []string) *target {
+	if len(keys) == len(t.keys) {
+		return t
+	}
+	part := &target{name: t.name, keys: keys}
+	part.derive()
+	return part
+}
+
+// derived returns the name of a helper of key. Redisson asks only whether the key
+// contains a brace; see [derivable] for the keys for which that is right.
+func derived(prefix, key string) string {
+	if strings.Contains(key, "{") {
+		return prefix + ":" + key
+	}
+	return prefix + ":{" + key + "}"
+}
+
+// derivable reports whether the names derived from key stay in key's Cluster slot.
+func derivable(key string) bool {
+	return hashTag(derived(channelPrefix, key)) == hashTag(key)
+}
+
+// hashTag returns the part of key that decides its Cluster slot: what stands between the
+// first '{' and the first '}' after it, or all of the key if there is nothing.
+func hashTag(key string) string {
+	_, rest, opened := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	if !opened || !closed || tag == "" {
+		return key
+	}
+	return tag
+}
+
+// oneSlot reports whether all keys have one hash tag, and so one Cluster slot.
+func (t *target) oneSlot() bool {
+	for _, key := range t.keys[1:] {
+		if hashTag(key) != hashTag(t.keys[0]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,265 @@
+package relock
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Defaults and limits of the options.
+const (
+	defaultTTL           = 30 * time.Second
+	defaultUnlockTimeout = 5 * time.Second
+	defaultSafetyPoll    = 5 * time.Second
+	defaultLocalHandoffs = 16
+
+	minTTL           = 100 * time.Millisecond
+	minRenewInterval = 10 * time.Millisecond
+	minSafetyPoll    = 10 * time.Millisecond
+
+	// counterLife is how long a fencing counter outlives its last use.
+	counterLife = 24 * time.Hour
+)
+
+// ClientOption is an option of [New]. One that is also a [MutexOption] sets the default
+// of every lock of the client.
+type ClientOption interface{ applyToClient(*clientSettings) }
+
+// MutexOption is an option of one handle: of [Client.Mutex] and its siblings.
+type MutexOption interface{ applyToMutex(*settings) }
+
+// Option is valid for a client and for a handle.
+type Option interface {
+	ClientOption
+	MutexOption
+}
+
+// settings are the options of a handle.
+type settings struct {
+	ttl           time.Duration // whole milliseconds
+	renewInterval time.Duration // 0: a third of ttl
+	renewed       bool
+	maxHold       time.Duration // 0: no bound
+	waitTimeout   time.Duration // 0: no bound
+	unlockTimeout time.Duration // 0: defaultUnlockTimeout, or ttl if that is less
+	owner         string        // "": the calling goroutine
+	fencing       bool
+	counterLife   time.Duration // 0: for ever
+	reentrant     bool
+	localHandoffs int
+	safetyPoll    time.Duration
+	hooks         Hooks
+
+	err error // of the first bad option
+}
+
+// clientSettings are the options of a client.
+type clientSettings struct {
+	settings
+	prefix string
+}
+
+func defaultSettings() clientSettings {
+	return clientSettings{settings: settings{
+		ttl:           defaultTTL,
+		renewed:       true,
+		reentrant:     true,
+		localHandoffs: defaultLocalHandoffs,
+		safetyPoll:    defaultSafetyPoll,
+	}}
+}
+
+// reject records the first bad option.
+func (s *settings) reject(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %s", ErrInvalidOption, fmt.Sprintf(format, args...))
+	}
+}
+
+// resolve fills in what depends on other options and checks what they say together.
+func (s *settings) resolve() {
+	if s.renewInterval == 0 {
+		s.renewInterval = s.ttl / 3
+	} else if s.renewed && s.renewInterval > s.ttl*2/3 {
+		s.reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", s.renewInterval, s.ttl)
+	}
+	if s.unlockTimeout == 0 {
+		s.unlockTimeout = min(defaultUnlockTimeout, s.ttl)
+	} else if s.unlockTimeout > s.ttl {
+		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: by then the lock is free anyway", s.unlockTimeout, s.ttl)
+	}
+	if s.maxHold != 0 && s.maxHold < s.ttl {
+		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.maxHold, s.ttl)
+	}
+}
+
+// with returns the settings of a handle: s changed by opts.
+func (s settings) with(opts []MutexOption) settings {
+	for _, opt := range opts {
+		if opt == nil {
+			s.reject("nil MutexOption")
+			continue
+		}
+		opt.applyToMutex(&s)
+	}
+	s.resolve()
+	return s
+}
+
+type option func(*settings)
+
+func (o option) applyToClient(s *clientSettings) { o(&s.settings) }
+func (o option) applyToMutex(s *settings)        { o(s) }
+
+type mutexOption func(*settings)
+
+func (o mutexOption) applyToMutex(s *settings) { o(s) }
+
+type clientOption func(*clientSettings)
+
+func (o clientOption) applyToClient(s *clientSettings) { o(s) }
+
+// WithTTL sets the lease on Redis: how long a lock outlives a holder that has crashed.
+// Default: 30 s. At least 100 ms; rounded up to whole milliseconds.
+func WithTTL(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d < minTTL {
+			s.reject("WithTTL(%v): at least %v", d, minTTL)
+			return
+		}
+		s.ttl = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+	})
+}
+
+// WithRenewInterval turns renewal on and sets the watchdog's period. Default: a third of
+// the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
+// tried again in time.
+func WithRenewInterval(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d < minRenewInterval {
+			s.reject("WithRenewInterval(%v): at least %v", d, minRenewInterval)
+			return
+		}
+		s.renewed, s.renewInterval = true, d
+	})
+}
+
+// WithoutRenewal makes the lease a fixed one: no renewal, the hold is lost when the TTL
+// has passed (Redisson's leaseTime). Default: renewed.
+func WithoutRenewal() Option {
+	return option(func(s *settings) { s.renewed, s.renewInterval = false, 0 })
+}
+
+// WithMaxHold bounds a stuck or forgotten holder: the watchdog stops renewing d after the
+// acquisition, and the hold is lost at most one TTL later. At least the TTL. Default: no
+// bound.
+func WithMaxHold(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d <= 0 {
+			s.reject("WithMaxHold(%v): must be positive", d)
+			return
+		}
+		s.maxHold = d
+	})
+}
+
+// WithWaitTimeout bounds the wait of each Lock, on top of its context: ErrTimeout after d.
+// Default: the context alone.
+func WithWaitTimeout(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d <= 0 {
+			s.reject("WithWaitTimeout(%v): must be positive; use TryLock to not wait at all", d)
+			return
+		}
+		s.waitTimeout = d
+	})
+}
+
+// WithUnlockTimeout bounds the attempts of Unlock to tell Redis. Default: 5 s, or the TTL
+// if that is less. At most the TTL.
+func WithUnlockTimeout(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d <= 0 {
+			s.reject("WithUnlockTimeout(%v): must be positive", d)
+			return
+		}
+		s.unlockTimeout = d
+	})
+}
+
+// WithOwner fixes the owner of a handle, in place of the calling goroutine: whoever uses a
+// handle with this owner locks and unlocks as that owner, so a lock can be passed between
+// goroutines. Give each use of its own ("job-17") an owner of its own: goroutines that
+// share one do not exclude each other. The id holds a character that is not a digit, and
+// no ':'. Owners of different clients never collide.
+func WithOwner(id string) MutexOption {
+	return mutexOption(func(s *settings) {
+		switch {
+		case id == "":
+			s.reject("WithOwner(%q): empty", id)
+		case strings.Contains(id, ":"):
+			s.reject("WithOwner(%q): contains ':'", id)
+		case strings.Trim(id, "0123456789") == "":
+			s.reject("WithOwner(%q): only digits, which is how goroutines are named", id)
+		default:
+			s.owner = id
+		}
+	})
+}
+
+// WithFencing mints a token with every new acquisition: a number that rises from holder to
+// holder, for a resource that refuses a lower one than it has seen. The counter lives next
+// to the lock on Redis and expires a day after its last use; tokens rise over that, and
+// over a loss of Redis' data, all the same. Re-entry keeps the hold's token. Default: off.
+func WithFencing() Option {
+	return option(func(s *settings) { s.fencing, s.counterLife = true, counterLife })
+}
+
+// WithSharedFencing is WithFencing on a counter that never expires, which Java's
+// getFencedLock of the same name can go on counting. Default: off.
+func WithSharedFencing() Option {
+	return option(func(s *settings) { s.fencing, s.counterLife = true, 0 })
+}
+
+// WithoutReentrancy makes a second Lock by an owner that holds the lock fail with
+// ErrReentrant. Default: it adds a level.
+func WithoutReentrancy() Option {
+	return option(func(s *settings) { s.reentrant = false })
+}
+
+// WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the
+// same process, in one round trip, before waiters of other processes get their chance. 0
+// never hands over. Default: 16.
+func WithLocalHandoffs(n int) Option {
+	return option(func(s *settings) {
+		if n < 0 {
+			s.reject("WithLocalHandoffs(%d): negative", n)
+			return
+		}
+		s.localHandoffs = n
+	})
+}
+
+// WithSafetyPoll sets the longest sleep of a waiter that no message reaches. At least 10 ms.
+// Default: 5 s.
+func WithSafetyPoll(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d < minSafetyPoll {
+			s.reject("WithSafetyPoll(%v): at least %v", d, minSafetyPoll)
+			return
+		}
+		s.safetyPoll = d
+	})
+}
+
+// WithHooks sets the functions that observe the locks. Default: none. A handle's hooks
+// replace the client's.
+func WithHooks(h Hooks) Option {
+	return option(func(s *settings) { s.hooks = h })
+}
+
+// WithPrefix is put before every name of the client, before anything is derived from it:
+// one ACL pattern then covers all keys. Default: none.
+func WithPrefix(prefix string) ClientOption {
+	return clientOption(func(s *clientSettings) { s.prefix = prefix })
+}

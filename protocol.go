@@ -1,0 +1,42 @@
+package relock
+
+import (
+	"context"
+	"time"
+)
+
+// protocol is what a kind of lock does on Redis. Waiting, re-entry, renewal, loss and
+// hooks are the same for every kind and know no more of it than this.
+//
+// Each call is one script, executed at least once if it is answered; sending it again
+// changes nothing, because it carries what is wanted and not what to add.
+type protocol interface {
+	// acquire takes every key of t for field, which holds none of them.
+	acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome)
+	// reenter sets the counts of keys that field holds. It mints a token if asked to.
+	reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome)
+	// renew lengthens the lease; false: field does not hold every key.
+	renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome)
+	// release sets counts on their way down; a key whose count is 0 is given back.
+	release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome)
+	// handoff passes every key from one field to another, on the terms s of the new one.
+	handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome)
+}
+
+// grant is the answer to a wish for a lock.
+type grant struct {
+	held  bool
+	token int64 // if held: the fencing token, 0 if none was wished
+
+	holder string        // if not held: who is in the way
+	ttl    time.Duration // of its hold; negative: without expiry
+}
+
+// released is the answer to a release.
+type released int
+
+const (
+	notOurs          released = iota // a key was not held by the field
+	releasedAndTold                  // done, and the waiters were woken
+	releasedSilently                 // done, but the server refused to wake the waiters
+)

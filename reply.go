@@ -1,0 +1,101 @@
+package relock
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// reply reads what a script answered. A server, a proxy or somebody else's script may
+// answer anything: a surprise is remembered as an error and never a panic. The zero reply
+// belongs to a call that failed; reading it is harmless, as its outcome has the error.
+type reply struct {
+	values  []any // a reply that is not a list is a list of one
+	refusal error // the script ran, changed nothing, and said why
+	bad     error // the first surprise
+}
+
+func newReply(value any) *reply {
+	if values, ok := value.([]any); ok {
+		return &reply{values: values}
+	}
+	return &reply{values: []any{value}}
+}
+
+// surprise records that the reply is not what the script can have said.
+func (r *reply) surprise(format string, args ...any) {
+	if r.bad == nil {
+		r.bad = fmt.Errorf("unexpected reply %.200v: %s", r.values, fmt.Sprintf(format, args...))
+	}
+}
+
+// integer returns element i.
+func (r *reply) integer(i int) int64 {
+	if i < len(r.values) {
+		if n, ok := r.values[i].(int64); ok {
+			return n
+		}
+	}
+	r.surprise("no integer at %d", i)
+	return 0
+}
+
+// text returns element i.
+func (r *reply) text(i int) string {
+	if i < len(r.values) {
+		if s, ok := r.values[i].(string); ok {
+			return s
+		}
+	}
+	r.surprise("no text at %d", i)
+	return ""
+}
+
+// number returns element i, which is a text of digits, or 0 if it is another text: a
+// foreign program may have written it.
+func (r *reply) number(i int) int64 {
+	n, err := strconv.ParseInt(r.text(i), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// flag returns a reply that is 1 or 0.
+func (r *reply) flag() bool {
+	n := r.integer(0)
+	if n != 0 && n != 1 {
+		r.surprise("neither 0 nor 1")
+	}
+	return n == 1
+}
+
+// grantOrLost returns the grant of a script that either sets counts and perhaps mints a
+// token, or finds the lock lost.
+func (r *reply) grantOrLost(t *target) grant {
+	switch status := r.integer(0); status {
+	case 1:
+		return grant{held: true, token: r.integer(1)}
+	case 0:
+		return grant{}
+	default:
+		r.refuse(status, t)
+		return grant{}
+	}
+}
+
+// refuse reads a status that says why key i of t cannot be locked.
+func (r *reply) refuse(status int64, t *target) {
+	i := r.integer(1) - 1
+	if status < -3 || status >= 0 || i < 0 || i >= int64(len(t.keys)) {
+		r.surprise("status %d", status)
+		return
+	}
+	switch status {
+	case -1:
+		r.refusal = fmt.Errorf("%w: key %q holds a value of another type, not a lock", ErrInvalidName, t.keys[i])
+	case -2:
+		r.refusal = fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.keys[i])
+	case -3:
+		r.refusal = fmt.Errorf("%w: key %q holds something else than a fencing token", ErrInvalidName, t.counters[i])
+	}
+}

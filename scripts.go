@@ -1,0 +1,152 @@
+package relock
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"time"
+)
+
+// The scripts. Their headers say what they take and reply; the functions below are the
+// only ones that know it.
+var (
+	//go:embed lua/prelude.lua
+	prelude string
+	//go:embed lua/acquire.lua
+	acquireSource string
+	//go:embed lua/reenter.lua
+	reenterSource string
+	//go:embed lua/renew.lua
+	renewSource string
+	//go:embed lua/release.lua
+	releaseSource string
+	//go:embed lua/handoff.lua
+	handoffSource string
+	//go:embed lua/force.lua
+	forceSource string
+	//go:embed lua/state.lua
+	stateSource string
+
+	acquireScript = newScript(acquireSource)
+	reenterScript = newScript(reenterSource)
+	renewScript   = newScript(renewSource)
+	releaseScript = newScript(releaseSource)
+	handoffScript = newScript(handoffSource)
+	forceScript   = newScript(forceSource)
+	stateScript   = newScript(stateSource)
+)
+
+// script is a Lua script and the name Redis knows it by.
+type script struct {
+	source string
+	sha1   string
+}
+
+func newScript(source string) *script {
+	source = prelude + source
+	sum := sha1.Sum([]byte(source))
+	return &script{source: source, sha1: hex.EncodeToString(sum[:])}
+}
+
+// publishCommand wakes the waiters of a lock.
+const publishCommand = "publish"
+
+// plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
+// the owner's and counts its levels.
+type plain struct {
+	exec *executor
+}
+
+func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+	r, out := p.exec.run(ctx, e, acquireScript, locksAndCounters(t, s.fencing),
+		field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds())
+	var g grant
+	switch status := r.integer(0); status {
+	case 1:
+		g = grant{held: true, token: r.integer(1)}
+	case 0:
+		g = grant{ttl: time.Duration(r.integer(1)) * time.Millisecond, holder: r.text(3)}
+	default:
+		r.refuse(status, t)
+	}
+	return g, out.with(r)
+}
+
+func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
+	args := []any{field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds()}
+	for _, count := range counts {
+		args = append(args, count)
+	}
+	r, out := p.exec.run(ctx, e, reenterScript, locksAndCounters(t, mint), args...)
+	return r.grantOrLost(t), out.with(r)
+}
+
+func (p *plain) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+	r, out := p.exec.run(ctx, e, renewScript, t.keys, field, lease.Milliseconds())
+	return r.flag(), out.with(r)
+}
+
+func (p *plain) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+	args := make([]any, 0, 2+2*len(t.keys))
+	args = append(args, field, publishCommand)
+	for i := range t.keys {
+		args = append(args, counts[i], t.channels[i])
+	}
+	r, out := p.exec.run(ctx, e, releaseScript, t.keys, args...)
+	status := released(r.integer(0))
+	if status < notOurs || status > releasedSilently {
+		r.surprise("status %d", status)
+	}
+	return status, out.with(r)
+}
+
+func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
+	r, out := p.exec.run(ctx, e, handoffScript, locksAndCounters(t, s.fencing),
+		from, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds(), to)
+	return r.grantOrLost(t), out.with(r)
+}
+
+// force deletes key i of t if its fields are still those given.
+func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {
+	args := []any{publishCommand, t.channels[i]}
+	for _, field := range fields {
+		args = append(args, field)
+	}
+	r, out := p.exec.run(ctx, e, forceScript, t.keys[i:i+1], args...)
+	return r.flag(), out.with(r)
+}
+
+// state reads key i of t.
+func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
+	t = t.only(t.keys[i : i+1])
+	r, out := p.exec.run(ctx, e, stateScript, []string{t.keys[0], t.counters[0]})
+	if status := r.integer(0); status != 1 {
+		r.refuse(status, t)
+		return keyState{}, out.with(r)
+	}
+	s := keyState{ttl: time.Duration(r.integer(1)) * time.Millisecond, token: r.number(2)}
+	for i := 3; i < len(r.values); i += 2 {
+		s.fields = append(s.fields, r.text(i))
+		if i == 3 {
+			s.count = int(r.number(i + 1))
+		}
+	}
+	return s, out.with(r)
+}
+
+// keyState is what the state script tells of one key.
+type keyState struct {
+	ttl    time.Duration // as PTTL says it: -1 ms without expiry, -2 ms if there is no key
+	token  int64         // the last one minted
+	fields []string      // of the hash: its owners; one, for a plain lock
+	count  int           // of the first field
+}
+
+// locksAndCounters returns the KEYS of a script that may mint a token.
+func locksAndCounters(t *target, mint bool) []string {
+	if !mint {
+		return t.keys
+	}
+	return append(t.keys[:len(t.keys):len(t.keys)], t.counters...)
+}

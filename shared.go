@@ -1,0 +1,88 @@
+package relock
+
+import "context"
+
+// A fixed owner may be used by several goroutines at once. One acquisition serves them all:
+// it runs on a goroutine of its own, for as long as any of its callers is there. Whoever
+// began it has the first level; the others add theirs when it is settled.
+
+// beginShared is begin for an owner that others may act as.
+func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, error) {
+	attempt, abort := context.WithCancel(context.WithoutCancel(ctx))
+	h.mu.Lock()
+	h.callers++
+	h.abort = abort
+	h.mu.Unlock()
+	defer h.part()
+
+	var granted bool
+	var err error
+	settled := make(chan struct{})
+	h.client.goroutines.Go(func() {
+		defer close(settled)
+		defer abort()
+		if granted, err = h.acquire(attempt, waits); !granted {
+			h.unregister()
+			return
+		}
+		granted, err = h.opened(nil)
+		h.dropUnclaimed()
+	})
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		return false, ended(ctx)
+	}
+	if !granted {
+		return false, err
+	}
+	if err := h.claim(ctx, lv); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// claim gives the level lv to whoever began the acquisition of h, unless another caller's
+// came first.
+func (h *hold) claim(ctx context.Context, lv level) error {
+	if !h.take(ctx) {
+		return ended(ctx)
+	}
+	defer h.free()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != held || len(h.levels) > 0 {
+		return errAgain
+	}
+	h.push(lv)
+	h.ring()
+	return nil
+}
+
+// part is how a caller leaves an acquisition: with the last of them it is given up.
+func (h *hold) part() {
+	h.mu.Lock()
+	h.callers--
+	abandoned := h.callers == 0
+	h.mu.Unlock()
+	if abandoned {
+		h.abort()
+		h.dropUnclaimed()
+	}
+}
+
+// dropUnclaimed gives a hold back that has no level and no caller left to claim one.
+func (h *hold) dropUnclaimed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != held || len(h.levels) > 0 || h.callers > 0 {
+		return
+	}
+	h.end(ending, ErrReleased)
+	h.client.goroutines.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), h.settings.unlockTimeout)
+		defer cancel()
+		// An error is already being dealt with: the name is undone in the background.
+		_ = h.finish(ctx, h.settings)
+	})
+}

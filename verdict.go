@@ -1,0 +1,92 @@
+package relock
+
+import (
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// verdict is what the error of one copy of a command says about it.
+type verdict struct {
+	answered    bool // no error
+	notExecuted bool // surely: Redis refused it before its first write, or it was never sent
+	resend      bool // another copy may fare better
+	permanent   bool // no later call will fare better either, until somebody changes something
+}
+
+var (
+	fine      = verdict{answered: true}
+	transient = verdict{notExecuted: true, resend: true}
+	refused   = verdict{notExecuted: true}
+	forbidden = verdict{notExecuted: true, permanent: true}
+	unknown   = verdict{resend: true}
+	// halfway is the error of a script that ran: what it wrote before is not rolled back.
+	halfway = verdict{}
+)
+
+// serverErrors are the error replies that say that a script was not executed: Redis
+// refuses the script itself, or its first write.
+var serverErrors = []struct {
+	prefix string
+	verdict
+}{
+	{"LOADING", transient},
+	{"MASTERDOWN", transient},
+	{"CLUSTERDOWN", transient},
+	{"TRYAGAIN", transient},
+	{"NOREPLICAS", transient},
+	{"BUSY", transient},
+	{"READONLY", transient},
+	{"NOSCRIPT", transient},
+	{"max number of clients reached", transient},
+	{"OOM", refused},
+	{"MISCONF", refused},
+	{"MOVED", refused},
+	{"ASK", refused},
+	{"NOAUTH", forbidden},
+	{"WRONGPASS", forbidden},
+	{"NOPERM", forbidden},
+	{"CROSSSLOT", forbidden},
+	{"unknown command", forbidden},
+}
+
+// judge classifies the error of one copy of a command.
+func judge(err error) verdict {
+	var server redis.Error
+	var network *net.OpError
+	switch {
+	case err == nil, errors.Is(err, redis.Nil):
+		return fine
+	case errors.Is(err, redis.ErrClosed):
+		return forbidden
+	case errors.As(err, &server):
+		return judgeReply(server.Error())
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.Is(err, redis.ErrAutoPipelineTimeout), errors.Is(err, redis.ErrAutoPipelineQueueFull):
+		return transient
+	case errors.As(err, &network) && network.Op == "dial":
+		return transient
+	default:
+		return unknown
+	}
+}
+
+// judgeReply classifies an error reply.
+func judgeReply(message string) verdict {
+	message = strings.TrimPrefix(message, "ERR ")
+	// Before version 7, Redis wraps what a script's first write is refused with:
+	// "Error running script (call to f_…): @user_script:1: -READONLY You can't write…".
+	if strings.HasPrefix(message, "Error running script") {
+		if _, inner, found := strings.Cut(message, ": -"); found {
+			message = inner
+		}
+	}
+	for _, e := range serverErrors {
+		if strings.HasPrefix(message, e.prefix) {
+			return e.verdict
+		}
+	}
+	return halfway
+}
