@@ -19,6 +19,19 @@ import (
 // closeTimeout bounds Close: behind a Redis that does not answer there is nothing to wait for.
 const closeTimeout = 5 * time.Second
 
+// hubConfig suits waiters that poll all the same: a deaf connection costs a safety poll, so
+// it is examined rarely, and when a poll found out what a message should have told.
+var hubConfig = wake.Config{
+	PingInterval:  30 * time.Second,
+	PongTimeout:   time.Second,
+	AnswerTimeout: 10 * time.Second,
+	Linger:        time.Second,
+	RefusalRetry:  time.Minute,
+	MinBackoff:    20 * time.Millisecond,
+	MaxBackoff:    2 * time.Second,
+	CloseTimeout:  closeTimeout,
+}
+
 // Client makes locks on one Redis deployment, and is the identity under which they are
 // held. It has one pub/sub connection, while somebody waits, and one pipeline to each
 // master. Make one for each process and deployment, and close it before the Redis client.
@@ -83,7 +96,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 		prefix:   s.prefix,
 		now:      now,
 		exec:     newExecutor(rdb, now, s.ttl),
-		hub:      wake.NewHub(rdb, wake.Config{PingInterval: 15 * time.Second, PongTimeout: time.Second, Linger: time.Second}),
+		hub:      wake.NewHub(rdb, hubConfig),
 		registry: registry{seed: maphash.MakeSeed()},
 		closing:  make(chan struct{}),
 	}

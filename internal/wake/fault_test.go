@@ -274,6 +274,23 @@ func TestARefusedChannelIsAskedForAgain(t *testing.T) {
 	publish(t, admin, "forbidden:1", 1)
 }
 
+func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
+	s := startRedis(t)
+	admin := newClient(t, &redis.Options{Addr: s.addr})
+	cfg := config()
+	cfg.RefusalRetry = some
+	h := newHub(t, restricted(t, s, admin), cfg)
+	good, w := subscribeLive(t, h, "channel:1"), subscribe(h, "forbidden:1")
+	w.waitWoken(t, 0)
+	// The channel is granted and the connection lost before the retry is due.
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "limited", "allchannels").Err())
+	require.NoError(t, admin.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+	w.waitLive(t)
+	requireRecovered(t, good, 1, admin, "channel:1")
+	n := w.woken.Load()
+	require.Never(t, func() bool { return w.woken.Load() != n || !w.Live() }, 2*some, tick)
+}
+
 func TestARefusedChannelIsForgottenLikeAnyOther(t *testing.T) {
 	s := startRedis(t)
 	admin := newClient(t, &redis.Options{Addr: s.addr})

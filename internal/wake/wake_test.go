@@ -1,16 +1,12 @@
 package wake_test
 
 import (
-	"context"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	mini "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -162,92 +158,5 @@ func TestAfterCloseNothingIsLive(t *testing.T) {
 		after.Close()
 		before.Close()
 		require.Eventually(t, func() bool { return subscribers(t, rdb, "a") == 0 }, soon, tick)
-	})
-}
-
-// inBubble runs test on a fake clock, with a miniredis that is reached through
-// pipes and a count of the commands that arrive there.
-func inBubble(t *testing.T, test func(t *testing.T, m *miniredis.Miniredis, h *wake.Hub, count func(cmd string) int)) {
-	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		dial := func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
-		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial})
-		require.NoError(t, rdb.Ping(t.Context()).Err())
-		var mu sync.Mutex
-		counts := make(map[string]int)
-		m.Server().SetPreHook(func(_ *mini.Peer, cmd string, _ ...string) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			counts[cmd]++
-			return false
-		})
-		h := wake.NewHub(rdb, wake.Config{
-			PingInterval:  10 * time.Second,
-			PongTimeout:   2 * time.Second,
-			AnswerTimeout: 5 * time.Second,
-			Linger:        time.Minute,
-			RefusalRetry:  time.Minute,
-			MinBackoff:    50 * time.Millisecond,
-			MaxBackoff:    5 * time.Second,
-			CloseTimeout:  time.Second,
-		})
-		test(t, m, h, func(cmd string) int {
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			return counts[cmd]
-		})
-		h.Close()
-		require.NoError(t, rdb.Close())
-		m.Close()
-	})
-}
-
-func TestAnUnusedChannelLingers(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *miniredis.Miniredis, h *wake.Hub, count func(string) int) {
-		numSub := func() int {
-			synctest.Wait()
-			return m.PubSubNumSub("a")["a"]
-		}
-		for range 5 {
-			w := subscribe(h, "a")
-			synctest.Wait()
-			require.True(t, w.Live())
-			time.Sleep(time.Second)
-			w.Close()
-			time.Sleep(59 * time.Second)
-			require.Equal(t, 1, numSub())
-		}
-		require.Equal(t, 1, count("SUBSCRIBE"))
-		time.Sleep(2 * time.Second)
-		require.Zero(t, numSub())
-		require.Equal(t, 1, m.CurrentConnectionCount(), "the client's own")
-	})
-}
-
-func TestASilentConnectionIsPingedOncePerInterval(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *miniredis.Miniredis, h *wake.Hub, count func(string) int) {
-		w := subscribe(h, "a")
-		time.Sleep(time.Minute + time.Second)
-		require.Equal(t, 6, count("PING"))
-		for range 60 {
-			time.Sleep(time.Second)
-			require.Equal(t, 1, m.Publish("a", "0"))
-		}
-		require.LessOrEqual(t, count("PING"), 7, "a message is a sign of life")
-		require.True(t, w.Live())
-		require.Equal(t, 1, count("SUBSCRIBE"))
-	})
-}
-
-func TestSuspicionIsRateLimited(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *miniredis.Miniredis, h *wake.Hub, count func(string) int) {
-		subscribe(h, "a")
-		synctest.Wait()
-		for range 80 {
-			h.Suspect()
-			time.Sleep(100 * time.Millisecond)
-		}
-		require.Equal(t, 4, count("PING"), "one per PongTimeout")
 	})
 }
