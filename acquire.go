@@ -229,7 +229,7 @@ func (h *hold) receive(identity *string, field string, token int64, sent instant
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.identity, h.field, h.token = identity, field, token
-	h.prove(sent, h.settings.ttl)
+	h.renewed, h.deadline = sent, deadline(sent, h.settings.ttl)
 }
 
 // late reports whether the grant that h received is past its deadline; then it is undone,
@@ -242,7 +242,6 @@ func (h *hold) late() bool {
 		h.giveUp()
 		h.mu.Lock()
 		h.identity, h.field, h.token = nil, "", 0
-		h.renewed, h.deadline = instant{}, instant{}
 		h.mu.Unlock()
 	}
 	return late

@@ -8,6 +8,7 @@ import (
 // holdContext is the context of a hold: it ends with its parent, or with the hold.
 type holdContext struct {
 	context.Context
+	parent context.Context
 	hold   *hold
 	cancel context.CancelCauseFunc
 }
@@ -15,13 +16,14 @@ type holdContext struct {
 // Err loses the hold first if its deadline has passed: the watchdog may not have run yet,
 // as after the machine was suspended.
 func (x *holdContext) Err() error {
+	_ = x.parent.Err() // it may be another hold's
 	x.hold.check()
 	return x.Context.Err()
 }
 
 // context returns a context that ends with ctx or with the hold, whichever is first.
 func (h *hold) context(ctx context.Context) *holdContext {
-	x := &holdContext{hold: h}
+	x := &holdContext{parent: ctx, hold: h}
 	x.Context, x.cancel = context.WithCancelCause(ctx)
 	h.check()
 	h.mu.Lock()

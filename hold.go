@@ -188,10 +188,16 @@ func margin(lease time.Duration) time.Duration {
 	return max(lease/100, 5*time.Millisecond)
 }
 
+// deadline is when a lease is over that was asked for by a request sent then. The request
+// was executed no earlier, so Redis keeps the key at least until then.
+func deadline(sent instant, lease time.Duration) instant {
+	return sent.after(lease - margin(lease))
+}
+
 // prove records an answered request that set or lengthened the lease. mu is held.
 func (h *hold) prove(sent instant, lease time.Duration) {
 	h.renewed = latest(h.renewed, sent)
-	h.deadline = latest(h.deadline, sent.after(lease-margin(lease)))
+	h.deadline = latest(h.deadline, deadline(sent, lease))
 }
 
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
@@ -214,7 +220,7 @@ func (h *hold) open(lv *level) bool {
 // push adds a level. mu is held.
 func (h *hold) push(lv level) {
 	if lv.maxHold > 0 {
-		lv.renewUntil = h.acquired.after(lv.maxHold)
+		lv.renewUntil = h.client.now().after(lv.maxHold)
 	}
 	h.levels = append(h.levels, lv)
 }

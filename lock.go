@@ -139,8 +139,10 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 		return err
 	}
 	defer func() { err = join(err, m.Unlock()) }()
-	ctx, cancel := context.WithCancelCause(m.Context(ctx))
-	defer cancel(wrap("do", m.Name(), ErrReleased))
+	ctx = m.Context(ctx)
+	if x, ok := ctx.(*holdContext); ok {
+		defer x.cancel(wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	}
 	return fn(ctx)
 }
 

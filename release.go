@@ -241,7 +241,8 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	}
 	for i, g := range h.gates {
 		g.heard()
-		if crowded && status == releasedAndTold && g.listening() {
+		if crowded {
+			// Told or not, the next of this process is not to be faster than the others.
 			h.tickets[i].LeaveTold(marks[i])
 		} else {
 			h.tickets[i].Leave()

@@ -22,7 +22,9 @@ for i = 1, n do
     ours[i] = fields == 1 and redis.call('hexists', KEYS[i], field) == 1
     if not ours[i] then
       if redis.call('hexists', KEYS[i], 'mode') == 1 then return {-2, i} end
-      return {0, redis.call('pttl', KEYS[i]), i, redis.call('hkeys', KEYS[i])[1]}
+      -- A hash of many fields is no lock, and too long to be read at every try.
+      local holder = fields < 64 and redis.call('hkeys', KEYS[i])[1] or ''
+      return {0, redis.call('pttl', KEYS[i]), i, holder}
     end
   end
 end

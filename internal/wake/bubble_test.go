@@ -31,7 +31,10 @@ type bubble struct {
 func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{Miniredis: miniredis.NewMiniRedis(), commands: make(map[string]int)}
-		require.NoError(t, b.StartAddr("127.0.0.1:0"))
+		// The first Dial starts the server; a listener would end the fake time.
+		first, err := b.Dial()
+		require.NoError(t, err)
+		require.NoError(t, first.Close())
 		b.Server().SetPreHook(func(_ *mini.Peer, cmd string, _ ...string) bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
