@@ -272,8 +272,9 @@ func (c *Client) forceUnlock(ctx context.Context, t *target, i int) (bool, error
 		h.lose(errForced)
 	}
 	done, out := c.protocol.force(ctx, acquireEffort, t, i, k.fields)
-	// After a loss in this client its own release may have come first.
-	return done || h != nil, out.err
+	// After a loss in this client its own release may have come first, and of a request that
+	// was sent again the first copy.
+	return done || h != nil || out.err == nil && out.doubt, out.err
 }
 
 var errNilContext = fmt.Errorf("%w: nil context", ErrInvalidOption)

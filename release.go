@@ -256,8 +256,10 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 
 // notOurs judges the answer that Redis does not know the hold. If an earlier copy of the
 // same command may have been executed, that one succeeded; past the deadline, or without
-// one, the hold had been lost.
+// one, the hold had been lost: by a command of somebody else's, of which late copies may be
+// on their way to the name.
 func (h *hold) notOurs(out outcome) error {
+	h.client.retire(h.identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if out.doubt && h.client.now().until(h.deadline) > 0 {

@@ -6,15 +6,17 @@
 // lock itself.
 package queue
 
-import "sync"
+import (
+	"container/list"
+	"sync"
+)
 
 // Queue is the line for one name. The zero Queue is empty. V is what a ticket carries for
 // the one who hands the lock over.
 type Queue[V any] struct {
-	mu    sync.Mutex
-	turn  *Ticket[V] // nil only if nobody is there
-	first *Ticket[V] // the waiting ones, linked by next; nil if none waits
-	last  *Ticket[V]
+	mu   sync.Mutex
+	turn *Ticket[V] // nil only if nobody is there
+	line list.List  // of the tickets that wait, the reserved one included
 
 	// wakes counts the wake-ups. They belong to the queue: one that came while nobody could
 	// act on it is still news to whoever has the turn next.
@@ -35,8 +37,8 @@ type Ticket[V any] struct {
 	err   error  // of a failed ticket
 	seen  uint64 // the wake-ups that this ticket, having the turn, need not act on
 	fresh bool   // it got the turn and should try at once
-	next  *Ticket[V]
-	prev  *Ticket[V]
+
+	place *list.Element // in the line, while it waits
 }
 
 // State is how a ticket stands.
@@ -65,17 +67,10 @@ func (t *Ticket[V]) Join() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.turn == nil {
-		q.give(t, q.wakes)
+		q.give(t)
 		return true
 	}
-	t.state = Waiting
-	t.prev = q.last
-	if q.last == nil {
-		q.first = t
-	} else {
-		q.last.next = t
-	}
-	q.last = t
+	t.state, t.place = Waiting, q.line.PushBack(t)
 	return false
 }
 
@@ -87,42 +82,63 @@ func (t *Ticket[V]) TryJoin() bool {
 	if q.turn != nil {
 		return false
 	}
-	q.give(t, q.wakes)
+	q.give(t)
 	return true
 }
 
-// give lets t have the turn. It should try at once unless it may count on a wake-up that
-// is still to come; seen are the wake-ups before that.
-func (q *Queue[V]) give(t *Ticket[V], seen uint64) {
-	q.turn, t.state, t.seen, t.fresh = t, Turn, seen, true
+// give lets t have the turn, and try at once.
+func (q *Queue[V]) give(t *Ticket[V]) {
+	q.turn, t.state, t.seen, t.fresh = t, Turn, q.wakes, true
 }
 
-// unlink takes t out of the line.
-func (q *Queue[V]) unlink(t *Ticket[V]) {
-	if t.prev == nil {
-		q.first = t.next
-	} else {
-		t.prev.next = t.next
+// first returns the next in line, or nil.
+func (q *Queue[V]) first() *Ticket[V] {
+	e := q.line.Front()
+	if e == nil {
+		return nil
 	}
-	if t.next == nil {
-		q.last = t.prev
-	} else {
-		t.next.prev = t.prev
-	}
-	t.next, t.prev = nil, nil
+	return e.Value.(*Ticket[V])
 }
 
 // Leave gives up t's place, or its turn, which goes to the next in line: who tries at once.
-// It reports the state that t was in.
-func (t *Ticket[V]) Leave() State {
-	return t.leave(nil)
+func (t *Ticket[V]) Leave() {
+	t.leave(nil)
 }
 
 // LeaveTold is Leave after the lock was given back to everybody, with a wake-up that reaches
 // this process too: the next in line waits for it, to compete on the same footing as the
 // other processes. mark is what Wakes said before the lock was given back.
-func (t *Ticket[V]) LeaveTold(mark uint64) State {
-	return t.leave(func(next *Ticket[V]) { next.seen, next.fresh = mark, false })
+func (t *Ticket[V]) LeaveTold(mark uint64) {
+	t.leave(&mark)
+}
+
+func (t *Ticket[V]) leave(mark *uint64) {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.state != Turn {
+		q.drop(t)
+		return
+	}
+	t.state, q.turn, q.handoffs = Gone, nil, 0
+	next := q.first()
+	if next == nil {
+		return
+	}
+	q.line.Remove(next.place)
+	q.give(next)
+	if mark != nil {
+		next.seen, next.fresh = *mark, false
+	}
+	next.ring()
+}
+
+// drop makes a ticket gone that does not have the turn.
+func (q *Queue[V]) drop(t *Ticket[V]) {
+	if t.state == Waiting || t.state == Reserved {
+		q.line.Remove(t.place)
+	}
+	t.state = Gone
 }
 
 // Quit is Leave for a ticket that waits. One that has got the turn meanwhile keeps it: a
@@ -132,35 +148,8 @@ func (t *Ticket[V]) Quit() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	was := t.state
-	switch was {
-	case Turn:
-		return was
-	case Waiting, Reserved:
-		q.unlink(t)
-	}
-	t.state = Gone
-	return was
-}
-
-func (t *Ticket[V]) leave(pass func(*Ticket[V])) State {
-	q := t.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	was := t.state
-	t.state = Gone
-	switch was {
-	case Waiting, Reserved:
-		q.unlink(t)
-	case Turn:
-		q.turn, q.handoffs = nil, 0
-		if next := q.first; next != nil {
-			q.unlink(next)
-			q.give(next, q.wakes)
-			if pass != nil {
-				pass(next)
-			}
-			next.ring()
-		}
+	if was != Turn {
+		q.drop(t)
 	}
 	return was
 }
@@ -171,7 +160,7 @@ func (t *Ticket[V]) Reserve(accept func(V) bool) *Ticket[V] {
 	q := t.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	next := q.first
+	next := q.first()
 	if q.turn != t || next == nil || next.state != Waiting || !accept(next.Value) {
 		return nil
 	}
@@ -188,9 +177,9 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	if to.state != Reserved {
 		return false
 	}
-	q.unlink(to)
+	q.line.Remove(to.place)
 	t.state = Gone
-	q.give(to, q.wakes)
+	q.give(to)
 	q.handoffs++
 	to.ring()
 	return true
@@ -211,7 +200,7 @@ func (t *Ticket[V]) Replace(to *Ticket[V]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t.state = Gone
-	q.give(to, q.wakes)
+	q.give(to)
 	to.ring()
 }
 
@@ -237,7 +226,7 @@ func (t *Ticket[V]) News() bool {
 func (q *Queue[V]) Handoffs() (inRow int, waiting bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.handoffs, q.first != nil
+	return q.handoffs, q.line.Len() > 0
 }
 
 // Wakes returns the number of wake-ups so far.
@@ -261,14 +250,14 @@ func (q *Queue[V]) Wake() {
 func (q *Queue[V]) Fail(err error, which func(V) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for t := q.first; t != nil; {
-		next := t.next
+	for e := q.line.Front(); e != nil; {
+		t := e.Value.(*Ticket[V])
+		e = e.Next()
 		if t.state == Waiting && which(t.Value) {
-			q.unlink(t)
+			q.line.Remove(t.place)
 			t.state, t.err = Failed, err
 			t.ring()
 		}
-		t = next
 	}
 }
 

@@ -53,7 +53,9 @@ func (h *Hub) run() {
 	}
 }
 
-// look compares what is with what should be and decides what to do next.
+// look compares what is with what should be and decides what to do next. It
+// needs to know only the state, not what has changed since the last look, so no
+// order of events can make it forget anything.
 func (h *Hub) look(now time.Time) step {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,6 +87,7 @@ func (h *Hub) free(now time.Time) bool {
 }
 
 // nextLook returns when there is something to do if nothing happens before.
+// While a command is in flight, nothing else can be sent, whatever is due.
 func (h *Hub) nextLook() time.Time {
 	l := h.link
 	switch {
@@ -190,6 +193,8 @@ func (h *Hub) handle(ev event, now time.Time) {
 			return
 		}
 		if msg.Kind == subscribe {
+			// It exists: a channel that has been sent is forgotten only when
+			// nothing is in flight, or together with the link.
 			ch := h.channels[msg.Channel]
 			ch.state = live
 			h.rouse(ch)
@@ -197,7 +202,9 @@ func (h *Hub) handle(ev event, now time.Time) {
 	}
 }
 
-// refusal deals with an error reply to the command in flight.
+// refusal deals with an error reply to the command in flight. The server checks
+// all channels of a SUBSCRIBE before it subscribes to any, and does not say
+// which one it has refused: each is then asked for alone.
 func (h *Hub) refusal(now time.Time) {
 	c := h.link.flight
 	if c == nil {
@@ -216,6 +223,8 @@ func (h *Hub) refusal(now time.Time) {
 			h.wanted.put(ch, now)
 			continue
 		}
+		// It stays known to the PubSub until it is unsubscribed like any other;
+		// it could do harm only if the link survived a reconnect.
 		ch.state = refused
 		h.refused.put(ch, now.Add(h.cfg.RefusalRetry))
 		h.rouse(ch)

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const waitLimit = 400 * time.Millisecond
+
+// giveUp shows that a deadline ends a wait, and leaves nothing behind.
+func (d *demo) giveUp(ctx context.Context) error {
+	holder, waiter := d.workers[0], d.workers[1]
+	held, wanted := holder.locks.Mutex(busyLock), waiter.locks.Mutex(busyLock)
+	if err := held.Lock(ctx); err != nil {
+		return err
+	}
+	d.say(holder.name, "holds the lock")
+	d.say(waiter.name, "waits for it, %v at most", waitLimit)
+	if err := d.waitInVain(ctx, waiter, wanted); err != nil {
+		return errors.Join(err, held.Unlock())
+	}
+	if err := held.Unlock(); err != nil {
+		return err
+	}
+	d.say(holder.name, "unlocks")
+
+	got, err := wanted.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	if !got {
+		return errors.New("the lock is not free after the Unlock")
+	}
+	d.say(waiter.name, "comes again, and gets it at once")
+	return wanted.Unlock()
+}
+
+// waitInVain waits for a lock that is not to be had.
+func (d *demo) waitInVain(ctx context.Context, waiter *service, lock locker) error {
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
+	err := lock.Lock(limited)
+	switch {
+	case err == nil:
+		return errors.Join(errors.New("the waiter got a lock that another one holds"), lock.Unlock())
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the wait ended, but not by its deadline: %w", err)
+	}
+	d.say(waiter.name, "gave up after %v:", ms(time.Since(began)))
+	d.say("", "%v", err)
+	return nil
+}

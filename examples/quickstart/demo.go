@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock"
+)
+
+// demo is one run: a Redis, the services that use it, and the timeline they are seen on.
+type demo struct {
+	*timeline
+	server   *server
+	workers  []*service
+	operator *service
+}
+
+func newDemo(ctx context.Context, out io.Writer, addr string) (*demo, error) {
+	srv, err := connect(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(out, "relock quickstart on %s\n", srv.label)
+	d := &demo{timeline: newTimeline(out), server: srv}
+	for i := range 4 {
+		w, err := start(srv, fmt.Sprintf("worker-%d", i+1))
+		if err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+		d.workers = append(d.workers, w)
+	}
+	if d.operator, err = start(srv, "operator"); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *demo) close() error {
+	var errs []error
+	for _, s := range append(d.workers, d.operator) {
+		if s != nil {
+			errs = append(errs, s.stop())
+		}
+	}
+	return errors.Join(append(errs, d.server.close())...)
+}
+
+// checkNothingLeft looks for every key of this run.
+func (d *demo) checkNothingLeft(ctx context.Context) error {
+	n, err := d.server.rdb.Exists(ctx, d.server.keys()...).Result()
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%d keys are left on Redis", n)
+	}
+	return err
+}
+
+// service stands for a process of its own: it has its own Redis client, and one relock
+// client on it.
+type service struct {
+	name  string
+	rdb   *redis.Client
+	locks *relock.Client
+}
+
+func start(srv *server, name string) (*service, error) {
+	rdb := redis.NewClient(&redis.Options{Addr: srv.addr})
+	locks, err := relock.New(rdb, relock.WithPrefix(srv.prefix), relock.WithTTL(10*time.Second))
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	return &service{name: name, rdb: rdb, locks: locks}, nil
+}
+
+// stop releases what the service still holds. The locks end before the Redis client does.
+func (s *service) stop() error {
+	return errors.Join(s.locks.Close(), s.rdb.Close())
+}
+
+// pause is the work that a holder does: it ends early when ctx does, as work under a lock
+// should.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

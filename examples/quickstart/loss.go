@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock"
+)
+
+// lossTTL sets how soon a holder finds out: its watchdog asks every third of it.
+const lossTTL = 900 * time.Millisecond
+
+// loseLock shows that a holder learns that it does not hold any more.
+func (d *demo) loseLock(ctx context.Context) error {
+	return d.lose(ctx, func(ctx context.Context) error {
+		forced, err := d.operator.locks.Mutex(forcedLock).ForceUnlock(ctx)
+		if err == nil && !forced {
+			err = errors.New("there was nothing to force open")
+		}
+		return err
+	})
+}
+
+// lose has a worker hold a lock that takeAway takes from it.
+func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) error {
+	worker := d.workers[0]
+	lock := worker.locks.Mutex(forcedLock, relock.WithTTL(lossTTL))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*lossTTL, errors.New("the holder was not told"))
+	defer cancel()
+
+	holding, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		stopped <- lock.Do(ctx, func(ctx context.Context) error {
+			close(holding)
+			<-ctx.Done() // here it would work, with this ctx
+			return context.Cause(ctx)
+		})
+	}()
+	select {
+	case <-holding:
+	case err := <-stopped:
+		return err
+	}
+	d.say(worker.name, "holds the lock, and works until its context ends")
+	d.say(d.operator.name, "forces the lock open")
+	taken := time.Now()
+	if err := takeAway(ctx); err != nil {
+		cancel()
+		return errors.Join(err, <-stopped)
+	}
+	if err := <-stopped; !errors.Is(err, relock.ErrLost) {
+		return fmt.Errorf("the holder did not lose its lock: %w", err)
+	}
+	d.say(worker.name, "stopped %v later: %v", ms(time.Since(taken)), relock.ErrLost)
+	return nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestTheMainJobRunsOnAnEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), &out, ""))
+	requireTimeline(t, out.String())
+}
+
+func TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), &out, server.Addr))
+	requireTimeline(t, out.String())
+	require.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
+}
+
+func requireTimeline(t *testing.T, out string) {
+	t.Helper()
+	require.Contains(t, out, "the counter is 100 of 100")
+	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	require.LessOrEqual(t, len(lines), 42, "a timeline that a person can follow:\n%s", out)
+	require.Regexp(t, `^OK: `, lines[len(lines)-1])
+}
+
+func TestTwoRunsOnOneRedisDoNotMeet(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	failed := make(chan error)
+	for range 2 {
+		go func() { failed <- run(t.Context(), io.Discard, b.Addr) }()
+	}
+	require.NoError(t, <-failed)
+	require.NoError(t, <-failed)
+	require.Empty(t, b.Miniredis.Keys())
+}
+
+func TestARedisThatCannotBeReachedIsNamedInTheError(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 1, exitCode(&stdout, &stderr, addr))
+	require.Contains(t, stderr.String(), "quickstart failed: cannot use the Redis at "+addr)
+	require.NotContains(t, stdout.String(), "OK")
+}
+
+func TestARedisThatDoesNotAnswerDoesNotHoldTheRunUp(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, run(ctx, io.Discard, l.Addr().String()), context.DeadlineExceeded)
+}
+
+func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &trigger{text: "TryLock: false, the key has", fire: cancel}
+	require.ErrorIs(t, run(ctx, out, b.Addr), context.Canceled)
+	require.Empty(t, b.Miniredis.Keys())
+}
+
+// trigger fires when text is printed.
+type trigger struct {
+	text string
+	fire func()
+}
+
+func (w *trigger) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), w.text) {
+		w.fire()
+	}
+	return len(p), nil
+}
+
+// noLock lets everybody in.
+type noLock struct{}
+
+func (noLock) Lock(context.Context) error { return nil }
+func (noLock) Unlock() error              { return nil }
+
+func TestALockThatDoesNotLockIsDetected(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	err := d.count(t.Context(), func(*service) locker { return noLock{} })
+	require.ErrorContains(t, err, "instead of 100")
+	require.ErrorContains(t, err, "times a worker met another one")
+}
+
+func TestEachCheckOfTheCounterCountsByItself(t *testing.T) {
+	t.Parallel()
+	var c counter
+	require.NoError(t, c.check(100, 100))
+	require.EqualError(t, c.check(99, 100), "the counter is 99 instead of 100")
+	c.crowded.Add(2)
+	require.EqualError(t, c.check(100, 100), "2 times a worker met another one at the counter")
+}
+
+func TestWrongLevelsAreDetected(t *testing.T) {
+	t.Parallel()
+	n := newTestDemo(t).nesting()
+	require.NoError(t, n.mine.Lock(t.Context()))
+	require.NoError(t, n.expect(t.Context(), "here", 1, false))
+	require.ErrorContains(t, n.expect(t.Context(), "here", 2, false), "1 levels are held instead of 2")
+	require.ErrorContains(t, n.expect(t.Context(), "here", 1, true), "TryLock of another worker says false")
+	require.NoError(t, n.mine.Unlock())
+	require.ErrorContains(t, n.expect(t.Context(), "here", 0, false), "TryLock of another worker says true")
+	require.NoError(t, n.expect(t.Context(), "here", 0, true), "what a check took is given back")
+}
+
+func TestALongJobWithoutAWatchdogIsDetected(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	err := d.longJob(t.Context(), relock.WithTTL(jobTTL), relock.WithoutRenewal())
+	require.ErrorIs(t, err, relock.ErrLost)
+}
+
+func TestALongJobThatDidNotNeedItsWatchdogIsDetected(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	err := d.longJob(t.Context(), relock.WithTTL(time.Minute))
+	require.EqualError(t, err, "the lock was never renewed")
+}
+
+func TestAHolderThatDoesNotLoseItsLockIsDetected(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	err := d.lose(t.Context(), func(context.Context) error { return nil })
+	require.ErrorContains(t, err, "the holder did not lose its lock")
+	require.ErrorContains(t, err, "the holder was not told")
+}
+
+func TestADeletedKeyStopsItsHolderToo(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	require.NoError(t, d.lose(t.Context(), func(ctx context.Context) error {
+		return d.server.rdb.Del(ctx, d.server.prefix+forcedLock).Err()
+	}))
+}
+
+func TestAWaiterThatGetsWhatAnotherOneHoldsIsDetected(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], noLock{}), "the waiter got a lock")
+}
+
+func TestKeysThatAreLeftOverAreDetected(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	require.NoError(t, d.checkNothingLeft(t.Context()))
+	require.NoError(t, d.workers[0].locks.Mutex(jobLock).Lock(t.Context()))
+	require.EqualError(t, d.checkNothingLeft(t.Context()), "1 keys are left on Redis")
+}
+
+func newTestDemo(t *testing.T) *demo {
+	t.Helper()
+	d, err := newDemo(t.Context(), io.Discard, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.close()) })
+	return d
+}
+
+func TestTimelineLinesAreAligned(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	tl := newTimeline(&out)
+	tl.say("a", "one")
+	tl.say("operator", "two")
+	lines := strings.Split(out.String(), "\n")
+	require.Equal(t, strings.Index(lines[0], "one"), strings.Index(lines[1], "two"), fmt.Sprint(lines))
+}

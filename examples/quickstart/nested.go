@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/relock-go/relock"
+)
+
+// nest shows that a holder may lock again: the lock is free after the last Unlock.
+func (d *demo) nest(ctx context.Context) error {
+	n := d.nesting()
+	if err := n.outer(ctx); err != nil {
+		return err
+	}
+	return n.expect(ctx, "after the last Unlock", 0, true)
+}
+
+// nesting is a worker whose functions call each other, and another one that looks on.
+type nesting struct {
+	*demo
+	mine, other *relock.Mutex
+}
+
+func (d *demo) nesting() *nesting {
+	return &nesting{
+		demo:  d,
+		mine:  d.workers[0].locks.Mutex(nestedLock),
+		other: d.workers[1].locks.Mutex(nestedLock),
+	}
+}
+
+func (n *nesting) outer(ctx context.Context) error {
+	if err := n.mine.Lock(ctx); err != nil {
+		return err
+	}
+	defer n.mine.Unlock()
+	if err := n.inner(ctx); err != nil {
+		return err
+	}
+	return n.expect(ctx, "back in outer", 1, false)
+}
+
+func (n *nesting) inner(ctx context.Context) error {
+	if err := n.mine.Lock(ctx); err != nil {
+		return err
+	}
+	defer n.mine.Unlock()
+	return n.expect(ctx, "in inner", 2, false)
+}
+
+// expect checks the holder's levels, and whether another worker can get the lock.
+func (n *nesting) expect(ctx context.Context, where string, levels int, free bool) error {
+	if got := n.mine.HoldCount(); got != levels {
+		return fmt.Errorf("%s: %d levels are held instead of %d", where, got, levels)
+	}
+	got, err := n.other.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	if got {
+		defer n.other.Unlock()
+	}
+	if got != free {
+		return fmt.Errorf("%s: TryLock of another worker says %t", where, got)
+	}
+	n.say(n.workers[0].name, "%-21s  levels %d, TryLock of %s: %t", where, levels, n.workers[1].name, got)
+	return nil
+}

@@ -1,0 +1,227 @@
+package relock
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// minters are the scripts that mint a token when they are asked to, each with the state of
+// the keys that it needs.
+var minters = map[string]struct {
+	needs picture
+	run   func(b *bench, target *target, s *settings) (grant, outcome)
+}{
+	"acquire": {absent, func(b *bench, target *target, s *settings) (grant, outcome) {
+		return b.acquire(b.t.Context(), acquireEffort, target, me, s)
+	}},
+	"reenter": {hashOf(short, me, "1"), func(b *bench, target *target, s *settings) (grant, outcome) {
+		return b.reenter(b.t.Context(), acquireEffort, target, me, s, true, make([]int, len(target.keys)))
+	}},
+	"handoff": {hashOf(short, them, "1"), func(b *bench, target *target, s *settings) (grant, outcome) {
+		return b.handoff(b.t.Context(), acquireEffort, target, them, me, s)
+	}},
+}
+
+// eachMinter runs fn for each script that mints, on n keys that are ready for it.
+func eachMinter(t *testing.T, n int, fn func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome))) {
+	for name, m := range minters {
+		t.Run(name, func(t *testing.T) {
+			eachBench(t, func(t *testing.T, b *bench) {
+				target := b.target(n)
+				b.paintAll(target, counted(n, m.needs)...)
+				fn(t, b, target, func(s *settings) (grant, outcome) { return m.run(b, target, s) })
+			})
+		})
+	}
+}
+
+// microseconds returns what the server's clock says.
+func (b *bench) microseconds() int64 {
+	b.t.Helper()
+	now, err := b.rdb.Time(b.t.Context()).Result()
+	require.NoError(b.t, err)
+	return now.UnixMicro()
+}
+
+func text(token int64) string { return strconv.FormatInt(token, 10) }
+
+func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+		before := b.microseconds()
+		g, out := mint(terms(WithFencing()))
+		mustDo(t, out)
+		require.True(t, g.held)
+		require.GreaterOrEqual(t, g.token, before)
+		require.LessOrEqual(t, g.token, b.microseconds())
+		require.Equal(t, textOf(counterLife, text(g.token)), b.look(target.counters[0]))
+	})
+}
+
+func TestEveryReplayMintsANewerToken(t *testing.T) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+		last := int64(0)
+		for range 20 {
+			g, out := mint(terms(WithFencing()))
+			mustDo(t, out)
+			require.Greater(t, g.token, last)
+			last = g.token
+		}
+		require.Equal(t, text(last), b.look(target.counters[0]).text)
+	})
+}
+
+func TestTokensRiseOverALostCounter(t *testing.T) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+		first, out := mint(terms(WithFencing()))
+		mustDo(t, out)
+		b.paint(target.counters[0], absent)
+		second, out := mint(terms(WithFencing()))
+		mustDo(t, out)
+		require.Greater(t, second.token, first.token)
+	})
+}
+
+func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+		ahead := b.microseconds() + int64(365*24*time.Hour/time.Microsecond)
+		for i, last := range []int64{ahead, 1<<53 - 3} {
+			b.paint(target.counters[0], textOf(short, text(last)))
+			g, out := mint(terms(WithFencing()))
+			mustDo(t, out)
+			require.Equal(t, last+1, g.token, "case %d", i)
+			require.Equal(t, text(last+1), b.look(target.counters[0]).text)
+		}
+	})
+}
+
+func TestACounterBehindTheClockIsLeftBehind(t *testing.T) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+		for _, last := range []string{"0", "1", "41"} { // as Java's counter says them
+			b.paint(target.counters[0], textOf(forever, last))
+			before := b.microseconds()
+			g, out := mint(terms(WithFencing()))
+			mustDo(t, out)
+			require.GreaterOrEqual(t, g.token, before)
+		}
+	})
+}
+
+func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
+	private, shared := terms(WithFencing()), terms(WithSharedFencing())
+	for name, c := range map[string]struct {
+		terms  *settings
+		before picture
+		life   time.Duration
+	}{
+		"a new one":                              {private, absent, counterLife},
+		"a new shared one":                       {shared, absent, forever},
+		"one that expires":                       {private, textOf(short, "1"), counterLife},
+		"one that expires, now shared":           {shared, textOf(short, "1"), forever},
+		"one without expiry":                     {private, textOf(forever, "1"), forever},
+		"one without expiry, shared":             {shared, textOf(forever, "1"), forever},
+		"one without expiry, ahead of the clock": {private, textOf(forever, "8000000000000000"), forever},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+				b.paint(target.counters[0], c.before)
+				for range 2 {
+					g, out := mint(c.terms)
+					mustDo(t, out)
+					require.Equal(t, textOf(c.life, text(g.token)), b.look(target.counters[0]))
+				}
+			})
+		})
+	}
+}
+
+func TestSeveralKeysGetOneTokenAboveAllTheirCounters(t *testing.T) {
+	eachMinter(t, 3, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+		b.paint(target.counters[0], textOf(short, "5"))
+		b.paint(target.counters[1], textOf(forever, "8000000000000000"))
+		b.paint(target.counters[2], absent)
+		g, out := mint(terms(WithFencing()))
+		mustDo(t, out)
+		require.Equal(t, int64(8000000000000001), g.token)
+		for i, life := range []time.Duration{counterLife, forever, counterLife} {
+			require.Equal(t, textOf(life, "8000000000000001"), b.look(target.counters[i]))
+		}
+	})
+}
+
+func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
+	for _, bad := range []picture{
+		{kind: "list", life: forever},
+		hashOf(short, "a", "1"),
+		textOf(forever, ""),
+		textOf(short, "garbage"),
+		textOf(forever, "12 months"),
+		textOf(forever, " 12"),
+		textOf(forever, "-12"),
+		textOf(forever, "1.5"),
+		textOf(forever, "1e3"),
+		textOf(forever, "0x10"),
+		textOf(forever, "nan"),
+		textOf(forever, "inf"),
+		textOf(forever, "9007199254740991"), // 2^53-1: the next one could not be told from its neighbours
+		textOf(forever, "99999999999999999999"),
+	} {
+		t.Run(bad.kind+" "+bad.text, func(t *testing.T) {
+			eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+				for i := range 2 {
+					b.paint(target.counters[i], bad)
+					b.paint(target.counters[1-i], textOf(short, "7"))
+					before := b.lookAll(target)
+					var out outcome
+					heard := b.heard(target, func() { _, out = mint(terms(WithFencing())) })
+					refusedAs(t, out, ErrInvalidName, `"`+target.counters[i]+`"`)
+					require.Equal(t, [][]string{nil, nil}, heard)
+					require.Equal(t, before, b.lookAll(target))
+					require.Equal(t, bad, b.look(target.counters[i]))
+					require.Equal(t, textOf(short, "7"), b.look(target.counters[1-i]))
+				}
+			})
+		})
+	}
+}
+
+func TestAScriptThatFailsToLockMintsNothing(t *testing.T) {
+	eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+		b.paint(target.keys[1], hashOf(short, "uuid-3:1", "1"))
+		g, out := mint(terms(WithFencing()))
+		mustDo(t, out)
+		require.False(t, g.held)
+		require.Zero(t, g.token)
+		for _, counter := range target.counters {
+			require.Equal(t, absent, b.look(counter))
+		}
+	})
+}
+
+func TestReentryMintsOnlyWhenAsked(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		b.paint(target.keys[0], hashOf(short, me, "1"))
+		g, out := b.reenter(t.Context(), acquireEffort, target, me, terms(WithFencing()), false, []int{2})
+		mustDo(t, out)
+		require.Equal(t, grant{held: true}, g)
+		require.Equal(t, absent, b.look(target.counters[0]))
+	})
+}
+
+func TestTokensAreReadableByOtherPrograms(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		g, out := b.acquire(t.Context(), acquireEffort, target, me, terms(WithSharedFencing()))
+		mustDo(t, out)
+		// What Java does with it.
+		next, err := b.rdb.Incr(t.Context(), target.counters[0]).Result()
+		require.NoError(t, err)
+		require.Equal(t, g.token+1, next)
+		g, out = b.acquire(t.Context(), acquireEffort, target, me, terms(WithSharedFencing()))
+		mustDo(t, out)
+		require.Greater(t, g.token, next)
+	})
+}

@@ -1,0 +1,213 @@
+package relock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// paintAll makes the keys of t look like the pictures.
+func (b *bench) paintAll(t *target, pictures ...picture) {
+	b.t.Helper()
+	require.Len(b.t, pictures, len(t.keys))
+	for i, p := range pictures {
+		b.paint(t.keys[i], p)
+	}
+}
+
+// counted are n keys that all have one count.
+func counted(n int, p picture) []picture {
+	pictures := make([]picture, n)
+	for i := range pictures {
+		pictures[i] = p
+	}
+	return pictures
+}
+
+var silence = [][]string{nil, nil, nil}
+
+func TestAcquireOfSeveralKeysTakesAllOrNone(t *testing.T) {
+	mine, theirs := hashOf(lease, me, "1"), hashOf(short, them, "1")
+	for name, c := range map[string]struct {
+		before []picture
+		reply  string
+	}{
+		"all free":          {[]picture{absent, absent, absent}, "held, token 0"},
+		"one mine":          {[]picture{absent, hashOf(short, me, "1"), absent}, "held, token 0"},
+		"the first busy":    {[]picture{theirs, absent, absent}, "busy: " + them},
+		"the middle busy":   {[]picture{absent, theirs, absent}, "busy: " + them},
+		"the last busy":     {[]picture{absent, absent, theirs}, "busy: " + them},
+		"busy after mine":   {[]picture{hashOf(short, me, "1"), theirs, absent}, "busy: " + them},
+		"a string":          {[]picture{absent, absent, textOf(short, "x")}, "another type"},
+		"a read-write lock": {[]picture{absent, hashOf(short, "mode", "read", me, "1"), absent}, "read-write lock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachBench(t, func(t *testing.T, b *bench) {
+				target := b.target(3)
+				b.paintAll(target, c.before...)
+				after := c.before
+				if c.reply == "held, token 0" {
+					after = counted(3, mine)
+				}
+				for range 2 {
+					heard := b.heard(target, func() {
+						require.Equal(t, c.reply, granted(b.acquire(t.Context(), acquireEffort, target, me, terms())))
+					})
+					require.Equal(t, silence, heard)
+					require.Equal(t, after, b.lookAll(target))
+				}
+			})
+		})
+	}
+}
+
+func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		for i := range 3 {
+			target := b.target(3)
+			b.paint(target.keys[i], hashOf(forever, them, "1"))
+			r, out := b.exec.run(t.Context(), acquireEffort, acquireScript, target.keys, me, lease.Milliseconds(), 3, 0)
+			mustDo(t, out)
+			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r.values)
+		}
+	})
+}
+
+func TestARefusedKeyIsNamedInTheError(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		for i := range 3 {
+			target := b.target(3)
+			b.paint(target.keys[i], textOf(forever, "x"))
+			_, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+			refusedAs(t, out, ErrInvalidName, `"`+target.keys[i]+`"`)
+			_, out = b.state(t.Context(), acquireEffort, target, i)
+			refusedAs(t, out, ErrInvalidName, `"`+target.keys[i]+`"`)
+		}
+	})
+}
+
+func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
+	scripts := map[string]func(b *bench, target *target) string{
+		"reenter": func(b *bench, target *target) string {
+			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, terms(), false, []int{2, 3, 2}))
+		},
+		"renew": func(b *bench, target *target) string {
+			if ok := yes(b.renew(b.t.Context(), acquireEffort, target, me, lease)); ok != "false" {
+				return ok
+			}
+			return "lost"
+		},
+		"handoff": func(b *bench, target *target) string {
+			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, terms()))
+		},
+	}
+	states := map[string]picture{
+		"absent":            absent,
+		"somebody else's":   hashOf(short, them, "1"),
+		"a string":          textOf(short, "x"),
+		"a read-write lock": hashOf(short, "mode", "read", them, "1"),
+	}
+	for script, run := range scripts {
+		for state, gone := range states {
+			t.Run(script+" "+state, func(t *testing.T) {
+				eachBench(t, func(t *testing.T, b *bench) {
+					for i := range 3 {
+						target := b.target(3)
+						before := counted(3, hashOf(short, me, "1"))
+						before[i] = gone
+						b.paintAll(target, before...)
+						heard := b.heard(target, func() { require.Equal(t, "lost", run(b, target)) })
+						require.Equal(t, silence, heard)
+						require.Equal(t, before, b.lookAll(target))
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(3)
+		b.paintAll(target, counted(3, hashOf(short, me, "1"))...)
+		require.Equal(t, "held, token 0",
+			granted(b.reenter(t.Context(), acquireEffort, target, me, terms(), false, []int{1, 2, 3})))
+		require.Equal(t, []picture{hashOf(lease, me, "1"), hashOf(lease, me, "2"), hashOf(lease, me, "3")}, b.lookAll(target))
+
+		heard := b.heard(target, func() {
+			status, out := b.release(t.Context(), acquireEffort, target, me, []int{0, 1, 2})
+			mustDo(t, out)
+			require.Equal(t, releasedAndTold, status)
+		})
+		require.Equal(t, [][]string{{"0"}, nil, nil}, heard, "only the key given back is free")
+		require.Equal(t, []picture{absent, hashOf(lease, me, "1"), hashOf(lease, me, "2")}, b.lookAll(target))
+	})
+}
+
+func TestRenewLengthensEachKeyByWhatItLacks(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(3)
+		b.paintAll(target, hashOf(long, me, "1"), hashOf(short, me, "2"), hashOf(forever, me, "1"))
+		require.Equal(t, "true", yes(b.renew(t.Context(), acquireEffort, target, me, lease)))
+		require.Equal(t, []picture{hashOf(long, me, "1"), hashOf(lease, me, "2"), hashOf(lease, me, "1")}, b.lookAll(target))
+	})
+}
+
+func TestReleaseGivesBackTheRestWhenOneKeyIsLost(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		for _, gone := range []picture{absent, hashOf(short, them, "1"), textOf(short, "x")} {
+			target := b.target(3)
+			b.paintAll(target, hashOf(short, me, "1"), gone, hashOf(short, me, "1"))
+			heard := b.heard(target, func() {
+				status, out := b.release(t.Context(), acquireEffort, target, me, []int{0, 0, 0})
+				mustDo(t, out)
+				require.Equal(t, notOurs, status)
+			})
+			require.Equal(t, [][]string{{"0"}, nil, {"0"}}, heard)
+			require.Equal(t, []picture{absent, gone, absent}, b.lookAll(target))
+		}
+	})
+}
+
+func TestHandoffOfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(3)
+		b.paintAll(target, hashOf(long, you, "1"), hashOf(short, me, "2"), hashOf(short, you, "2"))
+		heard := b.heard(target, func() {
+			require.Equal(t, "held, token 0", granted(b.handoff(t.Context(), acquireEffort, target, me, you, terms())))
+		})
+		require.Equal(t, silence, heard)
+		require.Equal(t, []picture{hashOf(long, you, "1"), hashOf(lease, you, "1"), hashOf(lease, you, "2")}, b.lookAll(target))
+	})
+}
+
+func TestForceEndsOneKeyOfSeveral(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(3)
+		b.paintAll(target, counted(3, hashOf(short, them, "1"))...)
+		heard := b.heard(target, func() {
+			require.Equal(t, "true", yes(b.force(t.Context(), acquireEffort, target, 1, []string{them})))
+		})
+		require.Equal(t, [][]string{nil, {"0"}, nil}, heard)
+		require.Equal(t, []picture{hashOf(short, them, "1"), absent, hashOf(short, them, "1")}, b.lookAll(target))
+	})
+}
+
+// A life of a lock may be longer than a time.Duration can say; a waiter must not take it
+// for a short one.
+func TestALifeOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		b.paint(target.keys[0], hashOf(forever, them, "1"))
+		for _, life := range []int64{10_000_000_000_000, 18446744073710, 27670116110564} {
+			require.NoError(t, b.rdb.Do(t.Context(), "pexpire", target.keys[0], life).Err())
+			g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+			mustDo(t, out)
+			require.Greater(t, g.ttl, 290*365*24*time.Hour, "of %d ms", life)
+			s, out := b.state(t.Context(), acquireEffort, target, 0)
+			mustDo(t, out)
+			require.Greater(t, s.ttl, 290*365*24*time.Hour, "of %d ms", life)
+		}
+	})
+}

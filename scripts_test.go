@@ -1,0 +1,304 @@
+package relock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// situation is a state of a lock's key, and what a script makes of it.
+type situation struct {
+	name   string
+	before picture
+	// after is what it looks like then, and reply what the script said, as the tests print
+	// it. Nothing may be published unless told.
+	after picture
+	reply string
+	told  bool
+}
+
+// untouched is a situation that the script must leave alone.
+func untouched(name string, p picture, reply string) situation {
+	return situation{name: name, before: p, after: p, reply: reply}
+}
+
+// strangers are the states of a key that is somebody else's, with one reply for each kind:
+// another owner, another type, a read-write lock.
+func strangers(held, kind, mode string) []situation {
+	return []situation{
+		untouched("held by somebody else", hashOf(short, them, "1"), held),
+		untouched("held twice by somebody else", hashOf(long, them, "2"), held),
+		untouched("held without expiry", hashOf(forever, them, "1"), held),
+		untouched("a string", textOf(short, "x"), kind),
+		untouched("a string without expiry", textOf(forever, "1"), kind),
+		untouched("a list", picture{kind: "list", life: forever}, kind),
+		untouched("a write lock", hashOf(short, "mode", "write", them+":write", "1"), mode),
+		untouched("a read lock", hashOf(short, "mode", "read", them, "1"), mode),
+	}
+}
+
+// check runs a script once in every situation, and then again: what it did once, it may
+// do any number of times.
+func (b *bench) check(situations []situation, run func(b *bench, t *target) string) {
+	for _, s := range situations {
+		b.t.Run(s.name, func(t *testing.T) {
+			b := b.with(t)
+			target := b.target(1)
+			b.paint(target.keys[0], s.before)
+
+			heard := b.heard(target, func() { require.Equal(t, s.reply, run(b, target)) })
+			require.Equal(t, s.after, b.look(target.keys[0]))
+			want := [][]string{nil}
+			if s.told {
+				want = [][]string{{"0"}}
+			}
+			require.Equal(t, want, heard)
+
+			heard = b.heard(target, func() { run(b, target) })
+			require.Equal(t, s.after, b.look(target.keys[0]), "after the replay")
+			require.Equal(t, [][]string{nil}, heard, "nobody is woken by a replay")
+			require.Equal(t, absent, b.look(target.counters[0]), "no token was wished")
+		})
+	}
+}
+
+// granted words the answer to a wish.
+func granted(g grant, out outcome) string {
+	switch {
+	case out.err != nil:
+		return refusal(out)
+	case g.held:
+		return fmt.Sprint("held, token ", g.token)
+	case g.holder != "":
+		return "busy: " + g.holder
+	default:
+		return "lost"
+	}
+}
+
+// refusal words the error of a script that changed nothing.
+func refusal(out outcome) string {
+	switch {
+	case out.doubt || !out.permanent:
+		return fmt.Sprintf("unsure: %v", out.err)
+	case !errors.Is(out.err, ErrInvalidName):
+		return fmt.Sprintf("refused: %v", out.err)
+	case strings.Contains(out.err.Error(), "another type"):
+		return "another type"
+	case strings.Contains(out.err.Error(), "read-write lock"):
+		return "read-write lock"
+	}
+	return out.err.Error()
+}
+
+func yes(ok bool, out outcome) string {
+	if out.err != nil {
+		return refusal(out)
+	}
+	return fmt.Sprint(ok)
+}
+
+func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		held := "held, token 0"
+		b.check(append(strangers("busy: "+them, "another type", "read-write lock"),
+			situation{name: "absent", before: absent, after: hashOf(lease, me, "1"), reply: held},
+			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(lease, me, "1"), reply: held},
+			situation{name: "mine for longer", before: hashOf(long, me, "1"), after: hashOf(long, me, "1"), reply: held},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(lease, me, "1"), reply: held},
+			// A copy that arrives after a level was added must not take it away again.
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(lease, me, "2"), reply: held},
+			untouched("mine and somebody else's", hashOf(short, "a", "1", me, "1"), "busy: a"),
+		), func(b *bench, target *target) string {
+			return granted(b.acquire(b.t.Context(), acquireEffort, target, me, terms()))
+		})
+	})
+}
+
+func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		held := "held, token 0"
+		b.check(append(strangers("lost", "lost", "lost"),
+			untouched("absent", absent, "lost"),
+			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(lease, me, "3"), reply: held},
+			situation{name: "mine for longer", before: hashOf(long, me, "2"), after: hashOf(long, me, "3"), reply: held},
+			situation{name: "mine more often", before: hashOf(short, me, "9"), after: hashOf(lease, me, "3"), reply: held},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(lease, me, "3"), reply: held},
+		), func(b *bench, target *target) string {
+			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, terms(), false, []int{3}))
+		})
+	})
+}
+
+func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		b.check(append(strangers("false", "false", "false"),
+			untouched("absent", absent, "false"),
+			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(lease, me, "1"), reply: "true"},
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(lease, me, "2"), reply: "true"},
+			untouched("mine for longer", hashOf(long, me, "1"), "true"),
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(lease, me, "1"), reply: "true"},
+		), func(b *bench, target *target) string {
+			return yes(b.renew(b.t.Context(), acquireEffort, target, me, lease))
+		})
+	})
+}
+
+func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		told := "1"
+		b.check(append(strangers("0", "0", "0"),
+			untouched("absent", absent, "0"),
+			situation{name: "mine", before: hashOf(short, me, "1"), after: absent, reply: told, told: true},
+			situation{name: "mine twice", before: hashOf(long, me, "2"), after: absent, reply: told, told: true},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: told, told: true},
+			situation{name: "mine and somebody else's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: told, told: true},
+		), func(b *bench, target *target) string {
+			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{0})
+			mustDo(b.t, out)
+			return fmt.Sprint(int(status))
+		})
+	})
+}
+
+func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		b.check(append(strangers("0", "0", "0"),
+			untouched("absent", absent, "0"),
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(short, me, "1"), reply: "1"},
+			situation{name: "mine more often", before: hashOf(long, me, "5"), after: hashOf(long, me, "1"), reply: "1"},
+			untouched("mine", hashOf(short, me, "1"), "1"),
+			untouched("mine without expiry", hashOf(forever, me, "1"), "1"),
+		), func(b *bench, target *target) string {
+			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{1})
+			mustDo(b.t, out)
+			return fmt.Sprint(int(status))
+		})
+	})
+}
+
+func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		held, passed := "held, token 0", hashOf(lease, you, "1")
+		b.check(append(strangers("lost", "lost", "lost"),
+			untouched("absent", absent, "lost"),
+			situation{name: "mine", before: hashOf(short, me, "1"), after: passed, reply: held},
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: passed, reply: held},
+			situation{name: "mine for longer", before: hashOf(long, me, "1"), after: passed, reply: held},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: passed, reply: held},
+			situation{name: "passed before", before: hashOf(short, you, "1"), after: passed, reply: held},
+			untouched("passed before for longer", hashOf(long, you, "1"), held),
+			// A copy that arrives after the new owner added a level must not take it away.
+			situation{name: "passed before and entered again", before: hashOf(short, you, "2"), after: hashOf(lease, you, "2"), reply: held},
+		), func(b *bench, target *target) string {
+			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, terms()))
+		})
+	})
+}
+
+func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		situations := []situation{
+			untouched("absent", absent, "false"),
+			untouched("another's", hashOf(short, you, "1"), "false"),
+			untouched("one more's", hashOf(short, them, "1", you, "1"), "false"),
+			untouched("a string", textOf(short, "x"), "false"),
+			untouched("a list", picture{kind: "list", life: forever}, "false"),
+		}
+		b.check(append(situations,
+			situation{name: "held", before: hashOf(short, them, "1"), after: absent, reply: "true", told: true},
+			situation{name: "held twice", before: hashOf(long, them, "2"), after: absent, reply: "true", told: true},
+			situation{name: "held without expiry", before: hashOf(forever, them, "1"), after: absent, reply: "true", told: true},
+		), func(b *bench, target *target) string {
+			return yes(b.force(b.t.Context(), acquireEffort, target, 0, []string{them}))
+		})
+	})
+}
+
+func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		both := hashOf(short, me, "1", them, "1")
+		b.paint(target.keys[0], both)
+		for _, seen := range [][]string{{me}, {me, you}, {me, them, you}} {
+			done, out := b.force(t.Context(), acquireEffort, target, 0, seen)
+			mustDo(t, out)
+			require.False(t, done)
+			require.Equal(t, both, b.look(target.keys[0]))
+		}
+		done, out := b.force(t.Context(), acquireEffort, target, 0, []string{them, me})
+		mustDo(t, out)
+		require.True(t, done)
+		require.Equal(t, absent, b.look(target.keys[0]))
+	})
+}
+
+func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		b.check([]situation{
+			untouched("absent", absent, "held by [], 0 times, for -2ms, token 0"),
+			untouched("held", hashOf(short, them, "1"), "held by [uuid-2:7], 1 times, for 1m40s, token 0"),
+			untouched("held twice", hashOf(long, me, "2"), "held by [uuid-1:7], 2 times, for 2h30m0s, token 0"),
+			untouched("held without expiry", hashOf(forever, me, "1"), "held by [uuid-1:7], 1 times, for -1ms, token 0"),
+			untouched("held by two", hashOf(short, me, "1", them, "2"), "held by [uuid-1:7 uuid-2:7], 1 times, for 1m40s, token 0"),
+			untouched("a count that is no number", hashOf(short, me, "many"), "held by [uuid-1:7], 0 times, for 1m40s, token 0"),
+			untouched("a string", textOf(short, "x"), "another type"),
+			untouched("a list", picture{kind: "list", life: forever}, "another type"),
+			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
+		}, func(b *bench, target *target) string {
+			s, out := b.state(b.t.Context(), acquireEffort, target, 0)
+			if out.err != nil {
+				return refusal(out)
+			}
+			mustDo(b.t, out)
+			if s.ttl > 0 {
+				s.ttl = b.life(target.keys[0])
+			}
+			return fmt.Sprintf("held by %v, %d times, for %v, token %d", s.fields, s.count, s.ttl, s.token)
+		})
+	})
+}
+
+func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		for _, c := range []struct {
+			counter picture
+			token   int64
+		}{
+			{absent, 0},
+			{textOf(forever, "1700000000000001"), 1700000000000001},
+			{textOf(forever, "garbage"), 0},
+			{textOf(forever, "99999999999999999999"), 0},
+			{hashOf(forever, "a", "b"), 0},
+		} {
+			b.paint(target.counters[0], c.counter)
+			for _, key := range []picture{absent, hashOf(short, me, "1")} {
+				b.paint(target.keys[0], key)
+				s, out := b.state(t.Context(), acquireEffort, target, 0)
+				mustDo(t, out)
+				require.Equal(t, c.token, s.token, "of counter %v", c.counter)
+				require.Equal(t, c.counter, b.look(target.counters[0]))
+			}
+		}
+	})
+}
+
+func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		b.paint(target.keys[0], hashOf(short, them, "1"))
+		g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+		mustDo(t, out)
+		require.LessOrEqual(t, g.ttl, short)
+		require.Greater(t, g.ttl, short/2)
+
+		b.paint(target.keys[0], hashOf(forever, them, "1"))
+		g, out = b.acquire(t.Context(), acquireEffort, target, me, terms())
+		mustDo(t, out)
+		require.Equal(t, forever, g.ttl)
+	})
+}
