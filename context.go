@@ -30,6 +30,9 @@ func (h *hold) context(ctx context.Context) *holdContext {
 	if h.phase != held {
 		cause := h.cause
 		h.mu.Unlock()
+		if cause == nil { // it is still being acquired
+			cause = notHeld(h.owner)
+		}
 		x.cancel(wrap("hold", h.target.name, cause))
 		return x
 	}

@@ -117,6 +117,10 @@ func (h *hold) await(ctx context.Context) error {
 
 // begin acquires h, which nobody else of its owner can have, with the level lv.
 func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
+	if h.client.isClosed() { // maybe too late for Close to have seen h
+		h.unregister()
+		return false, ErrClosed
+	}
 	if h.owner.fixed != "" {
 		return h.beginShared(ctx, lv, waits)
 	}
@@ -240,10 +244,15 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	mint := lv.fencing && h.token == 0
 	counts := h.counts()
 	h.mu.Unlock()
+	common := false
 	for i, key := range t.keys {
 		if lv.target.has(key) {
 			counts[i]++
+			common = true
 		}
+	}
+	if !common {
+		return errAgain // an Unlock gave the keys back that they had in common
 	}
 	g, out := h.client.protocol.reenter(ctx, acquireEffort, t, field, lv.settings, mint, counts)
 	if out.doubt {

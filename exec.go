@@ -117,8 +117,11 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 			out.err, out.permanent = nil, false
 			return newReply(value), out
 		}
-		out.err, out.permanent = err, v.permanent
 		out.doubt = out.doubt || !v.notExecuted
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
+			return &reply{}, out.abandoned(ctx)
+		}
+		out.err, out.permanent = err, v.permanent
 		if ctx.Err() != nil {
 			return &reply{}, out.abandoned(ctx)
 		}

@@ -319,6 +319,8 @@ func (h *hold) lose(why error) {
 		h.mu.Unlock()
 		return
 	}
+	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
+	h.client.retire(h.identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
 	event := h.event(h.client.now().since(h.acquired), why)
 	hooks := h.hooks()

@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/relock-go/relock/internal/queue"
@@ -77,7 +78,8 @@ func (h *hold) step(ctx context.Context) error {
 	if out.err != nil {
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.err)
 	}
-	if status == notOurs {
+	// A second copy does not find the keys that the first one gave back.
+	if status == notOurs && !(out.doubt && slices.Contains(counts, 0)) {
 		h.lose(errNotOnRedis)
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -91,6 +93,10 @@ func (h *hold) step(ctx context.Context) error {
 // shrink lets go of the keys whose count is 0: their queues go on.
 func (h *hold) shrink(counts []int) {
 	h.mu.Lock()
+	if h.phase == gone { // lost and unlocked meanwhile
+		h.mu.Unlock()
+		return
+	}
 	var keys []string
 	var gates []*gate
 	var tickets []*queue.Ticket[*hold]
@@ -122,11 +128,10 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 		return ended(ctx)
 	}
 	defer h.free()
-	identity := h.client.identity()
-	next, crowded := h.successor(identity, s.localHandoffs)
+	next, crowded := h.successor(s.localHandoffs)
 	passed, err := false, error(nil)
 	if next != nil {
-		passed, err = h.handOver(ctx, next, identity)
+		passed, err = h.handOver(ctx, next)
 	}
 	if !passed && err == nil {
 		err = h.giveBack(ctx, crowded)
@@ -141,9 +146,8 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 }
 
 // successor reserves the next waiter, if it wants just what h holds and it is still this
-// process' turn. crowded: there is one, but other processes come first. identity is the
-// one that the hand-over will name the waiter by.
-func (h *hold) successor(identity *string, limit int) (next *hold, crowded bool) {
+// process' turn. crowded: there is one, but other processes come first.
+func (h *hold) successor(limit int) (next *hold, crowded bool) {
 	for _, g := range h.gates[1:] {
 		if _, waiting := g.queue.Handoffs(); waiting {
 			return nil, false // somebody wants only a part
@@ -160,7 +164,8 @@ func (h *hold) successor(identity *string, limit int) (next *hold, crowded bool)
 		if w.target.id != h.target.id {
 			return false
 		}
-		w.offered = identity
+		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
+		w.offered = h.client.identity()
 		return true
 	})
 	if t == nil {
@@ -171,8 +176,9 @@ func (h *hold) successor(identity *string, limit int) (next *hold, crowded bool)
 
 // handOver passes the lock to next, which successor has reserved. false, nil: Redis surely
 // did not, and the lock is still to be given back.
-func (h *hold) handOver(ctx context.Context, next *hold, identity *string) (bool, error) {
-	c, to := h.client, *identity+":"+next.owner.String()
+func (h *hold) handOver(ctx context.Context, next *hold) (bool, error) {
+	c, identity := h.client, next.offered
+	to := *identity + ":" + next.owner.String()
 	g, out := c.protocol.handoff(ctx, effort{}, h.target, h.field, to, next.settings)
 	if out.doubt {
 		c.retire(h.identity)

@@ -2,7 +2,9 @@ package relock
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"time"
 )
 
 // reply reads what a script answered. A server, a proxy or somebody else's script may
@@ -21,6 +23,16 @@ func newReply(value any) *reply {
 	return &reply{values: []any{value}}
 }
 
+// understood completes the outcome of a call by what its reply r turned out to say, and
+// returns the answer read from it; none after an error.
+func understood[T any](answer T, out outcome, r *reply) (T, outcome) {
+	if out = out.with(r); out.err != nil {
+		var none T
+		return none, out
+	}
+	return answer, out
+}
+
 // surprise records that the reply is not what the script can have said.
 func (r *reply) surprise(format string, args ...any) {
 	if r.bad == nil {
@@ -37,6 +49,17 @@ func (r *reply) integer(i int) int64 {
 	}
 	r.surprise("no integer at %d", i)
 	return 0
+}
+
+// life returns element i, which is a PTTL: milliseconds. One that no duration can hold, as
+// a foreign program may have set, is as long as durations get.
+func (r *reply) life(i int) time.Duration {
+	ms := r.integer(i)
+	if ms < -2 {
+		r.surprise("no PTTL at %d", i)
+		return 0
+	}
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 // text returns element i.

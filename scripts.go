@@ -66,11 +66,11 @@ func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, 
 	case 1:
 		g = grant{held: true, token: r.integer(1)}
 	case 0:
-		g = grant{ttl: time.Duration(r.integer(1)) * time.Millisecond, holder: r.text(3)}
+		g = grant{ttl: r.life(1), holder: r.text(3)}
 	default:
 		r.refuse(status, t)
 	}
-	return g, out.with(r)
+	return understood(g, out, r)
 }
 
 func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
@@ -79,12 +79,12 @@ func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, 
 		args = append(args, count)
 	}
 	r, out := p.exec.run(ctx, e, reenterScript, locksAndCounters(t, mint), args...)
-	return r.grantOrLost(t), out.with(r)
+	return understood(r.grantOrLost(t), out, r)
 }
 
 func (p *plain) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
 	r, out := p.exec.run(ctx, e, renewScript, t.keys, field, lease.Milliseconds())
-	return r.flag(), out.with(r)
+	return understood(r.flag(), out, r)
 }
 
 func (p *plain) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
@@ -98,13 +98,13 @@ func (p *plain) release(ctx context.Context, e effort, t *target, field string, 
 	if status < notOurs || status > releasedSilently {
 		r.surprise("status %d", status)
 	}
-	return status, out.with(r)
+	return understood(status, out, r)
 }
 
 func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, handoffScript, locksAndCounters(t, s.fencing),
 		from, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds(), to)
-	return r.grantOrLost(t), out.with(r)
+	return understood(r.grantOrLost(t), out, r)
 }
 
 // force deletes key i of t if its fields are still those given.
@@ -114,7 +114,7 @@ func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []
 		args = append(args, field)
 	}
 	r, out := p.exec.run(ctx, e, forceScript, t.keys[i:i+1], args...)
-	return r.flag(), out.with(r)
+	return understood(r.flag(), out, r)
 }
 
 // state reads key i of t.
@@ -123,16 +123,16 @@ func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState
 	r, out := p.exec.run(ctx, e, stateScript, []string{t.keys[0], t.counters[0]})
 	if status := r.integer(0); status != 1 {
 		r.refuse(status, t)
-		return keyState{}, out.with(r)
+		return understood(keyState{}, out, r)
 	}
-	s := keyState{ttl: time.Duration(r.integer(1)) * time.Millisecond, token: r.number(2)}
+	s := keyState{ttl: r.life(1), token: r.number(2)}
 	for i := 3; i < len(r.values); i += 2 {
 		s.fields = append(s.fields, r.text(i))
 		if i == 3 {
 			s.count = int(r.number(i + 1))
 		}
 	}
-	return s, out.with(r)
+	return understood(s, out, r)
 }
 
 // keyState is what the state script tells of one key.

@@ -287,6 +287,22 @@ func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
 	})
 }
 
+func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		var pairs []string
+		for i := range 20000 {
+			pairs = append(pairs, fmt.Sprint("field", i), "1")
+		}
+		require.NoError(t, b.rdb.HSet(t.Context(), target.keys[0], pairs).Err())
+		g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+		mustDo(t, out)
+		require.Equal(t, grant{ttl: forever}, g)
+		_, out = b.state(t.Context(), acquireEffort, target, 0)
+		refusedAs(t, out, ErrInvalidName, "another type")
+	})
+}
+
 func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)

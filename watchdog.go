@@ -31,8 +31,10 @@ func (h *hold) watch() {
 			continue
 		}
 		if !renew {
-			h.check()
-			return
+			if h.check(); h.life.Err() != nil {
+				return
+			}
+			continue // a re-entry has lengthened the lease at the last moment
 		}
 		if h.renew(failures > 0) {
 			failures = 0

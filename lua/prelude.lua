@@ -33,7 +33,11 @@ local function next_token(counters)
   for i, counter in ipairs(counters) do
     local last = redis.pcall('get', counter)
     if last then
-      last = type(last) == 'string' and tonumber(last)
+      if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then
+        redis.call('get', counter) -- raises the error as the server words it
+      end
+      if type(last) ~= 'string' or not string.find(last, '^%d+$') then return nil, i end
+      last = tonumber(last)
       if not last or last >= 9007199254740991 then return nil, i end
       if last >= token then token = last + 1 end
     end

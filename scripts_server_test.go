@@ -1,0 +1,178 @@
+package relock
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// fullBench is a bench on a server that is out of memory once the test says so.
+func fullBench(t *testing.T) (b *bench, fill func()) {
+	server := redistest.NewServer(t)
+	rdb := server.Client(t)
+	return newBench(t, rdb), func() {
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		require.ErrorContains(t, rdb.Set(t.Context(), "proof", "x", 0).Err(), "OOM")
+	}
+}
+
+func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
+	b, fill := fullBench(t)
+	fill()
+	for _, s := range []*settings{terms(), terms(WithFencing())} {
+		target := b.target(3)
+		g, out := b.acquire(t.Context(), acquireEffort, target, me, s)
+		require.ErrorContains(t, out.err, "OOM")
+		require.False(t, out.doubt, "it was not executed")
+		require.Zero(t, g)
+		for i := range target.keys {
+			require.Equal(t, absent, b.look(target.keys[i]))
+			require.Equal(t, absent, b.look(target.counters[i]))
+		}
+	}
+}
+
+func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
+	for name, s := range map[string]*settings{"plain": terms(), "with fencing": terms(WithFencing())} {
+		t.Run(name, func(t *testing.T) {
+			b, fill := fullBench(t)
+			target := b.target(2)
+			b.paintAll(target, counted(2, hashOf(short, me, "1"))...)
+			fill()
+
+			g, out := b.reenter(t.Context(), acquireEffort, target, me, s, s.fencing, []int{2, 3})
+			mustDo(t, out)
+			require.True(t, g.held)
+			require.Equal(t, []picture{hashOf(lease, me, "2"), hashOf(lease, me, "3")}, b.lookAll(target))
+
+			ours, out := b.renew(t.Context(), acquireEffort, target, me, long)
+			mustDo(t, out)
+			require.True(t, ours)
+			require.Equal(t, []picture{hashOf(long, me, "2"), hashOf(long, me, "3")}, b.lookAll(target))
+
+			status, out := b.release(t.Context(), acquireEffort, target, me, []int{1, 1})
+			mustDo(t, out)
+			require.Equal(t, releasedAndTold, status)
+			require.Equal(t, counted(2, hashOf(long, me, "1")), b.lookAll(target))
+
+			first := g.token
+			g, out = b.handoff(t.Context(), acquireEffort, target, me, you, s)
+			mustDo(t, out)
+			require.True(t, g.held)
+			require.Equal(t, s.fencing, g.token > first, "a newer token if one was wished")
+			require.Equal(t, counted(2, hashOf(lease, you, "1")), b.lookAll(target))
+
+			forced, out := b.force(t.Context(), acquireEffort, target, 0, []string{you})
+			mustDo(t, out)
+			require.True(t, forced)
+			status, out = b.release(t.Context(), acquireEffort, target, you, []int{0, 0})
+			mustDo(t, out)
+			require.Equal(t, notOurs, status, "one key was forced")
+			require.Equal(t, counted(2, absent), b.lookAll(target))
+		})
+	}
+}
+
+// allCommands are those that the scripts use.
+var allCommands = []string{
+	"hlen", "hexists", "hgetall", "hkeys", "hset", "hdel", "pttl", "pexpire", "time", "get", "set", "publish",
+}
+
+// asUser returns a bench on a server of the test's own as a user with these ACL rules,
+// and one without any limits.
+func asUser(t *testing.T, rules ...string) (limited, full *bench) {
+	return asUserOf(t, redistest.NewServer(t), rules...)
+}
+
+func asUserOf(t *testing.T, server *redistest.Server, rules ...string) (limited, full *bench) {
+	admin := server.Client(t)
+	line := append([]any{"acl", "setuser", "app", "on", ">secret", "resetchannels", "-@all"}, anys(rules)...)
+	require.NoError(t, admin.Do(t.Context(), line...).Err())
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "secret"})
+	t.Cleanup(func() { rdb.Close() })
+	return newBench(t, rdb), newBench(t, admin)
+}
+
+func anys(words []string) []any {
+	list := make([]any, len(words))
+	for i, word := range words {
+		list[i] = word
+	}
+	return list
+}
+
+// allowed are the ACL rules for a user of the scripts who lacks some commands.
+func allowed(without ...string) []string {
+	rules := []string{"~*", "&*", "+eval", "+evalsha"}
+	for _, command := range allCommands {
+		if !slices.Contains(without, command) {
+			rules = append(rules, "+"+command)
+		}
+	}
+	return rules
+}
+
+func TestAUserWithoutPexpireLeavesNoKeyWithoutExpiry(t *testing.T) {
+	limited, full := asUser(t, allowed("pexpire")...)
+	for _, s := range []*settings{terms(), terms(WithFencing())} {
+		target := full.target(2)
+		g, out := limited.acquire(t.Context(), acquireEffort, target, me, s)
+		require.ErrorContains(t, out.err, "can't run this command")
+		require.Zero(t, g)
+		require.Equal(t, counted(2, absent), full.lookAll(target))
+	}
+}
+
+func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
+	for name, rules := range map[string][]string{
+		"no command": allowed("publish"),
+		"no channel": append(allowed(), "resetchannels"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			limited, full := asUser(t, rules...)
+			target := full.target(2)
+			full.paintAll(target, counted(2, hashOf(short, me, "2"))...)
+			heard := full.heard(target, func() {
+				status, out := limited.release(t.Context(), acquireEffort, target, me, []int{1, 1})
+				mustDo(t, out)
+				require.Equal(t, releasedAndTold, status, "nobody was to be told")
+				status, out = limited.release(t.Context(), acquireEffort, target, me, []int{0, 0})
+				mustDo(t, out)
+				require.Equal(t, releasedSilently, status)
+			})
+			require.Equal(t, [][]string{nil, nil}, heard)
+			require.Equal(t, counted(2, absent), full.lookAll(target))
+
+			full.paint(target.keys[0], hashOf(short, them, "1"))
+			forced, out := limited.force(t.Context(), acquireEffort, target, 0, []string{them})
+			mustDo(t, out)
+			require.True(t, forced)
+			require.Equal(t, absent, full.look(target.keys[0]))
+		})
+	}
+}
+
+// A command that is not allowed is an error in its server's words, and never taken for a
+// state of the lock.
+func TestAUserWithoutACommandLearnsThatFromTheServer(t *testing.T) {
+	for _, command := range []string{"hlen", "hexists", "hset", "pttl", "time", "get", "set"} {
+		t.Run(command, func(t *testing.T) {
+			limited, full := asUser(t, allowed(command)...)
+			target := full.target(1)
+			_, out := limited.acquire(t.Context(), acquireEffort, target, me, terms(WithFencing()))
+			if out.err == nil && slices.Contains([]string{"pttl", "hexists"}, command) {
+				_, out = limited.acquire(t.Context(), acquireEffort, target, you, terms(WithFencing()))
+			}
+			require.ErrorContains(t, out.err, "can't run this command")
+			require.NotErrorIs(t, out.err, ErrInvalidName)
+			if command != "set" && command != "pttl" && command != "hexists" {
+				require.Equal(t, absent, full.look(target.keys[0]))
+			}
+		})
+	}
+}
