@@ -144,10 +144,12 @@ func (c *Client) Close() error {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout,
 			fmt.Errorf("%w within %v", errNoAnswer, closeTimeout))
 		defer cancel()
+		var hub group
+		hub.Go(c.hub.Close) // which may be caught in connecting
 		c.closeErr = c.closeHolds(ctx)
 		c.goroutines.wait(ctx)
 		c.endBackground()
-		c.hub.Close()
+		hub.wait(ctx)
 		c.exec.close(ctx)
 	})
 	return c.closeErr

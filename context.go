@@ -8,7 +8,7 @@ import (
 // holdContext is the context of a hold: it ends with its parent, or with the hold.
 type holdContext struct {
 	context.Context
-	parent context.Context
+	above  *holdContext // of another hold, from which this one is derived; or nil
 	hold   *hold
 	cancel context.CancelCauseFunc
 }
@@ -16,14 +16,27 @@ type holdContext struct {
 // Err loses the hold first if its deadline has passed: the watchdog may not have run yet,
 // as after the machine was suspended.
 func (x *holdContext) Err() error {
-	_ = x.parent.Err() // it may be another hold's
+	if x.above != nil {
+		_ = x.above.Err()
+	}
 	x.hold.check()
 	return x.Context.Err()
 }
 
+// nearestHold is the key by which a context tells of the nearest hold that it is derived from.
+type nearestHold struct{}
+
+func (x *holdContext) Value(key any) any {
+	if key == (nearestHold{}) {
+		return x
+	}
+	return x.Context.Value(key)
+}
+
 // context returns a context that ends with ctx or with the hold, whichever is first.
 func (h *hold) context(ctx context.Context) *holdContext {
-	x := &holdContext{parent: ctx, hold: h}
+	x := &holdContext{hold: h}
+	x.above, _ = ctx.Value(nearestHold{}).(*holdContext)
 	x.Context, x.cancel = context.WithCancelCause(ctx)
 	h.check()
 	h.mu.Lock()

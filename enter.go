@@ -155,7 +155,7 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 			return false, err
 		}
 	}
-	if !lv.reentrant {
+	if !lv.reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
 		return false, ErrReentrant
 	}
 	for i, h := range holds {
@@ -229,6 +229,14 @@ func (h *hold) usable() error {
 	}
 }
 
+// claimed reports whether h has a level. Without one it waits for those for whom it was
+// acquired.
+func (h *hold) claimed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.levels) > 0
+}
+
 // enter adds the level lv to a hold that is held. Without an answer from Redis the level is
 // not there, and what Redis has of it is set right by the next command.
 func (h *hold) enter(ctx context.Context, lv level) error {
@@ -243,7 +251,12 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	t, field, identity := h.target, h.field, h.identity
 	mint := lv.fencing && h.token == 0
 	counts := h.counts()
+	claimed := len(h.levels) > 0
+	h.longest = max(h.longest, lv.ttl)
 	h.mu.Unlock()
+	if claimed && !lv.reentrant {
+		return ErrReentrant
+	}
 	common := false
 	for i, key := range t.keys {
 		if lv.target.has(key) {

@@ -125,6 +125,9 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 		if ctx.Err() != nil {
 			return &reply{}, out.abandoned(ctx)
 		}
+		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend {
+			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
+		}
 		if !v.resend || attempt == e.attempts {
 			return &reply{}, out
 		}
@@ -176,22 +179,24 @@ func newCall(ctx context.Context, name, script string, keys []string, args []any
 // has ended the command belongs to go-redis alone: it is not touched again.
 func (x *executor) dispatch(ctx context.Context, aside bool, key string, cmd call) (any, error) {
 	e := x.engineOf(ctx, key)
+	var value any
+	var err error
 	if aside || e == nil || e.pipe == nil {
-		return x.process(ctx, e, cmd)
+		value, err = x.process(ctx, e, cmd)
+	} else if err = e.pipe.Submit(ctx, cmd).WaitContext(ctx); err == nil {
+		value = cmd.Val()
 	}
-	if err := e.pipe.Submit(ctx, cmd).WaitContext(ctx); err != nil {
-		switch {
-		case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-			// The pipeline is bound to one node; the Cluster client follows.
-			return x.process(ctx, nil, newCopy(ctx, cmd))
-		case errors.Is(err, redis.ErrClosed):
-			// The node has left the Cluster, or the client has been closed: the latter shows.
-			x.drop(e)
-			return x.process(ctx, nil, newCopy(ctx, cmd))
-		}
-		return nil, err
+	switch {
+	case e == nil:
+	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+		// An engine is bound to one node; the Cluster client follows.
+		return x.process(ctx, nil, newCopy(ctx, cmd))
+	case errors.Is(err, redis.ErrClosed):
+		// The node has left the Cluster, or the client has been closed: the latter shows.
+		x.drop(e)
+		return x.process(ctx, nil, newCopy(ctx, cmd))
 	}
-	return cmd.Val(), nil
+	return value, err
 }
 
 // newCopy returns a fresh command with the words of one that was answered.
@@ -209,12 +214,11 @@ func (x *executor) process(ctx context.Context, e *engine, cmd call) (any, error
 		err   error
 	}
 	answered := make(chan answer, 1)
-	x.mu.Lock()
+	x.mu.Lock() // close waits for all that began before it
 	if x.closed {
 		x.mu.Unlock()
 		return nil, redis.ErrClosed
 	}
-	x.mu.Unlock()
 	x.asides.Go(func() {
 		var err error
 		if e != nil {
@@ -229,6 +233,7 @@ func (x *executor) process(ctx context.Context, e *engine, cmd call) (any, error
 		}
 		answered <- answer{err: err}
 	})
+	x.mu.Unlock()
 	select {
 	case a := <-answered:
 		return a.value, a.err
@@ -275,13 +280,16 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 	return e
 }
 
-// drop forgets an engine whose node is closed.
+// drop ends an engine whose node is closed.
 func (x *executor) drop(closed *engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for node, e := range x.engines {
 		if e == closed {
 			delete(x.engines, node)
+			if e.pipe != nil {
+				x.asides.Go(func() { _ = e.pipe.Close() })
+			}
 		}
 	}
 }

@@ -86,7 +86,8 @@ type hold struct {
 	// deadline is when the hold is lost unless it is renewed: no later than the lease ends
 	// on Redis. It only moves forward, and only by answered requests.
 	deadline instant
-	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
+	longest  time.Duration // the longest lease that was ever asked for
+	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
 	contexts []*holdContext
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 }
@@ -105,6 +106,7 @@ func newHold(c *Client, o owner, t *target, s *settings) *hold {
 		settings: s,
 		started:  c.now(),
 		target:   t,
+		longest:  s.ttl,
 		alarm:    make(chan struct{}, 1),
 		slot:     make(chan struct{}, 1),
 	}
@@ -122,8 +124,10 @@ func (h *hold) register() bool {
 			h.unregister()
 			return false
 		}
+		h.mu.Lock() // others can find it from here on
 		h.gates = append(h.gates, g)
 		h.tickets = append(h.tickets, g.queue.Ticket(h, h.alarm))
+		h.mu.Unlock()
 	}
 	return true
 }
@@ -196,8 +200,12 @@ func deadline(sent instant, lease time.Duration) instant {
 
 // prove records an answered request that set or lengthened the lease. mu is held.
 func (h *hold) prove(sent instant, lease time.Duration) {
-	h.renewed = latest(h.renewed, sent)
-	h.deadline = latest(h.deadline, deadline(sent, lease))
+	h.renewed = sent
+	// Both clocks of one request: mixed with those of an older one they would hide a
+	// suspension of the machine, if the wall clock was set back in between.
+	if end := deadline(sent, lease); end.mono > h.deadline.mono {
+		h.deadline = end
+	}
 }
 
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
@@ -341,7 +349,7 @@ func (h *hold) lose(why error) {
 func (h *hold) giveUp() {
 	h.mu.Lock()
 	identity, field, t := h.identity, h.field, h.target
-	until := h.client.now().after(h.lease())
+	until := h.client.now().after(h.longest)
 	h.mu.Unlock()
 	h.client.retire(identity)
 	h.client.undo(t, field, until)

@@ -20,8 +20,13 @@ type target struct {
 	counters []string // of the fencing tokens, one for each key
 	channels []string // of the wake-ups, one for each key
 
-	// id is the same for two targets exactly if their keys are.
-	id string
+	id targetID
+}
+
+// targetID is the same for two targets exactly if their keys are.
+type targetID struct {
+	n    int    // of the keys
+	text string // the key, or all of them, each after its length
 }
 
 // newTarget derives the keys of names. The error says which name cannot be a lock.
@@ -53,14 +58,14 @@ func (t *target) derive() {
 		t.counters = append(t.counters, derived(counterPrefix, key))
 		t.channels = append(t.channels, derived(channelPrefix, key))
 	}
-	t.id = t.keys[0]
+	t.id = targetID{n: len(t.keys), text: t.keys[0]}
 	if len(t.keys) > 1 {
 		// Lengths keep two lists of keys apart that read the same when joined.
 		var id strings.Builder
 		for _, key := range t.keys {
 			fmt.Fprintf(&id, "%d:%s,", len(key), key)
 		}
-		t.id = id.String()
+		t.id.text = id.String()
 	}
 }
 

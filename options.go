@@ -258,8 +258,8 @@ func WithHooks(h Hooks) Option {
 	return option(func(s *settings) { s.hooks = h })
 }
 
-// WithPrefix is put before every name of the client, before anything is derived from it:
-// one ACL pattern then covers all keys. Default: none.
+// WithPrefix is put before every name of the client, before anything is derived from it, so
+// that the patterns of an ACL can tell its keys and channels from others. Default: none.
 func WithPrefix(prefix string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.prefix = prefix })
 }

@@ -23,6 +23,8 @@ type protocol interface {
 	handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome)
 }
 
+var _ protocol = (*plain)(nil)
+
 // grant is the answer to a wish for a lock.
 type grant struct {
 	held  bool

@@ -37,7 +37,7 @@ func (h *hold) unlock(t *target, s *settings) error {
 		fmt.Errorf("%w within %v", errNoAnswer, s.unlockTimeout))
 	defer cancel()
 	if last {
-		return h.finish(ctx, s)
+		return h.release(ctx, s)
 	}
 	return h.step(ctx)
 }
@@ -118,31 +118,32 @@ func (h *hold) shrink(counts []int) {
 	}
 }
 
-// finish gives the lock back, or hands it over. h is ending; after it, h is gone.
-func (h *hold) finish(ctx context.Context, s *settings) error {
-	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
-	if !h.take(ctx) {
-		h.giveUp()
-		h.leave()
-		h.unregister()
-		return ended(ctx)
-	}
-	defer h.free()
-	next, crowded := h.successor(s.localHandoffs)
-	passed, err := false, error(nil)
-	if next != nil {
-		passed, err = h.handOver(ctx, next)
-	}
-	if !passed && err == nil {
-		err = h.giveBack(ctx, crowded)
-	}
-	h.unregister()
+// release is finish for a hold whose beginning was reported.
+func (h *hold) release(ctx context.Context, s *settings) error {
+	err := h.finish(ctx, s)
 	h.mu.Lock()
 	event := h.event(h.client.now().since(h.acquired), err)
 	hooks := h.hooks()
 	h.mu.Unlock()
 	report(hooks.Released, event)
 	return err
+}
+
+// finish gives the lock back, or hands it over. h is ending; after it, h is gone.
+func (h *hold) finish(ctx context.Context, s *settings) error {
+	defer h.unregister()
+	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
+	if !h.take(ctx) {
+		return h.abandon(ended(ctx))
+	}
+	defer h.free()
+	next, crowded := h.successor(s.localHandoffs)
+	if next != nil {
+		if passed, err := h.handOver(ctx, next); passed {
+			return err
+		}
+	}
+	return h.giveBack(ctx, crowded)
 }
 
 // successor reserves the next waiter, if it wants just what h holds and it is still this
@@ -174,8 +175,8 @@ func (h *hold) successor(limit int) (next *hold, crowded bool) {
 	return t.Value, false
 }
 
-// handOver passes the lock to next, which successor has reserved. false, nil: Redis surely
-// did not, and the lock is still to be given back.
+// handOver passes the lock to next, which successor has reserved. false: Redis surely did
+// not, and the lock is still to be given back.
 func (h *hold) handOver(ctx context.Context, next *hold) (bool, error) {
 	c, identity := h.client, next.offered
 	to := *identity + ":" + next.owner.String()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -36,8 +37,18 @@ func understood[T any](answer T, out outcome, r *reply) (T, outcome) {
 // surprise records that the reply is not what the script can have said.
 func (r *reply) surprise(format string, args ...any) {
 	if r.bad == nil {
-		r.bad = fmt.Errorf("unexpected reply %.200v: %s", r.values, fmt.Sprintf(format, args...))
+		r.bad = fmt.Errorf("unexpected reply %s: %s", brief(r.values), fmt.Sprintf(format, args...))
 	}
+}
+
+// brief prints a reply, or as much of it as an error should hold.
+func brief(values []any) string {
+	const most = 200
+	text := fmt.Sprintf("%.200v", values)
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
 }
 
 // integer returns element i.

@@ -83,6 +83,6 @@ func (h *hold) dropUnclaimed() {
 		ctx, cancel := context.WithTimeout(context.Background(), h.settings.unlockTimeout)
 		defer cancel()
 		// An error is already being dealt with: the name is undone in the background.
-		_ = h.finish(ctx, h.settings)
+		_ = h.release(ctx, h.settings)
 	})
 }

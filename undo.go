@@ -11,8 +11,13 @@ import (
 // without touching anybody else. One goroutine of the client does it, while there are any.
 type undos struct {
 	mu      sync.Mutex
-	pending map[string]undo // by field and keys
+	pending map[undoID]undo
 	running bool
+}
+
+type undoID struct {
+	field string
+	keys  targetID
 }
 
 type undo struct {
@@ -27,9 +32,9 @@ func (c *Client) undo(t *target, field string, until instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.pending == nil {
-		u.pending = make(map[string]undo)
+		u.pending = make(map[undoID]undo)
 	}
-	u.pending[field+" "+t.id] = undo{target: t, field: field, until: until}
+	u.pending[undoID{field: field, keys: t.id}] = undo{target: t, field: field, until: until}
 	if !u.running {
 		u.running = true
 		c.goroutines.Go(c.runUndos)
@@ -70,7 +75,7 @@ func (c *Client) settled(u undo) bool {
 }
 
 // next returns what is pending; if that is nothing, the goroutine has to end.
-func (u *undos) next() map[string]undo {
+func (u *undos) next() map[undoID]undo {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.pending) == 0 {
@@ -81,7 +86,7 @@ func (u *undos) next() map[string]undo {
 }
 
 // remove forgets an undo, unless a newer one of the same name has come.
-func (u *undos) remove(id string, done undo) {
+func (u *undos) remove(id undoID, done undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.pending[id] == done {

@@ -1,0 +1,41 @@
+# Everyday commands. `make` lists them; the gate is `make ci`.
+
+GOLANGCI_LINT ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZTIME ?= 30s
+BENCHTIME ?= 1s
+
+.PHONY: help test race lint bench fuzz tidy-check quickstart ci
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+test: ## all tests of the core module; those for a real Redis are skipped without one
+	go test ./...
+
+race: ## the same with the race detector, a real Redis required
+	RELOCK_REQUIRE_REDIS=1 go test -race ./...
+
+lint: ## golangci-lint as configured in .golangci.yml
+	$(GOLANGCI_LINT) run ./...
+
+bench: ## the benchmarks of the core module
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+fuzz: ## each fuzz test for FUZZTIME (30s)
+	@set -e; for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "== $$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+tidy-check: ## go mod tidy would change nothing, in any module
+	@set -e; git ls-files -co --exclude-standard '*go.mod' | while read -r file; do \
+		(cd "$$(dirname "$$file")" && go mod tidy -diff); \
+	done
+
+quickstart: ## services that share locks, on an embedded Redis
+	go run ./examples/quickstart
+
+ci: ## the gate that every change has to pass
+	.ci/run

@@ -1,0 +1,103 @@
+// Package relock provides reentrant distributed locks on Redis, with go-redis v9.
+//
+//	locks, err := relock.New(rdb) // rdb: a *redis.Client or *redis.ClusterClient
+//	if err != nil {
+//		return err
+//	}
+//	defer locks.Close()
+//
+//	m := locks.Mutex("orders:42")
+//	if err := m.Lock(ctx); err != nil {
+//		return err
+//	}
+//	defer m.Unlock()
+//
+// # Owner and levels
+//
+// A lock has a name and, while it is held, one owner. The owner is the calling goroutine.
+// It may lock again, which adds a level; the lock is given back by as many Unlocks.
+// Everybody else waits: other goroutines, those that the owner has started included, and
+// other processes.
+//
+// A handle made [WithOwner] has a fixed owner instead. Any goroutine may lock and unlock
+// through it, so a lock can be passed on. Goroutines that share an owner do not exclude
+// each other: use a new id for each job.
+//
+// A [Mutex] is a cheap handle. Any number of handles of one name in one [Client] are the
+// same lock. [Client.MultiMutex] locks several names in one step.
+//
+// # Lease and watchdog
+//
+// A lock on Redis has a TTL, the lease, so that it does not outlive its holder by more
+// than that: 30 s, or see [WithTTL]. While the lock is held, a goroutine, the watchdog,
+// renews the lease every third of it, so that the work may take as long as it takes.
+// [WithoutRenewal] makes the lease a fixed one; [WithMaxHold] bounds how long it is renewed.
+//
+// # Loss
+//
+// A hold can end without its holder's doing: Redis did not answer for the time of the
+// lease, or the key was deleted, evicted or forced open. The holder learns of it by the
+// context of the hold, which [Mutex.Context] returns and [Mutex.Do] gives to its function.
+// It is cancelled with the cause [ErrLost]. Work done under a lock should use it:
+//
+//	err := m.Do(ctx, func(ctx context.Context) error {
+//		return report(ctx)
+//	})
+//
+// A lost hold stays lost. Each Unlock of its levels returns ErrLost, and so does a Lock
+// inside of it; after the last Unlock the owner can lock anew.
+//
+// # Waiting
+//
+// [Mutex.Lock] waits until its context ends, or for [WithWaitTimeout]. Waiters of one
+// process stand in a queue; only the first of them talks to Redis. It sleeps until a
+// message says that the lock is free, the lease runs out, or for [WithSafetyPoll].
+// [Mutex.TryLock] does not wait.
+//
+// If Redis cannot be reached, a Lock that has only just come fails after a few quick
+// attempts. One that was waiting rides out an outage of one TTL.
+//
+// # What is promised
+//
+//   - Exclusion: while a hold is valid nobody else gets its name, as long as the Redis that
+//     granted it keeps its data and clocks run at about the same rate.
+//   - A lease that cannot be renewed is known to be lost here before it ends on Redis, by
+//     the monotonic and by the wall clock.
+//   - Lost replies and repeated commands change no count: scripts set what is wanted.
+//   - A Lock that fails leaves nothing behind: what Redis may have granted is undone in the
+//     background, and ends with its TTL at the latest.
+//   - Unlock takes its level away whatever Redis answers, and whether or not the context
+//     of Lock has ended. Its error says that the key may live on for up to one TTL.
+//   - A missed message costs a waiter one safety poll at most.
+//   - Bad names and options are errors. Nothing panics on them, nothing is logged.
+//
+// # What is not promised
+//
+// A Redis server with replicas is no consensus system: a failover can forget a lock that
+// was just granted, and grant it again. A key that is deleted or forced open from outside
+// is noticed at the next renewal, and somebody else may have the lock by then. What a
+// holder does after it was paused and before it looks at its context, no lease can
+// prevent. Where that must do no harm, use [WithFencing] and have the resource refuse a
+// lower token than it has seen. Between processes there is no order among waiters.
+//
+// Redis should run with maxmemory-policy noeviction: an evicted lock is a lost one.
+//
+// # Shutting down
+//
+// Stop the work, then close the [Client], then the Redis client. [Client.Close] ends every
+// wait with [ErrClosed], cancels the contexts of holds, gives the locks back, and stops
+// all goroutines. It takes 5 s at most.
+//
+// # Layout on Redis
+//
+// The layout is part of the version contract: it changes with a major version only.
+//
+//   - The lock is a hash at the name, after [WithPrefix]. Its one field is
+//     <client uuid>:<owner>, the value the number of levels; the key's TTL is the lease.
+//   - A release publishes the message 0 on the channel redisson_lock__channel:{name}.
+//   - With fencing, the last token is at redisson_lock_token:{name}.
+//
+// A name with a {tag} of its own gets no further braces, so that on a Cluster all keys of
+// a lock are in one slot. Names whose braces would break that are [ErrInvalidName]. The
+// layout is that of Redisson's plain lock for Java.
+package relock

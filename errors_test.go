@@ -1,0 +1,131 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAnErrorSaysWhatWasAskedOfWhichLock(t *testing.T) {
+	for _, c := range []struct {
+		op, name string
+		err      error
+		text     string
+	}{
+		{"lock", "orders:42", ErrTimeout, `relock: lock "orders:42": wait timed out`},
+		{"unlock", "a,b", fmt.Errorf("%w by goroutine 7", ErrNotHeld), `relock: unlock "a,b": not held by goroutine 7`},
+		{"lock", "x", io.EOF, `relock: lock "x": EOF`},
+		{"lock", "new\nline \"quoted\"", ErrClosed, `relock: lock "new\nline \"quoted\"": client closed`},
+		{"try lock", "", fmt.Errorf("%w: empty", ErrInvalidName), `relock: try lock "": invalid name: empty`},
+	} {
+		err := wrap(c.op, c.name, c.err)
+		require.EqualError(t, err, c.text)
+		require.ErrorIs(t, err, c.err)
+	}
+}
+
+func TestNoErrorIsNotWrapped(t *testing.T) {
+	require.NoError(t, wrap("lock", "x", nil))
+}
+
+func TestAnErrorIsWrappedOnlyOnce(t *testing.T) {
+	inner := wrap("unlock", "x", ErrLost)
+	outer := wrap("lock", "x", inner)
+	require.EqualError(t, outer, `relock: lock "x": lock lost`)
+	require.ErrorIs(t, outer, ErrLost)
+}
+
+func TestSentinelsAreAllDifferent(t *testing.T) {
+	sentinels := []error{ErrNotHeld, ErrLost, ErrReleased, ErrTimeout, ErrClosed, ErrReentrant, ErrInvalidName, ErrInvalidOption, ErrUnsupported}
+	texts := map[string]bool{}
+	for i, a := range sentinels {
+		require.Regexp(t, `^relock: [a-z]`, a.Error())
+		require.False(t, texts[a.Error()])
+		texts[a.Error()] = true
+		for j, b := range sentinels {
+			require.Equal(t, i == j, errors.Is(wrap("lock", "x", a), b), "%v is %v", a, b)
+		}
+	}
+}
+
+func TestJoiningKeepsASingleErrorAsItIs(t *testing.T) {
+	require.NoError(t, join())
+	require.NoError(t, join(nil, nil))
+	require.Same(t, ErrLost, join(nil, ErrLost, nil)) //nolint:testifylint // the very same
+	both := join(ErrLost, io.EOF)
+	require.ErrorIs(t, both, ErrLost)
+	require.ErrorIs(t, both, io.EOF)
+}
+
+// endings are the ways in which a context can end.
+func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
+	parent := t.Context()
+	past := time.Now().Add(-time.Second)
+	custom := errors.New("shutting down")
+	timedOut := fmt.Errorf("%w after %v", ErrTimeout, time.Second)
+	for name, c := range map[string]struct {
+		end  func() (context.Context, context.CancelFunc)
+		is   []error
+		not  []error
+		text string
+	}{
+		"cancelled": {
+			func() (context.Context, context.CancelFunc) { return context.WithCancel(parent) },
+			[]error{context.Canceled}, []error{context.DeadlineExceeded, ErrTimeout}, "context canceled",
+		},
+		"deadline": {
+			func() (context.Context, context.CancelFunc) { return context.WithDeadline(parent, past) },
+			[]error{context.DeadlineExceeded}, []error{context.Canceled, ErrTimeout}, "context deadline exceeded",
+		},
+		"cancelled with a cause": {
+			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, custom) },
+			[]error{context.Canceled, custom}, []error{context.DeadlineExceeded, ErrTimeout}, "context canceled: shutting down",
+		},
+		"cancelled with a cause that says so": {
+			func() (context.Context, context.CancelFunc) {
+				return cancelledBy(parent, fmt.Errorf("shutting down: %w", context.Canceled))
+			},
+			[]error{context.Canceled}, []error{ErrTimeout}, "shutting down: context canceled",
+		},
+		"deadline with a cause": {
+			func() (context.Context, context.CancelFunc) {
+				return context.WithDeadlineCause(parent, past, custom)
+			},
+			[]error{context.DeadlineExceeded, custom}, []error{context.Canceled}, "context deadline exceeded: shutting down",
+		},
+		"the end of a hold": {
+			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, wrap("hold", "x", ErrLost)) },
+			[]error{context.Canceled, ErrLost}, []error{ErrTimeout}, `context canceled: relock: hold "x": lock lost`,
+		},
+		"the bound on the wait": {
+			func() (context.Context, context.CancelFunc) {
+				return context.WithDeadlineCause(parent, past, timedOut)
+			},
+			[]error{ErrTimeout}, []error{context.DeadlineExceeded, context.Canceled}, "relock: wait timed out after 1s",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := c.end()
+			cancel()
+			err := ended(ctx)
+			require.EqualError(t, err, c.text)
+			for _, target := range c.is {
+				require.ErrorIs(t, err, target)
+			}
+			for _, target := range c.not {
+				require.NotErrorIs(t, err, target)
+			}
+		})
+	}
+}
+
+func cancelledBy(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	cancel(cause)
+	return ctx, func() {}
+}

@@ -1,0 +1,271 @@
+package relock
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestDerivedNamesAreRedissons(t *testing.T) {
+	for key, want := range map[string]struct{ counter, channel string }{
+		"orders":       {"redisson_lock_token:{orders}", "redisson_lock__channel:{orders}"},
+		"orders:42":    {"redisson_lock_token:{orders:42}", "redisson_lock__channel:{orders:42}"},
+		"two words":    {"redisson_lock_token:{two words}", "redisson_lock__channel:{two words}"},
+		"héé":          {"redisson_lock_token:{héé}", "redisson_lock__channel:{héé}"},
+		"\x00\xff":     {"redisson_lock_token:{\x00\xff}", "redisson_lock__channel:{\x00\xff}"},
+		"{t}:k":        {"redisson_lock_token:{t}:k", "redisson_lock__channel:{t}:k"},
+		"a{b}c":        {"redisson_lock_token:a{b}c", "redisson_lock__channel:a{b}c"},
+		"k:{t}":        {"redisson_lock_token:k:{t}", "redisson_lock__channel:k:{t}"},
+		"{t}{u}":       {"redisson_lock_token:{t}{u}", "redisson_lock__channel:{t}{u}"},
+		"{a{b}":        {"redisson_lock_token:{a{b}", "redisson_lock__channel:{a{b}"},
+		"{t}}":         {"redisson_lock_token:{t}}", "redisson_lock__channel:{t}}"},
+		"}{t}":         {"redisson_lock_token:}{t}", "redisson_lock__channel:}{t}"},
+		"{redisson_x}": {"redisson_lock_token:{redisson_x}", "redisson_lock__channel:{redisson_x}"},
+	} {
+		target, err := newTarget("", []string{key})
+		require.NoError(t, err, key)
+		require.Equal(t, []string{key}, target.keys)
+		require.Equal(t, []string{want.counter}, target.counters)
+		require.Equal(t, []string{want.channel}, target.channels)
+		require.Equal(t, key, target.name)
+	}
+}
+
+// badNames cannot be locks: their helper keys would fall into other slots of a Cluster.
+var badNames = []string{"a{b", "{}x", "a}b", "{", "}", "{}", "x{}", "x{}{t}", "{a", "a{", "}a", "a}", "}{", "a}b{c"}
+
+func TestNamesThatBreakTheHashTagAreRefused(t *testing.T) {
+	for _, name := range append(badNames, "") {
+		_, err := newTarget("", []string{name})
+		require.ErrorIs(t, err, ErrInvalidName, name)
+		if name != "" {
+			require.ErrorContains(t, err, fmt.Sprintf("%q", name))
+		} else {
+			require.ErrorContains(t, err, "empty")
+		}
+		_, err = newTarget("", []string{"good", name, "better"})
+		require.ErrorIs(t, err, ErrInvalidName, "one bad name among others: %q", name)
+	}
+	for _, names := range [][]string{nil, {}} {
+		_, err := newTarget("", names)
+		require.ErrorIs(t, err, ErrInvalidName)
+		require.ErrorContains(t, err, "no names")
+	}
+}
+
+func TestThePrefixCountsAsPartOfTheName(t *testing.T) {
+	for _, c := range []struct {
+		prefix, name string
+		key          string // "": refused
+	}{
+		{"app:", "orders", "app:orders"},
+		{"app:", "{t}:k", "app:{t}:k"},
+		{"{app}:", "orders", "{app}:orders"},
+		{"{app}:", "a{b", "{app}:a{b"}, // the prefix has the tag; what follows does not matter
+		{"{", "t}k", "{t}k"},
+		{"app{", "orders", ""},
+		{"app}", "orders", ""},
+		{"{}", "orders", ""},
+		{"{}", "{t}", ""},
+		{"{app}:", "", ""},
+		{"app:", "", ""},
+	} {
+		target, err := newTarget(c.prefix, []string{c.name})
+		if c.key == "" {
+			require.ErrorIs(t, err, ErrInvalidName, "%q + %q", c.prefix, c.name)
+			continue
+		}
+		require.NoError(t, err, "%q + %q", c.prefix, c.name)
+		require.Equal(t, []string{c.key}, target.keys)
+		require.Equal(t, c.name, target.name, "the user's own name is the one for errors")
+	}
+}
+
+func TestSeveralNamesAreOneTargetWhateverTheirOrder(t *testing.T) {
+	first, err := newTarget("p:", []string{"b", "a", "b", "c", "a"})
+	require.NoError(t, err)
+	second, err := newTarget("p:", []string{"c", "a", "b"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"p:a", "p:b", "p:c"}, first.keys)
+	require.Equal(t, first.id, second.id)
+	require.Equal(t, "b,a,b,c,a", first.name)
+	for i, key := range first.keys {
+		require.Equal(t, derived(counterPrefix, key), first.counters[i])
+		require.Equal(t, derived(channelPrefix, key), first.channels[i])
+		require.True(t, first.has(key))
+	}
+	require.False(t, first.has("a"))
+	require.False(t, first.has("p:d"))
+
+	part := first.only([]string{"p:b"})
+	single, err := newTarget("p:", []string{"b"})
+	require.NoError(t, err)
+	require.Equal(t, single.id, part.id)
+	require.Equal(t, single.counters, part.counters)
+	require.Equal(t, first.name, part.name)
+	twice, err := newTarget("p:", []string{"b", "b"})
+	require.NoError(t, err)
+	require.Equal(t, single.id, twice.id, "a name given twice is the name")
+}
+
+func TestTargetIDsOfDifferentKeysDiffer(t *testing.T) {
+	seen := map[targetID][]string{}
+	for _, names := range [][]string{
+		{"a"}, {"b"}, {"a", "b"}, {"ab"}, {"a,b"}, {"a,", "b"}, {"a", ",b"}, {"a", "b", "c"}, {"a", "b,c"}, {"a,b", "c"},
+		{"1:a,1:b,"}, {"1:a,", "1:b,"}, {"1:a", "1:b"}, {"1:a,1:b"}, {"2 a b"}, {"1:a"}, {"1:a,"}, {"11:a", "1"}, {"1", "1:a"},
+	} {
+		target, err := newTarget("", names)
+		require.NoError(t, err)
+		require.Empty(t, seen[target.id], "%q has the id of another", names)
+		seen[target.id] = names
+	}
+}
+
+func TestNamesOfOneSlotAreRecognised(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		one   bool
+	}{
+		{[]string{"a"}, true},
+		{[]string{"a", "a"}, true},
+		{[]string{"a", "b"}, false},
+		{[]string{"{t}a", "{t}b"}, true},
+		{[]string{"{t}a", "b{t}", "t"}, true},
+		{[]string{"{t}a", "{u}a"}, false},
+	} {
+		target, err := newTarget("", c.names)
+		require.NoError(t, err)
+		require.Equal(t, c.one, target.oneSlot(), c.names)
+	}
+}
+
+// interesting names are those in which braces may confuse.
+func interestingNames() []string {
+	names := slices.Clone(badNames)
+	const alphabet = "a{}"
+	for n := range 3 * 3 * 3 * 3 * 3 { // all words of five letters, and the shorter ones that they begin with
+		word := ""
+		for range 5 {
+			word += alphabet[n%3 : n%3+1]
+			n /= 3
+			names = append(names, word)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func TestEveryDerivedNameIsInTheSlotOfItsKeyAsRedisSeesIt(t *testing.T) {
+	rdb := redistest.NewServer(t, "--cluster-enabled", "yes").Client(t)
+	names := append(interestingNames(), "orders:42", "{user:1}:cart", "héé", "\x00{\xff}")
+	slots := func(keys ...string) []int64 {
+		commands, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for _, key := range keys {
+				p.ClusterKeySlot(t.Context(), key)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		slots := make([]int64, len(keys))
+		for i, cmd := range commands {
+			slots[i] = cmd.(*redis.IntCmd).Val()
+		}
+		return slots
+	}
+	refused := 0
+	for _, name := range names {
+		slot := slots(name, hashTag(name), derived(counterPrefix, name), derived(channelPrefix, name))
+		require.Equal(t, int64(keySlot(name)), slot[0], "the tests' own slot of %q", name)
+		if _, err := newTarget("", []string{name}); err != nil {
+			require.NotEqual(t, []int64{slot[0], slot[0]}, slot[2:], "%q was refused for nothing", name)
+			refused++
+			continue
+		}
+		require.Equal(t, []int64{slot[0], slot[0], slot[0]}, []int64{slot[0], slot[2], slot[3]}, "helpers of %q", name)
+	}
+	require.NotZero(t, refused)
+	require.Less(t, refused, len(names))
+}
+
+// keySlot is the slot of a Cluster that key is in, by the letter of the Cluster
+// specification: CRC16 of the key, or of what is between its first '{' and the next '}',
+// if that is not empty.
+func keySlot(key string) uint16 {
+	hashed := key
+	for i := range len(key) {
+		if key[i] != '{' {
+			continue
+		}
+		for j := i + 1; j < len(key); j++ {
+			if key[j] == '}' {
+				if j > i+1 {
+					hashed = key[i+1 : j]
+				}
+				break
+			}
+		}
+		break
+	}
+	crc := uint16(0)
+	for i := range len(hashed) {
+		crc ^= uint16(hashed[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
+
+func FuzzName(f *testing.F) {
+	for _, name := range interestingNames() {
+		f.Add("", name)
+		f.Add("app:", name)
+		f.Add("{", name)
+	}
+	f.Fuzz(func(t *testing.T, prefix, name string) {
+		key := prefix + name
+		target, err := newTarget(prefix, []string{name})
+		if err == nil {
+			require.NotEmpty(t, name)
+			require.Equal(t, keySlot(key), keySlot(target.keys[0]))
+			require.Equal(t, keySlot(key), keySlot(target.counters[0]), "counter of %q", key)
+			require.Equal(t, keySlot(key), keySlot(target.channels[0]), "channel of %q", key)
+			require.Len(t, map[string]bool{key: true, target.counters[0]: true, target.channels[0]: true}, 3)
+			return
+		}
+		require.ErrorIs(t, err, ErrInvalidName)
+		if name == "" {
+			return
+		}
+		// Nothing is refused but what has braces and no tag. A key without any brace, or
+		// whose tag is its own, is always good.
+		require.True(t, strings.ContainsAny(key, "{}"), "%q was refused", key)
+		if open := strings.Index(key, "{"); open >= 0 {
+			require.LessOrEqual(t, strings.Index(key[open:], "}"), 1, "%q has a tag", key)
+		}
+	})
+}
+
+func FuzzTargetID(f *testing.F) {
+	f.Add("a", "b", "1:a,1:b,", "1:a,1:b,")
+	f.Add("a", "b", "b", "a")
+	f.Add("a,", "b", "a", ",b")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		first, err1 := newTarget("", []string{a, b})
+		second, err2 := newTarget("", []string{c, d})
+		if err1 != nil || err2 != nil {
+			t.Skip()
+		}
+		require.Equal(t, slices.Equal(first.keys, second.keys), first.id == second.id, "%q and %q", first.keys, second.keys)
+	})
+}

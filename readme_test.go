@@ -1,0 +1,260 @@
+package relock_test
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// blocks returns what stands between fences of the given language.
+func blocks(markdown, language string) []string {
+	var found []string
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$").FindAllStringSubmatch(markdown, -1) {
+		if m[1] == language {
+			found = append(found, m[2])
+		}
+	}
+	return found
+}
+
+// flat returns code with each line trimmed and runs of blanks made one, so that a snippet
+// can be found wherever it is indented.
+func flat(code string) string {
+	lines := strings.Split(strings.TrimSpace(code), "\n")
+	for i, line := range lines {
+		lines[i] = strings.Join(strings.Fields(line), " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestTheCodeInTheReadmeCompiles(t *testing.T) {
+	compiled := flat(readFile(t, "example_test.go")) + "\n" + flat(readFile(t, "recipes_test.go"))
+	snippets := blocks(readFile(t, "README.md"), "go")
+	require.NotEmpty(t, snippets)
+	for _, snippet := range snippets {
+		require.True(t, strings.Contains(compiled, flat(snippet)),
+			"neither example_test.go nor recipes_test.go has this code of the README:\n%s", snippet)
+	}
+}
+
+// exported returns the exported names that the package's own files declare at top level.
+func exported(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := os.ReadDir(".")
+	require.NoError(t, err)
+	names := make(map[string]bool)
+	for _, file := range files {
+		if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file.Name(), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				names[n.Name.Name] = true
+				return false
+			case *ast.ValueSpec:
+				for _, name := range n.Names {
+					names[name.Name] = true
+				}
+			case *ast.TypeSpec:
+				names[n.Name.Name] = true
+			}
+			return true
+		})
+	}
+	return names
+}
+
+func TestTheTablesOfTheReadmeAreComplete(t *testing.T) {
+	readme := readFile(t, "README.md")
+	for name := range exported(t) {
+		switch {
+		case regexp.MustCompile(`^With(out)?[A-Z]`).MatchString(name):
+			require.Regexp(t, "(?m)^\\| `"+name+`\([a-z]*\)`+"` \\|", readme, "the table of options")
+		case regexp.MustCompile(`^Err[A-Z]`).MatchString(name):
+			require.Regexp(t, "(?m)^\\| `"+name+"` \\|", readme, "the table of errors")
+		}
+	}
+}
+
+func TestTheTextsNameNothingThatIsNotThere(t *testing.T) {
+	names := exported(t)
+	mention := regexp.MustCompile(`\b(?:relock\.([A-Z]\w*)|((?:With(?:out)?|Err|New)[A-Z]\w*|[A-Z]\w*Mutex))\b`)
+	for _, file := range []string{"README.md", "doc.go", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
+		text := readFile(t, file)
+		// Names of other packages do not count.
+		text = regexp.MustCompile(`\b(redis|errors|context|http|miniredis|sync)\.\w+`).ReplaceAllString(text, "")
+		for _, m := range mention.FindAllStringSubmatch(text, -1) {
+			require.True(t, names[m[1]+m[2]], "%s mentions %s", file, m[0])
+		}
+	}
+}
+
+func TestTheTextsLinkToNothingThatIsNotThere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)]+)\)`)
+	for _, file := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
+		text := readFile(t, file)
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			switch target := m[1]; {
+			case strings.HasPrefix(target, "https://"):
+			case strings.HasPrefix(target, "#"):
+				require.Contains(t, headings(text), target[1:], file)
+			default:
+				require.FileExists(t, target, file)
+			}
+		}
+	}
+}
+
+// headings returns the anchors of a page's headings.
+func headings(markdown string) []string {
+	var anchors []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(markdown, -1) {
+		words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		anchors = append(anchors, strings.ReplaceAll(words, " ", "-"))
+	}
+	return anchors
+}
+
+// aclRule returns the words of the README's ACL SETUSER line.
+func aclRule(t *testing.T) []string {
+	t.Helper()
+	for _, block := range blocks(readFile(t, "README.md"), "") {
+		if strings.HasPrefix(block, "ACL SETUSER orders ") {
+			return strings.Fields(block)
+		}
+	}
+	t.Fatal("README.md has no ACL SETUSER line")
+	return nil
+}
+
+// setUser sets a user up on every server.
+func setUser(t *testing.T, rule []string, servers ...*redistest.Server) {
+	t.Helper()
+	for _, server := range servers {
+		args := make([]any, len(rule))
+		for i, word := range rule {
+			args[i] = word
+		}
+		require.NoError(t, server.Client(t).Do(t.Context(), args...).Err())
+	}
+}
+
+func TestThePermissionsInTheReadmeAreEnough(t *testing.T) {
+	server := redistest.NewServer(t)
+	setUser(t, aclRule(t), server)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "orders", Password: "secret"})
+	defer rdb.Close()
+	useEverything(t, rdb, "7")
+	useEverything(t, rdb, "{tag}:7")
+	refused, err := server.Client(t).ACLLog(t.Context(), 10).Result()
+	require.NoError(t, err)
+	for _, entry := range refused {
+		require.Equal(t, "client", strings.Split(entry.Object, "|")[0], "only go-redis' introduction may be refused")
+	}
+}
+
+func TestThePermissionsInTheReadmeAreEnoughOnACluster(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	setUser(t, append(aclRule(t), "+cluster|slots", "+command"), cluster.Nodes...)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{cluster.Nodes[0].Addr}, Username: "orders", Password: "secret",
+	})
+	defer rdb.Close()
+	useEverything(t, rdb, "7")
+}
+
+func TestNoPermissionInTheReadmeIsTooMuch(t *testing.T) {
+	rule := aclRule(t)
+	scripted := regexp.MustCompile(`(?:redis\.p?call\(|wake\()'([a-z]+)'`)
+	used := map[string]bool{
+		"eval": true, "evalsha": true, // by the executor
+		"subscribe": true, "unsubscribe": true, "ping": true, // on the connection for messages
+		"publish": true, // its name is an argument of the scripts
+	}
+	entries, err := os.ReadDir("lua")
+	require.NoError(t, err)
+	for _, entry := range entries {
+		for _, m := range scripted.FindAllStringSubmatch(readFile(t, "lua/"+entry.Name()), -1) {
+			used[m[1]] = true
+		}
+	}
+	allowed := make(map[string]bool)
+	for _, word := range rule {
+		if command, ok := strings.CutPrefix(word, "+"); ok {
+			allowed[command] = true
+		}
+	}
+	require.Equal(t, used, allowed)
+}
+
+// useEverything uses each script at least once, and fails if a waiter had to poll.
+func useEverything(t *testing.T, rdb redis.UniversalClient, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	contended, renewed := make(chan struct{}, 8), make(chan struct{}, 1)
+	open := func() *relock.Client {
+		locks, err := relock.New(rdb, relock.WithPrefix("orders:"), relock.WithFencing(),
+			relock.WithSafetyPoll(time.Minute), // a wake-up that is not heard takes longer than the test may
+			relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { contended <- struct{}{} }}))
+		require.NoError(t, err)
+		return locks
+	}
+	here, there := open(), open()
+	m := here.Mutex(name, relock.WithRenewInterval(20*time.Millisecond), relock.WithHooks(relock.Hooks{
+		Renewed: func(relock.Event) {
+			select {
+			case renewed <- struct{}{}:
+			default:
+			}
+		},
+	}))
+
+	require.NoError(t, m.Lock(ctx))
+	require.NoError(t, m.Lock(ctx)) // re-entry
+	<-renewed
+	passed := make(chan error, 2)
+	for _, locks := range []*relock.Client{here, there} { // a hand-over, and a message
+		go func() {
+			passed <- locks.Mutex(name).Do(ctx, func(context.Context) error { return nil })
+		}()
+		<-contended
+	}
+	require.NoError(t, m.Unlock())
+	require.NoError(t, m.Unlock())
+	require.NoError(t, <-passed)
+	require.NoError(t, <-passed)
+
+	require.NoError(t, m.Lock(ctx))
+	state, err := there.Mutex(name).State(ctx)
+	require.NoError(t, err)
+	require.Equal(t, m.FencingToken(), state.FencingToken)
+	forced, err := here.Mutex(name).ForceUnlock(ctx)
+	require.NoError(t, err)
+	require.True(t, forced)
+	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+	require.NoError(t, here.Close())
+	require.NoError(t, there.Close())
+}

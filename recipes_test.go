@@ -1,0 +1,159 @@
+package relock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+)
+
+// The recipes of the README. TestTheCodeInTheReadmeCompiles holds the two together.
+
+func nightly(ctx context.Context, locks *relock.Client, job func(context.Context) error) error {
+	m := locks.Mutex("cron:nightly")
+	held, err := m.TryLock(ctx)
+	if err != nil || !held {
+		return err // not held: another node is at it
+	}
+	defer m.Unlock()
+	return job(m.Context(ctx))
+}
+
+func TestTheCronJobRecipeRunsOnOneNode(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	runs := 0
+	err := nightly(t.Context(), here, func(ctx context.Context) error {
+		runs++
+		return nightly(ctx, there, func(context.Context) error { runs++; return nil })
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, runs)
+}
+
+type shop struct {
+	locks  *relock.Client
+	charge func(ctx context.Context) error
+}
+
+func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
+	m := s.locks.Mutex("cart:"+r.PathValue("cart"), relock.WithWaitTimeout(2*time.Second))
+	switch err := m.Do(r.Context(), s.charge); {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.Is(err, relock.ErrTimeout): // somebody else works on this cart
+		http.Error(w, "busy, try again", http.StatusConflict)
+	case errors.Is(err, relock.ErrInvalidName): // the path had braces in it
+		http.Error(w, "no such cart", http.StatusNotFound)
+	default:
+		http.Error(w, "try again later", http.StatusServiceUnavailable)
+	}
+}
+
+func TestTheHandlerRecipeAnswersEachErrorInItsOwnWay(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	s := &shop{locks: here, charge: func(context.Context) error { return nil }}
+	checkout := func(cart string) int {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+		r.SetPathValue("cart", cart)
+		w := httptest.NewRecorder()
+		s.checkout(w, r)
+		return w.Code
+	}
+	require.Equal(t, http.StatusNoContent, checkout("7"))
+	require.Equal(t, http.StatusNotFound, checkout("a{b"))
+	require.NoError(t, there.Mutex("cart:7").Lock(t.Context()))
+	require.Equal(t, http.StatusConflict, checkout("7"))
+	s.charge = func(context.Context) error { return errors.New("no") }
+	require.Equal(t, http.StatusServiceUnavailable, checkout("8"))
+}
+
+func saveDocument(ctx context.Context, db *sql.DB, locks *relock.Client, id int, body string) error {
+	m := locks.Mutex(fmt.Sprintf("doc:%d", id), relock.WithFencing())
+	return m.Do(ctx, func(ctx context.Context) error {
+		result, err := db.ExecContext(ctx,
+			`UPDATE docs SET body = $1, token = $2 WHERE id = $3 AND token <= $2`,
+			body, m.FencingToken(), id)
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(errors.New("a later holder has written"), err)
+		}
+		return nil
+	})
+}
+
+var _ = saveDocument // compiled only: the core module has no database driver
+
+func serve(ctx context.Context, server *http.Server, locks *relock.Client, rdb *redis.Client) error {
+	<-ctx.Done() // the signal to stop
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	err := server.Shutdown(limited)                     // 1. the handlers finish, and unlock
+	return errors.Join(err, locks.Close(), rdb.Close()) // 2. what is still held is given back
+}
+
+func TestTheShutdownRecipeClosesEverything(t *testing.T) {
+	rdb, stop := startRedis()
+	defer stop()
+	locks, err := relock.New(rdb)
+	require.NoError(t, err)
+	require.NoError(t, locks.Mutex("left").Lock(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, serve(ctx, &http.Server{ReadHeaderTimeout: time.Second}, locks, rdb))
+	require.ErrorIs(t, locks.Mutex("left").Lock(t.Context()), relock.ErrClosed)
+}
+
+func TestTheHooksRecipeCountsWaitsAndLosses(t *testing.T) {
+	rdb, stop := startRedis()
+	defer stop()
+
+	var waits, losses atomic.Int64
+	hooks := relock.Hooks{
+		Contended: func(relock.Event) { waits.Add(1) },
+		Lost: func(e relock.Event) {
+			losses.Add(1)
+			slog.Error("lock lost", "name", e.Name, "held", e.Elapsed, "why", e.Err)
+		},
+	}
+	locks, err := relock.New(rdb, relock.WithHooks(hooks))
+	require.NoError(t, err)
+	defer locks.Close()
+
+	m := locks.Mutex("report", relock.WithOwner("one"))
+	require.NoError(t, m.Lock(t.Context()))
+	other := locks.Mutex("report", relock.WithWaitTimeout(10*time.Millisecond))
+	require.ErrorIs(t, other.Lock(t.Context()), relock.ErrTimeout)
+	require.Equal(t, int64(1), waits.Load())
+	_, err = m.ForceUnlock(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(1), losses.Load())
+	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+}
+
+func TestTheMiniredisRecipeLocks(t *testing.T) {
+	server := miniredis.RunT(t)
+	server.ClockTTL(true) // keys expire as time passes, as on a real Redis
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks, err := relock.New(rdb)
+	require.NoError(t, err)
+	defer locks.Close()
+
+	require.NoError(t, locks.Mutex("orders:42").Lock(t.Context()))
+}

@@ -1,0 +1,323 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// calls are the functions of the protocol, each with whether it gave an answer at all.
+var calls = map[string]func(p *plain, t *target) (answer bool, out outcome){
+	"acquire": func(p *plain, t *target) (bool, outcome) {
+		g, out := p.acquire(context.Background(), once, t, me, terms())
+		return g != grant{}, out
+	},
+	"reenter": func(p *plain, t *target) (bool, outcome) {
+		g, out := p.reenter(context.Background(), once, t, me, terms(), false, []int{2, 2})
+		return g != grant{}, out
+	},
+	"renew": func(p *plain, t *target) (bool, outcome) {
+		ok, out := p.renew(context.Background(), once, t, me, lease)
+		return ok, out
+	},
+	"release": func(p *plain, t *target) (bool, outcome) {
+		status, out := p.release(context.Background(), once, t, me, []int{0, 0})
+		return status != 0, out
+	},
+	"handoff": func(p *plain, t *target) (bool, outcome) {
+		g, out := p.handoff(context.Background(), once, t, me, you, terms())
+		return g != grant{}, out
+	},
+	"force": func(p *plain, t *target) (bool, outcome) {
+		ok, out := p.force(context.Background(), once, t, 0, []string{me})
+		return ok, out
+	},
+	"state": func(p *plain, t *target) (bool, outcome) {
+		s, out := p.state(context.Background(), once, t, 0)
+		return s.fields != nil || s.ttl != 0 || s.token != 0 || s.count != 0, out
+	},
+}
+
+var once = effort{attempts: 1}
+
+// list returns a raw reply of these elements, which are raw or the digits of an integer.
+func list(elements ...any) string {
+	raw := fmt.Sprintf("*%d\r\n", len(elements))
+	for _, e := range elements {
+		switch e := e.(type) {
+		case int:
+			raw += fmt.Sprintf(":%d\r\n", e)
+		case string:
+			raw += e
+		}
+	}
+	return raw
+}
+
+func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+// nonsense are raw replies that no script can have given.
+var nonsense = map[string]string{
+	"nil":                      "$-1\r\n",
+	"nil list":                 "*-1\r\n",
+	"RESP3 null":               "_\r\n",
+	"status":                   "+OK\r\n",
+	"text":                     bulk("abc"),
+	"empty text":               bulk(""),
+	"digits as text":           bulk("1"),
+	"empty list":               list(),
+	"list of text":             list(bulk("1")),
+	"list of nil":              list("$-1\r\n"),
+	"list in a list":           list(list(1)),
+	"deep list":                strings.Repeat("*1\r\n", 50) + ":1\r\n",
+	"list of errors":           list("-ERR a\r\n", "-ERR b\r\n"),
+	"unknown status":           ":-4\r\n",
+	"unknown status in a list": list(-4, 1),
+	"unknown large status":     list(99, 1),
+	"largest integer":          ":9223372036854775807\r\n",
+	"smallest integer":         ":-9223372036854775808\r\n",
+	"largest integers":         list("(9223372036854775807\r\n", ":9223372036854775807\r\n"),
+	"refusal alone":            list(-1),
+	"refusal alone, bare":      ":-1\r\n",
+	"refusal of no key":        list(-1, 0),
+	"refusal of a third key":   list(-2, 3),
+	"refusal of a far key":     list(-3, ":9223372036854775807\r\n"),
+	"refusal of a near key":    list(-3, ":-9223372036854775808\r\n"),
+	"refusal of a named key":   list(-1, bulk("key")),
+	"double":                   ",1.5\r\n",
+	"doubles":                  list(",1\r\n", ",1\r\n"),
+	"infinity":                 ",inf\r\n",
+	"bool":                     "#t\r\n",
+	"list of bools":            list("#t\r\n", "#f\r\n"),
+	"big number":               "(123456789012345678901234567890\r\n",
+	"map":                      "%1\r\n+a\r\n:1\r\n",
+	"set":                      "~2\r\n:7\r\n:8\r\n",
+	"verbatim text":            "=5\r\ntxt:1\r\n",
+	"long list":                "*5000\r\n" + strings.Repeat(bulk("a word"), 5000),
+	"long text":                bulk(strings.Repeat("x", 1<<16)),
+}
+
+// lame are replies that begin well, by the functions that must not take them.
+var lame = map[string]map[string]string{
+	"acquire": {
+		"granted without a token":      list(1),
+		"granted with a named token":   list(1, bulk("7")),
+		"granted with nil":             list(1, "$-1\r\n"),
+		"granted with a list":          list(1, list(7)),
+		"busy alone":                   list(0),
+		"busy without a holder":        list(0, 5000, 1),
+		"busy by a number":             list(0, 5000, 1, 7),
+		"busy by nil":                  list(0, 5000, 1, "$-1\r\n"),
+		"busy for a named time":        list(0, bulk("5000"), 1, bulk(them)),
+		"busy for an impossible time":  list(0, -3, 1, bulk(them)),
+		"busy for less than any time":  list(0, ":-9223372036854775808\r\n", 1, bulk(them)),
+		"granted, and an error inside": list(1, "-ERR no\r\n"),
+	},
+	"reenter": {"done without a token": list(1), "done with a named token": list(1, bulk("7"))},
+	"handoff": {"done without a token": list(1), "done with a named token": list(1, bulk("7"))},
+	"renew":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
+	"force":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
+	"release": {"three": ":3\r\n", "minus one": ":-1\r\n"},
+	"state": {
+		"absent":                  ":0\r\n",
+		"no life":                 list(1),
+		"no token":                list(1, 5000),
+		"token as a number":       list(1, 5000, 7),
+		"an impossible life":      list(1, -3, bulk("0")),
+		"a named life":            list(1, bulk("5000"), bulk("0")),
+		"a field without count":   list(1, 5000, bulk("0"), bulk(me)),
+		"a field that is no text": list(1, 5000, bulk("0"), 7, bulk("1")),
+		"a count that is nil":     list(1, 5000, bulk("0"), bulk(me), "$-1\r\n"),
+		"a second field of nil":   list(1, 5000, bulk("0"), bulk(me), bulk("1"), "$-1\r\n", bulk("1")),
+	},
+}
+
+// hostile returns a protocol on a server that answers every script with what say was last
+// called with.
+func hostile(t *testing.T) (p *plain, say func(raw string)) {
+	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+	t.Cleanup(func() { rdb.Close() })
+	last := relay.ReplyWith("", redistest.Scripts)
+	return newPlain(t, rdb), func(raw string) {
+		last.Remove()
+		last = relay.ReplyWith(raw, redistest.Scripts).Always()
+	}
+}
+
+func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
+	target, err := newTarget("", []string{"a", "b"})
+	require.NoError(t, err)
+	p, say := hostile(t)
+	check := func(t *testing.T, call, raw string) {
+		say(raw)
+		answer, out := calls[call](p, target)
+		require.ErrorContains(t, out.err, "unexpected reply", call)
+		require.Less(t, len(out.err.Error()), 1000, call)
+		require.False(t, answer, "%s took something from the reply", call)
+		require.True(t, out.doubt, "%s: who knows what was executed", call)
+		require.True(t, out.permanent, "%s: asking again is no use", call)
+	}
+	for name, raw := range nonsense {
+		t.Run(name, func(t *testing.T) {
+			for call := range calls {
+				check(t, call, raw)
+			}
+		})
+	}
+	for call, replies := range lame {
+		for name, raw := range replies {
+			t.Run(call+" "+name, func(t *testing.T) { check(t, call, raw) })
+		}
+	}
+}
+
+func TestAReplyThatBreaksTheProtocolIsAnErrorAndNeverAnAnswer(t *testing.T) {
+	target, err := newTarget("", []string{"a", "b"})
+	require.NoError(t, err)
+	p, say := hostile(t)
+	for _, raw := range []string{
+		"-ERR boom\r\n", "-\r\n", "!5\r\nERR x\r\n", "?junk\r\n", "\r\n", ":one\r\n", "*x\r\n", "$x\r\n",
+		"%1\r\n" + list(1) + ":1\r\n",
+	} {
+		t.Run(raw, func(t *testing.T) {
+			say(raw)
+			for call, do := range calls {
+				answer, out := do(p, target)
+				require.Error(t, out.err, call)
+				require.False(t, answer, call)
+				require.True(t, out.doubt, call)
+			}
+		})
+	}
+}
+
+// puppet is a Redis client that answers every command with value.
+type puppet struct {
+	redis.UniversalClient
+	value any
+}
+
+func (p *puppet) Process(_ context.Context, cmd redis.Cmder) error {
+	cmd.(call).SetVal(p.value)
+	return nil
+}
+
+func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
+	target, err := newTarget("", []string{"a", "b"})
+	require.NoError(t, err)
+	rdb := &puppet{}
+	p := newPlain(t, rdb)
+	answers := func(values ...any) { rdb.value = values }
+
+	answers(int64(1), int64(7))
+	g, out := p.acquire(t.Context(), once, target, me, terms())
+	mustDo(t, out)
+	require.Equal(t, grant{held: true, token: 7}, g)
+	answers(int64(0), int64(1500), int64(2), them)
+	g, out = p.acquire(t.Context(), once, target, me, terms())
+	mustDo(t, out)
+	require.Equal(t, grant{ttl: 1500 * time.Millisecond, holder: them}, g)
+	for i, name := range []string{`"a"`, `"b"`} {
+		answers(int64(-1), int64(i+1))
+		_, out = p.acquire(t.Context(), once, target, me, terms())
+		refusedAs(t, out, ErrInvalidName, name)
+		answers(int64(-3), int64(i+1))
+		_, out = p.reenter(t.Context(), once, target, me, terms(), true, []int{1, 1})
+		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.keys[i]+"}")
+	}
+	for status, want := range []released{notOurs, releasedAndTold, releasedSilently} {
+		rdb.value = int64(status)
+		got, out := p.release(t.Context(), once, target, me, []int{0, 0})
+		mustDo(t, out)
+		require.Equal(t, want, got)
+	}
+}
+
+func FuzzReply(f *testing.F) {
+	for _, seed := range []string{"", "i\x01", "li\x01i\x05.", "li\x00i\x05i\x01sab..", "lnes.", "li\x01i\x05s0.sa.s1..", "lllll", "li\xffi\x01."} {
+		f.Add([]byte(seed))
+	}
+	rdb := &puppet{}
+	p := newPlain(f, rdb)
+	target, err := newTarget("", []string{"a", "b"})
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, program []byte) {
+		rdb.value, _ = build(program, 0)
+		before := fmt.Sprint(rdb.value)
+		first := firstOf(rdb.value)
+		for name, do := range calls {
+			answer, out := do(p, target)
+			switch {
+			case out.err == nil:
+				require.False(t, out.doubt)
+				require.Contains(t, []any{int64(0), int64(1), int64(2)}, first, "%s understood %v", name, rdb.value)
+			default:
+				require.False(t, answer, "%s took something from %v", name, rdb.value)
+				require.True(t, out.permanent)
+				require.Equal(t, strings.Contains(out.err.Error(), "unexpected reply"), out.doubt)
+			}
+		}
+		require.Equal(t, before, fmt.Sprint(rdb.value), "the reply itself is not changed")
+	})
+}
+
+// build makes a value of what the bytes say, and returns the rest of them.
+func build(program []byte, depth int) (any, []byte) {
+	if len(program) == 0 || depth > 20 {
+		return nil, nil
+	}
+	op, rest := program[0], program[1:]
+	switch op {
+	case 'i':
+		if len(rest) == 0 {
+			return int64(0), nil
+		}
+		return int64(int8(rest[0])), rest[1:]
+	case 'I':
+		n := min(8, len(rest))
+		v := int64(0)
+		for _, c := range rest[:n] {
+			v = v<<8 | int64(c)
+		}
+		return v, rest[n:]
+	case 's':
+		end := max(0, slices.Index(rest, '.'))
+		return string(rest[:end]), rest[min(end+1, len(rest)):]
+	case 'e':
+		return redis.ErrClosed, rest
+	case 'd':
+		return 1.5, rest
+	case 'b':
+		return true, rest
+	case 'm':
+		return map[any]any{"a": int64(1)}, rest
+	case 'l':
+		values := []any{}
+		for len(rest) > 0 && rest[0] != '.' {
+			var v any
+			v, rest = build(rest, depth+1)
+			values = append(values, v)
+		}
+		return values, rest[min(1, len(rest)):]
+	}
+	return nil, rest
+}
+
+func firstOf(value any) any {
+	if values, ok := value.([]any); ok {
+		if len(values) == 0 {
+			return nil
+		}
+		return values[0]
+	}
+	return value
+}

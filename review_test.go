@@ -1,0 +1,299 @@
+package relock
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Client {
+	c, err := New(b.Client(t), opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// holdOf returns the hold that m's owner has on m's first key.
+func holdOf(m *Mutex) *hold {
+	return m.client.registry.find(m.target.keys[0], m.owner())
+}
+
+// testClock is the system's, with a wall clock that can be set.
+type testClock struct{ step atomic.Int64 }
+
+func (c *testClock) now() instant {
+	now := systemClock()
+	now.wall += time.Duration(c.step.Load())
+	return now
+}
+
+func (c *testClock) set(d time.Duration) { c.step.Add(int64(d)) }
+
+// A release or undo of a lost hold is sent to its name at any time: nobody may be able to
+// acquire under that name again by the time the loss can be seen.
+func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
+	c := reviewClient(t, redistest.Mini(t))
+	for range 200 {
+		m := c.Mutex(redistest.Key(t), WithOwner("job"))
+		require.NoError(t, m.Lock(t.Context()))
+		h := holdOf(m)
+		h.mu.Lock()
+		changed := h.changes()
+		h.mu.Unlock()
+		go h.lose(errForced)
+		<-changed
+		h.mu.Lock()
+		same := h.identity == c.identity()
+		h.mu.Unlock()
+		require.False(t, same)
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+	}
+}
+
+// A waiter that was offered the lock under a name, and has left in doubt about it, may be
+// the next in line again when its grant is handed on.
+func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing.T) {
+	c := reviewClient(t, redistest.Mini(t))
+	key := redistest.Key(t)
+	m := c.Mutex(key, WithOwner("first"))
+	require.NoError(t, m.Lock(t.Context()))
+	h := holdOf(m)
+
+	stale := c.identity()
+	c.retire(stale)
+	waiter := newHold(c, owner{fixed: "second"}, m.target, &m.settings)
+	require.True(t, waiter.register())
+	require.False(t, waiter.tickets[0].Join())
+	next, _ := h.successor(16)
+	require.Same(t, waiter, next)
+	require.Same(t, c.identity(), next.offered)
+	waiter.leave()
+	waiter.unregister()
+	require.NoError(t, m.Unlock())
+}
+
+func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay := redistest.NewRelay(t, b.Addr)
+		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+		one, two := redistest.Key(t)+"{x}", redistest.Key(t)+"{y}"
+		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
+		require.NoError(t, both.Lock(t.Context()))
+		require.NoError(t, single.Lock(t.Context()))
+		require.NoError(t, c.exec.rdb.ScriptLoad(t.Context(), releaseScript.source).Err())
+
+		drop := relay.DropReply(redistest.Script(releaseScript.source))
+		require.NoError(t, both.Unlock())
+		drop.Wait(t)
+		require.Equal(t, 1, single.HoldCount())
+		require.NoError(t, single.Context(t.Context()).Err())
+		require.NoError(t, single.Unlock())
+		require.Zero(t, c.exec.rdb.Exists(t.Context(), one, two).Val())
+	})
+}
+
+func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
+	b := redistest.Mini(t)
+	relay := redistest.NewRelay(t, b.Addr)
+	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
+	both := c.MultiMutex([]string{one, two}, WithOwner("job"))
+	single := c.Mutex(two, WithOwner("job"))
+	require.NoError(t, both.Lock(t.Context()))
+	require.NoError(t, single.Lock(t.Context()))
+
+	answer := relay.Block(redistest.Script(releaseScript.source))
+	unlocked := make(chan error)
+	go func() { unlocked <- both.Unlock() }()
+	answer.Wait(t)
+	holdOf(single).lose(errForced)
+	require.ErrorIs(t, single.Unlock(), ErrLost)
+	answer.Release()
+	<-unlocked // it panicked here
+	require.Zero(t, both.HoldCount())
+}
+
+func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
+	c := reviewClient(t, redistest.Mini(t))
+	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
+	both := c.MultiMutex([]string{one, two}, WithOwner("job"))
+	first, second := c.Mutex(one, WithOwner("job")), c.Mutex(two, WithOwner("job"))
+	require.NoError(t, both.Lock(t.Context()))
+	require.NoError(t, second.Lock(t.Context()))
+	h := holdOf(first) // as found by a Lock that then waits for the Unlock under way
+	require.NoError(t, both.Unlock())
+	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
+	require.NoError(t, second.Unlock())
+	require.Zero(t, c.exec.rdb.Exists(t.Context(), one, two).Val())
+}
+
+func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
+	clock := &testClock{}
+	s := defaultSettings()
+	s.settings = s.with(nil)
+	c := newClient(redistest.Mini(t).Client(t), s, clock.now)
+	defer c.Close()
+	m := c.Mutex(redistest.Key(t), WithTTL(time.Minute), WithRenewInterval(10*time.Millisecond))
+	require.NoError(t, m.Lock(t.Context()))
+	clock.set(-time.Hour)
+	h := holdOf(m)
+	renewed := c.now()
+	require.Eventually(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.renewed.mono > renewed.mono
+	}, 10*time.Second, time.Millisecond)
+	clock.set(30 * time.Minute) // the machine sleeps: only the wall clock goes on
+	require.Zero(t, m.HoldCount())
+	require.ErrorIs(t, m.Unlock(), ErrLost)
+}
+
+func TestEveryContextUnderAHoldLooksAtTheClocksItself(t *testing.T) {
+	for name, use := range map[string]func(outer, inner *Mutex, look func(context.Context)){
+		"Do": func(outer, _ *Mutex, look func(context.Context)) {
+			_ = outer.Do(context.Background(), func(ctx context.Context) error { look(ctx); return nil })
+		},
+		"Do inside Do": func(outer, inner *Mutex, look func(context.Context)) {
+			_ = outer.Do(context.Background(), func(ctx context.Context) error {
+				return inner.Do(ctx, func(ctx context.Context) error { look(ctx); return nil })
+			})
+		},
+		"Context of Context": func(outer, inner *Mutex, look func(context.Context)) {
+			_, _ = outer.Lock(context.Background()), inner.Lock(context.Background())
+			look(inner.Context(outer.Context(context.Background())))
+			_, _ = inner.Unlock(), outer.Unlock()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := &testClock{}
+			s := defaultSettings()
+			s.settings = s.with(nil)
+			c := newClient(redistest.Mini(t).Client(t), s, clock.now)
+			defer c.Close()
+			outer := c.Mutex(redistest.Key(t), WithTTL(time.Minute))
+			inner := c.Mutex(redistest.Key(t)+"2", WithTTL(time.Hour))
+			use(outer, inner, func(ctx context.Context) {
+				require.NoError(t, ctx.Err())
+				clock.set(10 * time.Minute)
+				require.Error(t, ctx.Err())
+				require.ErrorIs(t, context.Cause(ctx), ErrLost)
+			})
+		})
+	}
+}
+
+func TestAContextAskedForWhileTheOwnerOnlyWaitsSaysNotHeld(t *testing.T) {
+	c := reviewClient(t, redistest.Mini(t))
+	key := redistest.Key(t)
+	other := c.Mutex(key, WithOwner("other"))
+	require.NoError(t, other.Lock(t.Context()))
+	m := c.Mutex(key, WithOwner("job"))
+	done := make(chan error)
+	go func() { done <- m.Lock(context.Background()) }()
+	require.Eventually(t, func() bool { return holdOf(m) != nil }, 10*time.Second, time.Millisecond)
+	ctx := m.Context(t.Context())
+	require.Error(t, ctx.Err())
+	require.ErrorIs(t, context.Cause(ctx), ErrNotHeld)
+	require.NoError(t, other.Unlock())
+	require.NoError(t, <-done)
+	require.NoError(t, m.Unlock())
+}
+
+// A waiter that leaves while the lock is being handed to it never had it.
+func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
+	b := redistest.Mini(t)
+	relay := redistest.NewRelay(t, b.Addr)
+	released := make(chan Event, 8)
+	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr}, WithHooks(Hooks{
+		Released: func(e Event) { released <- e },
+	}))
+	key := redistest.Key(t)
+	m, second, third := c.Mutex(key, WithOwner("a")), c.Mutex(key, WithOwner("b")), c.Mutex(key, WithOwner("c"))
+	require.NoError(t, m.Lock(t.Context()))
+	first := holdOf(m)
+
+	handoff := relay.Block(redistest.Script(handoffScript.source))
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() { left <- second.Lock(ctx) }()
+	require.Eventually(t, func() bool {
+		_, waiting := first.gates[0].queue.Handoffs()
+		return waiting
+	}, 10*time.Second, time.Millisecond)
+	unlocked := make(chan error)
+	go func() { unlocked <- m.Unlock() }()
+	handoff.Wait(t)
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	handoff.Release()
+	require.NoError(t, <-unlocked)
+	require.Less(t, (<-released).Elapsed, time.Hour)
+
+	require.NoError(t, third.Lock(t.Context()))
+	require.NoError(t, third.Unlock())
+	e := <-released
+	require.Contains(t, e.Owner, ":c")
+	require.Less(t, e.Elapsed, time.Hour)
+}
+
+func TestWhoJoinedAnAcquisitionThatWasGivenUpDoesNotReenter(t *testing.T) {
+	c := reviewClient(t, redistest.Mini(t))
+	key := redistest.Key(t)
+	other := c.Mutex(key, WithOwner("other"))
+	require.NoError(t, other.Lock(t.Context()))
+	m := c.Mutex(key, WithOwner("job"), WithoutReentrancy())
+
+	ctx, leave := context.WithCancel(t.Context())
+	first, second := make(chan error), make(chan error)
+	go func() { first <- m.Lock(ctx) }()
+	callers := func(n int) func() bool {
+		return func() bool {
+			h := holdOf(m)
+			if h == nil {
+				return false
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.callers == n
+		}
+	}
+	require.Eventually(t, callers(1), 10*time.Second, time.Millisecond)
+	go func() { second <- m.Lock(context.Background()) }()
+	require.Eventually(t, callers(2), 10*time.Second, time.Millisecond)
+	leave()
+	require.ErrorIs(t, <-first, context.Canceled)
+	require.NoError(t, other.Unlock())
+	require.NoError(t, <-second)
+	require.ErrorIs(t, m.Lock(t.Context()), ErrReentrant)
+	require.NoError(t, m.Unlock())
+}
+
+func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
+	b := redistest.Mini(t)
+	relay := redistest.NewRelay(t, b.Addr)
+	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+	key := redistest.Key(t)
+	short, long := c.Mutex(key, WithTTL(200*time.Millisecond)), c.Mutex(key, WithTTL(time.Minute))
+	require.NoError(t, short.Lock(t.Context()))
+	require.NoError(t, long.Lock(t.Context()))
+	require.NoError(t, short.Unlock())
+	require.NoError(t, relay.Refuse(true))
+	relay.Cut()
+	require.Error(t, short.Unlock()) // the last level
+	c.undos.mu.Lock()
+	for _, u := range c.undos.pending {
+		require.Greater(t, c.now().until(u.until), 30*time.Second)
+	}
+	require.Len(t, c.undos.pending, 1)
+	c.undos.mu.Unlock()
+	require.NoError(t, relay.Refuse(false))
+	rdb := b.Client(t)
+	require.Eventually(t, func() bool {
+		return rdb.Exists(t.Context(), key).Val() == 0
+	}, 10*time.Second, time.Millisecond)
+}
