@@ -322,10 +322,21 @@ func (w *wait) rest(d time.Duration) error {
 		}
 		if w.news() {
 			w.polled = false
+			if ahead := w.gates[0].queue.Ahead(); ahead > 0 {
+				pause(w.ctx, time.Duration(min(ahead, mostAhead))*courtesy)
+			}
 			return nil
 		}
 	}
 }
+
+// courtesy is how long a waiter holds back after a wake-up for each process whose turn is
+// before its own. A process that has just run would win every race against those that
+// have to be woken first. Shorter sleeps are rounded up to a millisecond by the runtime.
+const (
+	courtesy  = time.Millisecond
+	mostAhead = 16
+)
 
 // sleep waits for the alarm, for d unless that is negative, or for the end of the wait,
 // which it returns.

@@ -35,10 +35,10 @@ type grant struct {
 }
 
 // released is the answer to a release.
-type released int
+type released struct {
+	ours bool // every key was held by the field
 
-const (
-	notOurs          released = iota // a key was not held by the field
-	releasedAndTold                  // done, and the waiters were woken
-	releasedSilently                 // done, but the server refused to wake the waiters
-)
+	// heard is how many processes listen for the wake-up of a key that was given back, at
+	// least; -1 if the server refused it. On a Cluster only those on one node are counted.
+	heard int
+}

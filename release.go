@@ -71,7 +71,7 @@ func (h *hold) step(ctx context.Context) error {
 	t, field, identity, counts := h.target, h.field, h.identity, h.counts()
 	h.mu.Unlock()
 
-	status, out := h.client.protocol.release(ctx, effort{}, t, field, counts)
+	answer, out := h.client.protocol.release(ctx, effort{}, t, field, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}
@@ -79,7 +79,7 @@ func (h *hold) step(ctx context.Context) error {
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.err)
 	}
 	// A second copy does not find the keys that the first one gave back.
-	if status == notOurs && !(out.doubt && slices.Contains(counts, 0)) {
+	if !answer.ours && !(out.doubt && slices.Contains(counts, 0)) {
 		h.lose(errNotOnRedis)
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -239,7 +239,7 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	for i, g := range h.gates {
 		marks[i] = g.queue.Wakes()
 	}
-	status, out := h.client.protocol.release(ctx, effort{}, h.target, h.field, make([]int, len(h.gates)))
+	answer, out := h.client.protocol.release(ctx, effort{}, h.target, h.field, make([]int, len(h.gates)))
 	if out.doubt {
 		h.client.retire(h.identity)
 	}
@@ -248,14 +248,14 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	}
 	for i, g := range h.gates {
 		g.heard()
-		if crowded {
-			// Told or not, the next of this process is not to be faster than the others.
-			h.tickets[i].LeaveTold(marks[i])
+		alone := answer.heard == 0 || answer.heard == 1 && g.listening()
+		if crowded && !alone {
+			h.tickets[i].GiveWay(marks[i], max(answer.heard, 1))
 		} else {
 			h.tickets[i].Leave()
 		}
 	}
-	if status == notOurs {
+	if !answer.ours {
 		return h.notOurs(out)
 	}
 	return nil

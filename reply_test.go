@@ -30,7 +30,7 @@ var calls = map[string]func(p *plain, t *target) (answer bool, out outcome){
 	},
 	"release": func(p *plain, t *target) (bool, outcome) {
 		status, out := p.release(context.Background(), once, t, me, []int{0, 0})
-		return status != 0, out
+		return status.ours, out
 	},
 	"handoff": func(p *plain, t *target) (bool, outcome) {
 		g, out := p.handoff(context.Background(), once, t, me, you, terms())
@@ -234,8 +234,12 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 		_, out = p.reenter(t.Context(), once, target, me, terms(), true, []int{1, 1})
 		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.keys[i]+"}")
 	}
-	for status, want := range []released{notOurs, releasedAndTold, releasedSilently} {
-		rdb.value = int64(status)
+	for _, want := range []released{{}, {heard: 2}, {ours: true}, {ours: true, heard: 3}, {ours: true, heard: -1}} {
+		ours := int64(0)
+		if want.ours {
+			ours = 1
+		}
+		answers(ours, int64(want.heard))
 		got, out := p.release(t.Context(), once, target, me, []int{0, 0})
 		mustDo(t, out)
 		require.Equal(t, want, got)

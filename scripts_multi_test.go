@@ -140,7 +140,7 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 		heard := b.heard(target, func() {
 			status, out := b.release(t.Context(), acquireEffort, target, me, []int{0, 1, 2})
 			mustDo(t, out)
-			require.Equal(t, releasedAndTold, status)
+			require.Equal(t, released{ours: true, heard: 1}, status)
 		})
 		require.Equal(t, [][]string{{"0"}, nil, nil}, heard, "only the key given back is free")
 		require.Equal(t, []picture{absent, hashOf(lease, me, "1"), hashOf(lease, me, "2")}, b.lookAll(target))
@@ -164,7 +164,7 @@ func TestReleaseGivesBackTheRestWhenOneKeyIsLost(t *testing.T) {
 			heard := b.heard(target, func() {
 				status, out := b.release(t.Context(), acquireEffort, target, me, []int{0, 0, 0})
 				mustDo(t, out)
-				require.Equal(t, notOurs, status)
+				require.Equal(t, released{heard: 1}, status)
 			})
 			require.Equal(t, [][]string{{"0"}, nil, {"0"}}, heard)
 			require.Equal(t, []picture{absent, gone, absent}, b.lookAll(target))

@@ -57,7 +57,7 @@ func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
 
 			status, out := b.release(t.Context(), acquireEffort, target, me, []int{1, 1})
 			mustDo(t, out)
-			require.Equal(t, releasedAndTold, status)
+			require.Equal(t, released{ours: true}, status)
 			require.Equal(t, counted(2, hashOf(long, me, "1")), b.lookAll(target))
 
 			first := g.token
@@ -72,7 +72,7 @@ func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
 			require.True(t, forced)
 			status, out = b.release(t.Context(), acquireEffort, target, you, []int{0, 0})
 			mustDo(t, out)
-			require.Equal(t, notOurs, status, "one key was forced")
+			require.False(t, status.ours, "one key was forced")
 			require.Equal(t, counted(2, absent), b.lookAll(target))
 		})
 	}
@@ -140,10 +140,10 @@ func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
 			heard := full.heard(target, func() {
 				status, out := limited.release(t.Context(), acquireEffort, target, me, []int{1, 1})
 				mustDo(t, out)
-				require.Equal(t, releasedAndTold, status, "nobody was to be told")
+				require.Equal(t, released{ours: true}, status, "nobody was to be told")
 				status, out = limited.release(t.Context(), acquireEffort, target, me, []int{0, 0})
 				mustDo(t, out)
-				require.Equal(t, releasedSilently, status)
+				require.Equal(t, released{ours: true, heard: -1}, status)
 			})
 			require.Equal(t, [][]string{nil, nil}, heard)
 			require.Equal(t, counted(2, absent), full.lookAll(target))

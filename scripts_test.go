@@ -147,11 +147,24 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 	})
 }
 
+// What a release replied, in words.
+const (
+	notOurs = "not ours, heard by 0"
+	quietly = "ours, heard by 0"
+)
+
+func saidOf(r released) string {
+	if r.ours {
+		return fmt.Sprintf("ours, heard by %d", r.heard)
+	}
+	return fmt.Sprintf("not ours, heard by %d", r.heard)
+}
+
 func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		told := "1"
-		b.check(append(strangers("0", "0", "0"),
-			untouched("absent", absent, "0"),
+		told := "ours, heard by 1"
+		b.check(append(strangers(notOurs, notOurs, notOurs),
+			untouched("absent", absent, notOurs),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: absent, reply: told, told: true},
 			situation{name: "mine twice", before: hashOf(long, me, "2"), after: absent, reply: told, told: true},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: told, told: true},
@@ -159,23 +172,23 @@ func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
 		), func(b *bench, target *target) string {
 			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{0})
 			mustDo(b.t, out)
-			return fmt.Sprint(int(status))
+			return saidOf(status)
 		})
 	})
 }
 
 func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		b.check(append(strangers("0", "0", "0"),
-			untouched("absent", absent, "0"),
-			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(short, me, "1"), reply: "1"},
-			situation{name: "mine more often", before: hashOf(long, me, "5"), after: hashOf(long, me, "1"), reply: "1"},
-			untouched("mine", hashOf(short, me, "1"), "1"),
-			untouched("mine without expiry", hashOf(forever, me, "1"), "1"),
+		b.check(append(strangers(notOurs, notOurs, notOurs),
+			untouched("absent", absent, notOurs),
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(short, me, "1"), reply: quietly},
+			situation{name: "mine more often", before: hashOf(long, me, "5"), after: hashOf(long, me, "1"), reply: quietly},
+			untouched("mine", hashOf(short, me, "1"), quietly),
+			untouched("mine without expiry", hashOf(forever, me, "1"), quietly),
 		), func(b *bench, target *target) string {
 			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{1})
 			mustDo(b.t, out)
-			return fmt.Sprint(int(status))
+			return saidOf(status)
 		})
 	})
 }

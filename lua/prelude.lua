@@ -17,11 +17,13 @@ local function lengthen(key, lease)
   end
 end
 
--- Wakes the waiters on channel. False if the server refused: a script is not
--- rolled back, and a missing permission must not keep a lock held.
+-- Wakes the waiters on channel, and returns how many processes heard it; -1 if the
+-- server refused: a script is not rolled back, and a missing permission must not
+-- keep a lock held.
 local function wake(command, channel)
   local heard = redis.pcall(command, channel, '0')
-  return type(heard) ~= 'table'
+  if type(heard) == 'table' then return -1 end
+  return heard
 end
 
 -- A fencing token above every counter and not below the server's clock, so that

@@ -7,7 +7,10 @@ import (
 	"time"
 )
 
-const waitLimit = 400 * time.Millisecond
+const (
+	waitLimit = 400 * time.Millisecond
+	tooLate   = waitLimit + 1500*time.Millisecond // even on a busy machine
+)
 
 // giveUp shows that a deadline ends a wait, and leaves nothing behind.
 func (d *demo) giveUp(ctx context.Context) error {
@@ -43,6 +46,7 @@ func (d *demo) waitInVain(ctx context.Context, waiter *service, lock locker) err
 	limited, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
 	err := lock.Lock(limited)
+	waited := time.Since(began)
 	switch {
 	case err == nil:
 		return errors.Join(errors.New("the waiter got a lock that another one holds"), lock.Unlock())
@@ -50,8 +54,10 @@ func (d *demo) waitInVain(ctx context.Context, waiter *service, lock locker) err
 		return context.Cause(ctx)
 	case !errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the wait ended, but not by its deadline: %w", err)
+	case waited > tooLate:
+		return fmt.Errorf("the waiter gave up after %v only", waited)
 	}
-	d.say(waiter.name, "gave up after %v:", ms(time.Since(began)))
+	d.say(waiter.name, "gave up after %v:", ms(waited))
 	d.say("", "%v", err)
 	return nil
 }

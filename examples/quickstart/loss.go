@@ -30,12 +30,14 @@ func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) e
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*lossTTL, errors.New("the holder was not told"))
 	defer cancel()
 
+	var cause error
 	holding, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
 		stopped <- lock.Do(ctx, func(ctx context.Context) error {
 			close(holding)
 			<-ctx.Done() // here it would work, with this ctx
-			return context.Cause(ctx)
+			cause = context.Cause(ctx)
+			return cause
 		})
 	}()
 	select {
@@ -50,8 +52,8 @@ func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) e
 		cancel()
 		return errors.Join(err, <-stopped)
 	}
-	if err := <-stopped; !errors.Is(err, relock.ErrLost) {
-		return fmt.Errorf("the holder did not lose its lock: %w", err)
+	if err := <-stopped; !errors.Is(cause, relock.ErrLost) {
+		return fmt.Errorf("the holder's context did not end by the loss: %w", err)
 	}
 	d.say(worker.name, "stopped %v later: %v", ms(time.Since(taken)), relock.ErrLost)
 	return nil

@@ -152,7 +152,7 @@ func TestAHolderThatDoesNotLoseItsLockIsDetected(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	err := d.lose(t.Context(), func(context.Context) error { return nil })
-	require.ErrorContains(t, err, "the holder did not lose its lock")
+	require.ErrorContains(t, err, "the holder's context did not end by the loss")
 	require.ErrorContains(t, err, "the holder was not told")
 }
 
@@ -168,6 +168,20 @@ func TestAWaiterThatGetsWhatAnotherOneHoldsIsDetected(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], noLock{}), "the waiter got a lock")
+}
+
+// stubborn is a lock whose wait does not end when its context does.
+type stubborn struct{ noLock }
+
+func (stubborn) Lock(ctx context.Context) error {
+	time.Sleep(tooLate)
+	return ctx.Err()
+}
+
+func TestAWaiterThatGivesUpTooLateIsDetected(t *testing.T) {
+	t.Parallel()
+	d := newTestDemo(t)
+	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], stubborn{}), "gave up after")
 }
 
 func TestKeysThatAreLeftOverAreDetected(t *testing.T) {

@@ -24,6 +24,10 @@ type Queue[V any] struct {
 
 	// handoffs counts the hand-overs in a row, since the lock was last free for everybody.
 	handoffs int
+
+	// turnAt is the number of wake-ups after which it is this process' turn again: since it
+	// gave way, every other process should have had one.
+	turnAt uint64
 }
 
 // Ticket is one place in a Queue. Its owner looks at its State whenever its alarm rings.
@@ -102,17 +106,32 @@ func (q *Queue[V]) first() *Ticket[V] {
 
 // Leave gives up t's place, or its turn, which goes to the next in line: who tries at once.
 func (t *Ticket[V]) Leave() {
-	t.leave(nil)
+	t.leave(func(*Queue[V], *Ticket[V]) {})
 }
 
-// LeaveTold is Leave after the lock was given back to everybody, with a wake-up that reaches
-// this process too: the next in line waits for it, to compete on the same footing as the
-// other processes. mark is what Wakes said before the lock was given back.
-func (t *Ticket[V]) LeaveTold(mark uint64) {
-	t.leave(&mark)
+// GiveWay is Leave after the lock was given back to everybody because it is the turn of
+// other processes: the next in line does not try at once, but waits for the wake-up that
+// those wait for. mark is what Wakes said before the lock was given back, processes how
+// many wait for it, this one included.
+func (t *Ticket[V]) GiveWay(mark uint64, processes int) {
+	t.leave(func(q *Queue[V], next *Ticket[V]) {
+		next.seen, next.fresh = mark, false
+		q.turnAt = mark + uint64(processes)
+	})
 }
 
-func (t *Ticket[V]) leave(mark *uint64) {
+// Ahead returns how many other processes should have the lock before this one has it again:
+// as many as it gave way to, less those that have given it back since.
+func (q *Queue[V]) Ahead() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.turnAt <= q.wakes {
+		return 0
+	}
+	return int(q.turnAt - q.wakes)
+}
+
+func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	q := t.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,9 +146,7 @@ func (t *Ticket[V]) leave(mark *uint64) {
 	}
 	q.line.Remove(next.place)
 	q.give(next)
-	if mark != nil {
-		next.seen, next.fresh = *mark, false
-	}
+	pass(q, next)
 	next.ring()
 }
 

@@ -123,12 +123,12 @@ func TestAWakeUpForNobodyIsNotMissed(t *testing.T) {
 	require.False(t, a.News())
 }
 
-func TestLeaveToldLetsTheNextOneWaitForTheWakeUpAfterTheMark(t *testing.T) {
+func TestGiveWayLetsTheNextOneWaitForTheWakeUpAfterTheMark(t *testing.T) {
 	t.Run("it comes later", func(t *testing.T) {
 		var q queue.Queue[string]
 		all := line(&q, "a", "b")
 		q.Wake()
-		all[0].LeaveTold(q.Wakes())
+		all[0].GiveWay(q.Wakes(), 2)
 		require.Equal(t, queue.Turn, all[1].state())
 		require.True(t, all[1].rung())
 		require.False(t, all[1].News(), "it competes with the other processes")
@@ -141,7 +141,7 @@ func TestLeaveToldLetsTheNextOneWaitForTheWakeUpAfterTheMark(t *testing.T) {
 		all := line(&q, "a", "b")
 		mark := q.Wakes()
 		q.Wake()
-		all[0].LeaveTold(mark)
+		all[0].GiveWay(mark, 2)
 		require.True(t, all[1].News())
 		require.False(t, all[1].News())
 	})
@@ -250,7 +250,7 @@ func TestHandoffsAreCountedInARow(t *testing.T) {
 	all[2].Replace(heir.Ticket)
 	inRow, _ := q.Handoffs()
 	require.Equal(t, 2, inRow, "the lock was not free in between")
-	heir.LeaveTold(q.Wakes())
+	heir.GiveWay(q.Wakes(), 2)
 	inRow, _ = q.Handoffs()
 	require.Zero(t, inRow)
 	require.True(t, all[3].Grant(all[3].Reserve(anyone)))
@@ -260,4 +260,17 @@ func TestHandoffsAreCountedInARow(t *testing.T) {
 	all[4].Leave()
 	inRow, _ = q.Handoffs()
 	require.Zero(t, inRow)
+}
+
+func TestAProcessThatGaveWayHasTheOthersAheadUntilEachHasHadATurn(t *testing.T) {
+	var q queue.Queue[string]
+	all := line(&q, "a", "b")
+	require.Zero(t, q.Ahead())
+	all[0].GiveWay(q.Wakes(), 3)
+	for ahead := 3; ahead > 0; ahead-- {
+		require.Equal(t, ahead, q.Ahead())
+		q.Wake()
+	}
+	q.Wake()
+	require.Zero(t, q.Ahead())
 }

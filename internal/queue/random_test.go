@@ -110,7 +110,7 @@ func (p *pair) act(i int, w *waiter) {
 		p.leave(i)
 	case 1:
 		mark := p.q.Wakes() - min(p.q.Wakes(), uint64(p.random.IntN(2)))
-		w.LeaveTold(mark)
+		w.GiveWay(mark, 2)
 		if p.leave(i) >= 0 {
 			p.due = mark < p.wakes
 		}
@@ -271,7 +271,7 @@ func (m *mutex) use(random *rand.Rand) {
 	switch random.IntN(4) {
 	case 0:
 		m.q.Wake()
-		w.LeaveTold(m.q.Wakes())
+		w.GiveWay(m.q.Wakes(), 2)
 	case 1:
 		w.Leave()
 	default:
