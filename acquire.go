@@ -200,7 +200,7 @@ func (w *wait) ask() (bool, error) {
 func (w *wait) try() (grant, outcome) {
 	identity := w.client.identity()
 	field := *identity + ":" + w.owner.String()
-	g, out := w.client.protocol.acquire(w.ctx, acquireEffort, w.target, field, w.settings)
+	g, out := w.client.protocol.acquire(w.ctx, w.paced(acquireEffort), w.target, field, w.settings)
 	now := w.client.now()
 	if out.doubt {
 		w.client.retire(identity)

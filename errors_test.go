@@ -56,13 +56,12 @@ func TestSentinelsAreAllDifferent(t *testing.T) {
 func TestJoiningKeepsASingleErrorAsItIs(t *testing.T) {
 	require.NoError(t, join())
 	require.NoError(t, join(nil, nil))
-	require.Same(t, ErrLost, join(nil, ErrLost, nil)) //nolint:testifylint // the very same
+	require.Same(t, ErrLost, join(nil, ErrLost, nil))
 	both := join(ErrLost, io.EOF)
 	require.ErrorIs(t, both, ErrLost)
 	require.ErrorIs(t, both, io.EOF)
 }
 
-// endings are the ways in which a context can end.
 func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 	parent := t.Context()
 	past := time.Now().Add(-time.Second)

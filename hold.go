@@ -179,6 +179,12 @@ func (h *hold) take(ctx context.Context) bool {
 
 func (h *hold) free() { <-h.slot }
 
+// paced is e for a command of h: several copies have to fit into the lease.
+func (h *hold) paced(e effort) effort {
+	e.patience = min(h.client.exec.patience, h.settings.ttl/4)
+	return e
+}
+
 // ring has the watchdog look at the hold again.
 func (h *hold) ring() {
 	select {

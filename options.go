@@ -14,6 +14,7 @@ const (
 	defaultLocalHandoffs = 16
 
 	minTTL           = 100 * time.Millisecond
+	maxTTL           = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
 	minRenewInterval = 10 * time.Millisecond
 	minSafetyPoll    = 10 * time.Millisecond
 
@@ -120,11 +121,15 @@ type clientOption func(*clientSettings)
 func (o clientOption) applyToClient(s *clientSettings) { o(s) }
 
 // WithTTL sets the lease on Redis: how long a lock outlives a holder that has crashed.
-// Default: 30 s. At least 100 ms; rounded up to whole milliseconds.
+// Default: 30 s. At least 100 ms, at most 100 years; rounded up to whole milliseconds.
 func WithTTL(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minTTL {
 			s.reject("WithTTL(%v): at least %v", d, minTTL)
+			return
+		}
+		if d > maxTTL {
+			s.reject("WithTTL(%v): at most %v", d, maxTTL)
 			return
 		}
 		s.ttl = (d + time.Millisecond - 1).Truncate(time.Millisecond)

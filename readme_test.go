@@ -234,13 +234,13 @@ func useEverything(t *testing.T, rdb redis.UniversalClient, name string) {
 
 	require.NoError(t, m.Lock(ctx))
 	require.NoError(t, m.Lock(ctx)) // re-entry
-	<-renewed
+	await(ctx, t, renewed, nil)
 	passed := make(chan error, 2)
 	for _, locks := range []*relock.Client{here, there} { // a hand-over, and a message
 		go func() {
 			passed <- locks.Mutex(name).Do(ctx, func(context.Context) error { return nil })
 		}()
-		<-contended
+		await(ctx, t, contended, passed)
 	}
 	require.NoError(t, m.Unlock())
 	require.NoError(t, m.Unlock())
@@ -257,4 +257,16 @@ func useEverything(t *testing.T, rdb redis.UniversalClient, name string) {
 	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
 	require.NoError(t, here.Close())
 	require.NoError(t, there.Close())
+}
+
+// await waits until it has happened; an error before that fails the test.
+func await(ctx context.Context, t *testing.T, happened <-chan struct{}, failed <-chan error) {
+	t.Helper()
+	select {
+	case <-happened:
+	case err := <-failed:
+		t.Fatal("too early:", err)
+	case <-ctx.Done():
+		t.Fatal(context.Cause(ctx))
+	}
 }

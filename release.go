@@ -71,7 +71,7 @@ func (h *hold) step(ctx context.Context) error {
 	t, field, identity, counts := h.target, h.field, h.identity, h.counts()
 	h.mu.Unlock()
 
-	answer, out := h.client.protocol.release(ctx, effort{}, t, field, counts)
+	answer, out := h.client.protocol.release(ctx, h.paced(effort{}), t, field, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}
@@ -180,7 +180,7 @@ func (h *hold) successor(limit int) (next *hold, crowded bool) {
 func (h *hold) handOver(ctx context.Context, next *hold) (bool, error) {
 	c, identity := h.client, next.offered
 	to := *identity + ":" + next.owner.String()
-	g, out := c.protocol.handoff(ctx, effort{}, h.target, h.field, to, next.settings)
+	g, out := c.protocol.handoff(ctx, h.paced(effort{}), h.target, h.field, to, next.settings)
 	if out.doubt {
 		c.retire(h.identity)
 		c.retire(identity)
@@ -239,7 +239,7 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	for i, g := range h.gates {
 		marks[i] = g.queue.Wakes()
 	}
-	answer, out := h.client.protocol.release(ctx, effort{}, h.target, h.field, make([]int, len(h.gates)))
+	answer, out := h.client.protocol.release(ctx, h.paced(effort{}), h.target, h.field, make([]int, len(h.gates)))
 	if out.doubt {
 		h.client.retire(h.identity)
 	}

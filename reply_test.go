@@ -142,12 +142,14 @@ var lame = map[string]map[string]string{
 
 // hostile returns a protocol on a server that answers every script with what say was last
 // called with.
-func hostile(t *testing.T) (p *plain, say func(raw string)) {
+func hostile(t *testing.T, ttl time.Duration) (p *plain, say func(raw string)) {
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
 	t.Cleanup(func() { rdb.Close() })
 	last := relay.ReplyWith("", redistest.Scripts)
-	return newPlain(t, rdb), func(raw string) {
+	x := newExecutor(rdb, systemClock, ttl) // which waits a quarter of it for a reply
+	t.Cleanup(func() { x.close(context.Background()) })
+	return &plain{exec: x}, func(raw string) {
 		last.Remove()
 		last = relay.ReplyWith(raw, redistest.Scripts).Always()
 	}
@@ -156,7 +158,7 @@ func hostile(t *testing.T) (p *plain, say func(raw string)) {
 func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
 	target, err := newTarget("", []string{"a", "b"})
 	require.NoError(t, err)
-	p, say := hostile(t)
+	p, say := hostile(t, defaultTTL)
 	check := func(t *testing.T, call, raw string) {
 		say(raw)
 		answer, out := calls[call](p, target)
@@ -183,7 +185,7 @@ func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
 func TestAReplyThatBreaksTheProtocolIsAnErrorAndNeverAnAnswer(t *testing.T) {
 	target, err := newTarget("", []string{"a", "b"})
 	require.NoError(t, err)
-	p, say := hostile(t)
+	p, say := hostile(t, minTTL)
 	for _, raw := range []string{
 		"-ERR boom\r\n", "-\r\n", "!5\r\nERR x\r\n", "?junk\r\n", "\r\n", ":one\r\n", "*x\r\n", "$x\r\n",
 		"%1\r\n" + list(1) + ":1\r\n",

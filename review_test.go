@@ -297,3 +297,31 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 		return rdb.Exists(t.Context(), key).Val() == 0
 	}, 10*time.Second, time.Millisecond)
 }
+
+// The client's TTL is 30 s: what suits that is too patient for a handle with a short one.
+func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay := redistest.NewRelay(t, b.Addr)
+		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+		for _, s := range []*script{reenterScript, releaseScript} {
+			require.NoError(t, c.exec.rdb.ScriptLoad(t.Context(), s.source).Err())
+		}
+		m := c.Mutex(redistest.Key(t), WithTTL(800*time.Millisecond))
+		require.NoError(t, m.Lock(t.Context()))
+		ctx := m.Context(t.Context())
+		for _, step := range []struct {
+			script *script
+			run    func() error
+		}{
+			{reenterScript, func() error { return m.Lock(t.Context()) }},
+			{releaseScript, m.Unlock},
+			{releaseScript, m.Unlock},
+		} {
+			require.NoError(t, ctx.Err())
+			lost := relay.LoseReply(redistest.Script(step.script.source))
+			require.NoError(t, step.run())
+			lost.Wait(t)
+		}
+		require.ErrorIs(t, context.Cause(ctx), ErrReleased)
+	})
+}

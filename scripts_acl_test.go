@@ -24,6 +24,7 @@ var leastRules = []string{
 }
 
 func TestTheDocumentedPermissionsAreEnoughAndNoneIsTooMuch(t *testing.T) {
+	t.Parallel() // it takes a second until an unused channel is unsubscribed
 	limited, full := asUser(t, leastRules...)
 	require.NoError(t, useEverything(t.Context(), limited.rdb, full.rdb, "plain", "{tag}ged"))
 	require.Empty(t, full.denials())
@@ -31,6 +32,7 @@ func TestTheDocumentedPermissionsAreEnoughAndNoneIsTooMuch(t *testing.T) {
 }
 
 func TestAClusterNeedsItsSlotsToBeReadableBesides(t *testing.T) {
+	t.Parallel() // a new Cluster is down for two seconds
 	limited, full := asUserOf(t, redistest.NewServer(t, "--cluster-enabled", "yes"), append(leastRules, "+cluster|slots")...)
 	require.NoError(t, full.rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	require.Eventually(t, func() bool {

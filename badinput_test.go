@@ -1,0 +1,221 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// errorsOf calls every method of m that can fail, and returns what they said.
+func errorsOf(ctx context.Context, m *Mutex) map[string]error {
+	errs := map[string]error{"Lock": m.Lock(ctx)}
+	_, errs["TryLock"] = m.TryLock(ctx)
+	_, errs["State"] = m.State(ctx)
+	_, errs["ForceUnlock"] = m.ForceUnlock(ctx)
+	errs["Do"] = m.Do(ctx, func(context.Context) error { panic("the body ran unheld") })
+	return errs
+}
+
+// unusable checks that a handle fails in every method with sentinel and a text that names
+// the input.
+func unusable(t *testing.T, m *Mutex, sentinel error, text string) {
+	t.Helper()
+	errs := errorsOf(t.Context(), m)
+	errs["Unlock"] = m.Unlock()
+	errs["Context"] = context.Cause(m.Context(t.Context()))
+	for method, err := range errs {
+		require.ErrorIs(t, err, sentinel, method)
+		require.ErrorContains(t, err, text, method)
+		require.ErrorContains(t, err, fmt.Sprintf("%q", m.Name()), method)
+	}
+	require.ErrorIs(t, m.Context(t.Context()).Err(), context.Canceled)
+	require.Zero(t, m.HoldCount())
+	require.Zero(t, m.FencingToken())
+}
+
+func TestABadNameIsReturnedByEveryCallOfTheHandle(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	unusable(t, locks.Mutex(""), ErrInvalidName, "empty")
+	unusable(t, locks.MultiMutex(nil), ErrInvalidName, "no names")
+	unusable(t, locks.MultiMutex([]string{}), ErrInvalidName, "no names")
+	unusable(t, locks.MultiMutex([]string{"good", ""}), ErrInvalidName, "empty")
+	for _, name := range badNames {
+		unusable(t, locks.Mutex(name), ErrInvalidName, fmt.Sprintf("%q", name))
+		unusable(t, locks.MultiMutex([]string{"good", name}), ErrInvalidName, fmt.Sprintf("%q", name))
+	}
+	unusable(t, clientOn(t, offline(t), WithPrefix("app{")).Mutex("orders"), ErrInvalidName, `"app{orders"`)
+	require.NoError(t, clientOn(t, offline(t), WithPrefix("{app}:")).Mutex("a{b").err)
+}
+
+func TestNamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: noDial(t)})
+	t.Cleanup(func() { rdb.Close() })
+	locks := clientOn(t, rdb)
+	unusable(t, locks.MultiMutex([]string{"a", "b"}), ErrInvalidName, "{tag}")
+	unusable(t, locks.MultiMutex([]string{"{t}a", "{u}a"}), ErrInvalidName, "{tag}")
+	require.NoError(t, locks.MultiMutex([]string{"{t}a", "{t}b"}).err)
+	require.NoError(t, locks.Mutex("a").err)
+	require.NoError(t, clientOn(t, offline(t)).MultiMutex([]string{"a", "b"}).err, "a single server has no slots")
+}
+
+func TestANilRedisClientIsRefused(t *testing.T) {
+	for name, rdb := range map[string]redis.UniversalClient{
+		"nil":                nil,
+		"nil Client":         (*redis.Client)(nil),
+		"nil ClusterClient":  (*redis.ClusterClient)(nil),
+		"nil Ring":           (*redis.Ring)(nil),
+		"nil client of ours": (*puppet)(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			locks, err := New(rdb)
+			require.Nil(t, locks)
+			require.ErrorIs(t, err, ErrInvalidOption)
+			require.ErrorContains(t, err, "nil Redis client")
+		})
+	}
+}
+
+func TestARingIsNotSupported(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, HeartbeatFn: func(context.Context, *redis.Client) bool { return true }})
+	t.Cleanup(func() { ring.Close() })
+	locks, err := New(ring)
+	require.Nil(t, locks)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "Ring")
+}
+
+func TestANilOptionIsRefused(t *testing.T) {
+	locks, err := New(offline(t), nil)
+	require.Nil(t, locks)
+	require.ErrorIs(t, err, ErrInvalidOption)
+	require.ErrorContains(t, err, "nil ClientOption")
+}
+
+func TestANilContextIsRefused(t *testing.T) {
+	m := clientOn(t, offline(t)).Mutex("orders")
+	var none context.Context
+	errs := errorsOf(none, m)
+	errs["Context"] = context.Cause(m.Context(none))
+	for method, err := range errs {
+		require.ErrorIs(t, err, ErrInvalidOption, method)
+		require.ErrorContains(t, err, "nil context", method)
+		require.ErrorContains(t, err, `"orders"`, method)
+	}
+}
+
+func TestANilFunctionIsRefused(t *testing.T) {
+	m := clientOn(t, offline(t)).Mutex("orders")
+	err := m.Do(t.Context(), nil)
+	require.ErrorIs(t, err, ErrInvalidOption)
+	require.EqualError(t, err, `relock: do "orders": invalid option: nil function`)
+}
+
+func TestAContextThatHasEndedSendsNothing(t *testing.T) {
+	m := clientOn(t, offline(t)).Mutex("orders")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for method, err := range errorsOf(ctx, m) {
+		require.ErrorIs(t, err, context.Canceled, method)
+		require.ErrorContains(t, err, `"orders"`, method)
+	}
+	require.ErrorIs(t, context.Cause(m.Context(ctx)), context.Canceled)
+}
+
+func TestAClosedClientSendsNothing(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	m := locks.Mutex("orders")
+	require.NoError(t, locks.Close())
+	for _, m := range []*Mutex{m, locks.Mutex("orders"), locks.MultiMutex([]string{"a", "b"})} {
+		for method, err := range errorsOf(t.Context(), m) {
+			require.ErrorIs(t, err, ErrClosed, method)
+			require.ErrorContains(t, err, fmt.Sprintf("%q", m.Name()), method)
+		}
+		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
+		require.ErrorIs(t, context.Cause(m.Context(t.Context())), ErrNotHeld)
+		require.Zero(t, m.HoldCount())
+		require.Zero(t, m.FencingToken())
+	}
+	require.NoError(t, locks.Close(), "as often as one likes")
+}
+
+func TestWhoHoldsNothingSendsNothing(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	for _, m := range []*Mutex{locks.Mutex("orders"), locks.Mutex("orders", WithOwner("job-17")), locks.MultiMutex([]string{"a", "b"})} {
+		err := m.Unlock()
+		require.ErrorIs(t, err, ErrNotHeld)
+		require.ErrorContains(t, err, fmt.Sprintf("%q", m.Name()))
+		require.ErrorContains(t, err, m.owner().String(), "who it is that holds nothing")
+		require.ErrorIs(t, context.Cause(m.Context(t.Context())), ErrNotHeld)
+		require.ErrorIs(t, m.Context(t.Context()).Err(), context.Canceled)
+		require.Zero(t, m.HoldCount())
+		require.Zero(t, m.FencingToken())
+	}
+}
+
+func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		key  picture
+		text string
+	}{
+		"a string":                 {textOf(short, "precious"), "another type"},
+		"a list":                   {picture{kind: "list", life: forever}, "another type"},
+		"a write lock":             {hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"},
+		"a read lock":              {hashOf(short, "mode", "read", them, "1"), "read-write lock"},
+		"a read lock without hold": {hashOf(forever, "mode", "read"), "read-write lock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachBench(t, func(t *testing.T, b *bench) {
+				target := b.target(2)
+				b.paint(target.keys[1], c.key)
+				locks := clientOn(t, b.rdb)
+				for _, m := range []*Mutex{locks.Mutex(target.keys[1], WithFencing()), locks.MultiMutex(target.keys)} {
+					heard := b.heard(target, func() {
+						for method, err := range errorsOf(t.Context(), m) {
+							require.ErrorIs(t, err, ErrInvalidName, method)
+							require.ErrorContains(t, err, fmt.Sprintf("%q", target.keys[1]), method)
+							require.ErrorContains(t, err, c.text, method)
+						}
+						require.ErrorIs(t, m.Unlock(), ErrNotHeld, "nothing was left behind here either")
+					})
+					require.Equal(t, [][]string{nil, nil}, heard)
+					require.Equal(t, []picture{absent, c.key}, b.lookAll(target))
+					require.Equal(t, absent, b.look(target.counters[1]))
+				}
+			})
+		})
+	}
+}
+
+func TestACounterThatIsNoCounterIsRefusedAndLeftAlone(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		precious := hashOf(short, "precious", "1")
+		b.paint(target.counters[0], precious)
+		m := clientOn(t, b.rdb).Mutex(target.keys[0], WithFencing())
+		errs := errorsOf(t.Context(), m)
+		for _, method := range []string{"Lock", "TryLock", "Do"} {
+			require.ErrorIs(t, errs[method], ErrInvalidName, method)
+			require.ErrorContains(t, errs[method], fmt.Sprintf("%q", target.counters[0]), method)
+		}
+		require.NoError(t, errs["State"])
+		require.NoError(t, errs["ForceUnlock"])
+		require.Equal(t, absent, b.look(target.keys[0]))
+		require.Equal(t, precious, b.look(target.counters[0]))
+	})
+}
+
+func TestAKeyThatTurnsIntoSomethingElseIsALostHold(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(1)
+		m := clientOn(t, b.rdb).Mutex(target.keys[0])
+		require.NoError(t, m.Lock(t.Context()))
+		precious := textOf(short, "precious")
+		b.paint(target.keys[0], precious)
+		require.ErrorIs(t, m.Lock(t.Context()), ErrLost)
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+		require.Equal(t, precious, b.look(target.keys[0]))
+	})
+}

@@ -1,0 +1,174 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// jumpBeyondLease is how far the clock is set forward: the default TTL is over then.
+const jumpBeyondLease = time.Hour
+
+// The wall clock goes on while the machine is suspended, and the lease with it. Whoever is
+// asked next finds out, whether or not the watchdog has run.
+func TestAWallClockBeyondTheLeaseIsALossForWhoeverIsAsked(t *testing.T) {
+	asked := map[string]func(t *testing.T, m *Mutex, ctx context.Context){
+		"Err":       func(t *testing.T, _ *Mutex, ctx context.Context) { require.ErrorIs(t, ctx.Err(), context.Canceled) },
+		"HoldCount": func(t *testing.T, m *Mutex, _ context.Context) { require.Zero(t, m.HoldCount()) },
+		"Lock":      func(t *testing.T, m *Mutex, _ context.Context) { require.ErrorIs(t, m.Lock(t.Context()), ErrLost) },
+		"Unlock":    func(t *testing.T, m *Mutex, _ context.Context) { require.ErrorIs(t, m.Unlock(), ErrLost) },
+		"Context": func(t *testing.T, m *Mutex, _ context.Context) {
+			require.ErrorIs(t, context.Cause(m.Context(t.Context())), ErrLost)
+		},
+		"TryLock": func(t *testing.T, m *Mutex, _ context.Context) {
+			_, err := m.TryLock(t.Context())
+			require.ErrorIs(t, err, ErrLost)
+		},
+	}
+	for name, ask := range asked {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				c, clocks := locksWithClock(t, b.Client(t))
+				m := c.Mutex(redistest.Key(t))
+				requireLocked(t, m)
+				requireLocked(t, m)
+				ctx := m.Context(t.Context())
+				require.NoError(t, ctx.Err())
+				clocks.set(jumpBeyondLease)
+				ask(t, m, ctx)
+				require.ErrorIs(t, context.Cause(ctx), ErrLost)
+				require.Zero(t, m.HoldCount())
+				require.ErrorIs(t, m.Unlock(), ErrLost)
+				_ = m.Unlock()
+			})
+		})
+	}
+}
+
+func TestTheContextOfDoLooksAtTheClocksItself(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		c, clocks := locksWithClock(t, b.Client(t))
+		err := c.Mutex(redistest.Key(t)).Do(t.Context(), func(ctx context.Context) error {
+			require.NoError(t, ctx.Err())
+			clocks.set(jumpBeyondLease)
+			require.Error(t, ctx.Err())
+			require.ErrorIs(t, context.Cause(ctx), ErrLost)
+			return nil
+		})
+		require.ErrorIs(t, err, ErrLost)
+	})
+}
+
+func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		t.Parallel()
+		c, clocks := locksWithClock(t, b.Client(t))
+		renewed, fixed := c.Mutex(redistest.Key(t)), c.Mutex(redistest.Key(t), WithoutRenewal())
+		requireLocked(t, renewed)
+		requireLocked(t, fixed)
+		a, z := renewed.Context(t.Context()), fixed.Context(t.Context())
+		clocks.set(jumpBeyondLease)
+		jumped := time.Now()
+		receives(t, a.Done())
+		receives(t, z.Done())
+		require.Less(t, time.Since(jumped), time.Second)
+		require.ErrorIs(t, context.Cause(a), ErrLost)
+		require.ErrorIs(t, context.Cause(z), ErrLost)
+		require.ErrorIs(t, renewed.Unlock(), ErrLost)
+		require.ErrorIs(t, fixed.Unlock(), ErrLost)
+	})
+}
+
+func TestAWallClockSetBackLosesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, events := b.Client(t), &chronicle{}
+		c, clocks := locksWithClock(t, rdb, WithTTL(10*time.Second), WithRenewInterval(20*time.Millisecond), WithHooks(events.hooks()))
+		m := c.Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		ctx := m.Context(t.Context())
+		clocks.set(-jumpBeyondLease)
+		throughout(t, aWhile, func() bool { return m.HoldCount() == 1 && ctx.Err() == nil }, "held")
+		n := len(events.of("renewed"))
+		eventually(t, "renewals", func() bool { return len(events.of("renewed")) > n+1 })
+		requireLocked(t, m)
+		requireUnlocked(t, m)
+		requireUnlocked(t, m)
+		require.Empty(t, events.of("lost"))
+		requireFree(t, rdb, m.Name())
+	})
+}
+
+// A clock that was set back must not make a lease look longer than it is.
+func TestAfterTheWallClockWasSetBackTheLeaseStillEndsInTime(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		t.Parallel()
+		const ttl = 500 * time.Millisecond
+		c, clocks := locksWithClock(t, b.Client(t), WithTTL(ttl))
+		m := c.Mutex(redistest.Key(t), WithoutRenewal())
+		requireLocked(t, m)
+		locked := time.Now()
+		clocks.set(-jumpBeyondLease)
+		eventually(t, "the loss", func() bool { return m.HoldCount() == 0 })
+		require.Less(t, time.Since(locked), ttl+time.Second)
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+	})
+}
+
+func TestASmallStepOfTheWallClockLosesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		c, clocks := locksWithClock(t, b.Client(t))
+		m := c.Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		clocks.set(5 * time.Second)
+		require.Equal(t, 1, m.HoldCount())
+		require.NoError(t, m.Context(t.Context()).Err())
+		requireUnlocked(t, m)
+	})
+}
+
+func TestALostHoldIsNeverHeldAgain(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
+		c, clocks := locksWithClock(t, rdb)
+		m := c.Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		ctx := m.Context(t.Context())
+		clocks.set(jumpBeyondLease)
+		require.Error(t, ctx.Err())
+		clocks.set(-jumpBeyondLease) // the step was a mistake
+		require.Error(t, ctx.Err())
+		require.Zero(t, m.HoldCount())
+		require.ErrorIs(t, m.Lock(t.Context()), ErrLost)
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+		requireLocked(t, m)
+		require.NoError(t, m.Context(t.Context()).Err())
+		requireUnlocked(t, m)
+		eventually(t, "the key to go", func() bool { return rdb.Exists(t.Context(), m.Name()).Val() == 0 })
+	})
+}
+
+// A context derived from those of several holds ends with any of them, and asks for all.
+func TestAContextOfSeveralHoldsLooksAtTheClocksForAllOfThem(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		c, clocks := locksWithClock(t, b.Client(t))
+		key := redistest.Key(t)
+		short, long := c.Mutex(key), c.Mutex(key+"-long", WithTTL(24*time.Hour))
+		requireLocked(t, short)
+		requireLocked(t, long)
+		above, cancel := context.WithTimeout(short.Context(t.Context()), 24*time.Hour)
+		defer cancel()
+		ctx := long.Context(above)
+		require.NoError(t, ctx.Err())
+		clocks.set(jumpBeyondLease)
+		require.Error(t, ctx.Err())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+		require.ErrorContains(t, context.Cause(ctx), key)
+		require.Equal(t, 1, long.HoldCount())
+		require.ErrorIs(t, short.Unlock(), ErrLost)
+		requireUnlocked(t, long)
+	})
+}

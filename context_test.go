@@ -1,0 +1,278 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestDoRunsTheBodyHeldAndUnlocks(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		m := c.Mutex(key)
+		type mark struct{}
+		var inside context.Context
+		err := m.Do(context.WithValue(t.Context(), mark{}, "kept"), func(ctx context.Context) error {
+			inside = ctx
+			require.Equal(t, 1, m.HoldCount())
+			requireOnRedis(t, rdb, key, fieldOf(c), 1)
+			require.NoError(t, ctx.Err())
+			require.Equal(t, "kept", ctx.Value(mark{}))
+			return m.Do(ctx, func(ctx context.Context) error {
+				require.Equal(t, 2, m.HoldCount())
+				return ctx.Err()
+			})
+		})
+		require.NoError(t, err)
+		require.ErrorIs(t, inside.Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(inside), ErrReleased)
+		require.Zero(t, m.HoldCount())
+		requireFree(t, rdb, key)
+	})
+}
+
+func TestTheContextOfDoEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		outer := m.Context(t.Context())
+		var inner context.Context
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
+			inner = ctx
+			return nil
+		}))
+		require.ErrorIs(t, context.Cause(inner), ErrReleased)
+		require.ErrorIs(t, inner.Err(), context.Canceled)
+		require.NoError(t, outer.Err())
+		requireUnlocked(t, m)
+	})
+}
+
+func TestDoUnlocksWhenTheBodyPanics(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		m := locksOn(t, rdb).Mutex(key)
+		require.PanicsWithValue(t, "bad day", func() {
+			_ = m.Do(t.Context(), func(context.Context) error { panic("bad day") })
+		})
+		require.Zero(t, m.HoldCount())
+		requireFree(t, rdb, key)
+	})
+}
+
+func TestDoUnlocksWhenTheBodyEndsItsGoroutine(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Mutex(key).Do(t.Context(), func(context.Context) error {
+				runtime.Goexit()
+				return nil
+			})
+		}()
+		receives(t, ended)
+		requireFree(t, rdb, key)
+		require.Zero(t, gatesOf(c))
+	})
+}
+
+func TestDoJoinsTheErrorsOfTheBodyAndOfUnlock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		m := locksOn(t, rdb).Mutex(key)
+		failed := errors.New("the body failed")
+		err := m.Do(t.Context(), func(context.Context) error { return failed })
+		require.Equal(t, failed, err, "a single error is left as it is")
+
+		err = m.Do(t.Context(), func(context.Context) error {
+			require.NoError(t, rdb.Del(context.Background(), key).Err())
+			return failed
+		})
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, ErrLost)
+
+		err = m.Do(t.Context(), func(context.Context) error {
+			require.NoError(t, rdb.Del(context.Background(), key).Err())
+			return nil
+		})
+		require.ErrorIs(t, err, ErrLost, "the loss alone is an error, too")
+		requireFree(t, rdb, key)
+	})
+}
+
+func TestDoDoesNotRunTheBodyWithoutTheLock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		heldByStranger(t, rdb, key, time.Minute)
+		c := locksOn(t, rdb)
+		body := func(context.Context) error {
+			require.Fail(t, "the body ran")
+			return nil
+		}
+		err := c.Mutex(key, WithWaitTimeout(20*time.Millisecond)).Do(t.Context(), body)
+		require.ErrorIs(t, err, ErrTimeout)
+		require.ErrorIs(t, c.Mutex("").Do(t.Context(), body), ErrInvalidName)
+		require.ErrorIs(t, c.Mutex(key).Do(t.Context(), nil), ErrInvalidOption)
+		requireOnRedis(t, rdb, key, "stranger:1", 1)
+	})
+}
+
+func TestTheContextOfAHoldEndsWithItsLastUnlock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		first := m.Context(t.Context())
+		requireLocked(t, m)
+		second := m.Context(t.Context())
+		requireUnlocked(t, m)
+		require.NoError(t, first.Err())
+		require.NoError(t, second.Err())
+		requireUnlocked(t, m)
+		for _, ctx := range []context.Context{first, second} {
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			require.ErrorIs(t, context.Cause(ctx), ErrReleased)
+			require.NotErrorIs(t, context.Cause(ctx), ErrLost)
+			receives(t, ctx.Done())
+		}
+		require.NoError(t, m.Lock(t.Context()), "a new hold")
+		require.Error(t, first.Err(), "does not revive the context of the old one")
+		require.NoError(t, m.Context(t.Context()).Err())
+		requireUnlocked(t, m)
+	})
+}
+
+func TestTheContextOfAnOwnerThatHoldsNothingHasEnded(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		c, key, other := locksOn(t, b.Client(t)), redistest.Key(t), newActor(t)
+		m := c.Mutex(key)
+		other.locks(t, m)
+		for _, m := range []*Mutex{m, c.MultiMutex([]string{key, key + "-b"}), c.Mutex(key, WithOwner("job-17"))} {
+			ctx := m.Context(t.Context())
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			require.ErrorIs(t, context.Cause(ctx), ErrNotHeld)
+		}
+		require.ErrorIs(t, context.Cause(c.Mutex("").Context(t.Context())), ErrInvalidName)
+		other.unlocks(t, m)
+	})
+}
+
+func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		reason := errors.New("the request was withdrawn")
+		parent, cancel := context.WithCancelCause(t.Context())
+		ctx := m.Context(parent)
+		below, done := context.WithTimeout(ctx, time.Hour)
+		defer done()
+		cancel(reason)
+		receives(t, ctx.Done())
+		receives(t, below.Done())
+		require.ErrorIs(t, context.Cause(ctx), reason)
+		require.ErrorIs(t, context.Cause(below), reason)
+		require.Equal(t, 1, m.HoldCount(), "the hold goes on")
+		h := holdsOn(m.client, m.Name())[0]
+		eventually(t, "the hold to forget the context", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.contexts) == 0
+		})
+		requireUnlocked(t, m)
+	})
+}
+
+func TestTheContextOfALostHoldEndsWithErrLost(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		m := locksOn(t, rdb, WithTTL(time.Second), WithRenewInterval(20*time.Millisecond)).Mutex(key)
+		requireLocked(t, m)
+		requireLocked(t, m)
+		ctx := m.Context(t.Context())
+		require.NoError(t, rdb.Del(t.Context(), key).Err())
+		receives(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+		require.ErrorContains(t, context.Cause(ctx), key)
+		require.ErrorIs(t, context.Cause(m.Context(t.Context())), ErrLost)
+		require.Zero(t, m.HoldCount())
+		require.ErrorIs(t, m.Lock(t.Context()), ErrLost, "unwind first")
+		_, err := m.TryLock(t.Context())
+		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+		require.ErrorIs(t, m.Lock(t.Context()), ErrLost, "one level is left")
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
+		requireLocked(t, m)
+		requireUnlocked(t, m)
+	})
+}
+
+func TestTheContextOfAHoldEndsWithTheClient(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		m := c.Mutex(key)
+		requireLocked(t, m)
+		ctx := m.Context(t.Context())
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(ctx), ErrClosed)
+		require.ErrorIs(t, m.Unlock(), ErrClosed)
+		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
+		requireFree(t, rdb, key)
+	})
+}
+
+// The end of a hold is known here before Redis hears of it, or another process might work
+// under the lock while ours still does.
+func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
+	ends := map[string]struct {
+		end   func(t *testing.T, c *Client, m *Mutex)
+		sends *script
+		cause error
+	}{
+		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { requireUnlocked(t, m) }, releaseScript, ErrReleased},
+		"hand-over": {func(t *testing.T, c *Client, m *Mutex) {
+			next := newActor(t)
+			granted := next.lock(t.Context(), m)
+			awaitWaiters(t, c, m.Name(), 1)
+			requireUnlocked(t, m)
+			require.NoError(t, outcomeOf(t, granted))
+			next.unlocks(t, m)
+		}, handoffScript, ErrReleased},
+		"close": {func(t *testing.T, c *Client, _ *Mutex) { require.NoError(t, c.Close()) }, releaseScript, ErrClosed},
+		"force": {func(t *testing.T, _ *Client, m *Mutex) {
+			_, err := m.ForceUnlock(t.Context())
+			require.NoError(t, err)
+		}, forceScript, ErrLost},
+	}
+	for name, test := range ends {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				relay, rdb := relayedTo(t, b)
+				c := locksOn(t, rdb)
+				m := c.Mutex(redistest.Key(t))
+				requireLocked(t, m)
+				ctx := m.Context(t.Context())
+				causes := make(chan error, 1)
+				relay.Before(runsOf(test.sends), func(redistest.Command) {
+					if ctx.Err() == nil {
+						causes <- nil
+						return
+					}
+					causes <- context.Cause(ctx)
+				})
+				test.end(t, c, m)
+				require.ErrorIs(t, receives(t, causes), test.cause)
+			})
+		})
+	}
+}

@@ -1,0 +1,354 @@
+package relock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// namesFrom returns key-a, key-b and so on.
+func namesFrom(key string, n int) []string {
+	var names []string
+	for i := range n {
+		names = append(names, key+"-"+string(rune('a'+i)))
+	}
+	return names
+}
+
+func TestAMultiMutexTakesAllOrNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		c := locksOn(t, rdb)
+		m := c.MultiMutex(names)
+		for busy, name := range names {
+			heldByStranger(t, rdb, name, time.Minute)
+			held, err := m.TryLock(t.Context())
+			require.NoError(t, err)
+			require.False(t, held)
+			others := slices.Delete(slices.Clone(names), busy, busy+1)
+			requireFree(t, rdb, others...)
+
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			require.ErrorIs(t, m.Lock(ctx), context.DeadlineExceeded)
+			cancel()
+			requireFree(t, rdb, others...)
+			require.Zero(t, m.HoldCount())
+			require.NoError(t, rdb.Del(t.Context(), name).Err())
+		}
+		requireLocked(t, m)
+		for _, name := range names {
+			requireOnRedis(t, rdb, name, fieldOf(c), 1)
+			require.Positive(t, ttlOf(rdb, name))
+		}
+		requireUnlocked(t, m)
+		requireFree(t, rdb, names...)
+		require.Zero(t, gatesOf(c))
+	})
+}
+
+func TestTheSameNamesAreTheSameMultiMutexInAnyOrder(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		c := locksOn(t, rdb)
+		one, other := c.MultiMutex(names), c.MultiMutex([]string{names[1], names[0], names[1]})
+		requireLocked(t, one)
+		require.Equal(t, 1, other.HoldCount())
+		requireLocked(t, other)
+		for _, name := range names {
+			requireOnRedis(t, rdb, name, fieldOf(c), 2)
+		}
+		requireUnlocked(t, one)
+		requireUnlocked(t, one)
+		require.ErrorIs(t, other.Unlock(), ErrNotHeld)
+		requireFree(t, rdb, names...)
+
+		single := c.MultiMutex([]string{names[0], names[0]})
+		requireLocked(t, single)
+		require.Equal(t, 1, c.Mutex(names[0]).HoldCount(), "of one name it is a Mutex")
+		requireUnlocked(t, c.Mutex(names[0]))
+	})
+}
+
+func TestAMultiMutexAndAMutexOfOneOfItsNamesExcludeEachOther(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names, other := b.Client(t), namesFrom(redistest.Key(t), 2), newActor(t)
+		mine, theirs := locksOn(t, rdb), locksOn(t, rdb)
+		for _, c := range []*Client{mine, theirs} { // the same process, and another
+			for _, name := range names {
+				requireLocked(t, mine.MultiMutex(names))
+				require.False(t, other.tries(t, c.Mutex(name)))
+				waiting := other.lock(t.Context(), c.Mutex(name))
+				awaitWaiters(t, c, name, 1)
+				requireUnlocked(t, mine.MultiMutex(names))
+				require.NoError(t, outcomeOf(t, waiting))
+
+				held, err := mine.MultiMutex(names).TryLock(t.Context())
+				require.NoError(t, err)
+				require.False(t, held)
+				other.unlocks(t, c.Mutex(name))
+			}
+		}
+		requireFree(t, rdb, names...)
+	})
+}
+
+func TestMultiMutexesInOppositeOrdersDoNotDeadlock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		var all sync.WaitGroup
+		counter, errs := 0, make(chan error, 1000)
+		const each, rounds = 4, 15
+		for range 2 {
+			c := locksOn(t, rdb)
+			for i := range each {
+				mine := slices.Clone(names)
+				if i%2 == 0 {
+					slices.Reverse(mine)
+				}
+				all.Go(func() {
+					for range rounds {
+						errs <- c.MultiMutex(mine).Do(t.Context(), func(context.Context) error {
+							counter++ // a data race, if two were in here
+							return nil
+						})
+					}
+				})
+			}
+			all.Go(func() { // and somebody who wants a part
+				for range rounds {
+					errs <- c.MultiMutex(names[1:]).Do(t.Context(), func(context.Context) error {
+						counter++
+						return nil
+					})
+				}
+			})
+		}
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			require.NoError(t, err)
+		}
+		require.Equal(t, 2*(each+1)*rounds, counter)
+		requireFree(t, rdb, names...)
+	})
+}
+
+// requireCounts requires that c's calling goroutine holds names so many times; 0 is free.
+func requireCounts(t *testing.T, rdb redis.UniversalClient, c *Client, names []string, counts ...int) {
+	t.Helper()
+	for i, count := range counts {
+		require.Equal(t, count, c.Mutex(names[i]).HoldCount(), "%s here", names[i])
+		if count == 0 {
+			requireFree(t, rdb, names[i])
+			continue
+		}
+		requireOnRedis(t, rdb, names[i], fieldOf(c), count)
+	}
+}
+
+func TestOverlappingLevelsAreCountedForEachName(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		c := locksOn(t, rdb)
+		a, ab, bc := c.Mutex(names[0]), c.MultiMutex(names[:2]), c.MultiMutex(names[1:])
+		counts := func(n ...int) { t.Helper(); requireCounts(t, rdb, c, names, n...) }
+
+		// A part first, then all.
+		requireLocked(t, a)
+		require.Zero(t, ab.HoldCount())
+		require.ErrorIs(t, ab.Unlock(), ErrNotHeld, "it is a's level")
+		requireLocked(t, ab)
+		counts(2, 1, 0)
+		require.Equal(t, 1, ab.HoldCount())
+		requireUnlocked(t, a)
+		counts(1, 1, 0)
+		requireUnlocked(t, ab)
+		counts(0, 0, 0)
+
+		// All first, then a part.
+		requireLocked(t, ab)
+		requireLocked(t, a)
+		counts(2, 1, 0)
+		requireUnlocked(t, ab)
+		counts(1, 0, 0)
+		require.Zero(t, ab.HoldCount())
+		requireUnlocked(t, a)
+		counts(0, 0, 0)
+
+		// Neither contains the other.
+		requireLocked(t, ab)
+		requireLocked(t, bc)
+		counts(1, 2, 1)
+		requireUnlocked(t, ab)
+		counts(0, 1, 1)
+		requireUnlocked(t, bc)
+		counts(0, 0, 0)
+		require.Zero(t, gatesOf(c))
+	})
+}
+
+func TestANameThatIsLetGoOfEarlyGoesToItsNextWaiter(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names, other := b.Client(t), namesFrom(redistest.Key(t), 2), newActor(t)
+		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		requireLocked(t, c.MultiMutex(names))
+		requireLocked(t, c.Mutex(names[0]))
+		waiting := other.lock(t.Context(), c.Mutex(names[1]))
+		awaitWaiters(t, c, names[1], 1)
+		requireUnlocked(t, c.MultiMutex(names))
+		require.NoError(t, outcomeOf(t, waiting))
+		require.Equal(t, 1, c.Mutex(names[0]).HoldCount())
+		other.unlocks(t, c.Mutex(names[1]))
+		requireUnlocked(t, c.Mutex(names[0]))
+		requireFree(t, rdb, names...)
+	})
+}
+
+func TestAFailedOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		c := locksOn(t, rdb)
+		requireLocked(t, c.Mutex(names[0]))
+		heldByStranger(t, rdb, names[1], time.Minute)
+		held, err := c.MultiMutex(names).TryLock(t.Context())
+		require.NoError(t, err)
+		require.False(t, held)
+		requireOnRedis(t, rdb, names[0], fieldOf(c), 1)
+		// The time may be up while Redis counts the level, so its count is right only after
+		// the next command.
+		require.ErrorIs(t, c.MultiMutex(names, WithWaitTimeout(20*time.Millisecond)).Lock(t.Context()), ErrTimeout)
+		require.Equal(t, 1, c.Mutex(names[0]).HoldCount())
+		requireUnlocked(t, c.Mutex(names[0]))
+		requireFree(t, rdb, names[0])
+	})
+}
+
+func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		names, events := namesFrom(redistest.Key(t), 5), &chronicle{}
+		m := locksOn(t, rdb, WithRenewInterval(30*time.Millisecond), WithHooks(events.hooks())).MultiMutex(names)
+		requireLocked(t, m)
+		eventually(t, "renewals", func() bool { return len(events.of("renewed")) >= 3 })
+		requireUnlocked(t, m)
+		renewals := 0
+		for _, e := range relay.Log() {
+			if !runsOf(renewScript)(e.Command) {
+				continue
+			}
+			renewals++
+			require.Equal(t, "5", e.Command.Arg(2), "keys")
+			for _, name := range names {
+				require.True(t, e.Command.Has(name))
+			}
+		}
+		require.LessOrEqual(t, renewals, len(events.of("renewed"))+1)
+		require.Equal(t, 1, relay.Executed(runsOf(acquireScript)))
+		require.Equal(t, 1, relay.Executed(runsOf(releaseScript)))
+	})
+}
+
+func TestTheLossOfOneNameIsTheLossOfAll(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		c := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond))
+		m := c.MultiMutex(names)
+		requireLocked(t, m)
+		ctx := m.Context(t.Context())
+		require.NoError(t, rdb.Del(t.Context(), names[1]).Err())
+		receives(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+		require.Zero(t, m.HoldCount())
+		require.Zero(t, c.Mutex(names[0]).HoldCount())
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+		eventually(t, "the others to be released", func() bool {
+			return rdb.Exists(t.Context(), names...).Val() == 0
+		})
+	})
+}
+
+func TestAMultiMutexIsHandedToAWaiterForTheSameNames(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		names, next := namesFrom(redistest.Key(t), 2), newActor(t)
+		c := locksOn(t, rdb)
+		m := c.MultiMutex(names)
+		requireLocked(t, m)
+		waiting := next.lock(t.Context(), m)
+		awaitWaiters(t, c, names[0], 1)
+		requireUnlocked(t, m)
+		require.NoError(t, outcomeOf(t, waiting))
+		require.Equal(t, 1, relay.Executed(runsOf(handoffScript)))
+		for _, name := range names {
+			s, err := c.Mutex(name).State(t.Context())
+			require.NoError(t, err)
+			require.NotEqual(t, fieldOf(c), s.Owner)
+		}
+		next.unlocks(t, m)
+		requireFree(t, b.Client(t), names...)
+	})
+}
+
+func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		for i := range 2 {
+			rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+			c, single, both := locksOn(t, rdb), newActor(t), newActor(t)
+			m, part := c.MultiMutex(names), c.Mutex(names[i])
+			requireLocked(t, m)
+			first := single.lock(t.Context(), part)
+			awaitWaiters(t, c, names[i], 1)
+			second := both.lock(t.Context(), m)
+			eventually(t, "the second waiter", func() bool { return len(holdsOn(c, names[i])) == 3 && waitersOn(c, names[i]) == 2 })
+			requireUnlocked(t, m)
+			require.NoError(t, outcomeOf(t, first), "who came first")
+			goesOn(t, second)
+			single.unlocks(t, part)
+			require.NoError(t, outcomeOf(t, second))
+			both.unlocks(t, m)
+			requireFree(t, rdb, names...)
+		}
+	})
+}
+
+// Somebody who waits for several names holds none of them: so he is in nobody's way.
+func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		c, both := locksOn(t, rdb), newActor(t)
+		requireLocked(t, c.Mutex(names[1]))
+		waiting := both.lock(t.Context(), c.MultiMutex(names))
+		awaitWaiters(t, c, names[0], 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		// names[0] is free, and who waits for both cannot have it before we are through.
+		err := c.Mutex(names[0]).Lock(ctx)
+		if err == nil {
+			requireUnlocked(t, c.Mutex(names[0]))
+		}
+		requireUnlocked(t, c.Mutex(names[1]))
+		require.NoError(t, outcomeOf(t, waiting))
+		both.unlocks(t, c.MultiMutex(names))
+		require.NoError(t, err)
+	})
+}
+
+func TestNamesInDifferentClusterSlotsAreRefusedUnheard(t *testing.T) {
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locksOn(t, rdb)
+	for _, names := range [][]string{{"a", "b"}, {"{x}:a", "{y}:a"}, {"{x}:a", "x:b"}} {
+		require.ErrorIs(t, c.MultiMutex(names).Lock(t.Context()), ErrInvalidName, "%v", names)
+		require.ErrorIs(t, c.MultiMutex(names).Unlock(), ErrInvalidName)
+	}
+	for _, names := range [][]string{{"{x}:a", "{x}:b"}, {"{x}:a", "x"}, {"a", "a"}} {
+		require.ErrorIs(t, c.MultiMutex(names).Unlock(), ErrNotHeld, "%v share a slot", names)
+	}
+}

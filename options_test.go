@@ -1,0 +1,268 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// offline returns a Redis client that fails the test when it is used.
+func offline(t *testing.T) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: noDial(t)})
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+func noDial(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	return func(context.Context, string, string) (net.Conn, error) {
+		t.Error("something was sent to Redis")
+		return nil, errors.New("not in this test")
+	}
+}
+
+// clientOn returns a client that is closed at the end of the test.
+func clientOn(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) *Client {
+	t.Helper()
+	c, err := New(rdb, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+const century = 100 * 365 * 24 * time.Hour
+
+// badOptions are options out of their range, each with what its error says.
+var badOptions = map[string]struct {
+	opts []Option
+	text string
+}{
+	"zero TTL":                       {[]Option{WithTTL(0)}, "WithTTL(0s): at least 100ms"},
+	"negative TTL":                   {[]Option{WithTTL(-time.Second)}, "WithTTL(-1s)"},
+	"least TTL":                      {[]Option{WithTTL(math.MinInt64)}, "WithTTL(-2562047h47m16.854775808s)"},
+	"short TTL":                      {[]Option{WithTTL(minTTL - 1)}, "WithTTL(99.999999ms)"},
+	"endless TTL":                    {[]Option{WithTTL(math.MaxInt64)}, "WithTTL(2562047h47m16.854775807s)"},
+	"long TTL":                       {[]Option{WithTTL(century + 1)}, "WithTTL(876000h0m0.000000001s)"},
+	"zero renew interval":            {[]Option{WithRenewInterval(0)}, "WithRenewInterval(0s): at least 10ms"},
+	"negative renew interval":        {[]Option{WithRenewInterval(-1)}, "WithRenewInterval(-1ns)"},
+	"short renew interval":           {[]Option{WithRenewInterval(minRenewInterval - 1)}, "WithRenewInterval(9.999999ms)"},
+	"renew interval of the TTL":      {[]Option{WithTTL(time.Second), WithRenewInterval(time.Second)}, "WithRenewInterval(1s) leaves no room for a retry inside the TTL of 1s"},
+	"renew interval of a longer TTL": {[]Option{WithRenewInterval(time.Minute)}, "WithRenewInterval(1m0s) leaves no room for a retry inside the TTL of 30s"},
+	"renew interval a bit too long":  {[]Option{WithTTL(3 * time.Second), WithRenewInterval(2*time.Second + 1)}, "WithRenewInterval(2.000000001s)"},
+	"the order does not matter":      {[]Option{WithRenewInterval(10 * time.Second), WithTTL(5 * time.Second)}, "WithRenewInterval(10s) leaves no room for a retry inside the TTL of 5s"},
+	"zero max hold":                  {[]Option{WithMaxHold(0)}, "WithMaxHold(0s): must be positive"},
+	"negative max hold":              {[]Option{WithMaxHold(-time.Hour)}, "WithMaxHold(-1h0m0s)"},
+	"max hold under the TTL":         {[]Option{WithMaxHold(30*time.Second - 1)}, "WithMaxHold(29.999999999s) is shorter than the TTL of 30s"},
+	"zero wait timeout":              {[]Option{WithWaitTimeout(0)}, "WithWaitTimeout(0s): must be positive"},
+	"negative wait timeout":          {[]Option{WithWaitTimeout(-1)}, "WithWaitTimeout(-1ns)"},
+	"zero unlock timeout":            {[]Option{WithUnlockTimeout(0)}, "WithUnlockTimeout(0s): must be positive"},
+	"negative unlock timeout":        {[]Option{WithUnlockTimeout(-1)}, "WithUnlockTimeout(-1ns)"},
+	"unlock timeout over the TTL":    {[]Option{WithUnlockTimeout(30*time.Second + 1)}, "WithUnlockTimeout(30.000000001s) is longer than the TTL of 30s"},
+	"negative handoffs":              {[]Option{WithLocalHandoffs(-1)}, "WithLocalHandoffs(-1): negative"},
+	"zero safety poll":               {[]Option{WithSafetyPoll(0)}, "WithSafetyPoll(0s): at least 10ms"},
+	"negative safety poll":           {[]Option{WithSafetyPoll(-1)}, "WithSafetyPoll(-1ns)"},
+	"short safety poll":              {[]Option{WithSafetyPoll(minSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
+	"the first of several":           {[]Option{WithSafetyPoll(1), WithTTL(1)}, "WithSafetyPoll(1ns)"},
+	"good ones after it":             {[]Option{WithTTL(1), WithTTL(time.Minute)}, "WithTTL(1ns)"},
+	"nil":                            {[]Option{WithTTL(time.Minute), nil}, "nil"},
+}
+
+func clientOptions(opts []Option) []ClientOption {
+	list := make([]ClientOption, len(opts))
+	for i, opt := range opts {
+		if opt != nil {
+			list[i] = opt
+		}
+	}
+	return list
+}
+
+func mutexOptions(opts []Option) []MutexOption {
+	list := make([]MutexOption, len(opts))
+	for i, opt := range opts {
+		if opt != nil {
+			list[i] = opt
+		}
+	}
+	return list
+}
+
+func TestABadOptionOfAClientIsReturnedByNew(t *testing.T) {
+	for name, c := range badOptions {
+		t.Run(name, func(t *testing.T) {
+			locks, err := New(offline(t), clientOptions(c.opts)...)
+			require.Nil(t, locks)
+			require.ErrorIs(t, err, ErrInvalidOption)
+			require.ErrorContains(t, err, c.text)
+		})
+	}
+}
+
+func TestABadOptionOfAHandleIsReturnedByEveryCallOfIt(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	for name, c := range badOptions {
+		t.Run(name, func(t *testing.T) {
+			unusable(t, locks.Mutex("orders", mutexOptions(c.opts)...), ErrInvalidOption, c.text)
+			unusable(t, locks.MultiMutex([]string{"b", "a"}, mutexOptions(c.opts)...), ErrInvalidOption, c.text)
+		})
+	}
+}
+
+func TestBadOwnersAreRefused(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	for id, text := range map[string]string{
+		"":          `WithOwner(""): empty`,
+		"7":         `WithOwner("7"): only digits`,
+		"123456789": `WithOwner("123456789"): only digits`,
+		"000":       `WithOwner("000"): only digits`,
+		":":         `WithOwner(":"): contains ':'`,
+		"job:17":    `WithOwner("job:17"): contains ':'`,
+		"7:write":   `WithOwner("7:write"): contains ':'`,
+		"a\n:":      `WithOwner("a\n:"): contains ':'`,
+	} {
+		unusable(t, locks.Mutex("orders", WithOwner(id)), ErrInvalidOption, text)
+	}
+	for _, id := range []string{"job-17", "a", "-7", "7a", " ", "7 ", "٧", "é", "\x00", "{}"} {
+		m := locks.Mutex("orders", WithOwner(id))
+		require.NoError(t, m.err, "%q", id)
+		require.Equal(t, owner{fixed: id}, m.owner())
+	}
+}
+
+func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"shortest TTL":             {WithTTL(minTTL)},
+		"longest TTL":              {WithTTL(century)},
+		"shortest renew interval":  {WithRenewInterval(minRenewInterval)},
+		"longest renew interval":   {WithTTL(3 * time.Second), WithRenewInterval(2 * time.Second)},
+		"shortest max hold":        {WithMaxHold(defaultTTL)},
+		"endless max hold":         {WithMaxHold(math.MaxInt64)},
+		"shortest wait":            {WithWaitTimeout(1)},
+		"endless wait":             {WithWaitTimeout(math.MaxInt64)},
+		"shortest unlock timeout":  {WithUnlockTimeout(1)},
+		"longest unlock timeout":   {WithUnlockTimeout(defaultTTL)},
+		"no handoffs":              {WithLocalHandoffs(0)},
+		"many handoffs":            {WithLocalHandoffs(math.MaxInt)},
+		"shortest safety poll":     {WithSafetyPoll(minSafetyPoll)},
+		"endless safety poll":      {WithSafetyPoll(math.MaxInt64)},
+		"no hooks":                 {WithHooks(Hooks{})},
+		"no renewal, long or not":  {WithRenewInterval(time.Hour), WithoutRenewal()},
+		"a bound beyond renewal":   {WithMaxHold(time.Hour), WithoutRenewal()},
+		"everything that goes off": {WithoutReentrancy(), WithoutRenewal(), WithFencing(), WithSharedFencing()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locks := clientOn(t, offline(t), clientOptions(opts)...)
+			require.NoError(t, locks.Mutex("orders").err)
+			require.NoError(t, clientOn(t, offline(t)).Mutex("orders", mutexOptions(opts)...).err)
+		})
+	}
+}
+
+func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	for d, want := range map[time.Duration]time.Duration{
+		minTTL:                             minTTL,
+		minTTL + 1:                         101 * time.Millisecond,
+		101*time.Millisecond - 1:           101 * time.Millisecond,
+		time.Second:                        time.Second,
+		time.Second + time.Microsecond:     1001 * time.Millisecond,
+		time.Hour + 999*time.Microsecond:   time.Hour + time.Millisecond,
+		century - 500*time.Microsecond:     century,
+		1500*time.Millisecond + 500*1000*1: 1501 * time.Millisecond,
+	} {
+		require.Equal(t, want, locks.Mutex("orders", WithTTL(d)).settings.ttl, "of %v", d)
+	}
+}
+
+func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
+	s := clientOn(t, offline(t)).Mutex("orders").settings
+	require.Equal(t, settings{
+		ttl:           30 * time.Second,
+		renewInterval: 10 * time.Second,
+		renewed:       true,
+		unlockTimeout: 5 * time.Second,
+		reentrant:     true,
+		localHandoffs: 16,
+		safetyPoll:    5 * time.Second,
+	}, s)
+}
+
+func TestDefaultsFollowTheTTL(t *testing.T) {
+	locks := clientOn(t, offline(t), WithTTL(3*time.Second))
+	s := locks.Mutex("orders").settings
+	require.Equal(t, time.Second, s.renewInterval)
+	require.Equal(t, 3*time.Second, s.unlockTimeout)
+	s = locks.Mutex("orders", WithTTL(time.Minute)).settings
+	require.Equal(t, 20*time.Second, s.renewInterval, "of the handle's TTL, not the client's")
+	require.Equal(t, 5*time.Second, s.unlockTimeout)
+}
+
+func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
+	called := ""
+	hooks := func(name string) Hooks { return Hooks{Lost: func(Event) { called = name }} }
+	locks := clientOn(t, offline(t), WithTTL(10*time.Second), WithRenewInterval(time.Second), WithMaxHold(time.Minute),
+		WithWaitTimeout(time.Second), WithUnlockTimeout(2*time.Second), WithFencing(), WithoutReentrancy(),
+		WithLocalHandoffs(3), WithSafetyPoll(time.Second), WithHooks(hooks("client")))
+
+	s := locks.Mutex("orders").settings
+	s.hooks.Lost(Event{})
+	require.Equal(t, "client", called)
+	s.hooks = Hooks{}
+	client := settings{
+		ttl: 10 * time.Second, renewInterval: time.Second, renewed: true, maxHold: time.Minute,
+		waitTimeout: time.Second, unlockTimeout: 2 * time.Second, fencing: true, counterLife: 24 * time.Hour,
+		localHandoffs: 3, safetyPoll: time.Second,
+	}
+	require.Equal(t, client, s)
+
+	s = locks.Mutex("orders", WithTTL(20*time.Second), WithoutRenewal(), WithMaxHold(time.Hour), WithWaitTimeout(time.Minute),
+		WithUnlockTimeout(time.Second), WithSharedFencing(), WithLocalHandoffs(0), WithSafetyPoll(time.Minute),
+		WithHooks(hooks("handle")), WithOwner("me")).settings
+	s.hooks.Lost(Event{})
+	require.Equal(t, "handle", called)
+	s.hooks = Hooks{}
+	require.Equal(t, settings{
+		ttl: 20 * time.Second, renewInterval: 20 * time.Second / 3, maxHold: time.Hour, waitTimeout: time.Minute,
+		unlockTimeout: time.Second, owner: "me", fencing: true, safetyPoll: time.Minute,
+	}, s)
+
+	s = locks.Mutex("orders").settings
+	s.hooks = Hooks{}
+	require.Equal(t, client, s, "another handle is not changed by it")
+}
+
+func TestAHandleIsCheckedTogetherWithItsClientsOptions(t *testing.T) {
+	locks := clientOn(t, offline(t), WithTTL(time.Minute), WithRenewInterval(30*time.Second), WithUnlockTimeout(50*time.Second), WithMaxHold(2*time.Minute))
+	require.NoError(t, locks.Mutex("orders").err)
+	unusable(t, locks.Mutex("orders", WithTTL(40*time.Second)), ErrInvalidOption, "WithRenewInterval(30s)")
+	unusable(t, locks.Mutex("orders", WithTTL(40*time.Second), WithoutRenewal()), ErrInvalidOption, "WithUnlockTimeout(50s)")
+	unusable(t, locks.Mutex("orders", WithTTL(3*time.Minute)), ErrInvalidOption, "WithMaxHold(2m0s)")
+	require.NoError(t, locks.Mutex("orders", WithTTL(50*time.Second)).err)
+
+	fixed := clientOn(t, offline(t), WithoutRenewal())
+	require.True(t, fixed.Mutex("orders", WithRenewInterval(time.Second)).settings.renewed, "an interval turns renewal on")
+	require.False(t, clientOn(t, offline(t), WithRenewInterval(time.Second)).Mutex("orders", WithoutRenewal()).settings.renewed)
+}
+
+func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
+	for _, opt := range []ClientOption{WithPrefix("app:")} {
+		_, is := opt.(MutexOption)
+		require.False(t, is, "%T", opt)
+	}
+	for _, opt := range []MutexOption{WithOwner("me")} {
+		_, is := opt.(ClientOption)
+		require.False(t, is, "%T", opt)
+	}
+}
+
+func TestTheFirstBadOptionIsReportedAndABadNameBeforeIt(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	unusable(t, locks.Mutex("a{b", WithTTL(0)), ErrInvalidName, `"a{b"`)
+	unusable(t, locks.Mutex("orders", WithOwner(""), WithTTL(0)), ErrInvalidOption, "WithOwner")
+	unusable(t, locks.Mutex("orders", nil), ErrInvalidOption, "nil MutexOption")
+}

@@ -1,0 +1,158 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestStateTellsWhoHoldsALock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, watcher := locksOn(t, rdb), locksOn(t, rdb)
+		stateOf := func() State {
+			s, err := watcher.Mutex(key).State(t.Context())
+			require.NoError(t, err)
+			return s
+		}
+		require.Equal(t, State{}, stateOf(), "free")
+
+		m := c.Mutex(key, WithTTL(time.Minute), WithFencing())
+		requireLocked(t, m)
+		requireLocked(t, m)
+		s := stateOf()
+		require.Equal(t, fieldOf(c), s.Owner)
+		require.Equal(t, 2, s.Count)
+		require.Equal(t, m.FencingToken(), s.FencingToken)
+		require.LessOrEqual(t, s.TTL, time.Minute)
+		require.Greater(t, s.TTL, 40*time.Second)
+		requireUnlocked(t, m)
+		require.Equal(t, 1, stateOf().Count)
+		requireUnlocked(t, m)
+		require.Empty(t, stateOf().Owner)
+		require.NotZero(t, stateOf().FencingToken, "the counter stays")
+
+		heldByStranger(t, rdb, key, 0)
+		s = stateOf()
+		require.Equal(t, "stranger:1", s.Owner)
+		require.Negative(t, s.TTL, "without expiry")
+	})
+}
+
+func TestStateOfSeveralNamesIsThatOfTheFirstOneHeld(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		m := locksOn(t, rdb).MultiMutex([]string{key + "-c", key + "-b", key + "-a"})
+		s, err := m.State(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, State{}, s)
+		require.NoError(t, rdb.HSet(t.Context(), key+"-c", "late:1", 1).Err())
+		require.NoError(t, rdb.HSet(t.Context(), key+"-b", "early:1", 3).Err())
+		s, err = m.State(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "early:1", s.Owner)
+		require.Equal(t, 3, s.Count)
+	})
+}
+
+func TestForceUnlockOfAFreeLockDoesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		forced, err := locksOn(t, b.Client(t)).Mutex(redistest.Key(t)).ForceUnlock(t.Context())
+		require.NoError(t, err)
+		require.False(t, forced)
+	})
+}
+
+func TestForceUnlockTellsAHolderOfTheSameClient(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, holder, operator := locksOn(t, rdb), newActor(t), newActor(t)
+		m := c.Mutex(key)
+		holder.locks(t, m)
+		var ctx context.Context
+		require.NoError(t, holder.call(func() error { ctx = m.Context(t.Context()); return nil }))
+		var forced bool
+		require.NoError(t, operator.call(func() (err error) {
+			forced, err = c.Mutex(key).ForceUnlock(t.Context())
+			return err
+		}))
+		require.True(t, forced)
+		require.Error(t, ctx.Err())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+		requireFree(t, rdb, key)
+		requireLocked(t, m)
+		require.ErrorIs(t, holder.call(m.Unlock), ErrLost)
+		requireOnRedis(t, rdb, key, fieldOf(c), 1)
+		requireUnlocked(t, m)
+	})
+}
+
+func TestForceUnlockEndsTheHoldOfAnotherClientAndWakesWaiters(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		holder := locksOn(t, rdb, WithRenewInterval(100*time.Millisecond))
+		m := holder.Mutex(key)
+		requireLocked(t, m)
+		ctx := m.Context(t.Context())
+		c, waiter := locksOn(t, rdb, WithSafetyPoll(time.Hour)), newActor(t)
+		waiting := waiter.lock(t.Context(), c.Mutex(key))
+		awaitListening(t, c, key)
+		forced, err := locksOn(t, rdb).Mutex(key).ForceUnlock(t.Context())
+		require.NoError(t, err)
+		require.True(t, forced)
+		require.NoError(t, outcomeOf(t, waiting), "the waiter is woken")
+		receives(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost, "the holder learns it at its next renewal")
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+		require.True(t, waiter.tries(t, c.Mutex(key)), "what the waiter got is still its own")
+		waiter.unlocks(t, c.Mutex(key))
+		waiter.unlocks(t, c.Mutex(key))
+		requireFree(t, rdb, key)
+	})
+}
+
+func TestForceUnlockLeavesAHolderAloneThatItDidNotSee(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		key, direct := redistest.Key(t), b.Client(t)
+		heldByStranger(t, direct, key, time.Minute)
+		newcomer := locksOn(t, direct).Mutex(key)
+		relay.Before(runsOf(forceScript), func(redistest.Command) {
+			_ = direct.Del(context.Background(), key).Err()
+			_ = direct.HSet(context.Background(), key, "newcomer:1", 1).Err()
+		})
+		forced, err := locksOn(t, rdb).Mutex(key).ForceUnlock(t.Context())
+		require.NoError(t, err)
+		require.False(t, forced)
+		s, err := newcomer.State(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "newcomer:1", s.Owner)
+	})
+}
+
+func TestForceUnlockOfSeveralNamesFreesEachOfThem(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, operator := locksOn(t, rdb), locksOn(t, rdb)
+		names := []string{key + "-a", key + "-b"}
+		single := c.Mutex(names[1])
+		requireLocked(t, single)
+		forced, err := operator.MultiMutex(names).ForceUnlock(t.Context())
+		require.NoError(t, err)
+		require.True(t, forced, "one of them was held")
+		requireFree(t, rdb, names...)
+		require.ErrorIs(t, single.Unlock(), ErrLost)
+
+		both := c.MultiMutex(names)
+		requireLocked(t, both)
+		forced, err = c.MultiMutex(names).ForceUnlock(t.Context())
+		require.NoError(t, err)
+		require.True(t, forced)
+		requireFree(t, rdb, names...)
+		require.ErrorIs(t, both.Unlock(), ErrLost)
+	})
+}

@@ -1,0 +1,351 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// lineUp has n actors wait for m one after the other; each reports its number in turns when
+// it has the lock, and unlocks.
+func lineUp(t *testing.T, c *Client, m *Mutex, n int, turns chan<- int) []<-chan error {
+	t.Helper()
+	before := waitersOn(c, m.Name())
+	var done []<-chan error
+	for i := range n {
+		done = append(done, newActor(t).begin(func() error {
+			if err := m.Lock(t.Context()); err != nil {
+				return err
+			}
+			turns <- i
+			return m.Unlock()
+		}))
+		awaitWaiters(t, c, m.Name(), before+i+1)
+	}
+	return done
+}
+
+func TestWaitersOfOneProcessAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		m := c.Mutex(key)
+		for _, handoffs := range []int{defaultLocalHandoffs, 3, 0} {
+			requireLocked(t, m)
+			turns := make(chan int, 20)
+			done := lineUp(t, c, c.Mutex(key, WithLocalHandoffs(handoffs)), 20, turns)
+			requireUnlocked(t, m)
+			for i, d := range done {
+				require.NoError(t, outcomeOf(t, d))
+				require.Equal(t, i, <-turns)
+			}
+			requireFree(t, rdb, key)
+		}
+		require.Zero(t, gatesOf(c))
+	})
+}
+
+func TestAHandOverIsOneRoundTrip(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		c := locksOn(t, rdb, WithLocalHandoffs(1000))
+		m := c.Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		const n = 50
+		turns := make(chan int, n)
+		done := lineUp(t, c, m, n, turns)
+		awaitStillness(t, relay)
+		relay.ResetLog()
+		requireUnlocked(t, m)
+		for _, d := range done {
+			require.NoError(t, outcomeOf(t, d))
+		}
+		require.LessOrEqual(t, relay.Count(redistest.Scripts), n*12/10)
+		require.Equal(t, n, relay.Executed(runsOf(handoffScript)))
+		require.Equal(t, 1, relay.Executed(runsOf(releaseScript)), "the last one")
+	})
+}
+
+// awaitStillness waits until no script has been sent for a while.
+func awaitStillness(t *testing.T, relay *redistest.Relay) {
+	t.Helper()
+	last, since := -1, time.Now()
+	eventually(t, "stillness", func() bool {
+		if n := relay.Count(redistest.Scripts); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 30*time.Millisecond
+	})
+}
+
+func TestAThousandWaitersCostOneWaitersTraffic(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		direct, key := b.Client(t), redistest.Key(t)
+		const poll = 100 * time.Millisecond
+		c := locksOn(t, rdb, WithSafetyPoll(poll))
+		heldByStranger(t, direct, key, time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var waiting sync.WaitGroup
+		for range 300 {
+			waiting.Go(func() { _ = c.Mutex(key).Lock(ctx) })
+		}
+		awaitWaiters(t, c, key, 300)
+		awaitListening(t, c, key)
+		awaitStillness(t, relay)
+		start := time.Now()
+		relay.ResetLog()
+		throughout(t, 4*poll, func() bool { return true }, "")
+		polls := int(time.Since(start)/(poll/2)) + 1 // a poll comes after half of it at the earliest
+		require.LessOrEqual(t, relay.Count(redistest.Any), polls)
+		require.NotZero(t, relay.Count(redistest.Scripts), "the safety poll")
+		require.Equal(t, 1, listeners(t, direct, key))
+
+		relay.ResetLog()
+		cancel()
+		waiting.Wait()
+		require.LessOrEqual(t, relay.Count(redistest.Scripts), 3, "leaving costs nothing, either")
+		require.Zero(t, gatesOf(c))
+	})
+}
+
+func TestWithoutHandOversEveryReleaseIsPublic(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		c := locksOn(t, rdb, WithLocalHandoffs(0))
+		m := c.Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		done := lineUp(t, c, m, 5, make(chan int, 5))
+		requireUnlocked(t, m)
+		for _, d := range done {
+			require.NoError(t, outcomeOf(t, d))
+		}
+		require.Zero(t, relay.Count(runsOf(handoffScript)))
+		require.Equal(t, 6, relay.Executed(runsOf(releaseScript)))
+	})
+}
+
+func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		const handoffs = 4
+		crowd := locksOn(t, rdb, WithLocalHandoffs(handoffs))
+		// The other process counts how many of the crowd come before it.
+		m := crowd.Mutex(key)
+		requireLocked(t, m)
+		var served atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		for range 8 {
+			running.Go(func() {
+				for ctx.Err() == nil {
+					if m.Lock(ctx) == nil {
+						served.Add(1)
+						_ = m.Unlock()
+					}
+				}
+			})
+		}
+		awaitWaiters(t, crowd, key, 8)
+		loner, who := locksOn(t, rdb), newActor(t)
+		other := loner.Mutex(key)
+		waiting := who.lock(t.Context(), other)
+		awaitListening(t, loner, key)
+		requireUnlocked(t, m)
+		require.NoError(t, outcomeOf(t, waiting))
+		// Each public release is a race on equal terms: to lose very many of them is no bad luck.
+		first := served.Load()
+		require.Less(t, first, int64(60*(handoffs+1)), "the crowd keeps the lock to itself")
+		who.unlocks(t, other)
+		for range 5 {
+			before := served.Load()
+			who.locks(t, other)
+			require.Less(t, served.Load()-before, int64(60*(handoffs+1)))
+			who.unlocks(t, other)
+		}
+	})
+}
+
+func TestTheWaitTimeoutEndsAWait(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		heldByStranger(t, rdb, key, time.Minute)
+		c := locksOn(t, rdb, WithWaitTimeout(30*time.Millisecond))
+		start := time.Now()
+		err := c.Mutex(key).Lock(t.Context())
+		require.ErrorIs(t, err, ErrTimeout)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, key)
+		require.ErrorContains(t, err, "stranger:1", "who was in the way")
+		require.GreaterOrEqual(t, time.Since(start), 30*time.Millisecond)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		err = c.Mutex(key, WithWaitTimeout(time.Hour)).Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, ErrTimeout)
+		requireOnRedis(t, rdb, key, "stranger:1", 1)
+	})
+}
+
+// The message of a release is lost, or a foreign program deletes the key without one.
+func TestAMissedMessageIsFoundByTheSafetyPoll(t *testing.T) {
+	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+		key, waiter := redistest.Key(t), newActor(t)
+		c := locksOn(t, rdb, WithSafetyPoll(4*time.Second))
+		heldByStranger(t, rdb, key, 0)
+		waiting := waiter.lock(t.Context(), c.Mutex(key))
+		time.Sleep(time.Minute + time.Millisecond)
+		require.NoError(t, rdb.Del(t.Context(), key).Err())
+		start := time.Now()
+		require.NoError(t, outcomeOf(t, waiting))
+		require.LessOrEqual(t, time.Since(start), 4*time.Second)
+		waiter.unlocks(t, c.Mutex(key))
+	})
+}
+
+func TestALeaseThatRunsOutIsNoticedAtOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
+		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		heldByStranger(t, rdb, key, 200*time.Millisecond)
+		require.NoError(t, outcomeOf(t, waiter.lock(t.Context(), c.Mutex(key))))
+		waiter.unlocks(t, c.Mutex(key))
+	})
+}
+
+func TestAMessageEndsASleepOfAnyLength(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
+		c, holder := locksOn(t, rdb, WithSafetyPoll(time.Hour)), locksOn(t, rdb)
+		m := holder.Mutex(key, WithTTL(time.Hour))
+		for range 5 {
+			requireLocked(t, m)
+			waiting := waiter.lock(t.Context(), c.Mutex(key))
+			awaitListening(t, c, key)
+			requireUnlocked(t, m)
+			require.NoError(t, outcomeOf(t, waiting))
+			waiter.unlocks(t, c.Mutex(key))
+		}
+	})
+}
+
+// A wake-up that comes while the waiter asks is not lost between the answer and the sleep.
+func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		direct, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
+		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		heldByStranger(t, direct, key, 0)
+		waiting := waiter.lock(t.Context(), c.Mutex(key))
+		awaitListening(t, c, key)
+		awaitStillness(t, relay)
+		relay.After(runsOf(acquireScript), func(redistest.Command, string) {
+			// "Busy" is on its way while the lock is released.
+			q := &holdsOn(c, key)[0].gates[0].queue
+			before := q.Wakes()
+			_ = direct.Del(context.Background(), key).Err()
+			_ = direct.Publish(context.Background(), derived(channelPrefix, key), "0").Err()
+			for end := time.Now().Add(soonEnough); q.Wakes() == before && time.Now().Before(end); {
+				time.Sleep(lookEvery)
+			}
+		})
+		publishes(t, direct, key)
+		require.NoError(t, outcomeOf(t, waiting))
+		waiter.unlocks(t, c.Mutex(key))
+	})
+}
+
+func TestAWaiterThatMayNotSubscribePolls(t *testing.T) {
+	b := redistest.Redis(t)
+	admin := b.Client(t)
+	key := redistest.Key(t)
+	user := strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+	require.NoError(t, admin.Do(t.Context(), "acl", "setuser", user, "on", ">secret", "~*", "resetchannels",
+		"+@all", "-subscribe", "-ssubscribe", "-psubscribe").Err())
+	t.Cleanup(func() { _ = admin.Do(context.Background(), "acl", "deluser", user).Err() })
+	rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: user, Password: "secret"})
+	t.Cleanup(func() { _ = rdb.Close() })
+
+	c, waiter := locksOn(t, rdb, WithSafetyPoll(time.Hour)), newActor(t)
+	holder := locksOn(t, admin).Mutex(key)
+	for range 2 {
+		requireLocked(t, holder)
+		waiting := waiter.lock(t.Context(), c.Mutex(key))
+		awaitWaiters(t, c, key, 1)
+		require.Zero(t, listeners(t, admin, key))
+		requireUnlocked(t, holder)
+		require.NoError(t, outcomeOf(t, waiting))
+		waiter.unlocks(t, c.Mutex(key))
+	}
+	requireFree(t, admin, key)
+}
+
+func TestTryLockNeitherWaitsNorBarges(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		direct, key := b.Client(t), redistest.Key(t)
+		c, waiter, passer := locksOn(t, rdb, WithSafetyPoll(time.Hour)), newActor(t), newActor(t)
+		m := c.Mutex(key)
+		heldByStranger(t, direct, key, 0)
+		require.False(t, passer.tries(t, m))
+		require.Equal(t, 1, relay.Executed(redistest.Scripts), "one round trip")
+		require.Zero(t, relay.Count(redistest.Named("subscribe")))
+
+		waiting := waiter.lock(t.Context(), m)
+		awaitListening(t, c, key)
+		awaitStillness(t, relay)
+		require.NoError(t, direct.Del(t.Context(), key).Err()) // nobody has told the waiter yet
+		relay.ResetLog()
+		require.False(t, passer.tries(t, m), "somebody of this process was first")
+		require.Zero(t, relay.Count(redistest.Any))
+		publishes(t, direct, key)
+		require.NoError(t, outcomeOf(t, waiting))
+		require.False(t, passer.tries(t, m))
+		waiter.unlocks(t, m)
+		require.True(t, passer.tries(t, m))
+		require.True(t, passer.tries(t, m), "a re-entry")
+		passer.unlocks(t, m)
+		passer.unlocks(t, m)
+		requireFree(t, direct, key)
+		require.Zero(t, gatesOf(c))
+	})
+}
+
+func TestManyNamesDoNotBlockEachOther(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		var all sync.WaitGroup
+		var held sync.WaitGroup
+		const n = 100
+		held.Add(n)
+		errs := make(chan error, 2*n)
+		for i := range n {
+			all.Go(func() {
+				m := c.Mutex(fmt.Sprintf("%s-%d", key, i))
+				errs <- m.Lock(t.Context())
+				held.Done()
+				held.Wait() // all of them at once
+				errs <- m.Unlock()
+			})
+		}
+		all.Wait()
+		for range 2 * n {
+			require.NoError(t, <-errs)
+		}
+		require.Zero(t, gatesOf(c), "nothing is kept for a name")
+	})
+}
