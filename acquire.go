@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/relock-go/relock/internal/queue"
 )
 
 // acquireEffort bounds one try to acquire: a few quick resends.
@@ -25,7 +23,7 @@ const (
 const turnOfMessage = 20 * time.Millisecond
 
 // errLate is the failure of a grant that came when its lease was over.
-var errLate = fmt.Errorf("%w: the grant arrived after its lease", ErrLost)
+var errLate = errors.New("the grant arrived after its lease was over: Redis is too slow for this TTL")
 
 // wait is one acquisition under way: what its tries have found so far.
 type wait struct {
@@ -34,6 +32,7 @@ type wait struct {
 	waits   bool  // Lock, not TryLock
 	queued  bool  // it has been in line, or was told that the lock is taken
 	listens bool  // it is one of the gates' listeners
+	at      int   // the key in whose queue it stands
 	seen    grant // the last answer
 	misses  int   // failed tries in a row
 
@@ -42,136 +41,41 @@ type wait struct {
 	pause   time.Duration // of a waiter whom no message can reach
 }
 
-// acquire gets h the keys: it waits for the turn in the queue of each, in their order, and
-// then tries until Redis grants them. Without `waits` there is one try, and none if
-// somebody of this process is there already; false, nil says that the lock is taken. After
-// a failure nothing is left, here or on Redis, that is not being undone.
-func (h *hold) acquire(ctx context.Context, waits bool) (bool, error) {
+// acquire gets h the keys: it waits for its turn, and then tries until Redis grants them.
+// Without `waits` there is one try, and none if somebody of this process is there already;
+// false, nil says that the lock is taken. After a failure nothing is left, here or on
+// Redis, that is not being undone.
+func (h *hold) acquire(ctx context.Context, waits bool) (granted bool, err error) {
 	w := &wait{hold: h, ctx: ctx, waits: waits}
-	defer w.unlisten()
-	turn, err := w.line()
-	if turn {
-		if h.named() && !h.late() {
-			return true, nil // handed over by the holder before
+	defer func() { // also after a panic in a hook
+		w.unlisten()
+		if !granted {
+			h.leave()
 		}
-		var granted bool
-		if granted, err = w.ask(); granted {
-			return true, nil
-		}
-	}
-	h.leave()
-	return false, err
+	}()
+	return w.run()
 }
 
-// line waits for the turn on every key. A hand-over comes with the turn on all of them at
-// once. false, nil: not waiting, and somebody is there.
-func (w *wait) line() (bool, error) {
-	for _, t := range w.tickets {
-		switch {
-		case !w.waits:
-			if !t.TryJoin() {
-				return false, nil
-			}
-		case !t.Join():
-			w.contend()
-			if err := w.awaitTurn(t); err != nil {
-				return false, w.explain(err)
-			}
-			if w.named() {
-				w.takeOver()
-				return true, nil
-			}
-		}
-	}
-	return true, nil
-}
-
-// takeOver waits until a hand-over, which comes with the first key's turn, has passed the
-// turns on the other keys, too. Nothing keeps it from that.
-func (w *wait) takeOver() {
-	for _, t := range w.tickets[1:] {
-		for state, _ := t.State(); state != queue.Turn; state, _ = t.State() {
-			<-w.alarm
-		}
-	}
-}
-
-// awaitTurn waits until t has the turn, its ticket has failed, or the wait is over.
-func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
+// run tries, whenever it has the turn on every key and there is a reason to, until Redis
+// grants the keys.
+func (w *wait) run() (bool, error) {
 	for {
-		switch state, err := t.State(); state {
-		case queue.Turn:
-			return nil
-		case queue.Failed:
-			return err
-		}
-		over := w.sleep(-1)
-		if over == nil {
-			continue
-		}
-		switch t.Quit() {
-		case queue.Turn:
-			if w.named() {
-				return nil // a hand-over came first: it counts
-			}
-		case queue.Reserved:
-			// The name that the hand-over carries is in use, in an unknown state.
-			w.client.retire(w.offered)
-		}
-		return over
-	}
-}
-
-// contend notes that the lock is taken and, at the first time, starts to listen for messages.
-func (w *wait) contend() {
-	w.queued = true
-	if w.listens {
-		return
-	}
-	w.listens = true
-	for _, g := range w.gates {
-		g.listen(w.client.hub)
-	}
-	report(w.settings.hooks.Contended, Event{Name: w.target.name, Elapsed: w.client.now().since(w.started)})
-}
-
-func (w *wait) unlisten() {
-	if w.listens {
-		for _, g := range w.gates {
-			g.unlisten()
-		}
-	}
-}
-
-// listening reports whether a release of every key would reach h as a message.
-func (w *wait) listening() bool {
-	for _, g := range w.gates {
-		if !g.listening() {
-			return false
-		}
-	}
-	return true
-}
-
-// news reports whether there is a reason to try at once, and starts a try.
-func (w *wait) news() bool {
-	news := false
-	for _, t := range w.tickets {
-		news = t.News() || news
-	}
-	return news
-}
-
-// ask tries until Redis grants the keys. h has the turn on all of them.
-func (w *wait) ask() (bool, error) {
-	if !w.news() {
-		// The last holder gave the lock back to everybody: compete with the other processes,
-		// and wait for the message they wait for.
-		if err := w.rest(jitter(2 * turnOfMessage)); err != nil {
+		turn, err := w.line()
+		if !turn {
 			return false, w.explain(err)
 		}
-	}
-	for {
+		if w.named() && !w.late() {
+			return true, nil // handed over by the holder before
+		}
+		if turn, err = w.gather(); err != nil {
+			return false, w.explain(err)
+		}
+		if !turn {
+			if !w.waits {
+				return false, nil
+			}
+			continue
+		}
 		g, out := w.try()
 		var nap time.Duration
 		switch {
@@ -181,15 +85,16 @@ func (w *wait) ask() (bool, error) {
 			}
 			nap = backoff(w.misses)
 		case g.held:
-			w.suspect(g)
+			w.served(g)
 			return true, nil
 		case !w.waits:
 			return false, nil
 		default:
-			w.misses = 0
+			w.misses, w.at = 0, g.key
 			w.contend()
 			nap = w.nap(g)
 		}
+		w.scatter()
 		if err := w.rest(nap); err != nil {
 			return false, w.explain(err)
 		}
@@ -255,18 +160,30 @@ func (w *wait) failed(out outcome) error {
 	if w.client.isClosed() {
 		return ErrClosed
 	}
-	if w.ctx.Err() != nil || !w.waits || out.permanent || !w.queued {
+	if w.ctx.Err() != nil && !errors.Is(out.err, w.ctx.Err()) {
+		return out.abandoned(w.ctx).err
+	}
+	waiting := w.queued || errors.Is(out.err, errLate) // Redis did answer that one
+	if w.ctx.Err() != nil || !w.waits || out.permanent || !waiting {
 		return out.err
 	}
 	now := w.client.now()
-	since := w.gates[0].unheard(now)
+	since := w.gates[w.at].unheard(now)
 	through := func(h *hold) bool { return now.since(latest(since, h.started)) >= h.settings.ttl }
 	if !through(w.hold) {
 		return nil
 	}
-	err := fmt.Errorf("no answer from Redis for %v: %w", now.since(since).Round(time.Millisecond), out.err)
-	w.gates[0].queue.Fail(err, through)
+	err := fmt.Errorf("Redis has failed for %v: %w", now.since(since).Round(time.Millisecond), out.err)
+	w.gates[w.at].queue.Fail(err, through)
 	return err
+}
+
+// served ends the wait with a grant.
+func (w *wait) served(g grant) {
+	if w.queued {
+		w.suspect(g)
+		w.gates[w.at].queue.Served()
+	}
 }
 
 // suspect has the subscription examined if a safety poll found out what a message should
@@ -322,7 +239,7 @@ func (w *wait) rest(d time.Duration) error {
 		}
 		if w.news() {
 			w.polled = false
-			if ahead := w.gates[0].queue.Ahead(); ahead > 0 {
+			if ahead := w.gates[w.at].queue.Ahead(); ahead > 0 {
 				pause(w.ctx, time.Duration(min(ahead, mostAhead))*courtesy)
 			}
 			return nil

@@ -42,7 +42,7 @@ type Client struct {
 	now      clock
 
 	exec     *executor
-	protocol *plain
+	protocol protocol
 	hub      *wake.Hub
 	registry registry
 	undos    undos

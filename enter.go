@@ -124,9 +124,14 @@ func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 	if h.owner.fixed != "" {
 		return h.beginShared(ctx, lv, waits)
 	}
-	held, err := h.acquire(ctx, waits)
-	if !held {
-		h.unregister()
+	acquired := false
+	defer func() { // also after a panic in a hook
+		if !acquired {
+			h.unregister()
+		}
+	}()
+	var err error
+	if acquired, err = h.acquire(ctx, waits); !acquired {
 		return false, err
 	}
 	return h.opened(&lv)

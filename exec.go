@@ -12,8 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxPatience is how long one copy of a command is waited for, unless the TTL asks for less.
-const maxPatience = time.Second
+// patienceFor is how long one copy of a command is waited for: about a second, or less if
+// several copies are to fit into a shorter lease, but never less than a slow link needs.
+func patienceFor(ttl time.Duration) time.Duration {
+	return min(time.Second, max(50*time.Millisecond, ttl/4))
+}
 
 // executor runs scripts on one Redis deployment, and knows of each call whether every
 // copy of it was answered: all that is safe under lost replies rests on that.
@@ -52,7 +55,7 @@ func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *execu
 	return &executor{
 		rdb:      rdb,
 		now:      now,
-		patience: min(maxPatience, ttl/4),
+		patience: patienceFor(ttl),
 		engines:  make(map[*redis.Client]*engine),
 	}
 }

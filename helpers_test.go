@@ -251,7 +251,10 @@ func waitersOn(c *Client, key string) int {
 		if !waiting {
 			continue
 		}
-		if state, _ := h.tickets[0].State(); state != queue.Gone {
+		if slices.ContainsFunc(h.places(), func(t *queue.Ticket[*hold]) bool {
+			state, _ := t.State()
+			return state != queue.Gone
+		}) {
 			n++
 		}
 	}

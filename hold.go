@@ -28,7 +28,7 @@ func (o owner) String() string {
 // phase is where in its life a hold is.
 //
 //	acquiring -> held -> ending -> gone
-//	    |         |
+//	    |         |        | (Close)
 //	    |         +----> lost ---> gone
 //	    +------------------------> gone
 type phase int
@@ -37,7 +37,7 @@ const (
 	acquiring phase = iota // wants the keys; waits, or has asked Redis
 	held                   // has them: granted, and the lease has not run out
 	ending                 // given up by its last Unlock or by Close; Redis is being told
-	lost                   // ended without the holder's doing; waits for its levels to be unlocked
+	lost                   // ended before its levels were unlocked, which is still to come
 	gone                   // in no gate any more
 )
 
@@ -181,7 +181,7 @@ func (h *hold) free() { <-h.slot }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e effort) effort {
-	e.patience = min(h.client.exec.patience, h.settings.ttl/4)
+	e.patience = min(h.client.exec.patience, patienceFor(h.settings.ttl))
 	return e
 }
 

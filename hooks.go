@@ -5,7 +5,8 @@ import "time"
 // Hooks observe what happens to locks: for metrics, traces and logs. Any field may be
 // nil. A hook is called on the goroutine in which the event was met, with no internal
 // lock held, and delays it: be quick, and do not call back into the lock it is about.
-// Events of one hold come in order; events of different holds may come at the same time.
+// Events may come at the same time, on different goroutines: a loss that is met by asking,
+// while a renewal is being answered, may be told before that renewal.
 type Hooks struct {
 	// Acquired is called when a hold begins. Re-entry begins none. Elapsed is the time
 	// that was waited.

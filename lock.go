@@ -150,7 +150,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 // first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. A hold
 // that was lost has ended it before anybody else can get the lock; its Err looks at the
 // clocks itself. If the owner holds nothing, it has ended already, with the cause
-// ErrNotHeld. No round trip.
+// ErrNotHeld. It costs memory until it ends: within a long hold derive from a ctx that
+// ends earlier. No round trip.
 func (m *Mutex) Context(ctx context.Context) context.Context {
 	cause := m.err
 	if ctx == nil {
@@ -241,7 +242,8 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 // ForceUnlock ends the hold that it finds, whoever has it, and wakes the waiters; false
 // without an error means that there was none. It is for operators: a holder in this
 // client is told first, its context cancelled with ErrLost; others find out at their next
-// renewal, and may go on working until then. ctx bounds the requests.
+// renewal, and may go on working until then. ctx bounds the requests. A request that the
+// network delivers late can hit a later hold of the same owner.
 //
 // Errors: that of ctx; ErrInvalidName if the key is no lock; ErrClosed; Redis' own. Two
 // round trips for each name.

@@ -21,6 +21,10 @@ type protocol interface {
 	release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome)
 	// handoff passes every key from one field to another, on the terms s of the new one.
 	handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome)
+	// force deletes key i of t if its fields are still those given.
+	force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome)
+	// state reads key i of t.
+	state(ctx context.Context, e effort, t *target, i int) (keyState, outcome)
 }
 
 var _ protocol = (*plain)(nil)
@@ -30,7 +34,8 @@ type grant struct {
 	held  bool
 	token int64 // if held: the fencing token, 0 if none was wished
 
-	holder string        // if not held: who is in the way
+	key    int           // if not held: the position of a key that is taken
+	holder string        // who is in the way
 	ttl    time.Duration // of its hold; negative: without expiry
 }
 
@@ -41,4 +46,12 @@ type released struct {
 	// heard is how many processes listen for the wake-up of a key that was given back, at
 	// least; -1 if the server refused it. On a Cluster only those on one node are counted.
 	heard int
+}
+
+// keyState is what Redis tells of one key.
+type keyState struct {
+	ttl    time.Duration // as PTTL says it: -1 ms without expiry, -2 ms if there is no key
+	token  int64         // the last one minted
+	fields []string      // of the hash: its owners; one, for a plain lock
+	count  int           // of the first field
 }

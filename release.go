@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/relock-go/relock/internal/queue"
 )
@@ -81,9 +80,7 @@ func (h *hold) step(ctx context.Context) error {
 	// A second copy does not find the keys that the first one gave back.
 	if !answer.ours && !(out.doubt && slices.Contains(counts, 0)) {
 		h.lose(errNotOnRedis)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.cause
+		return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)
 	}
 	h.shrink(counts)
 	h.ring()
@@ -281,8 +278,6 @@ func (h *hold) abandon(err error) error {
 	h.giveUp()
 	h.leave()
 	h.mu.Lock()
-	left := max(0, h.client.now().until(h.deadline)+margin(h.lease()))
-	h.mu.Unlock()
-	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w",
-		left.Round(time.Millisecond), err)
+	defer h.mu.Unlock()
+	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", h.longest, err)
 }

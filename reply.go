@@ -73,6 +73,16 @@ func (r *reply) life(i int) time.Duration {
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
+// position returns element i, which is the position of one of t's keys as Lua counts.
+func (r *reply) position(i int, t *target) int {
+	n := r.integer(i) - 1
+	if n < 0 || n >= int64(len(t.keys)) {
+		r.surprise("no key at %d", i)
+		return 0
+	}
+	return int(n)
+}
+
 // text returns element i.
 func (r *reply) text(i int) string {
 	if i < len(r.values) {

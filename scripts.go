@@ -66,7 +66,7 @@ func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, 
 	case 1:
 		g = grant{held: true, token: r.integer(1)}
 	case 0:
-		g = grant{ttl: r.life(1), holder: r.text(3)}
+		g = grant{key: r.position(2, t), ttl: r.life(1), holder: r.text(3)}
 	default:
 		r.refuse(status, t)
 	}
@@ -103,7 +103,6 @@ func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to strin
 	return understood(r.grantOrLost(t), out, r)
 }
 
-// force deletes key i of t if its fields are still those given.
 func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {
 	args := []any{publishCommand, t.channels[i]}
 	for _, field := range fields {
@@ -113,7 +112,6 @@ func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []
 	return understood(r.flag(), out, r)
 }
 
-// state reads key i of t.
 func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
 	t = t.only(t.keys[i : i+1])
 	r, out := p.exec.run(ctx, e, stateScript, []string{t.keys[0], t.counters[0]})
@@ -129,14 +127,6 @@ func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState
 		}
 	}
 	return understood(s, out, r)
-}
-
-// keyState is what the state script tells of one key.
-type keyState struct {
-	ttl    time.Duration // as PTTL says it: -1 ms without expiry, -2 ms if there is no key
-	token  int64         // the last one minted
-	fields []string      // of the hash: its owners; one, for a plain lock
-	count  int           // of the first field
 }
 
 // locksAndCounters returns the KEYS of a script that may mint a token.

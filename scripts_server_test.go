@@ -55,6 +55,11 @@ func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
 			require.True(t, ours)
 			require.Equal(t, []picture{hashOf(long, me, "2"), hashOf(long, me, "3")}, b.lookAll(target))
 
+			again, out := b.reenter(t.Context(), acquireEffort, target, me, s, false, []int{3, 4})
+			mustDo(t, out)
+			require.Equal(t, grant{held: true}, again, "though there is no lease to lengthen")
+			require.Equal(t, []picture{hashOf(long, me, "3"), hashOf(long, me, "4")}, b.lookAll(target))
+
 			status, out := b.release(t.Context(), acquireEffort, target, me, []int{1, 1})
 			mustDo(t, out)
 			require.Equal(t, released{ours: true}, status)

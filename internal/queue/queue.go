@@ -120,6 +120,13 @@ func (t *Ticket[V]) GiveWay(mark uint64, processes int) {
 	})
 }
 
+// Served says that this process has the lock again: it need not let anybody pass.
+func (q *Queue[V]) Served() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.turnAt = 0
+}
+
 // Ahead returns how many other processes should have the lock before this one has it again:
 // as many as it gave way to, less those that have given it back since.
 func (q *Queue[V]) Ahead() int {

@@ -274,3 +274,11 @@ func TestAProcessThatGaveWayHasTheOthersAheadUntilEachHasHadATurn(t *testing.T) 
 	q.Wake()
 	require.Zero(t, q.Ahead())
 }
+
+func TestAProcessThatWasServedLetsNobodyPass(t *testing.T) {
+	var q queue.Queue[string]
+	all := line(&q, "a", "b")
+	all[0].GiveWay(q.Wakes(), 3)
+	q.Served()
+	require.Zero(t, q.Ahead())
+}

@@ -1,0 +1,157 @@
+package relock
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// Somebody who wants several keys stands in one queue at a time, that of the key which was
+// taken last: waiting for it, he is in nobody's way on the others. He collects the turns on
+// those for a try, and lets nobody pass for as long as that takes: which is not long, or a
+// circle of such waits would be a deadlock, and not never, or he would starve where every
+// key is always in use.
+
+// gathering is how long one turn is waited for while those on other keys are kept.
+const gathering = 40 * time.Millisecond
+
+// line waits for the turn in the queue where w stands. A hand-over comes with the turn on
+// every key. false, nil: not waiting, and somebody is there.
+func (w *wait) line() (bool, error) {
+	t := w.tickets[w.at]
+	if state, _ := t.State(); state == queue.Turn {
+		return true, nil
+	}
+	if !w.waits {
+		return t.TryJoin(), nil
+	}
+	if !t.Join() {
+		w.contend()
+		if err := w.awaitTurn(t); err != nil {
+			return false, err
+		}
+		if w.named() {
+			w.takeOver()
+			return true, nil
+		}
+	}
+	if !w.news() {
+		// The last holder gave the lock back to everybody, to give way to other processes:
+		// compete with them, and wait for the message they wait for.
+		return true, w.rest(jitter(2 * turnOfMessage))
+	}
+	return true, nil
+}
+
+// awaitTurn waits until t has the turn, its ticket has failed, or the wait is over.
+func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
+	for {
+		switch state, err := t.State(); state {
+		case queue.Turn:
+			return nil
+		case queue.Failed:
+			return err
+		}
+		over := w.sleep(-1)
+		if over == nil {
+			continue
+		}
+		switch t.Quit() {
+		case queue.Turn:
+			if w.named() {
+				return nil // a hand-over came first: it counts
+			}
+		case queue.Reserved:
+			// The name that the hand-over carries is in use, in an unknown state.
+			w.client.retire(w.offered)
+		}
+		return over
+	}
+}
+
+// takeOver waits until a hand-over, which comes with the turn on one key, has passed the
+// turns on the others, too. Nothing keeps it from that.
+func (w *wait) takeOver() {
+	for _, t := range w.tickets {
+		for state, _ := t.State(); state != queue.Turn; state, _ = t.State() {
+			<-w.alarm
+		}
+	}
+}
+
+// gather collects the turns on the other keys. If one cannot be had in time, w goes to
+// stand in that queue instead.
+func (w *wait) gather() (bool, error) {
+	for i, t := range w.tickets {
+		if i == w.at || t.TryJoin() {
+			continue
+		}
+		turn, err := false, error(nil)
+		if w.waits {
+			turn, err = w.insist(t)
+		}
+		if !turn {
+			w.at = i
+			w.scatter()
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// insist waits for a turn, for a while.
+func (w *wait) insist(t *queue.Ticket[*hold]) (bool, error) {
+	if t.Join() {
+		return true, nil
+	}
+	w.contend()
+	until := w.client.now().after(jitter(gathering))
+	for {
+		if state, err := t.State(); state == queue.Turn || state == queue.Failed {
+			return state == queue.Turn, err
+		}
+		left := w.client.now().until(until)
+		if left <= 0 {
+			return t.Quit() == queue.Turn, nil
+		}
+		if err := w.sleep(left); err != nil {
+			return false, err
+		}
+	}
+}
+
+// scatter gives up the turns on the keys in whose queues w does not stand.
+func (w *wait) scatter() {
+	for i, t := range w.tickets {
+		if i != w.at {
+			t.Leave()
+		}
+	}
+}
+
+// contend notes that the lock is taken and, at the first time, starts to listen for messages.
+func (w *wait) contend() {
+	w.queued = true
+	if w.listens {
+		return
+	}
+	w.listens = true
+	for _, g := range w.gates {
+		g.listen(w.client.hub)
+	}
+	report(w.settings.hooks.Contended, Event{Name: w.target.name, Elapsed: w.client.now().since(w.started)})
+}
+
+func (w *wait) unlisten() {
+	if w.listens {
+		for _, g := range w.gates {
+			g.unlisten()
+		}
+	}
+}
+
+// listening reports whether a release of the key that w waits for would reach it as a message.
+func (w *wait) listening() bool { return w.gates[w.at].listening() }
+
+// news reports whether there is a reason to try at once, and starts a try.
+func (w *wait) news() bool { return w.tickets[w.at].News() }
