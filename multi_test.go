@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -337,6 +338,49 @@ func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
 		require.NoError(t, outcomeOf(t, waiting))
 		both.unlocks(t, c.MultiMutex(names))
 		require.NoError(t, err)
+	})
+}
+
+// Where every name is always in use, somebody who needs two at once has to be let through.
+func TestAMultiMutexIsServedAmongManyWaitersForItsNames(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		c := locksOn(t, rdb)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		var singles, multis atomic.Int64
+		enough := make(chan struct{})
+		use := func(m *Mutex, n *atomic.Int64) {
+			for {
+				select {
+				case <-enough:
+					return
+				default:
+				}
+				if err := m.Lock(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+				n.Add(1)
+				if err := m.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		for range 8 {
+			wg.Go(func() { use(c.Mutex(names[0]), &singles) })
+			wg.Go(func() { use(c.Mutex(names[1]), &singles) })
+		}
+		began := time.Now()
+		for range 4 {
+			wg.Go(func() { use(c.MultiMutex(names), &multis) })
+		}
+		eventually(t, "twenty of them", func() bool { return multis.Load() >= 20 || ctx.Err() != nil })
+		close(enough)
+		wg.Wait()
+		t.Logf("%d multi, %d single in %v", multis.Load(), singles.Load(), time.Since(began))
+		require.GreaterOrEqual(t, multis.Load(), int64(20))
 	})
 }
 

@@ -1,9 +1,11 @@
 package relock
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
@@ -72,6 +74,9 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 			r, out := b.exec.run(t.Context(), acquireEffort, acquireScript, target.keys, me, lease.Milliseconds(), 3, 0)
 			mustDo(t, out)
 			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r.values)
+			g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+			mustDo(t, out)
+			require.Equal(t, grant{key: i, ttl: forever, holder: them}, g)
 		}
 	})
 }
@@ -144,6 +149,30 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 		})
 		require.Equal(t, [][]string{{"0"}, nil, nil}, heard, "only the key given back is free")
 		require.Equal(t, []picture{absent, hashOf(lease, me, "1"), hashOf(lease, me, "2")}, b.lookAll(target))
+	})
+}
+
+func TestTheSmallestAudienceOfSeveralWakeUpsIsReported(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		for _, audience := range [][]int{{0, 0, 0}, {1, 2, 3}, {3, 1, 2}, {2, 3, 1}, {2, 0, 2}, {0, 1, 1}} {
+			target := b.target(3)
+			b.paintAll(target, counted(3, hashOf(short, me, "1"))...)
+			var subs []*redis.PubSub
+			for i, n := range audience {
+				for range n {
+					sub := b.rdb.Subscribe(t.Context(), target.channels[i])
+					_, err := sub.Receive(t.Context())
+					require.NoError(t, err)
+					subs = append(subs, sub)
+				}
+			}
+			r, out := b.release(t.Context(), acquireEffort, target, me, []int{0, 0, 0})
+			mustDo(t, out)
+			require.Equal(t, released{ours: true, heard: slices.Min(audience)}, r, "of %v", audience)
+			for _, sub := range subs {
+				require.NoError(t, sub.Close())
+			}
+		}
 	})
 }
 
