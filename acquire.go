@@ -116,8 +116,8 @@ func (w *wait) try() (grant, outcome) {
 	if out.err != nil {
 		return grant{}, out
 	}
-	for _, gate := range w.gates {
-		gate.heard()
+	for _, p := range w.places {
+		p.heard()
 	}
 	if g.held {
 		w.receive(identity, field, g.token, out.sent)
@@ -168,13 +168,13 @@ func (w *wait) failed(out outcome) error {
 		return out.err
 	}
 	now := w.client.now()
-	since := w.gates[w.at].unheard(now)
+	since := w.places[w.at].unheard(now)
 	through := func(h *hold) bool { return now.since(latest(since, h.started)) >= h.settings.ttl }
 	if !through(w.hold) {
 		return nil
 	}
 	err := fmt.Errorf("Redis has failed for %v: %w", now.since(since).Round(time.Millisecond), out.err)
-	w.gates[w.at].queue.Fail(err, through)
+	w.places[w.at].queue.Fail(err, through)
 	return err
 }
 
@@ -182,7 +182,7 @@ func (w *wait) failed(out outcome) error {
 func (w *wait) served(g grant) {
 	if w.queued {
 		w.suspect(g)
-		w.gates[w.at].queue.Served()
+		w.places[w.at].queue.Served()
 	}
 }
 
@@ -239,7 +239,7 @@ func (w *wait) rest(d time.Duration) error {
 		}
 		if w.news() {
 			w.polled = false
-			if ahead := w.gates[w.at].queue.Ahead(); ahead > 0 {
+			if ahead := w.places[w.at].queue.Ahead(); ahead > 0 {
 				pause(w.ctx, time.Duration(min(ahead, mostAhead))*courtesy)
 			}
 			return nil

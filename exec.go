@@ -113,6 +113,11 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 		if ctx.Err() != nil {
 			return &reply{}, out.abandoned(ctx)
 		}
+		if attempt > 1 && attempt == e.attempts {
+			// The error of the last copy is what the caller will read. go-redis takes half a
+			// second to find out that nobody listens.
+			e.patience = max(e.patience, time.Second)
+		}
 		out.sent = x.now()
 		value, err := x.send(ctx, e, s, keys, args)
 		v := judge(err)

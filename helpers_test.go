@@ -246,19 +246,25 @@ func waitersOn(c *Client, key string) int {
 	n := 0
 	for _, h := range holdsOn(c, key) {
 		h.mu.Lock()
-		waiting := h.phase == acquiring && len(h.tickets) == len(h.target.keys)
+		waiting := h.phase == acquiring && len(h.places) == len(h.target.keys)
 		h.mu.Unlock()
 		if !waiting {
 			continue
 		}
-		if slices.ContainsFunc(h.places(), func(t *queue.Ticket[*hold]) bool {
-			state, _ := t.State()
+		if slices.ContainsFunc(placesOf(h), func(p place) bool {
+			state, _ := p.ticket.State()
 			return state != queue.Gone
 		}) {
 			n++
 		}
 	}
 	return n
+}
+
+func placesOf(h *hold) []place {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.places)
 }
 
 // awaitWaiters waits until n owners of this process wait for key.
@@ -272,10 +278,7 @@ func awaitListening(t *testing.T, c *Client, key string) {
 	t.Helper()
 	eventually(t, "listening", func() bool {
 		for _, h := range holdsOn(c, key) {
-			h.mu.Lock()
-			gates := slices.Clone(h.gates)
-			h.mu.Unlock()
-			if len(gates) > 0 && gates[0].listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].listening() {
 				return true
 			}
 		}

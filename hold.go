@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -72,11 +71,10 @@ type hold struct {
 	callers int
 	abort   context.CancelFunc
 
-	// target, gates and tickets go together, key by key. Keys of a MultiMutex leave when
-	// their last level is unlocked.
-	target  *target
-	gates   []*gate
-	tickets []*queue.Ticket[*hold]
+	// target and places go together, key by key. Keys of a MultiMutex leave when their last
+	// level is unlocked.
+	target *target
+	places []place
 
 	identity *string // the client's, when the hold was granted
 	field    string  // identity:owner, its name on Redis
@@ -90,6 +88,12 @@ type hold struct {
 	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
 	contexts []*holdContext
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
+}
+
+// place is where a hold stands for one of its keys.
+type place struct {
+	*gate
+	ticket *queue.Ticket[*hold]
 }
 
 // level is one Lock that has not been unlocked.
@@ -125,8 +129,7 @@ func (h *hold) register() bool {
 			return false
 		}
 		h.mu.Lock() // others can find it from here on
-		h.gates = append(h.gates, g)
-		h.tickets = append(h.tickets, g.queue.Ticket(h, h.alarm))
+		h.places = append(h.places, place{gate: g, ticket: g.queue.Ticket(h, h.alarm)})
 		h.mu.Unlock()
 	}
 	return true
@@ -136,12 +139,12 @@ func (h *hold) register() bool {
 func (h *hold) unregister() {
 	h.mu.Lock()
 	h.setPhase(gone)
-	gates := h.gates
-	h.gates = nil
+	places := h.places
+	h.places = nil
 	h.mu.Unlock()
-	for _, g := range gates {
-		g.remove(h)
-		h.client.registry.exit(g)
+	for _, p := range places {
+		p.remove(h)
+		h.client.registry.exit(p.gate)
 	}
 }
 
@@ -339,8 +342,8 @@ func (h *hold) lose(why error) {
 	event := h.event(h.client.now().since(h.acquired), why)
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
-	for _, t := range h.tickets {
-		t.Leave()
+	for _, p := range h.places {
+		p.ticket.Leave()
 	}
 	h.mu.Unlock()
 
@@ -363,15 +366,11 @@ func (h *hold) giveUp() {
 
 // leave gives up the places in the queues; whoever is next tries at once.
 func (h *hold) leave() {
-	for _, t := range h.places() {
-		t.Leave()
-	}
-}
-
-func (h *hold) places() []*queue.Ticket[*hold] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.tickets)
+	for _, p := range h.places {
+		p.ticket.Leave()
+	}
 }
 
 // hooks are those of the oldest open level. mu is held.

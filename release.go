@@ -95,23 +95,20 @@ func (h *hold) shrink(counts []int) {
 		return
 	}
 	var keys []string
-	var gates []*gate
-	var tickets []*queue.Ticket[*hold]
-	var leftGates []*gate
-	var leftTickets []*queue.Ticket[*hold]
-	for i, count := range counts {
-		if count == 0 {
-			leftGates, leftTickets = append(leftGates, h.gates[i]), append(leftTickets, h.tickets[i])
-			continue
+	var kept, left []place
+	for i, p := range h.places {
+		if counts[i] == 0 {
+			left = append(left, p)
+		} else {
+			keys, kept = append(keys, p.key), append(kept, p)
 		}
-		keys, gates, tickets = append(keys, h.target.keys[i]), append(gates, h.gates[i]), append(tickets, h.tickets[i])
 	}
-	h.target, h.gates, h.tickets = h.target.only(keys), gates, tickets
+	h.target, h.places = h.target.only(keys), kept
 	h.mu.Unlock()
-	for i, g := range leftGates {
-		leftTickets[i].Leave()
-		g.remove(h)
-		h.client.registry.exit(g)
+	for _, p := range left {
+		p.ticket.Leave()
+		p.remove(h)
+		h.client.registry.exit(p.gate)
 	}
 }
 
@@ -143,38 +140,36 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	return h.giveBack(ctx, crowded)
 }
 
-// successor reserves the next waiter, if it wants just what h holds and it is still this
+// successor reserves the ticket of the next waiter, if it wants just what h holds and it is still this
 // process' turn. crowded: there is one, but other processes come first.
-func (h *hold) successor(limit int) (next *hold, crowded bool) {
-	for _, g := range h.gates[1:] {
-		if _, waiting := g.queue.Handoffs(); waiting {
+func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
+	for _, p := range h.places[1:] {
+		if _, waiting := p.queue.Handoffs(); waiting {
 			return nil, false // somebody wants only a part
 		}
 	}
-	inRow, waiting := h.gates[0].queue.Handoffs()
+	first := h.places[0]
+	inRow, waiting := first.queue.Handoffs()
 	if !waiting {
 		return nil, false
 	}
 	if inRow >= limit {
 		return nil, true
 	}
-	t := h.tickets[0].Reserve(func(w *hold) bool {
+	return first.ticket.Reserve(func(w *hold) bool {
 		if w.target.id != h.target.id {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
 		w.offered = h.client.identity()
 		return true
-	})
-	if t == nil {
-		return nil, false
-	}
-	return t.Value, false
+	}), false
 }
 
-// handOver passes the lock to next, which successor has reserved. false: Redis surely did
+// handOver passes the lock to the waiter whose ticket successor has reserved. false: Redis surely did
 // not, and the lock is still to be given back.
-func (h *hold) handOver(ctx context.Context, next *hold) (bool, error) {
+func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool, error) {
+	next := ticket.Value
 	c, identity := h.client, next.offered
 	to := *identity + ":" + next.owner.String()
 	g, out := c.protocol.handoff(ctx, h.paced(effort{}), h.target, h.field, to, next.settings)
@@ -184,26 +179,26 @@ func (h *hold) handOver(ctx context.Context, next *hold) (bool, error) {
 	}
 	switch {
 	case out.err != nil && !out.doubt:
-		next.tickets[0].Refuse()
+		ticket.Refuse()
 		return false, nil
 	case out.err != nil:
-		next.tickets[0].Refuse()
+		ticket.Refuse()
 		c.undo(h.target, to, c.now().after(next.settings.ttl))
 		return true, h.abandon(out.err)
 	case !g.held:
-		next.tickets[0].Refuse()
+		ticket.Refuse()
 		h.leave()
 		return true, h.notOurs(out)
 	}
 	next.receive(identity, to, g.token, out.sent)
-	if !h.tickets[0].Grant(next.tickets[0]) {
+	if !h.places[0].ticket.Grant(ticket) {
 		h.passOn(next, identity, to, g.token, out.sent)
 		return true, nil
 	}
-	for i, gate := range h.gates {
-		gate.heard()
+	for i, p := range h.places {
+		p.heard()
 		if i > 0 {
-			h.tickets[i].Replace(next.tickets[i]) // next waits for it
+			p.ticket.Replace(next.places[i].ticket) // next waits for it
 		}
 	}
 	return true, nil
@@ -215,11 +210,11 @@ func (h *hold) passOn(next *hold, identity *string, field string, token int64, s
 	orphan := newHold(h.client, next.owner, h.target, next.settings)
 	orphan.phase = ending
 	orphan.receive(identity, field, token, sent)
-	for i, t := range h.tickets {
-		g := h.client.registry.enter(h.target.keys[i], h.target.channels[i])
-		orphan.gates = append(orphan.gates, g)
-		orphan.tickets = append(orphan.tickets, g.queue.Ticket(orphan, orphan.alarm))
-		t.Replace(orphan.tickets[i])
+	for _, p := range h.places {
+		g := h.client.registry.enter(p.key, p.channel)
+		ticket := g.queue.Ticket(orphan, orphan.alarm)
+		orphan.places = append(orphan.places, place{gate: g, ticket: ticket})
+		p.ticket.Replace(ticket)
 	}
 	h.client.goroutines.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), next.settings.unlockTimeout)
@@ -232,24 +227,24 @@ func (h *hold) passOn(next *hold, identity *string, field string, token int64, s
 // giveBack releases the keys for everybody. crowded: waiters of this process were not
 // served because other processes come first.
 func (h *hold) giveBack(ctx context.Context, crowded bool) error {
-	marks := make([]uint64, len(h.gates))
-	for i, g := range h.gates {
-		marks[i] = g.queue.Wakes()
+	marks := make([]uint64, len(h.places))
+	for i, p := range h.places {
+		marks[i] = p.queue.Wakes()
 	}
-	answer, out := h.client.protocol.release(ctx, h.paced(effort{}), h.target, h.field, make([]int, len(h.gates)))
+	answer, out := h.client.protocol.release(ctx, h.paced(effort{}), h.target, h.field, make([]int, len(h.places)))
 	if out.doubt {
 		h.client.retire(h.identity)
 	}
 	if out.err != nil {
 		return h.abandon(out.err)
 	}
-	for i, g := range h.gates {
-		g.heard()
-		alone := answer.heard == 0 || answer.heard == 1 && g.listening()
+	for i, p := range h.places {
+		p.heard()
+		alone := answer.heard == 0 || answer.heard == 1 && p.listening()
 		if crowded && !alone {
-			h.tickets[i].GiveWay(marks[i], max(answer.heard, 1))
+			p.ticket.GiveWay(marks[i], max(answer.heard, 1))
 		} else {
-			h.tickets[i].Leave()
+			p.ticket.Leave()
 		}
 	}
 	if !answer.ours {

@@ -68,10 +68,10 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 	c.retire(stale)
 	waiter := newHold(c, owner{fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
-	require.False(t, waiter.tickets[0].Join())
+	require.False(t, waiter.places[0].ticket.Join())
 	next, _ := h.successor(16)
-	require.Same(t, waiter, next)
-	require.Same(t, c.identity(), next.offered)
+	require.Same(t, waiter, next.Value)
+	require.Same(t, c.identity(), next.Value.offered)
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
@@ -222,7 +222,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
 	require.Eventually(t, func() bool {
-		_, waiting := first.gates[0].queue.Handoffs()
+		_, waiting := first.places[0].queue.Handoffs()
 		return waiting
 	}, 10*time.Second, time.Millisecond)
 	unlocked := make(chan error)

@@ -18,7 +18,7 @@ const gathering = 40 * time.Millisecond
 // line waits for the turn in the queue where w stands. A hand-over comes with the turn on
 // every key. false, nil: not waiting, and somebody is there.
 func (w *wait) line() (bool, error) {
-	t := w.tickets[w.at]
+	t := w.places[w.at].ticket
 	if state, _ := t.State(); state == queue.Turn {
 		return true, nil
 	}
@@ -72,8 +72,8 @@ func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
 // takeOver waits until a hand-over, which comes with the turn on one key, has passed the
 // turns on the others, too. Nothing keeps it from that.
 func (w *wait) takeOver() {
-	for _, t := range w.tickets {
-		for state, _ := t.State(); state != queue.Turn; state, _ = t.State() {
+	for _, p := range w.places {
+		for state, _ := p.ticket.State(); state != queue.Turn; state, _ = p.ticket.State() {
 			<-w.alarm
 		}
 	}
@@ -82,13 +82,13 @@ func (w *wait) takeOver() {
 // gather collects the turns on the other keys. If one cannot be had in time, w goes to
 // stand in that queue instead.
 func (w *wait) gather() (bool, error) {
-	for i, t := range w.tickets {
-		if i == w.at || t.TryJoin() {
+	for i, p := range w.places {
+		if i == w.at || p.ticket.TryJoin() {
 			continue
 		}
 		turn, err := false, error(nil)
 		if w.waits {
-			turn, err = w.insist(t)
+			turn, err = w.insist(p.ticket)
 		}
 		if !turn {
 			w.at = i
@@ -122,9 +122,9 @@ func (w *wait) insist(t *queue.Ticket[*hold]) (bool, error) {
 
 // scatter gives up the turns on the keys in whose queues w does not stand.
 func (w *wait) scatter() {
-	for i, t := range w.tickets {
+	for i, p := range w.places {
 		if i != w.at {
-			t.Leave()
+			p.ticket.Leave()
 		}
 	}
 }
@@ -136,22 +136,22 @@ func (w *wait) contend() {
 		return
 	}
 	w.listens = true
-	for _, g := range w.gates {
-		g.listen(w.client.hub)
+	for _, p := range w.places {
+		p.listen(w.client.hub)
 	}
 	report(w.settings.hooks.Contended, Event{Name: w.target.name, Elapsed: w.client.now().since(w.started)})
 }
 
 func (w *wait) unlisten() {
 	if w.listens {
-		for _, g := range w.gates {
-			g.unlisten()
+		for _, p := range w.places {
+			p.unlisten()
 		}
 	}
 }
 
 // listening reports whether a release of the key that w waits for would reach it as a message.
-func (w *wait) listening() bool { return w.gates[w.at].listening() }
+func (w *wait) listening() bool { return w.places[w.at].listening() }
 
 // news reports whether there is a reason to try at once, and starts a try.
-func (w *wait) news() bool { return w.tickets[w.at].News() }
+func (w *wait) news() bool { return w.places[w.at].ticket.News() }

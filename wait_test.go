@@ -254,7 +254,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		awaitStillness(t, relay)
 		relay.After(runsOf(acquireScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := &holdsOn(c, key)[0].gates[0].queue
+			q := &holdsOn(c, key)[0].places[0].queue
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), derived(channelPrefix, key), "0").Err()

@@ -1,0 +1,218 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// promptly is when a call has to be back that its context has ended: well before the answer
+// of Redis would be given up, which is after a second.
+const promptly = 600 * time.Millisecond
+
+// newCancelBench returns a bench whose client is patient, but whose leases are short.
+func newCancelBench(t *testing.T, addr string) *faultBench {
+	return newFaultBench(t, addr, WithTTL(defaultTTL))
+}
+
+// faultStage is a point that a Lock has reached when it is given up.
+type faultStage struct {
+	name string
+	// stop makes the Lock to come stop there. stopped is closed when it has; release lets
+	// go on what was stopped, and frees the lock.
+	stop func(b *faultBench) (stopped <-chan struct{}, release func())
+}
+
+var faultStages = []faultStage{
+	{"request under way", func(b *faultBench) (<-chan struct{}, func()) {
+		rule := b.relay.Block(b.runs(acquireScript))
+		return rule.Caught(), rule.Release
+	}},
+	{"answer under way", func(b *faultBench) (<-chan struct{}, func()) {
+		return b.stopReply(acquireScript)
+	}},
+	{"in line", func(b *faultBench) (<-chan struct{}, func()) {
+		require.NoError(b.t, b.other.lock(b.ctx, b.m))
+		return b.whenContended(), func() { require.NoError(b.t, b.other.unlock(b.m)) }
+	}},
+	{"subscription under way", func(b *faultBench) (<-chan struct{}, func()) {
+		lockByRival(b)
+		rule := b.relay.Block(redistest.Named("SUBSCRIBE"))
+		return rule.Caught(), func() {
+			rule.Release()
+			require.NoError(b.t, b.other.unlock(b.rival))
+		}
+	}},
+	{"second request under way", func(b *faultBench) (<-chan struct{}, func()) {
+		lockByRival(b)
+		first := b.relay.Before(b.runs(acquireScript), func(redistest.Command) {})
+		b.relay.Before(redistest.Named("SUBSCRIBE"), func(redistest.Command) { <-first.Caught() })
+		var second *redistest.Rule
+		asked := 0
+		second = b.relay.Block(b.runs(acquireScript).And(func(redistest.Command) bool {
+			asked++
+			return asked == 2
+		}))
+		return second.Caught(), func() {
+			second.Release()
+			require.NoError(b.t, b.other.unlock(b.rival))
+		}
+	}},
+	{"asleep", func(b *faultBench) (<-chan struct{}, func()) {
+		lockByRival(b)
+		return b.whenAsleep(), func() { require.NoError(b.t, b.other.unlock(b.rival)) }
+	}},
+}
+
+// whenContended returns a channel that is closed when a Lock has found the lock taken.
+func (b *faultBench) whenContended() <-chan struct{} {
+	contended := make(chan struct{})
+	go func() {
+		defer close(contended)
+		<-b.contended
+	}()
+	return contended
+}
+
+// whenAsleep returns a channel that is closed when a Lock has been told twice that the lock
+// is taken: before it had a subscription, and with it.
+func (b *faultBench) whenAsleep() <-chan struct{} {
+	asleep, told := make(chan struct{}), 0
+	b.relay.After(b.runs(acquireScript), func(redistest.Command, string) {
+		if told++; told == 2 {
+			close(asleep)
+		}
+	}).Always()
+	return asleep
+}
+
+// eachFaultStage runs fn for each stage on each backend.
+func eachFaultStage(t *testing.T, fn func(b *faultBench, stopped <-chan struct{}, release func())) {
+	t.Parallel()
+	for _, s := range faultStages {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+				b := newCancelBench(t, backend.Addr)
+				stopped, release := s.stop(b)
+				fn(b, stopped, release)
+				require.Zero(t, b.me.levels(b.m))
+				release()
+				b.awaitGone(faultTTL)
+				b.awaitIdle()
+				b.requireLockable()
+			})
+		})
+	}
+}
+
+func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
+	eachFaultStage(t, func(b *faultBench, stopped <-chan struct{}, _ func()) {
+		ctx, cancel := context.WithCancelCause(b.ctx)
+		locking := b.me.start(func() error { return b.m.Lock(ctx) })
+		b.awaitStop(stopped)
+		began := time.Now()
+		cancel(errGaveUp)
+		err := faultError(b.t, locking)
+		require.Less(b.t, time.Since(began), promptly)
+		require.ErrorIs(b.t, err, errGaveUp)
+		require.ErrorIs(b.t, err, context.Canceled)
+		require.ErrorContains(b.t, err, b.key)
+	})
+}
+
+// The lease would outlive the test: the key goes because it is released.
+func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newCancelBench(t, backend.Addr)
+		b.m = b.mutex(WithTTL(5 * time.Minute))
+		executed, release := b.stopReply(acquireScript)
+		ctx, cancel := context.WithCancelCause(b.ctx)
+		locking := b.me.start(func() error { return b.m.Lock(ctx) })
+		b.awaitStop(executed)
+		b.requireField(b.me, 1)
+		cancel(errGaveUp)
+		require.ErrorIs(t, faultError(t, locking), errGaveUp)
+		release()
+		b.awaitIdle()
+		b.requireGone()
+	})
+}
+
+func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	eachFaultStage(t, func(b *faultBench, _ <-chan struct{}, _ func()) {
+		m := b.mutex(WithWaitTimeout(timeout))
+		began := time.Now()
+		err := b.me.lock(b.ctx, m)
+		require.GreaterOrEqual(b.t, time.Since(began), timeout)
+		require.Less(b.t, time.Since(began), timeout+promptly)
+		require.ErrorIs(b.t, err, ErrTimeout)
+		require.NotErrorIs(b.t, err, context.DeadlineExceeded, "the caller's context is alive")
+		require.ErrorContains(b.t, err, b.key)
+	})
+}
+
+func TestAnEndedContextSendsNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newCancelBench(t, backend.Addr)
+		ctx, cancel := context.WithCancelCause(b.ctx)
+		cancel(errGaveUp)
+		for name, call := range map[string]func() error{
+			"Lock":        func() error { return b.m.Lock(ctx) },
+			"TryLock":     func() error { _, err := b.m.TryLock(ctx); return err },
+			"Do":          func() error { return b.m.Do(ctx, func(context.Context) error { panic("ran") }) },
+			"State":       func() error { _, err := b.m.State(ctx); return err },
+			"ForceUnlock": func() error { _, err := b.m.ForceUnlock(ctx); return err },
+		} {
+			require.ErrorIs(t, call(), errGaveUp, name)
+		}
+		require.Zero(t, b.relay.Count(redistest.With(b.key)))
+	})
+}
+
+func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newCancelBench(t, backend.Addr)
+		lockOnce(b)
+		hold := b.me.holdOf(b.ctx, b.m)
+		rule := b.relay.Block(b.runs(reenterScript))
+		ctx, cancel := context.WithCancelCause(b.ctx)
+		entering := b.me.start(func() error { return b.m.Lock(ctx) })
+		b.awaitStop(rule.Caught())
+		began := time.Now()
+		cancel(errGaveUp)
+		require.ErrorIs(t, faultError(t, entering), errGaveUp)
+		require.Less(t, time.Since(began), promptly)
+		require.Equal(t, 1, b.me.levels(b.m))
+		rule.Release()
+		lockOnce(b)
+		b.requireHeld(b.me, b.m, 2, hold)
+		b.unwind(b.me, b.m, 2, hold)
+		b.requireGone()
+		b.awaitIdle()
+	})
+}
+
+func TestUnlockWorksWhenTheContextOfLockHasEnded(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newCancelBench(t, backend.Addr)
+		ctx, cancel := context.WithCancelCause(b.ctx)
+		require.NoError(t, b.me.lock(ctx, b.m))
+		require.NoError(t, b.me.lock(ctx, b.m))
+		hold := b.me.holdOf(b.ctx, b.m)
+		cancel(errGaveUp)
+		b.requireHeld(b.me, b.m, 2, hold)
+		b.unwind(b.me, b.m, 2, hold)
+		b.requireGone()
+		b.awaitIdle()
+	})
+}

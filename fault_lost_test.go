@@ -1,0 +1,195 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// eachTotalLoss runs fn twice on each backend: with a rule that lets every copy of a command
+// be executed and loses the reply, and with one that loses every copy itself.
+func eachTotalLoss(t *testing.T, fn func(b *faultBench, lose func(*script) *redistest.Rule, executed bool)) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		t.Run("executed", func(t *testing.T) {
+			b := newFaultBench(t, backend.Addr)
+			fn(b, func(s *script) *redistest.Rule { return b.relay.DropReply(b.runs(s)).Always() }, true)
+		})
+		t.Run("not executed", func(t *testing.T) {
+			b := newFaultBench(t, backend.Addr)
+			fn(b, func(s *script) *redistest.Rule { return b.relay.HoldBack(b.runs(s)).Always().Rule }, false)
+		})
+	})
+}
+
+// requireLockable asserts that the lock works as on the first day.
+func (b *faultBench) requireLockable() {
+	b.t.Helper()
+	lockOnce(b)
+	hold := b.me.holdOf(b.ctx, b.m)
+	b.requireHeld(b.me, b.m, 1, hold)
+	b.unwind(b.me, b.m, 1, hold)
+	b.requireGone()
+	b.awaitIdle()
+}
+
+func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+		rule := lose(acquireScript)
+		id, began := b.locks.ID(), time.Now()
+		err := b.me.lock(b.ctx, b.m)
+		require.NotEqual(b.t, id, b.locks.ID())
+		require.ErrorContains(b.t, err, b.key)
+		require.NotErrorIs(b.t, err, ErrLost)
+		require.Less(b.t, time.Since(began), faultTTL)
+		require.Zero(b.t, b.me.levels(b.m))
+		b.awaitIdle()
+		b.requireGone()
+		require.Zero(b.t, b.relay.Count(b.runs(renewScript)), "a watchdog without a hold")
+		rule.Remove()
+		b.requireLockable()
+	})
+}
+
+func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+		lockOnce(b)
+		rule := lose(reenterScript)
+		id := b.locks.ID()
+		require.ErrorContains(b.t, b.me.lock(b.ctx, b.m), b.key)
+		require.NotEqual(b.t, id, b.locks.ID())
+		rule.Remove()
+		hold := b.me.holdOf(b.ctx, b.m)
+		require.Equal(b.t, 1, b.me.levels(b.m))
+		lockOnce(b)
+		b.requireHeld(b.me, b.m, 2, hold)
+		b.unwind(b.me, b.m, 2, hold)
+		b.requireGone()
+		b.awaitIdle()
+	})
+}
+
+func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+		b.m = b.mutex(WithUnlockTimeout(200 * time.Millisecond))
+		lockAndQueue(b)
+		lose(handoffScript)
+		id, began := b.locks.ID(), time.Now()
+		err := b.other.unlock(b.m)
+		require.NotEqual(b.t, id, b.locks.ID())
+		require.ErrorContains(b.t, err, b.key)
+		require.Less(b.t, time.Since(began), faultTTL)
+		require.Zero(b.t, b.other.levels(b.m))
+		require.NoError(b.t, faultError(b.t, b.waiting))
+		hold := b.me.holdOf(b.ctx, b.m)
+		b.requireHeld(b.me, b.m, 1, hold)
+		b.unwind(b.me, b.m, 1, hold)
+		b.requireGone()
+		b.awaitIdle()
+	})
+}
+
+// The server may go on lengthening the lease: the client does not know, and must not hope.
+func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+		const ttl = 500 * time.Millisecond
+		rule := lose(renewScript)
+		m := b.mutex(WithTTL(ttl))
+		began := time.Now()
+		require.NoError(b.t, b.me.lock(b.ctx, m))
+		granted := time.Now()
+		id := b.locks.ID()
+		hold := b.me.holdOf(b.ctx, m)
+		b.await(b.lost)
+		require.GreaterOrEqual(b.t, time.Since(began), ttl-margin(ttl)-5*time.Millisecond, "lost early")
+		require.Less(b.t, time.Since(granted), ttl+500*time.Millisecond)
+		require.ErrorIs(b.t, context.Cause(hold), ErrLost)
+		require.NotEqual(b.t, id, b.locks.ID())
+		require.ErrorIs(b.t, b.me.lock(b.ctx, m), ErrLost)
+		require.ErrorIs(b.t, b.me.unlock(m), ErrLost)
+		require.ErrorIs(b.t, b.me.unlock(m), ErrNotHeld)
+		b.awaitGone(ttl)
+		rule.Remove()
+		b.requireLockable()
+	})
+}
+
+func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, executed bool) {
+		const ttl = 600 * time.Millisecond
+		m := b.mutex(WithTTL(ttl), WithUnlockTimeout(100*time.Millisecond))
+		require.NoError(b.t, b.me.lock(b.ctx, m))
+		hold := b.me.holdOf(b.ctx, m)
+		rule := lose(releaseScript)
+		id, began := b.locks.ID(), time.Now()
+		err := b.me.unlock(m)
+		require.NotEqual(b.t, id, b.locks.ID())
+		require.ErrorContains(b.t, err, b.key)
+		require.NotErrorIs(b.t, err, ErrLost)
+		require.Less(b.t, time.Since(began), ttl)
+		require.ErrorIs(b.t, context.Cause(hold), ErrReleased)
+		require.ErrorIs(b.t, b.me.unlock(m), ErrNotHeld)
+		if executed {
+			b.requireGone()
+		}
+		b.awaitGone(ttl)
+		rule.Remove()
+		b.requireLockable()
+	})
+}
+
+func TestAnInnerReleaseThatIsNeverAnsweredTakesTheLevelAllTheSame(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+		b.m = b.mutex(WithUnlockTimeout(100 * time.Millisecond))
+		lockTwice(b)
+		hold := b.me.holdOf(b.ctx, b.m)
+		rule := lose(releaseScript)
+		id := b.locks.ID()
+		require.ErrorContains(b.t, b.me.unlock(b.m), b.key)
+		require.NotEqual(b.t, id, b.locks.ID())
+		require.Equal(b.t, 1, b.me.levels(b.m))
+		require.NoError(b.t, context.Cause(hold))
+		b.requireRefused()
+		rule.Remove()
+		b.unwind(b.me, b.m, 1, hold)
+		b.requireGone()
+		b.awaitIdle()
+	})
+}
+
+func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, executed bool) {
+		b.rule = lose(releaseScript)
+		began := time.Now()
+		abandonAcquire(b)
+		require.Less(b.t, time.Since(began), 2*faultTTL)
+		if executed {
+			b.requireGone()
+		}
+		b.awaitGone(faultTTL)
+		b.rule.Remove()
+		b.requireLockable()
+	})
+}
+
+func TestAForceThatIsNeverAnsweredIsAnError(t *testing.T) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, executed bool) {
+		lockByRival(b)
+		lose(forceScript)
+		began := time.Now()
+		forced, err := b.m.ForceUnlock(b.ctx)
+		require.ErrorContains(b.t, err, b.key)
+		require.False(b.t, forced)
+		require.Less(b.t, time.Since(began), faultTTL)
+		if executed {
+			require.ErrorIs(b.t, b.other.unlock(b.rival), ErrLost)
+		} else {
+			require.NoError(b.t, b.other.unlock(b.rival))
+		}
+		b.requireLockable()
+	})
+}
