@@ -64,6 +64,7 @@ func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *execu
 type effort struct {
 	attempts int           // copies that are sent; 0: until the context ends
 	patience time.Duration // with each of them; 0: the executor's
+	last     time.Duration // with the last of them, if that is more
 	aside    bool          // not even the first copy goes through the engine
 }
 
@@ -114,9 +115,7 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 			return &reply{}, out.abandoned(ctx)
 		}
 		if attempt > 1 && attempt == e.attempts {
-			// The error of the last copy is what the caller will read. go-redis takes half a
-			// second to find out that nobody listens.
-			e.patience = max(e.patience, time.Second)
+			e.patience = max(e.patience, e.last)
 		}
 		out.sent = x.now()
 		value, err := x.send(ctx, e, s, keys, args)
@@ -129,7 +128,9 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
 			return &reply{}, out.abandoned(ctx)
 		}
-		out.err, out.permanent = err, v.permanent
+		if out.err == nil || !errors.Is(err, errNoAnswer) { // silence explains nothing
+			out.err, out.permanent = err, v.permanent
+		}
 		if ctx.Err() != nil {
 			return &reply{}, out.abandoned(ctx)
 		}

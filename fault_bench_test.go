@@ -74,7 +74,7 @@ func newFaultBench(t *testing.T, addr string, opts ...ClientOption) *faultBench 
 }
 
 // hasty makes the client wait less for an answer than suits the leases.
-var hasty = WithTTL(600 * time.Millisecond)
+var hasty = WithTTL(time.Second)
 
 // mutex returns a handle of the lock that the bench observes.
 func (b *faultBench) mutex(opts ...MutexOption) *Mutex {
@@ -114,6 +114,17 @@ func (b *faultBench) fields() map[string]string {
 	fields, err := b.server.HGetAll(b.ctx, b.key).Result()
 	require.NoError(b.t, err)
 	return fields
+}
+
+// name returns what doubt about the next command puts in doubt: the first part of the field
+// of the hold, or else the client's identity.
+func (b *faultBench) name() string {
+	b.t.Helper()
+	for field := range b.fields() {
+		name, _, _ := strings.Cut(field, ":")
+		return name
+	}
+	return b.locks.ID()
 }
 
 // requireField asserts that the lock's hash has one field, of the owner's goroutine, with

@@ -125,7 +125,7 @@ func eachFaultStep(t *testing.T, fn func(t *testing.T, b *faultBench, s faultSte
 func (s faultStep) run(b *faultBench, install func(redistest.Match) *redistest.Rule) {
 	b.t.Helper()
 	s.before(b)
-	id := b.locks.ID()
+	id := b.name()
 	b.rule = install(b.runs(s.script))
 	s.do(b)
 	b.rule.Wait(b.t)

@@ -48,19 +48,21 @@ func TestAServerThatStopsForLongerThanTheLeaseLosesTheHoldBeforeItsEnd(t *testin
 	require.NoError(t, server.Pause())
 	// The server counts the lease from when it got the last request that it answered, which
 	// the relay knows.
-	end := b.lastAnswered(acquireScript, renewScript).Add(ttl)
-	for now := time.Now(); ; now = time.Now() {
-		if hold.Err() != nil {
-			break
-		}
-		require.True(t, now.Before(end), "valid after the end of its lease")
-		<-time.After(faultPoll)
-	}
-	require.ErrorIs(t, context.Cause(hold), ErrLost)
-	b.await(b.lost)
+	b.requireLostBy(hold, b.lastAnswered(acquireScript, renewScript).Add(ttl))
 	require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
 	require.NoError(t, server.Resume())
 	b.requireLockable()
+}
+
+// requireLostBy asserts that the hold is lost, and that it is not valid any more at end.
+func (b *faultBench) requireLostBy(hold context.Context, end time.Time) {
+	b.t.Helper()
+	for now := time.Now(); hold.Err() == nil; now = time.Now() {
+		require.True(b.t, now.Before(end), "valid after the end of its lease")
+		<-time.After(faultPoll)
+	}
+	require.ErrorIs(b.t, context.Cause(hold), ErrLost)
+	b.await(b.lost)
 }
 
 // lastAnswered returns when the relay forwarded the last run of scripts that was answered.
@@ -119,10 +121,11 @@ func TestUnlockAfterLostDataSaysSo(t *testing.T) {
 }
 
 func TestForgottenScriptsAreSentAgain(t *testing.T) {
-	b, _ := newServerBench(t)
+	t.Parallel()
+	b := newPatientBench(t, redistest.NewServer(t).Addr)
 	id := b.locks.ID()
 	flush := func() { require.NoError(t, b.server.ScriptFlush(b.ctx).Err()) }
-	b.m = b.mutex(WithRenewInterval(100 * time.Millisecond))
+	b.m = b.mutex(WithTTL(defaultTTL), WithRenewInterval(100*time.Millisecond))
 	for _, step := range []func(*faultBench){
 		lockOnce, lockOnce,
 		func(b *faultBench) { b.await(b.renewed) },
@@ -206,6 +209,13 @@ func TestAServerThatIsDownIsNamedToAClientWithShortLeases(t *testing.T) {
 	require.NoError(t, server.Restart()) // to be closed quickly
 }
 
+// newPatientBench returns a bench whose client does not doubt what is answered late.
+func newPatientBench(t *testing.T, addr string) *faultBench {
+	b := newFaultBench(t, addr, WithTTL(defaultTTL))
+	b.m = b.mutex(WithTTL(defaultTTL))
+	return b
+}
+
 func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -217,7 +227,7 @@ func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 			"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
 		} {
 			t.Run(refusal[:4], func(t *testing.T) {
-				b := newFaultBench(t, backend.Addr)
+				b := newPatientBench(t, backend.Addr)
 				id := b.locks.ID()
 				refuse := func(s *script) { b.relay.ReplyWith("-"+refusal+"\r\n", b.runs(s)).Times(2) }
 				refuse(acquireScript)
@@ -246,7 +256,7 @@ func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 func TestAMissingPermissionIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newFaultBench(t, backend.Addr)
+		b := newPatientBench(t, backend.Addr)
 		id, asked := b.locks.ID(), 0
 		b.relay.ReplyWith("-NOPERM this user has no permissions to run the 'evalsha' command\r\n",
 			b.runs(acquireScript).And(func(redistest.Command) bool { asked++; return true })).Always()
