@@ -8,12 +8,8 @@ import (
 	"time"
 )
 
-// acquireEffort bounds one try to acquire: a few quick resends. The last copy gets the time
-// that go-redis takes to find out that nobody listens: the caller is to read that.
-var acquireEffort = effort{attempts: 3, last: 2 * time.Second}
-
-// retryEffort is that of somebody who waits, and will try again.
-var retryEffort = effort{attempts: 3}
+// acquireEffort bounds one try to acquire: a few quick resends.
+var acquireEffort = effort{attempts: 3}
 
 // While no message can be had, a waiter polls: fast while the owner keeps changing, then
 // less and less often.
@@ -109,11 +105,7 @@ func (w *wait) run() (bool, error) {
 func (w *wait) try() (grant, outcome) {
 	identity := w.client.identity()
 	field := *identity + ":" + w.owner.String()
-	e := acquireEffort
-	if w.queued {
-		e = retryEffort
-	}
-	g, out := w.client.protocol.acquire(w.ctx, w.paced(e), w.target, field, w.settings)
+	g, out := w.client.protocol.acquire(w.ctx, w.paced(acquireEffort), w.target, field, w.settings)
 	now := w.client.now()
 	if out.doubt {
 		w.client.retire(identity)

@@ -136,7 +136,7 @@ func (c *Client) isClosed() bool {
 // Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
 // the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for
 // Redis for 5 s at most; what Redis did not hear of by then ends with its TTL, and is in
-// the error. Later calls of Close return the same; every other call fails with ErrClosed.
+// the error. Later calls of Close return the same; calls that need Redis fail with ErrClosed.
 // One round trip for each hold.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {

@@ -64,7 +64,6 @@ func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *execu
 type effort struct {
 	attempts int           // copies that are sent; 0: until the context ends
 	patience time.Duration // with each of them; 0: the executor's
-	last     time.Duration // with the last of them, if that is more
 	aside    bool          // not even the first copy goes through the engine
 }
 
@@ -114,9 +113,6 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 		if ctx.Err() != nil {
 			return &reply{}, out.abandoned(ctx)
 		}
-		if attempt > 1 && attempt == e.attempts {
-			e.patience = max(e.patience, e.last)
-		}
 		out.sent = x.now()
 		value, err := x.send(ctx, e, s, keys, args)
 		v := judge(err)
@@ -138,6 +134,9 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
 		}
 		if !v.resend || attempt == e.attempts {
+			if attempt > 1 { // somebody is to read it; a single copy is in a hurry
+				out.err = x.diagnose(ctx, e, keys[0], out.err)
+			}
 			return &reply{}, out
 		}
 		e.aside = true
@@ -158,6 +157,24 @@ func (o outcome) abandoned(ctx context.Context) outcome {
 
 // errNoAnswer is what one copy of a command failed with when its time was up.
 var errNoAnswer = errors.New("no answer from Redis")
+
+// diagnose adds to a silence what dialing says: that nobody listens, for instance. go-redis
+// takes its time to find out, longer than a copy is waited for.
+func (x *executor) diagnose(ctx context.Context, e effort, key string, err error) error {
+	engine := x.engineOf(ctx, key)
+	if engine == nil || !errors.Is(err, errNoAnswer) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.patience)
+	defer cancel()
+	o := engine.plain.Options()
+	conn, failure := o.Dialer(ctx, o.Network, o.Addr)
+	if failure != nil {
+		return fmt.Errorf("%w: %w", err, failure)
+	}
+	_ = conn.Close()
+	return err
+}
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
 func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) (any, error) {

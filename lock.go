@@ -138,7 +138,12 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 	if err := m.Lock(ctx); err != nil {
 		return err
 	}
-	defer func() { err = join(err, m.Unlock()) }()
+	defer func() {
+		// A loss that fn has returned already is not told twice.
+		if unlocked := m.Unlock(); !errors.Is(unlocked, ErrLost) || !errors.Is(err, ErrLost) {
+			err = join(err, unlocked)
+		}
+	}()
 	ctx = m.Context(ctx)
 	if x, ok := ctx.(*holdContext); ok {
 		defer x.cancel(wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
