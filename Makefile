@@ -3,8 +3,9 @@
 GOLANGCI_LINT ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
+SOAKTIME ?= 60s
 
-.PHONY: help test race lint bench fuzz tidy-check quickstart ci
+.PHONY: help test race soak lint bench fuzz tidy-check quickstart ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -14,6 +15,9 @@ test: ## all tests of the core module; those for a real Redis are skipped withou
 
 race: ## the same with the race detector, a real Redis required
 	RELOCK_REQUIRE_REDIS=1 go test -race ./...
+
+soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
+	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v .
 
 lint: ## golangci-lint as configured in .golangci.yml
 	$(GOLANGCI_LINT) run ./...

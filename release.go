@@ -140,8 +140,8 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	return h.giveBack(ctx, crowded)
 }
 
-// successor reserves the ticket of the next waiter, if it wants just what h holds and it is still this
-// process' turn. crowded: there is one, but other processes come first.
+// successor reserves the ticket of the next waiter, if it wants just what h holds and it is
+// still this process' turn. crowded: there is one, but other processes come first.
 func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	for _, p := range h.places[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
@@ -166,8 +166,8 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	}), false
 }
 
-// handOver passes the lock to the waiter whose ticket successor has reserved. false: Redis surely did
-// not, and the lock is still to be given back.
+// handOver passes the lock to the waiter whose ticket successor has reserved. false: Redis
+// surely did not, and the lock is still to be given back.
 func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
 	c, identity := h.client, next.offered
