@@ -64,8 +64,11 @@ func (w *wait) run() (bool, error) {
 		if !turn {
 			return false, w.explain(err)
 		}
-		if w.named() && !w.late() {
-			return true, nil // handed over by the holder before
+		if w.named() { // handed over by the holder before
+			if !w.late() {
+				return true, nil
+			}
+			w.scatter()
 		}
 		if turn, err = w.gather(); err != nil {
 			return false, w.explain(err)

@@ -38,7 +38,9 @@ func (w *wait) line() (bool, error) {
 	if !w.news() {
 		// The last holder gave the lock back to everybody, to give way to other processes:
 		// compete with them, and wait for the message they wait for.
-		return true, w.rest(jitter(2 * turnOfMessage))
+		if err := w.rest(jitter(2 * turnOfMessage)); err != nil {
+			return false, err
+		}
 	}
 	return true, nil
 }
