@@ -160,11 +160,12 @@ func (h *hold) late() bool {
 // then all who waited through it get the error together.
 func (w *wait) failed(out outcome) error {
 	w.misses++
+	w.polling = false // the sleep to come is a pause after a failure
 	if w.client.isClosed() {
 		return ErrClosed
 	}
-	if w.ctx.Err() != nil && !errors.Is(out.err, w.ctx.Err()) {
-		return out.abandoned(w.ctx).err
+	if w.ctx.Err() != nil && !errors.Is(out.err, context.Cause(w.ctx)) {
+		return out.abandoned(w.ctx).err // it has ended only now
 	}
 	waiting := w.queued || errors.Is(out.err, errLate) // Redis did answer that one
 	if w.ctx.Err() != nil || !w.waits || out.permanent || !waiting {
