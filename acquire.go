@@ -33,6 +33,7 @@ type wait struct {
 	queued  bool  // it has been in line, or was told that the lock is taken
 	listens bool  // it is one of the gates' listeners
 	at      int   // the key in whose queue it stands
+	vain    int   // how often it has not collected all turns
 	seen    grant // the last answer
 	misses  int   // failed tries in a row
 

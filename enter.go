@@ -61,15 +61,24 @@ func (c *Client) lock(ctx context.Context, o owner, t *target, s *settings, wait
 		var err error
 		if len(holds) > 0 {
 			held, err = c.reenter(ctx, holds, lv, waits)
-		} else if h := newHold(c, o, t, s); h.register() {
-			held, err = h.begin(ctx, lv, waits)
 		} else {
-			continue // another goroutine of the same owner was faster
+			held, err = c.enterNew(ctx, o, t, lv, waits)
 		}
 		if !errors.Is(err, errAgain) {
 			return held, err
 		}
 	}
+}
+
+// enterNew gets o a hold on t, whose keys it does not hold, with the level lv. errAgain:
+// another goroutine of the same owner was faster.
+func (c *Client) enterNew(ctx context.Context, o owner, t *target, lv level, waits bool) (bool, error) {
+	h := newHold(c, o, t, lv.settings)
+	h.share(ctx)
+	if !h.register() {
+		return false, errAgain
+	}
+	return h.begin(ctx, lv, waits)
 }
 
 // unsettled returns the first hold that is being acquired or released.
@@ -172,22 +181,17 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 	if len(missing) == 0 {
 		return true, nil
 	}
-	rest := newHold(c, holds[0].owner, lv.target.only(missing), lv.settings)
-	held, err := false, error(errAgain)
-	if rest.register() {
-		held, err = rest.begin(ctx, lv, waits)
-	}
+	rest := lv.target.only(missing)
+	held, err := c.enterNew(ctx, holds[0].owner, rest, lv, waits)
 	if held {
-		for _, h := range holds {
-			if err = join(err, h.usable()); err != nil {
-				held = false
-			}
+		for _, h := range holds { // they may have ended while the rest was waited for
+			err = join(err, h.usable())
 		}
-		if !held {
-			holds = append(slices.Clone(holds), rest)
+		if err != nil {
+			holds = c.find(slices.Clone(holds), holds[0].owner, rest)
 		}
 	}
-	if !held {
+	if !held || err != nil {
 		return false, join(err, leaveLevel(holds, lv))
 	}
 	return true, nil

@@ -66,9 +66,10 @@ type hold struct {
 	phase phase
 	// changed is closed at the next change of phase; made when somebody waits for that.
 	changed chan struct{}
-	// callers are the Locks of a fixed owner that wait for this acquisition; abort gives
-	// it up.
+	// callers are the Locks of a fixed owner that wait for this acquisition; attempt is its
+	// context, abort gives it up.
 	callers int
+	attempt context.Context
 	abort   context.CancelFunc
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last

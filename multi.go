@@ -11,9 +11,9 @@ package relock
 // rest together; as with any nested locks, owners that nest in different orders can wait
 // for each other.
 //
-// Who waits for several names does not keep others from single ones, but for some tens of
-// milliseconds at a time, in which it collects its turns on all of them. It has no fixed
-// place in line: where every name is always in use, it is served, but may be overtaken.
+// Who waits for several names does not keep others of the process from single ones, but for
+// the time in which it collects its turns on all of them: some tens of milliseconds, up to
+// 2 s if every name is always in use. It is served then, but may be overtaken.
 //
 // On a Cluster all names need a common {tag}: ErrInvalidName. Round trips are those of a
 // Mutex. WithFencing mints one token, above the counters of all the names.

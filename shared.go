@@ -6,13 +6,17 @@ import "context"
 // it runs on a goroutine of its own, for as long as any of its callers is there. Whoever
 // began it has the first level; the others add theirs when it is settled.
 
+// share prepares a hold for callers to join it, the one with ctx being the first. It comes
+// before anybody can find the hold.
+func (h *hold) share(ctx context.Context) {
+	if h.owner.fixed != "" {
+		h.callers = 1
+		h.attempt, h.abort = context.WithCancel(context.WithoutCancel(ctx))
+	}
+}
+
 // beginShared is begin for an owner that others may act as.
 func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, error) {
-	attempt, abort := context.WithCancel(context.WithoutCancel(ctx))
-	h.mu.Lock()
-	h.callers++
-	h.abort = abort
-	h.mu.Unlock()
 	defer h.part()
 
 	var granted bool
@@ -20,8 +24,8 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	settled := make(chan struct{})
 	h.client.goroutines.Go(func() {
 		defer close(settled)
-		defer abort()
-		if granted, err = h.acquire(attempt, waits); !granted {
+		defer h.abort()
+		if granted, err = h.acquire(h.attempt, waits); !granted {
 			h.unregister()
 			return
 		}

@@ -12,8 +12,12 @@ import (
 // circle of such waits would be a deadlock, and not never, or he would starve where every
 // key is always in use.
 
-// gathering is how long one turn is waited for while those on other keys are kept.
-const gathering = 40 * time.Millisecond
+// gathering is how long one turn is waited for while those on other keys are kept: at
+// first, doubling with every time that was in vain, and at most.
+const (
+	gathering    = 40 * time.Millisecond
+	gatheringMax = 2 * time.Second
+)
 
 // line waits for the turn in the queue where w stands. A hand-over comes with the turn on
 // every key. false, nil: not waiting, and somebody is there.
@@ -107,13 +111,14 @@ func (w *wait) insist(t *queue.Ticket[*hold]) (bool, error) {
 		return true, nil
 	}
 	w.contend()
-	until := w.client.now().after(jitter(gathering))
+	until := w.client.now().after(jitter(min(gathering<<min(w.vain, 10), gatheringMax)))
 	for {
 		if state, err := t.State(); state == queue.Turn || state == queue.Failed {
 			return state == queue.Turn, err
 		}
 		left := w.client.now().until(until)
 		if left <= 0 {
+			w.vain++
 			return t.Quit() == queue.Turn, nil
 		}
 		if err := w.sleep(left); err != nil {
