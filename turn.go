@@ -8,9 +8,9 @@ import (
 
 // Somebody who wants several keys stands in one queue at a time, that of the key which was
 // taken last: waiting for it, he is in nobody's way on the others. He collects the turns on
-// those for a try, and lets nobody pass for as long as that takes: which is not long, or a
-// circle of such waits would be a deadlock, and not never, or he would starve where every
-// key is always in use.
+// those for a try, and lets nobody pass for as long as that takes: which is not long, or he
+// would be in the way after all, and not never, or he would starve where every key is
+// always in use.
 
 // gathering is how long one turn is waited for while those on other keys are kept: at
 // first, doubling with every time that was in vain, and at most.
@@ -85,15 +85,16 @@ func (w *wait) takeOver() {
 	}
 }
 
-// gather collects the turns on the other keys. If one cannot be had in time, w goes to
-// stand in that queue instead.
+// gather collects the turns on the other keys, in their order: only for later keys does w
+// wait, so those who gather do not wait for each other in a circle. If one cannot be had in
+// time, w goes to stand in that queue instead.
 func (w *wait) gather() (bool, error) {
 	for i, p := range w.places {
 		if i == w.at || p.ticket.TryJoin() {
 			continue
 		}
 		turn, err := false, error(nil)
-		if w.waits {
+		if w.waits && i > w.at {
 			turn, err = w.insist(p.ticket)
 		}
 		if !turn {
