@@ -109,7 +109,8 @@ func (w *wait) run() (bool, error) {
 func (w *wait) try() (grant, outcome) {
 	identity := w.client.identity()
 	field := *identity + ":" + w.owner.String()
-	g, out := w.client.protocol.acquire(w.ctx, w.paced(acquireEffort), w.target, field, w.settings)
+	e := w.paced(acquireEffort).confirmedBy(w.settings.replicas)
+	g, out := w.client.protocol.acquire(w.ctx, e, w.target, field, w.settings)
 	now := w.client.now()
 	if out.doubt {
 		w.client.retire(identity)
@@ -122,6 +123,12 @@ func (w *wait) try() (grant, outcome) {
 	}
 	for _, p := range w.places {
 		p.heard()
+	}
+	if g.held && out.unconfirmed != nil { // a failover could forget it: it does not count
+		w.client.retire(identity)
+		w.client.undo(w.target, field, now.after(w.settings.ttl))
+		out.err, out.permanent = out.unconfirmed, true
+		return grant{}, out
 	}
 	if g.held {
 		w.receive(identity, field, g.token, out.sent)
@@ -192,10 +199,16 @@ func (w *wait) served(g grant) {
 }
 
 // suspect has the subscription examined if a safety poll found out what a message should
-// have told.
+// have told: a release. Another holder may have got the lock by a release or by a hand-over
+// within a process, of which no message tells.
 func (w *wait) suspect(g grant) {
-	if w.polled && (g.held || g.holder != w.seen.holder) {
-		w.client.hub.Suspect()
+	channel := w.target.channels[w.seen.key]
+	switch {
+	case !w.polled:
+	case g.held:
+		w.client.hub.Missed(channel)
+	case g.holder != w.seen.holder:
+		w.client.hub.Suspect(channel)
 	}
 }
 
@@ -283,7 +296,7 @@ func (w *wait) sleep(d time.Duration) error {
 
 // explain adds to the end of a wait what it was waiting for.
 func (w *wait) explain(err error) error {
-	if w.seen.holder == "" || errors.Is(err, ErrClosed) {
+	if w.seen.holder == "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrNotReplicated) {
 		return err
 	}
 	left := "without expiry"

@@ -33,8 +33,9 @@ var hubConfig = wake.Config{
 }
 
 // Client makes locks on one Redis deployment, and is the identity under which they are
-// held. It has one pub/sub connection, while somebody waits, and one pipeline to each
-// master. Make one for each process and deployment, and close it before the Redis client.
+// held. It has one pub/sub connection, while somebody waits (WithShardedPubSub: one to each
+// master with a lock that somebody waits for), and one pipeline to each master. Make one for
+// each process and deployment, and close it before the Redis client.
 type Client struct {
 	settings settings
 	prefix   string
@@ -43,7 +44,7 @@ type Client struct {
 
 	exec     *executor
 	protocol protocol
-	hub      *wake.Hub
+	hub      hub
 	registry registry
 	undos    undos
 
@@ -62,6 +63,14 @@ type Client struct {
 	closeErr  error
 }
 
+// hub has waiters woken by messages: a *wake.Hub, or *wake.Shards.
+type hub interface {
+	Subscribe(channel string, wake func()) *wake.Subscription
+	Suspect(channel string)
+	Missed(channel string)
+	Close()
+}
+
 // New returns a client on the Redis deployment that rdb leads to: a single server, one
 // behind Sentinel, or a Cluster. It sends nothing. rdb stays the caller's, to be closed
 // after the Client.
@@ -69,7 +78,8 @@ type Client struct {
 // Commands do not run through rdb's process hooks; observe locks WithHooks.
 //
 // Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring,
-// whose clients may disagree about where a name lives.
+// whose clients may disagree about where a name lives, and for WithShardedPubSub on anything
+// but a *redis.ClusterClient.
 func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("%w: nil Redis client", ErrInvalidOption)
@@ -87,6 +97,14 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if check := s.settings.with(nil); check.err != nil {
 		return nil, check.err
 	}
+	if s.replicas.n > 0 {
+		if err := canWait(rdb); err != nil {
+			return nil, err
+		}
+	}
+	if _, cluster := rdb.(*redis.ClusterClient); s.sharded && !cluster {
+		return nil, fmt.Errorf("%w: WithShardedPubSub on a %T: only a *redis.ClusterClient knows the shards", ErrUnsupported, rdb)
+	}
 	return newClient(rdb, s, systemClock), nil
 }
 
@@ -96,12 +114,17 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 		prefix:   s.prefix,
 		now:      now,
 		exec:     newExecutor(rdb, now, s.ttl),
-		hub:      wake.NewHub(rdb, hubConfig),
 		registry: registry{seed: maphash.MakeSeed()},
 		closing:  make(chan struct{}),
 	}
-	_, c.cluster = rdb.(*redis.ClusterClient)
-	c.protocol = &plain{exec: c.exec}
+	cluster, ok := rdb.(*redis.ClusterClient)
+	c.cluster = ok
+	if s.sharded {
+		c.hub = wake.NewShards(cluster, hubConfig)
+	} else {
+		c.hub = wake.NewHub(rdb, hubConfig)
+	}
+	c.protocol = &plain{exec: c.exec, sharded: s.sharded}
 	c.background, c.endBackground = context.WithCancel(context.Background())
 	id := uuid.NewString()
 	c.id.Store(&id)

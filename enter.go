@@ -260,6 +260,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	t, field, identity := h.target, h.field, h.identity
 	mint := lv.fencing && h.token == 0
 	counts := h.counts()
+	e := h.paced(acquireEffort).confirmedBy(h.replicas().and(lv.replicas))
 	claimed := len(h.levels) > 0
 	h.longest = max(h.longest, lv.ttl)
 	h.mu.Unlock()
@@ -276,7 +277,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.client.protocol.reenter(ctx, h.paced(acquireEffort), t, field, lv.settings, mint, counts)
+	g, out := h.client.protocol.reenter(ctx, e, t, field, lv.settings, mint, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}
@@ -286,6 +287,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !g.held {
 		h.lose(errNotOnRedis)
 		return h.usable()
+	}
+	if out.unconfirmed != nil {
+		return out.unconfirmed
 	}
 	h.mu.Lock()
 	if h.phase == held {

@@ -34,6 +34,11 @@ var (
 	// when the owner holds the lock already.
 	ErrReentrant = errors.New("relock: already held by this owner")
 
+	// ErrNotReplicated is returned by Lock and TryLock WithReplicas when too few replicas
+	// confirmed the lock in time: it was given back. It is also the error of a renewal that
+	// too few confirmed, in Hooks.RenewFailed.
+	ErrNotReplicated = errors.New("relock: not replicated")
+
 	// ErrInvalidName is returned for a name that cannot be a lock: empty, with braces that
 	// would put its helper keys into other Cluster slots, or in use for something else.
 	ErrInvalidName = errors.New("relock: invalid name")
@@ -64,8 +69,8 @@ func wrap(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if inner, ok := err.(*opError); ok {
-		err = inner.err // said of the same lock
+	if inner, ok := err.(*opError); ok { //nolint:errorlint // only the outermost is said of the same lock
+		err = inner.err
 	}
 	return &opError{op: op, name: name, err: err}
 }

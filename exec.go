@@ -49,6 +49,13 @@ type engine struct {
 	// closed, and has none of the original's process hooks.
 	plain *redis.Client
 	pipe  *redis.AutoPipeliner // nil if there is none to be had
+
+	// patient are clones for scripts that replicas confirm, by their read timeout. They are
+	// guarded by the executor.
+	patient map[time.Duration]*redis.Client
+	// waits has room for as many scripts as may wait for replicas at a time: half of the
+	// application's pool, so that a replica that is down does not stop the rest.
+	waits chan struct{}
 }
 
 func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *executor {
@@ -65,6 +72,7 @@ type effort struct {
 	attempts int           // copies that are sent; 0: until the context ends
 	patience time.Duration // with each of them; 0: the executor's
 	aside    bool          // not even the first copy goes through the engine
+	replicas replicas      // that are to confirm what the script wrote
 }
 
 // outcome is how a call ended.
@@ -74,6 +82,10 @@ type outcome struct {
 	// sent is the time before the copy was sent that was answered: what it asked for, it
 	// asked for then or later.
 	sent instant
+
+	// unconfirmed says of a script that was answered that too few replicas have confirmed
+	// what it wrote.
+	unconfirmed error
 
 	// doubt says that a copy of the command was not answered, or failed half-way: it may
 	// have been executed, or may be yet, however late. With a nil err an earlier copy is meant.
@@ -114,11 +126,11 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 			return &reply{}, out.abandoned(ctx)
 		}
 		out.sent = x.now()
-		value, err := x.send(ctx, e, s, keys, args)
-		v := judge(err)
+		a := x.send(ctx, e, s, keys, args)
+		err, v := a.err, judge(a.err)
 		if v.answered {
-			out.err, out.permanent = nil, false
-			return newReply(value), out
+			out.err, out.permanent, out.unconfirmed = nil, false, a.unconfirmed
+			return newReply(a.value), out
 		}
 		out.doubt = out.doubt || !v.notExecuted
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
@@ -177,17 +189,24 @@ func (x *executor) diagnose(ctx context.Context, e effort, key string, err error
 }
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
-func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) (any, error) {
+func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) answer {
 	attempt, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
-	value, err := x.dispatch(attempt, e.aside, keys[0], newCall(attempt, "evalsha", s.sha1, keys, args))
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		value, err = x.dispatch(attempt, e.aside, keys[0], newCall(attempt, "eval", s.source, keys, args))
+	a := x.dispatch(attempt, e, keys[0], newCall(attempt, "evalsha", s.sha1, keys, args))
+	if redis.HasErrorPrefix(a.err, "NOSCRIPT") {
+		a = x.dispatch(attempt, e, keys[0], newCall(attempt, "eval", s.source, keys, args))
 	}
-	if err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(err).notExecuted {
-		err = fmt.Errorf("%w within %v", errNoAnswer, e.patience)
+	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
+		a.err = fmt.Errorf("%w within %v", errNoAnswer, e.patience)
 	}
-	return value, err
+	return a
+}
+
+// answer is what became of one copy of a command.
+type answer struct {
+	value       any
+	unconfirmed error // see outcome
+	err         error
 }
 
 func newCall(ctx context.Context, name, script string, keys []string, args []any) call {
@@ -203,26 +222,28 @@ func newCall(ctx context.Context, name, script string, keys []string, args []any
 
 // dispatch sends cmd to the master of key and waits for its answer, or for ctx. After ctx
 // has ended the command belongs to go-redis alone: it is not touched again.
-func (x *executor) dispatch(ctx context.Context, aside bool, key string, cmd call) (any, error) {
-	e := x.engineOf(ctx, key)
-	var value any
-	var err error
-	if aside || e == nil || e.pipe == nil {
-		value, err = x.process(ctx, e, cmd)
-	} else if err = e.pipe.Submit(ctx, cmd).WaitContext(ctx); err == nil {
-		value = cmd.Val()
+func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call) answer {
+	if e.replicas.n > 0 {
+		return x.confirm(ctx, e.replicas, key, cmd)
+	}
+	engine := x.engineOf(ctx, key)
+	var a answer
+	if e.aside || engine == nil || engine.pipe == nil {
+		a = x.process(ctx, engine, cmd)
+	} else if a.err = engine.pipe.Submit(ctx, cmd).WaitContext(ctx); a.err == nil {
+		a.value = cmd.Val()
 	}
 	switch {
-	case e == nil:
-	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+	case engine == nil:
+	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, newCopy(ctx, cmd))
-	case errors.Is(err, redis.ErrClosed):
+	case errors.Is(a.err, redis.ErrClosed):
 		// The node has left the Cluster, or the client has been closed: the latter shows.
-		x.drop(e)
+		x.drop(engine)
 		return x.process(ctx, nil, newCopy(ctx, cmd))
 	}
-	return value, err
+	return a
 }
 
 // newCopy returns a fresh command with the words of one that was answered.
@@ -234,58 +255,51 @@ func newCopy(ctx context.Context, cmd call) call {
 
 // process runs cmd outside of the engine, on a connection of its own: that of e's node, or
 // wherever the application's client routes it.
-func (x *executor) process(ctx context.Context, e *engine, cmd call) (any, error) {
-	type answer struct {
-		value any
-		err   error
-	}
-	answered := make(chan answer, 1)
-	x.mu.Lock() // close waits for all that began before it
-	if x.closed {
-		x.mu.Unlock()
-		return nil, redis.ErrClosed
-	}
-	x.asides.Go(func() {
+func (x *executor) process(ctx context.Context, e *engine, cmd call) answer {
+	return x.outside(ctx, func() answer {
 		var err error
 		if e != nil {
 			err = e.plain.Process(ctx, cmd)
 		} else {
 			err = x.rdb.Process(ctx, cmd)
 		}
-		if err == nil {
-			x.mapped.Store(true)
-			answered <- answer{value: cmd.Val()}
-			return
+		if err != nil {
+			return answer{err: err}
 		}
-		answered <- answer{err: err}
+		x.mapped.Store(true)
+		return answer{value: cmd.Val()}
 	})
+}
+
+// outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx.
+func (x *executor) outside(ctx context.Context, f func() answer) answer {
+	answered := make(chan answer, 1)
+	x.mu.Lock() // close waits for all that began before it
+	if x.closed {
+		x.mu.Unlock()
+		return answer{err: redis.ErrClosed}
+	}
+	x.asides.Go(func() { answered <- f() })
 	x.mu.Unlock()
 	select {
 	case a := <-answered:
-		return a.value, a.err
+		return a
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return answer{err: ctx.Err()}
 	}
 }
 
 // engineOf returns the engine for the master of key, nil if only the client itself can
 // route the command.
 func (x *executor) engineOf(ctx context.Context, key string) *engine {
-	switch rdb := x.rdb.(type) {
-	case *redis.Client:
-		return x.engineAt(rdb)
-	case *redis.ClusterClient:
-		if !x.mapped.Load() {
-			return nil
-		}
-		node, err := rdb.MasterForKey(ctx, key)
-		if err != nil {
-			return nil
-		}
-		return x.engineAt(node)
-	default:
+	if _, cluster := x.rdb.(*redis.ClusterClient); cluster && !x.mapped.Load() {
 		return nil
 	}
+	node, err := x.masterOf(ctx, key)
+	if err != nil {
+		return nil
+	}
+	return x.engineAt(node)
 }
 
 // engineAt returns the engine of a node, which it makes at the first call.
@@ -298,7 +312,11 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 		if own := node.Options().ReadTimeout; own > 0 {
 			timeout = min(timeout, own)
 		}
-		e = &engine{plain: node.WithTimeout(timeout)}
+		e = &engine{
+			plain:   node.WithTimeout(timeout),
+			patient: make(map[time.Duration]*redis.Client),
+			waits:   make(chan struct{}, max(1, node.Options().PoolSize/2)),
+		}
 		// An error means that there is no pipeline to be had: plain commands do.
 		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{FullDuplex: true})
 		x.engines[node] = e

@@ -152,7 +152,7 @@ func (g *gate) holder(field string) *hold {
 }
 
 // listen has the queue woken by messages, until unlisten.
-func (g *gate) listen(hub *wake.Hub) {
+func (g *gate) listen(hub hub) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.listeners++; g.listeners == 1 {

@@ -22,8 +22,9 @@ type Hooks struct {
 	// Renewed is called after each renewal of the lease. Elapsed is the time the renewal took.
 	Renewed func(Event)
 
-	// RenewFailed is called after each renewal that Redis did not answer, or refused. The
-	// hold is not lost yet: the watchdog tries again until the lease has run out.
+	// RenewFailed is called after each renewal that Redis did not answer, or refused, or that
+	// too few replicas confirmed. The hold is not lost yet: the watchdog tries again until
+	// the lease has run out.
 	RenewFailed func(Event)
 
 	// Lost is called when a hold ended without the holder's doing. Elapsed is how long it

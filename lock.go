@@ -45,6 +45,9 @@ func (c *Client) mutex(names []string, opts []MutexOption) *Mutex {
 	if m.err == nil {
 		m.err = m.settings.err
 	}
+	if m.err == nil && m.settings.replicas.n > 0 {
+		m.err = canWait(c.exec.rdb)
+	}
 	return m
 }
 
@@ -61,9 +64,10 @@ func (m *Mutex) Name() string { return m.target.name }
 // executed is undone in the background, and at the latest by its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
-// has to be unlocked first; ErrReentrant; ErrClosed; ErrInvalidName and ErrInvalidOption;
-// Redis' own. If Redis cannot be reached, a Lock that has only just come fails after a few
-// quick attempts; one that was waiting already rides out an outage of one TTL.
+// has to be unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
+// ErrInvalidOption; ErrUnsupported; Redis' own. If Redis cannot be reached, a Lock that has
+// only just come fails after a few quick attempts; one that was waiting already rides out an
+// outage of one TTL.
 //
 // One round trip if the lock is free, or handed over by a holder of the same process; two
 // and a subscription when it is taken, then one for each wake-up and safety poll.

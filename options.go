@@ -17,6 +17,7 @@ const (
 	maxTTL           = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
 	minRenewInterval = 10 * time.Millisecond
 	minSafetyPoll    = 10 * time.Millisecond
+	minReplicasWait  = 10 * time.Millisecond
 
 	// counterLife is how long a fencing counter outlives its last use.
 	counterLife = 24 * time.Hour
@@ -49,6 +50,7 @@ type settings struct {
 	reentrant     bool
 	localHandoffs int
 	safetyPoll    time.Duration
+	replicas      replicas
 	hooks         Hooks
 
 	err error // of the first bad option
@@ -57,7 +59,8 @@ type settings struct {
 // clientSettings are the options of a client.
 type clientSettings struct {
 	settings
-	prefix string
+	prefix  string
+	sharded bool
 }
 
 func defaultSettings() clientSettings {
@@ -91,6 +94,9 @@ func (s *settings) resolve() {
 	}
 	if s.maxHold != 0 && s.maxHold < s.ttl {
 		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.maxHold, s.ttl)
+	}
+	if s.replicas.timeout > s.ttl/6 {
+		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.replicas.n, s.replicas.timeout, s.ttl)
 	}
 }
 
@@ -232,6 +238,47 @@ func WithoutReentrancy() Option {
 	return option(func(s *settings) { s.reentrant = false })
 }
 
+// WithReplicas has every lease confirmed by n replicas before it counts, so that a failover
+// to one of those does not forget it. Lock, TryLock, re-entry, hand-over and renewal are
+// followed by WAIT in the same round trip, for as long as timeout at most; Unlock alone is
+// not. Default: off; nothing waits.
+//
+// If too few replicas confirm a new lock in time, it is given back in the background, and
+// Lock and TryLock return ErrNotReplicated at once: Lock does not go on waiting. The
+// next waiter tries by itself. A re-entry that too few confirm fails likewise and leaves
+// the hold as it was. A renewal that too few confirm has failed: Hooks.RenewFailed is told,
+// it is tried again, and if that does not help the hold is lost in time. A hold renews by
+// the largest n and the longest timeout of its open levels and of the Lock that began it,
+// but waits for a quarter of what is left of its lease at most. An Unlock that hands over
+// to a waiter WithReplicas waits for those, half of WithUnlockTimeout at most; if too few
+// confirm, the waiter tries again itself.
+//
+// It narrows the window of a failover, no more: a replica that has not confirmed may be
+// promoted, unless n is their number, and clocks of the servers that differ shorten the
+// lease by as much. A master that has been cut off from its replicas grants nothing any more.
+//
+// Each request takes a connection of the Redis client's pool for as long as the replicas
+// take, half of the pool at most at a time, in place of the shared pipeline. Users need
+// the permission for WAIT. A timeout that Redis has to notice is up to 100 ms late. n is at
+// least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to whole
+// milliseconds. It works with a *redis.Client and a *redis.ClusterClient; with another
+// UniversalClient it is ErrUnsupported. miniredis has no replicas: every Lock is
+// ErrNotReplicated there.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return option(func(s *settings) {
+		switch {
+		case n < 1:
+			s.reject("WithReplicas(%d, %v): at least 1 replica", n, timeout)
+		case timeout < minReplicasWait:
+			s.reject("WithReplicas(%d, %v): wait for at least %v", n, timeout, minReplicasWait)
+		case timeout > maxTTL:
+			s.reject("WithReplicas(%d, %v): at most a sixth of the TTL", n, timeout)
+		default:
+			s.replicas = replicas{n: n, timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
+		}
+	})
+}
+
 // WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the
 // same process, in one round trip, before waiters of other processes get their chance. 0
 // never hands over. Default: 16.
@@ -267,4 +314,21 @@ func WithHooks(h Hooks) Option {
 // that the patterns of an ACL can tell its keys and channels from others. Default: none.
 func WithPrefix(prefix string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.prefix = prefix })
+}
+
+// WithShardedPubSub has waiters woken by sharded pub/sub (SPUBLISH, SSUBSCRIBE), which on a
+// Cluster only the lock's own shard hears; any other message goes to every node. Default:
+// off. It takes a *redis.ClusterClient, or New returns ErrUnsupported, and Redis 7: on an
+// older one, or for a user without the permission, locks work, but waiters have to poll.
+//
+// There is one connection to each master with a lock that somebody waits for. A channel
+// whose slot moves, or whose master fails, is looked for and subscribed to anew; its waiters
+// poll meanwhile.
+//
+// The clients of one deployment should agree about it, and with Redisson, which uses sharded
+// pub/sub on such a Cluster unless its shardedSubscriptionMode is OFF. Those that do not
+// agree exclude each other as ever, but do not hear each other's wake-ups: a waiter finds out
+// by its safety poll.
+func WithShardedPubSub() ClientOption {
+	return clientOption(func(s *clientSettings) { s.sharded = true })
 }

@@ -14,6 +14,7 @@ import (
 
 // offline returns a Redis client that fails the test when it is used.
 func offline(t *testing.T) *redis.Client {
+	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: noDial(t)})
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
@@ -250,7 +251,7 @@ func TestAHandleIsCheckedTogetherWithItsClientsOptions(t *testing.T) {
 }
 
 func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
-	for _, opt := range []ClientOption{WithPrefix("app:")} {
+	for _, opt := range []ClientOption{WithPrefix("app:"), WithShardedPubSub()} {
 		_, is := opt.(MutexOption)
 		require.False(t, is, "%T", opt)
 	}

@@ -91,7 +91,7 @@ func TestTheTablesOfTheReadmeAreComplete(t *testing.T) {
 	for name := range exported(t) {
 		switch {
 		case regexp.MustCompile(`^With(out)?[A-Z]`).MatchString(name):
-			require.Regexp(t, "(?m)^\\| `"+name+`\([a-z]*\)`+"` \\|", readme, "the table of options")
+			require.Regexp(t, "(?m)^\\| `"+name+`\([a-z, ]*\)`+"` \\|", readme, "the table of options")
 		case regexp.MustCompile(`^Err[A-Z]`).MatchString(name):
 			require.Regexp(t, "(?m)^\\| `"+name+"` \\|", readme, "the table of errors")
 		}
@@ -183,6 +183,11 @@ func TestThePermissionsInTheReadmeAreEnoughOnACluster(t *testing.T) {
 	})
 	defer rdb.Close()
 	useEverything(t, rdb, "7")
+
+	more := regexp.MustCompile(`\+s(?:subscribe|unsubscribe|publish)\b`).FindAllString(readFile(t, "README.md"), -1)
+	require.Len(t, more, 3)
+	setUser(t, append([]string{"ACL", "SETUSER", "orders"}, append(more, "-subscribe", "-unsubscribe", "-publish")...), cluster.Nodes...)
+	useEverything(t, rdb, "8", relock.WithShardedPubSub())
 }
 
 func TestNoPermissionInTheReadmeIsTooMuch(t *testing.T) {
@@ -210,15 +215,15 @@ func TestNoPermissionInTheReadmeIsTooMuch(t *testing.T) {
 }
 
 // useEverything uses each script at least once, and fails if a waiter had to poll.
-func useEverything(t *testing.T, rdb redis.UniversalClient, name string) {
+func useEverything(t *testing.T, rdb redis.UniversalClient, name string, opts ...relock.ClientOption) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	contended, renewed := make(chan struct{}, 8), make(chan struct{}, 1)
 	open := func() *relock.Client {
-		locks, err := relock.New(rdb, relock.WithPrefix("orders:"), relock.WithFencing(),
+		locks, err := relock.New(rdb, append(opts, relock.WithPrefix("orders:"), relock.WithFencing(),
 			relock.WithSafetyPoll(time.Minute), // a wake-up that is not heard takes longer than the test may
-			relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { contended <- struct{}{} }}))
+			relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { contended <- struct{}{} }}))...)
 		require.NoError(t, err)
 		return locks
 	}

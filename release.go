@@ -172,7 +172,8 @@ func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool,
 	next := ticket.Value
 	c, identity := h.client, next.offered
 	to := *identity + ":" + next.owner.String()
-	g, out := c.protocol.handoff(ctx, h.paced(effort{}), h.target, h.field, to, next.settings)
+	e := h.paced(effort{}).confirmedBy(next.settings.replicas.before(ctx))
+	g, out := c.protocol.handoff(ctx, e, h.target, h.field, to, next.settings)
 	if out.doubt {
 		c.retire(h.identity)
 		c.retire(identity)
@@ -189,6 +190,12 @@ func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool,
 		ticket.Refuse()
 		h.leave()
 		return true, h.notOurs(out)
+	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
+		ticket.Refuse()
+		c.retire(identity)
+		c.undo(h.target, to, c.now().after(next.settings.ttl))
+		h.leave()
+		return true, nil
 	}
 	next.receive(identity, to, g.token, out.sent)
 	if !h.places[0].ticket.Grant(ticket) {

@@ -49,13 +49,20 @@ func newScript(source string) *script {
 	return &script{source: source, sha1: hex.EncodeToString(sum[:])}
 }
 
-// publishCommand wakes the waiters of a lock.
-const publishCommand = "publish"
-
 // plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
 // the owner's and counts its levels.
 type plain struct {
-	exec *executor
+	exec    *executor
+	sharded bool // wake-ups stay within the shard of the key
+}
+
+// publishCommand wakes the waiters of a lock. A sharded channel is on the key's node,
+// because it carries the key's hash tag.
+func (p *plain) publishCommand() string {
+	if p.sharded {
+		return "spublish"
+	}
+	return "publish"
 }
 
 func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
@@ -89,7 +96,7 @@ func (p *plain) renew(ctx context.Context, e effort, t *target, field string, le
 
 func (p *plain) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
 	args := make([]any, 0, 2+2*len(t.keys))
-	args = append(args, field, publishCommand)
+	args = append(args, field, p.publishCommand())
 	for i := range t.keys {
 		args = append(args, counts[i], t.channels[i])
 	}
@@ -104,7 +111,7 @@ func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to strin
 }
 
 func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {
-	args := []any{publishCommand, t.channels[i]}
+	args := []any{p.publishCommand(), t.channels[i]}
 	for _, field := range fields {
 		args = append(args, field)
 	}

@@ -167,7 +167,7 @@ func passOnAndWake(ctx context.Context, m *Mutex, here, there *Client) error {
 	if err := awaitSubscriber(ctx, there, m.target); err != nil {
 		return err
 	}
-	there.hub.Suspect()
+	there.hub.Suspect(m.target.channels[0])
 	return join(m.Unlock(), <-errs, <-errs)
 }
 

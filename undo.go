@@ -65,13 +65,14 @@ func (c *Client) runUndos() {
 	}
 }
 
-// settled releases one name, and reports whether nothing is left to do about it.
+// settled releases one name, and reports whether nothing is left to do about it. A refusal
+// does not settle it: what is missing, a permission or a password, may come back in time.
 func (c *Client) settled(u undo) bool {
 	if c.background.Err() != nil || c.now().until(u.until) <= 0 {
 		return true
 	}
 	_, out := c.protocol.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
-	return out.err == nil || out.permanent
+	return out.err == nil
 }
 
 // next returns what is pending; if that is nothing, the goroutine has to end.

@@ -26,10 +26,11 @@ var (
 	halfway = verdict{}
 )
 
-// serverErrors are the error replies that say that a script was not executed: Redis
-// refuses the script itself, or its first write.
+// serverErrors are the error replies, by their first words, that say that a script was not
+// executed: Redis refuses the connection, the script itself, or its first write. One that
+// is met inside of a script, after a write maybe, is none of them.
 var serverErrors = []struct {
-	prefix string
+	words string
 	verdict
 }{
 	{"LOADING", transient},
@@ -40,14 +41,16 @@ var serverErrors = []struct {
 	{"BUSY", transient},
 	{"READONLY", transient},
 	{"NOSCRIPT", transient},
-	{"max number of clients reached", transient},
+	{"max number of clients", transient},
 	{"OOM", refused},
 	{"MISCONF", refused},
 	{"MOVED", refused},
 	{"ASK", refused},
 	{"NOAUTH", forbidden},
 	{"WRONGPASS", forbidden},
+	{"NOPERM ACL failure in script:", halfway}, // since version 7.2; an ERR before
 	{"NOPERM", forbidden},
+	{"DENIED", forbidden}, // protected mode
 	{"CROSSSLOT", forbidden},
 	{"unknown command", forbidden},
 }
@@ -61,6 +64,8 @@ func judge(err error) verdict {
 		return fine
 	case errors.Is(err, redis.ErrClosed):
 		return forbidden
+	case errors.Is(err, errNotSent):
+		return transient
 	case errors.As(err, &server):
 		return judgeReply(server.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
@@ -84,7 +89,7 @@ func judgeReply(message string) verdict {
 		}
 	}
 	for _, e := range serverErrors {
-		if strings.HasPrefix(message, e.prefix) {
+		if strings.HasPrefix(message+" ", e.words+" ") {
 			return e.verdict
 		}
 	}

@@ -1,6 +1,9 @@
 package relock
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // minPatience is the least time a renewal is waited for, however close the deadline is.
 const minPatience = 10 * time.Millisecond
@@ -78,18 +81,23 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 // renew lengthens the lease. false: no answer; the caller tries again. aside is for a
 // second attempt: the engine may be what is stuck.
 func (h *hold) renew(aside bool) bool {
-	if !h.take(h.life) {
+	// Another command of the hold may be under way for longer than the lease lasts.
+	inTime, cancel := context.WithTimeout(h.life, h.left(h.client.now()))
+	defer cancel()
+	if !h.take(inTime) {
 		return true
 	}
 	defer h.free()
 	h.mu.Lock()
 	t, field, lease, identity := h.target, h.field, h.lease(), h.identity
-	patience := max(minPatience, min(h.client.exec.patience, h.client.now().until(h.deadline)/2))
+	left := h.client.now().until(h.deadline)
+	e := effort{attempts: 1, patience: h.client.exec.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
+	e.patience = max(minPatience, min(e.patience, left/2))
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
 	began := h.client.now()
-	ours, out := h.client.protocol.renew(h.life, effort{attempts: 1, patience: patience, aside: aside}, t, field, lease)
+	ours, out := h.client.protocol.renew(h.life, e, t, field, lease)
 	if out.doubt {
 		h.client.retire(identity)
 	}
@@ -99,6 +107,9 @@ func (h *hold) renew(aside bool) bool {
 	if out.err == nil && !ours {
 		h.lose(errNotOnRedis)
 		return true
+	}
+	if out.err == nil {
+		out.err = out.unconfirmed // a failover could forget it: it proves nothing
 	}
 	h.mu.Lock()
 	if out.err == nil {

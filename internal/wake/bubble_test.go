@@ -141,7 +141,7 @@ func TestSuspicionIsRateLimited(t *testing.T) {
 		subscribe(b.hub, "a")
 		synctest.Wait()
 		for range 80 {
-			b.hub.Suspect()
+			b.hub.Suspect("a")
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.Equal(t, 4, b.count("PING"), "one per PongTimeout")
@@ -151,15 +151,17 @@ func TestSuspicionIsRateLimited(t *testing.T) {
 func TestANewConnectionTakesFewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 1280
+		b.dialTime = time.Second // which does not pass before all are there
 		for _, name := range channelNames(n) {
 			subscribe(b.hub, name)
 		}
+		time.Sleep(2 * time.Second)
 		require.LessOrEqual(t, b.count("SUBSCRIBE"), 12)
 		last := subscribe(b.hub, "last")
 		synctest.Wait()
 		before := b.count("SUBSCRIBE")
 		b.cut()
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second)
 		require.True(t, last.Live())
 		require.Len(t, b.PubSubChannels(""), n+1)
 		require.LessOrEqual(t, b.count("SUBSCRIBE")-before, 12)

@@ -6,7 +6,7 @@ import (
 )
 
 // A channel is one that somebody is subscribed to, or was until a moment ago.
-// All its fields are guarded by Hub.mu.
+// All its fields are guarded by mu.
 //
 //	wanted ──► subscribing ──► live
 //	   ▲            │
@@ -17,6 +17,7 @@ import (
 // The loss of the connection takes every channel back to wanted.
 type channel struct {
 	name  string
+	hub   *Hub // nil while Shards look for the one that it belongs to
 	state state
 	subs  map[*Subscription]struct{}
 
@@ -25,6 +26,48 @@ type channel struct {
 	// spite of it was refused, maybe because of others in the same SUBSCRIBE,
 	// so it gets a SUBSCRIBE of its own.
 	sent bool
+}
+
+func newChannel(name string) *channel {
+	return &channel{name: name, subs: make(map[*Subscription]struct{})}
+}
+
+// subscribe adds a subscription.
+func (ch *channel) subscribe(c *common, wake func()) *Subscription {
+	s := &Subscription{common: c, ch: ch, wake: wake}
+	ch.subs[s] = struct{}{}
+	if ch.hub != nil {
+		ch.hub.idle.remove(ch)
+	}
+	return s
+}
+
+// unused lets a channel go that has lost its last subscription. One that is on
+// no hub is let go by those who look for it.
+func (ch *channel) unused() {
+	h := ch.hub
+	switch {
+	case h == nil:
+		return
+	case ch.sent:
+		h.idle.put(ch, time.Now().Add(h.cfg.Linger))
+	default:
+		h.forget(ch)
+	}
+	h.nudge()
+}
+
+// suspect throws doubt on the link of a channel that is live. With any other,
+// and with nil, nobody expects messages.
+func (ch *channel) suspect(missed bool) {
+	if ch == nil || ch.state != live {
+		return
+	}
+	ch.hub.suspect = true
+	if missed {
+		ch.hub.missed++
+	}
+	ch.hub.nudge()
 }
 
 type state int

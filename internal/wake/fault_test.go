@@ -172,7 +172,7 @@ func TestSuspicionFindsADeafConnectionBeforeThePingIsDue(t *testing.T) {
 	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), cfg)
 	w := subscribeLive(t, h, "a")
 	p.swallow()
-	h.Suspect()
+	h.Suspect("a")
 	w.waitNotLive(t)
 	p.heal()
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
@@ -271,7 +271,7 @@ func TestARefusedChannelIsAskedForAgain(t *testing.T) {
 	require.False(t, w.Live())
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "limited", "allchannels").Err())
 	w.waitLive(t)
-	publish(t, admin, "forbidden:1", 1)
+	publish(t, admin, "forbidden:1")
 }
 
 func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
@@ -371,7 +371,7 @@ func TestCloseIsQuickWhileNobodyAnswersAtAll(t *testing.T) {
 	began := time.Now()
 	w.Close()
 	subscribe(h, "b")
-	h.Suspect()
+	h.Suspect("a")
 	h.Close()
 	require.Less(t, time.Since(began), time.Second)
 }

@@ -40,18 +40,32 @@ type event struct {
 	broken error // the connection has failed
 }
 
-// A command is a SUBSCRIBE, an UNSUBSCRIBE or a PING.
+// A command is a SUBSCRIBE, an UNSUBSCRIBE, the sharded kind of one, or a PING.
 type command struct {
-	verb string // as in redis.Subscription.Kind, or "ping"
+	verb string // as in redis.Subscription.Kind, or ping
 	args []string
 	sent time.Time
 	open map[string]struct{} // the args for which no answer has arrived
 }
 
-const (
-	subscribe   = "subscribe"
-	unsubscribe = "unsubscribe"
-	ping        = "ping"
+const ping = "ping"
+
+// Verbs are the two kinds of pub/sub: that of any server, and that of a Cluster
+// in which messages stay within a shard.
+type verbs struct {
+	subscribe, unsubscribe string
+
+	// maxArgs bounds the channels in one SUBSCRIBE or UNSUBSCRIBE. It is the
+	// number of channels that each cost a round trip when one of them is
+	// refused, against the number of round trips that a new connection costs
+	// with many channels.
+	maxArgs int
+}
+
+var (
+	plain = verbs{"subscribe", "unsubscribe", 128}
+	// One SSUBSCRIBE takes channels of one slot only.
+	sharded = verbs{"ssubscribe", "sunsubscribe", 1}
 )
 
 func newLink(now time.Time, all *sync.WaitGroup) *link {
@@ -102,8 +116,8 @@ func (l *link) deadline(cfg *Config) time.Time {
 }
 
 // send sends c in the background. The first command, a SUBSCRIBE, opens the
-// connection; only then the reading starts, because on a cluster the channel
-// chooses the node.
+// connection; only then the reading starts, because a Cluster client lets the
+// channel choose the node.
 func (l *link) send(rdb Subscriber, c *command) {
 	if l.ps != nil {
 		l.all.Go(func() { l.call(c) })
@@ -121,10 +135,14 @@ func (l *link) send(rdb Subscriber, c *command) {
 func (l *link) call(c *command) (ok bool) {
 	var err error
 	switch c.verb {
-	case subscribe:
+	case plain.subscribe:
 		err = l.ps.Subscribe(l.ctx, c.args...)
-	case unsubscribe:
+	case plain.unsubscribe:
 		err = l.ps.Unsubscribe(l.ctx, c.args...)
+	case sharded.subscribe:
+		err = l.ps.SSubscribe(l.ctx, c.args...)
+	case sharded.unsubscribe:
+		err = l.ps.SUnsubscribe(l.ctx, c.args...)
 	case ping:
 		err = l.ps.Ping(l.ctx, c.args...)
 	}

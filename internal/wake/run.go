@@ -1,17 +1,14 @@
 package wake
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// maxArgs bounds the channels in one SUBSCRIBE or UNSUBSCRIBE. It is the number
-// of channels that each cost a round trip when one of them is refused, against
-// the number of round trips that a new connection costs with many channels.
-const maxArgs = 128
 
 // A step is what remains to be done when mu is free again.
 type step struct {
@@ -59,7 +56,7 @@ func (h *Hub) run() {
 func (h *Hub) look(now time.Time) step {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l := h.link; l != nil && l.flight != nil && !now.Before(l.deadline(&h.cfg)) {
+	if l := h.link; l != nil && (l.flight != nil && !now.Before(l.deadline(&h.cfg)) || h.misled(now)) {
 		h.lose(now)
 	}
 	var send *command
@@ -76,6 +73,19 @@ func (h *Hub) look(now time.Time) step {
 		h.link.expect(send, now)
 	}
 	return step{link: h.link, send: send, wakes: h.takeWakes(), next: h.nextLook()}
+}
+
+// misled reports whether the link leads to the wrong server: the map says so, or
+// so many messages were missed that it must be.
+func (h *Hub) misled(now time.Time) bool {
+	if h.misplaced {
+		return true
+	}
+	if h.missed < 2 || now.Before(h.moved.Add(h.cfg.PingInterval)) {
+		return false
+	}
+	h.moved = now
+	return true
 }
 
 // free reports whether a command may be sent.
@@ -112,11 +122,11 @@ func (h *Hub) choose(now time.Time) *command {
 		ch.state = wanted
 		h.wanted.put(ch, now)
 	}
-	if names := h.takeWanted(now); names != nil {
-		return &command{verb: subscribe, args: names}
+	if names := h.takeWanted(); names != nil {
+		return &command{verb: h.verbs.subscribe, args: names}
 	}
 	if names := h.takeIdle(now); names != nil {
-		return &command{verb: unsubscribe, args: names}
+		return &command{verb: h.verbs.unsubscribe, args: names}
 	}
 	// Without a link there is nothing to ping; with one, silence is suspicious.
 	suspect := h.suspect && !now.Before(h.pinged.Add(h.cfg.PongTimeout))
@@ -131,8 +141,8 @@ func (h *Hub) choose(now time.Time) *command {
 
 // takeWanted moves channels to subscribing and returns their names: as many as
 // fit into one command, or a single one that has been refused before.
-func (h *Hub) takeWanted(now time.Time) (names []string) {
-	for len(names) < maxArgs {
+func (h *Hub) takeWanted() (names []string) {
+	for len(names) < h.verbs.maxArgs {
 		ch, _ := h.wanted.first()
 		if ch == nil || ch.sent && len(names) > 0 {
 			break
@@ -153,7 +163,7 @@ func (h *Hub) takeWanted(now time.Time) (names []string) {
 // subscribing. A subscription that comes later makes a new channel, and its
 // SUBSCRIBE follows the UNSUBSCRIBE.
 func (h *Hub) takeIdle(now time.Time) (names []string) {
-	for len(names) < maxArgs {
+	for len(names) < h.verbs.maxArgs {
 		ch := h.idle.take(now)
 		if ch == nil {
 			break
@@ -175,37 +185,48 @@ func (h *Hub) handle(ev event, now time.Time) {
 	}
 	l.fresh, l.spoken = now, true
 	if ev.refuse != nil {
-		h.refusal(now)
+		h.refusal(ev.refuse, now)
 		return
 	}
 	switch msg := ev.msg.(type) {
 	case *redis.Message:
+		h.missed = 0
 		if ch := h.channels[msg.Channel]; ch != nil {
 			h.rouse(ch)
 		}
 	case *redis.Pong:
 		l.answered(ping, msg.Payload)
 	case *redis.Subscription:
-		if !l.answered(msg.Kind, msg.Channel) {
-			// Nobody asked: the server has ended a subscription, or go-redis
-			// has moved to another connection without saying so.
-			h.lose(now)
-			return
-		}
-		if msg.Kind == subscribe {
-			// It exists: a channel that has been sent is forgotten only when
-			// nothing is in flight, or together with the link.
-			ch := h.channels[msg.Channel]
-			ch.state = live
-			h.rouse(ch)
-		}
+		h.confirm(msg, now)
+	}
+}
+
+// confirm deals with what the server says about a subscription.
+func (h *Hub) confirm(msg *redis.Subscription, now time.Time) {
+	// The channel of a SUBSCRIBE in flight exists: one that has been sent is
+	// forgotten only when nothing is in flight, or together with the link.
+	ch := h.channels[msg.Channel]
+	switch asked := h.link.answered(msg.Kind, msg.Channel); {
+	case asked && msg.Kind == h.verbs.subscribe:
+		ch.state = live
+		h.rouse(ch)
+	case asked:
+	case h.shards != nil && ch != nil && ch.state == live && msg.Kind == h.verbs.unsubscribe:
+		// The slot has moved to another node. Those of other channels have not.
+		h.rouse(ch)
+		h.part(ch)
+		h.shards.astray(ch, h.shards.pause(now))
+	default:
+		// Nobody asked: the server has ended a subscription, or go-redis has
+		// moved to another connection without saying so.
+		h.lose(now)
 	}
 }
 
 // refusal deals with an error reply to the command in flight. The server checks
 // all channels of a SUBSCRIBE before it subscribes to any, and does not say
 // which one it has refused: each is then asked for alone.
-func (h *Hub) refusal(now time.Time) {
+func (h *Hub) refusal(reply error, now time.Time) {
 	c := h.link.flight
 	if c == nil {
 		// Not ours: go-redis has reconnected, and been refused.
@@ -213,7 +234,7 @@ func (h *Hub) refusal(now time.Time) {
 		return
 	}
 	h.link.flight = nil
-	if c.verb != subscribe {
+	if c.verb != h.verbs.subscribe {
 		return // a user without PING or UNSUBSCRIBE; a refusal is a sign of life too
 	}
 	for name := range c.open {
@@ -221,6 +242,11 @@ func (h *Hub) refusal(now time.Time) {
 		if len(c.args) > 1 {
 			ch.state = wanted
 			h.wanted.put(ch, now)
+			continue
+		}
+		if h.shards != nil && elsewhere(reply) {
+			h.part(ch)
+			h.shards.astray(ch, h.shards.pause(now))
 			continue
 		}
 		// It stays known to the PubSub until it is unsubscribed like any other;
@@ -240,19 +266,20 @@ func (h *Hub) lose(now time.Time) {
 	}
 	h.retryAt = now.Add(h.backoff/2 + rand.N(h.backoff/2+1))
 	h.backoff = min(2*h.backoff, h.cfg.MaxBackoff)
-	h.disconnect(now)
+	h.disconnect()
 }
 
 // disconnect drops the link, if there is one, and takes every channel back to
-// wanted. Those that were live may have missed something; the others are
-// polling anyway, and a failed attempt to connect is no news to them.
-func (h *Hub) disconnect(now time.Time) {
+// wanted. Those of a shard are looked up anew: their master may be gone for
+// good. Those that were live may have missed something; the others are polling
+// anyway, and a failed attempt to connect is no news to them.
+func (h *Hub) disconnect() {
 	if h.link == nil {
 		return
 	}
 	h.link.drop()
-	h.link = nil
-	for _, ch := range h.channels {
+	h.link, h.missed, h.misplaced = nil, 0, false
+	for _, ch := range slices.Collect(maps.Values(h.channels)) {
 		if len(ch.subs) == 0 {
 			h.forget(ch)
 			continue
@@ -260,15 +287,18 @@ func (h *Hub) disconnect(now time.Time) {
 		if ch.state == live {
 			h.rouse(ch)
 		}
-		h.refused.remove(ch)
-		ch.state, ch.sent = wanted, false
-		h.wanted.put(ch, now)
+		h.part(ch)
+		if h.shards != nil {
+			h.shards.astray(ch, h.retryAt)
+		} else {
+			h.adopt(ch)
+		}
 	}
 }
 
 // finish ends the run goroutine. The next subscription starts another one.
 func (h *Hub) finish() step {
-	h.disconnect(time.Now())
+	h.disconnect()
 	for _, ch := range h.channels {
 		h.forget(ch)
 	}
@@ -278,10 +308,19 @@ func (h *Hub) finish() step {
 
 // forget removes all traces of ch.
 func (h *Hub) forget(ch *channel) {
+	h.part(ch)
+	if h.shards != nil {
+		h.shards.forget(ch)
+	}
+}
+
+// part gives ch away, as good as new.
+func (h *Hub) part(ch *channel) {
 	h.wanted.remove(ch)
 	h.refused.remove(ch)
 	h.idle.remove(ch)
 	delete(h.channels, ch.name)
+	ch.hub, ch.state, ch.sent = nil, wanted, false
 }
 
 // rouse wakes the subscribers of ch once mu is free.

@@ -16,7 +16,9 @@
 //	}
 //
 // A hub has at most one connection, however many channels and subscriptions
-// there are, and none while there are none.
+// there are, and none while there are none. Shards is the same for the sharded
+// pub/sub of a Cluster: a hub for each master, on which the channels of its
+// slots live for as long as it has them.
 package wake
 
 import (
@@ -74,27 +76,31 @@ type Config struct {
 // Only its own goroutines do I/O: go-redis holds the lock of a PubSub while it
 // dials, so any call of a PubSub may take as long as dialing does.
 type Hub struct {
-	rdb Subscriber
-	cfg Config
+	*common
+	shards *Shards // that the hub is part of; nil if it stands alone
+	rdb    Subscriber
+	cfg    Config
+	verbs  *verbs
 
-	kick chan struct{}  // holds one: the run goroutine has something to look at
-	all  sync.WaitGroup // every goroutine that the hub has started
+	kick chan struct{} // holds one: the run goroutine has something to look at
 
-	// mu is never held over I/O, over a wake, or over any other wait.
-	mu       sync.Mutex
-	closed   bool
+	// The fields below are guarded by mu.
 	running  bool                // the run goroutine exists; false only if channels is empty
 	channels map[string]*channel // by name; each has subscriptions, or lingers
 	wanted   line                // channels to ask for: exactly those in state wanted
 	refused  line                // channels to ask for again: exactly those in state refused
 	idle     line                // channels to unsubscribe: those sent, without subscriptions
 	suspect  bool                // a ping has been asked for
+	missed   int                 // messages that should have come since the last one that did
+
+	misplaced bool // channels belong to another hub
 
 	// The fields below are changed by the run goroutine only, under mu.
 	link    *link     // the connection in use or being opened; nil if there is none
 	wakes   []func()  // to be called as soon as mu is free
 	pings   int       // numbers the pings
 	pinged  time.Time // when the last ping was sent
+	moved   time.Time // when a link was last given up because of missed messages
 	backoff time.Duration
 	retryAt time.Time // no connection is opened before
 }
@@ -103,21 +109,35 @@ type Hub struct {
 // connection and the goroutines exist only while there are subscriptions, or
 // channels that linger.
 func NewHub(rdb Subscriber, cfg Config) *Hub {
+	return newHub(new(common), rdb, cfg, &plain)
+}
+
+func newHub(c *common, rdb Subscriber, cfg Config, v *verbs) *Hub {
 	return &Hub{
+		common:   c,
 		rdb:      rdb,
 		cfg:      cfg,
+		verbs:    v,
 		kick:     make(chan struct{}, 1),
 		channels: make(map[string]*channel),
 		backoff:  cfg.MinBackoff,
 	}
 }
 
+// common is what hubs that pass channels to each other share.
+type common struct {
+	// mu is never held over I/O, over a wake, or over any other wait.
+	mu     sync.Mutex
+	closed bool
+	all    sync.WaitGroup // every goroutine that was started
+}
+
 // A Subscription is one waiter's interest in one channel. It is safe for
 // concurrent use.
 type Subscription struct {
-	hub  *Hub
-	ch   *channel // nil if the hub was closed already
-	wake func()
+	common *common
+	ch     *channel // nil if the hub was closed already
+	wake   func()
 }
 
 // Subscribe asks for wake to be called on every event of the channel:
@@ -137,55 +157,51 @@ func (h *Hub) Subscribe(name string, wake func()) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return &Subscription{hub: h}
+		return &Subscription{common: h.common}
 	}
 	ch := h.channels[name]
 	if ch == nil {
-		ch = &channel{name: name, subs: make(map[*Subscription]struct{})}
-		h.channels[name] = ch
-		h.wanted.put(ch, time.Time{})
-		h.nudge()
+		ch = newChannel(name)
+		h.adopt(ch)
 	}
-	s := &Subscription{hub: h, ch: ch, wake: wake}
-	ch.subs[s] = struct{}{}
-	h.idle.remove(ch)
+	return ch.subscribe(h.common, wake)
+}
+
+// adopt takes in a channel that is on no hub; mu must be held.
+func (h *Hub) adopt(ch *channel) {
+	ch.hub = h
+	h.channels[ch.name] = ch
+	h.wanted.put(ch, time.Time{})
 	if !h.running {
 		h.running = true
 		h.all.Go(h.run)
 	}
-	return s
+	h.nudge()
 }
 
 // Live reports whether messages of the channel reach the subscription: the
 // server has confirmed the channel on the connection that is in use now. It is
 // as true as the last sign of life from the server is fresh.
 func (s *Subscription) Live() bool {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
+	s.common.mu.Lock()
+	defer s.common.mu.Unlock()
 	return s.open() && s.ch.state == live
 }
 
 // Close ends the subscription. It is idempotent and never blocks.
 func (s *Subscription) Close() {
-	h := s.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	s.common.mu.Lock()
+	defer s.common.mu.Unlock()
 	if !s.open() {
 		return
 	}
 	delete(s.ch.subs, s)
-	switch {
-	case len(s.ch.subs) > 0 || h.closed:
-		return
-	case s.ch.sent:
-		h.idle.put(s.ch, time.Now().Add(h.cfg.Linger))
-	default:
-		h.forget(s.ch)
+	if len(s.ch.subs) == 0 && !s.common.closed {
+		s.ch.unused()
 	}
-	h.nudge()
 }
 
-// open reports whether s has not been closed; hub.mu must be held.
+// open reports whether s has not been closed; mu must be held.
 func (s *Subscription) open() bool {
 	if s.ch == nil {
 		return false
@@ -195,14 +211,24 @@ func (s *Subscription) open() bool {
 }
 
 // Suspect tells the hub that something was learned by polling of which a
-// message should have told. The hub asks the server for a sign of life, at most
-// once per PongTimeout, and replaces the connection if there is none. Suspect
-// never blocks.
-func (h *Hub) Suspect() {
+// message on the channel might have told. The hub asks the server for a sign of
+// life, at most once per PongTimeout, and replaces the connection if there is
+// none. Suspect never blocks.
+func (h *Hub) Suspect(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.suspect = true
-	h.nudge()
+	h.channels[name].suspect(false)
+}
+
+// Missed is Suspect for somebody who knows that a message on the channel should
+// have come while it was live. The server may answer, and yet be the wrong one:
+// a former master. So the connection is replaced when a second message is
+// missed before any has come; at most once per PingInterval, because whoever
+// should have published may be to blame.
+func (h *Hub) Missed(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.channels[name].suspect(true)
 }
 
 // Close ends all subscriptions, closes the connection, and waits until the
@@ -215,13 +241,17 @@ func (h *Hub) Close() {
 	h.closed = true
 	h.nudge()
 	h.mu.Unlock()
+	h.end(h.cfg.CloseTimeout)
+}
 
+// end waits until all goroutines have ended, at most for d.
+func (c *common) end(d time.Duration) {
 	ended := make(chan struct{})
 	go func() {
-		h.all.Wait()
+		c.all.Wait()
 		close(ended)
 	}()
-	timeout := time.NewTimer(h.cfg.CloseTimeout)
+	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	select {
 	case <-ended:

@@ -37,7 +37,7 @@ func TestAMessageWakesEverySubscriptionOfItsChannel(t *testing.T) {
 		a1 := subscribeLive(t, h, "a")
 		a2 := subscribe(h, "a")
 		b := subscribeLive(t, h, "b")
-		publish(t, rdb, "a", 1)
+		publish(t, rdb, "a")
 		a1.waitWoken(t, 1)
 		a2.waitWoken(t, 0)
 		b.neverWoken(t, 1)
@@ -59,7 +59,7 @@ func TestAClosedSubscriptionIsNeitherLiveNorWoken(t *testing.T) {
 	goes.Close()
 	require.False(t, goes.Live())
 	require.True(t, stays.Live(), "closing twice must not count twice")
-	publish(t, rdb, "a", 1)
+	publish(t, rdb, "a")
 	stays.waitWoken(t, 1)
 	require.Zero(t, goes.woken.Load())
 }
@@ -74,7 +74,7 @@ func TestAnUnusedChannelIsUnsubscribedWhileOthersStay(t *testing.T) {
 		require.Equal(t, 1, subscribers(t, rdb, "b"))
 
 		a = subscribeLive(t, h, "a")
-		publish(t, rdb, "a", 1)
+		publish(t, rdb, "a")
 		a.waitWoken(t, 1)
 	})
 }
@@ -125,10 +125,12 @@ func TestSubscriptionsMayComeAndGoConcurrently(t *testing.T) {
 		for range 64 {
 			all.Go(func() {
 				for range 30 {
-					w := subscribe(h, names[rand.IntN(len(names))])
-					h.Suspect()
+					name := names[rand.IntN(len(names))]
+					w := subscribe(h, name)
+					h.Suspect(name)
 					if rand.IntN(2) == 0 {
 						w.waitLive(t)
+						h.Missed(name)
 					}
 					w.Close()
 				}
@@ -139,7 +141,7 @@ func TestSubscriptionsMayComeAndGoConcurrently(t *testing.T) {
 			return len(rdb.PubSubChannels(t.Context(), "*").Val()) == 0
 		}, soon, tick)
 		w := subscribeLive(t, h, names[0])
-		publish(t, rdb, names[0], 1)
+		publish(t, rdb, names[0])
 		w.waitWoken(t, 1)
 	})
 }
@@ -153,7 +155,7 @@ func TestAfterCloseNothingIsLive(t *testing.T) {
 		require.False(t, before.Live())
 		after := subscribe(h, "a")
 		require.False(t, after.Live())
-		h.Suspect()
+		h.Suspect("a")
 		h.Close()
 		after.Close()
 		before.Close()

@@ -1,0 +1,38 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// A re-entry that is not answered may take longer than is left of the lease. The watchdog
+// cannot renew meanwhile, but it has to tell the loss in time.
+func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr)
+		b.m = b.mutex(WithRenewInterval(faultTTL * 2 / 3))
+		lockOnce(b)
+		hold := b.me.holdOf(b.ctx, b.m)
+		<-time.After(faultTTL * 6 / 10)
+		rule := b.relay.HoldBackSilently(b.runs(reenterScript)).Always()
+		reentered := b.me.start(func() error { return b.m.Lock(b.ctx) })
+		select {
+		case <-hold.Done(): // unlike Err, it does not look at the clocks itself
+			require.ErrorIs(t, context.Cause(hold), ErrLost)
+		case err := <-reentered:
+			require.FailNow(t, "the loss was not told while the re-entry was under way", "%v", err)
+		}
+		b.await(b.lost)
+		require.Error(t, faultError(t, reentered))
+		require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
+		rule.Remove()
+		b.awaitGone(faultTTL)
+		b.requireLockable()
+	})
+}

@@ -1,0 +1,297 @@
+package wake
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Cluster tells on which master a channel lives. *redis.ClusterClient does.
+type Cluster interface {
+	// MasterForKey answers from a map of the slots, which may be out of date.
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	// ReloadState has the map renewed in the background.
+	ReloadState(ctx context.Context)
+}
+
+// Shards wake the subscribers of sharded channels (SSUBSCRIBE): what a Hub does
+// for all channels, with a hub for each master. They are safe for concurrent use.
+//
+// A channel is on the hub of its master, or astray: new, or its slot has moved,
+// or its link was lost. Channels that are astray are looked up in the map of the
+// slots and given to the hub that it names, after a pause in which the map is
+// renewed if it was to blame. They are not live meanwhile. Those that are live
+// are compared with the map now and then. A hub without channels has no
+// connection and no goroutine.
+type Shards struct {
+	common
+	cluster Cluster
+	cfg     Config
+	ctx     context.Context // of looking up; ends with Close
+	cancel  context.CancelFunc
+	kick    chan struct{} // holds one: the search has something to look at
+
+	// The fields below are guarded by mu.
+	channels  map[string]*channel    // by name, wherever they are
+	lost      map[*channel]time.Time // those astray: when to look them up
+	hubs      map[*redis.Client]*Hub // by master; those that rest are dropped in time
+	searching bool                   // the search goroutine exists; false only if channels is empty
+	stale     bool                   // the map was wrong
+	doubts    int                    // how often to look soon again whether it still is
+	auditAt   time.Time              // when to compare it with where the channels are
+	backoff   time.Duration
+	retryAt   time.Time // what goes astray because of the map is not looked up before
+}
+
+// NewShards returns shards that subscribe on the masters of cluster. It starts
+// nothing.
+func NewShards(cluster Cluster, cfg Config) *Shards {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Shards{
+		cluster:  cluster,
+		cfg:      cfg,
+		ctx:      ctx,
+		cancel:   cancel,
+		kick:     make(chan struct{}, 1),
+		channels: make(map[string]*channel),
+		lost:     make(map[*channel]time.Time),
+		hubs:     make(map[*redis.Client]*Hub),
+		backoff:  cfg.MinBackoff,
+	}
+}
+
+// Subscribe is Hub.Subscribe.
+func (s *Shards) Subscribe(name string, wake func()) *Subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return &Subscription{common: &s.common}
+	}
+	ch := s.channels[name]
+	if ch == nil {
+		ch = newChannel(name)
+		s.channels[name] = ch
+		s.await(ch, time.Time{})
+	}
+	return ch.subscribe(&s.common, wake)
+}
+
+// Suspect is Hub.Suspect, for the connection that the channel is on.
+func (s *Shards) Suspect(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.channels[name].suspect(false)
+}
+
+// Missed is Hub.Missed, for the connection that the channel is on.
+func (s *Shards) Missed(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.channels[name].suspect(true)
+}
+
+// Close is Hub.Close.
+func (s *Shards) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, h := range s.hubs {
+		h.nudge()
+	}
+	s.nudge()
+	s.mu.Unlock()
+	s.cancel()
+	s.end(s.cfg.CloseTimeout)
+}
+
+// astray has a channel that left its hub looked up anew, at the given time. mu
+// is held.
+func (s *Shards) astray(ch *channel, at time.Time) {
+	s.await(ch, at)
+	s.stale, s.doubts = true, 2
+	if soon := time.Now().Add(s.cfg.MaxBackoff / 2); soon.Before(s.auditAt) {
+		s.auditAt = soon
+	}
+}
+
+// await has ch looked up. mu is held.
+func (s *Shards) await(ch *channel, at time.Time) {
+	s.lost[ch] = at
+	if !s.searching && !s.closed {
+		s.searching = true
+		s.auditAt = time.Now().Add(s.cfg.PingInterval)
+		s.all.Go(s.search)
+	}
+	s.nudge()
+}
+
+// nudge makes the search look at the state of things.
+func (s *Shards) nudge() {
+	select {
+	case s.kick <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// pause returns when to look up what the map was wrong about: with the others
+// of a moment ago, or after a pause that doubles for as long as the map stays
+// wrong. mu is held.
+func (s *Shards) pause(now time.Time) time.Time {
+	if now.Before(s.retryAt) {
+		return s.retryAt
+	}
+	if now.Sub(s.retryAt) > s.cfg.MaxBackoff {
+		s.backoff = s.cfg.MinBackoff
+	}
+	s.retryAt = now.Add(s.backoff/2 + rand.N(s.backoff/2+1))
+	s.backoff = min(2*s.backoff, s.cfg.MaxBackoff)
+	return s.retryAt
+}
+
+// A round is what the search has to do now.
+type round struct {
+	reload bool       // renew the map
+	lost   []*channel // look them up
+	found  []*channel // see whether they are where they belong
+	next   time.Time  // when to look again if nothing happens
+	end    bool       // there are no channels
+}
+
+// search finds the hubs of channels for as long as there are any. It does no
+// I/O but to load a map that was never loaded.
+func (s *Shards) search() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		r := s.look(time.Now())
+		if r.end {
+			return
+		}
+		if r.reload {
+			s.cluster.ReloadState(s.ctx)
+		}
+		for _, ch := range r.lost {
+			master, err := s.cluster.MasterForKey(s.ctx, ch.name)
+			s.settle(ch, master, err)
+		}
+		for _, ch := range r.found {
+			if master, err := s.cluster.MasterForKey(s.ctx, ch.name); err == nil {
+				s.verify(ch, master)
+			}
+		}
+		if len(r.lost) > 0 {
+			continue // not all may have been settled
+		}
+		timer.Reset(time.Until(r.next))
+		select {
+		case <-s.kick:
+		case <-timer.C:
+		}
+	}
+}
+
+// look decides what the search does next.
+func (s *Shards) look(now time.Time) round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := round{reload: s.stale, next: s.auditAt}
+	for ch, at := range s.lost {
+		switch {
+		case len(ch.subs) == 0:
+			s.forget(ch)
+		case !at.After(now):
+			r.lost = append(r.lost, ch)
+		case at.Before(r.next):
+			r.next = at
+		}
+	}
+	if s.closed || len(s.channels) == 0 {
+		clear(s.lost)
+		s.searching, s.doubts = false, 0
+		return round{end: true}
+	}
+	s.stale = false
+	if !s.auditAt.After(now) {
+		r.found, r.reload = s.audit(now), true
+		r.next = now
+	}
+	return r
+}
+
+// audit returns the channels that are live, to be compared with the map, and
+// says when to do that again: soon, if the map was wrong a moment ago. A master
+// that has become a replica ends its subscriptions, but accepts them anew: who
+// asks it too early, by an old map, would stay. mu is held.
+func (s *Shards) audit(now time.Time) (found []*channel) {
+	for _, ch := range s.channels {
+		if ch.state == live {
+			found = append(found, ch)
+		}
+	}
+	s.auditAt = now.Add(s.cfg.PingInterval)
+	if s.doubts > 0 {
+		s.doubts--
+		s.auditAt = now.Add(s.cfg.MaxBackoff / 2)
+	}
+	return found
+}
+
+// verify has the link of ch replaced if its hub is not its master's.
+func (s *Shards) verify(ch *channel, master *redis.Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := ch.hub; ch.state == live && h != s.hubs[master] {
+		h.misplaced = true
+		h.nudge()
+	}
+}
+
+// forget removes all traces of a channel that is on no hub. mu is held.
+func (s *Shards) forget(ch *channel) {
+	delete(s.lost, ch)
+	delete(s.channels, ch.name)
+	if len(s.channels) == 0 {
+		s.nudge()
+	}
+}
+
+// settle gives ch to the hub of its master, if it is still in use.
+func (s *Shards) settle(ch *channel, master *redis.Client, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+	case len(ch.subs) == 0:
+		s.forget(ch)
+	case err != nil:
+		s.astray(ch, s.pause(time.Now()))
+	default:
+		delete(s.lost, ch)
+		s.hubOf(master).adopt(ch)
+	}
+}
+
+// hubOf returns the hub of a master. It drops the hubs that have rested for so
+// long that they need not remember any more when to connect again: that master
+// may have left the Cluster. mu is held.
+func (s *Shards) hubOf(master *redis.Client) *Hub {
+	h := s.hubs[master]
+	if h == nil {
+		long := time.Now().Add(-s.cfg.MaxBackoff)
+		maps.DeleteFunc(s.hubs, func(_ *redis.Client, old *Hub) bool {
+			return !old.running && old.retryAt.Before(long)
+		})
+		h = newHub(&s.common, master, s.cfg, &sharded)
+		h.shards = s
+		s.hubs[master] = h
+	}
+	return h
+}
+
+// elsewhere reports whether a refusal says that the channel lives on another
+// master, or on none now.
+func elsewhere(refusal error) bool {
+	return redis.HasErrorPrefix(refusal, "MOVED") || redis.HasErrorPrefix(refusal, "CLUSTERDOWN")
+}

@@ -1,0 +1,167 @@
+package wake_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestAChannelWhoseSlotMovesIsFollowedAndOthersStay(t *testing.T) {
+	old, fresh := startRedis(t), startMaster(t)
+	p := startProxy(t, old.addr)
+	s, a := newShards(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
+	moves, stays := subscribeLive(t, s, "moves"), subscribeLive(t, s, "stays")
+	a.place(fresh, "moves")
+	p.inject(t, ">3\r\n$12\r\nsunsubscribe\r\n$5\r\nmoves\r\n:1\r\n")
+	requireShardRecovered(t, moves, fresh, "moves")
+	require.EqualValues(t, 1, stays.woken.Load())
+	require.True(t, stays.Live())
+	require.Equal(t, 1, connections(t, newClient(t, &redis.Options{Addr: old.addr})))
+	require.NotZero(t, a.renewed.Load())
+}
+
+func TestAChannelThatTheMapMisplacesIsFoundWhenTheMapIsRenewed(t *testing.T) {
+	for _, refusal := range []string{"MOVED 1 127.0.0.1:1", "CLUSTERDOWN Hash slot not served"} {
+		right := startMaster(t)
+		relay := redistest.NewRelay(t, startRedis(t).addr)
+		wrong := relay.ReplyWith("-"+refusal+"\r\n", redistest.Named("SSUBSCRIBE").And(redistest.With("a"))).Always()
+		s, a := newShards(t, newClient(t, &redis.Options{Addr: relay.Addr}), config())
+		stays := subscribeLive(t, s, "stays")
+		w := subscribe(s, "a")
+		wrong.Wait(t)
+		require.Eventually(t, func() bool { return a.renewed.Load() > 1 }, soon, tick)
+		require.False(t, w.Live())
+		a.place(right, "a")
+		w.waitLive(t)
+		w.waitWoken(t, 0)
+		shardPublish(t, right, "a")
+		w.waitWoken(t, 1)
+		require.EqualValues(t, 1, stays.woken.Load(), "the connection is good for other channels")
+	}
+}
+
+// A master that becomes a replica ends its subscriptions, and accepts them anew.
+func TestAChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
+	old, fresh := startRedis(t), startMaster(t)
+	p := startProxy(t, old.addr)
+	cfg := config()
+	cfg.PingInterval = time.Hour
+	s, a := newShards(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), cfg)
+	w := subscribeLive(t, s, "a")
+	p.inject(t, ">3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n:0\r\n")
+	w.waitWoken(t, 2)
+	w.waitLive(t)
+	a.placeOthers(fresh, nil)
+	requireShardRecovered(t, w, fresh, "a")
+}
+
+func TestWhereChannelsBelongIsLookedUpNowAndThen(t *testing.T) {
+	old, fresh := startMaster(t), startMaster(t)
+	s, a := newShards(t, old, config())
+	w := subscribeLive(t, s, "a")
+	a.placeOthers(fresh, nil)
+	requireShardRecovered(t, w, fresh, "a")
+	require.Eventually(t, func() bool { return connections(t, old) == 0 }, soon, tick)
+}
+
+func TestAMapThatStaysWrongIsNotAskedAllTheTime(t *testing.T) {
+	relay := redistest.NewRelay(t, startRedis(t).addr)
+	relay.ReplyWith("-MOVED 1 127.0.0.1:1\r\n", redistest.Named("SSUBSCRIBE")).Always()
+	cfg := config()
+	cfg.MinBackoff, cfg.MaxBackoff = 50*time.Millisecond, 200*time.Millisecond
+	s, a := newShards(t, newClient(t, &redis.Options{Addr: relay.Addr}), cfg)
+	for _, name := range channelNames(10) {
+		subscribe(s, name)
+	}
+	require.Eventually(t, func() bool { return a.questions() >= 30 }, soon, tick)
+	began, asked := time.Now(), a.questions()
+	require.Eventually(t, func() bool { return a.questions() >= asked+30 }, soon, tick)
+	require.Greater(t, time.Since(began), 200*time.Millisecond, "three rounds of ten take two pauses of 100 ms at least")
+}
+
+func TestWithoutAMapChannelsAreNotLiveUntilThereIsOne(t *testing.T) {
+	master := startMaster(t)
+	s, a := newShards(t, nil, config())
+	a.placeOthers(nil, errors.New("no node answers"))
+	w, goes := subscribe(s, "a"), subscribe(s, "goes")
+	require.Eventually(t, func() bool { return a.questions() > 4 }, soon, tick)
+	require.False(t, w.Live())
+	goes.Close()
+	a.placeOthers(master, nil)
+	w.waitLive(t)
+	require.Zero(t, shardSubscribers(t, master, "goes"))
+	channels, _ := s.Kept()
+	require.Equal(t, 1, channels)
+}
+
+func TestTheChannelsOfADeadMasterAreTakenOverByItsSuccessor(t *testing.T) {
+	old, other, successor := startRedis(t), startMaster(t), startMaster(t)
+	s, a := newShards(t, newClient(t, &redis.Options{Addr: old.addr}), config())
+	a.place(other, "elsewhere")
+	var waiters []*waiter
+	for _, name := range channelNames(20) {
+		waiters = append(waiters, subscribeLive(t, s, name))
+	}
+	stays := subscribeLive(t, s, "elsewhere")
+	old.signal(t, syscall.SIGKILL)
+	for _, w := range waiters {
+		w.waitWoken(t, 1)
+		require.False(t, w.Live())
+	}
+	a.placeOthers(successor, nil)
+	for i, name := range channelNames(20) {
+		requireShardRecovered(t, waiters[i], successor, name)
+	}
+	require.Equal(t, 1, connections(t, successor))
+	require.EqualValues(t, 1, stays.woken.Load())
+	require.True(t, stays.Live())
+}
+
+func TestAMasterThatLeftIsForgotten(t *testing.T) {
+	old, fresh := startRedis(t), startMaster(t)
+	s, a := newShards(t, newClient(t, &redis.Options{Addr: old.addr}), config())
+	w := subscribeLive(t, s, "a")
+	old.signal(t, syscall.SIGKILL)
+	w.waitNotLive(t)
+	a.placeOthers(fresh, nil)
+	w.waitLive(t)
+	require.Eventually(t, func() bool { // the next master that is new pushes it out
+		next := newClient(t, fresh.Options())
+		a.placeOthers(next, nil)
+		subscribeLive(t, s, "b").Close()
+		_, hubs := s.Kept()
+		return hubs <= 2
+	}, soon, 150*time.Millisecond)
+}
+
+func TestADeafConnectionToAMasterIsReplaced(t *testing.T) {
+	direct := startMaster(t)
+	p := startProxy(t, direct.Options().Addr)
+	cfg := config()
+	cfg.PingInterval = time.Hour
+	s, _ := newShards(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), cfg)
+	w := subscribeLive(t, s, "a")
+	p.swallow()
+	s.Suspect("a")
+	w.waitNotLive(t)
+	p.heal()
+	requireShardRecovered(t, w, direct, "a")
+}
+
+func TestARefusedShardChannelIsNotLiveWhileOthersAre(t *testing.T) {
+	server := startRedis(t)
+	admin := newClient(t, &redis.Options{Addr: server.addr})
+	s, a := newShards(t, restricted(t, server, admin), config())
+	bad, good := subscribe(s, "forbidden:1"), subscribeLive(t, s, "channel:1")
+	bad.waitWoken(t, 0)
+	require.False(t, bad.Live())
+	require.Equal(t, 2, a.questions(), "another master would refuse it too")
+	shardPublish(t, admin, "channel:1")
+	good.waitWoken(t, 1)
+}

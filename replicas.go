@@ -1,0 +1,213 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// replicas says how many replicas are to confirm what a script wrote, and how long they are
+// waited for. The zero value asks for none.
+type replicas struct {
+	n       int
+	timeout time.Duration // whole milliseconds
+}
+
+// waitLag is how much later than asked Redis may give up a WAIT: it looks ten times a second.
+const waitLag = 100 * time.Millisecond
+
+// patience is what waiting for replicas adds to the time that a script is given.
+func (r replicas) patience() time.Duration {
+	if r.n == 0 {
+		return 0
+	}
+	return r.timeout + waitLag
+}
+
+// and returns what satisfies both.
+func (r replicas) and(other replicas) replicas {
+	return replicas{n: max(r.n, other.n), timeout: max(r.timeout, other.timeout)}
+}
+
+// within returns r with a timeout of at most d. To Redis, 0 would be no timeout.
+func (r replicas) within(d time.Duration) replicas {
+	r.timeout = max(time.Millisecond, min(r.timeout, d.Truncate(time.Millisecond)))
+	return r
+}
+
+// before returns r with a timeout that leaves time for the answer before ctx ends.
+func (r replicas) before(ctx context.Context) replicas {
+	if end, bounded := ctx.Deadline(); bounded {
+		return r.within(time.Until(end) / 2)
+	}
+	return r
+}
+
+// shortfall is the error of a WAIT that acks replicas have answered to, or that failed.
+func (r replicas) shortfall(acks int, failure error) error {
+	err := fmt.Errorf("%w: %d of %d replicas confirmed it within %v; INFO replication on the master tells which are connected, and how far behind",
+		ErrNotReplicated, acks, r.n, r.timeout)
+	if failure != nil {
+		err = fmt.Errorf("%w; WAIT failed: %w", err, failure)
+	}
+	return err
+}
+
+// replicas are those that the open levels ask for. mu is held.
+func (h *hold) replicas() replicas {
+	r := h.settings.replicas
+	for _, lv := range h.levels {
+		r = r.and(lv.replicas)
+	}
+	return r
+}
+
+// confirmedBy is e for a script whose writes r are to confirm.
+func (e effort) confirmedBy(r replicas) effort {
+	e.replicas = r
+	e.patience += r.patience()
+	return e
+}
+
+// canWait says why WithReplicas cannot be had with rdb.
+func canWait(rdb redis.UniversalClient) error {
+	switch rdb.(type) {
+	case *redis.Client, *redis.ClusterClient:
+		return nil
+	}
+	return fmt.Errorf("%w: WithReplicas on a %T: a script and its WAIT need one connection to the key's master, which only a *redis.Client or *redis.ClusterClient can tell",
+		ErrUnsupported, rdb)
+}
+
+// masterOf returns the client of the node that serves key. On a Cluster it may have to load
+// the slot map first.
+func (x *executor) masterOf(ctx context.Context, key string) (*redis.Client, error) {
+	switch rdb := x.rdb.(type) {
+	case *redis.Client:
+		return rdb, nil
+	case *redis.ClusterClient:
+		node, err := rdb.MasterForKey(ctx, key)
+		if err == nil {
+			x.mapped.Store(true)
+		}
+		return node, err
+	default:
+		return nil, errNoNode
+	}
+}
+
+var (
+	errNoNode = errors.New("a Redis client that does not tell its nodes")
+	// errNotSent says that a script has not got as far as the master of its key.
+	errNotSent = errors.New("not sent for want of a known master or a free connection")
+)
+
+// confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
+// waits for both answers, or for ctx. An engine would send the WAIT on another connection,
+// where it tells nothing about the script.
+func (x *executor) confirm(ctx context.Context, r replicas, key string, cmd call) answer {
+	var settled atomic.Bool // either it is on its way, or it was given up before
+	a := x.outside(ctx, func() answer {
+		node, err := x.masterOf(ctx, key)
+		if err != nil {
+			return answer{err: err}
+		}
+		a := x.pair(ctx, node, r, cmd, &settled)
+		addr, ahead := redirection(ctx, a.err)
+		cluster, ok := x.rdb.(*redis.ClusterClient)
+		if addr == "" || !ok {
+			return a
+		}
+		// Followed here, and once: go-redis would follow with the script alone.
+		if node = nodeAt(ctx, cluster, addr); node == nil {
+			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
+		}
+		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
+	})
+	if a.err != nil && settled.CompareAndSwap(false, true) {
+		a.err = fmt.Errorf("%w: %w", errNotSent, a.err)
+	}
+	return a
+}
+
+// pair is one EVALSHA or EVAL with its WAIT, and what has to go ahead of them. It is sent if
+// it can settle that.
+func (x *executor) pair(ctx context.Context, node *redis.Client, r replicas, cmd call, settled *atomic.Bool, ahead ...call) answer {
+	e := x.engineAt(node)
+	if e == nil {
+		return answer{err: redis.ErrClosed}
+	}
+	select {
+	case e.waits <- struct{}{}:
+		defer func() { <-e.waits }()
+	case <-ctx.Done():
+		return answer{err: ctx.Err()}
+	}
+	if !settled.CompareAndSwap(false, true) {
+		return answer{err: ctx.Err()}
+	}
+	// Of the pool for plain commands: that for pipelines, the engine's, is small.
+	conn := x.patient(e, node, r).Conn()
+	defer func() { _ = conn.Close() }()
+	wait := call{redis.NewCmd(ctx, "wait", r.n, r.timeout.Milliseconds())}
+	_, _ = conn.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for _, cmd := range append(ahead, cmd, wait) {
+			_ = p.Process(ctx, cmd)
+		}
+		return nil
+	})
+	value, err := cmd.Val(), cmd.Err()
+	if err != nil && value == nil { // where it is refused, WAIT may be content all the same
+		return answer{err: err}
+	}
+	// A value and an error: the script was answered, and then the connection failed.
+	acks, err := wait.Int()
+	if err != nil || acks < r.n {
+		return answer{value: value, unconfirmed: r.shortfall(acks, err)}
+	}
+	return answer{value: value}
+}
+
+// patient returns a client of the node with a read timeout that is longer than any WAIT of
+// r: a clone, as an engine's. There are few different ones.
+func (x *executor) patient(e *engine, node *redis.Client, r replicas) *redis.Client {
+	timeout := time.Second
+	for timeout < x.patience+r.patience() {
+		timeout *= 2
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e.patient[timeout] == nil {
+		e.patient[timeout] = node.WithTimeout(timeout)
+	}
+	return e.patient[timeout]
+}
+
+// redirection returns the address that an error points to, if it does, and what that node
+// wants to be told first.
+func redirection(ctx context.Context, err error) (addr string, ahead []call) {
+	if addr, ok := redis.IsMovedError(err); ok {
+		return addr, nil
+	}
+	if addr, ok := redis.IsAskError(err); ok {
+		return addr, []call{{redis.NewCmd(ctx, "asking")}}
+	}
+	return "", nil
+}
+
+// nodeAt returns the client of the node at addr, after a fresh look at the Cluster's map;
+// nil if it is not there.
+func nodeAt(ctx context.Context, cluster *redis.ClusterClient, addr string) *redis.Client {
+	var found atomic.Pointer[redis.Client]
+	_ = cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+		if node.Options().Addr == addr {
+			found.Store(node)
+		}
+		return nil
+	})
+	return found.Load()
+}
