@@ -3,7 +3,9 @@ package relock
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,6 +30,7 @@ func benchmarkOn(b *testing.B, rdb *redis.Client, bench func(b *testing.B, c *Cl
 }
 
 func lockAndUnlock(b *testing.B, m *Mutex) {
+	b.Helper()
 	if err := m.Lock(context.Background()); err != nil {
 		b.Error(err)
 		return
@@ -124,4 +127,43 @@ func BenchmarkQueueHandOver(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkRegistry is the way to a gate and back, by many goroutines with a name each,
+// while many other names are in use.
+func BenchmarkRegistry(b *testing.B) {
+	for _, names := range []int{1, 10_000} {
+		b.Run(fmt.Sprint(names), func(b *testing.B) {
+			r := registry{seed: maphash.MakeSeed()}
+			for i := range names {
+				r.enter(fmt.Sprintf("other-%d", i), "channel")
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				key := fmt.Sprintf("key-%p", pb)
+				for pb.Next() {
+					r.exit(r.enter(key, "channel"))
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkOptionResolution is the making of a handle, which sends nothing.
+func BenchmarkOptionResolution(b *testing.B) {
+	benchmarkOn(b, redistest.Mini(b).Client(b), func(b *testing.B, c *Client) {
+		for name, opts := range map[string][]MutexOption{
+			"defaults": nil,
+			"options":  {WithTTL(time.Minute), WithOwner("job-17"), WithFencing(), WithWaitTimeout(time.Second)},
+		} {
+			b.Run(name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if m := c.Mutex("orders:42", opts...); m.err != nil {
+						b.Fatal(m.err)
+					}
+				}
+			})
+		}
+	})
 }

@@ -75,37 +75,51 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 	}{
 		"cancelled": {
 			func() (context.Context, context.CancelFunc) { return context.WithCancel(parent) },
-			[]error{context.Canceled}, []error{context.DeadlineExceeded, ErrTimeout}, "context canceled",
+			[]error{context.Canceled},
+			[]error{context.DeadlineExceeded, ErrTimeout},
+			"context canceled",
 		},
 		"deadline": {
 			func() (context.Context, context.CancelFunc) { return context.WithDeadline(parent, past) },
-			[]error{context.DeadlineExceeded}, []error{context.Canceled, ErrTimeout}, "context deadline exceeded",
+			[]error{context.DeadlineExceeded},
+			[]error{context.Canceled, ErrTimeout},
+			"context deadline exceeded",
 		},
 		"cancelled with a cause": {
 			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, custom) },
-			[]error{context.Canceled, custom}, []error{context.DeadlineExceeded, ErrTimeout}, "context canceled: shutting down",
+			[]error{context.Canceled, custom},
+			[]error{context.DeadlineExceeded, ErrTimeout},
+			"context canceled: shutting down",
 		},
 		"cancelled with a cause that says so": {
 			func() (context.Context, context.CancelFunc) {
 				return cancelledBy(parent, fmt.Errorf("shutting down: %w", context.Canceled))
 			},
-			[]error{context.Canceled}, []error{ErrTimeout}, "shutting down: context canceled",
+			[]error{context.Canceled},
+			[]error{ErrTimeout},
+			"shutting down: context canceled",
 		},
 		"deadline with a cause": {
 			func() (context.Context, context.CancelFunc) {
 				return context.WithDeadlineCause(parent, past, custom)
 			},
-			[]error{context.DeadlineExceeded, custom}, []error{context.Canceled}, "context deadline exceeded: shutting down",
+			[]error{context.DeadlineExceeded, custom},
+			[]error{context.Canceled},
+			"context deadline exceeded: shutting down",
 		},
 		"the end of a hold": {
 			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, wrap("hold", "x", ErrLost)) },
-			[]error{context.Canceled, ErrLost}, []error{ErrTimeout}, `context canceled: relock: hold "x": lock lost`,
+			[]error{context.Canceled, ErrLost},
+			[]error{ErrTimeout},
+			`context canceled: relock: hold "x": lock lost`,
 		},
 		"the bound on the wait": {
 			func() (context.Context, context.CancelFunc) {
 				return context.WithDeadlineCause(parent, past, timedOut)
 			},
-			[]error{ErrTimeout}, []error{context.DeadlineExceeded, context.Canceled}, "relock: wait timed out after 1s",
+			[]error{ErrTimeout},
+			[]error{context.DeadlineExceeded, context.Canceled},
+			"relock: wait timed out after 1s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

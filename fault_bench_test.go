@@ -83,6 +83,7 @@ func (b *faultBench) mutex(opts ...MutexOption) *Mutex {
 
 // faultRedis returns a go-redis client with default options.
 func faultRedis(t *testing.T, addr string) *redis.Client {
+	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
@@ -90,6 +91,7 @@ func faultRedis(t *testing.T, addr string) *redis.Client {
 
 // faultLocks returns a lock client with short leases on a go-redis client of its own.
 func faultLocks(t *testing.T, addr string, opts ...ClientOption) *Client {
+	t.Helper()
 	c, err := New(faultRedis(t, addr), append([]ClientOption{WithTTL(faultTTL)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -216,6 +218,7 @@ type faultOwner struct {
 }
 
 func newFaultOwner(t *testing.T) *faultOwner {
+	t.Helper()
 	a := &faultOwner{todo: make(chan func())}
 	named, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -16,6 +16,7 @@ const promptly = 600 * time.Millisecond
 
 // newCancelBench returns a bench whose client is patient, but whose leases are short.
 func newCancelBench(t *testing.T, addr string) *faultBench {
+	t.Helper()
 	return newFaultBench(t, addr, WithTTL(defaultTTL))
 }
 

@@ -145,6 +145,7 @@ func TestANewcomerInTheLineDuringAnOutageDoesNotFailWithTheOthers(t *testing.T) 
 // stuck is a bench with the leases that a black hole is to be survived with, and a renewal
 // every second.
 func stuck(t *testing.T, addr string) *faultBench {
+	t.Helper()
 	b := newFaultBench(t, addr, WithTTL(3*time.Second))
 	b.m = b.mutex(WithTTL(3 * time.Second))
 	return b

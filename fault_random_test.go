@@ -53,6 +53,7 @@ const (
 )
 
 func newCrowd(t *testing.T, addr string) *crowd {
+	t.Helper()
 	c := &crowd{t: t, rules: make([]*redistest.Rule, crowdClients)}
 	key := redistest.Key(t)
 	for range crowdClients {

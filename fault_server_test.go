@@ -211,6 +211,7 @@ func TestAServerThatIsDownIsNamedToAClientWithShortLeases(t *testing.T) {
 
 // newPatientBench returns a bench whose client does not doubt what is answered late.
 func newPatientBench(t *testing.T, addr string) *faultBench {
+	t.Helper()
 	b := newFaultBench(t, addr, WithTTL(defaultTTL))
 	b.m = b.mutex(WithTTL(defaultTTL))
 	return b

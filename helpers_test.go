@@ -55,6 +55,7 @@ func runsOf(s *script) redistest.Match { return redistest.Script(s.source) }
 type actor struct{ jobs chan func() }
 
 func newActor(t *testing.T) *actor {
+	t.Helper()
 	a := &actor{jobs: make(chan func())}
 	done := make(chan struct{})
 	go func() {
@@ -156,12 +157,12 @@ func eventually(t *testing.T, what string, cond func() bool) {
 }
 
 // throughout requires cond whenever it looks, for as long as d.
-func throughout(t *testing.T, d time.Duration, cond func() bool, what string, args ...any) {
+func throughout(t *testing.T, d time.Duration, cond func() bool, what string) {
 	t.Helper()
 	ticker := time.NewTicker(max(d/50, lookEvery))
 	defer ticker.Stop()
 	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
-		require.True(t, cond(), append([]any{what}, args...)...)
+		require.True(t, cond(), what)
 	}
 }
 

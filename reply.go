@@ -136,7 +136,7 @@ func (r *reply) refuse(status int64, t *target) {
 	}
 	switch status {
 	case -1:
-		r.refusal = fmt.Errorf("%w: key %q holds a value of another type, not a lock", ErrInvalidName, t.keys[i])
+		r.refusal = fmt.Errorf("%w: key %q is of another type than a lock, or too long for one", ErrInvalidName, t.keys[i])
 	case -2:
 		r.refusal = fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.keys[i])
 	case -3:

@@ -19,6 +19,7 @@ type oneMaster struct {
 }
 
 func newOneMaster(t *testing.T, addr string) *oneMaster {
+	t.Helper()
 	c := &oneMaster{}
 	c.addr.Store(&addr)
 	c.ClusterClient = redis.NewClusterClient(&redis.ClusterOptions{
@@ -32,6 +33,7 @@ func newOneMaster(t *testing.T, addr string) *oneMaster {
 
 // useEngine makes c know the map of slots, and the server the scripts.
 func useEngine(t *testing.T, c *Client, servers ...*redistest.Backend) {
+	t.Helper()
 	_, err := c.Mutex("warm up").State(t.Context())
 	require.NoError(t, err)
 	for _, b := range servers {

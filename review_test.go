@@ -12,6 +12,7 @@ import (
 )
 
 func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Client {
+	t.Helper()
 	c, err := New(b.Client(t), opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -230,6 +231,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 	handoff.Wait(t)
 	leave()
 	require.ErrorIs(t, <-left, context.Canceled)
+	require.Eventually(t, func() bool { return holdOf(second) == nil }, 10*time.Second, time.Millisecond)
 	handoff.Release()
 	require.NoError(t, <-unlocked)
 	require.Less(t, (<-released).Elapsed, time.Hour)

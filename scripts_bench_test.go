@@ -34,12 +34,14 @@ type bench struct {
 }
 
 func newBench(t *testing.T, rdb *redis.Client) *bench {
+	t.Helper()
 	return &bench{plain: newPlain(t, rdb), t: t, rdb: rdb}
 }
 
-func newPlain(t testing.TB, rdb redis.UniversalClient) *plain {
+func newPlain(tb testing.TB, rdb redis.UniversalClient) *plain {
+	tb.Helper()
 	x := newExecutor(rdb, systemClock, defaultTTL)
-	t.Cleanup(func() { x.close(context.Background()) })
+	tb.Cleanup(func() { x.close(context.Background()) })
 	return &plain{exec: x}
 }
 
@@ -52,6 +54,7 @@ func eachBench(t *testing.T, fn func(t *testing.T, b *bench)) {
 
 // with returns b for a subtest.
 func (b *bench) with(t *testing.T) *bench {
+	t.Helper()
 	return &bench{plain: b.plain, t: t, rdb: b.rdb}
 }
 

@@ -91,10 +91,12 @@ var allCommands = []string{
 // asUser returns a bench on a server of the test's own as a user with these ACL rules,
 // and one without any limits.
 func asUser(t *testing.T, rules ...string) (limited, full *bench) {
+	t.Helper()
 	return asUserOf(t, redistest.NewServer(t), rules...)
 }
 
 func asUserOf(t *testing.T, server *redistest.Server, rules ...string) (limited, full *bench) {
+	t.Helper()
 	admin := server.Client(t)
 	line := append([]any{"acl", "setuser", "app", "on", ">secret", "resetchannels", "-@all"}, anys(rules)...)
 	require.NoError(t, admin.Do(t.Context(), line...).Err())

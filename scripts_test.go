@@ -308,11 +308,10 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 			pairs = append(pairs, fmt.Sprint("field", i), "1")
 		}
 		require.NoError(t, b.rdb.HSet(t.Context(), target.keys[0], pairs).Err())
-		g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
-		mustDo(t, out)
-		require.Equal(t, grant{ttl: forever}, g)
+		_, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+		refusedAs(t, out, ErrInvalidName, "too long")
 		_, out = b.state(t.Context(), acquireEffort, target, 0)
-		refusedAs(t, out, ErrInvalidName, "another type")
+		refusedAs(t, out, ErrInvalidName, "too long")
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -170,7 +171,7 @@ func (r *soakRun) inside() error {
 		return fmt.Errorf("%d holders at once", n)
 	}
 	total, err := r.rdb.Get(ctx, r.Key+":total").Int()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
 	if err := r.rdb.Set(ctx, r.Key+":total", total+1, 0).Err(); err != nil {

@@ -6,7 +6,7 @@
 -- Replies
 --   {1, token}               all n keys hold field = 1 for at least the lease; token 0 without counters
 --   {0, pttl, i, holder}     key i is held by somebody else for pttl ms (-1: it has no expiry)
---   {-1, i}                  key i holds another type, {-2, i} a read-write lock
+--   {-1, i}                  key i holds something else than a lock, {-2, i} a read-write lock
 --   {-3, i}                  counter i holds something else than a token
 --
 -- Sent again it finds the field it made, lengthens, and mints a newer token.
@@ -22,18 +22,14 @@ for i = 1, n do
     ours[i] = fields == 1 and redis.call('hexists', KEYS[i], field) == 1
     if not ours[i] then
       if redis.call('hexists', KEYS[i], 'mode') == 1 then return {-2, i} end
-      -- A hash of many fields is no lock, and too long to be read at every try.
-      local holder = fields < 64 and redis.call('hkeys', KEYS[i])[1] or ''
-      return {0, redis.call('pttl', KEYS[i]), i, holder}
+      if fields >= 64 then return {-1, i} end -- no lock, and too long to be read at every try
+      return {0, redis.call('pttl', KEYS[i]), i, redis.call('hkeys', KEYS[i])[1]}
     end
   end
 end
 
-local counters, token, bad = counters_after(n), 0, nil
-if #counters > 0 then
-  token, bad = next_token(counters)
-  if not token then return {-3, bad} end
-end
+local token, bad = next_token(n)
+if not token then return {-3, bad} end
 
 for i = 1, n do
   if ours[i] then
@@ -51,5 +47,5 @@ for i = 1, n do
     end
   end
 end
-if #counters > 0 then store_token(counters, token, keep) end
+store_token(n, token, keep)
 return {1, token}

@@ -17,11 +17,8 @@ for i = 1, n do
   if not passed[i] and not held(KEYS[i], from) then return {0, i} end
 end
 
-local counters, token, bad = counters_after(n), 0, nil
-if #counters > 0 then
-  token, bad = next_token(counters)
-  if not token then return {-3, bad} end
-end
+local token, bad = next_token(n)
+if not token then return {-3, bad} end
 
 for i = 1, n do
   redis.call('hdel', KEYS[i], from) -- first: it needs no memory
@@ -32,5 +29,5 @@ for i = 1, n do
     redis.call('pexpire', KEYS[i], lease)
   end
 end
-if #counters > 0 then store_token(counters, token, keep) end
+store_token(n, token, keep)
 return {1, token}

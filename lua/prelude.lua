@@ -26,21 +26,23 @@ local function wake(command, channel)
   return heard
 end
 
--- A fencing token above every counter and not below the server's clock, so that
--- tokens keep rising when a counter was lost. Reads only; nil and the position of
--- the counter if one holds something else than a token.
-local function next_token(counters)
+-- A fencing token above every counter, which are the KEYS after the n locks, and not
+-- below the server's clock, so that tokens keep rising when a counter was lost; 0
+-- without counters. Reads only; nil and the position of the counter if one holds
+-- something else than a token.
+local function next_token(n)
+  if #KEYS == n then return 0 end
   local now = redis.call('time')
   local token = tonumber(now[1]) * 1000000 + tonumber(now[2])
-  for i, counter in ipairs(counters) do
-    local last = redis.pcall('get', counter)
+  for i = n + 1, #KEYS do
+    local last = redis.pcall('get', KEYS[i])
     if last then
       if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then
-        redis.call('get', counter) -- raises the error as the server words it
+        redis.call('get', KEYS[i]) -- raises the error as the server words it
       end
-      if type(last) ~= 'string' or not string.find(last, '^%d+$') then return nil, i end
+      if type(last) ~= 'string' or not string.find(last, '^%d+$') then return nil, i - n end
       last = tonumber(last)
-      if not last or last >= 9007199254740991 then return nil, i end
+      if not last or last >= 9007199254740991 then return nil, i - n end
       if last >= token then token = last + 1 end
     end
   end
@@ -49,20 +51,13 @@ end
 
 -- Stores token in every counter. One found without expiry keeps none; any other
 -- lives for `keep` milliseconds, or for ever if that is 0.
-local function store_token(counters, token, keep)
+local function store_token(n, token, keep)
   local text = string.format('%.0f', token)
-  for _, counter in ipairs(counters) do
-    if keep == 0 or redis.call('pttl', counter) == -1 then
-      redis.call('set', counter, text)
+  for i = n + 1, #KEYS do
+    if keep == 0 or redis.call('pttl', KEYS[i]) == -1 then
+      redis.call('set', KEYS[i], text)
     else
-      redis.call('set', counter, text, 'px', keep)
+      redis.call('set', KEYS[i], text, 'px', keep)
     end
   end
-end
-
--- KEYS after the n lock keys: the counters of the fencing tokens, if any.
-local function counters_after(n)
-  local counters = {}
-  for i = n + 1, #KEYS do counters[#counters + 1] = KEYS[i] end
-  return counters
 end

@@ -12,11 +12,8 @@ for i = 1, n do
   if not held(KEYS[i], field) then return {0, i} end
 end
 
-local counters, token, bad = counters_after(n), 0, nil
-if #counters > 0 then
-  token, bad = next_token(counters)
-  if not token then return {-3, bad} end
-end
+local token, bad = next_token(n)
+if not token then return {-3, bad} end
 
 for i = 1, n do
   -- A write that needs no memory goes first: after it the others are allowed
@@ -25,5 +22,5 @@ for i = 1, n do
   lengthen(KEYS[i], lease)
   redis.call('hset', KEYS[i], field, ARGV[4 + i])
 end
-if #counters > 0 then store_token(counters, token, keep) end
+store_token(n, token, keep)
 return {1, token}

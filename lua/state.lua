@@ -4,7 +4,7 @@
 --
 -- Replies
 --   {1, pttl, token, field, count, ...}   pttl as PTTL says it, token as text ('0' if there is none)
---   {-1, 1}                               the key holds another type, {-2, 1} a read-write lock
+--   {-1, 1}                               the key holds something else than a lock, {-2, 1} a read-write lock
 local fields = redis.pcall('hlen', KEYS[1])
 if type(fields) == 'table' then
   if string.find(fields.err, 'WRONGTYPE', 1, true) then return {-1, 1} end

@@ -57,9 +57,13 @@ func Redis(tb testing.TB) *Backend {
 }
 
 // Client returns a client with go-redis' default options, closed in tb's cleanup.
-func (b *Backend) Client(tb testing.TB) *redis.Client { return newClient(tb, b.Addr) }
+func (b *Backend) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
+	return newClient(tb, b.Addr)
+}
 
 func newClient(tb testing.TB, addr string) *redis.Client {
+	tb.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb
@@ -82,6 +86,7 @@ func MiniDialer(m *miniredis.Miniredis) *redis.Options {
 // Key returns a name for a lock or key that no other test uses: the test's name with
 // everything but letters, digits, '-' and '_' replaced, and a random suffix.
 func Key(tb testing.TB) string {
+	tb.Helper()
 	safe := strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_':

@@ -67,6 +67,7 @@ func (c *Cluster) Addrs() []string { return addrsOf(c.Nodes) }
 
 // Client returns a client with go-redis' default options, closed in tb's cleanup.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
+	tb.Helper()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb

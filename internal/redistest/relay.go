@@ -86,8 +86,8 @@ func (r *Relay) Close() {
 	r.running.Wait()
 }
 
-// Refuse(true) makes new connections fail with "connection refused", existing ones live
-// on. Refuse(false) accepts again.
+// Refuse has new connections fail with "connection refused" if on is true, while existing
+// ones live on; else it accepts again.
 func (r *Relay) Refuse(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,8 +193,8 @@ func (r *Relay) Deafen() {
 	}
 }
 
-// BlackHole(true) is Deafen for the current connections and for all that are opened
-// until BlackHole(false). Connections that were once deaf stay deaf.
+// BlackHole with on true is Deafen for the current connections and for all that are opened
+// until it is called with false. Connections that were once deaf stay deaf.
 func (r *Relay) BlackHole(on bool) {
 	r.mu.Lock()
 	r.deaf = on

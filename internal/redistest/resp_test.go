@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func TestFramesOfEveryTypeAreReadWhole(t *testing.T) {
 			t.Fatalf("got %.40q, %v; want %.40q", got, err, want)
 		}
 	}
-	if _, err := readFrame(r); err != io.EOF {
+	if _, err := readFrame(r); !errors.Is(err, io.EOF) {
 		t.Fatalf("error at the end is %v", err)
 	}
 }

@@ -72,6 +72,7 @@ func (s *Sentinel) Addrs() []string { return addrsOf(s.Sentinels) }
 
 // Client returns a failover client with go-redis' default options, closed in tb's cleanup.
 func (s *Sentinel) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
 	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: MasterName, SentinelAddrs: s.Addrs()})
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb

@@ -184,7 +184,10 @@ func (s *Server) Output() string {
 }
 
 // Client returns a client with go-redis' default options, closed in tb's cleanup.
-func (s *Server) Client(tb testing.TB) *redis.Client { return newClient(tb, s.Addr) }
+func (s *Server) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
+	return newClient(tb, s.Addr)
+}
 
 // awaitReady waits until the server at addr answers and is the process that we started,
 // not somebody else's server that took the port first.
