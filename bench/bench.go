@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// bench runs cells.
+type bench struct {
+	config
+	server   *server
+	progress io.Writer
+	cells    int
+}
+
+func newBench(c config, progress io.Writer) (*bench, error) {
+	b := &bench{config: c, server: &server{addr: c.redis, rdb: goRedis(c.redis)}, progress: progress}
+	if _, err := b.server.version(context.Background()); err != nil {
+		b.close()
+		return nil, fmt.Errorf("the Redis at %s: %w", c.redis, err)
+	}
+	return b, nil
+}
+
+func (b *bench) close() { _ = b.server.rdb.Close() }
+
+// measure runs all cells of a scenario, round by round.
+func (b *bench) measure(ctx context.Context, s *scenario, r *report) error {
+	for _, l := range s.loads {
+		var names []string
+		for _, name := range s.contenders {
+			if len(b.contenders) == 0 || slices.Contains(b.contenders, name) {
+				names = append(names, name)
+			}
+		}
+		for round := range b.rounds {
+			for i := range names {
+				name := names[(i+round)%len(names)]
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				f, err := b.cell(ctx, s, l, name, round)
+				r.add(s, l, name, sample{round: round, figures: f, err: err})
+				fmt.Fprintf(b.progress, "round %d/%d  %s %s  %-16s  %s\n",
+					round+1, b.rounds, s.name, l.label, name, s.brief(f, err))
+			}
+		}
+	}
+	return nil
+}
+
+// cell is one measurement: of one contender, in processes of its own.
+type cell struct {
+	*bench
+	scenario  *scenario
+	load      load
+	contender contender
+	round     int
+	addr      string // where the contender connects to
+	name      string // of its lock; unique
+}
+
+func (b *bench) cell(ctx context.Context, s *scenario, l load, contender string, round int) (figures, error) {
+	who, err := contenderNamed(contender)
+	if err != nil {
+		return nil, err
+	}
+	b.cells++
+	c := &cell{bench: b, scenario: s, load: l, contender: who, round: round, addr: b.redis,
+		name: fmt.Sprintf("bench:%d:%d", time.Now().UnixNano(), b.cells)}
+	return s.measure(ctx, c)
+}
+
+// open starts workers that use the contender. They have to be stopped, error or not.
+func (c *cell) open(n int, lease time.Duration) (team, error) {
+	var t team
+	for range n {
+		p, err := startProcess()
+		if err != nil {
+			return t, err
+		}
+		t = append(t, p)
+	}
+	_, err := t.each(func(i int) order {
+		return order{Verb: openClient, Contender: c.contender.name, Setup: setup{Addr: c.addr, Lease: lease},
+			Check: i == 0, Name: c.name + ":check"}
+	})
+	return t, err
+}
+
+// looped is what a team did in one run.
+type looped struct {
+	answers []answer
+	start   time.Time
+	sent    int64         // commands that the clients sent
+	server  time.Duration // processor time of Redis
+}
+
+// costs are the processor times of the clients and of Redis for each pair. They say what
+// a busy machine can get done, and are steadier than the time that passes.
+func (l *looped) costs(f figures) figures {
+	client := time.Duration(0)
+	for _, a := range l.answers {
+		client += a.Run.CPU
+	}
+	n := float64(l.pairs())
+	f["client"] = client.Seconds() * 1e6 / n
+	f["server"] = l.server.Seconds() * 1e6 / n
+	return f
+}
+
+// ops returns the pairs per second, all goroutines together.
+func (l *looped) ops() float64 {
+	rate := 0.0
+	for _, a := range l.answers {
+		rate += float64(a.Run.Ops) / a.Run.Elapsed.Seconds()
+	}
+	return rate
+}
+
+// spans returns what each goroutine of each process did.
+func (l *looped) spans() [][]span {
+	var all [][]span
+	for _, a := range l.answers {
+		all = append(all, a.Run.Spans...)
+	}
+	return all
+}
+
+// pairs returns how often a lock was taken and given back.
+func (l *looped) pairs() int {
+	n := 0
+	for _, a := range l.answers {
+		n += a.Run.Ops
+	}
+	return n
+}
+
+// loop has the load's goroutines do o in a loop, first to warm up, then to be measured.
+func (c *cell) loop(ctx context.Context, o order) (*looped, error) {
+	t, err := c.open(max(1, c.load.processes), 0)
+	defer t.stop()
+	if err != nil {
+		return nil, err
+	}
+	o.Verb, o.Name, o.Goroutines = runLoop, c.name, c.load.goroutines
+	o.Start, o.Duration = soon(), min(c.duration/4, 200*time.Millisecond)
+	if _, err := t.each(func(int) order { return o }); err != nil {
+		return nil, err
+	}
+	busy, err1 := c.server.cpuTime(ctx)
+	before, err2 := c.server.counts(ctx)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	o.Start, o.Duration = soon(), c.duration
+	answers, err := t.each(func(i int) order {
+		o := o
+		if c.profiles != "" {
+			file := fmt.Sprintf("%s-%s-%s-%d-%d", c.scenario.name, c.load.label, c.contender.name, c.round, i)
+			o.Profiles = filepath.Join(c.profiles, strings.Map(fileRune, file))
+		}
+		return o
+	})
+	if err != nil {
+		return nil, err
+	}
+	after, err1 := c.server.counts(ctx)
+	spent, err2 := c.server.cpuTime(ctx)
+	_, err3 := t.each(func(int) order { return order{Verb: closeClient} })
+	return &looped{
+		answers: answers,
+		start:   o.Start,
+		sent:    after.since(before, scriptCommands, c.contender.direct),
+		server:  spent - busy,
+	}, errors.Join(err1, err2, err3)
+}
+
+// soon is when an order that is given now can be begun by all workers at once.
+func soon() time.Time { return time.Now().Add(30 * time.Millisecond) }
+
+func fileRune(r rune) rune {
+	if strings.ContainsRune(" ,×/", r) {
+		return '_'
+	}
+	return r
+}
+
+// slowly runs a measurement through a relay that delays everything by linkLatency each way.
+func slowly(measure measurement) measurement {
+	return func(ctx context.Context, c *cell) (figures, error) {
+		relay, err := redistest.StartRelay(c.redis)
+		if err != nil {
+			return nil, err
+		}
+		defer relay.Close()
+		relay.Latency(linkLatency)
+		trip, err := roundTrip(ctx, relay.Addr)
+		if err != nil {
+			return nil, err
+		}
+		slow := *c
+		slow.addr = relay.Addr
+		f, err := measure(ctx, &slow)
+		if err != nil {
+			return nil, err
+		}
+		f["trip"] = trip.Seconds()
+		if us, ok := f["us"]; ok {
+			f["trips"] = us / 1e6 / trip.Seconds()
+		}
+		if rate, ok := f["rate"]; ok {
+			f["trips"] = 1 / rate / trip.Seconds()
+		}
+		return f, nil
+	}
+}
+
+const linkLatency = time.Millisecond
+
+// roundTrip is how long a PING takes: the median of some.
+func roundTrip(ctx context.Context, addr string) (time.Duration, error) {
+	rdb := goRedis(addr)
+	defer rdb.Close()
+	var trips []time.Duration
+	for range 21 {
+		began := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return 0, err
+		}
+		trips = append(trips, time.Since(began))
+	}
+	slices.Sort(trips)
+	return quantile(trips, 0.5), nil
+}

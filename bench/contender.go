@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A contender is a way to lock that takes part. Each is used as its own documentation says
+// is best, with its own defaults where that says nothing.
+type contender struct {
+	name   string
+	legend string // how it is set up, for the report
+	open   func(setup) (client, error)
+
+	// direct are the commands that it sends outside of scripts. Redis counts those that a
+	// script calls, too, so the two have to be told apart.
+	direct []string
+}
+
+// setup says how a client is to be made.
+type setup struct {
+	Addr string
+	// Lease, if not 0, is the time to live of locks, renewed after every third of it. By
+	// default it is the library's.
+	Lease time.Duration
+}
+
+// client is one library in one process.
+type client interface {
+	// mutex returns a handle for the use of one goroutine.
+	mutex(name string) mutex
+	close() error
+}
+
+// mutex is one goroutine's handle of one lock.
+type mutex interface {
+	// Lock waits until it holds the lock, or ctx is done.
+	Lock(ctx context.Context) error
+	// Unlock gives it back. A lock that was lost meanwhile is an error.
+	Unlock() error
+}
+
+// Names of contenders that ratios refer to.
+const (
+	relockName = "relock"
+	plainFloor = "floor"
+	pipeFloor  = "pipelined floor"
+)
+
+// contenders are all of them, in the order of the tables.
+var contenders = []contender{
+	{name: relockName, open: openRelock,
+		legend: "defaults: lease 30 s, renewed every 10 s by a watchdog; 16 local hand-offs in a row; safety poll 5 s"},
+	{name: "rueidislock", open: openRueidislock,
+		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
+	{name: "redsync", open: openRedsync(), direct: []string{"set"},
+		legend: "defaults on a go-redis pool: expiry 8 s, retry after 50 to 250 ms; called again after 32 tries in vain; it does not renew"},
+	{name: "redsync 2ms", open: openRedsync(redsyncFast), direct: []string{"set"},
+		legend: "the same `WithRetryDelay(2ms)`"},
+	{name: "redislock", open: openRedislock,
+		legend: "`LinearBackoff(2ms)`, TTL 30 s; called again after 30 s in vain; it does not renew"},
+	{name: plainFloor, open: openFloor,
+		legend: "no library: one EVALSHA that sets a hash field and its expiry, one that deletes and publishes; a plain go-redis client; waits for the message"},
+	{name: pipeFloor, open: openPipelinedFloor,
+		legend: "the same scripts through go-redis' auto-pipelining, full duplex"},
+}
+
+func contenderNamed(name string) (contender, error) {
+	names := make([]string, 0, len(contenders))
+	for _, c := range contenders {
+		if c.name == name {
+			return c, nil
+		}
+		names = append(names, c.name)
+	}
+	return contender{}, fmt.Errorf("no contender is called %q; there are %s", name, strings.Join(names, "; "))
+}
+
+// goRedis is the client that every contender built on go-redis gets: its defaults.
+func goRedis(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr})
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The floor is what any reentrant lock with a message on release has to pay: a round trip
+// to take it and one to give it back, each a script that does no more than it has to. It
+// is no lock library: it renews nothing, survives no lost reply, and every waiter races.
+var (
+	floorAcquire = redis.NewScript(`
+if redis.call('exists', KEYS[1]) == 1 then return 0 end
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 1`)
+
+	floorEnter = redis.NewScript(`
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 1`)
+
+	floorLeave = redis.NewScript(`
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+return 1`)
+
+	floorRelease = redis.NewScript(`
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('del', KEYS[1])
+redis.call('publish', ARGV[2], '0')
+return 1`)
+)
+
+const floorLease = 30_000 // ms
+
+// floor is the floor on one client, plain or pipelined.
+type floor struct {
+	rdb  *redis.Client
+	pipe *redis.AutoPipeliner // nil: plain
+	id   string
+
+	mu    sync.Mutex
+	owner int
+}
+
+func openFloor(s setup) (client, error) {
+	f := &floor{rdb: goRedis(s.Addr)}
+	ctx := context.Background()
+	for _, script := range []*redis.Script{floorAcquire, floorEnter, floorLeave, floorRelease} {
+		if err := script.Load(ctx, f.rdb).Err(); err != nil {
+			return nil, errors.Join(err, f.rdb.Close())
+		}
+	}
+	id, err := f.rdb.Incr(ctx, "bench:floor:ids").Result()
+	f.id = fmt.Sprint(id)
+	return f, err
+}
+
+func openPipelinedFloor(s setup) (client, error) {
+	c, err := openFloor(s)
+	if err != nil {
+		return nil, err
+	}
+	f := c.(*floor)
+	f.pipe, err = f.rdb.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{FullDuplex: true})
+	return f, err
+}
+
+func (f *floor) mutex(name string) mutex {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.owner++
+	return &floorMutex{floor: f, keys: []string{name}, channel: "channel:{" + name + "}",
+		field: fmt.Sprintf("%s:%d", f.id, f.owner)}
+}
+
+func (f *floor) close() error {
+	var err error
+	if f.pipe != nil {
+		err = f.pipe.Close()
+	}
+	return errors.Join(err, f.rdb.Close())
+}
+
+// run executes a script and returns whether it replied 1.
+func (f *floor) run(ctx context.Context, s *redis.Script, keys []string, args ...any) (bool, error) {
+	if f.pipe == nil {
+		n, err := f.rdb.EvalSha(ctx, s.Hash(), keys, args...).Int()
+		return n == 1, err
+	}
+	line := make([]any, 0, 4+len(args))
+	line = append(line, "evalsha", s.Hash(), len(keys), keys[0])
+	cmd := redis.NewCmd(ctx, append(line, args...)...)
+	cmd.SetFirstKeyPos(3)
+	if err := f.pipe.Submit(ctx, cmd).WaitContext(ctx); err != nil {
+		return false, err
+	}
+	n, err := cmd.Int()
+	return n == 1, err
+}
+
+type floorMutex struct {
+	*floor
+	keys    []string
+	channel string
+	field   string
+	count   int
+	sub     *redis.PubSub // made when it has to wait for the first time
+}
+
+func (m *floorMutex) Lock(ctx context.Context) error {
+	if m.count > 0 {
+		ok, err := m.run(ctx, floorEnter, m.keys, m.field, floorLease, m.count+1)
+		return m.counted(1, ok, err)
+	}
+	for {
+		ok, err := m.run(ctx, floorAcquire, m.keys, m.field, floorLease)
+		if ok || err != nil {
+			return m.counted(1, ok, err)
+		}
+		if err := m.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *floorMutex) Unlock() error {
+	ctx := context.Background()
+	if m.count > 1 {
+		ok, err := m.run(ctx, floorLeave, m.keys, m.field, m.count-1)
+		return m.counted(-1, ok, err)
+	}
+	ok, err := m.run(ctx, floorRelease, m.keys, m.field, m.channel)
+	return m.counted(-1, ok, err)
+}
+
+func (m *floorMutex) counted(step int, ok bool, err error) error {
+	m.count += step
+	if err == nil && !ok {
+		err = errors.New("floor: the lock was lost")
+	}
+	return err
+}
+
+// wait returns with the next message or, the first time, once it is subscribed.
+func (m *floorMutex) wait(ctx context.Context) error {
+	if m.sub == nil {
+		m.sub = m.rdb.Subscribe(context.Background(), m.channel)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = m.sub.Close() }) // all that ends a Receive
+	_, err := m.sub.Receive(context.Background())
+	if !stop() {
+		return ctx.Err()
+	}
+	return err
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock"
+)
+
+type relockClient struct {
+	rdb   *redis.Client
+	locks *relock.Client
+}
+
+func openRelock(s setup) (client, error) {
+	rdb := goRedis(s.Addr)
+	var opts []relock.ClientOption
+	if s.Lease > 0 {
+		opts = append(opts, relock.WithTTL(s.Lease)) // renewed after every third of it
+	}
+	locks, err := relock.New(rdb, opts...)
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	return &relockClient{rdb, locks}, nil
+}
+
+func (c *relockClient) mutex(name string) mutex { return c.locks.Mutex(name) }
+
+func (c *relockClient) close() error { return errors.Join(c.locks.Close(), c.rdb.Close()) }

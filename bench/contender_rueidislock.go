@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+type rueidislockClient struct{ locks rueidislock.Locker }
+
+func openRueidislock(s setup) (client, error) {
+	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{s.Addr}},
+		KeyMajority:    1,
+		NoLoopTracking: true,
+		// How long an attempt may take before the next of several keys is tried: there is one.
+		// With the default of 20 ms, goroutines with a name each were left waiting for ever when
+		// Redis was too busy to answer in that time.
+		TryNextAfter:   time.Second,
+		KeyValidity:    s.Lease,     // 0 is the default
+		ExtendInterval: s.Lease / 3, // 0 is the default
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rueidislockClient{locks}, nil
+}
+
+func (c rueidislockClient) mutex(name string) mutex {
+	return &rueidislockMutex{client: c.locks, name: name}
+}
+
+func (c rueidislockClient) close() error {
+	c.locks.Close()
+	return nil
+}
+
+type rueidislockMutex struct {
+	client rueidislock.Locker
+	name   string
+	held   context.Context
+	cancel context.CancelFunc
+}
+
+func (m *rueidislockMutex) Lock(ctx context.Context) (err error) {
+	m.held, m.cancel, err = m.client.WithContext(ctx, m.name)
+	return err
+}
+
+func (m *rueidislockMutex) Unlock() error {
+	err := m.held.Err()
+	m.cancel()
+	if err != nil {
+		return fmt.Errorf("rueidislock: the lock was lost: %w", err)
+	}
+	return nil
+}

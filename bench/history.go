@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// span is one hold of a lock that goroutines share, in nanoseconds since 1970. Got is
+// taken after Lock has returned and Gave before Unlock is called, so the spans of a lock
+// that excludes do not overlap, across processes neither: they have one clock.
+type span struct{ Asked, Got, Gave int64 }
+
+// errIdle is why a window was too short for this machine.
+var errIdle = errors.New("nobody got the lock")
+
+// history is what all goroutines of all processes did with one lock.
+type history struct {
+	spans  []span // by the time they began
+	counts []int  // of each goroutine, in the window
+	waits  []time.Duration
+	window time.Duration
+}
+
+// newHistory puts the goroutines' spans together and proves that no two overlap. What
+// began outside of the window is checked, but counts as neither hand-off nor wait.
+func newHistory(goroutines [][]span, start time.Time, window time.Duration) (*history, error) {
+	h := &history{window: window}
+	from, to := start.UnixNano(), start.Add(window).UnixNano()
+	for _, spans := range goroutines {
+		count := 0
+		for _, s := range spans {
+			if s.Got >= from && s.Got < to {
+				count++
+				h.waits = append(h.waits, time.Duration(s.Got-s.Asked))
+			}
+		}
+		h.counts = append(h.counts, count)
+		h.spans = append(h.spans, spans...)
+	}
+	slices.SortFunc(h.spans, func(a, b span) int { return compare(a.Got, b.Got) })
+	slices.Sort(h.waits)
+	for i := 1; i < len(h.spans); i++ {
+		if over := h.spans[i-1].Gave - h.spans[i].Got; over > 0 {
+			return nil, fmt.Errorf("two holders: hold %d began %v before the one before it ended", i, time.Duration(over))
+		}
+	}
+	if len(h.waits) == 0 {
+		return nil, fmt.Errorf("%w within %v", errIdle, window)
+	}
+	return h, nil
+}
+
+func compare(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// handoffs returns how often the lock changed hands in the window.
+func (h *history) handoffs() int { return len(h.waits) }
+
+// rate returns the hand-offs per second.
+func (h *history) rate() float64 { return float64(h.handoffs()) / h.window.Seconds() }
+
+// wait returns the quantile q of the time between calling Lock and holding the lock.
+func (h *history) wait(q float64) time.Duration { return quantile(h.waits, q) }
+
+// jain returns Jain's fairness index over the goroutines: 1 if all got the lock equally
+// often, 1/n if only one of n did.
+func (h *history) jain() float64 { return jain(h.counts) }
+
+func jain(counts []int) float64 {
+	sum, squares := 0.0, 0.0
+	for _, n := range counts {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(counts)) * squares)
+}
+
+// quantile returns the smallest value that at least the share q of sorted do not exceed.
+func quantile[T any](sorted []T, q float64) T {
+	i := int(q * float64(len(sorted)))
+	if float64(i) == q*float64(len(sorted)) {
+		i--
+	}
+	return sorted[max(0, min(i, len(sorted)-1))]
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHoldsThatOverlapAreFoundWhoeverHasThem(t *testing.T) {
+	start := time.Unix(0, 0)
+	_, err := newHistory([][]span{
+		{{0, 10, 20}, {30, 40, 50}},
+		{{0, 20, 30}},
+	}, start, time.Second)
+	require.NoError(t, err, "one ends when the next one begins")
+
+	_, err = newHistory([][]span{
+		{{0, 10, 20}, {30, 40, 50}},
+		{{0, 49, 60}},
+	}, start, time.Second)
+	require.EqualError(t, err, "two holders: hold 2 began 1ns before the one before it ended")
+}
+
+func TestOnlyTheWindowCounts(t *testing.T) {
+	h, err := newHistory([][]span{
+		{{0, 5, 6}, {90, 100, 101}, {102, 199, 300}},
+		{{0, 110, 120}, {190, 301, 302}},
+		{},
+	}, time.Unix(0, 100), 100)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 1, 0}, h.counts)
+	require.Equal(t, 3, h.handoffs())
+	require.Equal(t, []time.Duration{10, 97, 110}, h.waits)
+	require.Equal(t, time.Duration(97), h.wait(0.5))
+	require.Equal(t, time.Duration(110), h.wait(1))
+	require.InDelta(t, 3e7, h.rate(), 1)
+	require.InDelta(t, 9.0/(3*5), h.jain(), 1e-9)
+
+	_, err = newHistory([][]span{{{0, 5, 6}}}, time.Unix(0, 100), 100)
+	require.ErrorIs(t, err, errIdle)
+}
+
+func TestJainsIndexTellsEqualFromUnequal(t *testing.T) {
+	require.InDelta(t, 1, jain([]int{7, 7, 7, 7}), 1e-9)
+	require.InDelta(t, 0.25, jain([]int{0, 9, 0, 0}), 1e-9)
+	require.Zero(t, jain([]int{0, 0}))
+}
+
+func TestAQuantileIsAValueThatWasMeasured(t *testing.T) {
+	sorted := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	for q, want := range map[float64]int{0: 1, 0.1: 1, 0.11: 2, 0.5: 5, 0.51: 6, 0.99: 10, 1: 10} {
+		require.Equal(t, want, quantile(sorted, q), "%v", q)
+	}
+	require.Equal(t, 4, quantile([]int{4}, 0.5))
+}
+
+func TestASpreadIsTheMiddleAndTheEnds(t *testing.T) {
+	s, ok := spreadOf([]float64{5, 1, 3})
+	require.True(t, ok)
+	require.Equal(t, spread{3, 1, 5}, s)
+	s, _ = spreadOf([]float64{4, 1, 2, 3})
+	require.Equal(t, spread{2.5, 1, 4}, s)
+	_, ok = spreadOf(nil)
+	require.False(t, ok)
+}
+
+func TestRatiosAreTakenRoundByRound(t *testing.T) {
+	s := scenarioNamed("seq")
+	l := s.loads[0]
+	r := &report{samples: make(map[string][]sample)}
+	// The machine is ten times slower in the second round; the ratio is the same.
+	for round, us := range []float64{100, 1000} {
+		r.add(s, l, relockName, sample{round: round, figures: figures{"us": us}})
+		r.add(s, l, plainFloor, sample{round: round, figures: figures{"us": us / 1.05}})
+	}
+	ratio, ok := r.ratio("seq", l.label, relockName, plainFloor, "us")
+	require.True(t, ok)
+	require.InDelta(t, 1.05, ratio.min, 1e-9)
+	require.InDelta(t, 1.05, ratio.max, 1e-9)
+}
+
+func TestATargetIsMetOnItsOwnSide(t *testing.T) {
+	require.True(t, target{limit: 1.1}.met(1.1))
+	require.False(t, target{limit: 1.1}.met(1.2))
+	require.True(t, target{limit: 2, atLeast: true}.met(2))
+	require.False(t, target{limit: 2, atLeast: true}.met(1.9))
+}
+
+func TestEveryTargetAndChartIsAboutSomethingMeasured(t *testing.T) {
+	loads := func(name string) []string {
+		s := scenarioNamed(name)
+		require.NotNil(t, s, name)
+		labels := []string{""}
+		for _, l := range s.loads {
+			labels = append(labels, l.label)
+		}
+		return labels
+	}
+	for _, x := range targets {
+		require.Contains(t, loads(x.scenario), x.load)
+	}
+	for _, c := range charts {
+		require.Contains(t, loads(c.scenario), c.load)
+	}
+	for _, s := range scenarios {
+		require.Contains(t, s.contenders, s.base)
+		for _, name := range s.contenders {
+			_, err := contenderNamed(name)
+			require.NoError(t, err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// runResult is what a worker's goroutines did in one run.
+type runResult struct {
+	Ops     int           // pairs of lock and unlock
+	Elapsed time.Duration // from the start to the end of the last pair
+	CPU     time.Duration // of the whole process
+	Allocs  uint64        // of the whole process
+	Bytes   uint64
+	Spans   [][]span // of each goroutine; none if each had a name of its own
+}
+
+// grace is how long after the end of a run a waiter may still have to wait. The slowest
+// contender needs a few seconds with 64 goroutines.
+var grace = 20 * time.Second
+
+// run has o.Goroutines goroutines lock and unlock from o.Start for o.Duration, each of
+// them ending the pair that it is at. A waiter that is not served by then is lost.
+func (w *worker) run(o order) (runResult, error) {
+	l := loop{order: o, until: o.Start.Add(o.Duration), spans: make([][]span, o.Goroutines)}
+	mutexes := make([]mutex, o.Goroutines)
+	for i := range mutexes {
+		name := o.Name
+		if o.OwnNames {
+			name = fmt.Sprintf("%s:%d", o.Name, i)
+		}
+		mutexes[i] = w.client.mutex(name)
+	}
+	time.Sleep(time.Until(o.Start))
+
+	profiles, err := startProfiles(o.Profiles)
+	if err != nil {
+		return runResult{}, err
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, start := cpuTime(), time.Now()
+	err = l.all(mutexes)
+	elapsed, cpu := time.Since(start), cpuTime()-cpu
+	runtime.ReadMemStats(&after)
+	err = errors.Join(err, profiles.stop())
+	if l.lost.Load() {
+		return runResult{}, err // the goroutines are still there, and may write
+	}
+	return runResult{
+		Ops:     int(l.ops.Load()),
+		Elapsed: elapsed,
+		CPU:     cpu,
+		Allocs:  after.Mallocs - before.Mallocs,
+		Bytes:   after.TotalAlloc - before.TotalAlloc,
+		Spans:   l.spans,
+	}, err
+}
+
+// loop is one run under way.
+type loop struct {
+	order
+	until  time.Time
+	failed atomic.Bool // somebody has: all end
+	lost   atomic.Bool
+	ops    atomic.Int64
+	spans  [][]span
+}
+
+// all runs one goroutine for each mutex, and waits for them, but not for ever.
+func (l *loop) all(mutexes []mutex) error {
+	errs := make(chan error, len(mutexes))
+	var started sync.WaitGroup
+	for i, m := range mutexes {
+		started.Add(1)
+		go func() {
+			started.Done()
+			errs <- l.one(i, m)
+		}()
+	}
+	started.Wait()
+	late := time.NewTimer(time.Until(l.until) + grace)
+	defer late.Stop()
+	var failure error
+	for left := len(mutexes); left > 0; left-- {
+		select {
+		case err := <-errs:
+			failure = errors.Join(failure, err)
+		case <-late.C:
+			l.lost.Store(true)
+			return errors.Join(failure, fmt.Errorf("lost waiters: %d of %d goroutines were still waiting %v after the end",
+				left, len(mutexes), grace))
+		}
+	}
+	return failure
+}
+
+// one is one goroutine's part.
+func (l *loop) one(i int, m mutex) (err error) {
+	defer func() {
+		if err != nil {
+			l.failed.Store(true)
+		}
+	}()
+	ctx := context.Background()
+	if l.Nested {
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Unlock()) }()
+	}
+	if !l.OwnNames {
+		l.spans[i] = make([]span, 0, 1<<12)
+		return l.shared(ctx, i, m)
+	}
+	ops := 0
+	defer func() { l.ops.Add(int64(ops)) }()
+	for !l.failed.Load() && time.Now().Before(l.until) {
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		if err := m.Unlock(); err != nil {
+			return err
+		}
+		ops++
+	}
+	return nil
+}
+
+// shared is the loop of a goroutine that shares its lock with others, so that there is
+// something to tell.
+func (l *loop) shared(ctx context.Context, i int, m mutex) error {
+	for !l.failed.Load() {
+		asked := time.Now()
+		if !asked.Before(l.until) {
+			break
+		}
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		got := now()
+		l.spans[i] = append(l.spans[i], span{Asked: asked.UnixNano(), Got: got, Gave: now()})
+		if err := m.Unlock(); err != nil {
+			return err
+		}
+	}
+	l.ops.Add(int64(len(l.spans[i])))
+	return nil
+}
+
+// waiters are goroutines that wait for a lock until they are told to stop.
+type waiters struct {
+	cancel context.CancelFunc
+	errs   chan error
+	n      int
+}
+
+// startWaiters returns when all of them are about to wait.
+func startWaiters(c client, name string, n int) *waiters {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &waiters{cancel: cancel, errs: make(chan error, n), n: n}
+	var started sync.WaitGroup
+	started.Add(n)
+	for range n {
+		go func() {
+			m := c.mutex(name)
+			started.Done()
+			err := m.Lock(ctx)
+			switch {
+			case err == nil:
+				err = fmt.Errorf("two holders: a waiter got %q while it was held", name)
+			case ctx.Err() != nil:
+				err = nil // it was told to stop
+			}
+			w.errs <- err
+		}()
+	}
+	started.Wait()
+	return w
+}
+
+// stop ends the waiters, all of which have to be still waiting.
+func (w *waiters) stop() error {
+	w.cancel()
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	for left := w.n; left > 0; left-- {
+		select {
+		case err := <-w.errs:
+			if err != nil {
+				return err
+			}
+		case <-late.C:
+			return fmt.Errorf("lost waiters: %d of %d did not return %v after their context had ended", left, w.n, grace)
+		}
+	}
+	return nil
+}

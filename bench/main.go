@@ -1,0 +1,134 @@
+// Command bench runs relock and other Go lock libraries side by side on one Redis, and
+// prints what it measures as Markdown.
+//
+// Every measurement is a cell: one contender, one scenario, one load. It runs in processes
+// of its own, started for it. The cells of a load are interleaved: each round runs every
+// contender once, in a rotated order, so that what disturbs the machine disturbs all.
+//
+// A cell in which two held the lock at once, a call failed, or a waiter was never served
+// is void: it counts as no measurement, however fast it was.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func main() {
+	if isWorker() {
+		serve(os.Stdin, os.Stdout)
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// config is what the command line says.
+type config struct {
+	scenarios  []*scenario
+	contenders []string // empty: all
+	rounds     int
+	duration   time.Duration
+	redis      string
+	markdown   string
+	svg        string
+	profiles   string
+	command    string // itself, to be printed
+}
+
+func parse(args []string, stderr io.Writer) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	scenario := flags.String("scenario", "all", "comma-separated `names` of: "+strings.Join(scenarioNames(), ", "))
+	contender := flags.String("contender", "all", "comma-separated `names`, as in the tables; ratios need theirs")
+	flags.IntVar(&c.rounds, "rounds", 5, "how often each cell is measured")
+	flags.DurationVar(&c.duration, "duration", time.Second, "how long one measurement takes; idle and hold need longer")
+	flags.StringVar(&c.redis, "redis", "", "`address` of a Redis that nobody else uses; by default one is started")
+	flags.StringVar(&c.markdown, "markdown", "", "`file` to write the tables to, besides standard output")
+	flags.StringVar(&c.svg, "svg", "", "`file` to draw the main results to")
+	flags.StringVar(&c.profiles, "profiles", "", "`directory` for CPU, allocation, mutex and block profiles of the workers")
+	if err := flags.Parse(args); err != nil {
+		return c, err
+	}
+	c.command = strings.TrimSpace("go run -C bench . " + strings.Join(args, " "))
+	if flags.NArg() > 0 {
+		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if c.rounds < 1 || c.duration < 10*time.Millisecond {
+		return c, fmt.Errorf("-rounds %d -duration %v: at least 1 and 10ms", c.rounds, c.duration)
+	}
+	for _, s := range scenarios {
+		if *scenario == "all" || slices.Contains(strings.Split(*scenario, ","), s.name) {
+			c.scenarios = append(c.scenarios, s)
+		}
+	}
+	if *scenario != "all" && len(c.scenarios) != len(strings.Split(*scenario, ",")) {
+		return c, fmt.Errorf("-scenario %s: the names are %s", *scenario, strings.Join(scenarioNames(), ", "))
+	}
+	if *contender == "all" {
+		return c, nil
+	}
+	c.contenders = strings.Split(*contender, ",")
+	for _, name := range c.contenders {
+		if _, err := contenderNamed(name); err != nil {
+			return c, fmt.Errorf("-contender %s: %w", *contender, err)
+		}
+	}
+	return c, nil
+}
+
+// run is the whole program.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if c.redis == "" {
+		server, err := redistest.StartServer("")
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		c.redis = server.Addr
+	}
+	b, err := newBench(c, stderr)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	r := newReport(c, b.server)
+	for _, s := range c.scenarios {
+		if err := b.measure(ctx, s, r); err != nil {
+			return err
+		}
+	}
+	text := r.markdown()
+	if _, err := io.WriteString(stdout, text); err != nil {
+		return err
+	}
+	if c.markdown != "" {
+		err = os.WriteFile(c.markdown, []byte(text), 0o644)
+	}
+	if c.svg != "" {
+		err = errors.Join(err, os.WriteFile(c.svg, []byte(r.svg()), 0o644))
+	}
+	return err
+}

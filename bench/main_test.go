@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	if isWorker() { // started by a test
+		serve(os.Stdin, os.Stdout)
+		return
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // for the workers: the race detector makes exits last a second
+	redistest.Main(m)
+}
+
+// newTestBench returns a bench on a real server, for cells that are over quickly.
+func newTestBench(t *testing.T) *bench {
+	b, err := newBench(config{rounds: 1, duration: 20 * time.Millisecond, redis: redistest.Redis(t).Addr}, io.Discard)
+	require.NoError(t, err)
+	t.Cleanup(b.close)
+	return b
+}
+
+// longEnough runs f with longer and longer windows, until somebody got the lock in one: how
+// long that takes is up to the machine.
+func longEnough(t *testing.T, f func(window time.Duration) error) {
+	t.Helper()
+	for window := 20 * time.Millisecond; ; window *= 4 {
+		err := f(window)
+		if errors.Is(err, errIdle) && window < 10*time.Second {
+			continue
+		}
+		require.NoError(t, err)
+		return
+	}
+}
+
+func TestEveryContenderLocksAndIsReported(t *testing.T) {
+	dir := t.TempDir()
+	markdown, picture := filepath.Join(dir, "table.md"), filepath.Join(dir, "bars.svg")
+	var out, progress strings.Builder
+	// With a name of one's own: under contention some rivals do lose a waiter now and then.
+	err := run(t.Context(), []string{"-redis", redistest.Redis(t).Addr, "-rounds", "1", "-duration", "20ms",
+		"-scenario", "seq,slow-seq", "-markdown", markdown, "-svg", picture}, &out, &progress)
+	require.NoError(t, err)
+
+	for _, name := range alone {
+		require.Equal(t, 2, strings.Count(out.String(), "\n| "+name+" | **"), "its rows have figures")
+	}
+	require.NotContains(t, out.String(), "void", "nobody misbehaved:\n%s", progress.String())
+	require.Contains(t, out.String(), "| seq, 1 goroutine | allocations | ≤ 36.0 |")
+	require.Contains(t, out.String(), "-scenario seq,slow-seq", "the command is there")
+
+	saved, err := os.ReadFile(markdown)
+	require.NoError(t, err)
+	require.Equal(t, out.String(), string(saved))
+	svg, err := os.ReadFile(picture)
+	require.NoError(t, err)
+	requireWellFormed(t, svg)
+	require.Equal(t, 1, strings.Count(string(svg), `class="t"`), "charts of what was run")
+	require.Contains(t, string(svg), "rueidislock")
+}
+
+func requireWellFormed(t *testing.T, text []byte) {
+	decoder := xml.NewDecoder(strings.NewReader(string(text)))
+	for {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			return
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestEachScenarioMeasuresWhatItShows(t *testing.T) {
+	b := newTestBench(t)
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			small := load{label: "a little", processes: min(2, s.loads[0].processes), goroutines: min(8, s.loads[0].goroutines)}
+			var figures figures
+			longEnough(t, func(window time.Duration) (err error) {
+				b.duration = window
+				figures, err = b.cell(t.Context(), s, small, relockName, 0)
+				return err
+			})
+			for _, c := range s.columns {
+				require.Contains(t, figures, c.key)
+			}
+			require.Positive(t, figures[s.columns[0].key]+1, "it is a number")
+		})
+	}
+}
+
+func TestTheHoldsOfAllProcessesCount(t *testing.T) {
+	b := newTestBench(t)
+	c := &cell{bench: b, load: load{"", 2, 3}, addr: b.redis, name: redistest.Key(t)}
+	var err error
+	c.contender, err = contenderNamed(relockName)
+	require.NoError(t, err)
+	var l *looped
+	var h *history
+	longEnough(t, func(window time.Duration) (err error) {
+		b.duration = window
+		if l, err = c.loop(t.Context(), order{}); err == nil {
+			h, err = newHistory(l.spans(), l.start, window)
+		}
+		return err
+	})
+	require.Len(t, l.answers, 2)
+	require.Len(t, l.spans(), 6)
+	require.Len(t, h.spans, l.pairs())
+	require.Positive(t, h.handoffs())
+	require.GreaterOrEqual(t, l.sent, int64(h.handoffs()), "every hold was asked for")
+}
+
+func TestBadArgumentsAreRefusedBeforeAnythingIsStarted(t *testing.T) {
+	for _, args := range [][]string{
+		{"-scenario", "seq,sequential"},
+		{"-contender", "relock,zookeeper"},
+		{"-rounds", "0"},
+		{"-duration", "1ms"},
+		{"seq"},
+		{"-verbose"},
+	} {
+		err := run(t.Context(), args, io.Discard, io.Discard)
+		require.Error(t, err, "%v", args)
+	}
+	require.NoError(t, run(t.Context(), []string{"-help"}, io.Discard, io.Discard))
+}
+
+func TestAnInterruptEndsTheRun(t *testing.T) {
+	b := newTestBench(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	r := newReport(b.config, b.server)
+	require.ErrorIs(t, b.measure(ctx, scenarioNamed("seq"), r), stopped)
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// measurePairs measures what a lock and its unlock cost a single goroutine.
+func measurePairs(o order) measurement {
+	return func(ctx context.Context, c *cell) (figures, error) {
+		l, err := c.loop(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		r := l.answers[0].Run
+		n := float64(r.Ops)
+		return l.costs(figures{
+			"us":     float64(r.Elapsed.Microseconds()) / n,
+			"allocs": float64(r.Allocs) / n,
+			"bytes":  float64(r.Bytes) / n,
+		}), nil
+	}
+}
+
+// measureParallel measures how much goroutines with a lock each get done together.
+func measureParallel(ctx context.Context, c *cell) (figures, error) {
+	l, err := c.loop(ctx, order{OwnNames: true})
+	if err != nil {
+		return nil, err
+	}
+	return l.costs(figures{"ops": l.ops()}), nil
+}
+
+// measureShared measures how goroutines, of one or several processes, share a lock.
+func measureShared(ctx context.Context, c *cell) (figures, error) {
+	l, err := c.loop(ctx, order{})
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHistory(l.spans(), l.start, c.duration)
+	if err != nil {
+		return nil, err
+	}
+	return l.costs(figures{
+		"rate":    h.rate(),
+		"scripts": float64(l.sent) / float64(l.pairs()),
+		"jain":    h.jain(),
+		"p50":     milliseconds(h.wait(0.50)),
+		"p99":     milliseconds(h.wait(0.99)),
+		"max":     milliseconds(h.wait(1)),
+	}), nil
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// idleGap is how long a waiter has been waiting when the lock is given back: long enough
+// for processors and connections to have gone to sleep.
+const idleGap = 30 * time.Millisecond
+
+// measureWake measures how long a lock that is given back by one process takes to arrive
+// at another one.
+func measureWake(ctx context.Context, c *cell) (figures, error) {
+	t, err := c.open(2, 0)
+	defer t.stop()
+	if err != nil {
+		return nil, err
+	}
+	var took []float64
+	for end := time.Now().Add(3 * c.duration); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
+		d, err := wakeOnce(t[0], t[1], c.name)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, float64(d.Microseconds()))
+	}
+	slices.Sort(took)
+	return figures{"p50": quantile(took, 0.50), "p99": quantile(took, 0.99), "n": float64(len(took))}, nil
+}
+
+func wakeOnce(holder, waiter *process, name string) (time.Duration, error) {
+	if _, err := holder.call(order{Verb: lockOne, Name: name}); err != nil {
+		return 0, err
+	}
+	if err := waiter.send(order{Verb: lockOne, Name: name}); err != nil {
+		return 0, err
+	}
+	time.Sleep(idleGap)
+	given, err := holder.call(order{Verb: unlockOne})
+	if err != nil {
+		return 0, err
+	}
+	got, err := waiter.receive(0)
+	if err != nil {
+		return 0, err
+	}
+	if got.At < given.At {
+		return 0, errors.New("two holders: the waiter got the lock before it was given back")
+	}
+	_, err = waiter.call(order{Verb: unlockOne})
+	return time.Duration(got.At - given.At), err
+}
+
+// settling is what waiters are given to get from the start of waiting to waiting.
+const settling = time.Second
+
+// measureIdle measures what waiters that wait in vain cost Redis.
+func measureIdle(ctx context.Context, c *cell) (figures, error) {
+	t, err := c.open(2, 0)
+	defer t.stop()
+	if err != nil {
+		return nil, err
+	}
+	holder, crowd := t[0], t[1]
+	if _, err := holder.call(order{Verb: lockOne, Name: c.name}); err != nil {
+		return nil, err
+	}
+	if _, err := crowd.call(order{Verb: startWaiting, Name: c.name, Goroutines: c.load.goroutines}); err != nil {
+		return nil, err
+	}
+	time.Sleep(min(settling, c.duration))
+	before, err := c.server.counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	time.Sleep(5 * c.duration)
+	after, err := c.server.counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	window := time.Since(began)
+	if _, err := crowd.call(order{Verb: stopWaiting}); err != nil {
+		return nil, err
+	}
+	if _, err := holder.call(order{Verb: unlockOne}); err != nil {
+		return nil, err
+	}
+	sent := float64(after.since(before, scriptCommands, connectionCommands, c.contender.direct))
+	return figures{"rate": sent / window.Seconds(), "sent": sent, "window": window.Seconds()}, nil
+}
+
+// measureHold measures what locks cost that are held and renewed. Their lease is so short
+// that the run sees a few renewals of each.
+func measureHold(ctx context.Context, c *cell) (figures, error) {
+	lease, window := 15*c.duration, 10*c.duration // two intervals
+	interval := lease / 3
+	t, err := c.open(1, lease)
+	defer t.stop()
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.server.monitor(c.name)
+	if err != nil {
+		return nil, err
+	}
+	empty, err := t[0].call(order{Verb: tellUsage})
+	if err == nil {
+		_, err = t[0].call(order{Verb: holdMany, Name: c.name, Locks: c.load.goroutines})
+	}
+	if err != nil {
+		m.stop()
+		return nil, err
+	}
+	began, seen := time.Now(), m.seen()
+	first, err1 := t[0].call(order{Verb: tellUsage})
+	time.Sleep(window)
+	last, err2 := t[0].call(order{Verb: tellUsage})
+	took, renewals := time.Since(began), m.seen()-seen
+	longest, locks := m.stop()
+	_, err3 := t[0].call(order{Verb: dropAll})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	if locks != c.load.goroutines {
+		return nil, fmt.Errorf("commands about %d locks of %d were seen", locks, c.load.goroutines)
+	}
+	n := float64(c.load.goroutines)
+	return figures{
+		"bytes":      float64(int64(last.Usage.Memory)-int64(empty.Usage.Memory)) / n,
+		"goroutines": float64(last.Usage.Goroutines-empty.Usage.Goroutines) / n,
+		"rate":       float64(renewals) / took.Seconds(),
+		"cpu":        100 * (last.Usage.CPU - first.Usage.CPU).Seconds() / took.Seconds(),
+		"late":       max(0, longest-interval).Seconds(),
+		"share":      max(0, longest-interval).Seconds() / interval.Seconds(),
+	}, nil
+}

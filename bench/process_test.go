@@ -1,0 +1,113 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func startTestProcess(t *testing.T) *process {
+	p, err := startProcess()
+	require.NoError(t, err)
+	t.Cleanup(p.stop)
+	return p
+}
+
+func TestAWorkerEndsWithItsParentInTheMiddleOfAnOrder(t *testing.T) {
+	addr := redistest.Redis(t).Addr
+	p := startTestProcess(t)
+	_, err := p.call(order{Verb: openClient, Contender: plainFloor, Setup: setup{Addr: addr}})
+	require.NoError(t, err)
+	require.NoError(t, p.send(order{Verb: runLoop, Name: redistest.Key(t), Goroutines: 1, Start: time.Now(), Duration: time.Hour}))
+
+	require.NoError(t, p.orders.Close()) // as the system does for a parent that is killed
+	select {
+	case _, more := <-p.answers:
+		require.False(t, more, "it has not done the order")
+	case <-time.After(20 * time.Second):
+		t.Fatal("the worker outlives its parent")
+	}
+	require.True(t, p.cmd.ProcessState.Exited())
+}
+
+func TestWhatAWorkerSaysOfAnOrderArrives(t *testing.T) {
+	p := startTestProcess(t)
+	_, err := p.call(order{Verb: openClient, Contender: "nobody"})
+	require.ErrorContains(t, err, `no contender is called "nobody"`)
+	a, err := p.call(order{Verb: tellUsage})
+	require.NoError(t, err, "it goes on after that")
+	require.Positive(t, a.Usage.Memory)
+	require.Positive(t, a.Usage.Goroutines)
+
+	require.NoError(t, p.cmd.Process.Kill())
+	_, err = p.receive(0)
+	require.ErrorContains(t, err, "a worker has ended")
+}
+
+func TestCommandsAreCounted(t *testing.T) {
+	s := server{rdb: redistest.NewServer(t).Client(t)}
+	ctx := t.Context()
+	before, err := s.counts(ctx)
+	require.NoError(t, err)
+	script := redis.NewScript("redis.call('set', KEYS[1], 1) return redis.call('get', KEYS[1])")
+	require.NoError(t, script.Load(ctx, s.rdb).Err())
+	for range 3 {
+		require.NoError(t, script.EvalSha(ctx, s.rdb, []string{"a"}).Err())
+	}
+	require.NoError(t, s.rdb.Set(ctx, "b", 1, 0).Err())
+	require.NoError(t, s.rdb.Ping(ctx).Err())
+
+	after, err := s.counts(ctx)
+	require.NoError(t, err)
+	require.Equal(t, int64(3), after.since(before, scriptCommands))
+	require.Equal(t, int64(4), after.since(before, []string{"set"}), "with those of the script")
+	require.Equal(t, int64(5), after.since(before, scriptCommands, []string{"ping", "script"}))
+}
+
+func TestMonitoredCommandsAreTakenApart(t *testing.T) {
+	name := []byte("bench:7:1:")
+	at, lock, ok := parseMonitored([]byte(`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:7:1:42" "x"`), name)
+	require.True(t, ok)
+	require.Equal(t, 42, lock)
+	require.Equal(t, int64(1700000000123456), at.UnixMicro())
+
+	for _, line := range []string{
+		`+1700000000.123456 [0 lua] "hset" "bench:7:1:42" "x"`, // the script's doing
+		`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:8:1:42"`,
+		`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:7:1:check"`,
+	} {
+		_, _, ok := parseMonitored([]byte(line), name)
+		require.False(t, ok, line)
+	}
+}
+
+func TestTheMonitorFindsTheLongestGap(t *testing.T) {
+	s := server{}
+	redisServer := redistest.NewServer(t)
+	s.addr, s.rdb = redisServer.Addr, redisServer.Client(t)
+	m, err := s.monitor("held")
+	require.NoError(t, err)
+	for _, key := range []string{"held:0", "held:1", "other:0", "held:1"} {
+		require.NoError(t, s.rdb.Set(t.Context(), key, 1, 0).Err())
+	}
+	require.Eventually(t, func() bool { return m.seen() == 3 }, 10*time.Second, time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // is what it has to find: nothing is sent for so long
+	longest, locks := m.stop()
+	require.Equal(t, 2, locks)
+	require.GreaterOrEqual(t, longest, 50*time.Millisecond)
+}
+
+func TestEveryContenderExcludesAndWakes(t *testing.T) {
+	addr := redistest.Redis(t).Addr
+	for _, c := range contenders {
+		p := startTestProcess(t)
+		_, err := p.call(order{Verb: openClient, Contender: c.name, Setup: setup{Addr: addr}, Check: true, Name: redistest.Key(t)})
+		require.NoError(t, err, c.name)
+		_, err = p.call(order{Verb: closeClient})
+		require.NoError(t, err, c.name)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// A scenario is one way to use locks, under one or several loads.
+type scenario struct {
+	name       string
+	title      string
+	loads      []load
+	contenders []string
+	measure    measurement
+
+	// columns are the figures to be shown. The first is what the scenario is about: it
+	// comes with its minimum, its maximum, and its ratio to that of the contender base.
+	columns []column
+	base    string
+	higher  bool // more of the first figure is better
+}
+
+// measurement measures a cell. An error makes it void.
+type measurement func(ctx context.Context, c *cell) (figures, error)
+
+// figures are the results of one cell, by the key of a column.
+type figures map[string]float64
+
+// load is how much is going on at once.
+type load struct {
+	label      string
+	processes  int
+	goroutines int // of each process
+}
+
+// column is a figure and how it is shown.
+type column struct {
+	key    string
+	head   string
+	format func(float64) string
+}
+
+func (s *scenario) brief(f figures, err error) string {
+	if err != nil {
+		return "VOID: " + err.Error()
+	}
+	text := ""
+	for _, c := range s.columns {
+		if v, ok := f[c.key]; ok {
+			text += fmt.Sprintf("%s %s  ", c.format(v), c.head)
+		}
+	}
+	return text
+}
+
+var (
+	everyone   = []string{relockName, "rueidislock", "redsync", "redsync 2ms", "redislock"}
+	alone      = []string{relockName, "rueidislock", "redsync", "redislock", plainFloor, pipeFloor} // a retry delay does not matter
+	reentrant  = []string{relockName, plainFloor, pipeFloor}
+	renewing   = []string{relockName, "rueidislock"}
+	crowd      = []load{{"64 goroutines", 1, 64}}
+	inParallel = []load{{"64 goroutines", 1, 64}, {"512 goroutines", 1, 512}}
+	one        = []load{{"1 goroutine", 1, 1}}
+
+	pairColumns = []column{
+		{"us", "µs per lock + unlock", digits(1)},
+		{"allocs", "allocs", digits(0)},
+		{"bytes", "bytes", digits(0)},
+		clientColumn, serverColumn,
+	}
+	parallelColumns = []column{{"ops", "locks + unlocks per s", digits(0)}, clientColumn, serverColumn}
+	clientColumn    = column{"client", "client CPU, µs", digits(1)}
+	serverColumn    = column{"server", "Redis CPU, µs", digits(1)}
+	rateColumn      = column{"rate", "hand-offs per s", digits(0)}
+	sharedColumns   = []column{
+		rateColumn,
+		{"scripts", "commands per hand-off", digits(2)},
+		{"jain", "Jain's index", digits(3)},
+		{"p50", "wait p50, ms", digits(1)},
+		{"p99", "p99, ms", digits(1)},
+		{"max", "max, ms", digits(1)},
+		clientColumn, serverColumn,
+	}
+	tripsColumn = column{"trips", "round trips", digits(2)}
+)
+
+// scenarios are all of them, in the order of the report.
+var scenarios = []*scenario{
+	{name: "seq", title: "One goroutine, one name", loads: one, contenders: alone,
+		measure: measurePairs(order{OwnNames: true}), columns: pairColumns, base: plainFloor},
+	{name: "nested", title: "A lock inside a lock that is held, and its unlock", loads: one, contenders: reentrant,
+		measure: measurePairs(order{OwnNames: true, Nested: true}), columns: pairColumns, base: plainFloor},
+	{name: "par", title: "Many goroutines, a name each", loads: inParallel, contenders: alone,
+		measure: measureParallel, base: plainFloor, higher: true,
+		columns: parallelColumns},
+	{name: "contended", title: "One name, one process", loads: crowd, contenders: everyone,
+		measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
+	{name: "processes", title: "One name, several processes of 16 goroutines", contenders: everyone,
+		loads: []load{{"1 process", 1, 16}, {"2 processes", 2, 16}, {"4 processes", 4, 16},
+			{"8 processes", 8, 16}, {"16 processes", 16, 16}},
+		measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
+	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock, in another process",
+		loads: []load{{"idle for 30 ms before", 2, 1}}, contenders: append(everyone[:5:5], plainFloor),
+		measure: measureWake, base: relockName,
+		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "wake-ups", digits(0)}}},
+	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: everyone,
+		loads:   []load{{"64 waiters", 1, 64}, {"1000 waiters", 1, 1000}, {"10000 waiters", 1, 10_000}},
+		measure: measureIdle, base: relockName,
+		columns: []column{{"rate", "commands per s", digits(1)}, {"sent", "commands", digits(0)}, {"window", "in s", digits(1)}}},
+	{name: "hold", title: "10 000 locks that are held and renewed", loads: []load{{"10000 locks", 1, 10_000}},
+		contenders: renewing, measure: measureHold, base: relockName,
+		columns: []column{
+			{"bytes", "bytes per lock", digits(0)},
+			{"goroutines", "goroutines per lock", digits(2)},
+			{"rate", "renewals per s", digits(0)},
+			{"cpu", "client CPU, % of a core", digits(1)},
+			{"late", "latest renewal, s", digits(3)},
+			{"share", "in intervals", digits(3)},
+		}},
+	{name: "slow-seq", title: "One goroutine, 1 ms each way to Redis", loads: one, contenders: alone,
+		measure: slowly(measurePairs(order{OwnNames: true})), base: plainFloor,
+		columns: []column{pairColumns[0], tripsColumn}},
+	{name: "slow-par", title: "Many goroutines, a name each, 1 ms each way to Redis", loads: inParallel,
+		contenders: alone, measure: slowly(measureParallel), base: plainFloor, higher: true,
+		columns: parallelColumns},
+	{name: "slow-contended", title: "One name, one process, 1 ms each way to Redis", loads: crowd,
+		contenders: everyone, measure: slowly(measureShared), base: relockName, higher: true,
+		columns: append([]column{rateColumn, {"trips", "round trips per hand-off", digits(2)}}, sharedColumns[1:]...)},
+}
+
+func scenarioNames() []string {
+	names := make([]string, len(scenarios))
+	for i, s := range scenarios {
+		names[i] = s.name
+	}
+	return names
+}
+
+func scenarioNamed(name string) *scenario {
+	for _, s := range scenarios {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// digits formats with so many digits after the point.
+func digits(n int) func(float64) string {
+	return func(v float64) string {
+		if math.IsNaN(v) {
+			return "–"
+		}
+		return strconv.FormatFloat(v, 'f', n, 64)
+	}
+}

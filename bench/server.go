@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// server is the Redis that is locked on, as an observer sees it.
+type server struct {
+	addr string
+	rdb  *redis.Client
+}
+
+func (s *server) version(ctx context.Context) (string, error) {
+	info, err := s.rdb.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return "", err
+	}
+	return info["Server"]["redis_version"], nil
+}
+
+// counts are the calls of each command so far. They include what scripts have called.
+type counts map[string]int64
+
+func (s *server) counts(ctx context.Context) (counts, error) {
+	info, err := s.rdb.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return nil, err
+	}
+	c := make(counts)
+	for line := range strings.Lines(info) {
+		name, stats, found := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !found {
+			continue
+		}
+		calls, _, _ := strings.Cut(stats, ",")
+		n, err := strconv.ParseInt(calls, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("unexpected line %q in INFO commandstats", line)
+		}
+		name, _, _ = strings.Cut(name, "|") // subcommands, as in client|setinfo
+		c[name] += n
+	}
+	return c, nil
+}
+
+// cpuTime returns the processor time that the server has used so far.
+func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
+	info, err := s.rdb.InfoMap(ctx, "cpu").Result()
+	if err != nil {
+		return 0, err
+	}
+	sys, err1 := strconv.ParseFloat(info["CPU"]["used_cpu_sys"], 64)
+	user, err2 := strconv.ParseFloat(info["CPU"]["used_cpu_user"], 64)
+	return time.Duration((sys + user) * float64(time.Second)), errors.Join(err1, err2)
+}
+
+// scriptCommands run scripts; connectionCommands are never called by one.
+var (
+	scriptCommands     = []string{"eval", "evalsha", "eval_ro", "evalsha_ro"}
+	connectionCommands = []string{"subscribe", "unsubscribe", "ping", "client", "hello", "select", "script"}
+)
+
+// since returns how often the named commands have been called since before.
+func (c counts) since(before counts, names ...[]string) int64 {
+	n := int64(0)
+	for _, list := range names {
+		for _, name := range list {
+			n += c[name] - before[name]
+		}
+	}
+	return n
+}
+
+// monitor watches, by MONITOR, when clients send commands about the locks name:0, name:1,
+// and so on.
+type monitor struct {
+	conn net.Conn
+	done chan struct{}
+
+	mu    sync.Mutex
+	last  map[int]time.Time // of each lock
+	gap   time.Duration     // the longest between two commands about one lock
+	total int               // commands
+}
+
+func (s *server) monitor(name string) (*monitor, error) {
+	conn, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return nil, err
+	}
+	m := &monitor{conn: conn, done: make(chan struct{}), last: make(map[int]time.Time)}
+	reader := bufio.NewReaderSize(conn, 1<<16)
+	if _, err := reader.ReadSlice('\n'); err != nil { // it has begun
+		return nil, err
+	}
+	go m.read(reader, name)
+	return m, nil
+}
+
+func (m *monitor) read(r *bufio.Reader, name string) {
+	defer close(m.done)
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		at, lock, ok := parseMonitored(lines.Bytes(), []byte(name+":"))
+		if !ok {
+			continue
+		}
+		m.mu.Lock()
+		if last, known := m.last[lock]; known {
+			m.gap = max(m.gap, at.Sub(last))
+		}
+		m.last[lock] = at
+		m.total++
+		m.mu.Unlock()
+	}
+}
+
+// parseMonitored reads a line like `+1700000000.123456 [0 127.0.0.1:5] "evalsha" … "name:17" …`.
+// Commands that a script has called are not of interest.
+func parseMonitored(line, name []byte) (at time.Time, lock int, ok bool) {
+	i := bytes.Index(line, name)
+	if i < 0 || bytes.Contains(line[:min(i, 40)], []byte(" lua] ")) {
+		return at, 0, false
+	}
+	digits := line[i+len(name):]
+	if end := bytes.IndexByte(digits, '"'); end >= 0 {
+		digits = digits[:end]
+	}
+	lock, err := strconv.Atoi(string(digits))
+	if err != nil {
+		return at, 0, false
+	}
+	stamp, _, _ := strings.Cut(strings.TrimPrefix(string(line[:i]), "+"), " ")
+	seconds, micros, _ := strings.Cut(stamp, ".")
+	s, err1 := strconv.ParseInt(seconds, 10, 64)
+	us, err2 := strconv.ParseInt(micros, 10, 64)
+	return time.Unix(s, us*1000), lock, err1 == nil && err2 == nil
+}
+
+// seen returns how many commands there were so far.
+func (m *monitor) seen() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.total
+}
+
+// stop ends the watch, and returns the longest time that a lock went without a command,
+// and how many locks there were.
+func (m *monitor) stop() (longest time.Duration, locks int) {
+	_ = m.conn.Close()
+	<-m.done
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := time.Now()
+	for _, last := range m.last {
+		m.gap = max(m.gap, end.Sub(last))
+	}
+	return m.gap, len(m.last)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A target is what relock is to reach in a scenario. Most are ratios inside one run, so
+// they hold on any machine.
+type target struct {
+	scenario string
+	load     string // the first one if empty
+	text     string
+	limit    float64
+	atLeast  bool
+	digits   int
+	value    func(r *report, s *scenario, load string) (float64, bool)
+}
+
+// against divides relock's main figure by that of a named contender.
+func against(base string) func(*report, *scenario, string) (float64, bool) {
+	return func(r *report, s *scenario, load string) (float64, bool) {
+		f, ok := r.ratio(s.name, load, relockName, base, s.columns[0].key)
+		return f.median, ok
+	}
+}
+
+// againstBest divides relock's main figure by that of the best library.
+func againstBest(r *report, s *scenario, load string) (float64, bool) {
+	best, ok := r.bestRival(s, load)
+	if !ok {
+		return 0, false
+	}
+	return against(best)(r, s, load)
+}
+
+// againstRival divides a figure of relock by that of a named library.
+func againstRival(rival, figure string) func(*report, *scenario, string) (float64, bool) {
+	return func(r *report, s *scenario, load string) (float64, bool) {
+		f, ok := r.ratio(s.name, load, relockName, rival, figure)
+		return f.median, ok
+	}
+}
+
+// its is a figure of relock's own.
+func its(figure string) func(*report, *scenario, string) (float64, bool) {
+	return func(r *report, s *scenario, load string) (float64, bool) {
+		f, ok := r.figure(s.name, load, relockName, figure)
+		return f.median, ok
+	}
+}
+
+// worst is the highest value of a figure of relock's own.
+func worst(figure string) func(*report, *scenario, string) (float64, bool) {
+	return func(r *report, s *scenario, load string) (float64, bool) {
+		f, ok := r.figure(s.name, load, relockName, figure)
+		return f.max, ok
+	}
+}
+
+var targets = []target{
+	{scenario: "seq", text: "time ÷ floor", limit: 1.10, digits: 2, value: against(plainFloor)},
+	{scenario: "seq", text: "time ÷ fastest library", limit: 1, digits: 2, value: againstBest},
+	{scenario: "seq", text: "allocations", limit: 36, digits: 1, value: its("allocs")},
+	{scenario: "nested", text: "time ÷ floor", limit: 1.10, digits: 2, value: against(plainFloor)},
+	{scenario: "par", load: "64 goroutines", text: "rate ÷ floor", limit: 2, atLeast: true, digits: 2, value: against(plainFloor)},
+	{scenario: "par", load: "64 goroutines", text: "rate ÷ best library", limit: 1.2, atLeast: true, digits: 2, value: againstBest},
+	{scenario: "par", load: "512 goroutines", text: "rate ÷ floor", limit: 2, atLeast: true, digits: 2, value: against(plainFloor)},
+	{scenario: "par", load: "512 goroutines", text: "rate ÷ best library", limit: 1.2, atLeast: true, digits: 2, value: againstBest},
+	{scenario: "contended", text: "hand-offs ÷ best library", limit: 1.8, atLeast: true, digits: 2, value: againstBest},
+	{scenario: "contended", text: "Jain's index", limit: 0.95, atLeast: true, digits: 3, value: its("jain")},
+	{scenario: "contended", text: "scripts per hand-off", limit: 1.2, digits: 2, value: its("scripts")},
+	{scenario: "processes", load: "4 processes", text: "hand-offs ÷ best library", limit: 1.6, atLeast: true, digits: 2, value: againstBest},
+	{scenario: "processes", load: "4 processes", text: "Jain's index", limit: 0.95, atLeast: true, digits: 3, value: its("jain")},
+	{scenario: "processes", load: "4 processes", text: "scripts per hand-off", limit: 1.5, digits: 2, value: its("scripts")},
+	{scenario: "wake", text: "p50 ÷ best library", limit: 0.9, digits: 2, value: againstBest},
+	{scenario: "idle", load: "64 waiters", text: "most commands in a safety poll of 5 s", limit: 1, value: worst("sent")},
+	{scenario: "idle", load: "1000 waiters", text: "most commands in a safety poll of 5 s", limit: 1, value: worst("sent")},
+	{scenario: "idle", load: "10000 waiters", text: "most commands in a safety poll of 5 s", limit: 1, value: worst("sent")},
+	{scenario: "hold", text: "bytes per lock", limit: 3500, value: its("bytes")},
+	{scenario: "hold", text: "bytes ÷ rueidislock", limit: 1, digits: 2, value: againstRival("rueidislock", "bytes")},
+	{scenario: "hold", text: "latest renewal, in intervals", limit: 0.5, digits: 3, value: worst("share")},
+	{scenario: "slow-contended", text: "round trips per hand-off", limit: 1.1, digits: 2, value: its("trips")},
+}
+
+// targets returns the table of those whose scenario has been run.
+func (r *report) targets() string {
+	var rows strings.Builder
+	for _, t := range targets {
+		s := scenarioNamed(t.scenario)
+		load := t.load
+		if load == "" {
+			load = s.loads[0].label
+		}
+		v, ok := t.value(r, s, load)
+		if !ok {
+			continue
+		}
+		sign, verdict := "≤", "missed"
+		if t.atLeast {
+			sign = "≥"
+		}
+		if t.met(v) {
+			verdict = "met"
+		}
+		fmt.Fprintf(&rows, "| %s, %s | %s | %s %s | **%s** | %s |\n", t.scenario, load, t.text,
+			sign, digits(t.digits)(t.limit), digits(t.digits)(v), verdict)
+	}
+	if rows.Len() == 0 {
+		return ""
+	}
+	return "| relock | | target | measured | |\n|---|---|--:|--:|---|\n" + rows.String() + "\n"
+}
+
+func (t target) met(v float64) bool {
+	if t.atLeast {
+		return v >= t.limit
+	}
+	return v <= t.limit
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fake is a contender in memory: a lock that works, but for what it is told to do wrong.
+type fake struct {
+	letsIn  bool // everybody
+	fails   error
+	forgets bool // the first one who has to wait
+
+	mu      sync.Mutex
+	forgot  bool
+	closed  int
+	release chan struct{} // ends those who were forgotten
+	locks   map[string]chan struct{}
+}
+
+func newFake(t *testing.T, f *fake) (*fake, contender) {
+	f.release, f.locks = make(chan struct{}), make(map[string]chan struct{})
+	t.Cleanup(func() { close(f.release) })
+	return f, contender{name: "fake", open: func(setup) (client, error) { return f, nil }}
+}
+
+func (f *fake) mutex(name string) mutex { return fakeMutex{f, name} }
+
+func (f *fake) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed++
+	return nil
+}
+
+// token returns the channel that holds a token while the lock is held.
+func (f *fake) token(name string) chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.locks[name] == nil {
+		f.locks[name] = make(chan struct{}, 1)
+	}
+	return f.locks[name]
+}
+
+// forget reports whether the caller is the one to be forgotten.
+func (f *fake) forget() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	forgotten := f.forgets && !f.forgot
+	f.forgot = f.forgot || forgotten
+	return forgotten
+}
+
+type fakeMutex struct {
+	*fake
+	name string
+}
+
+func (m fakeMutex) Lock(ctx context.Context) error {
+	if m.letsIn {
+		return nil
+	}
+	select {
+	case m.token(m.name) <- struct{}{}:
+		return nil
+	default:
+	}
+	if m.forget() {
+		<-m.release
+		return errors.New("forgotten")
+	}
+	select {
+	case m.token(m.name) <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m fakeMutex) Unlock() error {
+	if !m.letsIn {
+		<-m.token(m.name)
+	}
+	return m.fails
+}
+
+// contend has four goroutines of a worker share a lock of c.
+func contend(c contender, window time.Duration) (*history, error) {
+	w := worker{contender: c}
+	w.client, _ = c.open(setup{})
+	o := order{Verb: runLoop, Name: "a", Goroutines: 4, Start: time.Now(), Duration: window}
+	a, err := w.do(o)
+	if err != nil {
+		return nil, err
+	}
+	return newHistory(a.Run.Spans, o.Start, o.Duration)
+}
+
+const aMoment = 30 * time.Millisecond
+
+func TestALockThatWorksCounts(t *testing.T) {
+	f, c := newFake(t, &fake{})
+	require.NoError(t, check(c, setup{}, "a"))
+	require.Equal(t, 2, f.closed)
+	longEnough(t, func(window time.Duration) error {
+		_, err := contend(c, window)
+		return err
+	})
+}
+
+func TestTwoHoldersAreVoid(t *testing.T) {
+	_, c := newFake(t, &fake{letsIn: true})
+	require.ErrorContains(t, check(c, setup{}, "a"), "two holders")
+
+	// Of a lock that lets everybody in, the histories of goroutines overlap sooner or later.
+	require.Eventually(t, func() bool {
+		_, err := contend(c, aMoment)
+		return err != nil && strings.Contains(err.Error(), "two holders")
+	}, 20*time.Second, time.Millisecond)
+}
+
+func TestAWaiterThatGetsAHeldLockIsVoid(t *testing.T) {
+	f, _ := newFake(t, &fake{letsIn: true})
+	require.ErrorContains(t, startWaiters(f, "a", 3).stop(), "two holders")
+}
+
+func TestAnErrorIsVoid(t *testing.T) {
+	broken := errors.New("broken")
+	_, c := newFake(t, &fake{fails: broken})
+	require.ErrorIs(t, check(c, setup{}, "a"), broken)
+	_, err := contend(c, aMoment)
+	require.ErrorIs(t, err, broken)
+}
+
+func TestALostWaiterIsVoid(t *testing.T) {
+	defer func(d time.Duration) { grace = d }(grace)
+	grace = 50 * time.Millisecond
+	f, c := newFake(t, &fake{forgets: true})
+	held := f.mutex("a")
+	require.NoError(t, held.Lock(t.Context())) // so that somebody has to wait
+	time.AfterFunc(10*time.Millisecond, func() { _ = held.Unlock() })
+	_, err := contend(c, aMoment)
+	require.ErrorContains(t, err, "lost waiters: 1 of 4")
+}
+
+func TestAWaiterThatDoesNotListenToItsContextIsVoid(t *testing.T) {
+	defer func(d time.Duration) { grace = d }(grace)
+	grace = 50 * time.Millisecond
+	f, _ := newFake(t, &fake{forgets: true})
+	require.NoError(t, f.mutex("a").Lock(t.Context()))
+	require.ErrorContains(t, startWaiters(f, "a", 3).stop(), "lost waiters: 1 of 3")
+}
+
+func TestAVoidCellIsNoResultHoweverFast(t *testing.T) {
+	s := scenarioNamed("contended")
+	l := s.loads[0]
+	r := &report{config: config{rounds: 2, scenarios: []*scenario{s}}, samples: make(map[string][]sample)}
+	for round := range 2 {
+		r.add(s, l, relockName, sample{round: round, figures: figures{"rate": 100 + float64(round)}})
+		r.add(s, l, "redsync", sample{round: round, figures: figures{"rate": 50}})
+		r.add(s, l, "rueidislock", sample{round: round, figures: figures{"rate": 1e6}, err: errors.New("two holders: oh no")})
+	}
+	r.add(s, l, "redislock", sample{round: 0, figures: figures{"rate": 60}})
+	r.add(s, l, "redislock", sample{round: 1, err: errors.New("lost waiters: one")})
+
+	best, ok := r.bestRival(s, l.label)
+	require.True(t, ok)
+	require.Equal(t, "redislock", best)
+	v, ok := againstBest(r, s, l.label)
+	require.True(t, ok)
+	require.InDelta(t, 100.0/60, v, 1e-9, "only the round in which both are valid")
+
+	text := r.markdown()
+	require.Contains(t, text, "| rueidislock | void |")
+	require.Contains(t, text, "rueidislock: 2 of 2 rounds void: two holders: oh no")
+	require.Contains(t, text, "redislock: 1 of 2 rounds void: lost waiters: one")
+	require.Contains(t, text, "| redislock | **60** (60–60) | 0.60 |")
+	require.NotContains(t, text, "1000000")
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// workerEnv marks a process that was started by another one to do its orders.
+const workerEnv = "RELOCK_BENCH_WORKER"
+
+func isWorker() bool { return os.Getenv(workerEnv) != "" }
+
+// order is what a worker is told to do. It does one at a time.
+type order struct {
+	Verb verb
+
+	Contender string // openClient
+	Setup     setup  // openClient
+	Check     bool   // openClient: see check
+
+	Name string // of the lock; the beginning of it where there are several
+
+	Goroutines int           // runLoop, startWaiting
+	OwnNames   bool          // runLoop: a lock for each goroutine
+	Nested     bool          // runLoop: inside a lock that is held
+	Start      time.Time     // runLoop
+	Duration   time.Duration // runLoop
+	Profiles   string        // runLoop: where to write profiles, "" for none
+
+	Locks int // holdMany
+}
+
+type verb int
+
+const (
+	openClient   verb = iota + 1
+	runLoop           // locks and unlocks in a loop
+	lockOne           // answered when it is held
+	unlockOne         // gives that back
+	startWaiting      // has goroutines wait for a lock that is held
+	stopWaiting       // ends those
+	holdMany          // takes many locks, to keep them
+	dropAll           // gives them back
+	tellUsage         // of the whole process
+	closeClient
+)
+
+// answer is what a worker has to say of an order.
+type answer struct {
+	Err   string // the cell is void
+	At    int64  // lockOne: when it was held; unlockOne: when it was called; in ns since 1970
+	Run   runResult
+	Usage resources
+}
+
+// serve is the main function of a worker. It ends with the process that started it, even
+// in the middle of an order: that is when in ends.
+func serve(in io.Reader, out io.Writer) {
+	orders := make(chan order)
+	go func() {
+		decoder := gob.NewDecoder(in)
+		for {
+			var o order
+			if err := decoder.Decode(&o); err != nil {
+				os.Exit(0)
+			}
+			orders <- o
+		}
+	}()
+	encoder := gob.NewEncoder(out)
+	var w worker
+	for o := range orders {
+		a, err := w.do(o)
+		if err != nil {
+			a.Err = err.Error()
+		}
+		if err := encoder.Encode(a); err != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+// worker is one process that uses one contender.
+type worker struct {
+	contender contender
+	client    client
+
+	locked  mutex   // by lockOne
+	held    []mutex // by holdMany
+	waiters *waiters
+}
+
+func (w *worker) do(o order) (answer, error) {
+	ctx := context.Background()
+	switch o.Verb {
+	case openClient:
+		return answer{}, w.open(o)
+	case runLoop:
+		result, err := w.run(o)
+		return answer{Run: result}, err
+	case lockOne:
+		if w.locked == nil {
+			w.locked = w.client.mutex(o.Name)
+		}
+		err := w.locked.Lock(ctx)
+		return answer{At: now()}, err
+	case unlockOne:
+		at := now()
+		return answer{At: at}, w.locked.Unlock()
+	case startWaiting:
+		w.waiters = startWaiters(w.client, o.Name, o.Goroutines)
+		return answer{}, nil
+	case stopWaiting:
+		return answer{}, w.waiters.stop()
+	case holdMany:
+		return answer{}, w.hold(ctx, o.Name, o.Locks)
+	case dropAll:
+		return answer{}, w.drop()
+	case tellUsage:
+		return answer{Usage: measureResources()}, nil
+	case closeClient:
+		return answer{}, w.client.close()
+	default:
+		return answer{}, fmt.Errorf("unknown order %d", o.Verb)
+	}
+}
+
+// now is the time that processes of one machine agree on.
+func now() int64 { return time.Now().UnixNano() }
+
+func (w *worker) open(o order) (err error) {
+	if w.contender, err = contenderNamed(o.Contender); err != nil {
+		return err
+	}
+	if o.Check {
+		if err := check(w.contender, o.Setup, o.Name); err != nil {
+			return err
+		}
+	}
+	w.client, err = w.contender.open(o.Setup)
+	return err
+}
+
+// How long a lock that is held is asked for by another client, and how long one may take
+// to be had that is free.
+const (
+	checkBusy = 30 * time.Millisecond
+	checkFree = 10 * time.Second
+)
+
+// check proves that the contender locks at all: of two clients only one gets a name, and
+// the other one gets it after that.
+func check(c contender, s setup, name string) (err error) {
+	var clients [2]client
+	for i := range clients {
+		if clients[i], err = c.open(s); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, clients[i].close()) }()
+	}
+	ctx, stop := context.WithTimeout(context.Background(), checkFree)
+	defer stop()
+	holder := clients[0].mutex(name)
+	if err := holder.Lock(ctx); err != nil {
+		return err
+	}
+	busy, stopBusy := context.WithTimeout(ctx, checkBusy)
+	defer stopBusy()
+	if err := clients[1].mutex(name).Lock(busy); err == nil {
+		return fmt.Errorf("two holders: a second client got %q while the first one held it", name)
+	} else if busy.Err() == nil {
+		return err
+	}
+	if err := holder.Unlock(); err != nil {
+		return err
+	}
+	next := clients[1].mutex(name)
+	if err := next.Lock(ctx); err != nil {
+		return fmt.Errorf("%q was given back, and nobody gets it: %w", name, err)
+	}
+	return next.Unlock()
+}
+
+// hold takes n locks and keeps them.
+func (w *worker) hold(ctx context.Context, name string, n int) error {
+	w.held = make([]mutex, n)
+	for i := range w.held {
+		w.held[i] = w.client.mutex(fmt.Sprintf("%s:%d", name, i))
+		if err := w.held[i].Lock(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop gives them back, which must succeed: none was lost.
+func (w *worker) drop() error {
+	var errs []error
+	for _, m := range w.held {
+		if err := m.Unlock(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("%d of %d locks were lost: %w", len(errs), len(w.held), errs[0])
+	}
+	return nil
+}
