@@ -4,8 +4,9 @@ GOLANGCI_LINT ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
 SOAKTIME ?= 60s
+CHAOSTIME ?= 60s
 
-.PHONY: help test race soak lint bench fuzz tidy-check quickstart ci
+.PHONY: help test race soak lint bench fuzz chaos mutants versus tidy-check quickstart ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +34,15 @@ fuzz: ## each fuzz test for FUZZTIME (30s)
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$package; \
 		done; \
 	done
+
+chaos: ## every fault scenario for CHAOSTIME (60s) each; needs redis-server and redis-sentinel
+	go run -C chaos . -scenario all -duration $(CHAOSTIME)
+
+mutants: ## broken variants of the library, which the chaos checks have to catch
+	go run -C chaos . -mutants
+
+versus: ## relock and other libraries side by side; wants a quiet machine
+	go run -C bench .
 
 tidy-check: ## go mod tidy would change nothing, in any module
 	@set -e; git ls-files -co --exclude-standard '*go.mod' | while read -r file; do \

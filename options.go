@@ -221,7 +221,9 @@ func WithOwner(id string) MutexOption {
 // WithFencing mints a token with every new acquisition: a number that rises from holder to
 // holder, for a resource that refuses a lower one than it has seen. The counter lives next
 // to the lock on Redis and expires a day after its last use; tokens rise over that, and
-// over a loss of Redis' data, all the same. Re-entry keeps the hold's token. Default: off.
+// over a loss of Redis' data, all the same, unless the counter is lost together with a clock
+// that was set back: without a counter they go on from the server's clock. Re-entry keeps
+// the hold's token. Default: off.
 func WithFencing() Option {
 	return option(func(s *settings) { s.fencing, s.counterLife = true, counterLife })
 }
