@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/resource"
+)
+
+// clientConfig is what a client process is to do: the first line of its standard input.
+// The lines after it are orders; the end of the input tells it to stop.
+type clientConfig struct {
+	Process  int
+	Seed     uint64
+	Kind     kind
+	Addrs    []string          // of the nodes, or of the sentinels
+	Relays   map[string]string // the address to dial instead, by address
+	Resource string            // what the locks protect
+	Locks    []string
+	Work     workload
+}
+
+// order is what the director wants of a client process during the run.
+type order struct {
+	Hog time.Duration // occupy all connections of the application's pool for so long
+}
+
+// workload is how the workers of the processes use the locks.
+type workload struct {
+	Processes int // of the clients
+	Workers   int // goroutines in each
+	Names     int // of locks
+	TTL, Poll time.Duration
+
+	// The rest are shares, from 0 to 1.
+	Long      float64 // of holds that outlive the TTL
+	Fixed     float64 // of holds that are not renewed
+	Joint     float64 // of holds of two names at once
+	Shared    float64 // of holds that two goroutines share
+	Misuse    float64 // of what nobody should do
+	Impatient float64 // of waits that end after some milliseconds
+
+	Counts   bool // compare the levels with what Redis says
+	PoolSize int  // of the go-redis client; 0: its default
+	Replicas int  // that have to confirm every lease; 0: none
+	Sharded  bool // wake-ups by sharded pub/sub
+}
+
+// client is what the workers of a process share.
+type client struct {
+	clientConfig
+	record   func(history.Event)
+	dialer   *dialer
+	rdb      redis.UniversalClient
+	locks    *relock.Client
+	resource resource.Resource
+
+	calls    atomic.Int64    // to number them
+	life     context.Context // of the waits that nothing else ends
+	stopping chan struct{}   // closed when no new use is to begin
+}
+
+// drain is how long a process that was told to stop waits for locks before it gives up:
+// longer than anything can take that is served at all.
+const drain = 10 * time.Second
+
+// runClient is a client process: it uses locks until in ends, and tells out about it.
+func runClient(in io.Reader, out io.Writer) error {
+	before := goleak.IgnoreCurrent()
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	if !lines.Scan() {
+		return fmt.Errorf("no configuration: %w", errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+	}
+	var config clientConfig
+	if err := json.Unmarshal(lines.Bytes(), &config); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	c, err := newClient(config, history.NewRecorder(out, config.Process))
+	if err != nil {
+		return err
+	}
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	c.life = life
+
+	var workers, orders, pulse sync.WaitGroup
+	pulse.Go(func() { c.beat(life) })
+	for i := range config.Work.Workers {
+		workers.Go(func() { newWorker(c, i).run() })
+	}
+	for lines.Scan() {
+		var o order
+		if json.Unmarshal(lines.Bytes(), &o) == nil {
+			orders.Go(func() { c.hog(o.Hog) })
+		}
+	}
+	close(c.stopping)
+	giveUp := time.AfterFunc(drain, end)
+	workers.Wait()
+	orders.Wait()
+	giveUp.Stop()
+	end()
+	pulse.Wait()
+	c.close(before)
+	return nil
+}
+
+func newClient(config clientConfig, recorder *history.Recorder) (*client, error) {
+	c := &client{
+		clientConfig: config,
+		record:       recorder.Record,
+		dialer:       &dialer{relays: config.Relays},
+		life:         context.Background(),
+		stopping:     make(chan struct{}),
+	}
+	c.rdb = c.connect()
+	var err error
+	if c.locks, err = c.newLocks(); err != nil {
+		return nil, err
+	}
+	if config.Resource != "" {
+		c.resource, err = resource.Open(context.Background(), config.Resource)
+	}
+	return c, err
+}
+
+// newLocks returns a client of the library on the process' Redis client.
+func (c *client) newLocks() (*relock.Client, error) {
+	opts := []relock.ClientOption{relock.WithTTL(c.Work.TTL), relock.WithSafetyPoll(c.Work.Poll), relock.WithFencing()}
+	if c.Work.Replicas > 0 {
+		opts = append(opts, relock.WithReplicas(c.Work.Replicas, c.Work.TTL/8))
+	}
+	if c.Work.Sharded {
+		opts = append(opts, relock.WithShardedPubSub())
+	}
+	return relock.New(c.rdb, opts...)
+}
+
+func (c *client) connect() redis.UniversalClient {
+	switch c.Kind {
+	case cluster:
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: c.Addrs, Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize,
+		})
+	case sentinel:
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: masterName, SentinelAddrs: c.Addrs, Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize,
+		})
+	default:
+		return redis.NewClient(&redis.Options{
+			Addr: c.Addrs[0], Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize,
+		})
+	}
+}
+
+// beat tells that the process runs, as long as it does.
+func (c *client) beat(ctx context.Context) {
+	ticker := time.NewTicker(history.Beat)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		c.record(history.Event{Kind: history.Alive})
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// hog does what a careless application does: it blocks every connection of its pool.
+func (c *client) hog(d time.Duration) {
+	var blocked sync.WaitGroup
+	for range max(1, c.Work.PoolSize) {
+		blocked.Go(func() {
+			ctx, cancel := context.WithTimeout(c.life, d+time.Second)
+			defer cancel()
+			c.rdb.BLPop(ctx, d, c.Locks[0]+":nothing")
+		})
+	}
+	blocked.Wait()
+}
+
+// close ends everything that the process has begun, and records what is left of it.
+func (c *client) close(before goleak.Option) {
+	if err := c.locks.Close(); err != nil {
+		c.left("after everything was unlocked, Close failed: %v", err)
+	}
+	if n, ok := settle(c.dialer.subscribers); !ok {
+		c.left("%d subscribed connections after Close", n)
+	}
+	_ = c.rdb.Close()
+	if c.resource != nil {
+		_ = c.resource.Close()
+	}
+	if n, ok := settle(c.dialer.open); !ok {
+		c.left("%d connections after everything was closed", n)
+	}
+	if err := goleak.Find(before); err != nil {
+		c.left("goroutines: %v", err)
+	}
+	c.record(history.Event{Kind: history.Bye})
+}
+
+func (c *client) left(format string, args ...any) {
+	c.record(history.Event{Kind: history.Left, Note: fmt.Sprintf(format, args...)})
+}
+
+// settle waits a little until count is 0.
+func settle(count func() int) (n int, ok bool) {
+	for range 100 {
+		if n = count(); n == 0 {
+			return 0, true
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return n, false
+}
+
+// number returns the number of a call.
+func (c *client) number() int { return int(c.calls.Add(1)) }
+
+// randOf returns the random numbers of one of the things that the seed decides about.
+func randOf(seed uint64, what ...uint64) *rand.Rand {
+	h := seed
+	for _, n := range what {
+		h = (h ^ n) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	return rand.New(rand.NewPCG(seed, h))
+}

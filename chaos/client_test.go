@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// runBriefly runs a client process' code here, and returns what it told.
+func runBriefly(t *testing.T, config clientConfig, d time.Duration, orders ...order) []history.Event {
+	t.Helper()
+	in, orderly := io.Pipe()
+	told, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		defer out.Close()
+		ended <- runClient(in, out)
+	}()
+	go func() {
+		lines := json.NewEncoder(orderly)
+		lines.Encode(config)
+		for _, o := range orders {
+			lines.Encode(o)
+		}
+		<-time.After(d)
+		orderly.Close()
+	}()
+	var events []history.Event
+	require.NoError(t, history.Read(told, func(e history.Event) { events = append(events, e) }))
+	require.NoError(t, <-ended)
+	return events
+}
+
+func clientOf(addr string, change func(*workload), locks ...string) clientConfig {
+	work := usual().with(func(w *workload) { w.TTL, w.Counts, w.Long = 2*time.Second, true, 0 })
+	if change != nil {
+		change(&work)
+	}
+	return clientConfig{Process: 1, Seed: 1, Kind: standalone, Addrs: []string{addr}, Locks: locks, Work: work}
+}
+
+func requireKept(t *testing.T, events []history.Event) check.Report {
+	t.Helper()
+	report := check.Run(events, check.Rules{TTL: 2 * time.Second, Poll: 250 * time.Millisecond, Slack: time.Second, Lossless: true})
+	require.Empty(t, report.Violations)
+	return report
+}
+
+func count(events []history.Event, kind history.Kind, outcome history.Outcome) int {
+	n := 0
+	for _, e := range events {
+		if e.Kind == kind && e.Outcome == outcome {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAClientProcessTellsAllThatItDoesAndLeavesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		key := redistest.Key(t)
+		config := clientOf(b.Addr, nil, "{"+key+"}:a", "{"+key+"}:b", key+"-c")
+		if b.Real {
+			config.Resource = "redis://" + redistest.NewServer(t).Addr
+		}
+		events := runBriefly(t, config, 700*time.Millisecond)
+		report := requireKept(t, events)
+		require.Greater(t, report.Holds, 10)
+		require.Positive(t, count(events, history.Counted, ""), "nobody compared the levels with Redis'")
+		require.Equal(t, count(events, history.LockCall, ""), report.Operations-count(events, history.UnlockCall, ""))
+		require.Equal(t, history.Bye, events[len(events)-1].Kind)
+		require.Equal(t, b.Real, count(events, history.WriteReturn, history.OK) > 0)
+		joint, shared, deep := 0, 0, 0
+		for _, e := range events {
+			if e.Kind == history.LockReturn && e.Outcome == history.OK {
+				if e.Lock == "{"+key+"}:a,{"+key+"}:b" {
+					joint++
+				}
+				if e.Worker >= helper {
+					shared++
+				}
+				if e.Depth > 1 {
+					deep++
+				}
+			}
+		}
+		require.Positive(t, joint, "no MultiMutex")
+		require.Positive(t, shared, "no shared owner")
+		require.Positive(t, deep, "no re-entry")
+	})
+}
+
+func TestMisuseIsAnsweredWithTheRightErrors(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		config := clientOf(b.Addr, func(w *workload) { w.Misuse, w.Workers = 1, 4 }, redistest.Key(t), redistest.Key(t))
+		events := runBriefly(t, config, time.Second)
+		requireKept(t, events)
+		require.Zero(t, count(events, history.Misused, history.Failed))
+		notes := map[string]bool{}
+		for _, e := range events {
+			if e.Kind == history.Misused {
+				notes[e.Note] = true
+			}
+		}
+		for _, want := range []string{"Unlock of a lock that is not held", "a second Unlock", "Unlock by another goroutine", "Lock inside a lost hold", "Unlock after Close", "Lock after Close"} {
+			require.True(t, notes[want], want)
+		}
+	})
+}
+
+func TestAClientThatIsToldToBlocksItsWholePool(t *testing.T) {
+	b := redistest.Redis(t)
+	config := clientOf(b.Addr, func(w *workload) { w.PoolSize = 1 }, redistest.Key(t))
+	rdb := b.Client(t)
+	seen := make(chan bool, 1)
+	go func() {
+		for range 400 {
+			if list := rdb.ClientList(t.Context()).Val(); bytes.Contains([]byte(list), []byte("cmd=blpop")) {
+				seen <- true
+				return
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+		seen <- false
+	}()
+	events := runBriefly(t, config, 500*time.Millisecond, order{Hog: 300 * time.Millisecond})
+	require.True(t, <-seen)
+	requireKept(t, events)
+}
+
+func TestAClientWithoutAConfigurationSaysSo(t *testing.T) {
+	require.ErrorContains(t, runClient(bytes.NewReader(nil), io.Discard), "no configuration")
+	require.ErrorContains(t, runClient(bytes.NewReader([]byte("{\n")), io.Discard), "configuration")
+}
+
+func TestConnectionsAreCountedUntilTheyAreClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	d := &dialer{relays: map[string]string{"elsewhere:1": l.Addr().String()}}
+	a, err := d.dial(t.Context(), "tcp", "elsewhere:1")
+	require.NoError(t, err)
+	b, err := d.dial(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	require.Equal(t, 2, d.open())
+	require.Zero(t, d.subscribers())
+
+	w := bufio.NewWriter(a)
+	io.WriteString(w, "*2\r\n$9\r\nsubscribe\r\n$25\r\nredisson_lock__channel:{a}\r\n")
+	require.NoError(t, w.Flush())
+	io.WriteString(b, "*3\r\n$7\r\npublish\r\n$25\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n")
+	require.Equal(t, 1, d.subscribers())
+	require.NoError(t, a.Close())
+	require.Zero(t, d.subscribers())
+	require.Equal(t, 1, d.open())
+	require.NoError(t, b.Close())
+	require.Zero(t, d.open())
+}

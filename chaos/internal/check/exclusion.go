@@ -1,0 +1,39 @@
+package check
+
+// I1: no two valid holds of different owners overlap.
+//
+// A hold claims to be valid from the return of its Lock until the last time at which the
+// library, when asked, said that it is. The time that counts is the one before the
+// question: whatever happened to the process later, the hold was valid then. Two claims
+// that overlap are two answers that cannot both have been true, however slow or stopped
+// anybody was, so there is no tolerance here, and no exemption.
+func (r *run) exclusion() {
+	for name, holds := range r.byName() {
+		var open []*hold
+		for _, h := range holds {
+			kept := open[:0]
+			for _, before := range open {
+				if before.claimed() <= h.returned {
+					continue
+				}
+				kept = append(kept, before)
+				if before.owner != h.owner && h.claimed() > h.returned {
+					r.overlap(name, before, h)
+				}
+			}
+			open = append(kept, h)
+		}
+	}
+}
+
+// overlap judges that h was granted while an older hold was valid.
+func (r *run) overlap(name string, before, h *hold) {
+	until := min(before.claimed(), h.claimed())
+	if r.forked(before, name, h.returned, until) {
+		r.report.Overlaps++
+		return
+	}
+	r.breach("I1", name, "%s held it from %s to %s, and %s from %s to %s",
+		r.of(before), r.at(before.returned), r.at(before.claimed()),
+		r.of(h), r.at(h.returned), r.at(h.claimed()))
+}

@@ -1,0 +1,120 @@
+package check
+
+import (
+	"slices"
+	"time"
+)
+
+// I3: a loss is noticed no later than the deadline that the holder could work out itself,
+// and before anybody else gets the lock; nothing brings a lost hold back.
+//
+// Noticing takes a goroutine that runs: there is slack for it, and a process that is
+// stopped has its time when it goes on. What a hold that is noticed late has claimed
+// meanwhile is judged without slack, by I1.
+func (r *run) loss() {
+	for _, h := range r.holds {
+		r.noticed(h)
+		r.notRevived(h)
+	}
+	for name, holds := range r.byName() {
+		r.noticedFirst(name, holds)
+	}
+	r.notHeldAfterwards()
+}
+
+// noticed judges that a hold whose last deadline has passed was known to be over.
+func (r *run) noticed(h *hold) {
+	if len(h.until) == 0 {
+		return
+	}
+	due := r.due(h.process, slices.Max(h.until))
+	if end := h.ended(); due != 0 && (end == 0 || end > due) && !r.toldAnother(h, due) {
+		r.breach("I3", h.lock, "%s could know that it was over by %s, but did not notice it by %s",
+			r.of(h), r.at(slices.Max(h.until)), r.at(due))
+	}
+}
+
+// toldAnother reports whether a worker that shares h had noticed the loss by a time.
+func (r *run) toldAnother(h *hold, by int64) bool {
+	return slices.ContainsFunc(r.holds, func(o *hold) bool {
+		return o != h && o.owner == h.owner && o.lock == h.lock && o.token == h.token && o.lost != 0 && o.lost <= by
+	})
+}
+
+// notRevived judges that every renewal was sent before the deadline of the one before.
+func (r *run) notRevived(h *hold) {
+	for i := 1; i < len(h.until); i++ {
+		due := r.due(h.process, slices.Max(h.until[:i]))
+		if sent := h.until[i] - int64(r.rules.TTL); due != 0 && sent > due {
+			r.breach("I3", h.lock, "%s was renewed at %s or later, though it was over by %s",
+				r.of(h), r.at(sent), r.at(slices.Max(h.until[:i])))
+		}
+	}
+}
+
+// noticedFirst judges that who lost a lock knew of it before somebody else had it. Where
+// data was lost that cannot be promised. holds are in the order in which they began.
+func (r *run) noticedFirst(name string, holds []*hold) {
+	var lost []*hold // open ones that will be
+	for _, h := range holds {
+		lost = slices.DeleteFunc(lost, func(l *hold) bool { return l.ended() <= h.returned })
+		for _, l := range lost {
+			due := r.due(l.process, h.returned)
+			if l.owner != h.owner && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, l.ended()) {
+				r.breach("I3", name, "%s noticed its loss at %s, after %s had got the lock at %s",
+					r.of(l), r.at(l.ended()), r.of(h), r.at(h.returned))
+			}
+		}
+		if h.lost != 0 {
+			lost = append(lost, h)
+		}
+	}
+}
+
+// notHeldAfterwards judges that no worker was told that a hold is valid after any worker
+// had noticed that it was lost.
+func (r *run) notHeldAfterwards() {
+	type id struct {
+		owner, lock string
+		token       int64
+	}
+	lost := make(map[id]*hold)
+	for _, h := range r.holds {
+		k := id{h.owner, h.lock, h.token}
+		if h.lost != 0 && (lost[k] == nil || h.lost < lost[k].lost) {
+			lost[k] = h
+		}
+	}
+	for _, h := range r.holds {
+		first := lost[id{h.owner, h.lock, h.token}]
+		if first == nil || first != h && h.token == 0 {
+			continue
+		}
+		for _, at := range h.proofs {
+			if at > first.lost {
+				r.breach("I3", h.lock, "%s held it at %s, though it was lost at %s", r.of(h), r.at(at), r.at(first.lost))
+				break
+			}
+		}
+	}
+}
+
+// unexplained reports whether nothing that happened is a reason for h to have been lost.
+func (r *run) unexplained(h *hold) bool {
+	end := h.lost
+	if end == 0 {
+		end = h.unlocked().returned
+	}
+	lease := int64(r.rules.TTL)
+	from := end - 2*lease // a renewal that failed then may be the reason
+	switch {
+	case h.fixed && (len(h.until) == 0 || end >= h.until[0]-(h.returned-h.called)): // it was granted between the two
+		return false
+	case r.wasPaused(h.process, from, end), r.wasPaused(director, from, end), r.dataLost(h.lock, from, end):
+		return false
+	case !r.rules.Lossless && r.faulty(from, end):
+		return false
+	}
+	// A process that did not run, or a machine too slow for such a lease, is a reason, too.
+	return r.rules.Slack <= r.rules.TTL/2 && time.Duration(r.silence(h.process, max(end-lease, h.returned), end)) < r.rules.Slack
+}

@@ -1,0 +1,167 @@
+package check
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+)
+
+// Times of hand-made histories are milliseconds after this.
+const dawn = int64(time.Hour)
+
+const ms = int64(time.Millisecond)
+
+var strict = Rules{TTL: time.Second, Poll: 250 * time.Millisecond, Slack: 200 * time.Millisecond}
+
+// script is a hand-made history.
+type script struct {
+	events []history.Event
+	ops    int
+}
+
+// actor is a worker of a process of its own, who uses one lock.
+type actor struct {
+	*script
+	process, worker int
+	owner, lock     string
+	op              int // of the outermost level
+	depth           int
+	fixed           bool // it does not renew
+}
+
+// by returns worker 1 of a process.
+func (s *script) by(process int, owner string) *actor {
+	return &actor{script: s, process: process, worker: 1, owner: owner, lock: "l"}
+}
+
+// also returns another worker of a's process and owner.
+func (a *actor) also(worker int) *actor {
+	b := *a
+	b.worker, b.op, b.depth = worker, 0, 0
+	return &b
+}
+
+// on returns the same worker on another lock.
+func (a *actor) on(lock string) *actor {
+	b := *a
+	b.lock, b.op, b.depth = lock, 0, 0
+	return &b
+}
+
+func (s *script) add(at int64, e history.Event) { e.At = dawn + at*ms; s.events = append(s.events, e) }
+
+func (a *actor) tell(at int64, e history.Event) {
+	e.Process, e.Worker, e.Owner, e.Lock = a.process, a.worker, a.owner, a.lock
+	if e.Op == 0 {
+		e.Op = a.op
+	}
+	a.add(at, e)
+}
+
+// locks is a Lock that succeeds.
+func (a *actor) locks(called, returned, token int64) *actor {
+	a.ops++
+	a.depth++
+	op := a.ops
+	if a.depth == 1 {
+		a.op = op
+	}
+	a.tell(called, history.Event{Kind: history.LockCall, Op: op, Fixed: a.fixed})
+	a.tell(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: history.OK, Token: token, Depth: a.depth,
+		Until: dawn + returned*ms + 990*ms})
+	return a
+}
+
+// waits is a Lock with a bound of so many milliseconds that ends otherwise; returned is 0
+// if it never does.
+func (a *actor) waits(called, returned, wait int64, outcome history.Outcome) *actor {
+	a.ops++
+	op := a.ops
+	a.tell(called, history.Event{Kind: history.LockCall, Op: op, Wait: wait * ms})
+	if returned != 0 {
+		a.tell(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: outcome})
+	}
+	return a
+}
+
+func (a *actor) holds(at ...int64) *actor {
+	for _, t := range at {
+		a.tell(t, history.Event{Kind: history.Held})
+	}
+	return a
+}
+
+// counts is a Held that tells how many levels there are.
+func (a *actor) counts(at int64, kind history.Kind, count int) *actor {
+	a.tell(at, history.Event{Kind: kind, Depth: a.depth, Count: count})
+	return a
+}
+
+func (a *actor) renews(at int64) *actor {
+	a.tell(at, history.Event{Kind: history.Renewed, Until: dawn + at*ms + 990*ms})
+	return a
+}
+
+func (a *actor) loses(at int64) *actor {
+	a.tell(at, history.Event{Kind: history.Lost, Err: "lost"})
+	return a
+}
+
+// unlocks takes a level away; returned is 0 if it never does.
+func (a *actor) unlocks(called, returned int64, outcome history.Outcome) *actor {
+	a.ops++
+	op := a.ops
+	a.depth--
+	a.tell(called, history.Event{Kind: history.UnlockCall, Op: op})
+	if returned != 0 {
+		a.tell(returned, history.Event{Kind: history.UnlockReturn, Op: op, Outcome: outcome, Depth: a.depth})
+	}
+	return a
+}
+
+func (a *actor) writes(called, returned, token int64, outcome history.Outcome) *actor {
+	a.tell(called, history.Event{Kind: history.WriteCall, Token: token})
+	a.tell(returned, history.Event{Kind: history.WriteReturn, Token: token, Outcome: outcome})
+	return a
+}
+
+// beats has the process tell that it runs, from a time to another.
+func (a *actor) beats(from, to int64) *actor {
+	for at := from; at <= to; at += history.Beat.Milliseconds() {
+		a.add(at, history.Event{Kind: history.Alive, Process: a.process})
+	}
+	return a
+}
+
+// lives has the process tell something, so that it is known to run.
+func (a *actor) lives(at ...int64) *actor {
+	for _, t := range at {
+		a.add(t, history.Event{Kind: history.Bye, Process: a.process})
+	}
+	return a
+}
+
+// Of the director.
+
+func (s *script) fault(from, to int64) *script {
+	s.ops++
+	s.add(from, history.Event{Kind: history.FaultBegin, Op: s.ops})
+	s.add(to, history.Event{Kind: history.FaultEnd, Op: s.ops})
+	return s
+}
+
+func (s *script) dataLoss(at int64) *script {
+	s.add(at, history.Event{Kind: history.DataLoss})
+	return s
+}
+
+func (s *script) pause(process int, from, to int64) *script {
+	s.add(from, history.Event{Kind: history.Paused, Process: process})
+	s.add(to, history.Event{Kind: history.Resumed, Process: process})
+	return s
+}
+
+func (s *script) kill(process int, at int64) *script {
+	s.add(at, history.Event{Kind: history.Killed, Process: process})
+	return s
+}

@@ -1,0 +1,304 @@
+package check
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+)
+
+// story is what the events of a run amount to: who held what, who waited, and what the
+// director did meanwhile.
+type story struct {
+	began   int64
+	holds   []*hold
+	calls   []*call // of Lock and TryLock, whatever came of them
+	writes  []*write
+	left    []history.Event
+	misused []history.Event
+	world
+
+	// strays are Unlocks of nothing.
+	strays []*unlock
+}
+
+// hold is what one worker holds of a lock, from the return of its outermost Lock to the
+// Unlock of that. Workers that share an owner have a hold each; the library has one for
+// all of them, and they overlap.
+type hold struct {
+	*call         // the outermost Lock
+	token   int64 // of that
+	levels  []*level
+	proofs  []int64 // times at which the library said that the hold was valid
+	counted []count
+	until   []int64 // each no later than this the hold is lost unless renewed, in the order they were told
+	lost    int64   // when the loss was noticed; 0: never
+	why     string
+	calm    bool // every Lock and Unlock inside succeeded
+}
+
+// level is one Lock that succeeded.
+type level struct {
+	*call
+	token  int64
+	unlock *unlock // nil: never called
+}
+
+// call is a Lock or a TryLock.
+type call struct {
+	process, worker, op int
+	owner, lock         string
+	called, returned    int64 // returned is 0 if it never did
+	fixed               bool
+	wait                int64
+	outcome             history.Outcome
+}
+
+// unlock is an Unlock.
+type unlock struct {
+	process, worker, op int
+	owner, lock         string
+	called, returned    int64
+	outcome             history.Outcome
+	err                 string
+	count, depth        int // after it
+	outermost           bool
+}
+
+// count is what somebody said that the levels of a hold are.
+type count struct {
+	at          int64
+	said, depth int
+	redis       bool // Redis said it
+	nested      bool // a second level had been asked for, or had failed
+}
+
+// write is a write to the resource.
+type write struct {
+	process, worker  int
+	lock             string
+	hold             *hold // nil: unknown
+	token            int64
+	called, returned int64
+	outcome          history.Outcome
+}
+
+// claimed is the last time at which the hold is known to have been valid. A hold that was
+// lost never becomes valid again, so it was valid all the time since its Lock returned.
+func (h *hold) claimed() int64 {
+	last := h.returned
+	for _, at := range h.proofs {
+		last = max(last, at)
+	}
+	return last
+}
+
+// unlocked is the Unlock of the outermost level, or nil.
+func (h *hold) unlocked() *unlock { return h.levels[0].unlock }
+
+// wasLost reports whether anybody was told that the hold was lost.
+func (h *hold) wasLost() bool {
+	u := h.unlocked()
+	return h.lost != 0 || u != nil && u.outcome == history.IsLost
+}
+
+// ended is when the worker knew that the hold was over, or had given it up; 0: never.
+func (h *hold) ended() int64 {
+	u := h.unlocked()
+	switch {
+	case u == nil:
+		return h.lost
+	case h.lost == 0:
+		return u.called
+	default:
+		return min(u.called, h.lost)
+	}
+}
+
+// opID is a call of one process.
+type opID struct{ process, op int }
+
+// slot is where the levels of one worker are stacked.
+type slot struct {
+	process, worker int
+	owner, lock     string
+}
+
+// reader makes a story of the events.
+type reader struct {
+	*story
+	calls   map[opID]*call
+	unlocks map[opID]*unlock
+	holds   map[opID]*hold
+	open    map[slot][]*level
+	tops    map[slot]*hold
+	writing map[opID]*write // by worker: it has one write at a time
+}
+
+func tell(events []history.Event, rules Rules) *story {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
+	d := &reader{
+		story:   &story{world: survey(events, rules)},
+		calls:   make(map[opID]*call),
+		unlocks: make(map[opID]*unlock),
+		holds:   make(map[opID]*hold),
+		open:    make(map[slot][]*level),
+		tops:    make(map[slot]*hold),
+		writing: make(map[opID]*write),
+	}
+	if len(events) > 0 {
+		d.began = events[0].At
+	}
+	for _, e := range events {
+		d.event(e)
+	}
+	return d.story
+}
+
+func (d *reader) event(e history.Event) {
+	id := opID{e.Process, e.Op}
+	switch e.Kind {
+	case history.LockCall:
+		c := &call{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock,
+			called: e.At, wait: e.Wait, fixed: e.Fixed}
+		d.calls[id] = c
+		d.story.calls = append(d.story.calls, c)
+	case history.LockReturn:
+		d.lockReturn(id, e)
+	case history.UnlockCall:
+		d.unlockCall(id, e)
+	case history.UnlockReturn:
+		d.unlockReturn(id, e)
+	case history.Held, history.Counted:
+		d.told(id, e)
+	case history.Renewed:
+		d.renewed(e.Owner, e.Lock, e.Until)
+	case history.Lost:
+		if h := d.holds[id]; h != nil && h.lost == 0 {
+			h.lost, h.why = e.At, e.Err
+		}
+	case history.WriteCall:
+		w := &write{process: e.Process, worker: e.Worker, lock: e.Lock, hold: d.holds[id], token: e.Token, called: e.At}
+		d.writing[opID{e.Process, e.Worker}] = w
+		d.story.writes = append(d.story.writes, w)
+	case history.WriteReturn:
+		if w := d.writing[opID{e.Process, e.Worker}]; w != nil {
+			w.returned, w.outcome = e.At, e.Outcome
+		}
+	case history.Left:
+		d.left = append(d.left, e)
+	case history.Misused:
+		d.misused = append(d.misused, e)
+	}
+}
+
+func (d *reader) lockReturn(id opID, e history.Event) {
+	c := d.calls[id]
+	if c == nil {
+		return
+	}
+	c.returned, c.outcome = e.At, e.Outcome
+	s := slot{c.process, c.worker, c.owner, c.lock}
+	if c.outcome != history.OK {
+		if h := d.tops[s]; h != nil {
+			h.calm = false
+		}
+		return
+	}
+	lv := &level{call: c, token: e.Token}
+	if len(d.open[s]) == 0 {
+		h := &hold{call: c, token: e.Token, calm: true}
+		d.holds[id], d.tops[s] = h, h
+		d.story.holds = append(d.story.holds, h)
+	}
+	h := d.tops[s]
+	h.levels = append(h.levels, lv)
+	d.open[s] = append(d.open[s], lv)
+	d.renewed(c.owner, c.lock, e.Until)
+	if e.Count != 0 {
+		h.counted = append(h.counted, count{at: e.At, said: e.Count, depth: e.Depth})
+	}
+}
+
+// renewed notes a deadline of all who hold the lock as owner: the lease is one.
+func (d *reader) renewed(owner, lock string, until int64) {
+	if until == 0 {
+		return
+	}
+	for s, h := range d.tops {
+		if s.owner == owner && s.lock == lock {
+			h.until = append(h.until, until)
+		}
+	}
+}
+
+func (d *reader) unlockCall(id opID, e history.Event) {
+	u := &unlock{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock, called: e.At}
+	d.unlocks[id] = u
+	s := slot{e.Process, e.Worker, e.Owner, e.Lock}
+	open := d.open[s]
+	if len(open) == 0 {
+		d.strays = append(d.strays, u)
+		return
+	}
+	last := open[len(open)-1]
+	last.unlock = u
+	u.outermost = len(open) == 1
+	d.open[s] = open[:len(open)-1]
+}
+
+func (d *reader) unlockReturn(id opID, e history.Event) {
+	u := d.unlocks[id]
+	if u == nil {
+		return
+	}
+	u.returned, u.outcome, u.err, u.count, u.depth = e.At, e.Outcome, e.Err, e.Count, e.Depth
+	s := slot{u.process, u.worker, u.owner, u.lock}
+	h := d.tops[s]
+	if h == nil {
+		return
+	}
+	if u.outcome == history.OK {
+		h.proofs = append(h.proofs, u.called) // of a hold that is over it would have said so
+	} else {
+		h.calm = false
+	}
+	if u.outermost {
+		delete(d.tops, s)
+	}
+}
+
+// told notes what was said of a hold.
+func (d *reader) told(id opID, e history.Event) {
+	h := d.holds[id]
+	if h == nil {
+		return
+	}
+	h.proofs = append(h.proofs, e.At)
+	if e.Depth == 0 {
+		return // of several who share an owner nobody knows how many levels there are
+	}
+	nested := !h.calm || len(h.levels) > 1
+	h.counted = append(h.counted, count{at: e.At, said: e.Count, depth: e.Depth,
+		redis: e.Kind == history.Counted, nested: nested})
+}
+
+// sharedOwners returns the owners that several workers act as.
+func (s *story) sharedOwners() map[string]bool {
+	type worker struct{ process, worker int }
+	workers := make(map[string]map[worker]bool)
+	for _, c := range s.calls {
+		if workers[c.owner] == nil {
+			workers[c.owner] = make(map[worker]bool)
+		}
+		workers[c.owner][worker{c.process, c.worker}] = true
+	}
+	maps.DeleteFunc(workers, func(_ string, by map[worker]bool) bool { return len(by) < 2 })
+	shared := make(map[string]bool)
+	for owner := range workers {
+		shared[owner] = true
+	}
+	return shared
+}

@@ -1,0 +1,141 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+)
+
+// gathering is how long a process may keep a name from its other waiters while one that
+// wants several names collects the rest.
+const gathering = 2 * time.Second
+
+// I6: everybody is served, or told that the wait is over.
+//
+// A waiter does not wait for longer than TTL + Poll + Slack while nobody claims to hold
+// the lock: the last holder's lease runs out within a TTL of its last claim, and within a
+// Poll of that the waiters of every process have asked. While a fault is in force, and for
+// a TTL after it, because of what it may have left on Redis, nothing is promised. A
+// process that is killed or stopped may have been granted the lock without ever being able
+// to say so: that costs one more TTL each.
+//
+// Where nothing keeps a wake-up from its waiter, half a poll has to do.
+func (r *run) waiting() {
+	r.punctual()
+	claims := make(map[string][]window)
+	slow := make(map[string]bool) // names that are wanted together with others
+	for name, holds := range r.byName() {
+		claims[name] = merge(holds)
+	}
+	for _, c := range r.calls {
+		if strings.Contains(c.lock, ",") {
+			for _, name := range names(c.lock) {
+				slow[name] = true
+			}
+		}
+	}
+	for _, c := range r.calls {
+		end := c.returned
+		if end == 0 {
+			end = r.lastSign(c.process)
+		}
+		limit := r.rules.TTL + r.rules.Poll + r.rules.Slack
+		if r.rules.Prompt {
+			limit = r.rules.Poll / 2
+		}
+		if slices.ContainsFunc(names(c.lock), func(n string) bool { return slow[n] }) {
+			limit += gathering
+		}
+		if end-c.called <= int64(limit) {
+			continue
+		}
+		for _, gap := range r.idle(c, end, claims) {
+			if allowed := int64(limit) + int64(r.rules.TTL)*r.silenced(gap); gap.to-gap.from > allowed {
+				r.breach("I6", c.lock, "%s (process %d, worker %d, Lock %d) waited from %s to %s while nobody held it",
+					c.owner, c.process, c.worker, c.op, r.at(gap.from), r.at(gap.to))
+				break
+			}
+		}
+	}
+}
+
+// punctual judges that calls returned when their wait was over, and Unlocks at all.
+func (r *run) punctual() {
+	for _, c := range r.calls {
+		if c.wait == 0 {
+			continue
+		}
+		over := c.called + c.wait
+		if due := r.due(c.process, over); due != 0 && (c.returned == 0 || c.returned > due) {
+			text := "never returned"
+			if c.returned != 0 {
+				text = "returned at " + r.at(c.returned)
+			}
+			r.breach("I6", c.lock, "%s (process %d, worker %d, Lock %d): its wait was over at %s, but it %s",
+				c.owner, c.process, c.worker, c.op, r.at(over), text)
+		}
+	}
+}
+
+// idle returns the periods of a wait in which nobody held the lock and nothing explains
+// that the waiter did not get it.
+func (r *run) idle(c *call, end int64, claims map[string][]window) []window {
+	busy := slices.Concat(r.paused[c.process], r.paused[director])
+	for _, f := range r.faults {
+		busy = append(busy, window{f.from, later(f.to, int64(r.rules.TTL))})
+	}
+	for _, name := range names(c.lock) {
+		all := claims[name]
+		i, _ := slices.BinarySearchFunc(all, c.called, func(w window, t int64) int { return cmp.Compare(w.to, t) })
+		for ; i < len(all) && all[i].from <= end; i++ {
+			busy = append(busy, all[i])
+		}
+	}
+	slices.SortFunc(busy, func(a, b window) int { return cmp.Compare(a.from, b.from) })
+	var gaps []window
+	from := c.called
+	for _, b := range append(busy, window{end, end}) {
+		if to := min(b.from, end); to > from {
+			gaps = append(gaps, window{from, to})
+		}
+		from = max(from, b.to)
+	}
+	return gaps
+}
+
+// silenced returns how many processes were stopped or killed in a period.
+func (r *run) silenced(gap window) int64 {
+	n := int64(0)
+	for _, at := range r.killed {
+		if gap.overlaps(at, at) {
+			n++
+		}
+	}
+	for _, pauses := range r.paused {
+		for _, p := range pauses {
+			if gap.overlaps(p.from, p.from) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// merge returns the periods in which any of the holds was claimed, in order and apart.
+func merge(holds []*hold) []window {
+	var merged []window
+	for _, h := range holds {
+		if h.outcome != history.OK {
+			continue
+		}
+		if last := len(merged) - 1; last >= 0 && h.returned <= merged[last].to {
+			merged[last].to = max(merged[last].to, h.claimed())
+			continue
+		}
+		merged = append(merged, window{h.returned, h.claimed()})
+	}
+	return merged
+}

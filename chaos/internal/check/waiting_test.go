@@ -1,0 +1,97 @@
+package check
+
+import "testing"
+
+func TestEverybodyIsServed(t *testing.T) {
+	// A history of holds that keep the lock in use from a time to another, without a break.
+	busy := func(s *script, from, to, token int64) {
+		a := s.by(9, "busy")
+		for at := from; at < to; at += 100 {
+			token++
+			a.locks(at, at+1, token).holds(at+97).unlocks(at+98, at+99, ok)
+		}
+	}
+	const wait = 5000
+	runCases(t, []testCase{
+		{name: "within a TTL and a poll", tell: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).holds(100)
+			s.kill(1, 101)
+			s.by(2, "b").locks(5, 1540, 2).unlocks(1550, 1551, ok).lives(9000)
+		}},
+		{name: "while others hold it", tell: func(s *script) {
+			busy(s, 0, 6000, 10)
+			s.by(2, "b").waits(5, 5005, wait, ended).lives(9000)
+		}},
+		{name: "not while a fault is in force, and a TTL longer", tell: func(s *script) {
+			s.fault(0, 3000)
+			s.by(2, "b").waits(5, 5005, wait, ended).lives(9000)
+		}},
+		{name: "not while it is stopped", tell: func(s *script) {
+			s.pause(2, 6, 4000)
+			s.by(2, "b").waits(5, 5005, wait, ended).lives(9000)
+		}},
+		{name: "later, if others were stopped with it", tell: func(s *script) {
+			s.kill(3, 10).kill(4, 1000)
+			s.by(2, "b").locks(5, 3000, 2).unlocks(3010, 3011, ok).lives(9000)
+		}},
+		{name: "not at all", want: []string{"I6"}, tell: func(s *script) {
+			s.by(2, "b").waits(5, 5005, wait, ended).lives(9000)
+		}},
+		{name: "late", want: []string{"I6"}, tell: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).unlocks(100, 101, ok)
+			s.by(2, "b").locks(5, 1560, 2).unlocks(1570, 1571, ok).lives(9000)
+		}},
+		{name: "in time, but not at once", rules: prompt(), want: []string{"I6"}, tell: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).unlocks(100, 101, ok)
+			s.by(2, "b").locks(5, 400, 2).unlocks(410, 411, ok).lives(9000)
+		}},
+		{name: "at once", rules: prompt(), tell: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).unlocks(100, 101, ok)
+			s.by(2, "b").locks(5, 290, 2).unlocks(295, 296, ok).lives(9000)
+		}},
+		{name: "late after a fault", want: []string{"I6"}, tell: func(s *script) {
+			s.fault(0, 1000)
+			s.by(2, "b").locks(5, 3500, 2).unlocks(3510, 3511, ok).lives(9000)
+		}},
+		{name: "late, and somebody was killed", want: []string{"I6"}, tell: func(s *script) {
+			s.kill(3, 10)
+			s.by(2, "b").locks(5, 3000, 2).unlocks(3010, 3011, ok).lives(9000)
+		}},
+		{name: "never, to the end", want: []string{"I6"}, tell: func(s *script) {
+			s.by(2, "b").waits(5, 0, 0, "").lives(9000)
+		}},
+		{name: "while somebody has another lock", want: []string{"I6"}, tell: func(s *script) {
+			busy(s, 0, 6000, 10)
+			s.by(2, "b").on("m").waits(5, 5005, wait, ended).lives(9000)
+		}},
+	})
+}
+
+func TestAWaitEndsWhenItIsOver(t *testing.T) {
+	runCases(t, []testCase{
+		{name: "a little later", tell: func(s *script) {
+			s.fault(0, 1000)
+			s.by(2, "b").waits(5, 305, 150, ended).lives(9000)
+		}},
+		{name: "when the process goes on", tell: func(s *script) {
+			s.pause(2, 100, 1000)
+			s.by(2, "b").waits(5, 1190, 150, ended).lives(9000)
+		}},
+		{name: "the process was killed before", tell: func(s *script) {
+			s.by(2, "b").waits(5, 0, 150, ended).lives(50)
+			s.kill(2, 160)
+		}},
+		{name: "too late, whatever the fault", want: []string{"I6"}, tell: func(s *script) {
+			s.fault(0, 1000)
+			s.by(2, "b").waits(5, 365, 150, ended).lives(9000)
+		}},
+		{name: "too late after the process went on", want: []string{"I6"}, tell: func(s *script) {
+			s.pause(2, 100, 1000)
+			s.by(2, "b").waits(5, 1210, 150, ended).lives(9000)
+		}},
+		{name: "never", want: []string{"I6"}, tell: func(s *script) {
+			s.fault(0, 9000)
+			s.by(2, "b").waits(5, 0, 150, ended).lives(9000)
+		}},
+	})
+}

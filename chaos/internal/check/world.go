@@ -1,0 +1,203 @@
+package check
+
+import (
+	"math"
+	"slices"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+)
+
+// world is what the director did, and how the processes fared.
+type world struct {
+	rules  Rules
+	faults []window
+	shocks []window // moments of faults that keep nobody waiting, and what may come late after them
+	losses []loss   // of data; none unless the rules allow for it
+	paused map[int][]window
+	killed map[int]int64
+	signs  map[int][]int64 // of life, of each process, in order
+}
+
+// window is a period of time, ends included.
+type window struct{ from, to int64 }
+
+func (w window) overlaps(from, to int64) bool { return w.from <= to && from <= w.to }
+
+// loss is the period in which two may hold because data was lost: until everybody has
+// heard of it, at the next renewal, or given up because there was no answer to that, or
+// because it does not renew.
+type loss struct {
+	window
+	heard int64  // by now those have heard of it that renew
+	lock  string // "" means every lock
+}
+
+const never = math.MaxInt64
+
+func survey(events []history.Event, rules Rules) world {
+	w := world{rules: rules, paused: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64)}
+	faults := make(map[int]int)    // by number: where it is in w.faults
+	beats := make(map[int][]int64) // of each process
+	for _, e := range events {
+		switch e.Kind {
+		case history.FaultBegin:
+			faults[e.Op] = len(w.faults)
+			w.faults = append(w.faults, window{e.At, never})
+		case history.FaultEnd:
+			if i, begun := faults[e.Op]; begun {
+				w.faults[i].to = e.At
+			}
+		case history.Disturbed:
+			w.shocks = append(w.shocks, window{e.At, e.At + int64(rules.TTL)})
+		case history.Paused:
+			w.paused[e.Process] = append(w.paused[e.Process], window{e.At, never})
+		case history.Resumed:
+			if p := w.paused[e.Process]; len(p) > 0 {
+				p[len(p)-1].to = e.At
+			}
+		case history.Killed:
+			w.killed[e.Process] = e.At
+		default:
+			if e.Process != 0 {
+				w.signs[e.Process] = append(w.signs[e.Process], e.At)
+			}
+			if e.Kind == history.Alive {
+				beats[e.Process] = append(beats[e.Process], e.At)
+			}
+		}
+	}
+	w.stalls(beats)
+	for _, e := range events {
+		if e.Kind == history.DataLoss && rules.SplitBrain {
+			w.losses = append(w.losses, w.lossAt(e))
+		}
+	}
+	return w
+}
+
+// director is the number of the process that all traffic with Redis runs through.
+const director = 0
+
+// stalls takes it for a pause, too, when a machine that was too busy did not let a process
+// run, or the director: every process tells that it runs, all the time and whatever its
+// workers wait for.
+func (w *world) stalls(beats map[int][]int64) {
+	for process, at := range beats {
+		for i := 1; i < len(at); i++ {
+			if at[i]-at[i-1] > int64(w.rules.Slack/2) && !w.wasPaused(process, at[i-1], at[i]) {
+				w.paused[process] = append(w.paused[process], window{at[i-1], at[i]})
+			}
+		}
+	}
+}
+
+// lossAt returns the consequences of a DataLoss. Where Redis was not to be reached for a
+// while, renewals may take as long as the lease lasts.
+func (w *world) lossAt(e history.Event) loss {
+	healed, slack := w.healed(e.At), int64(w.rules.Slack)
+	end := later(healed, int64(w.rules.TTL)+slack)
+	l := loss{window: window{e.At, end}, heard: end, lock: e.Lock}
+	if healed-e.At < slack/2 {
+		l.heard = later(healed, int64(w.rules.TTL)/renewals+slack)
+	}
+	return l
+}
+
+// renewals is how many there are in the length of a lease.
+const renewals = 3
+
+// later adds d to t, which may be never.
+func later(t, d int64) int64 {
+	if t > never-d {
+		return never
+	}
+	return t + d
+}
+
+// healed returns when the last fault ended that was in force at t; t if there was none.
+func (w *world) healed(t int64) int64 {
+	end := t
+	for _, f := range w.faults {
+		if f.overlaps(t, t) {
+			end = max(end, f.to)
+		}
+	}
+	return end
+}
+
+// forked reports whether h and a newer hold of the lock may both be valid from one time to
+// another.
+func (w *world) forked(h *hold, lock string, from, to int64) bool {
+	return slices.ContainsFunc(w.losses, func(l loss) bool {
+		end := l.heard
+		if h.fixed {
+			end = l.to
+		}
+		return (l.lock == "" || slices.Contains(names(l.lock), lock)) && l.from <= from && to <= end
+	})
+}
+
+// dataLost reports whether data of the lock may have been lost in a period.
+func (w *world) dataLost(lock string, from, to int64) bool {
+	return slices.ContainsFunc(w.losses, func(l loss) bool {
+		if l.lock != "" && !slices.ContainsFunc(names(lock), func(n string) bool { return slices.Contains(names(l.lock), n) }) {
+			return false
+		}
+		return l.overlaps(from, to)
+	})
+}
+
+// faulty reports whether a fault was in force in a period.
+func (w *world) faulty(from, to int64) bool {
+	return slices.ContainsFunc(w.faults, func(f window) bool { return f.overlaps(from, to) })
+}
+
+// disturbed reports whether a fault of any kind may have had an effect in a period.
+func (w *world) disturbed(from, to int64) bool {
+	return w.faulty(from, to) || slices.ContainsFunc(w.shocks, func(s window) bool { return s.overlaps(from, to) })
+}
+
+// wasPaused reports whether a process was stopped in a period.
+func (w *world) wasPaused(process int, from, to int64) bool {
+	return slices.ContainsFunc(w.paused[process], func(p window) bool { return p.overlaps(from, to) })
+}
+
+// due returns until when a process has time for what is to happen at t: a process that was
+// stopped has it from when it goes on. 0: the process did not live that long.
+func (w *world) due(process int, t int64) int64 {
+	slack := int64(w.rules.Slack)
+	for again := true; again; {
+		again = false
+		for _, p := range w.paused[process] {
+			if p.overlaps(t, later(t, slack)) && p.to > t {
+				t, again = p.to, true
+			}
+		}
+	}
+	due := later(t, slack)
+	if due >= w.lastSign(process) {
+		return 0
+	}
+	return due
+}
+
+// lastSign returns when a process told something for the last time.
+func (w *world) lastSign(process int) int64 {
+	signs := w.signs[process]
+	if len(signs) == 0 {
+		return 0
+	}
+	return signs[len(signs)-1]
+}
+
+// silence returns for how long at most a process told nothing in a period. Its workers tell
+// something all the time, so that is how long it may not have run.
+func (w *world) silence(process int, from, to int64) int64 {
+	signs := w.signs[process]
+	i, _ := slices.BinarySearch(signs, from)
+	longest, last := int64(0), from
+	for ; i < len(signs) && signs[i] <= to; i++ {
+		longest, last = max(longest, signs[i]-last), signs[i]
+	}
+	return max(longest, to-last)
+}

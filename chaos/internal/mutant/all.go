@@ -1,0 +1,167 @@
+package mutant
+
+// All are the mutants.
+var All = []Mutant{
+	// What Redis is told.
+	{
+		Name:   "acquire-increments",
+		Breaks: "an acquisition adds a level instead of saying that there is one: sent again, it counts twice",
+		Edits: []Edit{
+			{"lua/acquire.lua", "redis.call('hset', KEYS[i], field, 1)", "redis.call('hincrby', KEYS[i], field, 1)"},
+			{"lua/acquire.lua", "  if ours[i] then\n    lengthen(KEYS[i], lease)", "  if ours[i] then\n    redis.call('hincrby', KEYS[i], field, 1)\n    lengthen(KEYS[i], lease)"},
+		},
+		Catch: []string{"counted-twice"},
+	},
+	{
+		Name:   "renew-no-owner",
+		Breaks: "a renewal lengthens the lease of whoever has the lock",
+		Edits: []Edit{{"lua/renew.lua",
+			"if not held(KEYS[i], field) then return 0 end",
+			"if redis.call('exists', KEYS[i]) == 0 then return 0 end"}},
+		Catch: []string{"deleted-while-held"},
+	},
+	{
+		Name:   "renew-recreates",
+		Breaks: "a renewal that does not find the lock makes it again",
+		Edits: []Edit{{"lua/renew.lua",
+			"if not held(KEYS[i], field) then return 0 end",
+			"if not held(KEYS[i], field) then redis.call('hset', KEYS[i], field, 1) end"}},
+		Catch: []string{"deleted-while-held"},
+	},
+	{
+		Name:   "fence-incr",
+		Breaks: "a fencing token is a counter on Redis and nothing else: it starts again when that is lost",
+		Edits: []Edit{{"lua/prelude.lua",
+			"local token = tonumber(now[1]) * 1000000 + tonumber(now[2])",
+			"local token = 1"}},
+		Catch: []string{"data-deleted", "deleted-while-held"},
+	},
+	{
+		Name:   "release-no-owner",
+		Breaks: "a release deletes the lock whoever has it",
+		Edits: []Edit{
+			{"lua/release.lua", "if not held(KEYS[i], field) then", "if redis.call('exists', KEYS[i]) == 0 then"},
+			{"lua/release.lua", "redis.call('hdel', KEYS[i], field)", "redis.call('del', KEYS[i])"},
+		},
+		Catch: []string{"acquire-reply-lost", "release-reply-lost", "late-release"},
+	},
+	{
+		Name:   "release-silent",
+		Breaks: "a release tells nobody",
+		Edits: []Edit{{"lua/release.lua",
+			"local by = wake(publish, channel)",
+			"local by = 1"}},
+		Catch: []string{"calm"},
+	},
+	{
+		Name:   "handoff-no-token",
+		Breaks: "a hand-over mints no token of its own",
+		Edits: []Edit{{"scripts.go",
+			"p.exec.run(ctx, e, handoffScript, locksAndCounters(t, s.fencing),",
+			"p.exec.run(ctx, e, handoffScript, t.keys,"}},
+		Catch: []string{"calm"},
+	},
+
+	// What is known about commands that were not answered.
+	{
+		Name:   "uuid-never-retired",
+		Breaks: "a name is used again though a command of it may still be on its way",
+		Edits: []Edit{{"client.go",
+			"if c.id.Load() == id {",
+			"if c.id.Load() == nil {"}},
+		Catch: []string{"late-release"},
+	},
+	{
+		Name:   "go-redis-resends",
+		Breaks: "go-redis sends commands again by itself, and nobody knows of it",
+		Edits: []Edit{{"exec.go",
+			"func (call) NoRetry() bool { return true }",
+			"func (call) NoRetry() bool { return false }"}},
+		Catch: []string{"release-lost", "late-release"},
+	},
+	{
+		Name:   "undo-dropped",
+		Breaks: "what an acquisition that was given up has left on Redis is not undone",
+		Edits: []Edit{{"undo.go",
+			"	u.pending[undoID{field: field, keys: t.id}] = undo{target: t, field: field, until: until}\n",
+			""}},
+		Catch: []string{"slow-orphans"},
+	},
+
+	// What the holder believes.
+	{
+		Name:   "deadline-from-reply",
+		Breaks: "the lease counts from when the reply came, not from when the request was sent",
+		Edits: []Edit{{"exec.go",
+			"		if v.answered {\n",
+			"		if v.answered {\n			out.sent = x.now()\n"}},
+		Catch: []string{"slow-then-silent"},
+	},
+	{
+		Name:   "clock-not-asked",
+		Breaks: "a hold whose lease has run out is valid until its watchdog has run",
+		Edits: []Edit{{"hold.go",
+			"func (h *hold) count(t *target) int {\n	h.check()\n",
+			"func (h *hold) count(t *target) int {\n"}},
+		Catch: []string{"client-paused"},
+	},
+	{
+		Name:   "context-ends-late",
+		Breaks: "the context of a hold ends when its release was answered",
+		Edits: []Edit{{"hold.go",
+			"	for _, x := range contexts {\n		x.cancel(cause)\n	}\n",
+			"	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+				"		for _, x := range contexts {\n			x.cancel(cause)\n		}\n	}\n" +
+				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
+		Catch: []string{"slow-then-silent"},
+	},
+	{
+		Name:   "reentry-not-counted",
+		Breaks: "a re-entry does not tell Redis that there is one more level",
+		Edits:  []Edit{{"enter.go", "counts[i]++", "counts[i] += 0"}},
+		Catch:  []string{"calm"},
+	},
+	{
+		Name:   "loss-forgotten",
+		Breaks: "Lock inside a lost hold acquires the lock again, and the levels outside believe that they have it",
+		Edits: []Edit{{"enter.go",
+			"	case lost:\n		return h.cause\n	default:\n		return errAgain\n",
+			"	case lost:\n		h.unregister()\n		return errAgain\n	default:\n		return errAgain\n"}},
+		Catch: []string{"misuse"},
+	},
+	{
+		Name:   "unlock-hides-loss",
+		Breaks: "Unlock of a lost hold reports success",
+		Edits: []Edit{{"release.go",
+			"		cause, over := h.cause, last && h.phase == lost\n",
+			"		var cause error\n		over := last && h.phase == lost\n"}},
+		Catch: []string{"client-paused", "misuse"},
+	},
+
+	// Who waits.
+	{
+		Name:   "no-poll",
+		Breaks: "a waiter sleeps until a message comes, and messages get lost",
+		Edits: []Edit{{"acquire.go",
+			"	return min(d, longest)\n",
+			"	return time.Hour\n"}},
+		Catch: []string{"client-killed", "subscribers-deaf"},
+	},
+	{
+		Name:   "handoff-to-nobody",
+		Breaks: "the lock is handed over to a waiter that has gone",
+		Edits: []Edit{{"internal/queue/queue.go",
+			"	if to.state != Reserved {\n		return false\n	}\n",
+			""}},
+		Catch: []string{"slow-cancels"},
+	},
+	{
+		Name:   "wakeup-consumed",
+		Breaks: "a head of the queue that leaves takes the wake-up with it",
+		Edits: []Edit{
+			{"internal/queue/queue.go", "	q.give(next)\n	pass(q, next)\n", "	q.give(next)\n	next.fresh = false\n	pass(q, next)\n"},
+			{"turn.go", "w.rest(jitter(2 * turnOfMessage))", "w.rest(w.settings.safetyPoll)"},
+		},
+		Catch: []string{"slow-wakeups"},
+	},
+}

@@ -1,0 +1,117 @@
+// Command chaos puts the lock library under every fault that can be injected, with real
+// servers and real client processes, and has a machine judge what they saw.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Exit statuses. Only a violation is 1.
+const (
+	allKept     = 0
+	violated    = 1
+	stageFailed = 2
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	var (
+		names    = flag.String("scenario", "all", "`what` to play: list, all, ci, mix, or names or numbers of scenarios, separated by commas")
+		duration = flag.Duration("duration", 10*time.Second, "how long faults are injected, for each scenario")
+		seed     = flag.Uint64("seed", 0, "what everything random comes from; 0: a fresh one, which is printed")
+		mutants  = flag.Bool("mutants", false, "have deliberately broken variants of the library caught; names of them as arguments: only those")
+		verbose  = flag.Bool("v", false, "say what is done when")
+		client   = flag.Bool("client", false, "be a client process; for internal use")
+	)
+	flag.Parse()
+	redis.SetLogger(silent{})
+	if *client {
+		if err := runClient(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return stageFailed
+		}
+		return allKept
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if *mutants {
+		if !runMutants(ctx, os.Stdout, flag.Args()) {
+			return violated
+		}
+		return allKept
+	}
+	if *names == "list" {
+		list(os.Stdout)
+		return allKept
+	}
+	chosen, err := choose(*names)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return stageFailed
+	}
+	if *seed == 0 {
+		*seed = freshSeed()
+	}
+	return playAll(ctx, chosen, *duration, *seed, *verbose)
+}
+
+// playAll plays the scenarios and prints what became of them.
+func playAll(ctx context.Context, chosen []*scenario, duration time.Duration, seed uint64, verbose bool) int {
+	fmt.Printf("seed %d, %v of faults for each scenario\n\n", seed, duration)
+	log := io.Writer(nil)
+	if verbose {
+		log = os.Stdout
+	}
+	s, err := newStage(seed, log)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return stageFailed
+	}
+	defer s.close()
+	status := allKept
+	t := newTable(os.Stdout)
+	for _, sc := range chosen {
+		if ctx.Err() != nil {
+			status = stageFailed
+			break
+		}
+		s.logf("%s: %s", sc.name, sc.what)
+		res, err := s.play(ctx, sc, duration)
+		switch {
+		case errors.Is(err, errNoCompiler):
+			t.missing(sc, err)
+			continue
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "chaos:", err)
+			status = max(status, stageFailed)
+		}
+		t.row(res)
+		if len(res.Violations) > 0 {
+			status = violated
+		}
+	}
+	return t.finish(status, seed)
+}
+
+func freshSeed() uint64 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return uint64(binary.NativeEndian.Uint32(b[:])) + 1
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}

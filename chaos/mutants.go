@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/mutant"
+)
+
+const (
+	// mutantDuration is how long a scenario takes that must catch a mutant.
+	mutantDuration = 10 * time.Second
+	// mutantSeeds is how many times each is tried.
+	mutantSeeds = 8
+)
+
+// hunt catches mutants.
+type hunt struct {
+	out     io.Writer
+	builder *mutant.Builder
+	whole   string          // the program with the library as it is
+	sound   map[take]string // what that did wrong; "" if it passed
+}
+
+// take is one run of a scenario.
+type take struct {
+	scenario string
+	seed     int
+}
+
+func (t take) String() string { return fmt.Sprintf("%s, seed %d", t.scenario, t.seed) }
+
+// runMutants builds every mutant of the library, or those named, runs the scenarios that
+// must catch it, and reports whether all of them were caught. A catch counts only if the
+// library as it is passes the same scenario with the same seed.
+func runMutants(ctx context.Context, out io.Writer, names []string) bool {
+	chosen, err := chooseMutants(names)
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return false
+	}
+	dir, err := os.MkdirTemp("", "chaos-mutants-")
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return false
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // servers that do not run as root work below it
+		fmt.Fprintln(out, err)
+		return false
+	}
+	h := &hunt{out: out, sound: make(map[take]string)}
+	if h.builder, err = mutant.NewBuilder(ctx, dir); err == nil {
+		h.whole, err = h.builder.Build(ctx, nil, ".")
+	}
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return false
+	}
+	fmt.Fprintf(out, "| %-20s | %-28s | %-30s |\n|%s|%s|%s|\n", "mutant", "caught in", "by",
+		strings.Repeat("-", 22), strings.Repeat("-", 30), strings.Repeat("-", 32))
+	free := 0
+	for i := range chosen {
+		if ctx.Err() != nil || !h.hunt(ctx, &chosen[i]) {
+			free++
+		}
+	}
+	fmt.Fprintf(out, "\n%d mutants, %d not caught\n", len(chosen), free)
+	return free == 0
+}
+
+// chooseMutants returns the mutants with the given names, all without one.
+func chooseMutants(names []string) ([]mutant.Mutant, error) {
+	if len(names) == 0 {
+		return mutant.All, nil
+	}
+	var chosen []mutant.Mutant
+	for _, name := range names {
+		i := slices.IndexFunc(mutant.All, func(m mutant.Mutant) bool { return m.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no mutant %q", name)
+		}
+		chosen = append(chosen, mutant.All[i])
+	}
+	return chosen, nil
+}
+
+// hunt reports whether m is caught.
+func (h *hunt) hunt(ctx context.Context, m *mutant.Mutant) bool {
+	program, err := h.builder.Build(ctx, m, ".")
+	if err != nil {
+		h.row(m, "", err.Error())
+		return false
+	}
+	defer os.Remove(program)
+	why := "nobody noticed"
+	for seed := 1; seed <= mutantSeeds; seed++ {
+		for _, scenario := range m.Catch {
+			t := take{scenario, seed}
+			by, err := h.play(ctx, program, t)
+			if err != nil {
+				why = err.Error() // that is no catch
+			}
+			if by == "" {
+				continue
+			}
+			if flaw := h.passes(ctx, t); flaw != "" {
+				why = fmt.Sprintf("%v: the library as it is does not pass either: %s", t, flaw)
+				continue
+			}
+			h.row(m, t.String(), by)
+			return true
+		}
+	}
+	h.row(m, "", "NOT CAUGHT: "+why)
+	return false
+}
+
+func (h *hunt) row(m *mutant.Mutant, in, by string) {
+	fmt.Fprintf(h.out, "| %-20s | %-28s | %-30s |\n", m.Name, in, by)
+}
+
+// passes returns "" if the library as it is passes, and otherwise why not.
+func (h *hunt) passes(ctx context.Context, t take) string {
+	if flaw, known := h.sound[t]; known {
+		return flaw
+	}
+	by, err := h.play(ctx, h.whole, t)
+	if err != nil {
+		by = err.Error()
+	}
+	h.sound[t] = by
+	return by
+}
+
+// breach is a line that tells of a violation.
+var breach = regexp.MustCompile(`(?m)^(I[1-6]|porcupine|resource|scenario) `)
+
+// play plays a scenario with a program, and returns what was violated, "" if nothing was.
+// An error means that the run itself went wrong.
+func (h *hunt) play(ctx context.Context, program string, t take) (by string, err error) {
+	cmd := exec.CommandContext(ctx, program, "-scenario", t.scenario, "-duration", mutantDuration.String(), "-seed", fmt.Sprint(t.seed))
+	cmd.Env = append(os.Environ(), "TMPDIR="+h.builder.Dir) // histories of a mutant interest nobody
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return "", nil
+	case errors.As(err, &exit) && exit.ExitCode() == violated:
+		found := make(map[string]bool)
+		for _, line := range breach.FindAllSubmatch(out, -1) {
+			found[string(line[1])] = true
+		}
+		if len(found) > 0 {
+			return listed(found), nil
+		}
+	}
+	return "", fmt.Errorf("%v: %w: %s", t, err, lastLine(out))
+}
+
+// listed returns the invariants that were found, in their order.
+func listed(found map[string]bool) string {
+	var by []string
+	for _, name := range invariants {
+		if found[name] {
+			by = append(by, name)
+		}
+	}
+	return strings.Join(by, ", ")
+}
+
+func lastLine(out []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	return string(lines[len(lines)-1])
+}

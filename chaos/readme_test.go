@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/internal/mutant"
+)
+
+func TestTheReadmeHasEveryScenarioInvariantAndMutant(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	text := string(readme)
+	var listed bytes.Buffer
+	list(&listed)
+	for line := range strings.Lines(listed.String()) {
+		if number, rest, found := strings.Cut(strings.TrimSpace(line), "  "); found {
+			name, what, _ := strings.Cut(rest, " ")
+			require.Contains(t, text, "| "+number+" | `"+name+"` | "+strings.TrimSpace(what)+" |")
+		}
+	}
+	for _, name := range check.Invariants {
+		require.Contains(t, text, "\n| "+name+" | ")
+	}
+	for _, m := range mutant.All {
+		require.Contains(t, text, "\n| `"+m.Name+"` | "+m.Breaks+" | ")
+	}
+}
+
+func TestScenariosThatCatchMutantsExist(t *testing.T) {
+	for _, m := range mutant.All {
+		for _, name := range m.Catch {
+			_, err := choose(name)
+			require.NoError(t, err, m.Name)
+		}
+	}
+}
+
+func TestAMutantIsNamed(t *testing.T) {
+	chosen, err := chooseMutants([]string{"no-poll"})
+	require.NoError(t, err)
+	require.Len(t, chosen, 1)
+	_, err = chooseMutants([]string{"no-such"})
+	require.ErrorContains(t, err, `"no-such"`)
+}
+
+func TestWhatWasViolatedIsReadFromTheOutput(t *testing.T) {
+	out := []byte("| 1 | x |\n\nx: 3 violations\n\nporcupine l: no order\n\nI1 l: a held it\n\nI1 l: b held it\n  I2 is not at the beginning of a line\n")
+	found := make(map[string]bool)
+	for _, line := range breach.FindAllSubmatch(out, -1) {
+		found[string(line[1])] = true
+	}
+	require.Equal(t, "I1, porcupine", listed(found))
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+)
+
+// clientScenarios are those of processes that stop, die or misbehave.
+var clientScenarios = []*scenario{
+	{
+		number: 7, name: "client-paused",
+		what: "processes stop for longer than the lease: the first thing they learn then is the loss",
+		casts: []cast{{kind: standalone, faults: []fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
+			work: brief.with(func(w *workload) { w.Long = 0.2 })}},
+		check: lostWhereSevered,
+	},
+	{
+		number: 8, name: "client-killed",
+		what:  "processes are killed: their locks are free when the lease has run out",
+		casts: []cast{{kind: standalone, work: usual(), faults: []fault{killProcess}}},
+	},
+	{
+		number: 27, name: "pool-exhausted",
+		what: "the application uses up the connections of its client",
+		casts: []cast{{kind: standalone, faults: []fault{hogPool},
+			work: usual().with(func(w *workload) { w.PoolSize = 1; w.Long = 0.1 })}},
+	},
+	{
+		number: 28, name: "misuse",
+		what: "Unlock twice, of another's, after a loss, after Close; Close of a client that holds; a thousand waiters",
+		casts: []cast{
+			{kind: standalone, faults: []fault{letMisuse},
+				work: usual().with(func(w *workload) { w.Misuse = 0.3 })},
+			{kind: standalone, faults: []fault{crowd},
+				work: usual().with(func(w *workload) {
+					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared = 340, 1, 0, 0, 0, 0
+					w.TTL = 2 * time.Second
+				})},
+		},
+		check: misuseWasRefused,
+	},
+}
+
+// pauseProcess stops a process for a share of the lease.
+func pauseProcess(least, most float64) fault {
+	return fault{name: "process paused", inject: func(a *act) error {
+		p := a.holder()
+		d := a.between(time.Duration(least*float64(a.work.TTL)), time.Duration(most*float64(a.work.TTL)))
+		a.logf("fault %d: process %d stops for %v", a.op, p.number, d)
+		a.tell(history.Event{Op: a.op, Process: p.number, Kind: history.Paused})
+		if err := p.pause(); err != nil {
+			return err
+		}
+		a.sever(p, func() { a.lasts(d) })
+		a.hit()
+		p.resume()
+		a.tell(history.Event{Op: a.op, Process: p.number, Kind: history.Resumed})
+		return nil
+	}}
+}
+
+// killProcess ends a process the hard way, and starts another one.
+var killProcess = fault{name: "process killed", inject: func(a *act) error {
+	p := a.holder()
+	p.kill()
+	a.logf("fault %d: process %d is killed", a.op, p.number)
+	a.tell(history.Event{Op: a.op, Process: p.number, Kind: history.Killed})
+	a.hit()
+	return a.spawn()
+}}
+
+// hogPool has a process block all connections of its own.
+var hogPool = fault{name: "pool exhausted", inject: func(a *act) error {
+	p, d := a.victim(), a.part(1.5)
+	a.begin("process %d blocks all its connections for %v", p.number, d)
+	defer a.end()
+	if err := p.send(order{Hog: d}); err != nil {
+		return err
+	}
+	a.hit()
+	a.lasts(d)
+	return nil
+}}
+
+// letMisuse lets the workers misbehave, and counts how often they did.
+var letMisuse = fault{name: "misuse", inject: func(a *act) error {
+	a.lasts(a.work.TTL / 4)
+	a.hits++ // they are counted one by one, when the round is judged
+	return nil
+}}
+
+// crowd lets a thousand goroutines wait for one lock.
+var crowd = fault{name: "a thousand waiters", inject: func(a *act) error {
+	a.lasts(a.work.TTL / 4)
+	a.hit()
+	return nil
+}}

@@ -1,0 +1,135 @@
+package main
+
+import "time"
+
+// pointedScenarios are aimed at one promise each, to see whether a library that breaks it
+// is caught. They are no part of "all": what they inject is somewhere in there, too.
+var pointedScenarios = []*scenario{
+	{
+		number: 101, name: "calm",
+		what: "no fault at all, and a poll that takes long: whoever waits is woken, though others give up",
+		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
+			work: patient.with(func(w *workload) { w.Workers, w.Impatient, w.Long = 4, 0.4, 0.02 })}},
+	},
+	{
+		number: 102, name: "slow-cancels",
+		what: "no fault but a slow network: waits end while hand-overs to them are under way",
+		casts: []cast{{kind: standalone, prompt: true, faults: []fault{slowness},
+			work: patient.with(func(w *workload) { w.Processes, w.Names, w.Impatient = 1, 1, 0.7 })}},
+	},
+	{
+		number: 103, name: "late-release",
+		what: "replies are lost and releases delivered late, to owners who have the lock again",
+		casts: []cast{{kind: standalone, lossless: true, faults: []fault{deliverLate(release), deliverLate(release), loseReply(release), loseReply(acquire)},
+			work: usual().with(func(w *workload) {
+				w.Processes, w.Workers, w.Names = 2, 1, 1
+				w.Long, w.Fixed, w.TTL = 0.5, 0, 1500*time.Millisecond
+			})}},
+	},
+	{
+		number: 104, name: "slow-then-silent",
+		what: "a process' network is slow and then dead: it knows no later than Redis that its lease is over",
+		casts: []cast{{kind: standalone, faults: []fault{slowThenSilent},
+			work: usual().with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
+	},
+	{
+		number: 105, name: "deleted-while-held",
+		what: "locks of holders who stay are deleted: they learn of it at the next renewal",
+		casts: []cast{{kind: standalone, splitBrain: true, faults: []fault{rarely(deleteLock), rarely(flush)},
+			work: usual().with(func(w *workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 })}},
+	},
+	{
+		number: 106, name: "counted-twice",
+		what: "replies to acquisitions are lost, and levels counted on Redis",
+		casts: []cast{{kind: standalone, faults: []fault{loseReply(acquire)},
+			work: usual().with(func(w *workload) { w.Workers, w.Long, w.Fixed = 2, 0.5, 0 })}},
+	},
+	{
+		number: 107, name: "slow-orphans",
+		what: "no fault but a slow network: waits end while their acquisition is under way, which nobody wants then",
+		casts: []cast{{kind: standalone, prompt: true, faults: []fault{slowness},
+			work: patient.with(func(w *workload) {
+				w.Workers, w.Names, w.Impatient, w.Shared, w.TTL, w.Poll = 1, 1, 0.4, 0, 3*time.Second, 3*time.Second
+			})}},
+	},
+	{
+		number: 108, name: "slow-wakeups",
+		what: "no fault but a slow network: somebody comes to wait while the lock is being given back",
+		casts: []cast{{kind: standalone, prompt: true, faults: []fault{slowness},
+			work: patient.with(func(w *workload) {
+				w.Processes, w.Workers, w.Names, w.Impatient, w.Shared = 1, 2, 1, 0.2, 0
+			})}},
+	},
+	{
+		number: 109, name: "release-lost",
+		what: "replies to releases and acquisitions are lost: Unlock knows that it was done",
+		casts: []cast{{kind: standalone, lossless: true, faults: []fault{loseReply(release), loseReply(acquire)},
+			work: usual().with(func(w *workload) {
+				w.Workers, w.Names, w.Fixed, w.TTL = 2, 2, 0, 1500*time.Millisecond
+			})}},
+	},
+}
+
+// patient is a workload whose waiters depend on being woken.
+var patient = usual().with(func(w *workload) {
+	w.TTL, w.Poll = 2*time.Second, 2*time.Second
+	w.Names, w.Long, w.Fixed, w.Joint = 2, 0, 0, 0
+})
+
+var nothing = fault{name: "nothing", inject: func(a *act) error {
+	a.lasts(a.work.TTL / 4)
+	a.hit()
+	return nil
+}}
+
+// slowness makes every message take longer, which keeps nobody waiting for long.
+var slowness = fault{name: "slowness", inject: func(a *act) error {
+	d := a.between(20*time.Millisecond, 60*time.Millisecond)
+	a.disturb("every message takes %v longer", d)
+	a.slowed(d)
+	a.hit()
+	a.lasts(2 * a.work.TTL)
+	a.slowed(0)
+	a.lasts(d)
+	return nil
+}}
+
+// slowed has every message of every process take longer by d.
+func (a *act) slowed(d time.Duration) {
+	for _, p := range a.alive() {
+		for _, r := range p.relays {
+			r.Latency(d)
+		}
+	}
+}
+
+// slowThenSilent lets nothing through after it has delayed everything.
+var slowThenSilent = fault{name: "slow, then silent", inject: func(a *act) error {
+	p, d := a.victim(), a.between(a.work.TTL/12, a.work.TTL/10)
+	a.begin("process %d: every message takes %v longer, and then none arrives", p.number, d)
+	defer a.end()
+	for _, r := range p.relays {
+		r.Latency(d)
+	}
+	a.lasts(a.work.TTL / 2)
+	for _, r := range p.relays {
+		r.BlackHole(true)
+	}
+	a.hit()
+	a.lasts(a.work.TTL * 3 / 2)
+	for _, r := range p.relays {
+		r.BlackHole(false)
+		r.Latency(0)
+		r.Cut()
+	}
+	return nil
+}}
+
+// rarely gives the consequences of a fault their time.
+func rarely(f fault) fault {
+	return fault{name: f.name, inject: func(a *act) error {
+		err := f.inject(a)
+		a.lasts(2 * a.work.TTL)
+		return err
+	}}
+}

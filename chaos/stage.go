@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/internal/resource"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// stage is what scenarios are played on. Deployments are started when they are first
+// needed, and used again.
+type stage struct {
+	seed uint64
+	out  io.Writer // what -v prints; nil without
+
+	scripts     map[string]redistest.Match // by verb
+	resources   []*resource.Server         // what the locks protect; the rounds take turns
+	deployments map[kind]*deployment
+	rounds      int // played so far: every round has locks of its own
+}
+
+func newStage(seed uint64, out io.Writer) (*stage, error) {
+	s := &stage{seed: seed, out: out, deployments: map[kind]*deployment{}}
+	var err error
+	if s.scripts, err = learnScripts(); err != nil {
+		return nil, err
+	}
+	var without error
+	if s.resources, without, err = resource.Start(context.Background()); without != nil {
+		s.logf("a resource is missing: %v", without)
+	}
+	return s, err
+}
+
+func (s *stage) close() {
+	for _, d := range s.deployments {
+		d.close()
+	}
+	for _, r := range s.resources {
+		r.Close()
+	}
+}
+
+// logf prints what -v shows.
+func (s *stage) logf(format string, args ...any) {
+	if s.out != nil {
+		fmt.Fprintf(s.out, format+"\n", args...)
+	}
+}
+
+// deployment returns a deployment that is as good as new.
+func (s *stage) deployment(ctx context.Context, k kind) (*deployment, error) {
+	if d := s.deployments[k]; d != nil {
+		if err := d.ready(ctx); err == nil {
+			return d, nil
+		}
+		d.close() // what was done to it was too much
+		delete(s.deployments, k)
+	}
+	d, err := deploy(k)
+	if err != nil {
+		return nil, err
+	}
+	s.deployments[k] = d
+	return d, nil
+}
+
+// result is what became of a scenario.
+type result struct {
+	scenario *scenario
+	check.Report
+	faults    int
+	histories []string // files, of rounds with violations
+}
+
+// roundAtMost bounds a round: its history has to be judged as a whole.
+const roundAtMost = 12 * time.Second
+
+// play plays a scenario, in rounds, each with new client processes and new locks.
+func (s *stage) play(ctx context.Context, sc *scenario, duration time.Duration) (*result, error) {
+	res := &result{scenario: sc}
+	rounds := max(len(sc.casts), int((duration+roundAtMost-1)/roundAtMost))
+	for i := range rounds {
+		r := randOf(s.seed, uint64(sc.number), uint64(i))
+		cast := sc.casts[i%len(sc.casts)]
+		if cast.draw != nil {
+			cast = cast.draw(r)
+		}
+		d, err := s.deployment(ctx, cast.kind)
+		if errors.Is(err, errNoCompiler) {
+			return nil, err
+		}
+		if err != nil {
+			return res, fmt.Errorf("%s: %w", sc.name, err)
+		}
+		s.rounds++
+		round := newRound(s, sc, cast, d, i)
+		if err := round.run(ctx, duration/time.Duration(rounds)); err != nil {
+			return res, fmt.Errorf("%s: %w", sc.name, err)
+		}
+		if err := round.judge(res); err != nil {
+			return res, fmt.Errorf("%s: %w", sc.name, err)
+		}
+	}
+	if res.faults == 0 {
+		return res, fmt.Errorf("%s: not one fault hit: nothing was tested", sc.name)
+	}
+	return res, nil
+}

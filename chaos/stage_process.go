@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// process is a client process.
+type process struct {
+	number int
+	relays map[string]*redistest.Relay // by the address of the server
+
+	cmd    *exec.Cmd
+	stderr bytes.Buffer // complete when done is closed
+	done   chan struct{}
+	err    error // how it ended; to be read when done is closed
+
+	mu     sync.Mutex // guards the rest
+	stdin  io.WriteCloser
+	killed bool
+	paused bool
+}
+
+// startProcess starts a client process, all of whose connections to Redis run through
+// relays of its own. Its events go to record.
+func startProcess(config clientConfig, servers []*redistest.Server, record func(history.Event)) (*process, error) {
+	p := &process{number: config.Process, relays: map[string]*redistest.Relay{}, done: make(chan struct{})}
+	config.Relays = map[string]string{}
+	for _, s := range servers {
+		relay, err := redistest.StartRelay(s.Addr)
+		if err != nil {
+			p.closeRelays()
+			return nil, err
+		}
+		p.relays[s.Addr] = relay
+		config.Relays[s.Addr] = relay.Addr
+	}
+	if err := p.exec(config, record); err != nil {
+		p.closeRelays()
+		return nil, fmt.Errorf("client process: %w", err)
+	}
+	return p, nil
+}
+
+func (p *process) exec(config clientConfig, record func(history.Event)) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p.cmd = exec.Command(self, "-client")
+	p.cmd.Stderr = &p.stderr
+	dieWithParent(p.cmd)
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	p.stdin = stdin
+	started := make(chan error, 1)
+	go func() {
+		// The kernel ties "die with the parent" to the thread that forked.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			err = history.Read(stdout, record)
+			p.err = errors.Join(err, p.cmd.Wait())
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	return p.send(config)
+}
+
+// send writes one line to the process.
+func (p *process) send(line any) error {
+	b, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err = p.stdin.Write(append(b, '\n'))
+	return err
+}
+
+// stop tells the process to come to an end.
+func (p *process) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.stdin.Close()
+}
+
+// kill ends the process the hard way.
+func (p *process) kill() {
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+	p.resume()
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+func (p *process) alive() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// await waits for the end of a process that was told to stop. The error says what is
+// wrong about the end, if the process was not killed.
+func (p *process) await(patience time.Duration) error {
+	var hung bool
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		hung = true
+		dumpGoroutines(p.cmd)
+		select {
+		case <-p.done:
+		case <-time.After(5 * time.Second):
+			p.kill()
+		}
+	}
+	p.mu.Lock()
+	killed := p.killed
+	p.mu.Unlock()
+	switch {
+	case hung:
+		return fmt.Errorf("process %d did not end within %v:\n%s", p.number, patience, p.stderr.Bytes())
+	case p.err != nil && !killed:
+		return fmt.Errorf("process %d: %w\n%s", p.number, p.err, p.stderr.Bytes())
+	}
+	return nil
+}
+
+func (p *process) closeRelays() {
+	for _, r := range p.relays {
+		r.Close()
+	}
+}
