@@ -43,21 +43,6 @@ type executor struct {
 	asides group
 }
 
-// engine is a pipeline to one Redis process.
-type engine struct {
-	// plain is the client with our time-outs: a clone that shares the pools, must not be
-	// closed, and has none of the original's process hooks.
-	plain *redis.Client
-	pipe  *redis.AutoPipeliner // nil if there is none to be had
-
-	// patient are clones for scripts that replicas confirm, by their read timeout. They are
-	// guarded by the executor.
-	patient map[time.Duration]*redis.Client
-	// waits has room for as many scripts as may wait for replicas at a time: half of the
-	// application's pool, so that a replica that is down does not stop the rest.
-	waits chan struct{}
-}
-
 func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *executor {
 	return &executor{
 		rdb:      rdb,
@@ -71,6 +56,7 @@ func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *execu
 type effort struct {
 	attempts int           // copies that are sent; 0: until the context ends
 	patience time.Duration // with each of them; 0: the executor's
+	most     time.Duration // patience with an engine that answers others meanwhile, if more
 	aside    bool          // not even the first copy goes through the engine
 	replicas replicas      // that are to confirm what the script wrote
 }
@@ -190,14 +176,14 @@ func (x *executor) diagnose(ctx context.Context, e effort, key string, err error
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
 func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) answer {
-	attempt, cancel := context.WithTimeout(ctx, e.patience)
+	attempt, cancel := context.WithTimeout(ctx, max(e.patience, e.most))
 	defer cancel()
 	a := x.dispatch(attempt, e, keys[0], newCall(attempt, "evalsha", s.sha1, keys, args))
 	if redis.HasErrorPrefix(a.err, "NOSCRIPT") {
 		a = x.dispatch(attempt, e, keys[0], newCall(attempt, "eval", s.source, keys, args))
 	}
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
-		a.err = fmt.Errorf("%w within %v", errNoAnswer, e.patience)
+		a.err = fmt.Errorf("%w within %v", errNoAnswer, max(e.patience, e.most))
 	}
 	return a
 }
@@ -230,8 +216,8 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 	var a answer
 	if e.aside || engine == nil || engine.pipe == nil {
 		a = x.process(ctx, engine, cmd)
-	} else if a.err = engine.pipe.Submit(ctx, cmd).WaitContext(ctx); a.err == nil {
-		a.value = cmd.Val()
+	} else {
+		a = engine.submit(ctx, e, cmd)
 	}
 	switch {
 	case engine == nil:
@@ -286,55 +272,6 @@ func (x *executor) outside(ctx context.Context, f func() answer) answer {
 		return a
 	case <-ctx.Done():
 		return answer{err: ctx.Err()}
-	}
-}
-
-// engineOf returns the engine for the master of key, nil if only the client itself can
-// route the command.
-func (x *executor) engineOf(ctx context.Context, key string) *engine {
-	if _, cluster := x.rdb.(*redis.ClusterClient); cluster && !x.mapped.Load() {
-		return nil
-	}
-	node, err := x.masterOf(ctx, key)
-	if err != nil {
-		return nil
-	}
-	return x.engineAt(node)
-}
-
-// engineAt returns the engine of a node, which it makes at the first call.
-func (x *executor) engineAt(node *redis.Client) *engine {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	e := x.engines[node]
-	if e == nil && !x.closed {
-		timeout := x.patience
-		if own := node.Options().ReadTimeout; own > 0 {
-			timeout = min(timeout, own)
-		}
-		e = &engine{
-			plain:   node.WithTimeout(timeout),
-			patient: make(map[time.Duration]*redis.Client),
-			waits:   make(chan struct{}, max(1, node.Options().PoolSize/2)),
-		}
-		// An error means that there is no pipeline to be had: plain commands do.
-		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{FullDuplex: true})
-		x.engines[node] = e
-	}
-	return e
-}
-
-// drop ends an engine whose node is closed.
-func (x *executor) drop(closed *engine) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for node, e := range x.engines {
-		if e == closed {
-			delete(x.engines, node)
-			if e.pipe != nil {
-				x.asides.Go(func() { _ = e.pipe.Close() })
-			}
-		}
 	}
 }
 
