@@ -1,0 +1,152 @@
+package interop
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// Redisson's locks that are the same on Redis as a Mutex, messages included.
+var sameKinds = []string{"plain", "fenced", "nonReentrant"}
+
+func TestAHolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
+	onEach(t, func(t *testing.T, d *deployment) {
+		java, locks := d.redisson(t), d.locks(t)
+		thread, g := java.thread(), newActor(t)
+		for _, kind := range sameKinds {
+			for _, name := range namesOf(t) {
+				name = kind + name
+				lock, m := java.lock(kind, name), locks.Mutex(name)
+
+				thread.locks(t, lock)
+				require.False(t, g.tries(t, m), "both hold %s", name)
+				coming := g.waits(t, m)
+				thread.unlocks(t, lock)
+				require.NoError(t, outcomeOf(t, coming))
+
+				require.True(t, valueOf[bool](t, thread.call(t, "isLocked", lock)))
+				require.False(t, thread.tries(t, lock), "both hold %s", name)
+				returns := thread.waits(t, lock)
+				g.unlocks(t, m)
+				thread.comes(t, returns)
+				thread.unlocks(t, lock)
+				d.requireFree(t, name)
+			}
+		}
+	})
+}
+
+func TestEveryLevelOfAHolderKeepsTheOtherLanguageOut(t *testing.T) {
+	d := single(t)
+	java, locks := d.redisson(t), d.locks(t)
+	thread, g := java.thread(), newActor(t)
+	name := redistest.Key(t)
+	lock, m := java.lock("plain", name), locks.Mutex(name)
+
+	thread.locks(t, lock)
+	thread.locks(t, lock)
+	state, err := m.State(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, state.Count)
+	require.Regexp(t, `^[0-9a-f-]{36}:\d+$`, state.Owner)
+	require.Greater(t, state.TTL, 20*time.Second)
+	thread.unlocks(t, lock)
+	require.False(t, g.tries(t, m), "Java still has a level")
+	thread.unlocks(t, lock)
+
+	g.locks(t, m)
+	g.locks(t, m)
+	require.Zero(t, valueOf[int](t, thread.call(t, "getHoldCount", lock)), "a level of Go's is not Java's")
+	require.False(t, valueOf[bool](t, thread.call(t, "isHeldByCurrentThread", lock)))
+	require.Greater(t, valueOf[int](t, thread.call(t, "remainTimeToLive", lock)), 20_000)
+	g.unlocks(t, m)
+	require.False(t, thread.tries(t, lock), "Go still has a level")
+	g.unlocks(t, m)
+	require.True(t, thread.tries(t, lock))
+	thread.unlocks(t, lock)
+	d.requireFree(t, name)
+}
+
+func TestUnlockingWhatTheOtherLanguageHoldsIsRefused(t *testing.T) {
+	d := single(t)
+	java, locks := d.redisson(t), d.locks(t)
+	thread, g := java.thread(), newActor(t)
+	name := redistest.Key(t)
+	lock, m := java.lock("plain", name), locks.Mutex(name)
+
+	g.locks(t, m)
+	require.ErrorContains(t, thread.call(t, "unlock", lock).err(), "IllegalMonitorStateException")
+	g.unlocks(t, m)
+
+	thread.locks(t, lock)
+	require.ErrorIs(t, outcomeOf(t, g.begin(m.Unlock)), relock.ErrNotHeld)
+	thread.unlocks(t, lock)
+	d.requireFree(t, name)
+}
+
+func TestAFixedLeaseEndsForBothLanguages(t *testing.T) {
+	const lease = 500 * time.Millisecond
+	onEach(t, func(t *testing.T, d *deployment) {
+		java, locks := d.redisson(t), d.locks(t)
+		thread, g := java.thread(), newActor(t)
+		name := redistest.Key(t)
+		lock := java.lock("plain", name)
+		m, fixed := locks.Mutex(name), locks.Mutex(name, relock.WithTTL(lease), relock.WithoutRenewal())
+
+		thread.locks(t, lock, leaseTime(lease))
+		g.locks(t, m) // without a message: the lease of Java's hold has run out
+		require.ErrorContains(t, thread.call(t, "unlock", lock).err(), "IllegalMonitorStateException")
+		require.Equal(t, 1, stateOf(t, m).Count, "Java's late unlock took Go's lock away")
+		g.unlocks(t, m)
+
+		g.locks(t, fixed)
+		hold := g.context(t, fixed)
+		returned := thread.call(t, "tryLock", lock, waitTime(soonEnough), leaseTime(lease))
+		require.True(t, valueOf[bool](t, returned), "Go's fixed lease did not end")
+		require.ErrorIs(t, ends(t, hold), relock.ErrLost)
+		require.ErrorIs(t, outcomeOf(t, g.begin(fixed.Unlock)), relock.ErrLost)
+		require.Equal(t, 1, stateOf(t, m).Count, "Go's late unlock took Java's lock away")
+		thread.unlocks(t, lock)
+		d.requireFree(t, name)
+	})
+}
+
+func TestAWatchdogOfEitherLanguageKeepsTheLockLongerThanItsTTL(t *testing.T) {
+	const ttl = 600 * time.Millisecond
+	d := single(t)
+	java := sharedPeer(t).opened(t, d, ttl)
+	locks := d.locks(t, relock.WithTTL(ttl))
+	thread, g := java.thread(), newActor(t)
+	name := redistest.Key(t)
+	lock, m := java.lock("plain", name), locks.Mutex(name)
+
+	thread.locks(t, lock)
+	requireTaken(t, 3*ttl, func() bool { return !g.tries(t, m) })
+	thread.unlocks(t, lock)
+
+	g.locks(t, m)
+	requireTaken(t, 3*ttl, func() bool { return !thread.tries(t, lock) })
+	g.unlocks(t, m)
+	d.requireFree(t, name)
+}
+
+// requireTaken requires for as long as d that the other side does not get the lock.
+func requireTaken(t *testing.T, d time.Duration, refused func() bool) {
+	t.Helper()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-look.C {
+		require.True(t, refused(), "two hold the lock")
+	}
+}
+
+func stateOf(t *testing.T, m *relock.Mutex) relock.State {
+	t.Helper()
+	state, err := m.State(t.Context())
+	require.NoError(t, err)
+	return state
+}

@@ -1,0 +1,144 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+const (
+	soakGoroutines = 64
+	soakThreads    = 16
+)
+
+func TestGoroutinesAndJavaThreadsShareOneLock(t *testing.T) {
+	t.Run("single server", func(t *testing.T) { soak(t, single(t)) })
+	t.Run("Cluster with sharded pub-sub", func(t *testing.T) { soak(t, cluster(t, true)) })
+}
+
+// soak has goroutines and Java threads lock one name for as long as -soak says.
+func soak(t *testing.T, d *deployment) {
+	java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
+	name := redistest.Key(t)
+	counters := []string{name + ":inside", name + ":total"}
+	defer func() {
+		for _, counter := range counters {
+			rdb.Del(context.Background(), counter)
+		}
+	}()
+
+	began := time.Now()
+	thread := java.thread()
+	contending := thread.begin("contend", java.lock("plain", name), func(c *command) {
+		c.Threads, c.Duration = soakThreads, soakTime.Milliseconds()
+	})
+	g := &contention{locks: locks, rdb: rdb, name: name, end: began.Add(*soakTime)}
+	inGo := g.run()
+	a := java.peer.receive(t, contending, *soakTime+time.Minute)
+	inJava := valueOf[report](t, a)
+	took := time.Since(began)
+
+	inGo.log(t, "Go")
+	inJava.log(t, "Java")
+	require.Len(t, inGo.Served, soakGoroutines)
+	require.Len(t, inJava.Served, soakThreads)
+	require.Empty(t, inGo.Errors)
+	require.Empty(t, inJava.Errors)
+	require.Positive(t, slices.Min(inGo.Served), "a goroutine starved")
+	require.Positive(t, slices.Min(inJava.Served), "a Java thread starved")
+	require.Less(t, took, *soakTime+20*time.Second, "the waiters were not served when the others had stopped")
+	total, err := rdb.Get(t.Context(), counters[1]).Int()
+	require.NoError(t, err)
+	require.Equal(t, inGo.total()+inJava.total(), total, "an update under the lock was lost")
+	d.requireFree(t, name)
+	eventually(t, "nobody listens any more", func() bool { return d.listeners(t, rdb, name) == 0 })
+}
+
+// A report is what the contenders of one language did.
+type report struct {
+	Served        []int    `json:"served"` // holds of each contender
+	LongestMicros int64    `json:"longestMicros"`
+	Errors        []string `json:"errors"`
+}
+
+func (r report) total() (n int) {
+	for _, holds := range r.Served {
+		n += holds
+	}
+	return n
+}
+
+func (r report) log(t *testing.T, language string) {
+	if len(r.Served) > 0 {
+		t.Logf("%s: %d holds, %d to %d for each contender, longest wait %v", language, r.total(),
+			slices.Min(r.Served), slices.Max(r.Served), time.Duration(r.LongestMicros)*time.Microsecond)
+	}
+}
+
+// A contention is goroutines that lock again and again until the end.
+type contention struct {
+	locks *relock.Client
+	rdb   redis.UniversalClient
+	name  string
+	end   time.Time
+
+	mu sync.Mutex
+	report
+}
+
+func (c *contention) run() report {
+	c.Served = make([]int, soakGoroutines)
+	var all sync.WaitGroup
+	for i := range soakGoroutines {
+		all.Go(func() { c.contend(i) })
+	}
+	all.Wait()
+	return c.report
+}
+
+func (c *contention) contend(i int) {
+	m := c.locks.Mutex(c.name)
+	for time.Now().Before(c.end) {
+		began := time.Now()
+		var waited time.Duration
+		err := m.Do(context.Background(), func(ctx context.Context) error {
+			waited = time.Since(began)
+			return c.inside(ctx)
+		})
+		c.mu.Lock()
+		if err != nil {
+			c.Errors = append(c.Errors, err.Error())
+		} else {
+			c.Served[i]++
+			c.LongestMicros = max(c.LongestMicros, waited.Microseconds())
+		}
+		c.mu.Unlock()
+	}
+}
+
+// inside is what a contender does under the lock: it checks that it is alone, and does what
+// loses updates if it is not.
+func (c *contention) inside(ctx context.Context) error {
+	if n, err := c.rdb.Incr(ctx, c.name+":inside").Result(); err != nil {
+		return err
+	} else if n != 1 {
+		return fmt.Errorf("%d holders at once", n)
+	}
+	total, err := c.rdb.Get(ctx, c.name+":total").Int()
+	if err != nil && err != redis.Nil {
+		return err
+	}
+	if err := c.rdb.Set(ctx, c.name+":total", total+1, 0).Err(); err != nil {
+		return err
+	}
+	return c.rdb.Decr(ctx, c.name+":inside").Err()
+}
