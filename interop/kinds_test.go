@@ -17,7 +17,7 @@ import (
 func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
 	const poll, ttl = 300 * time.Millisecond, 2 * time.Second
 	onEach(t, func(t *testing.T, d *deployment) {
-		java, locks, rdb := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll), relock.WithTTL(ttl)), d.client(t)
+		java, locks := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll), relock.WithTTL(ttl))
 		thread, g := java.thread(), newActor(t)
 		name := redistest.Key(t)
 		fair, m := java.lock("fair", name), locks.Mutex(name)
@@ -40,42 +40,38 @@ func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
 		require.Less(t, took, ttl+overhead, "Java waited for longer than the lease")
 		t.Logf("Java came after %v, the TTL is %v", took.Round(time.Millisecond), ttl)
 		thread.unlocks(t, fair)
-		d.requireFree(t, name)
-		require.NoError(t, rdb.Del(t.Context(), "redisson_lock_queue:{"+name+"}").Err())
+		d.requireFree(t, append(fairQueueOf(name), name)...)
 	})
 }
 
+// Java's fair waiters respect the queue, also the place of one that has died, which they wait
+// out for five minutes; a Mutex takes the lock when it is free.
 func TestAMutexTakesNoTurnInTheQueueOfAFairLock(t *testing.T) {
-	const poll, lease = 100 * time.Millisecond, time.Second
 	d := single(t)
-	java, locks, rdb := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll)), d.client(t)
-	holder, queued, g := java.thread(), java.thread(), newActor(t)
+	doomed := newPeer(t)
+	java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
+	holder, g := java.thread(), newActor(t)
 	name := redistest.Key(t)
 	fair, m := java.lock("fair", name), locks.Mutex(name)
-	queue := "redisson_lock_queue:{" + name + "}"
+	queue := fairQueueOf(name)
 
-	// Neither is unlocked: the key expires, and Go, which polls, is there first.
-	holder.locks(t, fair, leaseTime(lease))
-	returned := queued.begin("lock", fair)
-	eventually(t, "Java stands in the queue", func() bool { return rdb.LLen(t.Context(), queue).Val() == 1 })
-	coming := g.begin(func() error { return m.Lock(t.Context()) })
-	select {
-	case err := <-coming: // overtook, which is what a Mutex may do
-		require.NoError(t, err)
-		g.unlocks(t, m)
-		queued.comes(t, returned)
-	case a := <-returned: // was faster
-		require.NoError(t, a.err())
-		queued.unlocks(t, fair)
-		require.NoError(t, outcomeOf(t, coming))
-		g.unlocks(t, m)
-		d.requireFree(t, name, queue)
-		return
-	case <-time.After(soonEnough):
-		require.Fail(t, "nobody got the lock")
-	}
-	queued.unlocks(t, fair)
-	d.requireFree(t, name, queue)
+	holder.locks(t, fair)
+	dies := doomed.opened(t, d, 0)
+	dies.thread().begin("lock", dies.lock("fair", name))
+	eventually(t, "Java stands in the queue", func() bool { return rdb.LLen(t.Context(), queue[0]).Val() == 1 })
+	doomed.die(t)
+	holder.unlocks(t, fair)
+
+	require.False(t, holder.tries(t, fair), "the queue does not count for Java")
+	require.True(t, g.tries(t, m), "the queue counts for Go")
+	g.unlocks(t, m)
+	require.NoError(t, rdb.Del(t.Context(), queue...).Err())
+	d.requireFree(t, name)
+}
+
+// fairQueueOf returns the other keys of Redisson's fair lock.
+func fairQueueOf(name string) []string {
+	return []string{"redisson_lock_queue:{" + name + "}", "redisson_lock_timeout:{" + name + "}"}
 }
 
 func TestASpinLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
@@ -126,4 +122,21 @@ func TestAMutexOnTheNameOfAReadWriteLockIsRefused(t *testing.T) {
 			d.requireFree(t, name)
 		}
 	})
+}
+
+// The other way round nobody looks: Redisson takes a hash without its mode for a free lock.
+func TestAReadWriteLockOfJavaDoesNotSeeAMutexOfItsName(t *testing.T) {
+	d := single(t)
+	java, locks := d.redisson(t), d.locks(t)
+	thread, g := java.thread(), newActor(t)
+	for _, kind := range []string{"read", "write"} {
+		name := kind + redistest.Key(t)
+		lock, m := java.lock(kind, name), locks.Mutex(name)
+		g.locks(t, m)
+		require.True(t, thread.tries(t, lock), "Redisson looks by now: say so in the README")
+		g.unlocks(t, m)
+		require.True(t, valueOf[bool](t, thread.call(t, "isHeldByCurrentThread", lock)), "Go took Java's lock away")
+		thread.unlocks(t, lock)
+		d.requireFree(t, name)
+	}
 }

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -21,24 +22,23 @@ const (
 )
 
 func TestGoroutinesAndJavaThreadsShareOneLock(t *testing.T) {
-	t.Run("single server", func(t *testing.T) { soak(t, single(t)) })
-	t.Run("Cluster with sharded pub-sub", func(t *testing.T) { soak(t, cluster(t, true)) })
+	t.Run("single server, with fencing", func(t *testing.T) { soak(t, single(t), "fenced", relock.WithSharedFencing()) })
+	t.Run("Cluster with sharded pub-sub", func(t *testing.T) { soak(t, cluster(t, true), "plain") })
 }
 
 // soak has goroutines and Java threads lock one name for as long as -soak says.
-func soak(t *testing.T, d *deployment) {
-	java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
+func soak(t *testing.T, d *deployment, kind string, options ...relock.ClientOption) {
+	java, locks, rdb := d.redisson(t), d.locks(t, options...), d.client(t)
 	name := redistest.Key(t)
-	counters := []string{name + ":inside", name + ":total"}
 	defer func() {
-		for _, counter := range counters {
-			rdb.Del(context.Background(), counter)
+		for _, extra := range []string{name + ":inside", name + ":total", name + ":token", counterOf(name)} {
+			rdb.Del(context.Background(), extra)
 		}
 	}()
 
 	began := time.Now()
 	thread := java.thread()
-	contending := thread.begin("contend", java.lock("plain", name), func(c *command) {
+	contending := thread.begin("contend", java.lock(kind, name), func(c *command) {
 		c.Threads, c.Duration = soakThreads, soakTime.Milliseconds()
 	})
 	g := &contention{locks: locks, rdb: rdb, name: name, end: began.Add(*soakTime)}
@@ -56,7 +56,7 @@ func soak(t *testing.T, d *deployment) {
 	require.Positive(t, slices.Min(inGo.Served), "a goroutine starved")
 	require.Positive(t, slices.Min(inJava.Served), "a Java thread starved")
 	require.Less(t, took, *soakTime+20*time.Second, "the waiters were not served when the others had stopped")
-	total, err := rdb.Get(t.Context(), counters[1]).Int()
+	total, err := rdb.Get(t.Context(), name+":total").Int()
 	require.NoError(t, err)
 	require.Equal(t, inGo.total()+inJava.total(), total, "an update under the lock was lost")
 	d.requireFree(t, name)
@@ -112,7 +112,7 @@ func (c *contention) contend(i int) {
 		var waited time.Duration
 		err := m.Do(context.Background(), func(ctx context.Context) error {
 			waited = time.Since(began)
-			return c.inside(ctx)
+			return c.inside(ctx, m.FencingToken())
 		})
 		c.mu.Lock()
 		if err != nil {
@@ -126,19 +126,40 @@ func (c *contention) contend(i int) {
 }
 
 // inside is what a contender does under the lock: it checks that it is alone, and does what
-// loses updates if it is not.
-func (c *contention) inside(ctx context.Context) error {
+// loses updates if it is not. Its token, if it has one, has to be higher than that of the
+// holder before.
+func (c *contention) inside(ctx context.Context, token int64) error {
 	if n, err := c.rdb.Incr(ctx, c.name+":inside").Result(); err != nil {
 		return err
 	} else if n != 1 {
 		return fmt.Errorf("%d holders at once", n)
 	}
-	total, err := c.rdb.Get(ctx, c.name+":total").Int()
-	if err != nil && err != redis.Nil {
+	total, err := c.get(ctx, ":total")
+	if err != nil {
 		return err
 	}
 	if err := c.rdb.Set(ctx, c.name+":total", total+1, 0).Err(); err != nil {
 		return err
 	}
+	if token > 0 {
+		last, err := c.get(ctx, ":token")
+		if err != nil {
+			return err
+		}
+		if token <= last {
+			return fmt.Errorf("token %d after %d", token, last)
+		}
+		if err := c.rdb.Set(ctx, c.name+":token", token, 0).Err(); err != nil {
+			return err
+		}
+	}
 	return c.rdb.Decr(ctx, c.name+":inside").Err()
+}
+
+func (c *contention) get(ctx context.Context, counter string) (int64, error) {
+	n, err := c.rdb.Get(ctx, c.name+counter).Int64()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	return n, err
 }

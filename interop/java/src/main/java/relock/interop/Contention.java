@@ -3,12 +3,14 @@ package relock.interop;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /**
  * Threads that lock again and again for a time. Under the lock each checks that it is alone,
- * and does what loses updates if it is not.
+ * and does what loses updates if it is not. The token of a fenced lock has to be higher than
+ * that of the holder before.
  */
 final class Contention {
     /** What they did: the holds of each thread, the longest wait for one, and what went wrong. */
@@ -49,10 +51,10 @@ final class Contention {
         try {
             while (System.nanoTime() < end) {
                 long began = System.nanoTime();
-                lock.lock();
+                long token = lock();
                 long waited = System.nanoTime() - began;
                 try {
-                    inside();
+                    inside(token);
                 } finally {
                     lock.unlock();
                 }
@@ -63,15 +65,38 @@ final class Contention {
         }
     }
 
-    private void inside() {
+    /** Returns the fencing token, 0 if the lock has none. */
+    private long lock() {
+        if (lock instanceof RFencedLock fenced) {
+            return fenced.lockAndGetToken();
+        }
+        lock.lock();
+        return 0;
+    }
+
+    private void inside(long token) {
         long holders = client.getAtomicLong(name + ":inside").incrementAndGet();
         if (holders != 1) {
             fail(holders + " holders at once");
         }
-        String total = client.<String>getBucket(name + ":total").get();
-        long next = (total == null ? 0 : Long.parseLong(total)) + 1;
-        client.<String>getBucket(name + ":total").set(Long.toString(next));
+        set(":total", get(":total") + 1);
+        if (token > 0) {
+            long last = get(":token");
+            if (token <= last) {
+                fail("token " + token + " after " + last);
+            }
+            set(":token", token);
+        }
         client.getAtomicLong(name + ":inside").decrementAndGet();
+    }
+
+    private long get(String counter) {
+        String value = client.<String>getBucket(name + counter).get();
+        return value == null ? 0 : Long.parseLong(value);
+    }
+
+    private void set(String counter, long value) {
+        client.<String>getBucket(name + counter).set(Long.toString(value));
     }
 
     private synchronized void note(int me, long waited) {

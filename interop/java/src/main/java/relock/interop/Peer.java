@@ -10,6 +10,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
 
 /**
  * A process that uses Redisson's locks as it is told: a {@link Command} in JSON on each line
@@ -26,6 +28,8 @@ public final class Peer {
 
     public static void main(String[] args) throws IOException {
         System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "error");
+        // Says of every RedLock that it is deprecated.
+        System.setProperty("org.slf4j.simpleLogger.log.org.redisson.Redisson", "off");
         new Peer().serve();
         Runtime.getRuntime().halt(0);
     }
@@ -53,8 +57,8 @@ public final class Peer {
 
     private Object run(Command c) throws InterruptedException {
         switch (c.op()) {
-            case "ping":
-                return org.redisson.Version.class.getPackage().getImplementationVersion();
+            case "version":
+                return Redisson.class.getPackage().getImplementationVersion();
             case "open":
                 clients.open(c.deployment());
                 return null;
@@ -62,10 +66,17 @@ public final class Peer {
                 clients.close(c.deployment());
                 return null;
             case "contend":
-                return new Contention(clients.get(c.members().get(0).client()), locks.find(c), c).run();
+                return new Contention(clientOf(c), locks.find(c), c).run();
+            case "deposit":
+                Example.deposit(clientOf(c), 1);
+                return null;
             default:
                 return locks.run(c);
         }
+    }
+
+    private RedissonClient clientOf(Command c) {
+        return clients.get(c.members().get(0).client());
     }
 
     private synchronized void answer(Answer a) {
