@@ -25,16 +25,8 @@ var (
 	startServer   = once(func() (*redistest.Server, error) { return redistest.StartServer("") })
 	startSentinel = once(redistest.StartSentinel)
 	startCluster  = once(redistest.StartCluster)
-	startJava     = once(func() (*stoppable, error) {
-		p, err := startPeer(os.Getenv("RELOCK_JAVA_PEER"))
-		return &stoppable{p}, err
-	})
+	startJava     = once(func() (*peer, error) { return startPeer(os.Getenv("RELOCK_JAVA_PEER")) })
 )
-
-// stoppable is a peer to be closed like a server.
-type stoppable struct{ *peer }
-
-func (s *stoppable) Close() { s.stop() }
 
 // once starts something at the first call, and has TestMain stop it.
 func once[T interface{ Close() }](start func() (T, error)) func() (T, error) {
@@ -52,7 +44,7 @@ func sharedPeer(t *testing.T) *peer {
 	peerJar(t)
 	p, err := startJava()
 	require.NoError(t, err)
-	return p.peer
+	return p
 }
 
 // requireRedis skips the test, or fails it where skipping is forbidden.

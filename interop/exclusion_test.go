@@ -10,16 +10,13 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Redisson's locks that are the same on Redis as a Mutex, messages included.
-var sameKinds = []string{"plain", "fenced", "nonReentrant"}
-
 func TestAHolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, g := java.thread(), newActor(t)
-		for _, kind := range sameKinds {
+		// These are the same on Redis, messages included.
+		for _, kind := range []string{"plain", "fenced", "nonReentrant"} {
 			for _, name := range namesOf(t) {
-				name = kind + name
 				lock, m := java.lock(kind, name), locks.Mutex(name)
 
 				thread.locks(t, lock)
@@ -30,9 +27,9 @@ func TestAHolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 
 				require.True(t, valueOf[bool](t, thread.call(t, "isLocked", lock)))
 				require.False(t, thread.tries(t, lock), "both hold %s", name)
-				returns := thread.waits(t, lock)
+				returned := thread.waits(t, lock)
 				g.unlocks(t, m)
-				thread.comes(t, returns)
+				thread.comes(t, returned)
 				thread.unlocks(t, lock)
 				d.requireFree(t, name)
 			}

@@ -12,8 +12,8 @@ import (
 
 // redisson is a Redisson client in a Java process.
 type redisson struct {
-	peer *peer
-	id   string
+	*peer
+	id string
 }
 
 var clients, threads atomic.Int64
@@ -25,7 +25,7 @@ func (p *peer) opened(t *testing.T, d *deployment, watchdog time.Duration) *redi
 	where := d.java
 	where.Client = fmt.Sprintf("client-%d", clients.Add(1))
 	where.Watchdog = watchdog.Milliseconds()
-	r := &redisson{peer: p, id: where.Client}
+	r := &redisson{p, where.Client}
 	require.NoError(t, p.call(t, command{Thread: r.id, Op: "open", Deployment: &where}).err())
 	t.Cleanup(func() {
 		select {
@@ -67,8 +67,8 @@ type javaThread struct {
 	name string
 }
 
-func (r *redisson) thread() *javaThread {
-	return &javaThread{peer: r.peer, name: fmt.Sprintf("thread-%d", threads.Add(1))}
+func (p *peer) thread() *javaThread {
+	return &javaThread{peer: p, name: fmt.Sprintf("thread-%d", threads.Add(1))}
 }
 
 // begin has the thread call a method of the lock, with the times that change sets.

@@ -16,9 +16,9 @@ import (
 var soakTime = flag.Duration("soak", 5*time.Second, "duration of the soak test")
 
 const (
-	soonEnough = 20 * time.Second       // for what must happen
-	lookEvery  = 2 * time.Millisecond   // how often to look
-	aWhile     = 100 * time.Millisecond // for what must not happen
+	soonEnough = 20 * time.Second      // for what must happen
+	lookEvery  = 2 * time.Millisecond  // how often to look
+	aWhile     = 50 * time.Millisecond // for what must not happen
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// stops end what the tests share.
+// stops end what the tests share: servers, and a Java process.
 var stops []func()
 
 // silent is a logger: go-redis reports every connection that a test breaks on purpose.

@@ -95,14 +95,12 @@ func onThreeServers(t *testing.T) *threeServers {
 	t.Helper()
 	peerJar(t)
 	requireRedis(t)
-	s := &threeServers{name: redistest.Key(t)}
+	s := &threeServers{name: redistest.Key(t), thread: sharedPeer(t).thread()}
 	for range 3 {
 		d := deploymentOn(redistest.NewServer(t))
-		java := d.redisson(t)
 		s.deployments = append(s.deployments, d)
-		s.members = append(s.members, java.lock("plain", s.name))
+		s.members = append(s.members, d.redisson(t).lock("plain", s.name))
 		s.mutexes = append(s.mutexes, d.locks(t).Mutex(s.name))
-		s.thread = java.thread()
 	}
 	return s
 }

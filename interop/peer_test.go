@@ -116,7 +116,7 @@ func newPeer(t *testing.T) *peer {
 	t.Helper()
 	p, err := startPeer(peerJar(t))
 	require.NoError(t, err)
-	t.Cleanup(p.stop)
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -186,8 +186,8 @@ func (p *peer) die(t *testing.T) {
 	}
 }
 
-// stop ends the process, whatever it is doing.
-func (p *peer) stop() {
+// Close ends the process, whatever it is doing.
+func (p *peer) Close() {
 	_ = p.process.Process.Kill()
 	<-p.over
 	_ = p.input.Close()
