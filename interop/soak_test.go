@@ -19,6 +19,9 @@ import (
 const (
 	soakGoroutines = 64
 	soakThreads    = 16
+
+	// longestPause bounds how long one language may keep the other out, on a loaded machine.
+	longestPause = 10 * time.Second
 )
 
 func TestGoroutinesAndJavaThreadsShareOneLock(t *testing.T) {
@@ -55,6 +58,8 @@ func soak(t *testing.T, d *deployment, kind string, options ...relock.ClientOpti
 	require.Empty(t, inJava.Errors)
 	require.Positive(t, slices.Min(inGo.Served), "a goroutine starved")
 	require.Positive(t, slices.Min(inJava.Served), "a Java thread starved")
+	require.Less(t, inGo.PauseMicros, longestPause.Microseconds(), "Java kept Go out")
+	require.Less(t, inJava.PauseMicros, longestPause.Microseconds(), "Go kept Java out")
 	require.Less(t, took, *soakTime+20*time.Second, "the waiters were not served when the others had stopped")
 	total, err := rdb.Get(t.Context(), name+":total").Int()
 	require.NoError(t, err)
@@ -65,8 +70,9 @@ func soak(t *testing.T, d *deployment, kind string, options ...relock.ClientOpti
 
 // A report is what the contenders of one language did.
 type report struct {
-	Served        []int    `json:"served"` // holds of each contender
-	LongestMicros int64    `json:"longestMicros"`
+	Served        []int    `json:"served"`        // holds of each contender
+	LongestMicros int64    `json:"longestMicros"` // wait of a contender
+	PauseMicros   int64    `json:"pauseMicros"`   // in which none of them got the lock
 	Errors        []string `json:"errors"`
 }
 
@@ -79,9 +85,13 @@ func (r report) total() (n int) {
 
 func (r report) log(t *testing.T, language string) {
 	if len(r.Served) > 0 {
-		t.Logf("%s: %d holds, %d to %d for each contender, longest wait %v", language, r.total(),
-			slices.Min(r.Served), slices.Max(r.Served), time.Duration(r.LongestMicros)*time.Microsecond)
+		t.Logf("%s: %d holds, %d to %d for each contender, longest wait %v, longest pause %v", language, r.total(),
+			slices.Min(r.Served), slices.Max(r.Served), inMillis(r.LongestMicros), inMillis(r.PauseMicros))
 	}
+}
+
+func inMillis(micros int64) time.Duration {
+	return (time.Duration(micros) * time.Microsecond).Round(time.Millisecond)
 }
 
 // A contention is goroutines that lock again and again until the end.
@@ -91,12 +101,13 @@ type contention struct {
 	name  string
 	end   time.Time
 
-	mu sync.Mutex
+	mu   sync.Mutex // guards the rest
+	last time.Time  // when one of them had got the lock
 	report
 }
 
 func (c *contention) run() report {
-	c.Served = make([]int, soakGoroutines)
+	c.Served, c.last = make([]int, soakGoroutines), time.Now()
 	var all sync.WaitGroup
 	for i := range soakGoroutines {
 		all.Go(func() { c.contend(i) })
@@ -120,6 +131,8 @@ func (c *contention) contend(i int) {
 		} else {
 			c.Served[i]++
 			c.LongestMicros = max(c.LongestMicros, waited.Microseconds())
+			c.PauseMicros = max(c.PauseMicros, time.Since(c.last).Microseconds())
+			c.last = time.Now()
 		}
 		c.mu.Unlock()
 	}

@@ -13,8 +13,11 @@ import org.redisson.api.RedissonClient;
  * that of the holder before.
  */
 final class Contention {
-    /** What they did: the holds of each thread, the longest wait for one, and what went wrong. */
-    record Report(int[] served, long longestMicros, List<String> errors) {}
+    /**
+     * What they did: the holds of each thread, the longest wait of one, the longest time
+     * that none of them got the lock, and what went wrong.
+     */
+    record Report(int[] served, long longestMicros, long pauseMicros, List<String> errors) {}
 
     private final RedissonClient client;
     private final RLock lock;
@@ -23,6 +26,8 @@ final class Contention {
 
     private final int[] served;
     private long longest;
+    private long pause;
+    private long last = System.nanoTime();
     private final List<String> errors = new ArrayList<>();
 
     Contention(RedissonClient client, RLock lock, Command c) {
@@ -44,7 +49,7 @@ final class Contention {
         for (Thread t : threads) {
             t.join();
         }
-        return new Report(served, TimeUnit.NANOSECONDS.toMicros(longest), errors);
+        return new Report(served, micros(longest), micros(pause), errors);
     }
 
     private void contend(int me) {
@@ -99,9 +104,16 @@ final class Contention {
         client.<String>getBucket(name + counter).set(Long.toString(value));
     }
 
+    private static long micros(long nanos) {
+        return TimeUnit.NANOSECONDS.toMicros(nanos);
+    }
+
     private synchronized void note(int me, long waited) {
+        long now = System.nanoTime();
         served[me]++;
         longest = Math.max(longest, waited);
+        pause = Math.max(pause, now - last);
+        last = now;
     }
 
     private synchronized void fail(String error) {
