@@ -28,15 +28,24 @@ var (
 	startJava     = once(func() (*peer, error) { return startPeer(os.Getenv("RELOCK_JAVA_PEER")) })
 )
 
-// once starts something at the first call, and has TestMain stop it.
+// once starts something at the first call, and has TestMain stop it. A failure is not
+// remembered: it is tried again.
 func once[T interface{ Close() }](start func() (T, error)) func() (T, error) {
-	return sync.OnceValues(func() (T, error) {
+	var mu sync.Mutex
+	var running *T
+	return func() (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if running != nil {
+			return *running, nil
+		}
 		started, err := start()
 		if err == nil {
+			running = &started
 			stops = append(stops, started.Close)
 		}
 		return started, err
-	})
+	}
 }
 
 func sharedPeer(t *testing.T) *peer {

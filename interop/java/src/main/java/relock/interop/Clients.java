@@ -7,6 +7,7 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.BaseConfig;
 import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.ShardedSubscriptionMode;
@@ -15,6 +16,9 @@ import org.redisson.config.ShardedSubscriptionMode;
 final class Clients {
     /** Less than Redisson's 24: many clients are opened, and each for a short time. */
     private static final int IDLE_CONNECTIONS = 4;
+
+    /** More than Redisson's 3 s and 7.5 s: a machine may be busy with other tests. */
+    private static final int TIMEOUT_MILLIS = 30_000;
 
     private final Map<String, RedissonClient> open = new ConcurrentHashMap<>();
 
@@ -42,7 +46,7 @@ final class Clients {
         }
         List<String> urls = d.addresses().stream().map(a -> "redis://" + a).toList();
         switch (d.mode()) {
-            case "single" -> config.useSingleServer()
+            case "single" -> patient(config.useSingleServer())
                     .setAddress(urls.get(0))
                     .setConnectionMinimumIdleSize(IDLE_CONNECTIONS);
             case "sentinel" -> small(config.useSentinelServers())
@@ -57,8 +61,12 @@ final class Clients {
         return config;
     }
 
+    private static <T extends BaseConfig<T>> T patient(T servers) {
+        return servers.setTimeout(TIMEOUT_MILLIS).setSubscriptionTimeout(TIMEOUT_MILLIS);
+    }
+
     private static <T extends BaseMasterSlaveServersConfig<T>> T small(T servers) {
-        return servers
+        return patient(servers)
                 .setMasterConnectionMinimumIdleSize(IDLE_CONNECTIONS)
                 .setSlaveConnectionMinimumIdleSize(1);
     }
