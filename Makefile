@@ -6,7 +6,7 @@ BENCHTIME ?= 1s
 SOAKTIME ?= 60s
 CHAOSTIME ?= 60s
 
-.PHONY: help test race soak lint bench fuzz chaos mutants versus tidy-check quickstart ci
+.PHONY: help test race soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,9 @@ race: ## the same with the race detector, a real Redis required
 
 soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
 	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v .
+
+interop: ## the tests with Java and Redisson; they need a JDK, Maven and a real Redis
+	interop/run
 
 lint: ## golangci-lint as configured in .golangci.yml
 	$(GOLANGCI_LINT) run ./...

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // The recipes of the README. TestTheCodeInTheReadmeCompiles holds the two together.
@@ -156,4 +157,31 @@ func TestTheMiniredisRecipeLocks(t *testing.T) {
 	defer locks.Close()
 
 	require.NoError(t, locks.Mutex("orders:42").Lock(t.Context()))
+}
+
+// deposit shares its lock with Java: see interop.
+func deposit(ctx context.Context, locks *relock.Client, rdb redis.UniversalClient, amount int) error {
+	return locks.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+		balance, err := rdb.Get(ctx, "balance:42").Int()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		return rdb.Set(ctx, "balance:42", balance+amount, 0).Err()
+	})
+}
+
+func TestTheRecipeForJavaLosesNoDeposit(t *testing.T) {
+	rdb := redistest.Mini(t).Client(t)
+	locks, err := relock.New(rdb)
+	require.NoError(t, err)
+	defer locks.Close()
+
+	done := make(chan error)
+	for range 10 {
+		go func() { done <- deposit(t.Context(), locks, rdb, 1) }()
+	}
+	for range 10 {
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, "10", rdb.Get(t.Context(), "balance:42").Val())
 }

@@ -1,0 +1,100 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// deposit is the Go half of the example in the README.
+func deposit(ctx context.Context, locks *relock.Client, rdb redis.UniversalClient, amount int) error {
+	return locks.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+		balance, err := rdb.Get(ctx, "balance:42").Int()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		return rdb.Set(ctx, "balance:42", balance+amount, 0).Err()
+	})
+}
+
+func TestTheExampleOfTheReadmeLosesNoDepositOfEitherLanguage(t *testing.T) {
+	const depositors, deposits = 4, 25
+	d := deploymentOn(redistest.NewServer(t)) // its names are fixed
+	java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
+
+	var inGo []<-chan error
+	var inJava []<-chan answer
+	for range depositors {
+		g, thread := newActor(t), java.thread()
+		for range deposits {
+			inJava = append(inJava, thread.begin("deposit", java.lock("plain", "account:42")))
+		}
+		inGo = append(inGo, g.begin(func() error {
+			for range deposits {
+				if err := deposit(t.Context(), locks, rdb, 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	for _, result := range inGo {
+		require.NoError(t, outcomeOf(t, result))
+	}
+	for _, result := range inJava {
+		require.NoError(t, java.peer.receive(t, result, soonEnough).err())
+	}
+	balance, err := rdb.Get(t.Context(), "balance:42").Int()
+	require.NoError(t, err)
+	require.Equal(t, 2*depositors*deposits, balance)
+	d.requireFree(t, "account:42")
+}
+
+// sharing is the part of the README about Java.
+func sharing(t *testing.T) string {
+	t.Helper()
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, part, found := strings.Cut(string(readme), "\n## Share locks with Java\n")
+	require.True(t, found, "the README has no such part")
+	part, _, _ = strings.Cut(part, "\n## ")
+	return part
+}
+
+func TestTheExampleOfTheReadmeIsTheOneThatIsTested(t *testing.T) {
+	tested := map[string]string{
+		"go":   "readme_test.go",
+		"java": "java/src/main/java/relock/interop/Example.java",
+	}
+	part := sharing(t)
+	for language, file := range tested {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		snippet := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(part)
+		require.Len(t, snippet, 2, "no example in %s", language)
+		require.Contains(t, flat(string(text)), flat(snippet[1]), file)
+	}
+}
+
+// flat returns code with each line trimmed, so that it is found wherever it is indented.
+func flat(code string) string {
+	lines := strings.Split(strings.TrimSpace(code), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestTheReadmeNamesTheVersionOfRedissonThatIsTested(t *testing.T) {
+	version := valueOf[string](t, sharedPeer(t).call(t, command{Thread: "main", Op: "version"}))
+	require.Contains(t, sharing(t), "Redisson "+version)
+}
