@@ -149,6 +149,10 @@ func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 			a.locks(0, 1, 1).holds(900).loses(991).unlocks(992, 993, isLost)
 			s.by(2, "b").locks(5, 11, 2).holds(950).unlocks(951, 952, ok)
 		}},
+		{name: "until the lease is over, where the next renewal is not answered", rules: splitBrain(), tell: func(s *script) {
+			s.dataLoss(5).fault(100, 800)
+			overlap(s, 11, 700, 2)
+		}},
 		{name: "where it cannot happen", want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 330, 2) }},
 		{name: "before data was lost", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(12); overlap(s, 11, 330, 2) }},
 		{name: "for longer than it takes to renew", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 550, 2) }},

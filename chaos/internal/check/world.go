@@ -92,15 +92,23 @@ func (w *world) stalls(beats map[int][]int64) {
 }
 
 // lossAt returns the consequences of a DataLoss. Where Redis was not to be reached for a
-// while, renewals may take as long as the lease lasts.
+// while, then or when the next renewal was due, that is heard of when the lease is over.
 func (w *world) lossAt(e history.Event) loss {
 	healed, slack := w.healed(e.At), int64(w.rules.Slack)
 	end := later(healed, int64(w.rules.TTL)+slack)
 	l := loss{window: window{e.At, end}, heard: end, lock: e.Lock}
-	if healed-e.At < slack/2 {
-		l.heard = later(healed, int64(w.rules.TTL)/renewals+slack)
+	next := later(healed, int64(w.rules.TTL)/renewals+slack)
+	if healed-e.At < slack/2 && !w.outage(healed, next) {
+		l.heard = next
 	}
 	return l
+}
+
+// outage reports whether a fault that lasts was in force in a period.
+func (w *world) outage(from, to int64) bool {
+	return slices.ContainsFunc(w.faults, func(f window) bool {
+		return f.overlaps(from, to) && f.to-f.from >= int64(w.rules.Slack/2)
+	})
 }
 
 // renewals is how many there are in the length of a lease.
