@@ -29,13 +29,15 @@ var errLate = errors.New("the grant arrived after its lease was over: Redis is t
 type wait struct {
 	*hold
 	ctx     context.Context
-	waits   bool  // Lock, not TryLock
-	queued  bool  // it has been in line, or was told that the lock is taken
-	listens bool  // it is one of the gates' listeners
-	at      int   // the key in whose queue it stands
-	vain    int   // how often it has not collected all turns
-	seen    grant // the last answer
-	misses  int   // failed tries in a row
+	waits   bool       // Lock, not TryLock
+	queued  bool       // it has been in line, or was told that the lock is taken
+	listens bool       // it is one of the gates' listeners
+	at      int        // the key in whose queue it stands
+	vain    int        // how often it has not collected all turns
+	seen    grant      // the last answer
+	entry   *fairEntry // its place in a queue on Redis, for a kind of lock that has one
+	attends bool       // it has been listening since before it had that
+	misses  int        // failed tries in a row
 
 	polling bool          // the sleep to come is a safety poll's
 	polled  bool          // the last sleep was, and no message ended it
@@ -47,40 +49,27 @@ type wait struct {
 // false, nil says that the lock is taken. After a failure nothing is left, here or on
 // Redis, that is not being undone.
 func (h *hold) acquire(ctx context.Context, waits bool) (granted bool, err error) {
-	w := &wait{hold: h, ctx: ctx, waits: waits}
+	w := &h.asking
+	*w = wait{hold: h, ctx: ctx, waits: waits}
 	defer func() { // also after a panic in a hook
 		w.unlisten()
-		if !granted {
-			h.leave()
-		}
+		w.target.kind.end(w, granted)
+		*w = wait{}
 	}()
 	return w.run()
 }
 
-// run tries, whenever it has the turn on every key and there is a reason to, until Redis
-// grants the keys.
+// run asks, whenever it may and there is a reason to, until Redis grants the keys.
 func (w *wait) run() (bool, error) {
+	k := w.target.kind
 	for {
-		turn, err := w.line()
-		if !turn {
+		if ready, err := k.line(w); !ready {
 			return false, w.explain(err)
 		}
-		if w.named() { // handed over by the holder before
-			if !w.late() {
-				return true, nil
-			}
-			w.scatter()
+		if w.named() { // handed over
+			return true, nil
 		}
-		if turn, err = w.gather(); err != nil {
-			return false, w.explain(err)
-		}
-		if !turn {
-			if !w.waits {
-				return false, nil
-			}
-			continue
-		}
-		g, out := w.try()
+		g, out := k.ask(w)
 		var nap time.Duration
 		switch {
 		case out.err != nil:
@@ -89,7 +78,6 @@ func (w *wait) run() (bool, error) {
 			}
 			nap = backoff(w.misses)
 		case g.held:
-			w.served(g)
 			return true, nil
 		case !w.waits:
 			return false, nil
@@ -98,8 +86,7 @@ func (w *wait) run() (bool, error) {
 			w.contend()
 			nap = w.nap(g)
 		}
-		w.scatter()
-		if err := w.rest(nap); err != nil {
+		if err := k.rest(w, nap); err != nil {
 			return false, w.explain(err)
 		}
 	}
@@ -109,13 +96,13 @@ func (w *wait) run() (bool, error) {
 func (w *wait) try() (grant, outcome) {
 	identity := w.client.identity()
 	field := *identity + ":" + w.owner.String()
-	e := w.paced(acquireEffort).confirmedBy(w.settings.replicas)
-	g, out := w.client.protocol.acquire(w.ctx, e, w.target, field, w.settings)
+	g, out := w.target.kind.request(w, identity, field)
 	now := w.client.now()
 	if out.doubt {
 		w.client.retire(identity)
 	}
-	if out.doubt && !g.held {
+	waits := out.err == nil && w.entry != nil // in a queue on Redis: an undo would take its place away
+	if out.doubt && !g.held && !waits {
 		w.client.undo(w.target, field, now.after(w.settings.ttl))
 	}
 	if out.err != nil {
@@ -131,7 +118,7 @@ func (w *wait) try() (grant, outcome) {
 		return grant{}, out
 	}
 	if g.held {
-		w.receive(identity, field, g.token, out.sent)
+		w.receive(identity, field, g.token, out.sent, w.settings.ttl)
 		if w.late() {
 			out.err = errLate
 			return grant{}, out
@@ -140,12 +127,15 @@ func (w *wait) try() (grant, outcome) {
 	return g, out
 }
 
+// effort is that of a request for the lock.
+func (w *wait) effort() effort { return w.paced(acquireEffort).confirmedBy(w.settings.replicas) }
+
 // receive records a grant: that of a request, or of a hand-over by the holder before.
-func (h *hold) receive(identity *string, field string, token int64, sent instant) {
+func (h *hold) receive(identity *string, field string, token int64, sent instant, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.identity, h.field, h.token = identity, field, token
-	h.renewed, h.deadline = sent, deadline(sent, h.settings.ttl)
+	h.renewed, h.deadline = sent, deadline(sent, lease)
 }
 
 // late reports whether the grant that h received is past its deadline; then it is undone,
@@ -155,12 +145,17 @@ func (h *hold) late() bool {
 	late := h.client.now().until(h.deadline) <= 0
 	h.mu.Unlock()
 	if late {
-		h.giveUp()
-		h.mu.Lock()
-		h.identity, h.field, h.token = nil, "", 0
-		h.mu.Unlock()
+		h.disown()
 	}
 	return late
+}
+
+// disown gives a grant back that does not count.
+func (h *hold) disown() {
+	h.giveUp()
+	h.mu.Lock()
+	h.identity, h.field, h.token = nil, "", 0
+	h.mu.Unlock()
 }
 
 // failed decides what an error means for the wait: nil if it goes on. Who has only just
@@ -190,14 +185,6 @@ func (w *wait) failed(out outcome) error {
 	return err
 }
 
-// served ends the wait with a grant.
-func (w *wait) served(g grant) {
-	if w.queued {
-		w.suspect(g)
-		w.places[w.at].queue.Served()
-	}
-}
-
 // suspect has the subscription examined if a safety poll found out what a message should
 // have told: a release. Another holder may have got the lock by a release or by a hand-over
 // within a process, of which no message tells.
@@ -215,10 +202,9 @@ func (w *wait) suspect(g grant) {
 // nap returns how long to sleep after having been told that the lock is taken: until a
 // message is overdue or the lease runs out.
 func (w *wait) nap(g grant) time.Duration {
-	w.suspect(g)
 	changed := g.holder != w.seen.holder
 	w.seen = g
-	longest := w.settings.safetyPoll
+	longest := w.target.kind.longest(w.settings)
 	var d time.Duration
 	switch {
 	case w.listening():
@@ -245,8 +231,13 @@ func (w *wait) nap(g grant) time.Duration {
 // rest sleeps until there is news, d has passed, or the wait is over, which it returns.
 func (w *wait) rest(d time.Duration) error {
 	until := w.client.now().after(d)
+	return w.restUntil(func() instant { return until })
+}
+
+// restUntil is rest until what due says, which may change; then the alarm has to ring.
+func (w *wait) restUntil(due func() instant) error {
 	for {
-		left := w.client.now().until(until)
+		left := w.client.now().until(due())
 		if left <= 0 {
 			w.polled = w.polling
 			w.news()

@@ -43,7 +43,8 @@ type Client struct {
 	now      clock
 
 	exec     *executor
-	protocol protocol
+	plain    *kind // of Mutex and MultiMutex
+	fair     *kind // of FairMutex
 	hub      hub
 	registry registry
 	undos    undos
@@ -51,6 +52,9 @@ type Client struct {
 	// id is the current identity. One that is in doubt is replaced, for whoever acquires
 	// next, before the call that doubts it returns; holds keep the one they have.
 	id atomic.Pointer[string]
+
+	// tickets numbers the places in the queues of fair locks.
+	tickets atomic.Uint64
 
 	// goroutines are the watchdogs, the acquirers of fixed owners, and those that clean up.
 	goroutines group
@@ -66,6 +70,8 @@ type Client struct {
 // hub has waiters woken by messages: a *wake.Hub, or *wake.Shards.
 type hub interface {
 	Subscribe(channel string, wake func()) *wake.Subscription
+	SubscribeTo(channel string, wake func(), message func(payload string)) *wake.Subscription
+	Rejoin(channel string, wake func(), message func(payload string)) *wake.Subscription
 	Suspect(channel string)
 	Missed(channel string)
 	Close()
@@ -124,9 +130,12 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 	} else {
 		c.hub = wake.NewHub(rdb, hubConfig)
 	}
-	c.protocol = &plain{exec: c.exec, sharded: s.sharded}
 	c.background, c.endBackground = context.WithCancel(context.Background())
 	id := uuid.NewString()
+	plain := &plain{exec: c.exec, sharded: s.sharded}
+	fair := &fair{plain: plain, process: id}
+	c.plain = &kind{protocol: plain, turns: inTurn{}}
+	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
 	c.id.Store(&id)
 	c.goroutines.Go(c.watchClocks)
 	return c

@@ -47,3 +47,14 @@ func (i instant) drift(start instant) time.Duration {
 	d := (i.mono - start.mono) - (i.wall - start.wall)
 	return max(d, -d)
 }
+
+// margin is what a local deadline is earlier than the lease on Redis.
+func margin(lease time.Duration) time.Duration {
+	return max(lease/100, 5*time.Millisecond)
+}
+
+// deadline is when a lease is over that was asked for by a request sent then. The request
+// was executed no earlier, so Redis keeps the key at least until then.
+func deadline(sent instant, lease time.Duration) instant {
+	return sent.after(lease - margin(lease))
+}

@@ -24,7 +24,8 @@
 // each other: use a new id for each job.
 //
 // A [Mutex] is a cheap handle. Any number of handles of one name in one [Client] are the
-// same lock. [Client.MultiMutex] locks several names in one step.
+// same lock. [Client.MultiMutex] locks several names in one step, [Client.FairMutex] serves
+// those who wait in the order in which they came, over all processes.
 //
 // # Lease and watchdog
 //
@@ -79,7 +80,7 @@
 // have the lock by then. What a holder does after it was paused and before it looks at its
 // context, no lease can prevent. Where that must do no harm, use [WithFencing] and have the
 // resource refuse a lower token than it has seen. Between processes there is no order among
-// waiters.
+// the waiters for a [Client.Mutex].
 //
 // Redis should run with maxmemory-policy noeviction: an evicted lock is a lost one.
 //
@@ -97,6 +98,8 @@
 //     <client uuid>:<owner>, the value the number of levels; the key's TTL is the lease.
 //   - A release publishes the message 0 on the channel redisson_lock__channel:{name}.
 //   - With fencing, the last token is at redisson_lock_token:{name}.
+//   - Those who wait for a fair lock are in relock_fair_queue:{name} and
+//     relock_fair_entries:{name}; grants are told on relock_fair_grants:{name}:<process uuid>.
 //
 // A name with a {tag} of its own gets no further braces, so that on a Cluster all keys of
 // a lock are in one slot. Names whose braces would break that are [ErrInvalidName]. The

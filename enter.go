@@ -277,7 +277,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.client.protocol.reenter(ctx, e, t, field, lv.settings, mint, counts)
+	g, out := t.kind.reenter(ctx, e, t, field, lv.settings, mint, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}

@@ -305,6 +305,24 @@ func ExampleWithOwner() {
 	// Output: <nil>
 }
 
+func ExampleClient_FairMutex() {
+	here, there, stop := twoProcesses()
+	defer stop()
+
+	m := here.FairMutex("tickets")
+	if err := m.Lock(ctx); err != nil { // waits behind everybody who asked before
+		fmt.Println(err)
+		return
+	}
+	defer m.Unlock()
+
+	fmt.Println(there.FairMutex("tickets").TryLock(ctx))
+	fmt.Println(there.Mutex("tickets").TryLock(ctx)) // the same lock
+	// Output:
+	// false <nil>
+	// false <nil>
+}
+
 func ExampleClient_MultiMutex() {
 	here, there, stop := twoProcesses()
 	defer stop()

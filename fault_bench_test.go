@@ -35,6 +35,7 @@ type faultBench struct {
 	relay  *redistest.Relay
 	server *redis.Client // past the relay
 	key    string
+	kind   lockKind
 
 	locks *Client // through the relay
 	m     *Mutex  // of locks
@@ -53,8 +54,14 @@ type faultBench struct {
 
 func newFaultBench(t *testing.T, addr string, opts ...ClientOption) *faultBench {
 	t.Helper()
+	return newFaultBenchOf(t, lockKinds[0], addr, opts...)
+}
+
+// newFaultBenchOf is newFaultBench for a lock of that kind.
+func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...ClientOption) *faultBench {
+	t.Helper()
 	b := &faultBench{
-		t: t, ctx: t.Context(), key: redistest.Key(t),
+		t: t, ctx: t.Context(), key: redistest.Key(t), kind: kind,
 		relay:   redistest.NewRelay(t, addr),
 		me:      newFaultOwner(t),
 		other:   newFaultOwner(t),
@@ -69,7 +76,7 @@ func newFaultBench(t *testing.T, addr string, opts ...ClientOption) *faultBench 
 		Lost:      func(e Event) { b.lost <- e },
 	}
 	b.m = b.mutex()
-	b.rival = faultLocks(t, addr).Mutex(b.key, WithTTL(faultTTL))
+	b.rival = kind.mutex(faultLocks(t, addr), b.key, WithTTL(faultTTL))
 	return b
 }
 
@@ -78,7 +85,7 @@ var hasty = WithTTL(time.Second)
 
 // mutex returns a handle of the lock that the bench observes.
 func (b *faultBench) mutex(opts ...MutexOption) *Mutex {
-	return b.locks.Mutex(b.key, append([]MutexOption{WithTTL(faultTTL), WithHooks(b.hooks)}, opts...)...)
+	return b.kind.mutex(b.locks, b.key, append([]MutexOption{WithTTL(faultTTL), WithHooks(b.hooks)}, opts...)...)
 }
 
 // faultRedis returns a go-redis client with default options.
@@ -100,14 +107,14 @@ func faultLocks(t *testing.T, addr string, opts ...ClientOption) *Client {
 
 // loadScripts makes the server know every script, so that a rule meets one that runs.
 func (b *faultBench) loadScripts() {
-	for _, s := range []*script{acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript} {
+	for _, s := range allScripts {
 		require.NoError(b.t, b.server.ScriptLoad(b.ctx, s.source).Err())
 	}
 }
 
 // runs chooses the runs of s on the bench's lock.
 func (b *faultBench) runs(s *script) redistest.Match {
-	return redistest.Script(s.source).And(redistest.With(b.key))
+	return b.kind.runs(s).And(redistest.With(b.key))
 }
 
 // fields returns what the lock's hash holds.

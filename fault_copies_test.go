@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,17 +20,20 @@ type faultStep struct {
 	do     func(b *faultBench) // sends it, and succeeds in spite of the fault
 	levels int                 // that b.me holds then
 	life   bool                // the command belongs to a life, whose name its doubt retires
+	kinds  []string            // that have it; nil: all
 }
 
 var faultSteps = []faultStep{
 	{name: "acquire", script: acquireScript, before: func(*faultBench) {}, do: lockOnce, levels: 1, life: true},
 	{name: "reenter", script: reenterScript, before: lockOnce, do: lockOnce, levels: 2, life: true},
-	{name: "handoff", script: handoffScript, before: lockAndQueue, do: handOverToMe, levels: 1, life: true},
+	{name: "handoff", script: handoffScript, before: lockAndQueue, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain", "multi"}},
 	{name: "renew", script: renewScript, before: lockRenewed, do: awaitRenewal, levels: 1, life: true},
 	{name: "release", script: releaseScript, before: lockOnce, do: unlockOnce, life: true},
 	{name: "release of an inner level", script: releaseScript, before: lockTwice, do: unlockOnce, levels: 1, life: true},
 	{name: "undo", script: releaseScript, before: func(*faultBench) {}, do: abandonAcquire},
 	{name: "force", script: forceScript, before: lockByRival, do: forceRival},
+	{name: "place in the queue", script: acquireScript, before: lockByRival, do: waitInOrder, levels: 1, kinds: []string{"fair"}},
+	{name: "poll", script: fairPollScript, before: queueBehindRival, do: pollUntilServed, levels: 1, kinds: []string{"fair"}},
 }
 
 func lockOnce(b *faultBench) {
@@ -108,16 +112,58 @@ func forceRival(b *faultBench) {
 	require.ErrorIs(b.t, b.other.unlock(b.rival), ErrLost)
 }
 
+// waitInOrder gets into line behind the rival, and is served.
+func waitInOrder(b *faultBench) {
+	b.t.Helper()
+	id := b.locks.ID()
+	queueBehindRival(b)
+	require.NotEqual(b.t, id, b.locks.ID(), "the name is in doubt")
+	pollUntilServed(b)
+}
+
+func queueBehindRival(b *faultBench) {
+	b.t.Helper()
+	if len(b.fields()) == 0 {
+		lockByRival(b)
+	}
+	b.waiting = b.me.start(func() error { return b.m.Lock(b.ctx) })
+	b.awaitContended()
+	awaitFairQueue(b.t, b.server, b.key, 1)
+}
+
+// pollUntilServed has a poll meet the rule, if there is one for it, before the rival unlocks.
+func pollUntilServed(b *faultBench) {
+	b.t.Helper()
+	if b.rule != nil {
+		b.rule.Wait(b.t)
+	}
+	require.NoError(b.t, b.other.unlock(b.rival))
+	require.NoError(b.t, faultError(b.t, b.waiting))
+}
+
+// stepsOf are the steps in the life of a lock of that kind.
+func stepsOf(kind lockKind) []faultStep {
+	var steps []faultStep
+	for _, s := range faultSteps {
+		if s.kinds == nil || slices.Contains(s.kinds, kind.name) {
+			steps = append(steps, s)
+		}
+	}
+	return steps
+}
+
 // eachFaultStep runs fn as a subtest for each step on each backend.
 func eachFaultStep(t *testing.T, fn func(t *testing.T, b *faultBench, s faultStep), opts ...ClientOption) {
 	t.Parallel()
-	for _, s := range faultSteps {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-				fn(t, newFaultBench(t, backend.Addr, opts...), s)
+	for _, kind := range lockKinds {
+		for _, s := range stepsOf(kind) {
+			t.Run(kind.name+" "+s.name, func(t *testing.T) {
+				t.Parallel()
+				redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+					fn(t, newFaultBenchOf(t, kind, backend.Addr, opts...), s)
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -243,8 +289,7 @@ func testLateCopy(t *testing.T, moments []int, install func(*redistest.Relay, re
 				require.Equal(t, before, b.fields(), "the late copy changed the hold")
 				b.requireHeld(owner, m, levels, hold)
 				b.unwind(owner, m, levels, hold)
-				b.requireGone()
-				b.awaitIdle()
+				b.requireFreeAfter(s.script)
 			}, opts...)
 		})
 	}

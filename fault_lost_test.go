@@ -10,17 +10,17 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// eachTotalLoss runs fn twice on each backend: with a rule that lets every copy of a command
+// eachTotalLoss runs fn twice for each kind, or for those named, on each backend: with a rule that lets every copy of a command
 // be executed and loses the reply, and with one that loses every copy itself.
-func eachTotalLoss(t *testing.T, fn func(b *faultBench, lose func(*script) *redistest.Rule, executed bool)) {
+func eachTotalLoss(t *testing.T, fn func(b *faultBench, lose func(*script) *redistest.Rule, executed bool), kinds ...string) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+	eachKindOf(t, kinds, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		t.Run("executed", func(t *testing.T) {
-			b := newFaultBench(t, backend.Addr)
+			b := newFaultBenchOf(t, kind, backend.Addr)
 			fn(b, func(s *script) *redistest.Rule { return b.relay.DropReply(b.runs(s)).Always() }, true)
 		})
 		t.Run("not executed", func(t *testing.T) {
-			b := newFaultBench(t, backend.Addr)
+			b := newFaultBenchOf(t, kind, backend.Addr)
 			fn(b, func(s *script) *redistest.Rule { return b.relay.HoldBack(b.runs(s)).Always().Rule }, false)
 		})
 	})
@@ -90,7 +90,7 @@ func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing
 		b.unwind(b.me, b.m, 1, hold)
 		b.requireGone()
 		b.awaitIdle()
-	})
+	}, "plain", "multi")
 }
 
 // The server may go on lengthening the lease: the client does not know, and must not hope.

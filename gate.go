@@ -18,6 +18,10 @@ type gate struct {
 	// queue gives one hold at a time the right to talk to Redis about the key.
 	queue queue.Queue[*hold]
 
+	// fair is those of this process who wait for the key as a fair lock; made for the first.
+	fair     *party
+	fairOnce sync.Once
+
 	refs int // of holds, guarded by the shard
 
 	mu sync.Mutex
@@ -151,12 +155,22 @@ func (g *gate) holder(field string) *hold {
 	return nil
 }
 
+func (g *gate) fairly() *party {
+	g.fairOnce.Do(func() { g.fair = new(party) })
+	return g.fair
+}
+
 // listen has the queue woken by messages, until unlisten.
 func (g *gate) listen(hub hub) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.listeners++; g.listeners == 1 {
 		g.subscription = hub.Subscribe(g.channel, g.queue.Wake)
+		if g.subscription.Live() {
+			// No confirmation is to come, and a message that came since the last try was
+			// nobody's.
+			g.queue.Wake()
+		}
 	}
 }
 

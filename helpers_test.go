@@ -33,14 +33,17 @@ func locksOn(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) *Cli
 	return c
 }
 
+var allScripts = []*script{
+	acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
+	fairAcquireScript, fairPollScript, fairReleaseScript,
+}
+
 // relayedTo returns a relay to b and a Redis client that goes through it. Every script is
 // known to the server, so that a rule for one meets a run of it.
 func relayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Client) {
 	t.Helper()
 	direct := b.Client(t)
-	for _, s := range []*script{
-		acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
-	} {
+	for _, s := range allScripts {
 		require.NoError(t, direct.ScriptLoad(t.Context(), s.source).Err())
 	}
 	relay := redistest.NewRelay(t, b.Addr)

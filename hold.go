@@ -58,6 +58,9 @@ type hold struct {
 	// slot is taken by whoever has a command of this hold under way: one at a time.
 	slot chan struct{}
 
+	// asking is the acquisition, while it is under way.
+	asking wait
+
 	// offered is the client identity under which a hand-over to this hold has been sent,
 	// guarded by the queue: written by Reserve, read after the ticket has left.
 	offered *string
@@ -86,6 +89,7 @@ type hold struct {
 	// on Redis. It only moves forward, and only by answered requests.
 	deadline instant
 	longest  time.Duration // the longest lease that was ever asked for
+	raiseAt  instant       // when a lease shorter than was asked for is to be raised; zero: it is not
 	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
 	contexts []*holdContext
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
@@ -94,6 +98,7 @@ type hold struct {
 // place is where a hold stands for one of its keys.
 type place struct {
 	*gate
+	queue  *queue.Queue[*hold] // the one of the gate's that is for this kind of lock
 	ticket *queue.Ticket[*hold]
 }
 
@@ -129,8 +134,9 @@ func (h *hold) register() bool {
 			h.unregister()
 			return false
 		}
+		q := h.target.kind.queue(g)
 		h.mu.Lock() // others can find it from here on
-		h.places = append(h.places, place{gate: g, ticket: g.queue.Ticket(h, h.alarm)})
+		h.places = append(h.places, place{gate: g, queue: q, ticket: q.Ticket(h, h.alarm)})
 		h.mu.Unlock()
 	}
 	return true
@@ -197,20 +203,9 @@ func (h *hold) ring() {
 	}
 }
 
-// margin is what a local deadline is earlier than the lease on Redis.
-func margin(lease time.Duration) time.Duration {
-	return max(lease/100, 5*time.Millisecond)
-}
-
-// deadline is when a lease is over that was asked for by a request sent then. The request
-// was executed no earlier, so Redis keeps the key at least until then.
-func deadline(sent instant, lease time.Duration) instant {
-	return sent.after(lease - margin(lease))
-}
-
 // prove records an answered request that set or lengthened the lease. mu is held.
 func (h *hold) prove(sent instant, lease time.Duration) {
-	h.renewed = sent
+	h.renewed, h.raiseAt = sent, instant{}
 	// Both clocks of one request: mixed with those of an older one they would hide a
 	// suspension of the machine, if the wall clock was set back in between.
 	if end := deadline(sent, lease); end.mono > h.deadline.mono {

@@ -32,12 +32,13 @@ type Mutex struct {
 // Mutex returns a handle of the lock name. A bad name or option is returned by the first
 // call that would use it. No round trip.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
-	return c.mutex([]string{name}, opts)
+	return c.mutex(c.plain, []string{name}, opts)
 }
 
-func (c *Client) mutex(names []string, opts []MutexOption) *Mutex {
+func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	m := &Mutex{client: c, settings: c.settings.with(opts)}
 	m.target, m.err = newTarget(c.prefix, names)
+	m.target.kind = k
 	if m.err == nil && c.cluster && !m.target.oneSlot() {
 		m.err = fmt.Errorf("%w: on a Cluster the names of a MultiMutex need a common {tag}, as in %q",
 			ErrInvalidName, "{"+names[0]+"}:a")
@@ -236,7 +237,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	}
 	var state State
 	for i := range m.target.keys {
-		k, out := m.client.protocol.state(ctx, acquireEffort, m.target, i)
+		k, out := m.target.kind.state(ctx, acquireEffort, m.target, i)
 		if out.err != nil {
 			return State{}, wrap("read state of", m.Name(), out.err)
 		}
@@ -260,9 +261,20 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, wrap("force unlock", m.Name(), err)
 	}
+	// All names are looked at first: with the first that is free the next in line may have all.
+	found := make([]keyState, len(m.target.keys))
+	for i := range found {
+		var out outcome
+		if found[i], out = m.target.kind.state(ctx, acquireEffort, m.target, i); out.err != nil {
+			return false, wrap("force unlock", m.Name(), out.err)
+		}
+	}
 	forced := false
-	for i := range m.target.keys {
-		done, err := m.client.forceUnlock(ctx, m.target, i)
+	for i, k := range found {
+		if len(k.fields) == 0 {
+			continue
+		}
+		done, err := m.client.forceUnlock(ctx, m.target, i, k.fields)
 		if err != nil {
 			return forced, wrap("force unlock", m.Name(), err)
 		}
@@ -271,18 +283,14 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return forced, nil
 }
 
-func (c *Client) forceUnlock(ctx context.Context, t *target, i int) (bool, error) {
-	k, out := c.protocol.state(ctx, acquireEffort, t, i)
-	if out.err != nil || len(k.fields) == 0 {
-		return false, out.err
-	}
+func (c *Client) forceUnlock(ctx context.Context, t *target, i int, fields []string) (bool, error) {
 	g := c.registry.enter(t.keys[i], t.channels[i])
 	defer c.registry.exit(g)
-	h := g.holder(k.fields[0])
+	h := g.holder(fields[0])
 	if h != nil {
 		h.lose(errForced)
 	}
-	done, out := c.protocol.force(ctx, acquireEffort, t, i, k.fields)
+	done, out := t.kind.force(ctx, acquireEffort, t, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
 	return done || h != nil || out.err == nil && out.doubt, out.err

@@ -18,5 +18,5 @@ package relock
 // On a Cluster all names need a common {tag}: ErrInvalidName. Round trips are those of a
 // Mutex. WithFencing mints one token, above the counters of all the names.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
-	return c.mutex(names, opts)
+	return c.mutex(c.plain, names, opts)
 }

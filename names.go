@@ -12,13 +12,23 @@ const (
 	counterPrefix = "redisson_lock_token"
 )
 
+// What only this library has is called by its own name.
+const (
+	fairQueuePrefix   = "relock_fair_queue"
+	fairEntriesPrefix = "relock_fair_entries"
+	fairGrantsPrefix  = "relock_fair_grants"
+)
+
 // target is what a handle locks: one key, or several taken together. It is made once for
 // a handle and never changes.
 type target struct {
+	kind     *kind    // of lock
 	name     string   // as the user wrote it, for errors and hooks
 	keys     []string // sorted, without doubles
 	counters []string // of the fencing tokens, one for each key
 	channels []string // of the wake-ups, one for each key
+
+	fair *fairKeys // of a fair lock, which has one key; else nil
 
 	id targetID
 }
@@ -83,7 +93,7 @@ func (t *target) only(keys []string) *target {
 	if len(keys) == len(t.keys) {
 		return t
 	}
-	part := &target{name: t.name, keys: keys}
+	part := &target{kind: t.kind, name: t.name, keys: keys}
 	part.derive()
 	return part
 }

@@ -3,10 +3,45 @@ package relock
 import (
 	"context"
 	"time"
+
+	"github.com/relock-go/relock/internal/queue"
 )
 
-// protocol is what a kind of lock does on Redis. Waiting, re-entry, renewal, loss and
-// hooks are the same for every kind and know no more of it than this.
+// kind is a kind of lock: what it does on Redis, and how its waiters get to ask for it. It
+// is a property of what a handle locks. Re-entry, waiting, renewal, loss and hooks are the
+// same for every kind and know no more of it than this.
+type kind struct {
+	protocol
+	turns
+}
+
+// turns is how those of one process who wait for a lock get to ask Redis for it. All of it
+// but queue, listen, unlisten and listening runs on the goroutine that waits.
+type turns interface {
+	// queue is where the waiters for the key of g stand.
+	queue(g *gate) *queue.Queue[*hold]
+	// line waits until w may ask Redis and has a reason to, or was given the lock: then it
+	// is named. false, nil: w does not wait, and somebody is there before it.
+	line(w *wait) (bool, error)
+	// ask makes one request by wait.try, or finds out otherwise how things stand.
+	ask(w *wait) (grant, outcome)
+	// request is what wait.try asks of Redis: the keys of w for field, a name under identity.
+	request(w *wait, identity *string, field string) (grant, outcome)
+	// rest follows an answer that was no grant: unless there is news, w need not ask for d.
+	rest(w *wait, d time.Duration) error
+	// longest is how long a waiter whom no message reaches may sleep.
+	longest(s *settings) time.Duration
+	// end is the end of the wait, by a grant or without one; then nothing is left of it.
+	end(w *wait, granted bool)
+
+	// listen has the waiters at g woken by messages, until unlisten.
+	listen(c *Client, g *gate)
+	unlisten(g *gate)
+	// listening reports whether messages arrive.
+	listening(g *gate) bool
+}
+
+// protocol is what a kind of lock does on Redis.
 //
 // Each call is one script, executed at least once if it is answered; sending it again
 // changes nothing, because it carries what is wanted and not what to add.

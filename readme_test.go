@@ -252,6 +252,15 @@ func useEverything(t *testing.T, rdb redis.UniversalClient, name string, opts ..
 	require.NoError(t, <-passed)
 	require.NoError(t, <-passed)
 
+	fair := here.FairMutex(name)
+	require.NoError(t, fair.Lock(ctx))
+	go func() {
+		passed <- there.FairMutex(name).Do(ctx, func(context.Context) error { return nil })
+	}()
+	await(ctx, t, contended, passed)
+	require.NoError(t, fair.Unlock())
+	require.NoError(t, <-passed)
+
 	require.NoError(t, m.Lock(ctx))
 	state, err := there.Mutex(name).State(ctx)
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func (h *hold) step(ctx context.Context) error {
 	t, field, identity, counts := h.target, h.field, h.identity, h.counts()
 	h.mu.Unlock()
 
-	answer, out := h.client.protocol.release(ctx, h.paced(effort{}), t, field, counts)
+	answer, out := t.kind.release(ctx, h.paced(effort{}), t, field, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}
@@ -173,7 +173,7 @@ func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool,
 	c, identity := h.client, next.offered
 	to := *identity + ":" + next.owner.String()
 	e := h.paced(effort{}).confirmedBy(next.settings.replicas.before(ctx))
-	g, out := c.protocol.handoff(ctx, e, h.target, h.field, to, next.settings)
+	g, out := h.target.kind.handoff(ctx, e, h.target, h.field, to, next.settings)
 	if out.doubt {
 		c.retire(h.identity)
 		c.retire(identity)
@@ -197,7 +197,7 @@ func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool,
 		h.leave()
 		return true, nil
 	}
-	next.receive(identity, to, g.token, out.sent)
+	next.receive(identity, to, g.token, out.sent, next.settings.ttl)
 	if !h.places[0].ticket.Grant(ticket) {
 		h.passOn(next, identity, to, g.token, out.sent)
 		return true, nil
@@ -216,11 +216,11 @@ func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool,
 func (h *hold) passOn(next *hold, identity *string, field string, token int64, sent instant) {
 	orphan := newHold(h.client, next.owner, h.target, next.settings)
 	orphan.phase = ending
-	orphan.receive(identity, field, token, sent)
+	orphan.receive(identity, field, token, sent, next.settings.ttl)
 	for _, p := range h.places {
 		g := h.client.registry.enter(p.key, p.channel)
-		ticket := g.queue.Ticket(orphan, orphan.alarm)
-		orphan.places = append(orphan.places, place{gate: g, ticket: ticket})
+		ticket := p.queue.Ticket(orphan, orphan.alarm)
+		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, ticket: ticket})
 		p.ticket.Replace(ticket)
 	}
 	h.client.goroutines.Go(func() {
@@ -238,7 +238,7 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	for i, p := range h.places {
 		marks[i] = p.queue.Wakes()
 	}
-	answer, out := h.client.protocol.release(ctx, h.paced(effort{}), h.target, h.field, make([]int, len(h.places)))
+	answer, out := h.target.kind.release(ctx, h.paced(effort{}), h.target, h.field, make([]int, len(h.places)))
 	if out.doubt {
 		h.client.retire(h.identity)
 	}

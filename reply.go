@@ -113,6 +113,19 @@ func (r *reply) flag() bool {
 	return n == 1
 }
 
+// grant returns the grant of a script that takes a lock which is free, or says who holds it.
+func (r *reply) grant(t *target) grant {
+	switch status := r.integer(0); status {
+	case 1:
+		return grant{held: true, token: r.integer(1)}
+	case 0:
+		return grant{key: r.position(2, t), ttl: r.life(1), holder: r.text(3)}
+	default:
+		r.refuse(status, t)
+		return grant{}
+	}
+}
+
 // grantOrLost returns the grant of a script that either sets counts and perhaps mints a
 // token, or finds the lock lost.
 func (r *reply) grantOrLost(t *target) grant {
@@ -130,16 +143,28 @@ func (r *reply) grantOrLost(t *target) grant {
 // refuse reads a status that says why key i of t cannot be locked.
 func (r *reply) refuse(status int64, t *target) {
 	i := r.integer(1) - 1
-	if status < -3 || status >= 0 || i < 0 || i >= int64(len(t.keys)) {
-		r.surprise("status %d", status)
+	if i < 0 || i >= int64(len(t.keys)) {
+		r.surprise("status %d of no key", status)
 		return
 	}
-	switch status {
-	case -1:
-		r.refusal = fmt.Errorf("%w: key %q is of another type than a lock, or too long for one", ErrInvalidName, t.keys[i])
-	case -2:
-		r.refusal = fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.keys[i])
-	case -3:
-		r.refusal = fmt.Errorf("%w: key %q holds something else than a fencing token", ErrInvalidName, t.counters[i])
+	if r.refusal = whyRefused(status, t, int(i)); r.refusal == nil {
+		r.surprise("status %d", status)
 	}
+}
+
+// whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
+// no such status.
+func whyRefused(status int64, t *target, i int) error {
+	switch {
+	case status == -1:
+		return fmt.Errorf("%w: key %q is of another type than a lock, or too long for one", ErrInvalidName, t.keys[i])
+	case status == -2:
+		return fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.keys[i])
+	case status == -3:
+		return fmt.Errorf("%w: key %q holds something else than a fencing token", ErrInvalidName, t.counters[i])
+	case status == -4 && t.fair != nil:
+		return fmt.Errorf("%w: key %q or %q holds something else than the queue of a fair lock",
+			ErrInvalidName, t.fair.queue, t.fair.entries)
+	}
+	return nil
 }

@@ -68,16 +68,7 @@ func (p *plain) publishCommand() string {
 func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, acquireScript, locksAndCounters(t, s.fencing),
 		field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds())
-	var g grant
-	switch status := r.integer(0); status {
-	case 1:
-		g = grant{held: true, token: r.integer(1)}
-	case 0:
-		g = grant{key: r.position(2, t), ttl: r.life(1), holder: r.text(3)}
-	default:
-		r.refuse(status, t)
-	}
-	return understood(g, out, r)
+	return understood(r.grant(t), out, r)
 }
 
 func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {

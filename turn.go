@@ -6,6 +6,62 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
+// inTurn is the way of a plain lock: one waiter of a process at a time has the turn on a
+// key. He alone asks Redis for it, and keeps the turn for as long as he holds it, so that
+// he can hand both over to the next.
+type inTurn struct{}
+
+func (inTurn) queue(g *gate) *queue.Queue[*hold] { return &g.queue }
+func (inTurn) listen(c *Client, g *gate)         { g.listen(c.hub) }
+func (inTurn) unlisten(g *gate)                  { g.unlisten() }
+func (inTurn) listening(g *gate) bool            { return g.listening() }
+func (inTurn) longest(s *settings) time.Duration { return s.safetyPoll }
+
+// line collects the turns on all keys.
+func (inTurn) line(w *wait) (bool, error) {
+	for {
+		if turn, err := w.turn(); !turn {
+			return false, err
+		}
+		if w.named() {
+			if !w.late() {
+				return true, nil
+			}
+			w.scatter()
+		}
+		if turn, err := w.gather(); turn || err != nil || !w.waits {
+			return turn, err
+		}
+	}
+}
+
+func (inTurn) ask(w *wait) (grant, outcome) {
+	g, out := w.try()
+	if out.err != nil {
+		return g, out
+	}
+	w.suspect(g)
+	if g.held && w.queued {
+		w.places[w.at].queue.Served()
+	}
+	return g, out
+}
+
+func (inTurn) request(w *wait, _ *string, field string) (grant, outcome) {
+	return w.target.kind.acquire(w.ctx, w.effort(), w.target, field, w.settings)
+}
+
+func (inTurn) rest(w *wait, d time.Duration) error {
+	w.scatter()
+	return w.rest(d)
+}
+
+func (inTurn) end(w *wait, granted bool) {
+	if !granted {
+		w.leave()
+	}
+}
+
 // Somebody who wants several keys stands in one queue at a time, that of the key which was
 // taken last: waiting for it, he is in nobody's way on the others. He collects the turns on
 // those for a try, and lets nobody pass for as long as that takes: which is not long, or he
@@ -19,9 +75,9 @@ const (
 	gatheringMax = 2 * time.Second
 )
 
-// line waits for the turn in the queue where w stands. A hand-over comes with the turn on
+// turn waits for the turn in the queue where w stands. A hand-over comes with the turn on
 // every key. false, nil: not waiting, and somebody is there.
-func (w *wait) line() (bool, error) {
+func (w *wait) turn() (bool, error) {
 	t := w.places[w.at].ticket
 	if state, _ := t.State(); state == queue.Turn {
 		return true, nil
@@ -49,13 +105,14 @@ func (w *wait) line() (bool, error) {
 	return true, nil
 }
 
-// awaitTurn waits until t has the turn, its ticket has failed, or the wait is over.
+// awaitTurn waits until t has the turn, or failed, or the place on Redis has come to its
+// end, or the wait is over.
 func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
 	for {
-		switch state, err := t.State(); state {
-		case queue.Turn:
+		switch state, err := t.State(); {
+		case state == queue.Turn, w.entry.settled():
 			return nil
-		case queue.Failed:
+		case state == queue.Failed:
 			return err
 		}
 		over := w.sleep(-1)
@@ -145,7 +202,7 @@ func (w *wait) contend() {
 	}
 	w.listens = true
 	for _, p := range w.places {
-		p.listen(w.client.hub)
+		w.target.kind.listen(w.client, p.gate)
 	}
 	report(w.settings.hooks.Contended, Event{Name: w.target.name, Elapsed: w.client.now().since(w.started)})
 }
@@ -153,13 +210,13 @@ func (w *wait) contend() {
 func (w *wait) unlisten() {
 	if w.listens {
 		for _, p := range w.places {
-			p.unlisten()
+			w.target.kind.unlisten(p.gate)
 		}
 	}
 }
 
 // listening reports whether a release of the key that w waits for would reach it as a message.
-func (w *wait) listening() bool { return w.places[w.at].listening() }
+func (w *wait) listening() bool { return w.target.kind.listening(w.places[w.at].gate) }
 
 // news reports whether there is a reason to try at once, and starts a try.
-func (w *wait) news() bool { return w.places[w.at].ticket.News() }
+func (w *wait) news() bool { return w.places[w.at].ticket.News() || w.entry.settled() }

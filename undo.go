@@ -71,7 +71,7 @@ func (c *Client) settled(u undo) bool {
 	if c.background.Err() != nil || c.now().until(u.until) <= 0 {
 		return true
 	}
-	_, out := c.protocol.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
+	_, out := u.target.kind.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
 	return out.err == nil
 }
 

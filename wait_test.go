@@ -274,7 +274,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		awaitStillness(t, relay)
 		relay.After(runsOf(acquireScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := &holdsOn(c, key)[0].places[0].queue
+			q := holdsOn(c, key)[0].places[0].queue
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), derived(channelPrefix, key), "0").Err()
@@ -367,5 +367,27 @@ func TestManyNamesDoNotBlockEachOther(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 		require.Zero(t, gatesOf(c), "nothing is kept for a name")
+	})
+}
+
+// The channel is still subscribed to from an earlier wait, so no confirmation will wake who
+// subscribes to it now.
+func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		direct, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
+		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		events := make(chan struct{}, 8)
+		lingering := c.hub.Subscribe(derived(channelPrefix, key), func() { events <- struct{}{} })
+		t.Cleanup(lingering.Close)
+		receives(t, events)
+		heldByStranger(t, direct, key, 0)
+		relay.After(runsOf(acquireScript), func(redistest.Command, string) {
+			_ = direct.Del(context.Background(), key).Err()
+			_ = direct.Publish(context.Background(), derived(channelPrefix, key), "0").Err()
+			<-events
+		})
+		waiter.locks(t, c.Mutex(key))
+		waiter.unlocks(t, c.Mutex(key))
 	})
 }

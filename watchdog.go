@@ -65,6 +65,9 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 	if h.phase != held || left <= 0 {
 		return 0, false
 	}
+	if h.raiseAt != (instant{}) {
+		return max(0, min(left, now.until(h.raiseAt))), true
+	}
 	interval := time.Duration(0)
 	for _, lv := range h.levels {
 		bounded := lv.maxHold > 0 && now.until(lv.renewUntil) <= 0
@@ -100,7 +103,7 @@ func (h *hold) renew(aside bool) bool {
 	h.mu.Unlock()
 
 	began := h.client.now()
-	ours, out := h.client.protocol.renew(h.life, e, t, field, lease)
+	ours, out := t.kind.renew(h.life, e, t, field, lease)
 	if out.doubt {
 		h.client.retire(identity)
 	}

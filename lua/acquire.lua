@@ -13,19 +13,9 @@
 local field, lease, n, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local ours = {}
 for i = 1, n do
-  local fields = redis.pcall('hlen', KEYS[i])
-  if type(fields) == 'table' then
-    if string.find(fields.err, 'WRONGTYPE', 1, true) then return {-1, i} end
-    return fields
-  end
-  if fields > 0 then
-    ours[i] = fields == 1 and redis.call('hexists', KEYS[i], field) == 1
-    if not ours[i] then
-      if redis.call('hexists', KEYS[i], 'mode') == 1 then return {-2, i} end
-      if fields >= 64 then return {-1, i} end -- no lock, and too long to be read at every try
-      return {0, redis.call('pttl', KEYS[i]), i, redis.call('hkeys', KEYS[i])[1]}
-    end
-  end
+  local busy
+  ours[i], busy = examine(KEYS[i], i, field)
+  if busy then return busy end
 end
 
 local token, bad = next_token(n)
@@ -35,15 +25,12 @@ for i = 1, n do
   if ours[i] then
     lengthen(KEYS[i], lease)
   else
-    -- HSET comes first because it is what a server out of memory refuses; a
-    -- refused PEXPIRE is taken back, so that no key stays without expiry.
-    redis.call('hset', KEYS[i], field, 1)
-    local set = redis.pcall('pexpire', KEYS[i], lease)
-    if type(set) == 'table' then
-      for j = 1, i do
+    local refused = take(KEYS[i], field, lease)
+    if refused then
+      for j = 1, i - 1 do
         if not ours[j] then redis.call('hdel', KEYS[j], field) end
       end
-      return set
+      return refused
     end
   end
 end

@@ -10,6 +10,32 @@ local function held(key, field)
   return found == 1
 end
 
+-- How lock i at key stands for field: whether field holds it, and if somebody else does, or
+-- it is no such lock, the reply that says so.
+local function examine(key, i, field)
+  local fields = redis.pcall('hlen', key)
+  if type(fields) == 'table' then
+    if string.find(fields.err, 'WRONGTYPE', 1, true) then return false, {-1, i} end
+    return false, fields
+  end
+  if fields == 0 then return false end
+  if fields == 1 and redis.call('hexists', key, field) == 1 then return true end
+  if redis.call('hexists', key, 'mode') == 1 then return false, {-2, i} end
+  if fields >= 64 then return false, {-1, i} end -- no lock, and too long to be read at every try
+  return false, {0, redis.call('pttl', key), i, redis.call('hkeys', key)[1]}
+end
+
+-- Has field hold a key that is free. HSET comes first because it is what a server out of
+-- memory refuses; a refused PEXPIRE is taken back, so that no key stays without expiry,
+-- and returned.
+local function take(key, field, lease)
+  redis.call('hset', key, field, 1)
+  local set = redis.pcall('pexpire', key, lease)
+  if type(set) ~= 'table' then return nil end
+  redis.call('hdel', key, field)
+  return set
+end
+
 -- Raises key's time to live to lease; never shortens it.
 local function lengthen(key, lease)
   if redis.call('pttl', key) < lease then

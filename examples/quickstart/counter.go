@@ -23,7 +23,7 @@ type locker interface {
 
 // countTogether is the main job: every worker adds to the same counter, in turn.
 func (d *demo) countTogether(ctx context.Context) error {
-	return d.count(ctx, func(s *service) locker { return s.locks.Mutex(counterLock) })
+	return d.count(ctx, func(s *service) locker { return s.mutex(counterLock) })
 }
 
 // count has every worker add to the counter under its lock, and checks the sum.

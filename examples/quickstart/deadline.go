@@ -15,7 +15,7 @@ const (
 // giveUp shows that a deadline ends a wait, and leaves nothing behind.
 func (d *demo) giveUp(ctx context.Context) error {
 	holder, waiter := d.workers[0], d.workers[1]
-	held, wanted := holder.locks.Mutex(busyLock), waiter.locks.Mutex(busyLock)
+	held, wanted := holder.mutex(busyLock), waiter.mutex(busyLock)
 	if err := held.Lock(ctx); err != nil {
 		return err
 	}

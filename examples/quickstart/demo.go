@@ -20,7 +20,10 @@ type demo struct {
 	operator *service
 }
 
-func newDemo(ctx context.Context, out io.Writer, addr string) (*demo, error) {
+func newDemo(ctx context.Context, out io.Writer, addr, kind string) (*demo, error) {
+	if kinds[kind] == nil {
+		return nil, fmt.Errorf("no kind of lock: %q", kind)
+	}
 	srv, err := connect(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -28,13 +31,13 @@ func newDemo(ctx context.Context, out io.Writer, addr string) (*demo, error) {
 	fmt.Fprintf(out, "relock quickstart on %s\n", srv.label)
 	d := &demo{timeline: newTimeline(out), server: srv}
 	for i := range 4 {
-		w, err := start(srv, fmt.Sprintf("worker-%d", i+1))
+		w, err := start(srv, fmt.Sprintf("worker-%d", i+1), kind)
 		if err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 		d.workers = append(d.workers, w)
 	}
-	if d.operator, err = start(srv, "operator"); err != nil {
+	if d.operator, err = start(srv, "operator", kind); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
@@ -65,15 +68,29 @@ type service struct {
 	name  string
 	rdb   *redis.Client
 	locks *relock.Client
+	kind  string // of its locks
 }
 
-func start(srv *server, name string) (*service, error) {
+// kinds are the kinds of lock, as handles of one name.
+var kinds = map[string]func(c *relock.Client, name string, opts ...relock.MutexOption) *relock.Mutex{
+	"plain": (*relock.Client).Mutex,
+	"fair":  (*relock.Client).FairMutex,
+	"multi": func(c *relock.Client, name string, opts ...relock.MutexOption) *relock.Mutex {
+		return c.MultiMutex([]string{name}, opts...)
+	},
+}
+
+func (s *service) mutex(name string, opts ...relock.MutexOption) *relock.Mutex {
+	return kinds[s.kind](s.locks, name, opts...)
+}
+
+func start(srv *server, name, kind string) (*service, error) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.addr})
 	locks, err := relock.New(rdb, relock.WithPrefix(srv.prefix), relock.WithTTL(10*time.Second))
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
-	return &service{name: name, rdb: rdb, locks: locks}, nil
+	return &service{name: name, rdb: rdb, locks: locks, kind: kind}, nil
 }
 
 // stop releases what the service still holds. The locks end before the Redis client does.

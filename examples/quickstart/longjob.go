@@ -23,7 +23,7 @@ func (d *demo) longJob(ctx context.Context, opts ...relock.MutexOption) error {
 	}))
 	worker, rival := d.workers[0], d.workers[1]
 	began := time.Now()
-	err := worker.locks.Mutex(jobLock, opts...).Do(ctx, func(ctx context.Context) error {
+	err := worker.mutex(jobLock, opts...).Do(ctx, func(ctx context.Context) error {
 		d.say(worker.name, "holds the lock with a TTL of %v", jobTTL)
 		for range 4 {
 			if err := pause(ctx, jobTTL); err != nil {
@@ -47,7 +47,7 @@ func (d *demo) longJob(ctx context.Context, opts ...relock.MutexOption) error {
 
 // expectBusy checks that rival cannot get the lock of the long job.
 func (d *demo) expectBusy(ctx context.Context, rival *service) error {
-	lock := rival.locks.Mutex(jobLock)
+	lock := rival.mutex(jobLock)
 	got, err := lock.TryLock(ctx)
 	if err != nil {
 		return err

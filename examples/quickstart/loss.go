@@ -15,7 +15,7 @@ const lossTTL = 900 * time.Millisecond
 // loseLock shows that a holder learns that it does not hold any more.
 func (d *demo) loseLock(ctx context.Context) error {
 	return d.lose(ctx, func(ctx context.Context) error {
-		forced, err := d.operator.locks.Mutex(forcedLock).ForceUnlock(ctx)
+		forced, err := d.operator.mutex(forcedLock).ForceUnlock(ctx)
 		if err == nil && !forced {
 			err = errors.New("there was nothing to force open")
 		}
@@ -26,7 +26,7 @@ func (d *demo) loseLock(ctx context.Context) error {
 // lose has a worker hold a lock that takeAway takes from it.
 func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) error {
 	worker := d.workers[0]
-	lock := worker.locks.Mutex(forcedLock, relock.WithTTL(lossTTL))
+	lock := worker.mutex(forcedLock, relock.WithTTL(lossTTL))
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*lossTTL, errors.New("the holder was not told"))
 	defer cancel()
 

@@ -2,6 +2,7 @@
 //
 //	go run ./examples/quickstart                          on an embedded miniredis
 //	go run ./examples/quickstart -redis localhost:6379    on a real Redis
+//	go run ./examples/quickstart -kind fair               with another kind of lock: plain, fair or multi
 //
 // It checks what it shows, leaves nothing behind on Redis, and exits with status 1 if
 // anything is not as it should be.
@@ -23,25 +24,26 @@ const patience = 30 * time.Second
 
 func main() {
 	addr := flag.String("redis", "", "`address` (host:port) of a Redis server; without it an embedded miniredis")
+	kind := flag.String("kind", "plain", "`kind` of the locks: plain, fair or multi")
 	flag.Parse()
-	os.Exit(exitCode(os.Stdout, os.Stderr, *addr))
+	os.Exit(exitCode(os.Stdout, os.Stderr, *addr, *kind))
 }
 
-func exitCode(stdout, stderr io.Writer, addr string) int {
+func exitCode(stdout, stderr io.Writer, addr, kind string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done after %v", patience))
 	defer cancel()
-	if err := run(ctx, stdout, addr); err != nil {
+	if err := run(ctx, stdout, addr, kind); err != nil {
 		fmt.Fprintln(stderr, "quickstart failed:", err)
 		return 1
 	}
 	return 0
 }
 
-// run shows every part in turn on the Redis at addr.
-func run(ctx context.Context, out io.Writer, addr string) (err error) {
-	d, err := newDemo(ctx, out, addr)
+// run shows every part in turn on the Redis at addr, with locks of that kind.
+func run(ctx context.Context, out io.Writer, addr, kind string) (err error) {
+	d, err := newDemo(ctx, out, addr, kind)
 	if err != nil {
 		return err
 	}

@@ -20,18 +20,33 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestTheMainJobRunsOnAnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, ""))
-	requireTimeline(t, out.String())
+	for kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			require.NoError(t, run(t.Context(), &out, "", kind))
+			requireTimeline(t, out.String())
+		})
+	}
 }
 
 func TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	server := redistest.NewServer(t)
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out, server.Addr))
-	requireTimeline(t, out.String())
-	require.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
+	for kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.NewServer(t)
+			var out bytes.Buffer
+			require.NoError(t, run(t.Context(), &out, server.Addr, kind))
+			requireTimeline(t, out.String())
+			require.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
+		})
+	}
+}
+
+func TestAnUnknownKindIsNamedInTheError(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, run(t.Context(), io.Discard, "", "round"), `"round"`)
 }
 
 func requireTimeline(t *testing.T, out string) {
@@ -47,7 +62,7 @@ func TestTwoRunsOnOneRedisDoNotMeet(t *testing.T) {
 	b := redistest.Mini(t)
 	failed := make(chan error)
 	for range 2 {
-		go func() { failed <- run(t.Context(), io.Discard, b.Addr) }()
+		go func() { failed <- run(t.Context(), io.Discard, b.Addr, "plain") }()
 	}
 	require.NoError(t, <-failed)
 	require.NoError(t, <-failed)
@@ -62,7 +77,7 @@ func TestARedisThatCannotBeReachedIsNamedInTheError(t *testing.T) {
 	require.NoError(t, l.Close())
 
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, 1, exitCode(&stdout, &stderr, addr))
+	require.Equal(t, 1, exitCode(&stdout, &stderr, addr, "plain"))
 	require.Contains(t, stderr.String(), "quickstart failed: cannot use the Redis at "+addr)
 	require.NotContains(t, stdout.String(), "OK")
 }
@@ -74,7 +89,7 @@ func TestARedisThatDoesNotAnswerDoesNotHoldTheRunUp(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, run(ctx, io.Discard, l.Addr().String()), context.DeadlineExceeded)
+	require.ErrorIs(t, run(ctx, io.Discard, l.Addr().String(), "plain"), context.DeadlineExceeded)
 }
 
 func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
@@ -82,7 +97,7 @@ func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
 	b := redistest.Mini(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &trigger{text: "TryLock: false, the key has", fire: cancel}
-	require.ErrorIs(t, run(ctx, out, b.Addr), context.Canceled)
+	require.ErrorIs(t, run(ctx, out, b.Addr, "plain"), context.Canceled)
 	require.Empty(t, b.Miniredis.Keys())
 }
 
@@ -194,7 +209,7 @@ func TestKeysThatAreLeftOverAreDetected(t *testing.T) {
 
 func newTestDemo(t *testing.T) *demo {
 	t.Helper()
-	d, err := newDemo(t.Context(), io.Discard, "")
+	d, err := newDemo(t.Context(), io.Discard, "", "plain")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.close()) })
 	return d

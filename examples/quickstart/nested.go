@@ -25,8 +25,8 @@ type nesting struct {
 func (d *demo) nesting() *nesting {
 	return &nesting{
 		demo:  d,
-		mine:  d.workers[0].locks.Mutex(nestedLock),
-		other: d.workers[1].locks.Mutex(nestedLock),
+		mine:  d.workers[0].mutex(nestedLock),
+		other: d.workers[1].mutex(nestedLock),
 	}
 }
 

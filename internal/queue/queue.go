@@ -120,6 +120,20 @@ func (t *Ticket[V]) GiveWay(mark uint64, processes int) {
 	})
 }
 
+// Pass is Leave by somebody who was served, or does not want to be any more: the next in
+// line need not try at once, but goes on where t was, and tries when there is news.
+func (t *Ticket[V]) Pass() {
+	t.leave(func(_ *Queue[V], next *Ticket[V]) { next.seen, next.fresh = t.seen, t.fresh })
+}
+
+// Since says that t, if it has the turn, need only act on what came after mark, a number of
+// wake-ups: it has just asked, though it did not have the turn then.
+func (t *Ticket[V]) Since(mark uint64) {
+	t.queue.mu.Lock()
+	defer t.queue.mu.Unlock()
+	t.seen, t.fresh = mark, false
+}
+
 // Served says that this process has the lock again: it need not let anybody pass.
 func (q *Queue[V]) Served() {
 	q.mu.Lock()
@@ -265,6 +279,15 @@ func (q *Queue[V]) Wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wakes++
+	if q.turn != nil {
+		q.turn.ring()
+	}
+}
+
+// Rouse has the owner of the turn look at how things stand.
+func (q *Queue[V]) Rouse() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.turn != nil {
 		q.turn.ring()
 	}

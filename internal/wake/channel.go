@@ -33,8 +33,8 @@ func newChannel(name string) *channel {
 }
 
 // subscribe adds a subscription.
-func (ch *channel) subscribe(c *common, wake func()) *Subscription {
-	s := &Subscription{common: c, ch: ch, wake: wake}
+func (ch *channel) subscribe(c *common, wake func(), message func(payload string)) *Subscription {
+	s := &Subscription{common: c, ch: ch, wake: wake, message: message}
 	ch.subs[s] = struct{}{}
 	if ch.hub != nil {
 		ch.hub.idle.remove(ch)

@@ -192,7 +192,7 @@ func (h *Hub) handle(ev event, now time.Time) {
 	case *redis.Message:
 		h.missed = 0
 		if ch := h.channels[msg.Channel]; ch != nil {
-			h.rouse(ch)
+			h.pass(ch, msg.Payload)
 		}
 	case *redis.Pong:
 		l.answered(ping, msg.Payload)
@@ -327,6 +327,17 @@ func (h *Hub) part(ch *channel) {
 func (h *Hub) rouse(ch *channel) {
 	for s := range ch.subs {
 		h.wakes = append(h.wakes, s.wake)
+	}
+}
+
+// pass gives a message to the subscribers of ch once mu is free.
+func (h *Hub) pass(ch *channel, payload string) {
+	for s := range ch.subs {
+		if s.message == nil {
+			h.wakes = append(h.wakes, s.wake)
+		} else {
+			h.wakes = append(h.wakes, func() { s.message(payload) })
+		}
 	}
 }
 

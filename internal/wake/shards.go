@@ -65,6 +65,11 @@ func NewShards(cluster Cluster, cfg Config) *Shards {
 
 // Subscribe is Hub.Subscribe.
 func (s *Shards) Subscribe(name string, wake func()) *Subscription {
+	return s.SubscribeTo(name, wake, nil)
+}
+
+// SubscribeTo is Hub.SubscribeTo.
+func (s *Shards) SubscribeTo(name string, wake func(), message func(payload string)) *Subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -76,7 +81,17 @@ func (s *Shards) Subscribe(name string, wake func()) *Subscription {
 		s.channels[name] = ch
 		s.await(ch, time.Time{})
 	}
-	return ch.subscribe(&s.common, wake)
+	return ch.subscribe(&s.common, wake, message)
+}
+
+// Rejoin is Hub.Rejoin.
+func (s *Shards) Rejoin(name string, wake func(), message func(payload string)) *Subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ch := s.channels[name]; ch != nil && !s.closed {
+		return ch.subscribe(&s.common, wake, message)
+	}
+	return nil
 }
 
 // Suspect is Hub.Suspect, for the connection that the channel is on.

@@ -135,9 +135,10 @@ type common struct {
 // A Subscription is one waiter's interest in one channel. It is safe for
 // concurrent use.
 type Subscription struct {
-	common *common
-	ch     *channel // nil if the hub was closed already
-	wake   func()
+	common  *common
+	ch      *channel // nil if the hub was closed already
+	wake    func()
+	message func(payload string) // in place of wake, if a message has arrived; may be nil
 }
 
 // Subscribe asks for wake to be called on every event of the channel:
@@ -154,6 +155,12 @@ type Subscription struct {
 // already, the subscription is live at once, without a wake. After Hub.Close it
 // never is.
 func (h *Hub) Subscribe(name string, wake func()) *Subscription {
+	return h.SubscribeTo(name, wake, nil)
+}
+
+// SubscribeTo is Subscribe for somebody who reads the messages: message is called with the
+// payload of each that arrives, on the terms of wake, and wake on the other events.
+func (h *Hub) SubscribeTo(name string, wake func(), message func(payload string)) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -164,7 +171,19 @@ func (h *Hub) Subscribe(name string, wake func()) *Subscription {
 		ch = newChannel(name)
 		h.adopt(ch)
 	}
-	return ch.subscribe(h.common, wake)
+	return ch.subscribe(h.common, wake, message)
+}
+
+// Rejoin is SubscribeTo if the channel is in use already, or lingers, so that it costs no
+// traffic; otherwise it returns nil. Who is about to do what may be answered by a message
+// can so be sure to get that message whenever it would reach this process at all.
+func (h *Hub) Rejoin(name string, wake func(), message func(payload string)) *Subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ch := h.channels[name]; ch != nil && !h.closed {
+		return ch.subscribe(h.common, wake, message)
+	}
+	return nil
 }
 
 // adopt takes in a channel that is on no hub; mu must be held.

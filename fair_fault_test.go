@@ -1,0 +1,411 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// fairTTL is the lease of fair locks in fault tests, and of the places in their queues.
+const fairTTL = 1200 * time.Millisecond
+
+// fairWait is a fair lock that a rival holds, and a client that waits for it.
+type fairWait struct {
+	t       *testing.T
+	relay   *redistest.Relay // of the client
+	direct  *redis.Client
+	key     string
+	c       *Client
+	m       *Mutex // of c
+	rival   *Mutex // of another client, past the relay
+	me      *actor
+	holder  *actor
+	waiting <-chan error
+}
+
+// eachFairWait runs fn on each backend, with c's first Lock not begun.
+func eachFairWait(t *testing.T, fn func(w *fairWait), opts ...ClientOption) {
+	t.Helper()
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		w := &fairWait{t: t, relay: relay, direct: b.Client(t), key: redistest.Key(t), me: newActor(t), holder: newActor(t)}
+		opts := append([]ClientOption{WithTTL(fairTTL)}, opts...)
+		w.c = locksOn(t, rdb, opts...)
+		w.m = w.c.FairMutex(w.key)
+		w.rival = locksOn(t, w.direct, opts...).FairMutex(w.key)
+		w.holder.locks(t, w.rival)
+		fn(w)
+	})
+}
+
+// queue has c wait, and returns when it has a place, and would hear of a grant.
+func (w *fairWait) queue() {
+	w.t.Helper()
+	w.waiting = w.me.lock(context.WithoutCancel(w.t.Context()), w.m)
+	awaitFairQueue(w.t, w.direct, w.key, 1)
+	w.awaitListening()
+}
+
+func (w *fairWait) awaitListening() {
+	w.t.Helper()
+	eventually(w.t, "listening", func() bool {
+		for _, h := range holdsOn(w.c, w.key) {
+			if places := placesOf(h); len(places) > 0 && places[0].fairly().listening() {
+				return true
+			}
+		}
+		return false
+	})
+	awaitStillness(w.t, w.relay)
+}
+
+// served requires that c gets the lock, alone, and gives it back.
+func (w *fairWait) served() {
+	w.t.Helper()
+	require.NoError(w.t, outcomeOf(w.t, w.waiting))
+	require.Len(w.t, onRedis(w.t, w.direct, w.key), 1)
+	require.False(w.t, w.holder.tries(w.t, w.rival), "two holders")
+	w.me.unlocks(w.t, w.m)
+	requireFairFree(w.t, w.direct, w.key)
+}
+
+// tell publishes a grant of the last ticket of c.
+func (w *fairWait) tell() {
+	w.t.Helper()
+	channel := newFairKeys(w.key).grants + w.c.fair.protocol.(*fair).process
+	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.tickets.Load())).Result()
+	require.NoError(w.t, err)
+	require.EqualValues(w.t, 1, heard)
+}
+
+func (w *fairWait) polls() int { return w.relay.Count(runsOf(fairPollScript)) }
+
+func TestTheGrantOfAFairLockComesWithTheMessage(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		before := w.polls()
+		w.holder.unlocks(t, w.rival)
+		w.served()
+		require.Equal(w.t, before, w.polls(), "it asked")
+	}, WithTTL(time.Minute))
+}
+
+// A grant is proven by the last answer that the ticket waits; that one is too old.
+func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		w := &fairWait{t: t, relay: relay, direct: b.Client(t), key: redistest.Key(t), me: newActor(t), holder: newActor(t)}
+		c, clocks := locksWithClock(t, rdb)
+		w.c, w.m = c, c.FairMutex(w.key)
+		w.rival = locksOn(t, w.direct).FairMutex(w.key)
+		w.holder.locks(t, w.rival)
+		w.queue()
+		clocks.set(entryLeaseMax)
+		before, ticket := w.polls(), c.tickets.Load()
+		w.tell()
+		eventually(t, "a poll", func() bool { return w.polls() > before })
+		goesOn(t, w.waiting)
+		require.Equal(t, ticket, c.tickets.Load(), "it has given its place up")
+		w.holder.unlocks(t, w.rival)
+		w.served()
+	})
+}
+
+// The request may be executed once more, and granted once more: an old message of the one
+// grant would be taken for the other's.
+func TestAMessageProvesNothingIfACopyOfTheRequestIsStillUnderWay(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		held := w.relay.HoldBack(runsOf(fairAcquireScript))
+		w.queue()
+		before := w.polls()
+		w.tell()
+		eventually(w.t, "a poll", func() bool { return w.polls() > before })
+		goesOn(w.t, w.waiting)
+		_, err := held.Deliver(w.t.Context())
+		require.NoError(w.t, err)
+		require.Len(w.t, fairQueueOf(w.t, w.direct, w.key), 1, "the copy has found its place")
+		w.holder.unlocks(w.t, w.rival)
+		w.served()
+	})
+}
+
+// Both channels are subscribed to from an earlier wait, so no confirmation will come.
+func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		direct, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
+		c := locksOn(t, rdb)
+		events := make(chan struct{}, 8)
+		for _, channel := range []string{derived(channelPrefix, key), newFairKeys(key).grants + c.fair.protocol.(*fair).process} {
+			t.Cleanup(c.hub.Subscribe(channel, func() { events <- struct{}{} }).Close)
+			receives(t, events)
+		}
+		heldByStranger(t, direct, key, 0)
+		relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
+			_ = direct.Del(context.Background(), key).Err()
+			_ = direct.Publish(context.Background(), derived(channelPrefix, key), "0").Err()
+			<-events
+		})
+		began := time.Now()
+		waiter.locks(t, c.FairMutex(key))
+		require.Less(t, time.Since(began), entryLeaseMax/pollsInLease/2, "a poll has found it out")
+		waiter.unlocks(t, c.FairMutex(key))
+	})
+}
+
+func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		before := w.polls()
+		channel := newFairKeys(w.key).grants + w.c.fair.protocol.(*fair).process
+		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
+			require.NoError(w.t, w.direct.Publish(w.t.Context(), channel, payload).Err())
+		}
+		goesOn(w.t, w.waiting)
+		require.LessOrEqual(w.t, w.polls(), before+1, "more than its safety poll")
+		w.holder.unlocks(w.t, w.rival)
+		w.served()
+	}, WithTTL(time.Minute))
+}
+
+func TestALostMessageCostsAWaiterOneSafetyPoll(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		w.relay.Deafen()
+		w.holder.unlocks(w.t, w.rival)
+		began := time.Now()
+		w.served()
+		require.Less(w.t, time.Since(began), soonEnough/2)
+	})
+}
+
+func TestALostReplyKeepsThePlaceInTheQueue(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.relay.DropReply(runsOf(fairAcquireScript))
+		w.queue()
+		second := w.holder // it releases and stands behind
+		first := fairQueueOf(w.t, w.direct, w.key)
+		behind := newActor(w.t).lock(context.WithoutCancel(w.t.Context()), w.c.FairMutex(w.key, WithOwner("behind")))
+		awaitFairQueue(w.t, w.direct, w.key, 2)
+		require.Equal(w.t, first[0], fairQueueOf(w.t, w.direct, w.key)[0])
+		second.unlocks(w.t, w.rival)
+		require.NoError(w.t, outcomeOf(w.t, w.waiting))
+		goesOn(w.t, behind)
+		w.me.unlocks(w.t, w.m)
+		require.NoError(w.t, outcomeOf(w.t, behind))
+		require.NoError(w.t, w.c.FairMutex(w.key, WithOwner("behind")).Unlock())
+		requireFairFree(w.t, w.direct, w.key)
+	})
+}
+
+// The process of the first in line is cut off for good, as if it had been killed.
+func TestADeadWaiterKeepsOthersWaitingForItsLeaseAtMost(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		next := newActor(w.t)
+		c := locksOn(w.t, w.direct, WithTTL(fairTTL))
+		waiting := next.lock(w.t.Context(), c.FairMutex(w.key))
+		awaitFairQueue(w.t, w.direct, w.key, 2)
+		w.relay.BlackHole(true)
+		began := time.Now()
+		w.holder.unlocks(w.t, w.rival)
+		require.NoError(w.t, outcomeOf(w.t, waiting))
+		require.Less(w.t, time.Since(began), 2*fairTTL, "its place and the grant have one lease each")
+		next.unlocks(w.t, c.FairMutex(w.key))
+		w.relay.BlackHole(false)
+		w.relay.Cut()
+		require.Error(w.t, errors.Join(outcomeOf(w.t, w.waiting), errors.New("ended")))
+	})
+}
+
+func TestManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		for i := range 20 {
+			_ = newActor(w.t).lock(w.t.Context(), w.m)
+			awaitFairQueue(w.t, w.direct, w.key, i+1)
+		}
+		w.relay.BlackHole(true)
+		next, c := newActor(w.t), locksOn(w.t, w.direct, WithTTL(fairTTL))
+		waiting := next.lock(w.t.Context(), c.FairMutex(w.key))
+		awaitFairQueue(w.t, w.direct, w.key, 21)
+		began := time.Now()
+		w.holder.unlocks(w.t, w.rival)
+		require.NoError(w.t, outcomeOf(w.t, waiting))
+		require.Less(w.t, time.Since(began), 2*fairTTL)
+		next.unlocks(w.t, c.FairMutex(w.key))
+	})
+}
+
+func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		k := newFairKeys(w.key)
+		require.NoError(w.t, w.direct.Del(w.t.Context(), k.queue, k.entries).Err())
+		awaitFairQueue(w.t, w.direct, w.key, 1)
+		w.awaitListening()
+		w.holder.unlocks(w.t, w.rival)
+		w.served()
+	})
+}
+
+func TestAPlaceOfWhichRedisHasLostAPartIsTakenAnew(t *testing.T) {
+	for _, part := range []func(*fairKeys) string{
+		func(k *fairKeys) string { return k.queue },
+		func(k *fairKeys) string { return k.entries },
+	} {
+		t.Run(part(newFairKeys("")), func(t *testing.T) {
+			eachFairWait(t, func(w *fairWait) {
+				w.queue()
+				require.NoError(w.t, w.direct.Del(w.t.Context(), part(newFairKeys(w.key))).Err())
+				eventually(w.t, "both parts", func() bool {
+					n, err := w.direct.HLen(w.t.Context(), newFairKeys(w.key).entries).Result()
+					require.NoError(w.t, err)
+					return n == 1 && len(fairQueueOf(w.t, w.direct, w.key)) == 1
+				})
+				w.holder.unlocks(w.t, w.rival)
+				w.served()
+			})
+		})
+	}
+}
+
+func TestAWaiterThatGivesUpLeavesTheQueueAtOnce(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		ctx, cancel := context.WithCancel(w.t.Context())
+		w.waiting = w.me.lock(ctx, w.m)
+		awaitFairQueue(w.t, w.direct, w.key, 1)
+		cancel()
+		require.ErrorIs(w.t, outcomeOf(w.t, w.waiting), context.Canceled)
+		began := time.Now()
+		awaitFairQueue(w.t, w.direct, w.key, 0)
+		require.Less(w.t, time.Since(began), entryLeaseMax/2, "its lease has run out")
+		w.holder.unlocks(w.t, w.rival)
+		requireFairFree(w.t, w.direct, w.key)
+		w.me.locks(w.t, w.m)
+		w.me.unlocks(w.t, w.m)
+	}, WithTTL(time.Minute))
+}
+
+func TestAWakeUpIsNotLostWithTheWaiterThatWasToActOnIt(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		for range 10 {
+			ctx, cancel := context.WithCancel(w.t.Context())
+			second, last := newActor(w.t), w.c.FairMutex(w.key, WithOwner("second"))
+			w.waiting = w.me.lock(ctx, w.m) // polls for both
+			awaitFairQueue(w.t, w.direct, w.key, 1)
+			waiting := second.lock(w.t.Context(), last)
+			awaitFairQueue(w.t, w.direct, w.key, 2)
+			w.awaitListening()
+			require.NoError(w.t, w.direct.Del(w.t.Context(), w.key).Err())
+			publishes(w.t, w.direct, w.key)
+			cancel()
+			if outcomeOf(w.t, w.waiting) == nil {
+				w.me.unlocks(w.t, w.m)
+			}
+			began := time.Now()
+			require.NoError(w.t, outcomeOf(w.t, waiting))
+			require.Less(w.t, time.Since(began), entryLeaseMax/pollsInLease/2, "nobody has acted on the message")
+			require.NoError(w.t, last.Unlock())
+			eventually(w.t, "free", func() bool { return w.direct.Exists(w.t.Context(), w.key).Val() == 0 })
+			heldByStranger(w.t, w.direct, w.key, 0)
+		}
+	}, WithTTL(time.Minute))
+}
+
+// The message of the grant and the end of the context race.
+func TestAGrantForAWaiterThatHasJustGivenUpIsGivenBack(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		for i := range 30 {
+			ctx, cancel := context.WithCancel(w.t.Context())
+			w.waiting = w.me.lock(ctx, w.m)
+			awaitFairQueue(w.t, w.direct, w.key, 1)
+			go cancel()
+			w.holder.unlocks(w.t, w.rival)
+			err := outcomeOf(w.t, w.waiting)
+			if err == nil {
+				w.me.unlocks(w.t, w.m)
+			} else {
+				require.ErrorIs(w.t, err, context.Canceled)
+			}
+			require.NoError(w.t, outcomeOf(w.t, w.holder.lock(w.t.Context(), w.rival)), "round %d", i)
+		}
+		w.holder.unlocks(w.t, w.rival)
+		requireFairFree(w.t, w.direct, w.key)
+	}, WithTTL(time.Minute))
+}
+
+func TestAReleaseThatIsNeverAnsweredServesTheNextAllTheSame(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBenchOf(t, lockKinds[2], backend.Addr)
+		m := b.mutex(WithUnlockTimeout(100 * time.Millisecond))
+		require.NoError(t, b.me.lock(b.ctx, m))
+		waiting := b.other.start(func() error { return b.rival.Lock(b.ctx) })
+		awaitFairQueue(t, b.server, b.key, 1)
+		rule := b.relay.DropReply(b.runs(releaseScript)).Always()
+		require.Error(t, b.me.unlock(m))
+		require.NoError(t, faultError(t, waiting))
+		rule.Remove()
+		b.awaitIdle() // what is repeated of the release hits nobody
+		require.NoError(t, b.other.unlock(b.rival))
+		b.requireGone()
+	})
+}
+
+// A dead place is dropped by whoever finds the lock free; the clock that decides is Redis'.
+func TestClocksOfClientsDoNotMatter(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		var clients []*Client
+		for _, ahead := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
+			c, clocks := locksWithClock(t, b.Client(t))
+			clocks.set(ahead)
+			clients = append(clients, c)
+		}
+		holder := newActor(t)
+		holder.locks(t, clients[1].FairMutex(key))
+		var r roll
+		all := queueUp(t, rdb, key, 12, clients, &r)
+		holder.unlocks(t, clients[1].FairMutex(key))
+		all.Wait()
+		require.Equal(t, upTo(12), r.names)
+		requireFairFree(t, rdb, key)
+	})
+}
+
+func TestWaitersForAFairLockSurviveARestartWithoutData(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	key, holder := redistest.Key(t), newActor(t)
+	c := locksOn(t, server.Client(t), WithTTL(4*time.Second))
+	holder.locks(t, c.FairMutex(key))
+	var waiting []<-chan error
+	var actors []*actor
+	for i := range 3 {
+		actors = append(actors, newActor(t))
+		waiting = append(waiting, actors[i].begin(func() error {
+			return c.FairMutex(key).Do(context.Background(), func(context.Context) error { return nil })
+		}))
+		awaitFairQueue(t, server.Client(t), key, i+1)
+	}
+	require.NoError(t, server.Restart())
+	for _, w := range waiting {
+		require.NoError(t, outcomeOf(t, w))
+	}
+	require.ErrorIs(t, holder.call(c.FairMutex(key).Unlock), ErrLost)
+	eventually(t, "nothing left", func() bool {
+		k := newFairKeys(key)
+		return server.Client(t).Exists(t.Context(), key, k.queue, k.entries).Val() == 0
+	})
+}

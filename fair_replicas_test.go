@@ -1,0 +1,49 @@
+package relock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// A grant that comes with a message was confirmed by nobody: the waiter sees to that.
+func TestAFairLockThatWasWaitedForCountsWhenReplicasHaveConfirmedIt(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	m := b.locks.FairMutex(b.key, WithReplicas(1, 4*time.Second))
+	holder, waiter, next := newActor(t), newActor(t), newActor(t)
+	holder.locks(t, b.locks.FairMutex(b.key))
+	waiting := waiter.lock(t.Context(), m)
+	awaitFairQueue(t, b.master, b.key, 1)
+	holder.unlocks(t, b.locks.FairMutex(b.key))
+	require.NoError(t, outcomeOf(t, waiting))
+	require.EqualValues(t, 1, b.Replicas[0].Client(t).Exists(t.Context(), b.key).Val())
+	require.Greater(t, ttlOf(b.master, b.key), entryLeaseMax, "with the full lease")
+
+	m = b.locks.FairMutex(b.key, WithReplicas(1, 50*time.Millisecond))
+	waiting = next.lock(t.Context(), m)
+	awaitFairQueue(t, b.master, b.key, 1)
+	b.pause()
+	waiter.unlocks(t, b.locks.FairMutex(b.key))
+	require.ErrorIs(t, outcomeOf(t, waiting), ErrNotReplicated)
+	b.awaitFree(b.key)
+	b.resume()
+}
+
+func TestGrantsOfFairLocksStayWithinTheirShard(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewCluster(t)
+	a, b := locksOn(t, cluster.Client(t), onlyMessages...), locksOn(t, cluster.Client(t), onlyMessages...)
+	rdb, key, holder := cluster.Client(t), redistest.Key(t), newActor(t)
+	holder.locks(t, a.FairMutex(key))
+	var r roll
+	all := queueUp(t, rdb, key, 8, []*Client{a, b}, &r)
+	began := time.Now()
+	holder.unlocks(t, a.FairMutex(key))
+	all.Wait()
+	require.Less(t, time.Since(began), entryLeaseMax/pollsInLease, "a waiter had to ask")
+	require.Equal(t, upTo(8), r.names)
+	requireFairFree(t, rdb, key)
+}

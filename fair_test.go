@@ -1,0 +1,365 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// fairQueueOf returns the fields that wait for a fair lock, first come first.
+func fairQueueOf(t *testing.T, rdb redis.UniversalClient, key string) []string {
+	t.Helper()
+	fields, err := rdb.ZRange(t.Context(), newFairKeys(key).queue, 0, -1).Result()
+	require.NoError(t, err)
+	return fields
+}
+
+// awaitFairQueue waits until n wait for a fair lock on Redis.
+func awaitFairQueue(t *testing.T, rdb redis.UniversalClient, key string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d in the queue", n), func() bool { return len(fairQueueOf(t, rdb, key)) == n })
+}
+
+// requireFairFree requires that nothing is left of a fair lock.
+func requireFairFree(t *testing.T, rdb redis.UniversalClient, key string) {
+	t.Helper()
+	k := newFairKeys(key)
+	requireFree(t, rdb, key, k.queue, k.entries)
+}
+
+// roll is the order in which a lock was had.
+type roll struct {
+	mu    sync.Mutex
+	names []int
+}
+
+func (r *roll) call(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names = append(r.names, n)
+}
+
+// queueUp has n goroutines of clients, one after the other, wait for a fair lock, and then
+// have it for a moment each. It returns when all wait.
+func queueUp(t *testing.T, rdb redis.UniversalClient, key string, n int, clients []*Client, r *roll) *sync.WaitGroup {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		m := clients[i%len(clients)].FairMutex(key)
+		all.Go(func() {
+			if err := m.Lock(context.WithoutCancel(t.Context())); err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+				return
+			}
+			r.call(i)
+			if err := m.Unlock(); err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		})
+		awaitFairQueue(t, rdb, key, i+1)
+	}
+	return &all
+}
+
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+func TestFiveHundredWaitersOfSeveralProcessesAreServedInOrder(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		n := 500
+		if !b.Real {
+			n = 60 // it takes long to run a script
+		}
+		rdb, key := b.Client(t), redistest.Key(t)
+		clients := []*Client{locksOn(t, b.Client(t)), locksOn(t, b.Client(t)), locksOn(t, b.Client(t))}
+		requireLocked(t, clients[0].FairMutex(key))
+		var r roll
+		all := queueUp(t, rdb, key, n, clients, &r)
+		requireUnlocked(t, clients[0].FairMutex(key))
+		all.Wait()
+		require.Equal(t, upTo(n), r.names)
+		requireFairFree(t, rdb, key)
+		for _, c := range clients {
+			eventually(t, "nothing kept", func() bool { return gatesOf(c) == 0 })
+		}
+	})
+}
+
+func TestAContendedHandOffOfAFairLockCostsTwoScripts(t *testing.T) {
+	for _, waiters := range []int{2, 32, 500} {
+		t.Run(fmt.Sprint(waiters), func(t *testing.T) {
+			relay, _ := relayedTo(t, redistest.Redis(t))
+			key := redistest.Key(t)
+			var clients []*Client
+			for range min(waiters, 8) {
+				rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+				t.Cleanup(func() { _ = rdb.Close() })
+				clients = append(clients, locksOn(t, rdb))
+			}
+			rounds := max(4, 600/waiters)
+			var all sync.WaitGroup
+			for i := range waiters {
+				m := clients[i%len(clients)].FairMutex(key)
+				all.Go(func() {
+					for range rounds {
+						if err := m.Lock(context.Background()); err != nil {
+							t.Error(err)
+							return
+						}
+						if err := m.Unlock(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			scripts := relay.Count(redistest.Named("EVALSHA", "EVAL"))
+			perHandOff := float64(scripts) / float64(rounds*waiters)
+			t.Logf("%d waiters: %.3f scripts per hand-off", waiters, perHandOff)
+			require.LessOrEqual(t, perHandOff, 2.2)
+		})
+	}
+}
+
+func TestTryLockOfAFairLockDoesNotOvertake(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
+		c, other := locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
+		heldByStranger(t, rdb, key, time.Minute)
+		require.False(t, newActor(t).tries(t, other.FairMutex(key)))
+		require.Empty(t, fairQueueOf(t, rdb, key), "TryLock waits")
+		waiting := waiter.lock(t.Context(), c.FairMutex(key))
+		awaitFairQueue(t, rdb, key, 1)
+		require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is told
+		require.False(t, newActor(t).tries(t, other.FairMutex(key)), "the lock is free, but somebody waits")
+		require.NoError(t, outcomeOf(t, waiting), "served by whoever came")
+		waiter.unlocks(t, c.FairMutex(key))
+		require.True(t, waiter.tries(t, other.FairMutex(key)))
+		waiter.unlocks(t, other.FairMutex(key))
+		requireFairFree(t, rdb, key)
+	})
+}
+
+func TestANewcomerDoesNotOvertakeWhenTheLockHasBecomeFreeUnheard(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key, waiter, newcomer := b.Client(t), redistest.Key(t), newActor(t), newActor(t)
+		c, other := locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
+		heldByStranger(t, rdb, key, time.Minute)
+		waiting := waiter.lock(t.Context(), c.FairMutex(key))
+		awaitFairQueue(t, rdb, key, 1)
+		require.NoError(t, rdb.Del(t.Context(), key).Err())
+		second := newcomer.lock(t.Context(), other.FairMutex(key))
+		require.NoError(t, outcomeOf(t, waiting))
+		goesOn(t, second)
+		waiter.unlocks(t, c.FairMutex(key))
+		require.NoError(t, outcomeOf(t, second))
+		newcomer.unlocks(t, other.FairMutex(key))
+		requireFairFree(t, rdb, key)
+	})
+}
+
+// Nobody here polls in time: what wakes them is a message.
+func TestFairAndPlainLocksOfOneNameExcludeAndWakeEachOther(t *testing.T) {
+	fair := func(c *Client, key string) *Mutex { return c.FairMutex(key) }
+	plain := func(c *Client, key string) *Mutex { return c.Mutex(key) }
+	for name, pair := range map[string][2]func(*Client, string) *Mutex{
+		"fair waits for plain": {plain, fair}, "plain waits for fair": {fair, plain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				rdb, key, holder, waiter := b.Client(t), redistest.Key(t), newActor(t), newActor(t)
+				here, there := locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
+				for _, c := range []*Client{here, there} { // in one process, and in two
+					held, wanted := pair[0](here, key), pair[1](c, key)
+					holder.locks(t, held)
+					require.False(t, waiter.tries(t, wanted))
+					waiting := waiter.lock(t.Context(), wanted)
+					goesOn(t, waiting)
+					holder.unlocks(t, held)
+					began := time.Now()
+					require.NoError(t, outcomeOf(t, waiting))
+					require.Less(t, time.Since(began), time.Second, "no message has woken it")
+					waiter.unlocks(t, wanted)
+					requireFairFree(t, rdb, key)
+				}
+			})
+		})
+	}
+}
+
+func TestAPlainLockIsReenteredByAFairHandleOfItsName(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		requireLocked(t, c.Mutex(key))
+		requireLocked(t, c.FairMutex(key))
+		requireLocked(t, c.MultiMutex([]string{key, key + "-too"}))
+		requireOnRedis(t, rdb, key, fieldOf(c), 3)
+		requireUnlocked(t, c.MultiMutex([]string{key, key + "-too"}))
+		requireUnlocked(t, c.FairMutex(key))
+		requireOnRedis(t, rdb, key, fieldOf(c), 1)
+		requireUnlocked(t, c.FairMutex(key))
+		requireFairFree(t, rdb, key)
+	})
+}
+
+// waitedFor has a waiter get the lock from a holder, and returns it.
+func waitedFor(t *testing.T, rdb *redis.Client, key string, m *Mutex) *actor {
+	t.Helper()
+	holder, waiter := newActor(t), newActor(t)
+	holder.locks(t, m)
+	waiting := waiter.lock(t.Context(), m)
+	awaitFairQueue(t, rdb, key, 1)
+	holder.unlocks(t, m)
+	require.NoError(t, outcomeOf(t, waiting))
+	return waiter
+}
+
+func TestTheLeaseOfALockThatWasWaitedForIsSoonTheFullOne(t *testing.T) {
+	for name, opts := range map[string][]MutexOption{
+		"renewed": {WithTTL(time.Hour)},
+		"fixed":   {WithTTL(time.Hour), WithoutRenewal()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				rdb, key := b.Client(t), redistest.Key(t)
+				c := locksOn(t, rdb)
+				waiter := waitedFor(t, rdb, key, c.FairMutex(key, opts...))
+				require.LessOrEqual(t, ttlOf(rdb, key), time.Hour)
+				eventually(t, "the full lease", func() bool { return ttlOf(rdb, key) > 59*time.Minute })
+				waiter.unlocks(t, c.FairMutex(key))
+			})
+		})
+	}
+}
+
+func TestAFixedLeaseThatWasWaitedForIsRaisedOnceAndThenRunsOut(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		var r chronicle
+		c := locksOn(t, rdb, WithHooks(r.hooks()))
+		m := c.FairMutex(key, WithTTL(900*time.Millisecond), WithoutRenewal())
+		waiter := waitedFor(t, rdb, key, m)
+		eventually(t, "the end", func() bool { return len(r.of("lost")) == 1 })
+		require.Len(t, r.of("renewed"), 1)
+		require.ErrorIs(t, waiter.call(m.Unlock), ErrLost)
+	})
+}
+
+func TestTokensOfFairLocksRiseInTheOrderOfTheWaiters(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		clients := []*Client{locksOn(t, b.Client(t), WithFencing()), locksOn(t, b.Client(t), WithFencing())}
+		holder, tokens := newActor(t), make(chan int64, 8)
+		holder.locks(t, clients[0].FairMutex(key))
+		var all sync.WaitGroup
+		for i := range 8 {
+			m := clients[i%2].FairMutex(key)
+			all.Go(func() {
+				if err := m.Lock(context.Background()); err != nil {
+					t.Error(err)
+				}
+				tokens <- m.FencingToken()
+				if err := m.Unlock(); err != nil {
+					t.Error(err)
+				}
+			})
+			awaitFairQueue(t, rdb, key, i+1)
+		}
+		holder.unlocks(t, clients[0].FairMutex(key))
+		all.Wait()
+		close(tokens)
+		last := int64(0)
+		for token := range tokens {
+			require.Greater(t, token, last)
+			last = token
+		}
+		requireFairFree(t, rdb, key)
+	})
+}
+
+func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, holder, waiter := locksOn(t, rdb), newActor(t), newActor(t)
+		holder.locks(t, c.FairMutex(key))
+		waiting := waiter.lock(t.Context(), c.FairMutex(key, WithFencing()))
+		awaitFairQueue(t, rdb, key, 1)
+		require.NoError(t, rdb.Set(t.Context(), derived(counterPrefix, key), "nonsense", 0).Err())
+		holder.unlocks(t, c.FairMutex(key))
+		require.ErrorIs(t, outcomeOf(t, waiting), ErrInvalidName)
+		eventually(t, "given back", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
+		requireFairFree(t, rdb, key)
+	})
+}
+
+func TestAForeignValueInThePlaceOfTheQueueIsAnErrorAndLeftAlone(t *testing.T) {
+	for _, part := range []func(*fairKeys) string{
+		func(k *fairKeys) string { return k.queue },
+		func(k *fairKeys) string { return k.entries },
+	} {
+		t.Run(part(newFairKeys("")), func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				rdb, key := b.Client(t), redistest.Key(t)
+				c, foreign := locksOn(t, rdb), part(newFairKeys(key))
+				holder, waiter := newActor(t), newActor(t)
+				holder.locks(t, c.FairMutex(key))
+				waiting := waiter.lock(t.Context(), c.FairMutex(key, WithSafetyPoll(50*time.Millisecond)))
+				awaitFairQueue(t, rdb, key, 1)
+				require.NoError(t, rdb.Set(t.Context(), foreign, "mine", 0).Err())
+				err := outcomeOf(t, waiting)
+				require.ErrorIs(t, err, ErrInvalidName)
+				require.ErrorContains(t, err, foreign)
+				require.ErrorIs(t, waiter.call(func() error { return c.FairMutex(key).Lock(t.Context()) }), ErrInvalidName)
+				holder.unlocks(t, c.FairMutex(key))
+				requireFree(t, rdb, key)
+				require.Equal(t, "mine", rdb.Get(t.Context(), foreign).Val())
+			})
+		})
+	}
+}
+
+func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
+	relay, rdb := relayedTo(t, redistest.Redis(t))
+	key, holder := redistest.Key(t), newActor(t)
+	c := locksOn(t, rdb, WithSafetyPoll(600*time.Millisecond))
+	holder.locks(t, c.FairMutex(key))
+	var r roll
+	all := queueUp(t, rdb, key, 200, []*Client{c}, &r)
+	relay.ResetLog()
+	began := time.Now()
+	eventually(t, "five polls", func() bool { return relay.Count(runsOf(fairPollScript)) >= 5 })
+	interval := inOrder{}.longest(&settings{safetyPoll: 600 * time.Millisecond, ttl: defaultTTL})
+	// Each sleeps for at least half of the interval.
+	require.GreaterOrEqual(t, time.Since(began), 2*interval, "too many")
+	require.Zero(t, relay.Count(runsOf(fairAcquireScript)))
+	require.Len(t, fairQueueOf(t, rdb, key), 200)
+	holder.unlocks(t, c.FairMutex(key))
+	all.Wait()
+	require.Equal(t, upTo(200), r.names)
+}
+
+func TestFairLocksOnACluster(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	a, b, key := locksOn(t, cluster.Client(t)), locksOn(t, cluster.Client(t)), redistest.Key(t)
+	rdb, holder := cluster.Client(t), newActor(t)
+	holder.locks(t, a.FairMutex(key))
+	var r roll
+	all := queueUp(t, rdb, key, 8, []*Client{a, b}, &r)
+	holder.unlocks(t, a.FairMutex(key))
+	all.Wait()
+	require.Equal(t, upTo(8), r.names)
+	requireFairFree(t, rdb, key)
+}

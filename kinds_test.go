@@ -1,0 +1,370 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// lockKind is a kind of exclusive lock under test.
+type lockKind struct {
+	name  string
+	mutex func(c *Client, key string, opts ...MutexOption) *Mutex
+	// scripts are those that take the place of a plain lock's; more than one if it depends.
+	scripts map[*script][]*script
+}
+
+// lockKinds are all of them: what is promised of locks is promised of each.
+var lockKinds = []lockKind{
+	{
+		name:  "plain",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+	},
+	{
+		name: "multi",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex {
+			return c.MultiMutex([]string{key, key + "-too"}, opts...)
+		},
+	},
+	{
+		name:  "fair",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.FairMutex(key, opts...) },
+		scripts: map[*script][]*script{
+			acquireScript: {fairAcquireScript},
+			releaseScript: {fairReleaseScript, releaseScript},
+		},
+	},
+}
+
+// runs chooses the runs of what the kind has in the place of s.
+func (k lockKind) runs(s *script) redistest.Match {
+	scripts := k.scripts[s]
+	if scripts == nil {
+		return redistest.Script(s.source)
+	}
+	return func(command redistest.Command) bool {
+		for _, s := range scripts {
+			if redistest.Script(s.source)(command) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// eachKind runs fn as a subtest for each kind on each backend.
+func eachKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	eachKindOf(t, nil, fn)
+}
+
+// eachKindOf is eachKind for the kinds named, or for all if none is.
+func eachKindOf(t *testing.T, names []string, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	for _, k := range lockKinds {
+		if names != nil && !slices.Contains(names, k.name) {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) { fn(t, b, k) })
+		})
+	}
+}
+
+// kindBench is a lock of one kind, on a fresh name.
+type kindBench struct {
+	t    *testing.T
+	rdb  *redis.Client
+	key  string
+	kind lockKind
+	c    *Client
+	me   *actor
+	you  *actor
+}
+
+func (b *kindBench) mutex(opts ...MutexOption) *Mutex { return b.kind.mutex(b.c, b.key, opts...) }
+
+// another returns a handle in another client, as in another process.
+func (b *kindBench) another(opts ...ClientOption) *Mutex {
+	return b.kind.mutex(locksOn(b.t, b.rdb, opts...), b.key)
+}
+
+// free requires that nothing is left, on Redis or here.
+func (b *kindBench) free() {
+	b.t.Helper()
+	k := newFairKeys(b.key)
+	eventually(b.t, "nothing left on Redis", func() bool {
+		return b.rdb.Exists(b.t.Context(), b.key, b.key+"-too", k.queue, k.entries).Val() == 0
+	})
+	eventually(b.t, "nothing left here", func() bool { return gatesOf(b.c) == 0 })
+}
+
+// properties are what every kind of lock promises.
+var properties = []struct {
+	name string
+	test func(b *kindBench)
+}{
+	{"levels are counted, and as many unlocks give it back", func(b *kindBench) {
+		m := b.mutex()
+		for n := 1; n <= 5; n++ {
+			b.me.locks(b.t, b.mutex())
+			require.Equal(b.t, fmt.Sprint(n), fieldsOn(b)[0].count)
+		}
+		require.False(b.t, b.you.tries(b.t, m))
+		for range 5 {
+			b.me.unlocks(b.t, m)
+		}
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrNotHeld)
+	}},
+	{"an owner without reentrancy is told", func(b *kindBench) {
+		m := b.mutex(WithoutReentrancy())
+		b.me.locks(b.t, m)
+		require.ErrorIs(b.t, b.me.call(func() error { return m.Lock(b.t.Context()) }), ErrReentrant)
+		b.me.unlocks(b.t, m)
+	}},
+	{"a fixed owner is the same in every goroutine", func(b *kindBench) {
+		m := b.mutex(WithOwner("job-17"))
+		b.me.locks(b.t, m)
+		b.you.locks(b.t, m)
+		require.Equal(b.t, 2, m.HoldCount())
+		require.False(b.t, b.me.tries(b.t, b.mutex()))
+		b.me.unlocks(b.t, m)
+		b.you.unlocks(b.t, m)
+	}},
+	{"callers of one fixed owner join its acquisition", func(b *kindBench) {
+		m := b.mutex(WithOwner("job-17"))
+		b.me.locks(b.t, b.mutex())
+		first, second := newActor(b.t).lock(b.t.Context(), m), newActor(b.t).lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.c, b.key, 1)
+		goesOn(b.t, first)
+		b.me.unlocks(b.t, b.mutex())
+		require.NoError(b.t, outcomeOf(b.t, first))
+		require.NoError(b.t, outcomeOf(b.t, second))
+		require.Equal(b.t, 2, m.HoldCount())
+		b.me.unlocks(b.t, m)
+		b.me.unlocks(b.t, m)
+	}},
+	{"another process waits, and is woken", func(b *kindBench) {
+		m := b.another()
+		b.me.locks(b.t, b.mutex())
+		require.False(b.t, b.you.tries(b.t, m))
+		waiting := b.you.lock(b.t.Context(), m)
+		goesOn(b.t, waiting)
+		b.me.unlocks(b.t, b.mutex())
+		began := time.Now()
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.Less(b.t, time.Since(began), 2*time.Second, "no message has woken it")
+		b.you.unlocks(b.t, m)
+	}},
+	{"many owners of several processes never hold it together", func(b *kindBench) {
+		handles := []*Mutex{b.mutex(), b.another(), b.another()}
+		inside, counter := atomic.Int32{}, 0
+		var all sync.WaitGroup
+		for i := range 9 {
+			all.Go(func() {
+				for range 6 {
+					err := handles[i%3].Do(context.Background(), func(context.Context) error {
+						if inside.Add(1) != 1 {
+							b.t.Error("two holders")
+						}
+						counter++
+						inside.Add(-1)
+						return nil
+					})
+					if err != nil {
+						b.t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(b.t, 54, counter)
+	}},
+	{"a wait ends with its context, and says who holds the lock", func(b *kindBench) {
+		b.me.locks(b.t, b.mutex())
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(b.t.Context())
+		waiting := b.you.lock(ctx, b.mutex())
+		awaitWaiters(b.t, b.c, b.key, 1)
+		cancel(cause)
+		err := outcomeOf(b.t, waiting)
+		require.ErrorIs(b.t, err, cause)
+		require.ErrorIs(b.t, err, context.Canceled)
+		b.me.unlocks(b.t, b.mutex())
+	}},
+	{"a wait timeout is no cancellation", func(b *kindBench) {
+		b.me.locks(b.t, b.mutex())
+		err := b.you.call(func() error { return b.mutex(WithWaitTimeout(aWhile)).Lock(b.t.Context()) })
+		require.ErrorIs(b.t, err, ErrTimeout)
+		require.NotErrorIs(b.t, err, context.DeadlineExceeded)
+		b.me.unlocks(b.t, b.mutex())
+	}},
+	{"a context that has ended sends nothing", func(b *kindBench) {
+		ctx, cancel := context.WithCancel(b.t.Context())
+		cancel()
+		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(ctx) }), context.Canceled)
+	}},
+	{"who gave up keeps nobody waiting", func(b *kindBench) {
+		m, third := b.another(), newActor(b.t)
+		b.me.locks(b.t, b.mutex())
+		ctx, cancel := context.WithCancel(b.t.Context())
+		gone := b.you.lock(ctx, b.mutex())
+		awaitWaiters(b.t, b.c, b.key, 1)
+		waiting := third.lock(b.t.Context(), m)
+		awaitWaiters(b.t, m.client, b.key, 1)
+		cancel()
+		require.Error(b.t, outcomeOf(b.t, gone))
+		b.me.unlocks(b.t, b.mutex())
+		began := time.Now()
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.Less(b.t, time.Since(began), 2*time.Second)
+		third.unlocks(b.t, m)
+	}},
+	{"a key that is deleted is a lost lock, known by its context", func(b *kindBench) {
+		m := b.mutex(WithTTL(time.Second), WithRenewInterval(50*time.Millisecond))
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key).Err())
+		receives(b.t, ctx.Done())
+		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
+		require.ErrorIs(b.t, b.me.call(func() error { return m.Lock(b.t.Context()) }), ErrLost)
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+		b.me.locks(b.t, m)
+		b.me.unlocks(b.t, m)
+	}},
+	{"a fixed lease runs out, here first", func(b *kindBench) {
+		m := b.mutex(WithTTL(400*time.Millisecond), WithoutRenewal())
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		receives(b.t, ctx.Done())
+		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+	}},
+	{"a lease is renewed for as long as it is held", func(b *kindBench) {
+		m := b.mutex(WithTTL(time.Second))
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		throughout(b.t, 2*time.Second, func() bool { return ctx.Err() == nil && ttlOf(b.rdb, b.key) > 0 }, "held")
+		b.me.unlocks(b.t, m)
+		require.ErrorIs(b.t, context.Cause(ctx), ErrReleased)
+	}},
+	{"forced open, it goes to who waits", func(b *kindBench) {
+		b.me.locks(b.t, b.mutex())
+		m := b.another()
+		waiting := b.you.lock(b.t.Context(), m)
+		goesOn(b.t, waiting)
+		forced, err := b.mutex().ForceUnlock(b.t.Context())
+		require.NoError(b.t, err)
+		require.True(b.t, forced)
+		began := time.Now()
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.Less(b.t, time.Since(began), 2*time.Second)
+		require.ErrorIs(b.t, b.me.call(b.mutex().Unlock), ErrLost)
+		b.you.unlocks(b.t, m)
+	}},
+	{"its state is what Redis says", func(b *kindBench) {
+		b.me.locks(b.t, b.mutex(WithFencing()))
+		s, err := b.mutex().State(b.t.Context())
+		require.NoError(b.t, err)
+		require.Equal(b.t, 1, s.Count)
+		require.Positive(b.t, s.TTL)
+		require.Positive(b.t, s.FencingToken)
+		require.Equal(b.t, fieldsOn(b)[0].field, s.Owner)
+		b.me.unlocks(b.t, b.mutex())
+	}},
+	{"Close fails who waits, and gives back what is held", func(b *kindBench) {
+		other := locksOn(b.t, b.rdb)
+		b.me.locks(b.t, b.mutex())
+		waiting := b.you.lock(b.t.Context(), b.kind.mutex(other, b.key))
+		awaitWaiters(b.t, other, b.key, 1)
+		require.NoError(b.t, other.Close())
+		require.ErrorIs(b.t, outcomeOf(b.t, waiting), ErrClosed)
+		ctx := contextOf(b.me, b.mutex())
+		require.NoError(b.t, b.c.Close())
+		require.ErrorIs(b.t, context.Cause(ctx), ErrClosed)
+		require.ErrorIs(b.t, b.me.call(b.mutex().Unlock), ErrClosed)
+		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(b.t.Context()) }), ErrClosed)
+	}},
+	{"a key of another type is an error and left alone", func(b *kindBench) {
+		require.NoError(b.t, b.rdb.Set(b.t.Context(), b.key, "mine", 0).Err())
+		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(b.t.Context()) }), ErrInvalidName)
+		require.Equal(b.t, "mine", b.rdb.Get(b.t.Context(), b.key).Val())
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key).Err())
+	}},
+	{"a bad name or option is an error, and nothing is sent", func(b *kindBench) {
+		require.ErrorIs(b.t, b.kind.mutex(b.c, "a{b").Lock(b.t.Context()), ErrInvalidName)
+		require.ErrorIs(b.t, b.mutex(WithTTL(0)).Lock(b.t.Context()), ErrInvalidOption)
+		_, err := b.mutex(nil).TryLock(b.t.Context())
+		require.ErrorIs(b.t, err, ErrInvalidOption)
+	}},
+	{"hooks are told", func(b *kindBench) {
+		var r chronicle
+		m := b.mutex(WithHooks(r.hooks()))
+		b.me.locks(b.t, b.mutex())
+		waiting := b.you.lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.c, b.key, 1)
+		b.me.unlocks(b.t, b.mutex())
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		b.you.unlocks(b.t, m)
+		require.Equal(b.t, []string{"contended", "acquired", "released"}, r.names())
+	}},
+	{"a hook that panics leaves nothing behind", func(b *kindBench) {
+		b.me.locks(b.t, b.mutex())
+		m := b.mutex(WithHooks(Hooks{Contended: func(Event) { panic("in a hook") }}))
+		_ = b.you.call(func() error {
+			defer func() { _ = recover() }()
+			return m.Lock(b.t.Context())
+		})
+		b.me.unlocks(b.t, b.mutex())
+		b.you.locks(b.t, b.mutex())
+		b.you.unlocks(b.t, b.mutex())
+	}},
+}
+
+// ownerOn is a field of the lock's hash.
+type ownerOn struct{ field, count string }
+
+func fieldsOn(b *kindBench) []ownerOn {
+	b.t.Helper()
+	var owners []ownerOn
+	for field, count := range onRedis(b.t, b.rdb, b.key) {
+		owners = append(owners, ownerOn{field, count})
+	}
+	require.Len(b.t, owners, 1)
+	return owners
+}
+
+// contextOf returns the context of the actor's hold.
+func contextOf(a *actor, m *Mutex) (ctx context.Context) {
+	_ = a.call(func() error {
+		ctx = m.Context(context.Background())
+		return nil
+	})
+	return ctx
+}
+
+func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
+	for _, p := range properties {
+		t.Run(p.name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+				rdb := backend.Client(t)
+				b := &kindBench{t: t, rdb: rdb, key: redistest.Key(t), kind: k, c: locksOn(t, rdb), me: newActor(t), you: newActor(t)}
+				p.test(b)
+				if !b.c.isClosed() {
+					b.free()
+				}
+			})
+		})
+	}
+}

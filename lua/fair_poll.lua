@@ -1,0 +1,62 @@
+-- Says that waiters of one process still wait, asks how they stand, and has whoever is
+-- first served if the lock is free.
+--
+-- ARGV  publish command, prefix of the grants' channels, and for each waiter: field, lease of
+--       its entry (ms), life of a counter (ms; 0 = for ever; -1 = no token wished)
+--
+-- Replies
+--   {0, pttl, holder, status, token, ...}   of the lock its PTTL and holder, then of each waiter:
+--                                           0 = it waits, for its entry's lease; 1 = it holds the
+--                                           lock, for at least that; -1 = neither; -3 = it holds the
+--                                           lock, but the counter holds something else than a token
+--   {-1, 1}                                 the lock is of another type, {-2, 1} a read-write lock
+--   {-4, 1}                                 the queue is something else than a queue
+--
+-- Sent again, or late, it finds waiters and a holder where they are, or does nothing.
+local publish, channel = ARGV[1], ARGV[2]
+if spoiled() then return {-4, 1} end
+
+redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
+local now, longest, waiting = clock(), 0, {}
+for i = 3, #ARGV, 3 do
+  local field, lease = ARGV[i], tonumber(ARGV[i + 1])
+  local entry = redis.call('hget', entries, field)
+  local terms = entry and string.match(entry, '^%d+( .*)$')
+  if terms and redis.call('zscore', queue, field) then
+    redis.call('hset', entries, field, string.format('%.0f', now + lease) .. terms)
+    waiting[field], longest = true, math.max(longest, lease)
+  else
+    leave(field) -- one of the two keys may have been lost
+  end
+end
+if longest > 0 then
+  lengthen(entries, longest)
+  lengthen(queue, longest)
+end
+
+local _, busy = examine(lock, 1, '')
+if not busy then
+  local served = serve(publish, channel)
+  if served then
+    waiting[served] = nil
+    _, busy = examine(lock, 1, '')
+  end
+end
+if busy and busy[1] ~= 0 then return busy end
+
+local reply = {0, busy and busy[2] or -2, busy and busy[4] or ''}
+for i = 3, #ARGV, 3 do
+  local field, status, token = ARGV[i], -1, 0
+  if waiting[field] then
+    status = 0
+  elseif held(lock, field) then
+    local keep = tonumber(ARGV[i + 2])
+    lengthen(lock, tonumber(ARGV[i + 1]))
+    token = token_for(keep)
+    status = token and 1 or -3
+    if token then store(token, keep) end
+  end
+  reply[#reply + 1] = status
+  reply[#reply + 1] = token or 0
+end
+return reply

@@ -1,0 +1,81 @@
+-- Shared by the scripts of fair locks: scripts_fair.go puts it between prelude.lua and each.
+--
+-- KEYS of all of them
+--   1  the lock
+--   2  its queue: a sorted set of the fields that wait, by a number that rises with each that comes
+--   3  its entries: a hash from field to what a grant needs: "end lease keep ticket process"
+--   4  the token counter
+--
+-- An entry counts until `end`, by this server's clock in milliseconds: `lease` after its
+-- client has last said that it waits. The lease is also that of the lock if it is granted.
+-- keep is the life of the counter (ms; 0 = for ever; -1 = no token wished). Grants are told
+-- on the channel of the process, by the ticket, a number that its client uses once.
+--
+-- Whichever script finds the lock free and live entries grants it to the first of them, so
+-- they are served in the order in which their scripts were executed.
+local lock, queue, entries = KEYS[1], KEYS[2], KEYS[3]
+
+-- Whether a foreign value is where the queue should be.
+local function spoiled()
+  return type(redis.pcall('zcard', queue)) == 'table' or type(redis.pcall('hlen', entries)) == 'table'
+end
+
+local function clock()
+  local now = redis.call('time')
+  return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+end
+
+-- The token for an owner who wishes as keep says: 0 for none, nil if the counter holds
+-- something else. To be stored when the lock is his.
+local function token_for(keep)
+  if keep < 0 then return 0 end
+  return (next_token(3))
+end
+
+local function store(token, keep)
+  if keep >= 0 then store_token(3, token, keep) end
+end
+
+-- Has field wait behind all others; if it waits already it keeps its place.
+local function enqueue(field, lease, keep, ticket, process)
+  -- Refused, PEXPIRE must not leave a key without expiry. It is free while there is no key.
+  redis.call('pexpire', queue, lease)
+  local entry = string.format('%.0f %.0f %.0f %.0f %s', clock() + lease, lease, keep, ticket, process)
+  redis.call('hset', entries, field, entry)
+  if not redis.call('zscore', queue, field) then
+    local last = redis.call('zrevrange', queue, 0, 0, 'withscores')[2] or 0
+    redis.call('zadd', queue, last + 1, field)
+  end
+  lengthen(entries, lease)
+  lengthen(queue, lease)
+end
+
+-- Takes field out of the queue.
+local function leave(field)
+  redis.call('zrem', queue, field)
+  redis.call('hdel', entries, field)
+end
+
+-- Grants the lock, which nobody holds, to the first live entry, and tells its process the
+-- ticket and the token, which is 0 if none was wished or could be had. Dead entries before
+-- it are dropped. Returns the field that got the lock, if any, and how many heard it.
+local function serve(publish, channel)
+  local now
+  while true do
+    local field = redis.call('zrange', queue, 0, 0)[1]
+    if not field then return nil end
+    now = now or clock()
+    local entry = redis.call('hget', entries, field) or ''
+    leave(field)
+    local till, lease, keep, ticket, process = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) (.*)$')
+    if till and tonumber(till) > now then
+      if take(lock, field, lease) then return nil end
+      keep = tonumber(keep)
+      local token = token_for(keep)
+      if token then store(token, keep) end
+      local heard = redis.pcall(publish, channel .. process, string.format('%s %.0f', ticket, token or 0))
+      if type(heard) == 'table' then heard = -1 end
+      return field, heard
+    end
+  end
+end

@@ -1,0 +1,231 @@
+package relock
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// party is those of one process who have places in the queue of one fair lock on Redis.
+type party struct {
+	// queue is that for the turn to poll. Everybody in it has a place on Redis.
+	queue queue.Queue[*hold]
+
+	mu        sync.Mutex
+	entries   map[uint64]*fairEntry // by ticket: those who do not know yet what became of them
+	pollAt    instant               // when the next poll is due
+	listeners int
+	releases  *wake.Subscription // of what wakes everybody
+	grants    *wake.Subscription // of what is meant for this process
+}
+
+// fairEntry is one place in the queue of a fair lock.
+//
+// A grant of it that was told by a message is proven: Redis grants a ticket once, and gives
+// the lock the entry's lease. An answer that the ticket waits was given before the grant, so
+// the lock is held at least for a lease from when that was asked, whatever any clock shows.
+// If a copy of the request that made the entry was not answered, it could make it again,
+// and so there could be two grants, the message of the first of which may come late: then
+// messages prove nothing, and are a reason to ask.
+type fairEntry struct {
+	party  *party
+	hold   *hold
+	ticket uint64
+	mark   uint64 // wake-ups of the queue, before the request
+
+	identity *string
+	field    string
+
+	// The fields below are guarded by party.mu.
+	now   standing
+	sure  bool  // every copy of its request was answered
+	told  bool  // a message said that it was granted
+	token int64 // that it told
+}
+
+// standing is how an entry stands.
+type standing struct {
+	state entryState
+	proof instant // when the request was sent whose answer said last that it waits, or is granted
+	token int64   // of a grant
+	err   error   // of a failure
+}
+
+type entryState int
+
+const (
+	entryAsking  entryState = iota // its request is not answered
+	entryWaiting                   // in the queue
+	entryGranted                   // it holds the lock
+	entryGone                      // neither: its lease is over, or Redis has lost it
+	entryFailed                    // it holds the lock, but cannot have what it wished for with it
+)
+
+// enter makes an entry for h, whose request is about to be sent.
+func (p *party) enter(h *hold) *fairEntry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.entries == nil {
+		p.entries = make(map[uint64]*fairEntry)
+	}
+	e := &fairEntry{party: p, hold: h, ticket: h.client.tickets.Add(1), mark: p.queue.Wakes()}
+	p.entries[e.ticket] = e
+	return e
+}
+
+// remove forgets an entry.
+func (p *party) remove(e *fairEntry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.entries, e.ticket)
+}
+
+// placed records the answer that e waits.
+func (p *party) placed(e *fairEntry, out outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.now, e.sure = standing{state: entryWaiting, proof: out.sent}, !out.doubt
+	if e.told {
+		p.believe(e)
+	}
+}
+
+// message is what a process is told: the ticket that was granted, and its token.
+func (p *party) message(payload string) {
+	ticket, token, _ := strings.Cut(payload, " ")
+	n, err := strconv.ParseUint(ticket, 10, 64)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entries[n]
+	if e == nil {
+		return // it knows already, or has gone
+	}
+	e.told = true
+	e.token, _ = strconv.ParseInt(token, 10, 64) // none at worst
+	if e.now.state == entryWaiting {
+		p.believe(e)
+	}
+}
+
+// believe takes the grant of e that was told if it is proven, and complete. mu is held.
+func (p *party) believe(e *fairEntry) {
+	s, lease := e.hold.settings, e.hold.settings.entryLease()
+	inTime := e.hold.client.now().until(deadline(e.now.proof, lease)) > 0
+	if !e.sure || !inTime || s.fencing && e.token <= 0 {
+		p.queue.Wake()
+		return
+	}
+	e.now.state, e.now.token = entryGranted, e.token
+	p.settle(e)
+}
+
+// settle tells e's owner that he need not wait any more. mu is held.
+func (p *party) settle(e *fairEntry) {
+	delete(p.entries, e.ticket)
+	e.hold.ring()
+}
+
+// waiting returns those who are in the queue, first come first.
+func (p *party) waiting() []*fairEntry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entries := make([]*fairEntry, 0, len(p.entries))
+	for _, ticket := range slices.Sorted(maps.Keys(p.entries)) {
+		if e := p.entries[ticket]; e.now.state == entryWaiting {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// learn records how entries stand, as the answer to a request sent then says, and reports
+// whether any was granted.
+func (p *party) learn(entries []*fairEntry, all []standing, sent instant) (served bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, e := range entries {
+		if e.now.state != entryWaiting || p.entries[e.ticket] != e {
+			continue // it learned of a grant meanwhile, or has gone
+		}
+		e.now = all[i]
+		e.now.proof = sent
+		served = served || e.now.state == entryGranted
+		if e.now.state != entryWaiting {
+			p.settle(e)
+		}
+	}
+	return served
+}
+
+// standing returns how e stands.
+func (e *fairEntry) standing() standing {
+	e.party.mu.Lock()
+	defer e.party.mu.Unlock()
+	return e.now
+}
+
+// settled reports whether e's owner need not wait any more; false without an entry.
+func (e *fairEntry) settled() bool { return e != nil && e.standing().state > entryWaiting }
+
+// schedule sets the time of the next poll: as said by the one who has just polled, or no
+// later than suits one who has just come.
+func (p *party) schedule(at instant, polled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if polled || len(p.entries) <= 1 {
+		p.pollAt = at
+	} else if at.mono < p.pollAt.mono {
+		p.pollAt = at
+		p.queue.Rouse()
+	}
+}
+
+// due is when the next poll is.
+func (p *party) due() instant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pollAt
+}
+
+// listen adds a listener. open is how the channels are subscribed to that are not yet; one
+// that may not be opened stays so.
+func (p *party) listen(open func(name string, wake func(), message func(string)) *wake.Subscription, releases, grants string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listeners++
+	if p.releases == nil {
+		p.releases = open(releases, p.queue.Wake, nil)
+	}
+	if p.grants == nil {
+		p.grants = open(grants, p.queue.Wake, p.message)
+	}
+}
+
+func (p *party) unlisten() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listeners--; p.listeners > 0 {
+		return
+	}
+	for _, s := range []*wake.Subscription{p.releases, p.grants} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	p.releases, p.grants = nil, nil
+}
+
+// listening reports whether messages arrive.
+func (p *party) listening() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.releases != nil && p.grants != nil && p.releases.Live() && p.grants.Live()
+}

@@ -1,0 +1,145 @@
+package relock
+
+import (
+	"context"
+	_ "embed"
+	"time"
+)
+
+var (
+	//go:embed lua/fair_prelude.lua
+	fairPrelude string
+	//go:embed lua/fair_acquire.lua
+	fairAcquireSource string
+	//go:embed lua/fair_poll.lua
+	fairPollSource string
+	//go:embed lua/fair_release.lua
+	fairReleaseSource string
+
+	fairAcquireScript = newScript(fairPrelude + fairAcquireSource)
+	fairPollScript    = newScript(fairPrelude + fairPollSource)
+	fairReleaseScript = newScript(fairPrelude + fairReleaseSource)
+)
+
+// fair is the protocol of FairMutex: that of a plain lock on the same hash, with a queue
+// beside it. Taking the lock and giving it back mind the queue; all else is the same.
+type fair struct {
+	*plain
+	// process is what the channels end in on which this client is told of grants.
+	process string
+}
+
+// fairKeys are the names of what a fair lock has besides those of a plain one.
+type fairKeys struct {
+	queue, entries string
+	grants         string // prefix of the channels
+}
+
+func newFairKeys(key string) *fairKeys {
+	return &fairKeys{
+		queue:   derived(fairQueuePrefix, key),
+		entries: derived(fairEntriesPrefix, key),
+		grants:  derived(fairGrantsPrefix, key) + ":",
+	}
+}
+
+func (t *target) fairKeys() []string {
+	return []string{t.keys[0], t.fair.queue, t.fair.entries, t.counters[0]}
+}
+
+// keepFor tells the scripts what token s wishes for: the life of its counter in
+// milliseconds, -1 for none.
+func keepFor(s *settings) int64 {
+	if !s.fencing {
+		return -1
+	}
+	return s.counterLife.Milliseconds()
+}
+
+// acquire takes the lock if it is free and nobody waits for it.
+func (f *fair) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+	return f.take(ctx, e, t, field, s)
+}
+
+// enqueue is acquire for an owner who waits if need be, and is told of the grant by ticket.
+func (f *fair) enqueue(ctx context.Context, e effort, t *target, field string, s *settings, ticket uint64) (grant, outcome) {
+	return f.take(ctx, e, t, field, s, s.entryLease().Milliseconds(), ticket, f.process)
+}
+
+func (f *fair) take(ctx context.Context, e effort, t *target, field string, s *settings, entry ...any) (grant, outcome) {
+	args := []any{field, s.ttl.Milliseconds(), keepFor(s), f.publishCommand(), t.fair.grants}
+	r, out := f.exec.run(ctx, e, fairAcquireScript, t.fairKeys(), append(args, entry...)...)
+	return understood(r.grant(t), out, r)
+}
+
+// waiter is somebody who waits in the queue of a fair lock, as a poll speaks of him.
+type waiter struct {
+	field string
+	*settings
+}
+
+// poll keeps the places of waiters, and asks how they stand and who has the lock.
+func (f *fair) poll(ctx context.Context, e effort, t *target, waiters []waiter) ([]standing, grant, outcome) {
+	args := make([]any, 0, 2+3*len(waiters))
+	args = append(args, f.publishCommand(), t.fair.grants)
+	for _, w := range waiters {
+		args = append(args, w.field, w.entryLease().Milliseconds(), keepFor(w.settings))
+	}
+	r, out := f.exec.run(ctx, e, fairPollScript, t.fairKeys(), args...)
+	if status := r.integer(0); status != 0 {
+		r.refuse(status, t)
+		_, out = understood(grant{}, out, r)
+		return nil, grant{}, out
+	}
+	g := grant{ttl: r.life(1), holder: r.text(2)}
+	all := make([]standing, len(waiters))
+	for i := range all {
+		all[i] = r.standing(3+2*i, t)
+	}
+	g, out = understood(g, out, r)
+	if out.err != nil {
+		all = nil
+	}
+	return all, g, out
+}
+
+// standing returns what elements i and i+1 say of a waiter for the lock t.
+func (r *reply) standing(i int, t *target) standing {
+	token := r.integer(i + 1)
+	switch status := r.integer(i); status {
+	case 0:
+		return standing{state: entryWaiting}
+	case 1:
+		return standing{state: entryGranted, token: token}
+	case -1:
+		return standing{state: entryGone}
+	case -3:
+		return standing{state: entryFailed, err: whyRefused(-3, t, 0)}
+	default:
+		r.surprise("status %d at %d", status, i)
+		return standing{}
+	}
+}
+
+// release gives the lock and the place in the queue up. A count that is not 0 is a plain
+// lock's matter.
+func (f *fair) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+	if counts[0] > 0 {
+		return f.plain.release(ctx, e, t, field, counts)
+	}
+	r, out := f.exec.run(ctx, e, fairReleaseScript, t.fairKeys(), field, f.publishCommand(), t.channels[0], t.fair.grants)
+	return understood(released{ours: r.flag(), heard: int(r.integer(1))}, out, r)
+}
+
+// A waiter's entry is a lease, kept by polls: for so long at most a waiter that has died
+// keeps others from the lock, and for so long a lock is granted to one, who then renews it
+// to the full lease. A third of it passes between two polls.
+const (
+	entryLeaseMax = 10 * time.Second
+	entryLeaseMin = minTTL
+	pollsInLease  = 3
+)
+
+func (s *settings) entryLease() time.Duration {
+	return max(entryLeaseMin, min(2*s.safetyPoll, entryLeaseMax, s.ttl)).Truncate(time.Millisecond)
+}

@@ -1,0 +1,240 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// fairBench is the protocol of a fair lock on its own.
+type fairBench struct {
+	*bench
+	fair    *fair
+	on      *target
+	terms   *settings
+	tickets uint64
+}
+
+func eachFairBench(t *testing.T, fn func(b *fairBench)) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		on := b.target(1)
+		on.fair = newFairKeys(on.keys[0])
+		fn(&fairBench{bench: b, fair: &fair{plain: b.plain, process: "p"}, on: on, terms: terms()})
+	})
+}
+
+// enqueue has field ask, and requires that it waits.
+func (b *fairBench) enqueue(field string) {
+	b.t.Helper()
+	b.tickets++
+	g, out := b.fair.enqueue(b.t.Context(), once, b.on, field, b.terms, b.tickets)
+	require.NoError(b.t, out.err)
+	require.False(b.t, g.held)
+}
+
+// take has field take the lock, which is free.
+func (b *fairBench) take(field string) {
+	b.t.Helper()
+	g, out := b.fair.acquire(b.t.Context(), once, b.on, field, b.terms)
+	require.NoError(b.t, out.err)
+	require.True(b.t, g.held)
+}
+
+func (b *fairBench) release(field string) released {
+	b.t.Helper()
+	r, out := b.fair.release(b.t.Context(), once, b.on, field, []int{0})
+	require.NoError(b.t, out.err)
+	return r
+}
+
+func (b *fairBench) poll(fields ...string) []entryState {
+	b.t.Helper()
+	var waiters []waiter
+	for _, field := range fields {
+		waiters = append(waiters, waiter{field: field, settings: b.terms})
+	}
+	all, _, out := b.fair.poll(b.t.Context(), once, b.on, waiters)
+	require.NoError(b.t, out.err)
+	var states []entryState
+	for _, s := range all {
+		states = append(states, s.state)
+	}
+	return states
+}
+
+func (b *fairBench) holder() string {
+	b.t.Helper()
+	for field := range onRedis(b.t, b.rdb, b.on.keys[0]) {
+		return field
+	}
+	return ""
+}
+
+func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		told := b.rdb.Subscribe(t.Context(), b.on.fair.grants+"p")
+		defer told.Close()
+		all := b.rdb.Subscribe(t.Context(), b.on.channels[0])
+		defer all.Close()
+		for _, s := range []interface {
+			Receive(context.Context) (any, error)
+		}{told, all} {
+			_, err := s.Receive(b.t.Context())
+			require.NoError(b.t, err)
+		}
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		require.Equal(b.t, released{ours: true, heard: 1}, b.release(me))
+		require.Equal(b.t, you, b.holder())
+		require.Equal(b.t, "1 0", receives(b.t, told.Channel()).Payload)
+		require.Equal(b.t, released{ours: true, heard: 1}, b.release(you))
+		require.Equal(b.t, them, b.holder())
+		require.Equal(b.t, "2 0", receives(b.t, told.Channel()).Payload)
+		require.Equal(b.t, released{ours: true, heard: 1}, b.release(them))
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.on.channels[0], "the end").Err())
+		require.Equal(b.t, "0", receives(b.t, all.Channel()).Payload, "nobody waits: whoever listens")
+		require.Equal(b.t, "the end", receives(b.t, all.Channel()).Payload, "everybody was woken for one")
+		requireFairFree(b.t, b.rdb, b.on.keys[0])
+	})
+}
+
+func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		b.enqueue(you)
+		require.Equal(b.t, []string{you, them}, fairQueueOf(b.t, b.rdb, b.on.keys[0]), "it has kept its place")
+		require.Equal(b.t, []entryState{entryWaiting, entryWaiting, entryGranted, entryGone}, b.poll(you, them, me, "x:1"))
+		require.True(b.t, b.release(me).ours)
+		require.False(b.t, b.release(me).ours)
+		require.Equal(b.t, you, b.holder(), "the second copy has hit somebody")
+		require.Equal(b.t, []entryState{entryGranted, entryWaiting}, b.poll(you, them))
+		require.False(b.t, b.release(them).ours, "it has left the queue")
+		require.Equal(b.t, []entryState{entryGone}, b.poll(them))
+		require.True(b.t, b.release(you).ours)
+		requireFairFree(b.t, b.rdb, b.on.keys[0])
+	})
+}
+
+func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.terms = terms(WithSafetyPoll(minSafetyPoll)) // lives for a tenth of a second
+		b.enqueue(you)
+		b.terms = terms()
+		b.enqueue(them)
+		throughout(b.t, 150*time.Millisecond, func() bool {
+			return len(fairQueueOf(b.t, b.rdb, b.on.keys[0])) == 2
+		}, "it is dropped when its turn comes")
+		b.release(me)
+		require.Equal(b.t, them, b.holder())
+		require.Equal(b.t, []entryState{entryGone}, b.poll(you))
+		b.release(them)
+	})
+}
+
+func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.enqueue(you)
+		b.release(me)
+		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.keys[0]), float64(2*time.Second))
+		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.on.keys[0], time.Second).Err())
+		b.poll(you)
+		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.keys[0]), float64(2*time.Second), "that it is told of by a poll")
+		k := b.on.fair
+		require.Equal(b.t, -2*time.Nanosecond, b.rdb.PTTL(b.t.Context(), k.queue).Val(), "an empty queue is no key")
+		b.enqueue(them)
+		for _, key := range []string{k.queue, k.entries} {
+			require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, key), float64(2*time.Second), "left alone it goes away")
+		}
+		b.release(them)
+		b.release(you)
+	})
+}
+
+func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		names := []string{"u:job 17", "u:%s-%d", "u:\n\x00\xff", "u:1 2 3", "u:" + fmt.Sprint(1<<53)}
+		b.take(me)
+		for _, name := range names {
+			b.enqueue(name)
+		}
+		b.release(me)
+		for _, name := range names {
+			require.Equal(b.t, name, b.holder())
+			b.release(name)
+		}
+		requireFairFree(b.t, b.rdb, b.on.keys[0])
+	})
+}
+
+func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		for _, nonsense := range []string{"", "x", "1", "9999999999999 x y z p", "-1 10000 -1 1 p"} {
+			b.take(me)
+			b.enqueue(you)
+			b.enqueue(them)
+			require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.fair.entries, you, nonsense).Err())
+			b.release(me)
+			require.Equal(b.t, them, b.holder(), "%q", nonsense)
+			b.release(them)
+			requireFairFree(b.t, b.rdb, b.on.keys[0])
+		}
+	})
+}
+
+// Whatever a server answers is an answer or an error, and never a panic.
+func TestFairScriptsSurviveAnyReply(t *testing.T) {
+	p, say := hostile(t, defaultTTL)
+	on, err := newTarget("", []string{redistest.Key(t)})
+	require.NoError(t, err)
+	on.fair = newFairKeys(on.keys[0])
+	f := &fair{plain: p, process: "p"}
+	calls := map[string]func() (bool, outcome){
+		"acquire": func() (bool, outcome) {
+			g, out := f.acquire(context.Background(), once, on, me, terms())
+			return g != grant{}, out
+		},
+		"enqueue": func() (bool, outcome) {
+			g, out := f.enqueue(context.Background(), once, on, me, terms(), 1)
+			return g != grant{}, out
+		},
+		"poll": func() (bool, outcome) {
+			all, g, out := f.poll(context.Background(), once, on, []waiter{{me, terms()}, {you, terms()}})
+			return all != nil || g != grant{}, out
+		},
+		"release": func() (bool, outcome) {
+			r, out := f.release(context.Background(), once, on, me, []int{0})
+			return r.ours, out
+		},
+	}
+	anyway := []string{
+		list(), list(7), list(0), list(-1), list(-5, 1), list(-1, 0), list(-1, 2), ":7\r\n", "+OK\r\n", "$-1\r\n",
+		list(0, bulk("x"), 0, 0, 0, 0), list(bulk("1"), 1),
+	}
+	// To a release these say that the lock was not ours.
+	granting := []string{
+		list(0, -3, 1, bulk("x")), list(0, 5, 2, bulk("x")), list(0, 5, bulk("x"), 0, 0), list(0, 5, bulk("x"), 2, 0, 0, 0),
+	}
+	for name, call := range calls {
+		nonsense := anyway
+		if name != "release" {
+			nonsense = append(nonsense[:len(nonsense):len(nonsense)], granting...)
+		}
+		for _, raw := range nonsense {
+			say(raw)
+			answered, out := call()
+			require.Error(t, out.err, "%s: %q", name, raw)
+			require.False(t, answered, "%s: %q", name, raw)
+		}
+	}
+}
