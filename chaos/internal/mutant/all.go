@@ -7,7 +7,7 @@ var All = []Mutant{
 		Name:   "acquire-increments",
 		Breaks: "an acquisition adds a level instead of saying that there is one: sent again, it counts twice",
 		Edits: []Edit{
-			{"lua/acquire.lua", "redis.call('hset', KEYS[i], field, 1)", "redis.call('hincrby', KEYS[i], field, 1)"},
+			{"lua/prelude.lua", "redis.call('hset', key, field, 1)", "redis.call('hincrby', key, field, 1)"},
 			{"lua/acquire.lua", "  if ours[i] then\n    lengthen(KEYS[i], lease)", "  if ours[i] then\n    redis.call('hincrby', KEYS[i], field, 1)\n    lengthen(KEYS[i], lease)"},
 		},
 		Catch: []string{"counted-twice"},
