@@ -40,7 +40,7 @@ func eachFairWait(t *testing.T, fn func(w *fairWait), opts ...ClientOption) {
 		opts := append([]ClientOption{WithTTL(fairTTL)}, opts...)
 		w.c = locksOn(t, rdb, opts...)
 		w.m = w.c.FairMutex(w.key)
-		w.rival = locksOn(t, w.direct, opts...).FairMutex(w.key)
+		w.rival = locksOn(t, w.direct).FairMutex(w.key) // whose lease lasts on a busy machine
 		w.holder.locks(t, w.rival)
 		fn(w)
 	})
