@@ -50,7 +50,7 @@ type hold struct {
 	settings *settings // of the handle that wanted it
 	started  instant
 	life     context.Context // until it is not held any more
-	endLife  context.CancelCauseFunc
+	endLife  context.CancelFunc
 
 	// alarm wakes whoever acts for the hold: the waiter while acquiring, then the watchdog.
 	alarm chan struct{}
@@ -93,6 +93,11 @@ type hold struct {
 	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
 	contexts []*holdContext
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
+
+	first struct { // room for the usual one of each
+		place [1]place
+		level [1]level
+	}
 }
 
 // place is where a hold stands for one of its keys.
@@ -120,7 +125,8 @@ func newHold(c *Client, o owner, t *target, s *settings) *hold {
 		alarm:    make(chan struct{}, 1),
 		slot:     make(chan struct{}, 1),
 	}
-	h.life, h.endLife = context.WithCancelCause(context.Background())
+	h.places, h.levels = h.first.place[:0], h.first.level[:0]
+	h.life, h.endLife = context.WithCancel(context.Background())
 	return h
 }
 
@@ -314,13 +320,12 @@ var (
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	cause = wrap("hold", h.target.name, cause)
 	contexts := h.contexts
 	h.contexts = nil
 	for _, x := range contexts {
-		x.cancel(cause)
+		x.cancel(wrap("hold", h.target.name, cause))
 	}
-	h.endLife(cause)
+	h.endLife()
 }
 
 // lose ends the hold without its holder's doing. Its name is given up, and released in

@@ -32,9 +32,7 @@ func (h *hold) unlock(t *target, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx, cancel := context.WithTimeoutCause(context.Background(), s.unlockTimeout,
-		fmt.Errorf("%w within %v", errNoAnswer, s.unlockTimeout))
-	defer cancel()
+	ctx := h.client.exec.limits.after(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
