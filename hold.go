@@ -92,7 +92,9 @@ type hold struct {
 	raiseAt  instant       // when a lease shorter than was asked for is to be raised; zero: it is not
 	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
 	contexts []*holdContext
-	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
+	watchdog *time.Timer // begins to watch; nil before the hold is held
+	watching bool        // it has begun
+	cause    error       // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // room for the usual one of each
 		place [1]place
@@ -201,7 +203,7 @@ func (h *hold) paced(e effort) effort {
 	return e
 }
 
-// ring has the watchdog look at the hold again.
+// ring wakes whoever acts for the hold.
 func (h *hold) ring() {
 	select {
 	case h.alarm <- struct{}{}:
@@ -232,7 +234,7 @@ func (h *hold) open(lv *level) bool {
 	if lv != nil {
 		h.push(*lv)
 	}
-	h.client.goroutines.Go(h.watch)
+	h.replan()
 	return true
 }
 
@@ -325,6 +327,7 @@ func (h *hold) end(p phase, cause error) {
 	for _, x := range contexts {
 		x.cancel(wrap("hold", h.target.name, cause))
 	}
+	h.watchdog.Stop()
 	h.endLife()
 }
 

@@ -81,7 +81,6 @@ func (h *hold) step(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)
 	}
 	h.shrink(counts)
-	h.ring()
 	return nil
 }
 

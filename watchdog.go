@@ -8,10 +8,10 @@ import (
 // minPatience is the least time a renewal is waited for, however close the deadline is.
 const minPatience = 10 * time.Millisecond
 
-// watch is the watchdog: a goroutine that accompanies a hold from its grant to its end. It
-// renews the lease while a renewed level is open, tries again when Redis does not answer,
-// and declares the hold lost when Redis says so or the deadline has come. With a fixed
-// lease it has only the last to do.
+// watch is the watchdog: a goroutine that accompanies a hold from the first time that there
+// is something to do to its end. It renews the lease while a renewed level is open, tries
+// again when Redis does not answer, and declares the hold lost when Redis says so or the
+// deadline has come. With a fixed lease it has only the last to do.
 func (h *hold) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -19,7 +19,9 @@ func (h *hold) watch() {
 	var retry instant // after a failure: not before
 	for {
 		now := h.client.now()
+		h.mu.Lock()
 		wait, renew := h.plan(now)
+		h.mu.Unlock()
 		if failures > 0 {
 			wait = max(wait, now.until(retry))
 		}
@@ -49,6 +51,29 @@ func (h *hold) watch() {
 	}
 }
 
+// replan has the watchdog look at the hold, which is held, when there is something to do.
+// Most holds end before that, and are spared the goroutine. mu is held.
+func (h *hold) replan() {
+	if h.watching {
+		h.ring()
+		return
+	}
+	wait, _ := h.plan(h.client.now())
+	if h.watchdog != nil {
+		h.watchdog.Reset(wait)
+		return
+	}
+	h.watchdog = time.AfterFunc(wait, func() {
+		h.mu.Lock()
+		begin := h.phase == held && !h.watching
+		h.watching = h.watching || begin
+		h.mu.Unlock()
+		if begin {
+			h.client.goroutines.Go(h.watch)
+		}
+	})
+}
+
 // left returns the time before the deadline.
 func (h *hold) left(now instant) time.Duration {
 	h.mu.Lock()
@@ -57,10 +82,8 @@ func (h *hold) left(now instant) time.Duration {
 }
 
 // plan returns how long there is nothing to do, and then whether a renewal is due; if not,
-// the hold has come to its end.
+// the hold has come to its end. mu is held.
 func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	left := now.until(h.deadline)
 	if h.phase != held || left <= 0 {
 		return 0, false
@@ -149,7 +172,11 @@ func (c *Client) watchClocks() {
 		}
 		last = now
 		for _, h := range c.registry.all() {
-			h.ring()
+			h.mu.Lock()
+			if h.phase == held {
+				h.replan()
+			}
+			h.mu.Unlock()
 		}
 	}
 }

@@ -163,6 +163,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(time.Hour)) // it would sleep for long
+		soon := c.Mutex(key, WithRenewInterval(20*time.Millisecond))
 		running := func() int {
 			c.goroutines.mu.Lock()
 			defer c.goroutines.mu.Unlock()
@@ -170,10 +171,14 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		}
 		idle := running()
 		requireLocked(t, c.Mutex(key))
-		require.Equal(t, idle+1, running())
+		require.Equal(t, idle, running(), "nothing to do for a long time")
+		requireLocked(t, soon)
+		eventually(t, "the watchdog", func() bool { return running() == idle+1 })
+		requireUnlocked(t, soon)
 		requireUnlocked(t, c.Mutex(key))
 		eventually(t, "the end of the watchdog", func() bool { return running() == idle })
-		requireLocked(t, c.Mutex(key))
+		requireLocked(t, soon)
+		eventually(t, "the watchdog", func() bool { return running() == idle+1 })
 		_, err := c.Mutex(key).ForceUnlock(t.Context())
 		require.NoError(t, err)
 		eventually(t, "the end of the watchdog after a loss", func() bool { return running() == idle })
