@@ -49,10 +49,8 @@ type hold struct {
 	owner    owner
 	settings *settings // of the handle that wanted it
 	started  instant
-	life     context.Context // until it is not held any more
-	endLife  context.CancelFunc
 
-	// alarm wakes whoever acts for the hold: the waiter while acquiring, then the watchdog.
+	// alarm wakes the waiter, while acquiring.
 	alarm chan struct{}
 
 	// slot is taken by whoever has a command of this hold under way: one at a time.
@@ -92,9 +90,8 @@ type hold struct {
 	raiseAt  instant       // when a lease shorter than was asked for is to be raised; zero: it is not
 	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
 	contexts []*holdContext
-	watchdog *time.Timer // begins to watch; nil before the hold is held
-	watching bool        // it has begun
-	cause    error       // of the end: wraps ErrLost, ErrClosed or ErrReleased
+	watchdog watchdog
+	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // room for the usual one of each
 		place [1]place
@@ -128,7 +125,6 @@ func newHold(c *Client, o owner, t *target, s *settings) *hold {
 		slot:     make(chan struct{}, 1),
 	}
 	h.places, h.levels = h.first.place[:0], h.first.level[:0]
-	h.life, h.endLife = context.WithCancel(context.Background())
 	return h
 }
 
@@ -203,7 +199,7 @@ func (h *hold) paced(e effort) effort {
 	return e
 }
 
-// ring wakes whoever acts for the hold.
+// ring wakes the waiter.
 func (h *hold) ring() {
 	select {
 	case h.alarm <- struct{}{}:
@@ -327,8 +323,10 @@ func (h *hold) end(p phase, cause error) {
 	for _, x := range contexts {
 		x.cancel(wrap("hold", h.target.name, cause))
 	}
-	h.watchdog.Stop()
-	h.endLife()
+	h.watchdog.timer.Stop()
+	if h.watchdog.stop != nil {
+		h.watchdog.stop()
+	}
 }
 
 // lose ends the hold without its holder's doing. Its name is given up, and released in
