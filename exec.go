@@ -15,8 +15,11 @@ import (
 // patienceFor is how long one copy of a command is waited for: about a second, or less if
 // several copies are to fit into a shorter lease, but never less than a slow link needs.
 func patienceFor(ttl time.Duration) time.Duration {
-	return min(time.Second, max(50*time.Millisecond, ttl/4))
+	return min(time.Second, max(minCopyPatience, ttl/4))
 }
+
+// minCopyPatience is what a slow link needs.
+const minCopyPatience = 50 * time.Millisecond
 
 // executor runs scripts on one Redis deployment, and knows of each call whether every
 // copy of it was answered: all that is safe under lost replies rests on that.
