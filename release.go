@@ -32,7 +32,7 @@ func (h *hold) unlock(t *target, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx := h.client.exec.limits.after(s.unlockTimeout)
+	ctx := h.client.limits.after(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}

@@ -156,7 +156,7 @@ func (h *hold) renew() {
 func (h *hold) renewEffort() effort {
 	left := h.client.now().until(h.deadline)
 	aside := h.watchdog.failures > 0
-	e := effort{attempts: 1, patience: h.client.exec.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
+	e := effort{attempts: 1, patience: h.client.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
 	e.patience = max(minPatience, min(e.patience, left/2))
 	if !aside && e.replicas.n == 0 {
 		e.most = left / 2
