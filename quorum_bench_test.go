@@ -140,6 +140,17 @@ func (b *quorumBench) up(nodes ...int) {
 func (b *quorumBench) warm() {
 	b.t.Helper()
 	b.cycle(b.mutex())
+	eventually(b.t, "the slowest node done", func() bool {
+		for _, n := range b.locks.plain.protocol.(*quorum).nodes {
+			n.mu.Lock()
+			busy := len(n.last) > 0
+			n.mu.Unlock()
+			if busy {
+				return false
+			}
+		}
+		return true
+	})
 	b.awaitFree()
 }
 
