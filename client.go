@@ -45,6 +45,8 @@ type Client struct {
 	exec     *executor
 	plain    *kind // of Mutex and MultiMutex
 	fair     *kind // of FairMutex
+	write    *kind // of RWMutex
+	read     *kind
 	hub      hub
 	registry registry
 	undos    undos
@@ -136,6 +138,9 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 	fair := &fair{plain: plain, process: id}
 	c.plain = &kind{protocol: plain, turns: inTurn{}}
 	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
+	writes := &writeSide{rw{plain}}
+	c.write = &kind{protocol: writes, turns: claiming{writeSide: writes}, side: writing}
+	c.read = &kind{protocol: &readSide{rw{plain}}, turns: together{}, side: reading}
 	c.id.Store(&id)
 	c.goroutines.Go(c.watchClocks)
 	return c
