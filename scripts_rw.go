@@ -12,8 +12,10 @@ var (
 	rwPrelude string
 	//go:embed lua/rw_read.lua
 	rwReadSource string
-	//go:embed lua/rw_read_again.lua
-	rwReadAgainSource string
+	//go:embed lua/rw_read_reenter.lua
+	rwReadReenterSource string
+	//go:embed lua/rw_read_renew.lua
+	rwReadRenewSource string
 	//go:embed lua/rw_read_release.lua
 	rwReadReleaseSource string
 	//go:embed lua/rw_write.lua
@@ -28,7 +30,8 @@ var (
 	rwStateSource string
 
 	rwReadScript         = newScript(rwPrelude + rwReadSource)
-	rwReadAgainScript    = newScript(rwPrelude + rwReadAgainSource)
+	rwReadReenterScript  = newScript(rwPrelude + rwReadReenterSource)
+	rwReadRenewScript    = newScript(rwPrelude + rwReadRenewSource)
 	rwReadReleaseScript  = newScript(rwPrelude + rwReadReleaseSource)
 	rwWriteScript        = newScript(rwPrelude + rwWriteSource)
 	rwWriteReleaseScript = newScript(rwPrelude + rwWriteReleaseSource)
@@ -91,17 +94,13 @@ func (p *readSide) acquire(ctx context.Context, e effort, t *target, field strin
 }
 
 func (p *readSide) reenter(ctx context.Context, e effort, t *target, field string, s *settings, _ bool, counts []int) (grant, outcome) {
-	r, out := p.again(ctx, e, t, field, s.ttl, counts[0])
+	r, out := p.exec.run(ctx, e, rwReadReenterScript, t.rwKeys(false), t.rw.timeouts, field, s.ttl.Milliseconds(), counts[0])
 	return understood(r.grantOrLost(t), out, r)
 }
 
 func (p *readSide) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
-	r, out := p.again(ctx, e, t, field, lease, 0)
+	r, out := p.exec.run(ctx, e, rwReadRenewScript, t.rwKeys(false), t.rw.timeouts, field, lease.Milliseconds())
 	return understood(r.flag(), out, r)
-}
-
-func (p *readSide) again(ctx context.Context, e effort, t *target, field string, lease time.Duration, count int) (*reply, outcome) {
-	return p.exec.run(ctx, e, rwReadAgainScript, t.rwKeys(false), t.rw.timeouts, field, lease.Milliseconds(), count)
 }
 
 func (p *readSide) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {

@@ -50,7 +50,7 @@ local function left(field, count)
   return longest
 end
 
--- Drops the timeout keys of field's levels after `from`.
+-- Drops the timeout keys of some of field's levels.
 local function untime(field, from, to)
   for i = from, to do redis.call('del', timeout(field, i)) end
 end
