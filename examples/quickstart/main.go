@@ -2,7 +2,7 @@
 //
 //	go run ./examples/quickstart                          on an embedded miniredis
 //	go run ./examples/quickstart -redis localhost:6379    on a real Redis
-//	go run ./examples/quickstart -kind fair               with another kind of lock: plain, fair or multi
+//	go run ./examples/quickstart -kind fair               with another kind of lock: plain, fair, multi or rw
 //
 // It checks what it shows, leaves nothing behind on Redis, and exits with status 1 if
 // anything is not as it should be.
@@ -24,7 +24,7 @@ const patience = 30 * time.Second
 
 func main() {
 	addr := flag.String("redis", "", "`address` (host:port) of a Redis server; without it an embedded miniredis")
-	kind := flag.String("kind", "plain", "`kind` of the locks: plain, fair or multi")
+	kind := flag.String("kind", "plain", "`kind` of the locks: plain, fair, multi or rw")
 	flag.Parse()
 	os.Exit(exitCode(os.Stdout, os.Stderr, *addr, *kind))
 }
