@@ -139,7 +139,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 	c.plain = &kind{protocol: plain, turns: inTurn{}}
 	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
 	writes := &writeSide{rw{plain}}
-	c.write = &kind{protocol: writes, turns: claiming{writeSide: writes}, side: writing}
+	c.write = &kind{protocol: writes, turns: claiming{writeSide: writes}, side: writing, twice: true}
 	c.read = &kind{protocol: &readSide{rw{plain}}, turns: together{}, side: reading}
 	c.id.Store(&id)
 	c.goroutines.Go(c.watchClocks)

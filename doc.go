@@ -103,7 +103,8 @@
 //     relock_fair_entries:{name}; grants are told on relock_fair_grants:{name}:<process uuid>.
 //   - A read-write lock has besides the field mode, which is read or write. A writer's field
 //     ends in :write. Each level of a reader has a key {name}:<field>:rwlock_timeout:<level>, with
-//     the reader's lease. Releases publish 0 or 1 on redisson_rwlock:{name}, and a writer that waits
+//     the reader's lease. Releases publish on redisson_rwlock:{name} 0, or 1 and 0 after a
+//     writer, and a writer that waits
 //     is in relock_rw_claim:{name}.
 //
 // A name with a {tag} of its own gets no further braces, so that on a Cluster all keys of

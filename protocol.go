@@ -14,7 +14,8 @@ import (
 type kind struct {
 	protocol
 	turns
-	side side
+	side  side
+	twice bool // a release sends two messages
 }
 
 // side tells apart the holds that one owner can have of one key at the same time.

@@ -250,6 +250,9 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 		heard := answer.heard + h.target.kind.rivals(h)
 		alone := heard == 0 || heard == 1 && p.listening()
 		if crowded && !alone {
+			if h.target.kind.twice {
+				heard *= 2
+			}
 			p.ticket.GiveWay(marks[i], max(heard, 1))
 		} else {
 			p.ticket.Leave()

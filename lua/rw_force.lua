@@ -14,5 +14,5 @@ for i = 4, #ARGV do
 end
 if not ended then return 0 end
 settle()
-wake(ARGV[2], ARGV[3], '1')
+wake_all(ARGV[2], ARGV[3])
 return 1

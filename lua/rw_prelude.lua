@@ -108,6 +108,14 @@ local function join(mode, field, lease)
   return set
 end
 
+-- Wakes all waiters, and returns how many processes heard it. In Java `1` wakes the threads
+-- that sleep, and `0` one; only `0` is remembered for one that is just about to sleep.
+local function wake_all(command, channel)
+  local heard = wake(command, channel, '1')
+  wake(command, channel)
+  return heard
+end
+
 -- The reply that somebody has the lock.
 local function busy()
   local holder = ''

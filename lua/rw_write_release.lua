@@ -20,4 +20,4 @@ if count > 0 then
 end
 redis.call('hdel', lock, field)
 settle()
-return {1, wake(publish, channel, '1')}
+return {1, wake_all(publish, channel)}
