@@ -210,7 +210,7 @@ func TestAWriterWakesAllReadersOfBothLanguages(t *testing.T) {
 			g, thread := newActor(t), java.thread()
 			readers, threads = append(readers, g), append(threads, thread)
 			inGo = append(inGo, g.begin(func() error { return p.ro.Lock(t.Context()) }))
-			inJava = append(inJava, thread.begin("lock", p.read))
+			inJava = append(inJava, thread.waits(t, p.read)) // for long enough to be asleep
 		}
 		eventually(t, "both listen", func() bool { return d.listening(t, rdb, rwChannelOf(p.name)) == 2 })
 		release()
