@@ -60,8 +60,8 @@ local function writes(field)
 end
 
 -- Drops dead read holds. Returns the longest that a live one has left, and whose it is; nil if
--- there is none. If any will do, it stops at the first.
-local function survey(any)
+-- there is none. One that has `enough` will do: it is the last that is looked at.
+local function survey(enough)
   local longest, reader
   local fields = redis.call('hgetall', lock)
   for i = 1, #fields, 2 do
@@ -72,7 +72,7 @@ local function survey(any)
         redis.call('hdel', lock, field)
       elseif not longest or life > longest then
         longest, reader = life, field
-        if any then break end
+        if enough and life >= enough then break end
       end
     end
   end
@@ -80,27 +80,30 @@ local function survey(any)
 end
 
 -- After a hold has gone: the lock is a writer's, or that of the readers who are left, for as
--- long as the longest of them; else it is free, which settle returns.
-local function settle()
-  for _, field in ipairs(redis.call('hkeys', lock)) do
-    if writes(field) then return false end
+-- long as the longest of them, which need not be known if one has enough; else it is free,
+-- which settle returns.
+local function settle(enough)
+  if redis.call('hget', lock, 'mode') == 'write' then
+    for _, field in ipairs(redis.call('hkeys', lock)) do
+      if writes(field) then return false end
+    end
   end
-  local longest = survey()
+  local longest = survey(enough)
   if not longest then
     redis.call('del', lock)
     return true
   end
+  if enough and longest >= enough then return false end
   redis.call('hset', lock, 'mode', 'read')
   if longest >= 0 then redis.call('pexpire', lock, math.max(longest, 1)) end
   return false
 end
 
--- Has field hold the lock, which is free or shared with readers, as mode says. A refused
--- PEXPIRE is taken back, so that no key stays without expiry, and returned.
-local function join(mode, field, lease)
-  local free = redis.call('exists', lock) == 0
+-- Has field hold the lock, which is free or shared, as mode says. A refused PEXPIRE is
+-- taken back, so that no key stays without expiry, and returned.
+local function join(free, mode, field, lease)
   redis.call('hset', lock, 'mode', mode, field, 1)
-  if redis.call('pttl', lock) >= lease then return nil end
+  if not free and redis.call('pttl', lock) >= lease then return nil end
   local set = redis.pcall('pexpire', lock, lease)
   if type(set) ~= 'table' then return nil end
   redis.call('hdel', lock, field)

@@ -27,4 +27,4 @@ if reads then
   return {1, 0}
 end
 redis.call('set', timeout(field, 1), '1', 'px', lease)
-return join(mode or 'read', field, lease) or {1, 0}
+return join(not mode, mode or 'read', field, lease) or {1, 0}

@@ -18,7 +18,7 @@ if refusal then return refusal end
 local ours = mode == 'write' and redis.call('hexists', lock, field) == 1
 if mode == 'write' and not ours then return busy() end
 if mode == 'read' then
-  local _, reader = survey(true)
+  local _, reader = survey(-1)
   if reader then
     if claiming > 0 then
       -- One claim stands for all who wait, and begins when the first of them came.
@@ -35,7 +35,7 @@ if ours then
   lengthen(lock, lease)
 else
   redis.call('del', lock) -- a reader that is dead may have left it
-  refusal = join('write', field, lease)
+  refusal = join(true, 'write', field, lease)
   if refusal then return refusal end
 end
 redis.call('del', claim)
