@@ -37,6 +37,8 @@ type wait struct {
 	seen    grant      // the last answer
 	entry   *fairEntry // its place in a queue on Redis, for a kind of lock that has one
 	attends bool       // it has been listening since before it had that
+	claimed *string    // the identity under which it last claimed the lock, for a kind that can
+	mark    uint64     // wake-ups of the queue before the last request, for a kind that asks without the turn
 	misses  int        // failed tries in a row
 	splits  int        // split votes in a row
 
@@ -96,7 +98,7 @@ func (w *wait) run() (bool, error) {
 // try is one request. Whatever it leaves in doubt is given up and undone.
 func (w *wait) try() (grant, outcome) {
 	identity := w.client.identity()
-	field := *identity + ":" + w.owner.String()
+	field := w.target.field(identity, w.owner)
 	g, out := w.target.kind.request(w, identity, field)
 	now := w.client.now()
 	if out.doubt {

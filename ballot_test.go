@@ -160,7 +160,7 @@ func TestTheStateOfAQuorumIsWhatAMajoritySays(t *testing.T) {
 	free := vote[keyState]{cast: true, answer: keyState{ttl: -2 * time.Millisecond, token: 7}}
 	silent := vote[keyState]{}
 	by := func(holder string, ttl time.Duration, token int64) vote[keyState] {
-		return vote[keyState]{cast: true, answer: keyState{ttl: ttl, token: token, fields: []string{holder}, count: 1}}
+		return vote[keyState]{cast: true, answer: keyState{ttl: ttl, token: token, fields: []string{holder}, counts: []int{1}}}
 	}
 	for _, c := range []struct {
 		votes  []vote[keyState]

@@ -136,13 +136,13 @@ func BenchmarkRegistry(b *testing.B) {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
 			r := registry{seed: maphash.MakeSeed()}
 			for i := range names {
-				r.enter(fmt.Sprintf("other-%d", i), "channel")
+				r.enter(gateID{key: fmt.Sprintf("other-%d", i)}, "channel")
 			}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				key := fmt.Sprintf("key-%p", pb)
 				for pb.Next() {
-					r.exit(r.enter(key, "channel"))
+					r.exit(r.enter(gateID{key: key}, "channel"))
 				}
 			})
 		})

@@ -52,6 +52,8 @@ type Client struct {
 
 	plain    *kind // of Mutex and MultiMutex
 	fair     *kind // of FairMutex; nil on a quorum
+	write    *kind // of RWMutex; nil on a quorum
+	read     *kind
 	hub      hub
 	registry registry
 
@@ -139,6 +141,9 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 	fair := &fair{plain: plain, hub: hub, process: c.ID()}
 	c.plain = &kind{protocol: plain, turns: inTurn{}}
 	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
+	writes := &writeSide{rw{plain}}
+	c.write = &kind{protocol: writes, turns: claiming{writeSide: writes}, side: writing, twice: true}
+	c.read = &kind{protocol: &readSide{rw{plain}}, turns: together{}, side: reading}
 	return c
 }
 

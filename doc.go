@@ -25,7 +25,8 @@
 //
 // A [Mutex] is a cheap handle. Any number of handles of one name in one [Client] are the
 // same lock. [Client.MultiMutex] locks several names in one step, [Client.FairMutex] serves
-// those who wait in the order in which they came, over all processes.
+// those who wait in the order in which they came, over all processes. An [RWMutex] is held
+// by many who read, or by one who writes.
 //
 // [New] makes a Client on one Redis: a server, one behind Sentinel, or a Cluster. [NewQuorum]
 // makes one on several independent masters; its locks are held by a majority of them.
@@ -104,8 +105,13 @@
 //   - With fencing, the last token is at redisson_lock_token:{name}.
 //   - Those who wait for a fair lock are in relock_fair_queue:{name} and
 //     relock_fair_entries:{name}; grants are told on relock_fair_grants:{name}:<process uuid>.
+//   - A read-write lock has besides the field mode, which is read or write. A writer's field
+//     ends in :write. Each level of a reader has a key {name}:<field>:rwlock_timeout:<level>, with
+//     the reader's lease. Releases publish on redisson_rwlock:{name} 0, or 1 and 0 after a
+//     writer, and a writer that waits
+//     is in relock_rw_claim:{name}.
 //
 // A name with a {tag} of its own gets no further braces, so that on a Cluster all keys of
 // a lock are in one slot. Names whose braces would break that are [ErrInvalidName]. The
-// layout is that of Redisson's plain lock for Java.
+// layout is that of Redisson's locks for Java.
 package relock

@@ -12,8 +12,8 @@ var errAgain = errors.New("relock: ended meanwhile")
 
 // find appends the holds that o has on keys of t to holds, in any phase.
 func (c *Client) find(holds []*hold, o owner, t *target) []*hold {
-	for _, key := range t.keys {
-		if h := c.registry.find(key, o); h != nil && !slices.Contains(holds, h) {
+	for i := range t.keys {
+		if h := c.registry.find(t.gate(i), o); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
 		}
 	}

@@ -34,6 +34,10 @@ var (
 	// when the owner holds the lock already.
 	ErrReentrant = errors.New("relock: already held by this owner")
 
+	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner reads: it would
+	// wait for itself. Unlock the read side first.
+	ErrUpgrade = errors.New("relock: this owner reads, and cannot write before it has unlocked that")
+
 	// ErrNotReplicated is returned by Lock and TryLock WithReplicas when too few replicas
 	// confirmed the lock in time: it was given back. It is also the error of a renewal that
 	// too few confirmed, in Hooks.RenewFailed.

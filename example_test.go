@@ -323,6 +323,49 @@ func ExampleClient_FairMutex() {
 	// false <nil>
 }
 
+func ExampleClient_RWMutex() {
+	here, there, stop := twoProcesses()
+	defer stop()
+
+	m := here.RWMutex("prices")
+	if err := m.RLock(ctx); err != nil { // with other readers, and without writers
+		fmt.Println(err)
+		return
+	}
+	defer m.RUnlock()
+
+	theirs := there.RWMutex("prices")
+	fmt.Println(theirs.TryRLock(ctx))
+	fmt.Println(theirs.RUnlock())
+	fmt.Println(theirs.TryLock(ctx))
+	// Output:
+	// true <nil>
+	// <nil>
+	// false <nil>
+}
+
+func ExampleRWMutex_RLock_downgrade() {
+	locks, stop := oneProcess()
+	defer stop()
+
+	m := locks.RWMutex("prices")
+	err := m.Do(ctx, func(ctx context.Context) error {
+		fmt.Println("change")
+		return m.RLock(ctx) // nobody can write in between
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer m.RUnlock()
+	fmt.Println("read what was changed, with others")
+	fmt.Println(errors.Is(m.Lock(ctx), relock.ErrUpgrade))
+	// Output:
+	// change
+	// read what was changed, with others
+	// true
+}
+
 func ExampleClient_MultiMutex() {
 	here, there, stop := twoProcesses()
 	defer stop()

@@ -54,6 +54,8 @@ type inOrder struct{ *fair }
 
 func (inOrder) queue(g *gate) *queue.Queue[*hold] { return &g.fairly().queue }
 func (inOrder) listening(g *gate) bool            { return g.fairly().listening() }
+func (inOrder) rivals(*hold) int                  { return 0 }
+func (inOrder) longest(s *settings) time.Duration { return s.entryPoll() }
 func (inOrder) unlisten(g *gate)                  { g.fairly().unlisten() }
 
 func (f inOrder) listen(_ *Client, g *gate) {
@@ -63,10 +65,6 @@ func (f inOrder) listen(_ *Client, g *gate) {
 // grantsFor is the channel on which this process is told of grants.
 func (f inOrder) grantsFor(g *gate) string {
 	return derived(fairGrantsPrefix, g.key) + ":" + f.process
-}
-
-func (inOrder) longest(s *settings) time.Duration {
-	return min(s.safetyPoll, s.entryLease()/pollsInLease)
 }
 
 // line lets a newcomer ask at once. Who has a place on Redis waits until that has become the

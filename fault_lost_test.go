@@ -90,7 +90,7 @@ func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing
 		b.unwind(b.me, b.m, 1, hold)
 		b.requireGone()
 		b.awaitIdle()
-	}, "plain", "multi")
+	}, "plain", "multi", "write")
 }
 
 // The server may go on lengthening the lease: the client does not know, and must not hope.

@@ -12,7 +12,7 @@ import (
 // gate is what this process knows of one key: who holds it or wants it, in which order,
 // and whether somebody has to be woken. It exists while anybody uses it.
 type gate struct {
-	key     string
+	gateID
 	channel string
 
 	// queue gives one hold at a time the right to talk to Redis about the key.
@@ -37,12 +37,18 @@ type gate struct {
 	silentSince instant
 }
 
+// gateID is what a gate is found by: a side of a key.
+type gateID struct {
+	key  string
+	side side
+}
+
 // registry finds the gates in use.
 type registry struct {
 	seed   maphash.Seed
 	shards [64]struct {
 		mu    sync.Mutex
-		gates map[string]*gate
+		gates map[gateID]*gate
 	}
 }
 
@@ -50,19 +56,19 @@ func (r *registry) shard(key string) int {
 	return int(maphash.String(r.seed, key) % uint64(len(r.shards)))
 }
 
-// enter returns the gate of key for a hold that will use it until exit.
-func (r *registry) enter(key, channel string) *gate {
-	s := &r.shards[r.shard(key)]
+// enter returns the gate of id for a hold that will use it until exit.
+func (r *registry) enter(id gateID, channel string) *gate {
+	s := &r.shards[r.shard(id.key)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.gates[key]
+	g := s.gates[id]
 	if g == nil {
 		if s.gates == nil {
-			s.gates = make(map[string]*gate)
+			s.gates = make(map[gateID]*gate)
 		}
-		g = &gate{key: key, channel: channel}
+		g = &gate{gateID: id, channel: channel}
 		g.holds = g.first[:0]
-		s.gates[key] = g
+		s.gates[id] = g
 	}
 	g.refs++
 	return g
@@ -74,16 +80,21 @@ func (r *registry) exit(g *gate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g.refs--; g.refs == 0 {
-		delete(s.gates, g.key)
+		delete(s.gates, g.gateID)
 	}
 }
 
-// find returns the hold of o on key, or nil.
-func (r *registry) find(key string, o owner) *hold {
-	s := &r.shards[r.shard(key)]
+// gate returns the gate of id if it is in use, or nil.
+func (r *registry) gate(id gateID) *gate {
+	s := &r.shards[r.shard(id.key)]
 	s.mu.Lock()
-	g := s.gates[key]
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.gates[id]
+}
+
+// find returns the hold of o at id, or nil.
+func (r *registry) find(id gateID, o owner) *hold {
+	g := r.gate(id)
 	if g == nil {
 		return nil
 	}
@@ -155,6 +166,19 @@ func (g *gate) holder(field string) *hold {
 		}
 	}
 	return nil
+}
+
+// holder returns the hold of this client that has field on key i of t, or nil.
+func (c *Client) holder(t *target, i int, field string) *hold {
+	id := t.gate(i)
+	if id.side != alone {
+		id.side = sideOf(field) // of whichever a handle is
+	}
+	g := c.registry.gate(id)
+	if g == nil {
+		return nil
+	}
+	return g.holder(field)
 }
 
 func (g *gate) fairly() *party {

@@ -36,6 +36,8 @@ func locksOn(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) *Cli
 var allScripts = []*script{
 	acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
 	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
+	rwReadScript, rwReadReenterScript, rwReadRenewScript, rwReadReleaseScript,
+	rwWriteScript, rwWriteReleaseScript, rwHandoffScript, rwForceScript, rwStateScript,
 }
 
 // relayedTo returns a relay to b and a Redis client that goes through it. Every script is

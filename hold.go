@@ -131,8 +131,8 @@ func newHold(c *Client, o owner, t *target, s *settings) *hold {
 // register puts h into the gates of its keys, with a ticket for each. false: its owner is
 // there already; then h is gone.
 func (h *hold) register() bool {
-	for i, key := range h.target.keys {
-		g := h.client.registry.enter(key, h.target.channels[i])
+	for i := range h.target.keys {
+		g := h.client.registry.enter(h.target.gate(i), h.target.channels[i])
 		if !g.add(h) {
 			h.client.registry.exit(g)
 			h.unregister()

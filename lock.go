@@ -245,7 +245,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 			return State{}, wrap("read state of", m.Name(), out.err)
 		}
 		if len(k.fields) > 0 {
-			return State{Owner: k.fields[0], Count: k.count, TTL: k.ttl, FencingToken: k.token}, nil
+			return State{Owner: k.fields[0], Count: k.counts[0], TTL: k.ttl, FencingToken: k.token}, nil
 		}
 		state.FencingToken = max(state.FencingToken, k.token)
 	}
@@ -287,16 +287,17 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 }
 
 func (c *Client) forceUnlock(ctx context.Context, t *target, i int, fields []string) (bool, error) {
-	g := c.registry.enter(t.keys[i], t.channels[i])
-	defer c.registry.exit(g)
-	h := g.holder(fields[0])
-	if h != nil {
-		h.lose(errForced)
+	ours := false
+	for _, field := range fields {
+		if h := c.holder(t, i, field); h != nil {
+			h.lose(errForced)
+			ours = true
+		}
 	}
 	done, out := t.kind.force(ctx, acquireEffort, t, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
-	return done || h != nil || out.err == nil && out.doubt, out.err
+	return done || ours || out.err == nil && out.doubt, out.err
 }
 
 var errNilContext = fmt.Errorf("%w: nil context", ErrInvalidOption)

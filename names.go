@@ -10,6 +10,7 @@ import (
 const (
 	channelPrefix = "redisson_lock__channel"
 	counterPrefix = "redisson_lock_token"
+	rwPrefix      = "redisson_rwlock"
 )
 
 // What only this library has is called by its own name.
@@ -17,6 +18,7 @@ const (
 	fairQueuePrefix   = "relock_fair_queue"
 	fairEntriesPrefix = "relock_fair_entries"
 	fairGrantsPrefix  = "relock_fair_grants"
+	rwClaimPrefix     = "relock_rw_claim"
 )
 
 // target is what a handle locks: one key, or several taken together. It is made once for
@@ -29,6 +31,7 @@ type target struct {
 	channels []string // of the wake-ups, one for each key
 
 	fair *fairKeys // of a fair lock, which has one key; else nil
+	rw   *rwKeys   // of a read-write lock, which has one key; else nil
 
 	id targetID
 }
@@ -78,6 +81,9 @@ func (t *target) derive() {
 		t.id.text = id.String()
 	}
 }
+
+// gate is what the gate of key i is found by.
+func (t *target) gate(i int) gateID { return gateID{key: t.keys[i], side: t.kind.side} }
 
 // has reports whether key is one of t's.
 func (t *target) has(key string) bool {

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/relock-go/relock/internal/queue"
@@ -13,6 +14,33 @@ import (
 type kind struct {
 	protocol
 	turns
+	side  side
+	twice bool // a release sends two messages
+}
+
+// side tells apart the holds that one owner can have of one key at the same time.
+type side int
+
+const (
+	alone   side = iota // of a lock with one side
+	writing             // of a read-write lock
+	reading
+)
+
+// sideOf is the side of a read-write lock that a field is on.
+func sideOf(field string) side {
+	if strings.HasSuffix(field, writeSuffix) {
+		return writing
+	}
+	return reading
+}
+
+// field is the name on Redis under which o, of the client with that identity, holds t.
+func (t *target) field(identity *string, o owner) string {
+	if t.kind.side == writing {
+		return *identity + ":" + o.String() + writeSuffix
+	}
+	return *identity + ":" + o.String()
 }
 
 // turns is how those of one process who wait for a lock get to ask Redis for it. All of it
@@ -39,6 +67,10 @@ type turns interface {
 	unlisten(g *gate)
 	// listening reports whether messages arrive.
 	listening(g *gate) bool
+
+	// rivals is how many others of this process have to have had a chance, besides those in
+	// the queue, before the next of the queue asks.
+	rivals(h *hold) int
 }
 
 // protocol is what a kind of lock does on Redis.
@@ -89,5 +121,5 @@ type keyState struct {
 	ttl    time.Duration // as PTTL says it: -1 ms without expiry, -2 ms if there is no key
 	token  int64         // the last one minted
 	fields []string      // of the hash: its owners; one, for a plain lock
-	count  int           // of the first field
+	counts []int         // of their levels
 }

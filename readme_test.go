@@ -261,6 +261,8 @@ func useEverything(t *testing.T, rdb redis.UniversalClient, name string, opts ..
 	require.NoError(t, fair.Unlock())
 	require.NoError(t, <-passed)
 
+	readAndWrite(ctx, t, here.RWMutex(name+"/rw"), there.RWMutex(name+"/rw"), func() { await(ctx, t, contended, passed) })
+
 	require.NoError(t, m.Lock(ctx))
 	state, err := there.Mutex(name).State(ctx)
 	require.NoError(t, err)
@@ -271,6 +273,39 @@ func useEverything(t *testing.T, rdb redis.UniversalClient, name string, opts ..
 	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
 	require.NoError(t, here.Close())
 	require.NoError(t, there.Close())
+}
+
+// readAndWrite uses each script of a read-write lock.
+func readAndWrite(ctx context.Context, t *testing.T, here, there *relock.RWMutex, contended func()) {
+	t.Helper()
+	require.NoError(t, here.RLock(ctx))
+	require.NoError(t, here.RLock(ctx))
+	passed := make(chan error, 2)
+	go func() { passed <- there.Do(ctx, func(context.Context) error { return nil }) }()
+	contended()
+	require.NoError(t, here.RUnlock())
+	require.NoError(t, here.RUnlock())
+	require.NoError(t, <-passed)
+
+	require.NoError(t, here.Lock(ctx))
+	go func() { passed <- here.Do(ctx, func(context.Context) error { return nil }) }() // a hand-over
+	contended()
+	go func() { passed <- there.RDo(ctx, func(context.Context) error { return nil }) }()
+	contended()
+	require.NoError(t, here.Unlock())
+	require.NoError(t, <-passed)
+	require.NoError(t, <-passed)
+
+	require.NoError(t, here.Lock(ctx))
+	require.NoError(t, here.RLock(ctx))
+	require.NoError(t, here.Unlock())
+	state, err := there.State(ctx)
+	require.NoError(t, err)
+	require.Len(t, state.Readers, 1)
+	forced, err := there.ForceUnlock(ctx)
+	require.NoError(t, err)
+	require.True(t, forced)
+	require.ErrorIs(t, here.RUnlock(), relock.ErrLost)
 }
 
 // await waits until it has happened; an error before that fails the test.

@@ -146,7 +146,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 }
 
 // successor reserves the ticket of the next waiter, if it wants just what h holds and it is
-// still this process' turn. crowded: there is one, but other processes come first.
+// still this process' turn. crowded: there is one, but others come first.
 func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	for _, p := range h.places[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
@@ -158,7 +158,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	if !waiting {
 		return nil, false
 	}
-	if inRow >= limit {
+	if inRow >= limit || h.target.kind.rivals(h) > 0 {
 		return nil, true
 	}
 	return first.ticket.Reserve(func(w *hold) bool {
@@ -176,7 +176,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
 	c, identity := h.client, next.offered
-	to := *identity + ":" + next.owner.String()
+	to := h.target.field(identity, next.owner)
 	e := h.releaseEffort().confirmedBy(next.settings.replicas.before(ctx))
 	g, out := h.target.kind.handoff(ctx, e, h.target, h.field, to, next.settings)
 	if out.doubt {
@@ -223,7 +223,7 @@ func (h *hold) passOn(next *hold, identity *string, field string, token int64, s
 	orphan.phase = ending
 	orphan.receive(identity, field, token, sent, next.settings.ttl)
 	for _, p := range h.places {
-		g := h.client.registry.enter(p.key, p.channel)
+		g := h.client.registry.enter(p.gateID, p.channel)
 		ticket := p.queue.Ticket(orphan, orphan.alarm)
 		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, ticket: ticket})
 		p.ticket.Replace(ticket)
@@ -237,7 +237,7 @@ func (h *hold) passOn(next *hold, identity *string, field string, token int64, s
 }
 
 // giveBack releases the keys for everybody. crowded: waiters of this process were not
-// served because other processes come first.
+// served because others come first.
 func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	marks := make([]uint64, len(h.places))
 	for i, p := range h.places {
@@ -252,9 +252,13 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	}
 	for i, p := range h.places {
 		p.heard()
-		alone := answer.heard == 0 || answer.heard == 1 && p.listening()
+		heard := answer.heard + h.target.kind.rivals(h)
+		alone := heard == 0 || heard == 1 && p.listening()
 		if crowded && !alone {
-			p.ticket.GiveWay(marks[i], max(answer.heard, 1))
+			if h.target.kind.twice {
+				heard *= 2
+			}
+			p.ticket.GiveWay(marks[i], max(heard, 1))
 		} else {
 			p.ticket.Leave()
 		}

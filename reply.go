@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -152,6 +153,9 @@ func (r *reply) refuse(status int64, t *target) {
 	}
 }
 
+// errReadsToo says that a writer cannot be followed by another at once.
+var errReadsToo = errors.New("its owner reads, too")
+
 // whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
 // no such status.
 func whyRefused(status int64, t *target, i int) error {
@@ -162,6 +166,10 @@ func whyRefused(status int64, t *target, i int) error {
 		return fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.keys[i])
 	case status == -3:
 		return fmt.Errorf("%w: key %q holds something else than a fencing token", ErrInvalidName, t.counters[i])
+	case status == -5 && t.rw != nil:
+		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", ErrInvalidName, t.keys[i])
+	case status == -6 && t.rw != nil:
+		return errReadsToo
 	case status == -4 && t.fair != nil:
 		return fmt.Errorf("%w: key %q or %q holds something else than the queue of a fair lock",
 			ErrInvalidName, t.fair.queue, t.fair.entries)

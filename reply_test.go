@@ -42,7 +42,7 @@ var calls = map[string]func(p *plain, e effort, t *target) (answer bool, out out
 	},
 	"state": func(p *plain, e effort, t *target) (bool, outcome) {
 		s, out := p.state(context.Background(), e, t, 0)
-		return s.fields != nil || s.ttl != 0 || s.token != 0 || s.count != 0, out
+		return s.fields != nil || s.ttl != 0 || s.token != 0 || s.counts != nil, out
 	},
 }
 

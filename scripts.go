@@ -122,16 +122,18 @@ func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []
 func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
 	t = t.only(t.keys[i : i+1])
 	r, out := p.exec.run(ctx, e, stateScript, []string{t.keys[0], t.counters[0]})
+	return r.state(t, out)
+}
+
+// state returns what a script says of the lock t, and how its call ended.
+func (r *reply) state(t *target, out outcome) (keyState, outcome) {
 	if status := r.integer(0); status != 1 {
 		r.refuse(status, t)
 		return understood(keyState{}, out, r)
 	}
 	s := keyState{ttl: r.life(1), token: r.number(2)}
 	for i := 3; i < len(r.values); i += 2 {
-		s.fields = append(s.fields, r.text(i))
-		if i == 3 {
-			s.count = int(r.number(i + 1))
-		}
+		s.fields, s.counts = append(s.fields, r.text(i)), append(s.counts, int(r.number(i+1)))
 	}
 	return understood(s, out, r)
 }

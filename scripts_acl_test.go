@@ -195,7 +195,7 @@ func second[T any](_ T, err error) error { return err }
 // awaitSubscriber waits until c listens to the messages about t.
 func awaitSubscriber(ctx context.Context, c *Client, t *target) error {
 	return poll(ctx, func() bool {
-		g := c.registry.enter(t.keys[0], t.channels[0])
+		g := c.registry.enter(t.gate(0), t.channels[0])
 		defer c.registry.exit(g)
 		return g.listening()
 	})

@@ -144,3 +144,8 @@ const (
 func (s *settings) entryLease() time.Duration {
 	return max(entryLeaseMin, min(2*s.safetyPoll, entryLeaseMax, s.ttl)).Truncate(time.Millisecond)
 }
+
+// entryPoll is the longest sleep of somebody who has to keep an entry, or whom one keeps out.
+func (s *settings) entryPoll() time.Duration {
+	return min(s.safetyPoll, s.entryLease()/pollsInLease)
+}

@@ -252,12 +252,12 @@ func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
 func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		b.check([]situation{
-			untouched("absent", absent, "held by [], 0 times, for -2ms, token 0"),
-			untouched("held", hashOf(short, them, "1"), "held by [uuid-2:7], 1 times, for 1m40s, token 0"),
-			untouched("held twice", hashOf(long, me, "2"), "held by [uuid-1:7], 2 times, for 2h30m0s, token 0"),
-			untouched("held without expiry", hashOf(forever, me, "1"), "held by [uuid-1:7], 1 times, for -1ms, token 0"),
-			untouched("held by two", hashOf(short, me, "1", them, "2"), "held by [uuid-1:7 uuid-2:7], 1 times, for 1m40s, token 0"),
-			untouched("a count that is no number", hashOf(short, me, "many"), "held by [uuid-1:7], 0 times, for 1m40s, token 0"),
+			untouched("absent", absent, "held by [], [] times, for -2ms, token 0"),
+			untouched("held", hashOf(short, them, "1"), "held by [uuid-2:7], [1] times, for 1m40s, token 0"),
+			untouched("held twice", hashOf(long, me, "2"), "held by [uuid-1:7], [2] times, for 2h30m0s, token 0"),
+			untouched("held without expiry", hashOf(forever, me, "1"), "held by [uuid-1:7], [1] times, for -1ms, token 0"),
+			untouched("held by two", hashOf(short, me, "1", them, "2"), "held by [uuid-1:7 uuid-2:7], [1 2] times, for 1m40s, token 0"),
+			untouched("a count that is no number", hashOf(short, me, "many"), "held by [uuid-1:7], [0] times, for 1m40s, token 0"),
 			untouched("a string", textOf(short, "x"), "another type"),
 			untouched("a list", picture{kind: "list", life: forever}, "another type"),
 			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
@@ -270,7 +270,7 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 			if s.ttl > 0 {
 				s.ttl = b.life(target.keys[0])
 			}
-			return fmt.Sprintf("held by %v, %d times, for %v, token %d", s.fields, s.count, s.ttl, s.token)
+			return fmt.Sprintf("held by %v, %v times, for %v, token %d", s.fields, s.counts, s.ttl, s.token)
 		})
 	})
 }

@@ -15,6 +15,7 @@ func (inTurn) queue(g *gate) *queue.Queue[*hold] { return &g.queue }
 func (inTurn) listen(c *Client, g *gate)         { g.listen(c.hub) }
 func (inTurn) unlisten(g *gate)                  { g.unlisten() }
 func (inTurn) listening(g *gate) bool            { return g.listening() }
+func (inTurn) rivals(*hold) int                  { return 0 }
 func (inTurn) longest(s *settings) time.Duration { return s.safetyPoll }
 
 // line collects the turns on all keys.
@@ -105,12 +106,12 @@ func (w *wait) turn() (bool, error) {
 	return true, nil
 }
 
-// awaitTurn waits until t has the turn, or failed, or the place on Redis has come to its
-// end, or the wait is over.
+// awaitTurn waits until t has the turn, or was let out of the line, or failed, or the place on
+// Redis has come to its end, or the wait is over.
 func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
 	for {
 		switch state, err := t.State(); {
-		case state == queue.Turn, w.entry.settled():
+		case state == queue.Turn, state == queue.Gone, w.entry.settled():
 			return nil
 		case state == queue.Failed:
 			return err

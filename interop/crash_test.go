@@ -86,6 +86,7 @@ const holderEnv = "RELOCK_INTEROP_HOLDER"
 
 type holderOrder struct {
 	Addr, Name string
+	Kind       string // read, write, or neither
 	TTL        time.Duration
 }
 
@@ -121,7 +122,14 @@ func holdUntilKilled(order string) {
 	if err != nil {
 		panic(err)
 	}
-	if err := locks.Mutex(o.Name).Lock(context.Background()); err != nil {
+	var lock goLock = locks.Mutex(o.Name)
+	switch o.Kind {
+	case "read":
+		lock = reader{locks.RWMutex(o.Name)}
+	case "write":
+		lock = locks.RWMutex(o.Name)
+	}
+	if err := lock.Lock(context.Background()); err != nil {
 		panic(err)
 	}
 	fmt.Println("held")

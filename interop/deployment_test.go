@@ -159,7 +159,12 @@ func (d *deployment) requireFree(t *testing.T, names ...string) {
 // listeners is the number of connections that listen for releases of name.
 func (d *deployment) listeners(t *testing.T, rdb redis.UniversalClient, name string) int {
 	t.Helper()
-	channel := channelOf(name)
+	return d.listening(t, rdb, channelOf(name))
+}
+
+// listening is the number of connections that listen to a channel.
+func (d *deployment) listening(t *testing.T, rdb redis.UniversalClient, channel string) int {
+	t.Helper()
 	count := func(ctx context.Context, rdb *redis.Client) (map[string]int64, error) {
 		if d.java.Sharded {
 			return rdb.PubSubShardNumSub(ctx, channel).Result()

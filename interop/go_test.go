@@ -13,6 +13,22 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
+// A goLock is a *relock.Mutex, or a side of a *relock.RWMutex.
+type goLock interface {
+	Lock(ctx context.Context) error
+	TryLock(ctx context.Context) (bool, error)
+	Unlock() error
+	Context(ctx context.Context) context.Context
+}
+
+// A reader is the side of an RWMutex that reads. The RWMutex itself is the side that writes.
+type reader struct{ *relock.RWMutex }
+
+func (r reader) Lock(ctx context.Context) error              { return r.RLock(ctx) }
+func (r reader) TryLock(ctx context.Context) (bool, error)   { return r.TryRLock(ctx) }
+func (r reader) Unlock() error                               { return r.RUnlock() }
+func (r reader) Context(ctx context.Context) context.Context { return r.RContext(ctx) }
+
 // An actor is a goroutine that does what it is told: an owner of its own.
 type actor struct{ jobs chan func() }
 
@@ -38,18 +54,18 @@ func (a *actor) begin(f func() error) <-chan error {
 	return result
 }
 
-func (a *actor) locks(t *testing.T, m *relock.Mutex) {
+func (a *actor) locks(t *testing.T, m goLock) {
 	t.Helper()
 	require.NoError(t, outcomeOf(t, a.begin(func() error { return m.Lock(t.Context()) })))
 }
 
-func (a *actor) unlocks(t *testing.T, m *relock.Mutex) {
+func (a *actor) unlocks(t *testing.T, m goLock) {
 	t.Helper()
 	require.NoError(t, outcomeOf(t, a.begin(m.Unlock)))
 }
 
 // tries reports what TryLock does on the actor's goroutine.
-func (a *actor) tries(t *testing.T, m *relock.Mutex) (held bool) {
+func (a *actor) tries(t *testing.T, m goLock) (held bool) {
 	t.Helper()
 	require.NoError(t, outcomeOf(t, a.begin(func() (err error) {
 		held, err = m.TryLock(t.Context())
@@ -59,7 +75,7 @@ func (a *actor) tries(t *testing.T, m *relock.Mutex) (held bool) {
 }
 
 // waits has the actor call Lock, and requires that it does not return for a while.
-func (a *actor) waits(t *testing.T, m *relock.Mutex) <-chan error {
+func (a *actor) waits(t *testing.T, m goLock) <-chan error {
 	t.Helper()
 	result := a.begin(func() error { return m.Lock(t.Context()) })
 	select {
@@ -71,7 +87,7 @@ func (a *actor) waits(t *testing.T, m *relock.Mutex) <-chan error {
 }
 
 // context returns the context of the actor's hold.
-func (a *actor) context(t *testing.T, m *relock.Mutex) (ctx context.Context) {
+func (a *actor) context(t *testing.T, m goLock) (ctx context.Context) {
 	t.Helper()
 	require.NoError(t, outcomeOf(t, a.begin(func() error {
 		ctx = m.Context(t.Context())
@@ -122,6 +138,11 @@ func channelOf(name string) string {
 		return "redisson_lock__channel:" + name
 	}
 	return "redisson_lock__channel:{" + name + "}"
+}
+
+// rwChannelOf is channelOf for a read-write lock.
+func rwChannelOf(name string) string {
+	return strings.Replace(channelOf(name), "lock__channel", "rwlock", 1)
 }
 
 func counterOf(name string) string {

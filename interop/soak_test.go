@@ -27,6 +27,7 @@ const (
 func TestGoroutinesAndJavaThreadsShareOneLock(t *testing.T) {
 	t.Run("single server, with fencing", func(t *testing.T) { soak(t, single(t), "fenced", relock.WithSharedFencing()) })
 	t.Run("Cluster with sharded pub-sub", func(t *testing.T) { soak(t, cluster(t, true), "plain") })
+	t.Run("readers and writers", func(t *testing.T) { soak(t, single(t), "write", relock.WithFencing()) })
 }
 
 // soak has goroutines and Java threads lock one name for as long as -soak says.
@@ -44,7 +45,7 @@ func soak(t *testing.T, d *deployment, kind string, options ...relock.ClientOpti
 	contending := thread.begin("contend", java.lock(kind, name), func(c *command) {
 		c.Threads, c.Duration = soakThreads, soakTime.Milliseconds()
 	})
-	g := &contention{locks: locks, rdb: rdb, name: name, end: began.Add(*soakTime)}
+	g := &contention{locks: locks, rdb: rdb, name: name, end: began.Add(*soakTime), rw: kind == "write"}
 	inGo := g.run()
 	a := java.peer.receive(t, contending, *soakTime+time.Minute)
 	inJava := valueOf[report](t, a)
@@ -63,7 +64,7 @@ func soak(t *testing.T, d *deployment, kind string, options ...relock.ClientOpti
 	require.Less(t, took, *soakTime+20*time.Second, "the waiters were not served when the others had stopped")
 	total, err := rdb.Get(t.Context(), name+":total").Int()
 	require.NoError(t, err)
-	require.Equal(t, inGo.total()+inJava.total(), total, "an update under the lock was lost")
+	require.Equal(t, inGo.Written+inJava.Written, total, "an update under the lock was lost")
 	d.requireFree(t, name)
 	eventually(t, "nobody listens any more", func() bool { return d.listeners(t, rdb, name) == 0 })
 }
@@ -71,6 +72,7 @@ func soak(t *testing.T, d *deployment, kind string, options ...relock.ClientOpti
 // A report is what the contenders of one language did.
 type report struct {
 	Served        []int    `json:"served"`        // holds of each contender
+	Written       int      `json:"written"`       // those of all holds that were no reader's
 	LongestMicros int64    `json:"longestMicros"` // wait of a contender
 	PauseMicros   int64    `json:"pauseMicros"`   // in which none of them got the lock
 	Errors        []string `json:"errors"`
@@ -100,6 +102,7 @@ type contention struct {
 	rdb   redis.UniversalClient
 	name  string
 	end   time.Time
+	rw    bool // an RWMutex, written to in every fourth turn
 
 	mu   sync.Mutex // guards the rest
 	last time.Time  // when one of them had got the lock
@@ -117,24 +120,45 @@ func (c *contention) run() report {
 }
 
 func (c *contention) contend(i int) {
-	m := c.locks.Mutex(c.name)
-	for time.Now().Before(c.end) {
+	for turn := i; time.Now().Before(c.end); turn++ {
 		began := time.Now()
 		var waited time.Duration
-		err := m.Do(context.Background(), func(ctx context.Context) error {
-			waited = time.Since(began)
-			return c.inside(ctx, m.FencingToken())
-		})
+		writes, err := c.hold(turn, func() { waited = time.Since(began) })
 		c.mu.Lock()
 		if err != nil {
 			c.Errors = append(c.Errors, err.Error())
 		} else {
 			c.Served[i]++
+			c.Written += writes
 			c.LongestMicros = max(c.LongestMicros, waited.Microseconds())
 			c.PauseMicros = max(c.PauseMicros, time.Since(c.last).Microseconds())
 			c.last = time.Now()
 		}
 		c.mu.Unlock()
+	}
+}
+
+// hold locks once, and tells by entered when it has the lock. It reports whether it was the
+// side that writes.
+func (c *contention) hold(turn int, entered func()) (writes int, err error) {
+	ctx := context.Background()
+	m, rw := c.locks.Mutex(c.name), c.locks.RWMutex(c.name)
+	switch {
+	case !c.rw:
+		return 1, m.Do(ctx, func(ctx context.Context) error {
+			entered()
+			return c.inside(ctx, m.FencingToken())
+		})
+	case turn%4 == 0:
+		return 1, rw.Do(ctx, func(ctx context.Context) error {
+			entered()
+			return c.inside(ctx, rw.FencingToken())
+		})
+	default:
+		return 0, rw.RDo(ctx, func(ctx context.Context) error {
+			entered()
+			return c.noWriter(ctx)
+		})
 	}
 }
 
@@ -167,6 +191,15 @@ func (c *contention) inside(ctx context.Context, token int64) error {
 		}
 	}
 	return c.rdb.Decr(ctx, c.name+":inside").Err()
+}
+
+// noWriter is what a reader checks under the lock.
+func (c *contention) noWriter(ctx context.Context) error {
+	n, err := c.get(ctx, ":inside")
+	if err == nil && n != 0 {
+		err = fmt.Errorf("%d writers beside a reader", n)
+	}
+	return err
 }
 
 func (c *contention) get(ctx context.Context, counter string) (int64, error) {

@@ -20,11 +20,6 @@ local function spoiled()
   return type(redis.pcall('zcard', queue)) == 'table' or type(redis.pcall('hlen', entries)) == 'table'
 end
 
-local function clock()
-  local now = redis.call('time')
-  return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
-end
-
 -- The token for an owner who wishes as keep says: 0 for none, nil if the counter holds
 -- something else. To be stored when the lock is his.
 local function token_for(keep)

@@ -46,8 +46,8 @@ end
 -- Wakes the waiters on channel, and returns how many processes heard it; -1 if the
 -- server refused: a script is not rolled back, and a missing permission must not
 -- keep a lock held.
-local function wake(command, channel)
-  local heard = redis.pcall(command, channel, '0')
+local function wake(command, channel, message)
+  local heard = redis.pcall(command, channel, message or '0')
   if type(heard) == 'table' then return -1 end
   return heard
 end
@@ -89,4 +89,10 @@ end
 local function store_token(n, token, keep)
   local text = string.format('%.0f', token)
   for i = n + 1, #KEYS do store(KEYS[i], text, keep) end
+end
+
+-- The server's clock in milliseconds.
+local function clock()
+  local now = redis.call('time')
+  return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
 end

@@ -82,17 +82,46 @@ type service struct {
 	kind  string // of its locks
 }
 
+// mutex is what the demo does with a lock: a *relock.Mutex, or the side of a *relock.RWMutex
+// that writes.
+type mutex interface {
+	locker
+	TryLock(ctx context.Context) (bool, error)
+	Do(ctx context.Context, fn func(ctx context.Context) error) error
+	Context(ctx context.Context) context.Context
+	HoldCount() int
+	ForceUnlock(ctx context.Context) (bool, error)
+	State(ctx context.Context) (relock.State, error)
+}
+
 // kinds are the kinds of lock, as handles of one name.
-var kinds = map[string]func(c *relock.Client, name string, opts ...relock.MutexOption) *relock.Mutex{
-	"plain":  (*relock.Client).Mutex,
-	"quorum": (*relock.Client).Mutex, // of another client
-	"fair":   (*relock.Client).FairMutex,
-	"multi": func(c *relock.Client, name string, opts ...relock.MutexOption) *relock.Mutex {
+var kinds = map[string]func(c *relock.Client, name string, opts ...relock.MutexOption) mutex{
+	"plain":  single,
+	"quorum": single, // of another client
+	"fair": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
+		return c.FairMutex(name, opts...)
+	},
+	"multi": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
 		return c.MultiMutex([]string{name}, opts...)
+	},
+	"rw": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
+		return writer{c.RWMutex(name, opts...)}
 	},
 }
 
-func (s *service) mutex(name string, opts ...relock.MutexOption) *relock.Mutex {
+func single(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
+	return c.Mutex(name, opts...)
+}
+
+// writer is the side of an RWMutex that writes.
+type writer struct{ *relock.RWMutex }
+
+func (w writer) State(ctx context.Context) (relock.State, error) {
+	s, err := w.RWMutex.State(ctx)
+	return relock.State{Owner: s.Owner, Count: s.Count, TTL: s.TTL, FencingToken: s.FencingToken}, err
+}
+
+func (s *service) mutex(name string, opts ...relock.MutexOption) mutex {
 	return kinds[s.kind](s.locks, name, opts...)
 }
 

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-
-	"github.com/relock-go/relock"
 )
 
 // nest shows that a holder may lock again: the lock is free after the last Unlock.
@@ -19,7 +17,7 @@ func (d *demo) nest(ctx context.Context) error {
 // nesting is a worker whose functions call each other, and another one that looks on.
 type nesting struct {
 	*demo
-	mine, other *relock.Mutex
+	mine, other mutex
 }
 
 func (d *demo) nesting() *nesting {

@@ -49,7 +49,7 @@ type Ticket[V any] struct {
 type State int
 
 // The states. Waiting leads to Turn, Reserved, Failed or Gone; Reserved to Turn, Waiting or
-// Gone; Turn and Failed to Gone.
+// Gone; Turn and Failed to Gone. A ticket that is Gone may join again.
 const (
 	Gone     State = iota // not in the queue
 	Waiting               // in line
@@ -124,6 +124,31 @@ func (t *Ticket[V]) GiveWay(mark uint64, processes int) {
 // line need not try at once, but goes on where t was, and tries when there is news.
 func (t *Ticket[V]) Pass() {
 	t.leave(func(_ *Queue[V], next *Ticket[V]) { next.seen, next.fresh = t.seen, t.fresh })
+}
+
+// Open is Leave by somebody who was served with what others can have besides: all who wait
+// leave the line with it, and are told to try. A ticket without the turn leaves alone.
+func (t *Ticket[V]) Open() {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.state != Turn {
+		q.drop(t)
+		return
+	}
+	t.state, q.turn, q.handoffs = Gone, nil, 0
+	for e := q.line.Front(); e != nil; e = q.line.Front() {
+		next := e.Value.(*Ticket[V])
+		q.drop(next)
+		next.ring()
+	}
+}
+
+// Taken reports whether somebody has the turn.
+func (q *Queue[V]) Taken() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.turn != nil
 }
 
 // Since says that t, if it has the turn, need only act on what came after mark, a number of

@@ -10,21 +10,24 @@ import org.redisson.api.RedissonClient;
 /**
  * Threads that lock again and again for a time. Under the lock each checks that it is alone,
  * and does what loses updates if it is not. The token of a fenced lock has to be higher than
- * that of the holder before.
+ * that of the holder before. Of a read-write lock, which is written to in every fourth turn,
+ * a reader checks that nobody writes.
  */
 final class Contention {
     /**
-     * What they did: the holds of each thread, the longest wait of one, the longest time
-     * that none of them got the lock, and what went wrong.
+     * What they did: the holds of each thread, how many of all holds were no reader's, the
+     * longest wait of one, the longest time that none of them got the lock, and what went wrong.
      */
-    record Report(int[] served, long longestMicros, long pauseMicros, List<String> errors) {}
+    record Report(int[] served, int written, long longestMicros, long pauseMicros, List<String> errors) {}
 
     private final RedissonClient client;
     private final RLock lock;
+    private final RLock readLock; // null if the lock has one side
     private final String name;
     private final long end;
 
     private final int[] served;
+    private int written;
     private long longest;
     private long pause;
     private long last = System.nanoTime();
@@ -34,6 +37,7 @@ final class Contention {
         this.client = client;
         this.lock = lock;
         this.name = c.members().get(0).name();
+        this.readLock = c.kind().equals("write") ? client.getReadWriteLock(name).readLock() : null;
         this.end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(c.duration());
         this.served = new int[c.threads()];
     }
@@ -49,13 +53,17 @@ final class Contention {
         for (Thread t : threads) {
             t.join();
         }
-        return new Report(served, micros(longest), micros(pause), errors);
+        return new Report(served, written, micros(longest), micros(pause), errors);
     }
 
     private void contend(int me) {
         try {
-            while (System.nanoTime() < end) {
+            for (int turn = me; System.nanoTime() < end; turn++) {
                 long began = System.nanoTime();
+                if (readLock != null && turn % 4 != 0) {
+                    read(me, began);
+                    continue;
+                }
                 long token = lock();
                 long waited = System.nanoTime() - began;
                 try {
@@ -63,11 +71,25 @@ final class Contention {
                 } finally {
                     lock.unlock();
                 }
-                note(me, waited);
+                note(me, waited, 1);
             }
         } catch (RuntimeException e) {
             fail(e.toString());
         }
+    }
+
+    private void read(int me, long began) {
+        readLock.lock();
+        long waited = System.nanoTime() - began;
+        try {
+            long writers = client.getAtomicLong(name + ":inside").get();
+            if (writers != 0) {
+                fail(writers + " writers beside a reader");
+            }
+        } finally {
+            readLock.unlock();
+        }
+        note(me, waited, 0);
     }
 
     /** Returns the fencing token, 0 if the lock has none. */
@@ -108,9 +130,10 @@ final class Contention {
         return TimeUnit.NANOSECONDS.toMicros(nanos);
     }
 
-    private synchronized void note(int me, long waited) {
+    private synchronized void note(int me, long waited, int writes) {
         long now = System.nanoTime();
         served[me]++;
+        written += writes;
         longest = Math.max(longest, waited);
         pause = Math.max(pause, now - last);
         last = now;

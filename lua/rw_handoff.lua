@@ -1,0 +1,31 @@
+-- Passes a read-write lock from one writer to another: the release of the one and the
+-- acquisition of the other in one step, so nobody can come between.
+--
+-- KEYS  the lock, its claim, and its token counter if a token is wished
+-- ARGV  prefix, from field, lease of the new owner (ms), life of a counter (ms; 0 = for ever), to field
+--
+-- Replies
+--   {1, token}   `to` writes, for at least the lease; token 0 without a counter
+--   {0, 1}       lost: the lock holds neither; nothing was changed
+--   {-3, 1}      the counter holds something else than a token
+--   {-6, 1}      from reads, too, and so may others soon; nothing was changed
+--
+-- Sent again it finds `to` in place, lengthens, and mints a newer token.
+local from, lease, keep, to = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local passed = held(lock, to)
+if not passed then
+  if not held(lock, from) then return {0, 1} end
+  if redis.call('hlen', lock) ~= 2 then return {-6, 1} end
+end
+
+local token = next_token(2)
+if not token then return {-3, 1} end
+redis.call('hdel', lock, from) -- first: it needs no memory
+if passed then
+  lengthen(lock, lease)
+else
+  redis.call('hset', lock, to, 1)
+  redis.call('pexpire', lock, lease)
+end
+store_token(2, token, keep)
+return {1, token}

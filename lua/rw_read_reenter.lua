@@ -1,0 +1,20 @@
+-- Sets the levels of a read hold.
+--
+-- ARGV  prefix, field, lease (ms), count
+--
+-- Replies
+--   {1, 0}   field reads count times, each for at least the lease
+--   {0, 1}   lost: there is no such hold, or it is dead; nothing was changed
+local field, lease, count = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if not held(lock, field) then return {0, 1} end
+local had = levels_of(field)
+local life = left(field, had)
+if life == -2 then return {0, 1} end
+
+life = math.max(life, lease)
+redis.call('hdel', lock, '') -- needs no memory, and so opens the way for the others
+lengthen(lock, life)
+redis.call('hset', lock, field, count)
+for i = 1, count do redis.call('set', timeout(field, i), '1', 'px', life) end
+untime(field, count + 1, had)
+return {1, 0}

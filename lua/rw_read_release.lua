@@ -1,0 +1,29 @@
+-- Sets the levels of a read hold on the way down; a count of 0 ends it. With the last reader
+-- the lock is free, and its waiters are woken.
+--
+-- ARGV  prefix, field, count, publish command, channel
+--
+-- Replies
+--   {1, heard}   done; if the lock is free, so many processes heard of it, -1 if the server refused to tell
+--   {0, 0}       not ours: the lock did not hold field
+local field, count = ARGV[2], tonumber(ARGV[3])
+if not held(lock, field) then return {0, 0} end
+local had = levels_of(field)
+if count > 0 then
+  redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
+  redis.call('hset', lock, field, count)
+  untime(field, count + 1, had)
+  return {1, 0}
+end
+
+local life, mode = left(field, had), redis.call('hget', lock, 'mode')
+redis.call('hdel', lock, field)
+untime(field, 1, had)
+if mode == 'write' then return {1, 0} end
+-- There is no need to look at all readers: the lock lives at most a second longer than the
+-- longest of them, so either that is one with more left than this one had, or any will do
+-- that is within the second. Servers that look at the clock for each command need some margin.
+local enough = redis.call('pttl', lock) - 1000
+if life >= 0 and life < enough - 10 then return {1, 0} end
+if not settle(math.max(enough, 0)) then return {1, 0} end
+return {1, wake(ARGV[4], ARGV[5])}

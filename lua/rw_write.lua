@@ -1,0 +1,43 @@
+-- Takes a read-write lock for a new writer.
+--
+-- KEYS  the lock, its claim, and its token counter if a token is wished
+-- ARGV  prefix, field, lease (ms), life of a counter (ms; 0 = for ever), life of a claim (ms;
+--       0 = does not wait), how long it lets new readers in (ms)
+--
+-- Replies
+--   {1, token}               field writes, for at least the lease; token 0 without a counter
+--   {0, pttl, 1, holder}     somebody else has the lock for pttl ms; if it is readers, and field
+--                            waits, it claims the lock
+--   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
+--   {-3, 1}                  the counter holds something else than a token
+--
+-- Sent again it finds the field it made, lengthens, and mints a newer token.
+local field, lease, keep, claiming, grace = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local mode, refusal = examine_mode()
+if refusal then return refusal end
+local ours = mode == 'write' and redis.call('hexists', lock, field) == 1
+if mode == 'write' and not ours then return busy() end
+if mode == 'read' then
+  local _, reader = survey(-1)
+  if reader then
+    if claiming > 0 then
+      -- One claim stands for all who wait, and begins when the first of them came.
+      local from = claimed() or clock() + grace
+      redis.pcall('set', claim, string.format('%.0f %s', from, field), 'px', claiming)
+    end
+    return {0, redis.call('pttl', lock), 1, reader}
+  end
+end
+
+local token = next_token(2)
+if not token then return {-3, 1} end
+if ours then
+  lengthen(lock, lease)
+else
+  redis.call('del', lock) -- a reader that is dead may have left it
+  refusal = join(true, 'write', field, lease)
+  if refusal then return refusal end
+end
+redis.call('del', claim)
+store_token(2, token, keep)
+return {1, token}

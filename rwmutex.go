@@ -1,0 +1,191 @@
+package relock
+
+import (
+	"context"
+	"time"
+)
+
+// RWMutex is a lock on one name that many may hold to read, or one to write, over all
+// processes that use the same Redis. It is a cheap handle, and all handles of one name in
+// one Client are the same lock. It shares its name with Java's getReadWriteLock, and with
+// no other kind of lock: those get ErrInvalidName.
+//
+// Lock, TryLock and Unlock are the write side, the methods with an R the read side. Each
+// side is as a [Mutex]: the owner is the calling goroutine or the id given WithOwner, it may
+// lock again, and every hold has its own lease, watchdog and context, by which it learns of
+// its own loss. Everybody else's holds live and die by themselves.
+//
+// An owner that writes may read as well: to go on reading when it has unlocked the write
+// side. An owner that reads cannot write: ErrUpgrade. Two such readers would wait for each
+// other for ever. It has to unlock the read side first, and look again at what it has read.
+//
+// A writer that waits keeps new readers out, in all processes of this library, from 25 ms
+// after it has first asked: then it waits for those who read already, and for no others.
+// Owners that read already may read again meanwhile. A goroutine that reads must not
+// wait for another that wants to: a writer may be between them. After a writer, readers and
+// writers have the same chance, and those who are woken together read together. Java's
+// readers do not know of writers that wait: a stream of them that never stops can keep
+// a writer out.
+//
+// A dead reader keeps a writer waiting until its own lease is over, whoever else reads. A
+// dead writer that waited keeps readers out for 10 s at most, or for twice WithSafetyPoll or
+// the TTL if one of those is less.
+//
+// Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
+// every 10 s at least. All methods are safe for concurrent use.
+type RWMutex struct {
+	write Mutex
+	read  Mutex
+}
+
+// readRenewInterval is the most that the renewal of a read hold may take: Java's
+// watchdog sets the key's time to live to its own 30 s, whoever else reads.
+const readRenewInterval = 10 * time.Second
+
+// RWMutex returns a handle of the read-write lock name. A bad name or option is returned by
+// the first call that would use it. No round trip.
+func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
+	m := &RWMutex{write: *c.mutex(c.write, []string{name}, opts)}
+	if m.write.err == nil {
+		m.write.target.readWrite()
+	}
+	m.read = m.write
+	target := *m.write.target
+	target.kind = c.read
+	m.read.target = &target
+	m.read.settings.fencing = false
+	m.read.settings.renewInterval = min(m.read.settings.renewInterval, readRenewInterval)
+	return m
+}
+
+// Name returns the name of the lock.
+func (m *RWMutex) Name() string { return m.write.Name() }
+
+// Lock takes the lock to write, or adds a level to the owner's write hold.
+//
+// It blocks until nobody else reads or writes; ctx or WithWaitTimeout end the wait. Writers
+// of one process are served in the order in which they came, with its readers between them.
+// State after a failure is that of [Mutex.Lock].
+//
+// Errors: ErrUpgrade if the owner reads; else those of [Mutex.Lock]; ErrLost also inside a
+// read hold that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.
+func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
+
+// TryLock takes the lock to write, or adds a level, if that can be done without waiting.
+// false without an error means that somebody else holds it, or that somebody of this process
+// waits to write. It claims nothing. Errors are those of [RWMutex.Lock]. At most one round
+// trip.
+func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
+
+// Unlock takes one level of the owner's write hold away. With the last one all who wait may
+// have the lock; if the owner reads, others may read now. It blocks, and fails, as
+// [Mutex.Unlock] does. One round trip.
+func (m *RWMutex) Unlock() error { return m.write.Unlock() }
+
+// RLock takes the lock to read, or adds a level to the owner's read hold.
+//
+// It blocks until nobody else writes, and no writer that waits keeps new readers out; ctx or
+// WithWaitTimeout end the wait. It does not block an owner that reads or writes. Of the
+// readers of one process that have to wait, one talks to Redis.
+//
+// State after a failure and errors are those of [Mutex.Lock]; ErrLost also inside a write
+// hold that was lost. One round trip if it need not wait, and one more after a wait.
+func (m *RWMutex) RLock(ctx context.Context) error {
+	return m.reading("lock to read", m.read.Lock(ctx))
+}
+
+// TryRLock takes the lock to read, or adds a level, if that can be done without waiting.
+// false without an error means that somebody else writes, or waits to, or that somebody of
+// this process waits to read. Errors are those of [RWMutex.RLock]. At most one round trip.
+func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
+	held, err := m.read.TryLock(ctx)
+	return held, m.reading("try lock to read", err)
+}
+
+// RUnlock takes one level of the owner's read hold away. When nobody reads any more, writers
+// are woken. It blocks, and fails, as [Mutex.Unlock] does. One round trip.
+func (m *RWMutex) RUnlock() error { return m.reading("unlock to read", m.read.Unlock()) }
+
+// reading says of an error of the read side that it is one.
+func (m *RWMutex) reading(op string, err error) error { return wrap(op, m.Name(), err) }
+
+// Do locks to write, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does.
+func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	return m.write.Do(ctx, fn)
+}
+
+// RDo locks to read, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does.
+func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error) error {
+	return m.read.Do(ctx, fn)
+}
+
+// Context returns a context that ends with ctx or with the owner's write hold, whichever is
+// first, as [Mutex.Context] does.
+func (m *RWMutex) Context(ctx context.Context) context.Context { return m.write.Context(ctx) }
+
+// RContext returns a context that ends with ctx or with the owner's read hold, whichever is
+// first, as [Mutex.Context] does.
+func (m *RWMutex) RContext(ctx context.Context) context.Context { return m.read.Context(ctx) }
+
+// HoldCount returns how many levels the owner holds to write; 0 if that hold was lost. No
+// round trip.
+func (m *RWMutex) HoldCount() int { return m.write.HoldCount() }
+
+// RHoldCount returns how many levels the owner holds to read; 0 if that hold was lost. No
+// round trip.
+func (m *RWMutex) RHoldCount() int { return m.read.HoldCount() }
+
+// FencingToken returns the fencing token of the owner's write hold, as [Mutex.FencingToken]
+// does; 0 for an owner that only reads.
+func (m *RWMutex) FencingToken() int64 { return m.write.FencingToken() }
+
+// RWState is what Redis says about a read-write lock.
+type RWState struct {
+	// Owner is the writer's field, uuid:owner:write, and Count its levels; empty and 0 if
+	// nobody writes.
+	Owner string
+	Count int
+
+	// Readers has the levels of each who reads, by uuid:owner. Dead readers are left out.
+	Readers map[string]int
+
+	// TTL is what is left of the longest lease; negative if there is none.
+	TTL time.Duration
+
+	FencingToken int64 // the last one minted; 0 if there is no counter
+}
+
+// State asks Redis about the lock, whoever holds it. ctx bounds the request.
+//
+// Errors: that of ctx; ErrInvalidName if the key is no read-write lock; ErrClosed; Redis'
+// own. One round trip.
+func (m *RWMutex) State(ctx context.Context) (RWState, error) {
+	if err := m.write.usable(ctx); err != nil {
+		return RWState{}, wrap("read state of", m.Name(), err)
+	}
+	t := m.write.target
+	k, out := t.kind.state(ctx, acquireEffort, t, 0)
+	if out.err != nil {
+		return RWState{}, wrap("read state of", m.Name(), out.err)
+	}
+	s := RWState{FencingToken: k.token}
+	if len(k.fields) > 0 {
+		s.TTL = k.ttl
+	}
+	for i, field := range k.fields {
+		if sideOf(field) == writing {
+			s.Owner, s.Count = field, k.counts[i]
+			continue
+		}
+		if s.Readers == nil {
+			s.Readers = make(map[string]int)
+		}
+		s.Readers[field] = k.counts[i]
+	}
+	return s, nil
+}
+
+// ForceUnlock ends the holds that it finds, of readers and of a writer, and wakes the
+// waiters; false without an error means that there was none. Readers who come meanwhile
+// stay. Otherwise it is as [Mutex.ForceUnlock]. Two round trips.
+func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.write.ForceUnlock(ctx) }

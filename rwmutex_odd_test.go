@@ -1,0 +1,86 @@
+package relock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		for _, fields := range []map[string]string{
+			{"mode": "both", "uuid:1": "1"},
+			{"name": "somebody else's"},
+			{"uuid:1": "1"},
+		} {
+			require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, fields).Err())
+			for _, side := range []*Mutex{toRead(b.mutex()), toWrite(b.mutex())} {
+				_, err := side.TryLock(b.t.Context())
+				require.ErrorIs(b.t, err, ErrInvalidName)
+				require.ErrorContains(b.t, err, b.key)
+			}
+			_, err := b.mutex().ForceUnlock(b.t.Context())
+			require.ErrorIs(b.t, err, ErrInvalidName)
+			require.Equal(b.t, fields, onRedis(b.t, b.rdb, b.key))
+			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key).Err())
+		}
+	})
+}
+
+func TestWhatNobodyHoldsIsFree(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		for _, fields := range []map[string]string{
+			{"mode": "read"},
+			{"mode": "read", "uuid:1": "1"},
+			{"mode": "read", "uuid:1": "many"},
+			{"mode": "read", "uuid:1": "-1"},
+			{"mode": "read", "uuid:1": "1e18"},
+			{"mode": "read", "uuid:1": "nan", "uuid:2": ""},
+		} {
+			for _, side := range []*Mutex{toRead(b.mutex()), toWrite(b.mutex())} {
+				require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, fields).Err())
+				require.True(b.t, b.me.tries(b.t, side), "%v", fields)
+				require.Positive(b.t, ttlOf(b.rdb, b.key))
+				b.me.unlocks(b.t, side)
+				require.Empty(b.t, keysAbout(b.t, b.rdb, b.key))
+			}
+		}
+	})
+}
+
+func TestAClaimThatIsNoneKeepsNobodyOut(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m := b.mutex()
+		claim := m.write.target.rw.claim
+		for _, text := range []string{"", "soon", "now uuid:1:write", "99999999999999 uuid:1:write"} {
+			require.NoError(b.t, b.rdb.Set(b.t.Context(), claim, text, time.Hour).Err())
+			require.True(b.t, b.me.tries(b.t, toRead(m)), text)
+			b.me.unlocks(b.t, toRead(m))
+			require.True(b.t, b.me.tries(b.t, toWrite(m)), text)
+			b.me.unlocks(b.t, toWrite(m))
+		}
+		require.NoError(b.t, b.rdb.LPush(b.t.Context(), claim, "x").Err())
+		b.me.locks(b.t, toRead(m))
+		b.me.unlocks(b.t, toRead(m))
+		b.me.locks(b.t, toWrite(m))
+		b.me.unlocks(b.t, toWrite(m))
+	})
+}
+
+func TestTheKeysOfAReadWriteLockAreInOneSlot(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Dialer: noDial(t)})
+	t.Cleanup(func() { rdb.Close() })
+	c := locksOn(t, rdb)
+	for _, name := range []string{"plain", "{tag}", "{tag}:name", "name:{tag}", "a:b"} {
+		target := c.RWMutex(name).read.target
+		for _, key := range []string{target.rw.claim, target.rw.timeouts + ":uuid:1:rwlock_timeout:1", target.channels[0]} {
+			require.Equal(t, hashTag(name), hashTag(key), "%s of %s", key, name)
+		}
+	}
+	require.Equal(t, "{plain}", c.RWMutex("plain").read.target.rw.timeouts)
+	require.Equal(t, "redisson_rwlock:{plain}", c.RWMutex("plain").read.target.channels[0])
+	require.Equal(t, "{tag}:name", c.RWMutex("{tag}:name").read.target.rw.timeouts)
+	require.Equal(t, "redisson_rwlock:{tag}:name", c.RWMutex("{tag}:name").read.target.channels[0])
+}

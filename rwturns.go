@@ -1,0 +1,128 @@
+package relock
+
+import (
+	"errors"
+	"time"
+
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// claiming is the way of those who want to write: that of a plain lock. Who finds readers
+// claims the lock on Redis, and then nobody new may read before he has written.
+type claiming struct {
+	inTurn
+	*writeSide
+}
+
+func (claiming) longest(s *settings) time.Duration { return s.entryPoll() }
+
+// line refuses an owner that reads: it would wait for itself.
+func (c claiming) line(w *wait) (bool, error) {
+	switch err := w.beside(reading); {
+	case err == nil:
+		return false, ErrUpgrade
+	case !errors.Is(err, errAgain):
+		return false, err
+	}
+	return c.inTurn.line(w)
+}
+
+func (c claiming) request(w *wait, identity *string, field string) (grant, outcome) {
+	if !w.waits {
+		return c.acquire(w.ctx, w.effort(), w.target, field, w.settings)
+	}
+	g, out := c.take(w.ctx, w.effort(), w.target, field, w.settings, w.settings.entryLease())
+	if out.doubt || !g.held && out.err == nil && sideOf(g.holder) == reading {
+		w.claimed = identity
+	}
+	return g, out
+}
+
+// rivals are the readers of this process: after each writer it is their turn. So it is when
+// the writer itself reads on.
+func (claiming) rivals(h *hold) int {
+	g := h.client.registry.gate(gateID{key: h.target.keys[0], side: reading})
+	if g != nil && (g.queue.Taken() || g.find(h.owner) != nil) {
+		return 1
+	}
+	return 0
+}
+
+// end withdraws the claim of a writer who gives up. Its name is retired: what it is
+// withdrawn with may be sent again at any time.
+func (c claiming) end(w *wait, granted bool) {
+	if !granted && w.claimed != nil {
+		w.client.retire(w.claimed)
+		w.client.undo(w.target, w.target.field(w.claimed, w.owner), w.client.now().after(w.settings.entryLease()))
+	}
+	c.inTurn.end(w, granted)
+}
+
+// together is the way of those who want to read: all of them ask at once. Who has to wait
+// gets into line, the first of which asks for all; when he may read they follow together.
+type together struct{ inTurn }
+
+func (together) longest(s *settings) time.Duration { return s.entryPoll() }
+
+func (together) line(w *wait) (bool, error) {
+	switch err := w.beside(writing); {
+	case err == nil:
+		return true, nil // it writes: nobody is before it
+	case !errors.Is(err, errAgain):
+		return false, err
+	}
+	if w.queued || !w.places[0].queue.Taken() {
+		return true, nil
+	}
+	if !w.waits {
+		return false, nil
+	}
+	w.contend()
+	err := w.standBy(0)
+	return err == nil, err
+}
+
+func (together) ask(w *wait) (grant, outcome) {
+	w.mark = w.places[0].queue.Wakes()
+	g, out := w.try()
+	if out.err == nil {
+		w.suspect(g)
+	}
+	return g, out
+}
+
+func (together) rest(w *wait, d time.Duration) error { return w.standBy(d) }
+
+func (together) end(w *wait, granted bool) {
+	if granted {
+		w.places[0].ticket.Open()
+	} else {
+		w.places[0].ticket.Pass()
+	}
+}
+
+// standBy waits in line: the first for d, or until there is news since his last request, the
+// others until he may read or leaves.
+func (w *wait) standBy(d time.Duration) error {
+	t := w.places[0].ticket
+	if state, _ := t.State(); state != queue.Turn {
+		if !t.Join() {
+			return w.awaitTurn(t)
+		}
+		t.Since(w.mark)
+		if w.news() {
+			return nil
+		}
+	}
+	return w.rest(d)
+}
+
+// beside says how the owner's hold on the other side of the lock stands: nil if it is held,
+// an ErrLost if it was lost, and errAgain if there is none.
+func (w *wait) beside(other side) error {
+	h := w.client.registry.find(gateID{key: w.target.keys[0], side: other}, w.owner)
+	if h == nil {
+		return errAgain
+	}
+	return h.usable()
+}
