@@ -291,6 +291,8 @@ func TestAReleaseThatArrivesLateHitsNoLaterHold(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
 		b.strangersOn(1)
+		b.relays[0].Latency(20 * time.Millisecond) // so that nobody is waited for in vain:
+		b.relays[2].Latency(20 * time.Millisecond) // doubt is that about the release alone
 		m := b.mutex()
 		held := b.relays[0].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
 		late := b.relays[2].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
