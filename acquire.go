@@ -40,6 +40,7 @@ type wait struct {
 	claimed *string    // the identity under which it last claimed the lock, for a kind that can
 	mark    uint64     // wake-ups of the queue before the last request, for a kind that asks without the turn
 	misses  int        // failed tries in a row
+	splits  int        // split votes in a row
 
 	polling bool          // the sleep to come is a safety poll's
 	polled  bool          // the last sleep was, and no message ended it
@@ -207,6 +208,12 @@ func (w *wait) nap(g grant) time.Duration {
 	changed := g.holder != w.seen.holder
 	w.seen = g
 	longest := w.target.kind.longest(w.settings)
+	if g.split {
+		w.splits++
+		w.polling = false
+		return min(splitPause(w.splits), longest)
+	}
+	w.splits = 0
 	var d time.Duration
 	switch {
 	case w.listening():
@@ -228,6 +235,13 @@ func (w *wait) nap(g grant) time.Duration {
 		d, w.polling = g.ttl+rand.N(4*time.Millisecond), false
 	}
 	return min(d, longest)
+}
+
+// splitPause is a random pause after the nth split vote in a row: whoever comes back first,
+// by more than a vote takes, wins. It doubles, because a vote may take long, and because the
+// lock may be held after all, by the votes of nodes that do not answer here.
+func splitPause(n int) time.Duration {
+	return rand.N(4 * time.Millisecond << min(n-1, 6))
 }
 
 // rest sleeps until there is news, d has passed, or the wait is over, which it returns.

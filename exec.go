@@ -15,8 +15,11 @@ import (
 // patienceFor is how long one copy of a command is waited for: about a second, or less if
 // several copies are to fit into a shorter lease, but never less than a slow link needs.
 func patienceFor(ttl time.Duration) time.Duration {
-	return min(time.Second, max(50*time.Millisecond, ttl/4))
+	return min(time.Second, max(minCopyPatience, ttl/4))
 }
+
+// minCopyPatience is what a slow link needs.
+const minCopyPatience = 50 * time.Millisecond
 
 // executor runs scripts on one Redis deployment, and knows of each call whether every
 // copy of it was answered: all that is safe under lost replies rests on that.
@@ -30,6 +33,7 @@ type executor struct {
 	rdb      redis.UniversalClient
 	now      clock
 	patience time.Duration // for one copy of a command
+	limits   limits
 
 	mu      sync.Mutex
 	closed  bool
@@ -59,6 +63,20 @@ type effort struct {
 	most     time.Duration // patience with an engine that answers others meanwhile, if more
 	aside    bool          // not even the first copy goes through the engine
 	replicas replicas      // that are to confirm what the script wrote
+
+	// enough, if it is not nil, is closed when nobody needs the answer any more: it is still
+	// waited for, but no further copy is sent.
+	enough <-chan struct{}
+}
+
+// needless reports whether nobody needs the answer any more.
+func (e effort) needless() bool {
+	select {
+	case <-e.enough:
+		return true
+	default:
+		return false
+	}
 }
 
 // outcome is how a call ended.
@@ -131,7 +149,7 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend {
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
 		}
-		if !v.resend || attempt == e.attempts {
+		if !v.resend || attempt == e.attempts || e.needless() {
 			if attempt > 1 { // somebody is to read it; a single copy is in a hurry
 				out.err = x.diagnose(ctx, e, keys[0], out.err)
 			}
@@ -176,10 +194,10 @@ func (x *executor) diagnose(ctx context.Context, e effort, key string, err error
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
 func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) answer {
-	attempt, cancel := context.WithTimeout(ctx, max(e.patience, e.most))
+	attempt, cancel := x.limits.within(ctx, max(e.patience, e.most))
 	defer cancel()
-	a := x.dispatch(attempt, e, keys[0], newCall(attempt, "evalsha", s.sha1, keys, args))
-	if redis.HasErrorPrefix(a.err, "NOSCRIPT") {
+	a := x.dispatch(attempt, e, keys[0], newCall(attempt, "evalsha", s.digest, keys, args))
+	if a.err != nil && redis.HasErrorPrefix(a.err, "NOSCRIPT") {
 		a = x.dispatch(attempt, e, keys[0], newCall(attempt, "eval", s.source, keys, args))
 	}
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
@@ -195,7 +213,7 @@ type answer struct {
 	err         error
 }
 
-func newCall(ctx context.Context, name, script string, keys []string, args []any) call {
+func newCall(ctx context.Context, name string, script any, keys []string, args []any) call {
 	line := make([]any, 0, 3+len(keys)+len(args))
 	line = append(line, name, script, len(keys))
 	for _, key := range keys {
@@ -220,7 +238,7 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 		a = engine.submit(ctx, e, cmd)
 	}
 	switch {
-	case engine == nil:
+	case engine == nil, a.err == nil:
 	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, newCopy(ctx, cmd))

@@ -35,7 +35,7 @@ func locksOn(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) *Cli
 
 var allScripts = []*script{
 	acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
-	fairAcquireScript, fairPollScript, fairReleaseScript,
+	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
 	rwReadScript, rwReadReenterScript, rwReadRenewScript, rwReadReleaseScript,
 	rwWriteScript, rwWriteReleaseScript, rwHandoffScript, rwForceScript, rwStateScript,
 }

@@ -32,13 +32,19 @@ func (h *hold) unlock(t *target, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx, cancel := context.WithTimeoutCause(context.Background(), s.unlockTimeout,
-		fmt.Errorf("%w within %v", errNoAnswer, s.unlockTimeout))
-	defer cancel()
+	ctx := h.client.limits.after(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
 	return h.step(ctx)
+}
+
+// releaseEffort is that of the commands of an Unlock. A second copy of them, which does not
+// go through the engine, is to fit into its time-out: it learns what keeps the engine silent.
+func (h *hold) releaseEffort() effort {
+	e := h.paced(effort{})
+	e.patience = min(e.patience, max(minCopyPatience, h.settings.unlockTimeout/2))
+	return e
 }
 
 // pop takes the newest level of t away. false: there is none. mu is held.
@@ -70,7 +76,7 @@ func (h *hold) step(ctx context.Context) error {
 	t, field, identity, counts := h.target, h.field, h.identity, h.counts()
 	h.mu.Unlock()
 
-	answer, out := t.kind.release(ctx, h.paced(effort{}), t, field, counts)
+	answer, out := t.kind.release(ctx, h.releaseEffort(), t, field, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}
@@ -83,7 +89,6 @@ func (h *hold) step(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)
 	}
 	h.shrink(counts)
-	h.ring()
 	return nil
 }
 
@@ -172,7 +177,7 @@ func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool,
 	next := ticket.Value
 	c, identity := h.client, next.offered
 	to := h.target.field(identity, next.owner)
-	e := h.paced(effort{}).confirmedBy(next.settings.replicas.before(ctx))
+	e := h.releaseEffort().confirmedBy(next.settings.replicas.before(ctx))
 	g, out := h.target.kind.handoff(ctx, e, h.target, h.field, to, next.settings)
 	if out.doubt {
 		c.retire(h.identity)
@@ -238,7 +243,7 @@ func (h *hold) giveBack(ctx context.Context, crowded bool) error {
 	for i, p := range h.places {
 		marks[i] = p.queue.Wakes()
 	}
-	answer, out := h.target.kind.release(ctx, h.paced(effort{}), h.target, h.field, make([]int, len(h.places)))
+	answer, out := h.target.kind.release(ctx, h.releaseEffort(), h.target, h.field, make([]int, len(h.places)))
 	if out.doubt {
 		h.client.retire(h.identity)
 	}

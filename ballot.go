@@ -1,0 +1,258 @@
+package relock
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+)
+
+// question is what is put to the nodes of a quorum.
+type question[T any] struct {
+	names []string // that the locks are held by, or are to be
+	ask   func(n *node, e effort) (T, outcome)
+	yes   func(vote[T]) bool // whether an answer is in favour
+	no    error              // what one means that is not; nil: errNotOnRedis
+
+	// attended says that the result is no if most have answered, though too few with a yes.
+	// Otherwise it is no only if enough have said no to rule a majority out.
+	attended bool
+
+	// mend deals with a node that has failed to do what the quorum did, when that is known.
+	mend func(n *node)
+}
+
+// ballot is one question that was put to nodes of a quorum at once. It is over when enough
+// of them have answered to know the result: the others are not waited for, however long
+// they take.
+type ballot[T any] struct {
+	question[T]
+	majority int
+	nodes    []*node
+	votes    []vote[T] // by node
+	sent     instant   // when the question was put: before any node got it
+	closed   bool      // who has not voted does not take part any more
+	unsent   error     // why the question was put to nobody
+
+	box    chan indexed[T]
+	enough chan struct{} // closed when the result is known
+	final  result
+}
+
+// vote is the answer of one node.
+type vote[T any] struct {
+	cast   bool // it has come
+	answer T
+	out    outcome
+}
+
+type indexed[T any] struct {
+	i int
+	vote[T]
+}
+
+// result is the outcome of a ballot.
+type result int
+
+const (
+	undecided    result = iota
+	carried             // most nodes said yes
+	rejected            // no majority can be had: that is what they answered
+	inconclusive        // no majority can be had: too few have answered
+)
+
+// put puts a question to nodes of q. A ctx that has ended asks nobody; one that ends later
+// does not take the question back.
+func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, question question[T]) *ballot[T] {
+	b := &ballot[T]{
+		question: question,
+		majority: q.majority(),
+		nodes:    nodes,
+		votes:    make([]vote[T], len(nodes)),
+		sent:     q.client.now().after(-expiryPrecision),
+		box:      make(chan indexed[T], len(nodes)),
+		enough:   make(chan struct{}),
+	}
+	if ctx.Err() != nil {
+		b.unsent = ended(ctx)
+		return b
+	}
+	e.enough = b.enough
+	for i, n := range nodes {
+		turn := n.line(b.names)
+		q.client.goroutines.Go(func() {
+			turn.await()
+			began := q.client.now()
+			answer, out := b.ask(n, e)
+			if out.err == nil {
+				n.took.Store(int64(q.client.now().since(began)))
+			}
+			turn.pass()
+			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
+			if out.err != nil && b.mend != nil {
+				<-b.enough
+				if b.final == carried || b.final == rejected {
+					b.mend(n)
+				}
+			}
+		})
+	}
+	return b
+}
+
+// close says that the result is known: no further copy of the question need be sent.
+func (b *ballot[T]) close() {
+	b.final = b.result()
+	close(b.enough)
+}
+
+// count waits for the result, or for ctx.
+func (b *ballot[T]) count(ctx context.Context) result {
+	b.await(ctx, b.decided)
+	return b.result()
+}
+
+// countSoon is count for a question that can be put again: when most nodes have answered
+// without deciding it, the others are waited for only as long as they usually take, and for
+// d at most. One that does not answer any more would keep those waiting who have split the
+// votes.
+func (b *ballot[T]) countSoon(ctx context.Context, now clock, d time.Duration) result {
+	attended := func() bool { return b.number(vote[T].answered) >= b.majority }
+	b.await(ctx, func() bool { return b.decided() || attended() })
+	if !b.decided() && attended() {
+		usual := now().since(b.sent)
+		for i, v := range b.votes {
+			if !v.cast {
+				usual = max(usual, time.Duration(b.nodes[i].took.Load()))
+			}
+		}
+		b.linger(ctx, min(time.Millisecond+2*usual, d), b.decided)
+		b.closed = ctx.Err() == nil
+	}
+	return b.result()
+}
+
+func (b *ballot[T]) decided() bool  { return b.result() != undecided }
+func (b *ballot[T]) complete() bool { return b.open() == 0 }
+
+// await takes votes until that is enough, or ctx ends.
+func (b *ballot[T]) await(ctx context.Context, enough func() bool) {
+	for !enough() && b.next(ctx) {
+	}
+}
+
+// linger is await for d at most.
+func (b *ballot[T]) linger(ctx context.Context, d time.Duration, enough func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	b.await(ctx, enough)
+}
+
+// next waits for one vote more. false: ctx has ended before.
+func (b *ballot[T]) next(ctx context.Context) bool {
+	if b.unsent != nil {
+		return false
+	}
+	select {
+	case v := <-b.box:
+		b.votes[v.i] = v.vote
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// number returns how many votes which agrees to.
+func (b *ballot[T]) number(which func(vote[T]) bool) int {
+	n := 0
+	for _, v := range b.votes {
+		if which(v) {
+			n++
+		}
+	}
+	return n
+}
+
+func (v vote[T]) answered() bool { return v.cast && v.out.err == nil }
+
+// clean reports whether the node has answered every copy of the question.
+func (v vote[T]) clean() bool { return v.answered() && !v.out.doubt }
+
+func (b *ballot[T]) inFavour(v vote[T]) bool { return v.answered() && b.yes(v) }
+
+// open returns the number of votes that are still out.
+func (b *ballot[T]) open() int {
+	return b.number(func(v vote[T]) bool { return !v.cast })
+}
+
+func (b *ballot[T]) result() result {
+	majority, open := b.majority, b.open()
+	if b.closed {
+		open = 0
+	}
+	yes, answered := b.number(b.inFavour), b.number(vote[T].answered)
+	against, limit := answered-yes, len(b.votes)-majority+1
+	if b.attended {
+		against, limit = answered, majority
+	}
+	switch {
+	case yes >= majority:
+		return carried
+	case yes+open >= majority:
+		return undecided
+	case against >= limit:
+		return rejected
+	case against+open >= limit:
+		return undecided
+	default:
+		return inconclusive
+	}
+}
+
+// outcome is what the ballot means for the call. It is in doubt if a node is that has, or
+// might have, executed a copy of the question which it has not answered.
+func (b *ballot[T]) outcome(ctx context.Context) outcome {
+	if b.unsent != nil {
+		return outcome{err: b.unsent}
+	}
+	out := outcome{sent: b.sent}
+	permanent := 0
+	for _, v := range b.votes {
+		out.doubt = out.doubt || !v.cast || v.out.doubt
+		if v.out.permanent {
+			permanent++
+		}
+	}
+	switch b.result() {
+	case undecided:
+		out.err = fmt.Errorf("%w; %w", ended(ctx), b.failure(errNoAnswer))
+	case inconclusive:
+		out.err, out.permanent = b.failure(nil), permanent > len(b.votes)-b.majority
+	}
+	return out
+}
+
+// failure tells what every node said that is not in favour, and of those that are still out,
+// if anything is to be said of them.
+func (b *ballot[T]) failure(open error) error {
+	err := &QuorumError{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
+	for i, v := range b.votes {
+		why := v.out.err
+		switch {
+		case b.inFavour(v):
+			continue
+		case !v.cast:
+			why = open
+		case why == nil:
+			why = cmp.Or(b.no, errNotOnRedis)
+		}
+		if why != nil {
+			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: why})
+		}
+	}
+	return err
+}
+
+// expiryPrecision is how much earlier than asked a key may expire, by the clock of its node:
+// Redis counts in whole milliseconds.
+const expiryPrecision = 2 * time.Millisecond
