@@ -52,7 +52,7 @@ type Client struct {
 
 	plain    *kind // of Mutex and MultiMutex
 	fair     *kind // of FairMutex; nil on a quorum
-	write    *kind // of RWMutex; nil on a quorum
+	write    *kind // of RWMutex; nil on a quorum, as read is
 	read     *kind
 	hub      hub
 	registry registry

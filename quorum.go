@@ -46,7 +46,7 @@ const chorusWindow = 5 * time.Millisecond
 // Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option;
 // ErrUnsupported for a *redis.Ring and for what a quorum cannot do: WithShardedPubSub,
 // WithReplicas, WithSharedFencing. The two last are errors of a handle, too, and so are all
-// other kinds of lock: FairMutex is.
+// other kinds of lock: FairMutex and RWMutex are.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
 		return nil, fmt.Errorf("%w: a quorum of no Redis clients", ErrInvalidOption)

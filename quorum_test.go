@@ -69,6 +69,8 @@ func TestWhatAQuorumCannotDoIsAnErrorOfItsHandles(t *testing.T) {
 	c := quorumOn(t, clientsOf(t, redistest.Mini(t).Nodes(t, 3)))
 	for name, m := range map[string]*Mutex{
 		"fair":     c.FairMutex("a"),
+		"write":    &c.RWMutex("a").write,
+		"read":     &c.RWMutex("a").read,
 		"replicas": c.Mutex("a", WithReplicas(1, 100*time.Millisecond)),
 		"shared":   c.MultiMutex([]string{"a", "b"}, WithSharedFencing()),
 	} {

@@ -43,7 +43,11 @@ type RWMutex struct {
 const readRenewInterval = 10 * time.Second
 
 // RWMutex returns a handle of the read-write lock name. A bad name or option is returned by
-// the first call that would use it. No round trip.
+// the first call that would use it; on a client of NewQuorum that is ErrUnsupported. No
+// round trip.
+//
+// Beside its key and the token counter it uses relock_rw_claim:{name}, keys that begin with
+// {name}: for the leases of readers, and the channel redisson_rwlock:{name}.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	m := &RWMutex{write: *c.mutex(c.write, []string{name}, opts)}
 	if m.write.err == nil {

@@ -84,3 +84,31 @@ func TestTheKeysOfAReadWriteLockAreInOneSlot(t *testing.T) {
 	require.Equal(t, "{tag}:name", c.RWMutex("{tag}:name").read.target.rw.timeouts)
 	require.Equal(t, "redisson_rwlock:{tag}:name", c.RWMutex("{tag}:name").read.target.channels[0])
 }
+
+// Its client hands over only what it does not read as well: a fixed owner may have begun to
+// since.
+func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m := b.mutex()
+		b.me.locks(b.t, toWrite(m))
+		b.me.locks(b.t, toRead(m))
+		k, before := m.write.target.kind, onRedis(b.t, b.rdb, b.key)
+		g, out := k.handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, writing), "uuid:7:write", &m.write.settings)
+		require.ErrorIs(b.t, out.err, errReadsToo)
+		require.False(b.t, out.doubt, "its owner gives it back")
+		require.False(b.t, g.held)
+		require.Equal(b.t, before, onRedis(b.t, b.rdb, b.key))
+		b.me.unlocks(b.t, toRead(m))
+		b.me.unlocks(b.t, toWrite(m))
+	})
+}
+
+// holderOf is the field of the hold on that side.
+func holderOf(b *rwBench, s side) string {
+	for _, h := range holdsOn(b.c, b.key) {
+		if h.target.kind.side == s {
+			return h.field
+		}
+	}
+	return ""
+}

@@ -96,8 +96,10 @@ type mutex interface {
 
 // kinds are the kinds of lock, as handles of one name.
 var kinds = map[string]func(c *relock.Client, name string, opts ...relock.MutexOption) mutex{
-	"plain":  single,
-	"quorum": single, // of another client
+	"plain": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex { return c.Mutex(name, opts...) },
+	"quorum": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex { // of another client
+		return c.Mutex(name, opts...)
+	},
 	"fair": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
 		return c.FairMutex(name, opts...)
 	},
@@ -107,10 +109,6 @@ var kinds = map[string]func(c *relock.Client, name string, opts ...relock.MutexO
 	"rw": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
 		return writer{c.RWMutex(name, opts...)}
 	},
-}
-
-func single(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
-	return c.Mutex(name, opts...)
 }
 
 // writer is the side of an RWMutex that writes.

@@ -282,3 +282,24 @@ func TestAProcessThatWasServedLetsNobodyPass(t *testing.T) {
 	q.Served()
 	require.Zero(t, q.Ahead())
 }
+
+func TestWhoOpensTheLineLetsAllOthersOut(t *testing.T) {
+	var q queue.Queue[string]
+	all := line(&q, "a", "b", "c", "d")
+	require.NotNil(t, all[0].Reserve(anyone)) // even from there
+	all[2].Open()
+	require.Equal(t, queue.Gone, all[2].state(), "without the turn it leaves alone")
+	require.True(t, q.Taken())
+	require.Equal(t, queue.Turn, all[0].state())
+
+	all[0].Open()
+	require.False(t, q.Taken())
+	for _, w := range []*waiter{all[0], all[1], all[3]} {
+		require.Equal(t, queue.Gone, w.state())
+	}
+	require.True(t, all[1].rung())
+	require.True(t, all[3].rung())
+	require.True(t, all[3].Join(), "it may come again")
+	require.False(t, all[1].Join())
+	require.True(t, q.Taken())
+}
