@@ -137,7 +137,8 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 	c.plain = &kind{protocol: plain, turns: inTurn{}}
 	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
 	c.id.Store(&id)
-	c.goroutines.Go(c.watchClocks)
+	started := now() // before the goroutine, of which nobody knows when it will run
+	c.goroutines.Go(func() { c.watchClocks(started) })
 	return c
 }
 

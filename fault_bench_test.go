@@ -54,7 +54,7 @@ type faultBench struct {
 
 func newFaultBench(t *testing.T, addr string, opts ...ClientOption) *faultBench {
 	t.Helper()
-	return newFaultBenchOf(t, lockKinds[0], addr, opts...)
+	return newFaultBenchOf(t, kindNamed("plain"), addr, opts...)
 }
 
 // newFaultBenchOf is newFaultBench for a lock of that kind.

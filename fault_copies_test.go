@@ -317,10 +317,12 @@ func (b *faultBench) requireFreeAfter(s *script) {
 }
 
 func TestALateCopyAfterACutConnectionDoesNoHarm(t *testing.T) {
+	t.Parallel()
 	testLateCopy(t, []int{0, 1, 2, 3, 4, 5}, (*redistest.Relay).HoldBack)
 }
 
 func TestALateCopyAfterASilentConnectionDoesNoHarm(t *testing.T) {
+	t.Parallel()
 	testLateCopy(t, []int{2}, (*redistest.Relay).HoldBackSilently, hasty)
 }
 

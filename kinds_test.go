@@ -46,6 +46,12 @@ var lockKinds = []lockKind{
 	},
 }
 
+// kindNamed returns the row of that name.
+func kindNamed(name string) lockKind {
+	i := slices.IndexFunc(lockKinds, func(k lockKind) bool { return k.name == name })
+	return lockKinds[i]
+}
+
 // runs chooses the runs of what the kind has in the place of s.
 func (k lockKind) runs(s *script) redistest.Match {
 	scripts := k.scripts[s]
@@ -355,8 +361,10 @@ func contextOf(a *actor, m *Mutex) (ctx context.Context) {
 }
 
 func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
+	t.Parallel()
 	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
 				rdb := backend.Client(t)
 				b := &kindBench{t: t, rdb: rdb, key: redistest.Key(t), kind: k, c: locksOn(t, rdb), me: newActor(t), you: newActor(t)}
