@@ -88,6 +88,17 @@ func eachKindOf(t *testing.T, names []string, fn func(t *testing.T, b *redistest
 	}
 }
 
+// eachKindOnRedis is eachKind on a real server alone.
+func eachKindOnRedis(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	for _, k := range lockKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, redistest.Redis(t), k)
+		})
+	}
+}
+
 // kindBench is a lock of one kind, on a fresh name.
 type kindBench struct {
 	t    *testing.T
@@ -116,11 +127,14 @@ func (b *kindBench) free() {
 	eventually(b.t, "nothing left here", func() bool { return gatesOf(b.c) == 0 })
 }
 
-// properties are what every kind of lock promises.
-var properties = []struct {
+// property is something that every kind of lock promises.
+type property struct {
 	name string
 	test func(b *kindBench)
-}{
+}
+
+// properties are of Lock and Unlock, and of what comes in between; levelProperties are of holds.
+var properties = []property{
 	{"levels are counted, and as many unlocks give it back", func(b *kindBench) {
 		m := b.mutex()
 		for n := 1; n <= 5; n++ {
@@ -362,7 +376,7 @@ func contextOf(a *actor, m *Mutex) (ctx context.Context) {
 
 func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
 	t.Parallel()
-	for _, p := range properties {
+	for _, p := range slices.Concat(properties, levelProperties) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
