@@ -49,7 +49,8 @@ type faultBench struct {
 	hooks Hooks // of m
 
 	rule    *redistest.Rule // the fault of a faultStep
-	waiting <-chan error    // of the Lock that lockAndQueue began
+	waiting <-chan error    // of a Lock that a step has begun
+	giveUp  func()          // ends its context
 }
 
 func newFaultBench(t *testing.T, addr string, opts ...ClientOption) *faultBench {
