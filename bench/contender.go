@@ -47,14 +47,20 @@ type mutex interface {
 // Names of contenders that ratios refer to.
 const (
 	relockName = "relock"
+	fairName   = "relock fair"
 	plainFloor = "floor"
 	pipeFloor  = "pipelined floor"
 )
+
+// ours are those of this repository: they are no rivals.
+var ours = []string{relockName, fairName, plainFloor, pipeFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
 	{name: relockName, open: openRelock,
 		legend: "defaults: lease 30 s, renewed every 10 s by a watchdog; 16 local hand-offs in a row; safety poll 5 s"},
+	{name: fairName, open: openRelockFair,
+		legend: "its FairMutex, which serves in order: the same defaults; a place in the queue is a lease of 10 s"},
 	{name: "rueidislock", open: openRueidislock,
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
 	{name: "redsync", open: openRedsync(), direct: []string{"set"},

@@ -49,6 +49,7 @@ type workload struct {
 	Long      float64 // of holds that outlive the TTL
 	Fixed     float64 // of holds that are not renewed
 	Joint     float64 // of holds of two names at once
+	Fair      float64 // of holds of one name that are served in order
 	Shared    float64 // of holds that two goroutines share
 	Misuse    float64 // of what nobody should do
 	Impatient float64 // of waits that end after some milliseconds

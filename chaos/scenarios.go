@@ -45,7 +45,7 @@ func usual() workload {
 	return workload{
 		Processes: 3, Workers: 6, Names: 3,
 		TTL: time.Second, Poll: 250 * time.Millisecond,
-		Long: 0.03, Fixed: 0.05, Joint: 0.1, Shared: 0.1, Impatient: 0.25,
+		Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25,
 	}
 }
 
@@ -56,11 +56,17 @@ func (w workload) with(f func(*workload)) workload {
 }
 
 // Leases of another length: short ones where a fault has to outlast them, long ones where
-// it must not, on a machine that is busy.
+// it must not, on a machine that is busy. There the place of a fair waiter has to last, too:
+// for two polls.
 var (
 	brief   = usual().with(func(w *workload) { w.TTL = 600 * time.Millisecond })
-	lasting = usual().with(func(w *workload) { w.TTL, w.Long, w.Fixed = 1500*time.Millisecond, 0.04, 0 })
+	lasting = usual().with(func(w *workload) {
+		w.TTL, w.Poll, w.Long, w.Fixed = 1500*time.Millisecond, 750*time.Millisecond, 0.04, 0
+	})
 )
+
+// unfair is a workload without fair locks.
+func unfair() workload { return usual().with(func(w *workload) { w.Fair = 0 }) }
 
 // shard has wake-ups come by sharded pub/sub.
 func shard(w *workload) { w.Sharded = true }
