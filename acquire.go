@@ -38,6 +38,7 @@ type wait struct {
 	entry   *fairEntry // its place in a queue on Redis, for a kind of lock that has one
 	attends bool       // it has been listening since before it had that
 	misses  int        // failed tries in a row
+	splits  int        // split votes in a row
 
 	polling bool          // the sleep to come is a safety poll's
 	polled  bool          // the last sleep was, and no message ended it
@@ -205,6 +206,12 @@ func (w *wait) nap(g grant) time.Duration {
 	changed := g.holder != w.seen.holder
 	w.seen = g
 	longest := w.target.kind.longest(w.settings)
+	if g.split {
+		w.splits++
+		w.polling = false
+		return min(splitPause(w.splits), longest)
+	}
+	w.splits = 0
 	var d time.Duration
 	switch {
 	case w.listening():
@@ -226,6 +233,13 @@ func (w *wait) nap(g grant) time.Duration {
 		d, w.polling = g.ttl+rand.N(4*time.Millisecond), false
 	}
 	return min(d, longest)
+}
+
+// splitPause is a random pause after the nth split vote in a row: whoever comes back first,
+// by more than a vote takes, wins. It doubles, because a vote may take long, and because the
+// lock may be held after all, by the votes of nodes that do not answer here.
+func splitPause(n int) time.Duration {
+	return rand.N(4 * time.Millisecond << min(n-1, 6))
 }
 
 // rest sleeps until there is news, d has passed, or the wait is over, which it returns.

@@ -32,22 +32,27 @@ var hubConfig = wake.Config{
 	CloseTimeout:  closeTimeout,
 }
 
-// Client makes locks on one Redis deployment, and is the identity under which they are
-// held. It has one pub/sub connection, while somebody waits (WithShardedPubSub: one to each
-// master with a lock that somebody waits for), and one pipeline to each master. Make one for
-// each process and deployment, and close it before the Redis client.
+// Client makes locks on one Redis deployment, or on a quorum of them, and is the identity
+// under which they are held. It has one pub/sub connection to each deployment, while
+// somebody waits (WithShardedPubSub: one to each master with a lock that somebody waits
+// for), and one pipeline to each master. Make one for each process, and close it before the
+// Redis client.
 type Client struct {
 	settings settings
 	prefix   string
-	cluster  bool
+	cluster  bool // the names of a MultiMutex need a common tag
 	now      clock
+	patience time.Duration // with one copy of a command
 
-	exec     *executor
+	// What follows is of the one deployment, or of each node of a quorum.
+	execs    []*executor
+	undos    []*undos
+	supports func(*settings) error // says what cannot be done there
+
 	plain    *kind // of Mutex and MultiMutex
-	fair     *kind // of FairMutex
+	fair     *kind // of FairMutex; nil on a quorum
 	hub      hub
 	registry registry
-	undos    undos
 
 	// id is the current identity. One that is in doubt is replaced, for whoever acquires
 	// next, before the call that doubts it returns; holds keep the one they have.
@@ -67,11 +72,9 @@ type Client struct {
 	closeErr  error
 }
 
-// hub has waiters woken by messages: a *wake.Hub, or *wake.Shards.
+// hub has waiters woken by messages: a *wake.Hub, *wake.Shards, or a *wake.Majority.
 type hub interface {
 	Subscribe(channel string, wake func()) *wake.Subscription
-	SubscribeTo(channel string, wake func(), message func(payload string)) *wake.Subscription
-	Rejoin(channel string, wake func(), message func(payload string)) *wake.Subscription
 	Suspect(channel string)
 	Missed(channel string)
 	Close()
@@ -87,21 +90,12 @@ type hub interface {
 // whose clients may disagree about where a name lives, and for WithShardedPubSub on anything
 // but a *redis.ClusterClient.
 func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
-	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, fmt.Errorf("%w: nil Redis client", ErrInvalidOption)
+	if err := usableRedis(rdb); err != nil {
+		return nil, err
 	}
-	if _, ring := rdb.(*redis.Ring); ring {
-		return nil, fmt.Errorf("%w: a *redis.Ring: its clients may disagree about where a name lives", ErrUnsupported)
-	}
-	s := defaultSettings()
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, fmt.Errorf("%w: nil ClientOption", ErrInvalidOption)
-		}
-		opt.applyToClient(&s)
-	}
-	if check := s.settings.with(nil); check.err != nil {
-		return nil, check.err
+	s, err := newClientSettings(opts)
+	if err != nil {
+		return nil, err
 	}
 	if s.replicas.n > 0 {
 		if err := canWait(rdb); err != nil {
@@ -114,28 +108,56 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	return newClient(rdb, s, systemClock), nil
 }
 
+// usableRedis says why there can be no locks on rdb.
+func usableRedis(rdb redis.UniversalClient) error {
+	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("%w: nil Redis client", ErrInvalidOption)
+	}
+	if _, ring := rdb.(*redis.Ring); ring {
+		return fmt.Errorf("%w: a *redis.Ring: its clients may disagree about where a name lives", ErrUnsupported)
+	}
+	return nil
+}
+
+// newClient returns a client on one deployment.
 func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
+	c := newClientOn([]redis.UniversalClient{rdb}, s, now)
+	c.undos = []*undos{newUndos(c, c.settleByKind)}
+	c.supports = func(s *settings) error {
+		if s.replicas.n > 0 {
+			return canWait(rdb)
+		}
+		return nil
+	}
+	var hub messageHub = wake.NewHub(rdb, hubConfig)
+	if cluster, ok := rdb.(*redis.ClusterClient); ok && s.sharded {
+		hub = wake.NewShards(cluster, hubConfig)
+	}
+	c.hub = hub
+	plain := &plain{exec: c.execs[0], sharded: s.sharded}
+	fair := &fair{plain: plain, hub: hub, process: c.ID()}
+	c.plain = &kind{protocol: plain, turns: inTurn{}}
+	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
+	return c
+}
+
+// newClientOn returns a client of these deployments, without any kind of lock yet.
+func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Client {
 	c := &Client{
 		settings: s.settings,
 		prefix:   s.prefix,
 		now:      now,
-		exec:     newExecutor(rdb, now, s.ttl),
+		patience: patienceFor(s.ttl),
 		registry: registry{seed: maphash.MakeSeed()},
 		closing:  make(chan struct{}),
 	}
-	cluster, ok := rdb.(*redis.ClusterClient)
-	c.cluster = ok
-	if s.sharded {
-		c.hub = wake.NewShards(cluster, hubConfig)
-	} else {
-		c.hub = wake.NewHub(rdb, hubConfig)
+	for _, rdb := range rdbs {
+		_, cluster := rdb.(*redis.ClusterClient)
+		c.cluster = c.cluster || cluster
+		c.execs = append(c.execs, newExecutor(rdb, now, s.ttl))
 	}
 	c.background, c.endBackground = context.WithCancel(context.Background())
 	id := uuid.NewString()
-	plain := &plain{exec: c.exec, sharded: s.sharded}
-	fair := &fair{plain: plain, process: id}
-	c.plain = &kind{protocol: plain, turns: inTurn{}}
-	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
 	c.id.Store(&id)
 	started := now() // before the goroutine, of which nobody knows when it will run
 	c.goroutines.Go(func() { c.watchClocks(started) })
@@ -183,7 +205,11 @@ func (c *Client) Close() error {
 		c.goroutines.wait(ctx)
 		c.endBackground()
 		hub.wait(ctx)
-		c.exec.close(ctx)
+		var execs group
+		for _, x := range c.execs {
+			execs.Go(func() { x.close(ctx) })
+		}
+		execs.wait(ctx)
 	})
 	return c.closeErr
 }

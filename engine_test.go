@@ -32,11 +32,11 @@ func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	for range 20 { // together longer than a command is usually waited for
 		busy.Go(func() {
 			e := effort{attempts: 1, patience: time.Minute}
-			_, _ = c.exec.run(context.WithoutCancel(t.Context()), e, dawdle, []string{m.Name()})
+			_, _ = c.execs[0].run(context.WithoutCancel(t.Context()), e, dawdle, []string{m.Name()})
 		})
 	}
 	eventually(t, "a renewal", func() bool { return len(events.of("renewed")) > 0 })
-	require.Greater(t, events.of("renewed")[0].Elapsed, c.exec.patience, "the pipeline was busy")
+	require.Greater(t, events.of("renewed")[0].Elapsed, c.execs[0].patience, "the pipeline was busy")
 	require.Empty(t, events.of("renew failed"), "a second copy would have followed")
 	requireUnlocked(t, m)
 }

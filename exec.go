@@ -59,6 +59,20 @@ type effort struct {
 	most     time.Duration // patience with an engine that answers others meanwhile, if more
 	aside    bool          // not even the first copy goes through the engine
 	replicas replicas      // that are to confirm what the script wrote
+
+	// enough, if it is not nil, is closed when nobody needs the answer any more: it is still
+	// waited for, but no further copy is sent.
+	enough <-chan struct{}
+}
+
+// needless reports whether nobody needs the answer any more.
+func (e effort) needless() bool {
+	select {
+	case <-e.enough:
+		return true
+	default:
+		return false
+	}
 }
 
 // outcome is how a call ended.
@@ -131,7 +145,7 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend {
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
 		}
-		if !v.resend || attempt == e.attempts {
+		if !v.resend || attempt == e.attempts || e.needless() {
 			if attempt > 1 { // somebody is to read it; a single copy is in a hurry
 				out.err = x.diagnose(ctx, e, keys[0], out.err)
 			}

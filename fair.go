@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/wake"
 )
 
 // FairMutex returns a handle of the lock name that is served in order: whoever asked first,
@@ -39,6 +40,13 @@ func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 	return m
 }
 
+// messageHub is a hub for those who read the messages.
+type messageHub interface {
+	hub
+	SubscribeTo(channel string, wake func(), message func(payload string)) *wake.Subscription
+	Rejoin(channel string, wake func(), message func(payload string)) *wake.Subscription
+}
+
 // inOrder is the way of a fair lock: every waiter stands in the queue on Redis, and is told
 // when the lock is his. The turn here is only that to poll, for all of the process: whoever
 // is served passes it on, and what he holds is not handed over here but given back.
@@ -48,8 +56,8 @@ func (inOrder) queue(g *gate) *queue.Queue[*hold] { return &g.fairly().queue }
 func (inOrder) listening(g *gate) bool            { return g.fairly().listening() }
 func (inOrder) unlisten(g *gate)                  { g.fairly().unlisten() }
 
-func (f inOrder) listen(c *Client, g *gate) {
-	g.fairly().listen(c.hub.SubscribeTo, g.channel, f.grantsFor(g))
+func (f inOrder) listen(_ *Client, g *gate) {
+	g.fairly().listen(f.hub.SubscribeTo, g.channel, f.grantsFor(g))
 }
 
 // grantsFor is the channel on which this process is told of grants.
@@ -118,7 +126,7 @@ func (f inOrder) ask(w *wait) (grant, outcome) {
 	p := w.places[0].fairly()
 	if !w.attends {
 		w.attends = true
-		p.listen(w.client.hub.Rejoin, w.places[0].channel, f.grantsFor(w.places[0].gate))
+		p.listen(f.hub.Rejoin, w.places[0].channel, f.grantsFor(w.places[0].gate))
 	}
 	w.entry = p.enter(w.hold)
 	g, out := w.try()

@@ -186,9 +186,9 @@ func (b *faultBench) awaitIdle() {
 	b.t.Helper()
 	c := b.locks
 	require.Eventually(b.t, func() bool {
-		c.undos.mu.Lock()
-		undoing := c.undos.running
-		c.undos.mu.Unlock()
+		c.undos[0].mu.Lock()
+		undoing := c.undos[0].running
+		c.undos[0].mu.Unlock()
 		c.goroutines.mu.Lock()
 		running := c.goroutines.n
 		c.goroutines.mu.Unlock()

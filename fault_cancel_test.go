@@ -97,13 +97,13 @@ func (b *faultBench) whenAsleep() <-chan struct{} {
 	return asleep
 }
 
-// eachFaultStage runs fn for each stage with each kind of lock on each backend.
+// eachFaultStage runs fn for each stage with each kind of lock on one Redis on each backend.
 func eachFaultStage(t *testing.T, fn func(b *faultBench, stopped <-chan struct{}, release func())) {
 	t.Parallel()
 	for _, s := range faultStages {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+			eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 				b := newCancelBench(t, kind, backend.Addr)
 				stopped, release := s.stop(b)
 				fn(b, stopped, release)
@@ -135,7 +135,7 @@ func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
 // The lease would outlive the test: the key goes because it is released.
 func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newCancelBench(t, kind, backend.Addr)
 		b.m = b.mutex(WithTTL(5 * time.Minute))
 		executed, release := b.stopReply(acquireScript)
@@ -167,7 +167,7 @@ func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
 
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newCancelBench(t, kind, backend.Addr)
 		ctx, cancel := context.WithCancelCause(b.ctx)
 		cancel(errGaveUp)
@@ -186,7 +186,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 
 func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newCancelBench(t, kind, backend.Addr)
 		lockOnce(b)
 		hold := b.me.holdOf(b.ctx, b.m)
@@ -210,7 +210,7 @@ func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 
 func TestUnlockWorksWhenTheContextOfLockHasEnded(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newCancelBench(t, kind, backend.Addr)
 		ctx, cancel := context.WithCancelCause(b.ctx)
 		require.NoError(t, b.me.lock(ctx, b.m))

@@ -191,7 +191,7 @@ func (h *hold) free() { <-h.slot }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e effort) effort {
-	e.patience = min(h.client.exec.patience, patienceFor(h.settings.ttl))
+	e.patience = min(h.client.patience, patienceFor(h.settings.ttl))
 	return e
 }
 

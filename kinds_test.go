@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,9 +23,27 @@ type lockKind struct {
 	mutex func(c *Client, key string, opts ...MutexOption) *Mutex
 	// scripts are those that take the place of a plain lock's; more than one if it depends.
 	scripts map[*script][]*script
+	// nodes is how many Redis servers it takes; 0 is one that is no quorum.
+	nodes int
 }
 
-// lockKinds are all of them: what is promised of locks is promised of each.
+// client returns a client for locks of the kind, on as many servers as it takes.
+func (k lockKind) client(t *testing.T, rdbs []redis.UniversalClient, opts ...ClientOption) *Client {
+	t.Helper()
+	if k.nodes > 0 {
+		return quorumOn(t, rdbs, opts...)
+	}
+	return locksOn(t, rdbs[0], opts...)
+}
+
+// quorumKind is the plain lock on a quorum. Faults of a single server are no faults of it.
+var quorumKind = lockKind{
+	name:  "quorum",
+	mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+	nodes: 3,
+}
+
+// lockKinds are those on one Redis.
 var lockKinds = []lockKind{
 	{
 		name:  "plain",
@@ -68,19 +87,24 @@ func (k lockKind) runs(s *script) redistest.Match {
 	}
 }
 
-// eachKind runs fn as a subtest for each kind on each backend.
+// eachKind runs fn as a subtest for each kind on each backend: what is promised of locks is
+// promised of each.
 func eachKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
-	eachKindOf(t, nil, fn)
+	eachOf(t, append(slices.Clone(lockKinds), quorumKind), fn)
 }
 
-// eachKindOf is eachKind for the kinds named, or for all if none is.
+// eachKindOf is eachKind for the kinds on one Redis that are named, or for all if none is.
 func eachKindOf(t *testing.T, names []string, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
-	for _, k := range lockKinds {
-		if names != nil && !slices.Contains(names, k.name) {
-			continue
-		}
+	eachOf(t, slices.DeleteFunc(slices.Clone(lockKinds), func(k lockKind) bool {
+		return names != nil && !slices.Contains(names, k.name)
+	}), fn)
+}
+
+func eachOf(t *testing.T, kinds []lockKind, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) { fn(t, b, k) })
@@ -102,7 +126,7 @@ func eachKindOnRedis(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k
 // kindBench is a lock of one kind, on a fresh name.
 type kindBench struct {
 	t    *testing.T
-	rdb  *redis.Client
+	rdbs []redis.UniversalClient // of every server that the locks live on
 	key  string
 	kind lockKind
 	c    *Client
@@ -114,7 +138,7 @@ func (b *kindBench) mutex(opts ...MutexOption) *Mutex { return b.kind.mutex(b.c,
 
 // another returns a handle in another client, as in another process.
 func (b *kindBench) another(opts ...ClientOption) *Mutex {
-	return b.kind.mutex(locksOn(b.t, b.rdb, opts...), b.key)
+	return b.kind.mutex(b.kind.client(b.t, b.rdbs, opts...), b.key)
 }
 
 // free requires that nothing is left, on Redis or here.
@@ -122,9 +146,27 @@ func (b *kindBench) free() {
 	b.t.Helper()
 	k := newFairKeys(b.key)
 	eventually(b.t, "nothing left on Redis", func() bool {
-		return b.rdb.Exists(b.t.Context(), b.key, b.key+"-too", k.queue, k.entries).Val() == 0
+		return b.on(func(rdb redis.UniversalClient) bool {
+			return rdb.Exists(b.t.Context(), b.key, b.key+"-too", k.queue, k.entries).Val() == 0
+		}) == len(b.rdbs)
 	})
 	eventually(b.t, "nothing left here", func() bool { return gatesOf(b.c) == 0 })
+}
+
+// on returns on how many of the servers f is true.
+func (b *kindBench) on(f func(rdb redis.UniversalClient) bool) int {
+	n := 0
+	for _, rdb := range b.rdbs {
+		if f(rdb) {
+			n++
+		}
+	}
+	return n
+}
+
+// leased reports whether the lock is there: on most servers of a quorum.
+func (b *kindBench) leased() bool {
+	return b.on(func(rdb redis.UniversalClient) bool { return ttlOf(rdb, b.key) > 0 }) > len(b.rdbs)/2
 }
 
 // property is something that every kind of lock promises.
@@ -255,7 +297,8 @@ var properties = []property{
 		m := b.mutex(WithTTL(time.Second), WithRenewInterval(50*time.Millisecond))
 		b.me.locks(b.t, m)
 		ctx := contextOf(b.me, m)
-		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key).Err())
+		fieldsOn(b) // all have it
+		b.on(func(rdb redis.UniversalClient) bool { return rdb.Del(b.t.Context(), b.key).Val() == 1 })
 		receives(b.t, ctx.Done())
 		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
 		require.ErrorIs(b.t, b.me.call(func() error { return m.Lock(b.t.Context()) }), ErrLost)
@@ -275,7 +318,7 @@ var properties = []property{
 		m := b.mutex(WithTTL(time.Second))
 		b.me.locks(b.t, m)
 		ctx := contextOf(b.me, m)
-		throughout(b.t, 2*time.Second, func() bool { return ctx.Err() == nil && ttlOf(b.rdb, b.key) > 0 }, "held")
+		throughout(b.t, 2*time.Second, func() bool { return ctx.Err() == nil && b.leased() }, "held")
 		b.me.unlocks(b.t, m)
 		require.ErrorIs(b.t, context.Cause(ctx), ErrReleased)
 	}},
@@ -304,7 +347,7 @@ var properties = []property{
 		b.me.unlocks(b.t, b.mutex())
 	}},
 	{"Close fails who waits, and gives back what is held", func(b *kindBench) {
-		other := locksOn(b.t, b.rdb)
+		other := b.kind.client(b.t, b.rdbs)
 		b.me.locks(b.t, b.mutex())
 		waiting := b.you.lock(b.t.Context(), b.kind.mutex(other, b.key))
 		awaitWaiters(b.t, other, b.key, 1)
@@ -317,10 +360,11 @@ var properties = []property{
 		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(b.t.Context()) }), ErrClosed)
 	}},
 	{"a key of another type is an error and left alone", func(b *kindBench) {
-		require.NoError(b.t, b.rdb.Set(b.t.Context(), b.key, "mine", 0).Err())
+		b.on(func(rdb redis.UniversalClient) bool { return rdb.Set(b.t.Context(), b.key, "mine", 0).Err() == nil })
 		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(b.t.Context()) }), ErrInvalidName)
-		require.Equal(b.t, "mine", b.rdb.Get(b.t.Context(), b.key).Val())
-		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key).Err())
+		require.Equal(b.t, len(b.rdbs), b.on(func(rdb redis.UniversalClient) bool {
+			return rdb.GetDel(b.t.Context(), b.key).Val() == "mine"
+		}))
 	}},
 	{"a bad name or option is an error, and nothing is sent", func(b *kindBench) {
 		require.ErrorIs(b.t, b.kind.mutex(b.c, "a{b").Lock(b.t.Context()), ErrInvalidName)
@@ -355,12 +399,18 @@ var properties = []property{
 // ownerOn is a field of the lock's hash.
 type ownerOn struct{ field, count string }
 
+// fieldsOn returns the owners of the lock, when all servers name the same.
 func fieldsOn(b *kindBench) []ownerOn {
 	b.t.Helper()
 	var owners []ownerOn
-	for field, count := range onRedis(b.t, b.rdb, b.key) {
-		owners = append(owners, ownerOn{field, count})
-	}
+	eventually(b.t, "one picture on all servers", func() bool {
+		first := onRedis(b.t, b.rdbs[0], b.key)
+		owners = nil
+		for field, count := range first {
+			owners = append(owners, ownerOn{field, count})
+		}
+		return b.on(func(rdb redis.UniversalClient) bool { return maps.Equal(onRedis(b.t, rdb, b.key), first) }) == len(b.rdbs)
+	})
 	require.Len(b.t, owners, 1)
 	return owners
 }
@@ -380,8 +430,8 @@ func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
-				rdb := backend.Client(t)
-				b := &kindBench{t: t, rdb: rdb, key: redistest.Key(t), kind: k, c: locksOn(t, rdb), me: newActor(t), you: newActor(t)}
+				rdbs := clientsOf(t, backend.Nodes(t, max(k.nodes, 1)))
+				b := &kindBench{t: t, rdbs: rdbs, key: redistest.Key(t), kind: k, c: k.client(t, rdbs), me: newActor(t), you: newActor(t)}
 				p.test(b)
 				if !b.c.isClosed() {
 					b.free()

@@ -46,8 +46,11 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	if m.err == nil {
 		m.err = m.settings.err
 	}
-	if m.err == nil && m.settings.replicas.n > 0 {
-		m.err = canWait(c.exec.rdb)
+	if m.err == nil {
+		m.err = c.supports(&m.settings)
+	}
+	if m.err == nil && k == nil {
+		m.err = errNoSuchKind
 	}
 	return m
 }

@@ -98,6 +98,20 @@ func (t *target) only(keys []string) *target {
 	return part
 }
 
+// without returns the part of t of which there are no levels; nil if there is none.
+func (t *target) without(counts []int) *target {
+	var keys []string
+	for i, key := range t.keys {
+		if counts[i] == 0 {
+			keys = append(keys, key)
+		}
+	}
+	if keys == nil {
+		return nil
+	}
+	return t.only(keys)
+}
+
 // derived returns the name of a helper of key. Redisson asks only whether the key
 // contains a brace; see [derivable] for the keys for which that is right.
 func derived(prefix, key string) string {

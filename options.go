@@ -73,6 +73,18 @@ func defaultSettings() clientSettings {
 	}}
 }
 
+// newClientSettings returns the defaults, changed by opts.
+func newClientSettings(opts []ClientOption) (clientSettings, error) {
+	s := defaultSettings()
+	for _, opt := range opts {
+		if opt == nil {
+			return s, fmt.Errorf("%w: nil ClientOption", ErrInvalidOption)
+		}
+		opt.applyToClient(&s)
+	}
+	return s, s.settings.with(nil).err
+}
+
 // reject records the first bad option.
 func (s *settings) reject(format string, args ...any) {
 	if s.err == nil {

@@ -72,6 +72,7 @@ type grant struct {
 	key    int           // if not held: the position of a key that is taken
 	holder string        // who is in the way
 	ttl    time.Duration // of its hold; negative: without expiry
+	split  bool          // on a quorum: nobody has it yet, those who want it are in each other's way
 }
 
 // released is the answer to a release.

@@ -86,7 +86,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
 		require.NoError(t, both.Lock(t.Context()))
 		require.NoError(t, single.Lock(t.Context()))
-		require.NoError(t, c.exec.rdb.ScriptLoad(t.Context(), releaseScript.source).Err())
+		require.NoError(t, c.execs[0].rdb.ScriptLoad(t.Context(), releaseScript.source).Err())
 
 		drop := relay.DropReply(redistest.Script(releaseScript.source))
 		require.NoError(t, both.Unlock())
@@ -94,7 +94,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		require.Equal(t, 1, single.HoldCount())
 		require.NoError(t, single.Context(t.Context()).Err())
 		require.NoError(t, single.Unlock())
-		require.Zero(t, c.exec.rdb.Exists(t.Context(), one, two).Val())
+		require.Zero(t, c.execs[0].rdb.Exists(t.Context(), one, two).Val())
 	})
 }
 
@@ -130,7 +130,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 	require.NoError(t, both.Unlock())
 	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
 	require.NoError(t, second.Unlock())
-	require.Zero(t, c.exec.rdb.Exists(t.Context(), one, two).Val())
+	require.Zero(t, c.execs[0].rdb.Exists(t.Context(), one, two).Val())
 }
 
 func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
@@ -287,12 +287,12 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
 	require.Error(t, short.Unlock()) // the last level
-	c.undos.mu.Lock()
-	for _, u := range c.undos.pending {
+	c.undos[0].mu.Lock()
+	for _, u := range c.undos[0].pending {
 		require.Greater(t, c.now().until(u.until), 30*time.Second)
 	}
-	require.Len(t, c.undos.pending, 1)
-	c.undos.mu.Unlock()
+	require.Len(t, c.undos[0].pending, 1)
+	c.undos[0].mu.Unlock()
 	require.NoError(t, relay.Refuse(false))
 	rdb := b.Client(t)
 	require.Eventually(t, func() bool {
@@ -307,7 +307,7 @@ func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
 		for _, s := range []*script{reenterScript, releaseScript} {
-			require.NoError(t, c.exec.rdb.ScriptLoad(t.Context(), s.source).Err())
+			require.NoError(t, c.execs[0].rdb.ScriptLoad(t.Context(), s.source).Err())
 		}
 		m := c.Mutex(redistest.Key(t), WithTTL(800*time.Millisecond))
 		require.NoError(t, m.Lock(t.Context()))

@@ -25,6 +25,7 @@ var (
 // beside it. Taking the lock and giving it back mind the queue; all else is the same.
 type fair struct {
 	*plain
+	hub messageHub
 	// process is what the channels end in on which this client is told of grants.
 	process string
 }

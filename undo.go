@@ -5,11 +5,15 @@ import (
 	"sync"
 )
 
-// undos are the names that may hold keys on Redis without anybody here holding them: of
+// undos are the names that may hold keys on a Redis without anybody here holding them: of
 // tries whose answer did not come, of holds that were lost or could not be released. Every
 // such name has been retired, so it may be released at any time, and any number of times,
 // without touching anybody else. One goroutine of the client does it, while there are any.
 type undos struct {
+	client *Client
+	// settle releases one name, and reports whether nothing is left to do about it.
+	settle func(undo) bool
+
 	mu      sync.Mutex
 	pending map[undoID]undo
 	running bool
@@ -26,32 +30,45 @@ type undo struct {
 	until  instant // by then the lease has run out by itself
 }
 
-// undo has the keys of t released for field in the background, if it holds them.
+func newUndos(c *Client, settle func(undo) bool) *undos {
+	return &undos{client: c, settle: settle, pending: make(map[undoID]undo)}
+}
+
+// settleByKind releases what u says as locks of its kind are released. A refusal does not
+// settle it: what is missing, a permission or a password, may come back in time.
+func (c *Client) settleByKind(u undo) bool {
+	_, out := u.target.kind.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
+	return out.err == nil
+}
+
+// undo has the keys of t released for field in the background, wherever it holds them.
 func (c *Client) undo(t *target, field string, until instant) {
-	u := &c.undos
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.pending == nil {
-		u.pending = make(map[undoID]undo)
-	}
-	u.pending[undoID{field: field, keys: t.id}] = undo{target: t, field: field, until: until}
-	if !u.running {
-		u.running = true
-		c.goroutines.Go(c.runUndos)
+	for _, u := range c.undos {
+		u.add(t, field, until)
 	}
 }
 
-// runUndos releases what is pending until nothing is, or the client has been closed.
-func (c *Client) runUndos() {
+func (u *undos) add(t *target, field string, until instant) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pending[undoID{field: field, keys: t.id}] = undo{target: t, field: field, until: until}
+	if !u.running {
+		u.running = true
+		u.client.goroutines.Go(u.run)
+	}
+}
+
+// run releases what is pending until nothing is, or the client has been closed.
+func (u *undos) run() {
 	for failures := 0; ; {
-		batch := c.undos.next()
+		batch := u.next()
 		if len(batch) == 0 {
 			return
 		}
 		unanswered := false
 		for id, undo := range batch {
-			if c.settled(undo) {
-				c.undos.remove(id, undo)
+			if u.over(undo) || u.settle(undo) {
+				u.remove(id, undo)
 			} else {
 				unanswered = true
 			}
@@ -61,18 +78,13 @@ func (c *Client) runUndos() {
 			continue
 		}
 		failures++
-		pause(c.background, backoff(failures))
+		pause(u.client.background, backoff(failures))
 	}
 }
 
-// settled releases one name, and reports whether nothing is left to do about it. A refusal
-// does not settle it: what is missing, a permission or a password, may come back in time.
-func (c *Client) settled(u undo) bool {
-	if c.background.Err() != nil || c.now().until(u.until) <= 0 {
-		return true
-	}
-	_, out := u.target.kind.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
-	return out.err == nil
+// over reports whether it is too late for undo.
+func (u *undos) over(undo undo) bool {
+	return u.client.background.Err() != nil || u.client.now().until(undo.until) <= 0
 }
 
 // next returns what is pending; if that is nothing, the goroutine has to end.

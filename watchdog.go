@@ -94,7 +94,7 @@ func (h *hold) renew(aside bool) bool {
 	h.mu.Lock()
 	t, field, lease, identity := h.target, h.field, h.lease(), h.identity
 	left := h.client.now().until(h.deadline)
-	e := effort{attempts: 1, patience: h.client.exec.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
+	e := effort{attempts: 1, patience: h.client.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
 	e.patience = max(minPatience, min(e.patience, left/2))
 	if !aside && e.replicas.n == 0 {
 		e.most = left / 2

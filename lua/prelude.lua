@@ -75,15 +75,18 @@ local function next_token(n)
   return token
 end
 
--- Stores token in every counter. One found without expiry keeps none; any other
+-- Stores token, as text, in a counter. One found without expiry keeps none; any other
 -- lives for `keep` milliseconds, or for ever if that is 0.
+local function store(counter, text, keep)
+  if keep == 0 or redis.call('pttl', counter) == -1 then
+    redis.call('set', counter, text)
+  else
+    redis.call('set', counter, text, 'px', keep)
+  end
+end
+
+-- Stores token in every counter.
 local function store_token(n, token, keep)
   local text = string.format('%.0f', token)
-  for i = n + 1, #KEYS do
-    if keep == 0 or redis.call('pttl', KEYS[i]) == -1 then
-      redis.call('set', KEYS[i], text)
-    else
-      redis.call('set', KEYS[i], text, 'px', keep)
-    end
-  end
+  for i = n + 1, #KEYS do store(KEYS[i], text, keep) end
 end

@@ -2,7 +2,7 @@
 -- its waiters.
 --
 -- KEYS  n lock keys
--- ARGV  field, publish command, then for each key its count and its channel
+-- ARGV  field, publish command, then for each key its count and its channel ('' = wake nobody)
 --
 -- Replies
 --   {1, heard}   done; each wake-up was heard by so many processes at least, -1 if one was refused
@@ -18,7 +18,7 @@ for i = 1, #KEYS do
     redis.call('hset', KEYS[i], field, count)
   else
     redis.call('hdel', KEYS[i], field)
-    freed[#freed + 1] = channel
+    if channel ~= '' then freed[#freed + 1] = channel end
   end
 end
 local heard

@@ -56,6 +56,27 @@ func Redis(tb testing.TB) *Backend {
 	return &Backend{Name: "redis", Addr: addr, Real: true}
 }
 
+// Nodes returns n independent servers of b's sort, b among them as the first. Other
+// miniredises are the test's own, other real servers are children that all tests of this
+// process share: use Key for names.
+func (b *Backend) Nodes(tb testing.TB, n int) []*Backend {
+	tb.Helper()
+	nodes := []*Backend{b}
+	for i := 1; i < n; i++ {
+		if !b.Real {
+			nodes = append(nodes, Mini(tb))
+			continue
+		}
+		requireServer(tb)
+		addr, err := shared.peer(i)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		nodes = append(nodes, &Backend{Name: b.Name, Addr: addr, Real: true})
+	}
+	return nodes
+}
+
 // Client returns a client with go-redis' default options, closed in tb's cleanup.
 func (b *Backend) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
@@ -114,8 +135,9 @@ func requireServer(tb testing.TB) {
 var shared sharedServer
 
 type sharedServer struct {
-	mu     sync.Mutex // guards server
+	mu     sync.Mutex // guards the rest
 	server *Server
+	peers  []*Server // independent of it
 }
 
 func (s *sharedServer) addr() (string, error) {
@@ -138,6 +160,20 @@ func (s *sharedServer) addr() (string, error) {
 	return s.server.Addr, nil
 }
 
+// peer returns the address of the nth peer, from 1 on.
+func (s *sharedServer) peer(n int) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.peers) < n {
+		server, err := StartServer("")
+		if err != nil {
+			return "", err
+		}
+		s.peers = append(s.peers, server)
+	}
+	return s.peers[n-1].Addr, nil
+}
+
 func (s *sharedServer) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,4 +181,8 @@ func (s *sharedServer) stop() {
 		s.server.Close()
 		s.server = nil
 	}
+	for _, peer := range s.peers {
+		peer.Close()
+	}
+	s.peers = nil
 }

@@ -18,7 +18,8 @@
 // A hub has at most one connection, however many channels and subscriptions
 // there are, and none while there are none. Shards is the same for the sharded
 // pub/sub of a Cluster: a hub for each master, on which the channels of its
-// slots live for as long as it has them.
+// slots live for as long as it has them. Majority wakes by what most of several
+// servers say.
 package wake
 
 import (
@@ -135,6 +136,8 @@ type common struct {
 // A Subscription is one waiter's interest in one channel. It is safe for
 // concurrent use.
 type Subscription struct {
+	chorus *chorus // of a Majority; the other fields are a Hub's
+
 	common  *common
 	ch      *channel // nil if the hub was closed already
 	wake    func()
@@ -202,6 +205,9 @@ func (h *Hub) adopt(ch *channel) {
 // server has confirmed the channel on the connection that is in use now. It is
 // as true as the last sign of life from the server is fresh.
 func (s *Subscription) Live() bool {
+	if s.chorus != nil {
+		return s.chorus.live()
+	}
 	s.common.mu.Lock()
 	defer s.common.mu.Unlock()
 	return s.open() && s.ch.state == live
@@ -209,6 +215,10 @@ func (s *Subscription) Live() bool {
 
 // Close ends the subscription. It is idempotent and never blocks.
 func (s *Subscription) Close() {
+	if s.chorus != nil {
+		s.chorus.close()
+		return
+	}
 	s.common.mu.Lock()
 	defer s.common.mu.Unlock()
 	if !s.open() {

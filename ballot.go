@@ -1,0 +1,202 @@
+package relock
+
+import (
+	"context"
+	"time"
+)
+
+// ballot is one question that is put to every node of a quorum at once. It is over when
+// enough nodes have answered to know the result: the others are not waited for, however long
+// they take.
+type ballot[T any] struct {
+	majority int
+	nodes    []*node
+	votes    []vote[T] // by node
+	sent     instant   // when the question was put: before any node got it
+	yes      func(vote[T]) bool
+	// attended says that the result is no if most have answered, though too few with a yes.
+	// Otherwise it is no only if enough have said no to rule a majority out.
+	attended bool
+	no       error // what an answer means that is not a yes
+
+	unsent error // why the question was put to nobody
+	box    chan indexed[T]
+	enough chan struct{} // closed when the result is known
+}
+
+// vote is the answer of one node.
+type vote[T any] struct {
+	cast   bool // it has come
+	answer T
+	out    outcome
+}
+
+type indexed[T any] struct {
+	i int
+	vote[T]
+}
+
+// result is the outcome of a ballot.
+type result int
+
+const (
+	undecided    result = iota
+	carried             // most nodes said yes
+	rejected            // no majority can be had: that is what they answered
+	inconclusive        // no majority can be had: too few have answered
+)
+
+// put puts a question to nodes of q, about locks under these names. yes tells what answer is
+// in favour. A ctx that has ended asks nobody; one that ends later does not take the
+// question back.
+func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, names []string,
+	ask func(n *node, e effort) (T, outcome), yes func(vote[T]) bool,
+) *ballot[T] {
+	b := &ballot[T]{
+		majority: q.majority(),
+		nodes:    nodes,
+		votes:    make([]vote[T], len(nodes)),
+		sent:     q.client.now().after(-expiryPrecision),
+		yes:      yes,
+		no:       errNotOnRedis,
+		box:      make(chan indexed[T], len(nodes)),
+		enough:   make(chan struct{}),
+	}
+	if ctx.Err() != nil {
+		b.unsent = ended(ctx)
+		return b
+	}
+	e.enough = b.enough
+	for i, n := range nodes {
+		turn := n.line(names)
+		q.client.goroutines.Go(func() {
+			defer turn.pass()
+			turn.await()
+			answer, out := ask(n, e)
+			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
+		})
+	}
+	return b
+}
+
+// close says that no further copy of the question need be sent.
+func (b *ballot[T]) close() { close(b.enough) }
+
+// count waits for the result, or for ctx.
+func (b *ballot[T]) count(ctx context.Context) result {
+	for b.result() == undecided && b.next(ctx) {
+	}
+	return b.result()
+}
+
+// linger waits for the votes that are still out, for d at most.
+func (b *ballot[T]) linger(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for b.open() > 0 && b.next(ctx) {
+	}
+}
+
+// next waits for one vote more. false: ctx has ended before.
+func (b *ballot[T]) next(ctx context.Context) bool {
+	if b.unsent != nil {
+		return false
+	}
+	select {
+	case v := <-b.box:
+		b.votes[v.i] = v.vote
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// number returns how many votes which agrees to.
+func (b *ballot[T]) number(which func(vote[T]) bool) int {
+	n := 0
+	for _, v := range b.votes {
+		if which(v) {
+			n++
+		}
+	}
+	return n
+}
+
+func (v vote[T]) answered() bool { return v.cast && v.out.err == nil }
+
+// clean reports whether the node has answered every copy of the question.
+func (v vote[T]) clean() bool { return v.answered() && !v.out.doubt }
+
+func (b *ballot[T]) inFavour(v vote[T]) bool { return v.answered() && b.yes(v) }
+
+// open returns the number of votes that are still out.
+func (b *ballot[T]) open() int {
+	return b.number(func(v vote[T]) bool { return !v.cast })
+}
+
+func (b *ballot[T]) result() result {
+	majority, open := b.majority, b.open()
+	yes, answered := b.number(b.inFavour), b.number(vote[T].answered)
+	against, limit := answered-yes, len(b.votes)-majority+1
+	if b.attended {
+		against, limit = answered, majority
+	}
+	switch {
+	case yes >= majority:
+		return carried
+	case yes+open >= majority:
+		return undecided
+	case against >= limit:
+		return rejected
+	case against+open >= limit:
+		return undecided
+	default:
+		return inconclusive
+	}
+}
+
+// outcome is what the ballot means for the call. It is in doubt if a node is that has, or
+// might have, executed a copy of the question which it has not answered.
+func (b *ballot[T]) outcome(ctx context.Context) outcome {
+	if b.unsent != nil {
+		return outcome{err: b.unsent}
+	}
+	out := outcome{sent: b.sent}
+	permanent := 0
+	for _, v := range b.votes {
+		out.doubt = out.doubt || !v.cast || v.out.doubt
+		if v.out.permanent {
+			permanent++
+		}
+	}
+	switch b.result() {
+	case undecided:
+		out.err = b.failure()
+		return out.abandoned(ctx)
+	case inconclusive:
+		out.err, out.permanent = b.failure(), permanent > len(b.votes)-b.majority
+	}
+	return out
+}
+
+// failure tells what every node said that is not in favour; nil if none of them did.
+func (b *ballot[T]) failure() error {
+	err := &QuorumError{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
+	for i, v := range b.votes {
+		switch {
+		case !v.cast || b.inFavour(v):
+		case v.out.err != nil:
+			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: v.out.err})
+		default:
+			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: b.no})
+		}
+	}
+	if len(err.Errors) == 0 {
+		return nil
+	}
+	return err
+}
+
+// expiryPrecision is how much earlier than asked a key may expire, by the clock of its node:
+// Redis counts in whole milliseconds.
+const expiryPrecision = 2 * time.Millisecond

@@ -1,0 +1,86 @@
+package relock
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// node is one master of a quorum. What happens on it is what happens on a single Redis,
+// but that calls do not wait for it: a command may be under way when its call has returned.
+// Commands under one name are executed in the order of the calls all the same: each is sent
+// when the one before it was answered, or given up.
+type node struct {
+	*plain
+	at    int    // which of the nodes it is
+	name  string // for people: its address
+	undos *undos
+
+	mu   sync.Mutex
+	last map[string]chan struct{} // by name: closed when the last command in line is settled
+}
+
+// turn is the place of one command in the line of its names.
+type turn struct {
+	node    *node
+	names   []string
+	before  []chan struct{}
+	settled chan struct{}
+}
+
+// line puts a command in line.
+func (n *node) line(names []string) *turn {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := &turn{node: n, names: names, settled: make(chan struct{})}
+	for _, name := range names {
+		if before := n.last[name]; before != nil {
+			t.before = append(t.before, before)
+		}
+		n.last[name] = t.settled
+	}
+	return t
+}
+
+// await waits for those before, each of which ends when its patience is spent.
+func (t *turn) await() {
+	for _, before := range t.before {
+		<-before
+	}
+}
+
+// pass lets the next in line go.
+func (t *turn) pass() {
+	t.node.mu.Lock()
+	for _, name := range t.names {
+		if t.node.last[name] == t.settled {
+			delete(t.node.last, name)
+		}
+	}
+	t.node.mu.Unlock()
+	close(t.settled)
+}
+
+// settle is how an undo is settled on this node. When the client is being closed one try
+// has to do: a minority that does not answer must not keep it.
+func (n *node) settle(c *Client) func(undo) bool {
+	return func(u undo) bool {
+		t := n.line([]string{u.field})
+		defer t.pass()
+		t.await()
+		_, out := n.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
+		return out.err == nil || c.isClosed()
+	}
+}
+
+// nameOf returns what people know rdb by.
+func nameOf(rdb redis.UniversalClient) string {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		return rdb.Options().Addr
+	case *redis.ClusterClient:
+		return strings.Join(rdb.Options().Addrs, ",")
+	}
+	return "a Redis of unknown address"
+}

@@ -1,0 +1,149 @@
+package relock
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// chorusWindow is how far apart the messages of the nodes about one release may be.
+const chorusWindow = 5 * time.Millisecond
+
+// NewQuorum returns a client whose locks live on several independent Redis masters, the
+// nodes, and are held by whoever has them on most: the algorithm known as Redlock. It keeps
+// working as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest
+// majority. Use 3 or 5; an even number survives no more failures than one less, and one node
+// is a quorum, too. All clients must be given the same nodes, in any order. It sends
+// nothing. The rdbs stay the caller's, to be closed after the Client.
+//
+// What it promises: no failover can lose a lock, since nothing is replicated, and exclusion
+// holds while each node that granted a lock keeps its data and counts time at about the rate
+// of the client. A node that crashes and comes back without its data within a TTL breaks
+// that: run nodes with appendfsync always, or start them again a TTL later. Martin Kleppmann
+// argued in 2016 that such a lock is unsafe all the same where correctness depends on it,
+// because a process may be paused, a message delayed or a clock set, while it believes to
+// hold the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
+// time that was spent is compared with the lease after a majority has answered, so that only
+// a delay after that does harm, as with any lock that expires, and that clocks which do not
+// jump can be had. Both agree on what follows: where two holders at once would do harm, use
+// WithFencing, which works here, and have the resource refuse a lower token.
+//
+// Mutex and MultiMutex are what they are on one Redis: re-entry, renewal, loss, hand-over,
+// waiting. Every request is sent to all nodes at once, and each round trip in the docs of
+// the methods is one to the fastest majority; with WithFencing a Lock takes one more, to
+// have all tokens rise. A lease counts when a majority has confirmed it, and from before the
+// first of them was asked; a renewal takes nobody back who has lost the lock. A try that got
+// no majority is undone on every node. Those who split the votes come back after a random
+// pause; TryLock may return false to all of them. State, ForceUnlock and Hooks tell what a
+// majority says; what single nodes say shows only in a failure, as *QuorumError. The
+// client's ID changes often: whenever a call has not waited for all nodes.
+//
+// Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option;
+// ErrUnsupported for a *redis.Ring and for what a quorum cannot do: WithShardedPubSub,
+// WithReplicas, WithSharedFencing. The two last are errors of a handle, too, and so are all
+// other kinds of lock: FairMutex is.
+func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
+	if len(rdbs) == 0 {
+		return nil, fmt.Errorf("%w: a quorum of no Redis clients", ErrInvalidOption)
+	}
+	for i, rdb := range rdbs {
+		if err := usableRedis(rdb); err != nil {
+			return nil, fmt.Errorf("%w: number %d of %d", err, i+1, len(rdbs))
+		}
+		if slices.Contains(rdbs[:i], rdb) {
+			return nil, fmt.Errorf("%w: the Redis client of %s is there twice: it would have two votes", ErrInvalidOption, nameOf(rdb))
+		}
+	}
+	s, err := newClientSettings(opts)
+	if err != nil {
+		return nil, err
+	}
+	if s.sharded {
+		return nil, fmt.Errorf("%w: WithShardedPubSub on a quorum: it is for one *redis.ClusterClient", ErrUnsupported)
+	}
+	if err := supportedByQuorum(&s.settings); err != nil {
+		return nil, err
+	}
+	return newQuorumClient(rdbs, s, systemClock), nil
+}
+
+// newQuorumClient returns a client on several deployments.
+func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock) *Client {
+	c := newClientOn(rdbs, s, now)
+	c.supports = supportedByQuorum
+	q := &quorum{client: c}
+	var hubs []*wake.Hub
+	for i, rdb := range rdbs {
+		n := &node{plain: &plain{exec: c.execs[i]}, at: i, name: nameOf(rdb), last: make(map[string]chan struct{})}
+		n.undos = newUndos(c, n.settle(c))
+		q.nodes = append(q.nodes, n)
+		c.undos = append(c.undos, n.undos)
+		hubs = append(hubs, wake.NewHub(rdb, hubConfig))
+	}
+	c.hub = wake.NewMajority(hubs, chorusWindow)
+	c.plain = &kind{protocol: q, turns: inTurn{}}
+	return c
+}
+
+// supportedByQuorum says what of s cannot be had on a quorum.
+func supportedByQuorum(s *settings) error {
+	switch {
+	case s.replicas.n > 0:
+		return fmt.Errorf("%w: WithReplicas on a quorum: its nodes are to have none, a failover would forget their votes", ErrUnsupported)
+	case s.fencing && s.counterLife == 0:
+		return fmt.Errorf("%w: WithSharedFencing on a quorum: Java counts on one Redis; use WithFencing", ErrUnsupported)
+	}
+	return nil
+}
+
+// errNoSuchKind is the error of a handle of a kind of lock that its client has not.
+var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: nodes that vote for an owner do not agree on an order of waiters, or a number of readers",
+	ErrUnsupported)
+
+// quorum is the protocol of a plain lock on several masters: each question is put to all of
+// them, in the words of the plain protocol, and what most answer is the answer.
+//
+// Why two owners cannot both have a majority: two majorities have a node in common, on which
+// the second was refused for as long as the first had its field there. Every node of the
+// first has it for a lease from when the first was asked, or later, and so until after
+// the local deadline, which is counted from before any of them was asked. Nothing that was
+// sent under another name can take it away; under its own name nothing can that came before,
+// because a name is retired, and not acquired under again, as soon as a node has not
+// answered all that was sent under it. What its own hold sends takes it away only after the
+// hold has ended here.
+//
+// So it does not matter in which order commands reach a node, or if they do: the worst that
+// a late copy of an acquisition can do is to take a node for a lease that nobody holds,
+// which is one vote less for others.
+type quorum struct {
+	client *Client
+	nodes  []*node
+
+	// longest is the longest lease that was ever asked for.
+	longest atomic.Int64
+}
+
+var _ protocol = (*quorum)(nil)
+
+// majority is how many nodes have to agree.
+func (q *quorum) majority() int { return len(q.nodes)/2 + 1 }
+
+// asks notes that a lease is asked for.
+func (q *quorum) asks(lease time.Duration) {
+	for {
+		longest := q.longest.Load()
+		if int64(lease) <= longest || q.longest.CompareAndSwap(longest, int64(lease)) {
+			return
+		}
+	}
+}
+
+// until is by when every lease that was asked for has run out.
+func (q *quorum) until() instant {
+	return q.client.now().after(time.Duration(q.longest.Load()))
+}

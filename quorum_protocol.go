@@ -1,0 +1,297 @@
+package relock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// errTaken is the no of a node to somebody who wants a lock.
+var errTaken = errors.New("it is taken there")
+
+// What is sent for a ballot is sent in the client's background: a node that nobody waits for
+// any more answers all the same, and what it answers is what the next command goes by.
+
+// acquire is a vote on who gets the keys. Without a majority what was got is given back at
+// once: quietly, since nobody has seen a hold that never was.
+func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+	q.asks(s.ttl)
+	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (grant, outcome) {
+		return n.acquire(q.client.background, e, t, field, s)
+	}, getsIt)
+	defer b.close()
+	b.attended, b.no = true, errTaken
+	switch b.count(ctx) {
+	case carried:
+		g, out := q.fence(ctx, e, b, t, field, s, s.fencing)
+		out.doubt = out.doubt || out.err != nil // what was got is to be undone
+		return g, out
+	case undecided: // ctx has ended: what was got is in doubt
+		return grant{}, b.outcome(ctx)
+	}
+	b.linger(ctx, q.grace(b.sent))
+	clean := q.takeBack(b, e, t, field)
+	out := b.outcome(ctx)
+	out.doubt = out.doubt || !clean
+	if out.err != nil {
+		return grant{}, out
+	}
+	return q.refusal(b), out
+}
+
+func getsIt(v vote[grant]) bool { return v.answer.held }
+func saysYes(v vote[bool]) bool { return v.answer }
+
+// grace is how long the rest of the votes on a failed try are waited for: a node that is not
+// much slower than the others leaves nothing to be undone.
+func (q *quorum) grace(sent instant) time.Duration {
+	return min(time.Millisecond+2*q.client.now().since(sent), q.client.patience)
+}
+
+// takeBack releases the nodes that have granted, and reports whether those are clean.
+func (q *quorum) takeBack(b *ballot[grant], e effort, t *target, field string) bool {
+	var nodes []*node
+	for i, v := range b.votes {
+		if b.inFavour(v) {
+			nodes = append(nodes, b.nodes[i])
+		}
+	}
+	e.attempts = 1
+	back := put(q.client.background, q, nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
+		return n.releaseQuietly(q.client.background, e, t, field)
+	}, saysYes)
+	defer back.close()
+	back.linger(q.client.background, 2*q.client.patience)
+	return back.number(vote[bool].clean) == len(nodes)
+}
+
+// refusal is the answer of a vote that nobody, or somebody else, has won: it is his who has
+// most nodes, and will be free when enough of the leases are over.
+func (q *quorum) refusal(b *ballot[grant]) grant {
+	var g grant
+	var frees []time.Duration // when each node is free
+	has := make(map[string]int)
+	for _, v := range b.votes {
+		free := time.Duration(math.MaxInt64)
+		switch {
+		case b.inFavour(v):
+			free = 0
+		case v.answered():
+			if v.answer.ttl >= 0 {
+				free = v.answer.ttl
+			}
+			holder := v.answer.holder
+			if has[holder]++; has[holder] > has[g.holder] {
+				g = v.answer
+			}
+		}
+		frees = append(frees, free)
+	}
+	slices.Sort(frees)
+	if g.ttl = frees[q.majority()-1]; g.ttl == math.MaxInt64 {
+		g.ttl = -time.Millisecond
+	}
+	g.split = has[g.holder] < q.majority()
+	return g
+}
+
+// fence completes what a majority has agreed on: by the token, if one was wished.
+//
+// Each node has minted one, by its own counter and clock. The token is the highest of those,
+// and it counts when a majority has it in the counter, put there while it had the lock for
+// this owner. Whoever gets the lock later gets a node of that majority, when it has been
+// free since: so his token is at least the one minted there, which is higher.
+func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *target, field string, s *settings, wished bool) (grant, outcome) {
+	out := b.outcome(ctx)
+	g := grant{held: true}
+	if !wished {
+		return g, out
+	}
+	minted := make([]int64, len(q.nodes))
+	for i, v := range b.votes {
+		if b.inFavour(v) {
+			minted[i] = v.answer.token
+			g.token = max(g.token, minted[i])
+		}
+	}
+	r := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
+		if minted[n.at] == g.token {
+			return true, outcome{}
+		}
+		return n.raise(q.client.background, e, t, field, s, g.token)
+	}, saysYes)
+	defer r.close()
+	switch r.count(ctx) {
+	case carried:
+		return g, out
+	case rejected:
+		out.err = r.failure()
+	default:
+		raised := r.outcome(ctx)
+		out.err, out.permanent = raised.err, raised.permanent
+	}
+	return grant{}, out
+}
+
+// reenter counts when a majority has it. Those that have lost the lock get nothing new.
+func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
+	q.asks(s.ttl)
+	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (grant, outcome) {
+		return n.reenter(q.client.background, e, t, field, s, mint, counts)
+	}, getsIt)
+	defer b.close()
+	if b.count(ctx) == carried {
+		return q.fence(ctx, e, b, t, field, s, mint)
+	}
+	return grant{}, b.outcome(ctx)
+}
+
+// renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
+// when so many nodes have not got it that no majority can be had.
+func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+	q.asks(lease)
+	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
+		if e.needless() { // it had to wait for its turn until it was too late
+			return false, outcome{err: errNoAnswer}
+		}
+		return n.renew(ctx, e, t, field, lease)
+	}, saysYes)
+	defer b.close()
+	result := b.count(ctx)
+	return result == carried, b.outcome(ctx)
+}
+
+// release is sent to every node, and settled on those too that are not waited for.
+func (q *quorum) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (released, outcome) {
+		answer, out := n.release(q.client.background, e, t, field, counts)
+		if freed := t.without(counts); out.err != nil && freed != nil {
+			n.undos.add(freed, field, q.until())
+		}
+		return answer, out
+	}, func(v vote[released]) bool {
+		return v.answer.ours || v.out.doubt // the copy that was not answered may have done it
+	})
+	defer b.close()
+	result := b.count(ctx)
+	out := b.outcome(ctx)
+	answer := released{heard: -1}
+	for _, v := range b.votes {
+		if v.answered() {
+			answer.heard = max(answer.heard, v.answer.heard)
+		}
+	}
+	switch result {
+	case carried:
+		answer.ours = b.number(func(v vote[released]) bool { return v.answered() && v.answer.ours }) >= q.majority()
+		out.doubt = b.number(vote[released].clean) < len(q.nodes)
+	case rejected:
+		out.doubt = false // it was lost before, not by a copy of this
+	}
+	return answer, out
+}
+
+// handoff counts when a majority has done it. A node that has not got the lock from the one
+// does not get it for the other.
+func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
+	q.asks(s.ttl)
+	b := put(ctx, q, q.nodes, e, []string{from, to}, func(n *node, e effort) (grant, outcome) {
+		g, out := n.handoff(q.client.background, e, t, from, to, s)
+		if out.err != nil {
+			n.undos.add(t, from, q.until())
+		}
+		return g, out
+	}, getsIt)
+	defer b.close()
+	switch b.count(ctx) {
+	case carried:
+		g, out := q.fence(ctx, e, b, t, to, s, s.fencing)
+		out.doubt = out.err != nil || b.number(vote[grant].clean) < len(q.nodes)
+		return g, out
+	case rejected:
+		// The one had lost it. Some nodes may have passed it on all the same, or still may.
+		q.retire(to)
+		q.client.undo(t, to, q.until())
+		return grant{}, outcome{sent: b.sent}
+	}
+	out := b.outcome(ctx)
+	out.doubt = out.doubt || b.number(b.inFavour) > 0
+	return grant{}, out
+}
+
+// retire makes sure that nothing is acquired under the identity of field any more.
+func (q *quorum) retire(field string) {
+	if id := q.client.identity(); strings.HasPrefix(field, *id+":") {
+		q.client.retire(id)
+	}
+}
+
+// force ends the hold that a majority has said there is: on so many nodes that it has none.
+func (q *quorum) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {
+	b := put(ctx, q, q.nodes, e, nil, func(n *node, e effort) (bool, outcome) {
+		return n.force(q.client.background, e, t, i, fields)
+	}, func(vote[bool]) bool { return true })
+	defer b.close()
+	b.count(ctx)
+	b.linger(ctx, q.grace(b.sent))
+	out := b.outcome(ctx)
+	out.doubt = b.number(func(v vote[bool]) bool { return v.answered() && v.out.doubt }) > 0
+	return b.number(func(v vote[bool]) bool { return v.answered() && v.answer }) > 0, out
+}
+
+// state is what most nodes say. A holder whom so many name that he may have a majority, by
+// those nodes that do not answer, is named.
+func (q *quorum) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
+	b := put(ctx, q, q.nodes, e, nil, func(n *node, e effort) (keyState, outcome) {
+		return n.state(q.client.background, e, t, i)
+	}, func(vote[keyState]) bool { return true })
+	defer b.close()
+	b.count(ctx)
+	b.linger(ctx, q.grace(b.sent))
+	out := b.outcome(ctx)
+	if out.err != nil {
+		return keyState{}, out
+	}
+	return agreedState(b.votes, q.majority()), out
+}
+
+// agreedState is the state that most votes agree on.
+func agreedState(votes []vote[keyState], majority int) keyState {
+	free := keyState{ttl: -2 * time.Millisecond}
+	silent := 0
+	by := make(map[string][]keyState) // the states that name the same holder
+	for _, v := range votes {
+		if !v.answered() {
+			silent++
+			continue
+		}
+		free.token = max(free.token, v.answer.token)
+		if len(v.answer.fields) > 0 {
+			holder := v.answer.fields[0]
+			by[holder] = append(by[holder], v.answer)
+		}
+	}
+	for _, states := range by {
+		if len(states)+silent < majority {
+			continue
+		}
+		// He holds it for as long as a majority has it for him.
+		slices.SortFunc(states, func(a, b keyState) int { return cmp.Compare(endless(b.ttl), endless(a.ttl)) })
+		s := states[min(majority, len(states))-1]
+		s.token = free.token
+		return s
+	}
+	return free
+}
+
+// endless orders a PTTL by how long it lasts.
+func endless(ttl time.Duration) time.Duration {
+	if ttl < 0 {
+		return math.MaxInt64
+	}
+	return ttl
+}

@@ -1,0 +1,29 @@
+package relock
+
+import (
+	"context"
+	_ "embed"
+)
+
+//go:embed lua/raise.lua
+var raiseSource string
+
+var raiseScript = newScript(raiseSource)
+
+// raise raises the counters of locks that field holds to token; false: it does not hold them.
+func (p *plain) raise(ctx context.Context, e effort, t *target, field string, s *settings, token int64) (bool, outcome) {
+	r, out := p.exec.run(ctx, e, raiseScript, locksAndCounters(t, true),
+		field, len(t.keys), s.counterLife.Milliseconds(), token)
+	return understood(r.grantOrLost(t).held, out, r)
+}
+
+// releaseQuietly gives locks back that never counted, and wakes nobody.
+func (p *plain) releaseQuietly(ctx context.Context, e effort, t *target, field string) (bool, outcome) {
+	args := make([]any, 0, 2+2*len(t.keys))
+	args = append(args, field, p.publishCommand())
+	for range t.keys {
+		args = append(args, 0, "")
+	}
+	r, out := p.exec.run(ctx, e, releaseScript, t.keys, args...)
+	return understood(r.flag(), out, r)
+}
