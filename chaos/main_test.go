@@ -38,9 +38,8 @@ func TestEveryScenarioIsListedOnceByNumberAndName(t *testing.T) {
 		}
 	}
 	for i := 1; i <= 29; i++ {
-		require.Equal(t, i < 24 || i > 26, seen[strconv.Itoa(i)], "scenario %d", i)
+		require.True(t, seen[strconv.Itoa(i)], "scenario %d", i)
 	}
-	require.Contains(t, out.String(), "24 to 26")
 }
 
 func TestScenariosAreChosenByNameNumberOrSelection(t *testing.T) {

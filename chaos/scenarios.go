@@ -72,14 +72,14 @@ func unfair() workload { return usual().with(func(w *workload) { w.Fair = 0 }) }
 func shard(w *workload) { w.Sharded = true }
 
 // scenarios are all that there are, in the order of their numbers.
-var scenarios = slices.Concat(networkScenarios, serverScenarios, failoverScenarios, clientScenarios, []*scenario{mix})
+var scenarios = slices.Concat(networkScenarios, serverScenarios, failoverScenarios, quorumScenarios, clientScenarios, []*scenario{mix})
 
 func init() {
 	slices.SortFunc(scenarios, func(a, b *scenario) int { return cmp.Compare(a.number, b.number) })
 }
 
 // forCI are the scenarios of the selection "ci": those whose faults need no seconds.
-var forCI = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 27, 28, 29}
+var forCI = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27, 28, 29}
 
 // choose returns the scenarios that are meant.
 func choose(names string) ([]*scenario, error) {
@@ -119,5 +119,4 @@ func list(out io.Writer) {
 		slices.Sort(kinds)
 		fmt.Fprintf(out, "%3d  %-22s %s (%s)\n", s.number, s.name, s.what, strings.Join(slices.Compact(kinds), ", "))
 	}
-	fmt.Fprintln(out, "\n24 to 26 are faults of several independent masters, which this version has no lock for.")
 }
