@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -19,6 +20,7 @@ type ballot[T any] struct {
 	attended bool
 	no       error // what an answer means that is not a yes
 
+	closed bool  // who has not voted does not take part any more
 	unsent error // why the question was put to nobody
 	box    chan indexed[T]
 	enough chan struct{} // closed when the result is known
@@ -72,7 +74,11 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, names [
 		q.client.goroutines.Go(func() {
 			defer turn.pass()
 			turn.await()
+			began := q.client.now()
 			answer, out := ask(n, e)
+			if out.err == nil {
+				n.took.Store(int64(q.client.now().since(began)))
+			}
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
 		})
 	}
@@ -84,17 +90,44 @@ func (b *ballot[T]) close() { close(b.enough) }
 
 // count waits for the result, or for ctx.
 func (b *ballot[T]) count(ctx context.Context) result {
-	for b.result() == undecided && b.next(ctx) {
+	b.await(ctx, b.decided)
+	return b.result()
+}
+
+// countSoon is count for a question that can be put again: when most nodes have answered
+// without deciding it, the others are waited for only as long as they usually take, and for
+// d at most. One that does not answer any more would keep those waiting who have split the
+// votes.
+func (b *ballot[T]) countSoon(ctx context.Context, now clock, d time.Duration) result {
+	attended := func() bool { return b.number(vote[T].answered) >= b.majority }
+	b.await(ctx, func() bool { return b.decided() || attended() })
+	if !b.decided() && attended() {
+		usual := now().since(b.sent)
+		for i, v := range b.votes {
+			if !v.cast {
+				usual = max(usual, time.Duration(b.nodes[i].took.Load()))
+			}
+		}
+		b.linger(ctx, min(time.Millisecond+2*usual, d), b.decided)
+		b.closed = ctx.Err() == nil
 	}
 	return b.result()
 }
 
-// linger waits for the votes that are still out, for d at most.
-func (b *ballot[T]) linger(ctx context.Context, d time.Duration) {
+func (b *ballot[T]) decided() bool  { return b.result() != undecided }
+func (b *ballot[T]) complete() bool { return b.open() == 0 }
+
+// await takes votes until that is enough, or ctx ends.
+func (b *ballot[T]) await(ctx context.Context, enough func() bool) {
+	for !enough() && b.next(ctx) {
+	}
+}
+
+// linger is await for d at most.
+func (b *ballot[T]) linger(ctx context.Context, d time.Duration, enough func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	for b.open() > 0 && b.next(ctx) {
-	}
+	b.await(ctx, enough)
 }
 
 // next waits for one vote more. false: ctx has ended before.
@@ -136,6 +169,9 @@ func (b *ballot[T]) open() int {
 
 func (b *ballot[T]) result() result {
 	majority, open := b.majority, b.open()
+	if b.closed {
+		open = 0
+	}
 	yes, answered := b.number(b.inFavour), b.number(vote[T].answered)
 	against, limit := answered-yes, len(b.votes)-majority+1
 	if b.attended {
@@ -171,28 +207,30 @@ func (b *ballot[T]) outcome(ctx context.Context) outcome {
 	}
 	switch b.result() {
 	case undecided:
-		out.err = b.failure()
-		return out.abandoned(ctx)
+		out.err = fmt.Errorf("%w; %w", ended(ctx), b.failure(errNoAnswer))
 	case inconclusive:
-		out.err, out.permanent = b.failure(), permanent > len(b.votes)-b.majority
+		out.err, out.permanent = b.failure(nil), permanent > len(b.votes)-b.majority
 	}
 	return out
 }
 
-// failure tells what every node said that is not in favour; nil if none of them did.
-func (b *ballot[T]) failure() error {
+// failure tells what every node said that is not in favour, and of those that are still out,
+// if anything is to be said of them.
+func (b *ballot[T]) failure(open error) error {
 	err := &QuorumError{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
 	for i, v := range b.votes {
+		why := v.out.err
 		switch {
-		case !v.cast || b.inFavour(v):
-		case v.out.err != nil:
-			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: v.out.err})
-		default:
-			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: b.no})
+		case b.inFavour(v):
+			continue
+		case !v.cast:
+			why = open
+		case why == nil:
+			why = b.no
 		}
-	}
-	if len(err.Errors) == 0 {
-		return nil
+		if why != nil {
+			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: why})
+		}
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package relock
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,6 +17,7 @@ type node struct {
 	at    int    // which of the nodes it is
 	name  string // for people: its address
 	undos *undos
+	took  atomic.Int64 // how long the last answer of its took, in nanoseconds
 
 	mu   sync.Mutex
 	last map[string]chan struct{} // by name: closed when the last command in line is settled

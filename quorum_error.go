@@ -13,7 +13,7 @@ type QuorumError struct {
 	Agreed int
 
 	// Errors are those of the nodes, in the order in which NewQuorum was given them. A node
-	// that was not waited for has none.
+	// that need not be waited for has none.
 	Errors []*NodeError
 }
 

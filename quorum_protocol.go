@@ -25,7 +25,7 @@ func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string,
 	}, getsIt)
 	defer b.close()
 	b.attended, b.no = true, errTaken
-	switch b.count(ctx) {
+	switch b.countSoon(ctx, q.client.now, q.client.patience) {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.fencing)
 		out.doubt = out.doubt || out.err != nil // what was got is to be undone
@@ -33,7 +33,9 @@ func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string,
 	case undecided: // ctx has ended: what was got is in doubt
 		return grant{}, b.outcome(ctx)
 	}
-	b.linger(ctx, q.grace(b.sent))
+	if !b.closed {
+		b.linger(ctx, q.grace(b.sent), b.complete)
+	}
 	clean := q.takeBack(b, e, t, field)
 	out := b.outcome(ctx)
 	out.doubt = out.doubt || !clean
@@ -46,8 +48,8 @@ func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string,
 func getsIt(v vote[grant]) bool { return v.answer.held }
 func saysYes(v vote[bool]) bool { return v.answer }
 
-// grace is how long the rest of the votes on a failed try are waited for: a node that is not
-// much slower than the others leaves nothing to be undone.
+// grace is how long the rest of the votes is waited for when a result is known that is in no
+// hurry: a node that is not much slower than the others leaves nothing in doubt.
 func (q *quorum) grace(sent instant) time.Duration {
 	return min(time.Millisecond+2*q.client.now().since(sent), q.client.patience)
 }
@@ -65,7 +67,7 @@ func (q *quorum) takeBack(b *ballot[grant], e effort, t *target, field string) b
 		return n.releaseQuietly(q.client.background, e, t, field)
 	}, saysYes)
 	defer back.close()
-	back.linger(q.client.background, 2*q.client.patience)
+	back.linger(q.client.background, 2*q.client.patience, back.complete)
 	return back.number(vote[bool].clean) == len(nodes)
 }
 
@@ -129,7 +131,7 @@ func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *targe
 	case carried:
 		return g, out
 	case rejected:
-		out.err = r.failure()
+		out.err = r.failure(nil)
 	default:
 		raised := r.outcome(ctx)
 		out.err, out.permanent = raised.err, raised.permanent
@@ -237,7 +239,7 @@ func (q *quorum) force(ctx context.Context, e effort, t *target, i int, fields [
 	}, func(vote[bool]) bool { return true })
 	defer b.close()
 	b.count(ctx)
-	b.linger(ctx, q.grace(b.sent))
+	b.linger(ctx, q.grace(b.sent), b.complete)
 	out := b.outcome(ctx)
 	out.doubt = b.number(func(v vote[bool]) bool { return v.answered() && v.out.doubt }) > 0
 	return b.number(func(v vote[bool]) bool { return v.answered() && v.answer }) > 0, out
@@ -251,7 +253,7 @@ func (q *quorum) state(ctx context.Context, e effort, t *target, i int) (keyStat
 	}, func(vote[keyState]) bool { return true })
 	defer b.close()
 	b.count(ctx)
-	b.linger(ctx, q.grace(b.sent))
+	b.linger(ctx, q.grace(b.sent), b.complete)
 	out := b.outcome(ctx)
 	if out.err != nil {
 		return keyState{}, out

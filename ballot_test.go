@@ -1,0 +1,187 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// cast makes a ballot with these votes: y yes, n no, e an error, p a permanent one, ? still
+// out.
+func cast(attended bool, votes string) *ballot[bool] {
+	b := &ballot[bool]{
+		majority: len(votes)/2 + 1,
+		attended: attended,
+		yes:      saysYes,
+		no:       errNotOnRedis,
+		box:      make(chan indexed[bool], len(votes)),
+	}
+	for i, v := range votes {
+		b.nodes = append(b.nodes, &node{at: i, name: fmt.Sprintf("node-%d", i)})
+		err := map[rune]error{'e': errNoAnswer, 'p': ErrInvalidName}[v]
+		b.votes = append(b.votes, vote[bool]{
+			cast: v != '?', answer: v == 'y',
+			out: outcome{err: err, doubt: v == 'e', permanent: v == 'p'},
+		})
+	}
+	return b
+}
+
+func TestABallotIsOverWhenItsResultIsCertain(t *testing.T) {
+	for _, c := range []struct {
+		votes     string
+		of, fresh result // of a question about what is held, and of a wish for it
+	}{
+		{"?", undecided, undecided},
+		{"y", carried, carried},
+		{"n", rejected, rejected},
+		{"e", inconclusive, inconclusive},
+
+		{"y?", undecided, undecided},
+		{"yy", carried, carried},
+		{"n?", rejected, undecided},
+		{"ny", rejected, rejected},
+		{"ye", inconclusive, inconclusive},
+
+		{"y??", undecided, undecided},
+		{"yy?", carried, carried},
+		{"nn?", rejected, rejected},
+		{"yn?", undecided, undecided},
+		{"ynn", rejected, rejected},
+		{"ee?", inconclusive, inconclusive},
+		{"en?", undecided, undecided},
+		{"yne", inconclusive, rejected},
+		{"yee", inconclusive, inconclusive},
+		{"nee", inconclusive, inconclusive},
+		{"nne", rejected, rejected},
+		{"yye", carried, carried},
+
+		{"yy??", undecided, undecided},
+		{"yyy?", carried, carried},
+		{"yynn", rejected, rejected},
+		{"nn??", rejected, undecided},
+		{"yyee", inconclusive, inconclusive},
+
+		{"yy???", undecided, undecided},
+		{"yyy??", carried, carried},
+		{"nnn??", rejected, rejected},
+		{"ynee?", inconclusive, undecided},
+		{"yynne", inconclusive, rejected},
+		{"yyeee", inconclusive, inconclusive},
+		{"yyyee", carried, carried},
+	} {
+		t.Run(c.votes, func(t *testing.T) {
+			require.Equal(t, c.of, cast(false, c.votes).result())
+			require.Equal(t, c.fresh, cast(true, c.votes).result())
+		})
+	}
+}
+
+func TestABallotIsInDoubtWhileANodeMayHaveExecutedWhatItDidNotAnswer(t *testing.T) {
+	for votes, doubt := range map[string]bool{"yyy": false, "yy?": true, "yye": true, "yyp": false, "nnn": false, "nn?": true} {
+		require.Equal(t, doubt, cast(false, votes).outcome(t.Context()).doubt, votes)
+	}
+}
+
+func TestABallotIsHopelessWhenTooManyNodesAre(t *testing.T) {
+	for votes, hopeless := range map[string]bool{"ypp": true, "yep": false, "eee": false, "ppp": true, "yyp": false} {
+		out := cast(true, votes).outcome(t.Context())
+		require.Equal(t, hopeless, out.permanent, votes)
+		require.Equal(t, votes == "yyp", out.err == nil, votes)
+	}
+}
+
+func TestAnUndecidedBallotEndsWithItsContext(t *testing.T) {
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	b := cast(true, "yp?")
+	require.Equal(t, undecided, b.count(ctx))
+	out := b.outcome(ctx)
+	require.ErrorIs(t, out.err, cause)
+	require.ErrorIs(t, out.err, ErrInvalidName)
+	require.True(t, out.doubt)
+	require.ErrorIs(t, cast(true, "y??").outcome(ctx).err, cause)
+}
+
+func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
+	err := wrap("lock", "orders:42", cast(false, "ynep?").failure(nil))
+	var q *QuorumError
+	require.ErrorAs(t, err, &q)
+	require.Len(t, q.Errors, 3)
+	require.ErrorIs(t, err, ErrInvalidName)
+	require.ErrorIs(t, err, errNotOnRedis)
+	require.ErrorIs(t, err, errNoAnswer)
+	var n *NodeError
+	require.ErrorAs(t, err, &n)
+	require.Equal(t, "node-1", n.Node)
+	require.EqualError(t, err, `relock: lock "orders:42": 3 of 5 nodes are needed, 1 did it; `+
+		`node-1: the key on Redis is gone or somebody else's; node-2: no answer from Redis; node-3: invalid name`)
+}
+
+func refusalOf(votes ...vote[grant]) grant {
+	b := &ballot[grant]{votes: votes, majority: len(votes)/2 + 1, yes: getsIt}
+	return (&quorum{nodes: make([]*node, len(votes))}).refusal(b)
+}
+
+func TestARefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
+	free := vote[grant]{cast: true, answer: grant{held: true}}
+	silent := vote[grant]{}
+	by := func(holder string, ttl time.Duration) vote[grant] {
+		return vote[grant]{cast: true, answer: grant{holder: holder, ttl: ttl}}
+	}
+	const s = time.Second
+	for _, c := range []struct {
+		votes  []vote[grant]
+		holder string
+		ttl    time.Duration
+		split  bool
+	}{
+		{[]vote[grant]{by("a", 3*s), by("a", s), by("a", 2*s)}, "a", 2 * s, false},
+		{[]vote[grant]{free, by("a", s), by("a", 2*s)}, "a", s, false},
+		{[]vote[grant]{free, by("a", s), by("b", 2*s)}, "a", s, true},
+		{[]vote[grant]{free, by("a", s), silent}, "a", s, true},
+		{[]vote[grant]{by("a", 3*s), by("a", s), silent}, "a", 3 * s, false},
+		{[]vote[grant]{by("a", -time.Millisecond), by("a", s), by("b", s)}, "a", s, false},
+		{[]vote[grant]{by("a", -time.Millisecond), by("a", -time.Millisecond), by("b", s)}, "a", -time.Millisecond, false},
+	} {
+		g := refusalOf(c.votes...)
+		require.Equal(t, c.holder, g.holder)
+		require.Equal(t, c.ttl, g.ttl)
+		require.Equal(t, c.split, g.split)
+		require.False(t, g.held)
+	}
+}
+
+func TestTheStateOfAQuorumIsWhatAMajoritySays(t *testing.T) {
+	const s = time.Second
+	free := vote[keyState]{cast: true, answer: keyState{ttl: -2 * time.Millisecond, token: 7}}
+	silent := vote[keyState]{}
+	by := func(holder string, ttl time.Duration, token int64) vote[keyState] {
+		return vote[keyState]{cast: true, answer: keyState{ttl: ttl, token: token, fields: []string{holder}, count: 1}}
+	}
+	for _, c := range []struct {
+		votes  []vote[keyState]
+		holder string
+		ttl    time.Duration
+		token  int64
+	}{
+		{[]vote[keyState]{by("a", s, 9), by("a", 2*s, 8), by("a", 3*s, 1)}, "a", 2 * s, 9},
+		{[]vote[keyState]{by("a", s, 1), by("a", 2*s, 2), free}, "a", s, 7},
+		{[]vote[keyState]{by("a", s, 1), free, free}, "", -2 * time.Millisecond, 7},
+		{[]vote[keyState]{by("a", s, 1), free, silent}, "a", s, 7},
+		{[]vote[keyState]{by("a", s, 1), by("b", s, 9), free}, "", -2 * time.Millisecond, 9},
+	} {
+		k := agreedState(c.votes, 2)
+		require.Equal(t, c.holder != "", len(k.fields) == 1)
+		if c.holder != "" {
+			require.Equal(t, c.holder, k.fields[0])
+		}
+		require.Equal(t, c.ttl, k.ttl)
+		require.Equal(t, c.token, k.token)
+	}
+}

@@ -1,0 +1,420 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// minorities are ways in which few nodes of a quorum fail.
+var minorities = []struct {
+	name string
+	fail func(b *quorumBench, n int)
+}{
+	{"down", func(b *quorumBench, n int) { b.down(n) }},
+	{"a black hole", func(b *quorumBench, n int) { b.relays[n].BlackHole(true) }},
+	{"slow", func(b *quorumBench, n int) { b.relays[n].Latency(400 * time.Millisecond) }},
+	{"taken by somebody else", func(b *quorumBench, n int) { b.strangersOn(n) }},
+	{"of another type", func(b *quorumBench, n int) {
+		require.NoError(b.t, b.servers[n].Set(b.t.Context(), b.key, "mine", time.Minute).Err())
+	}},
+}
+
+func TestAQuorumWorksAtTheSpeedOfItsMajority(t *testing.T) {
+	t.Parallel()
+	for _, f := range minorities {
+		for _, n := range []int{3, 5} {
+			t.Run(fmt.Sprintf("%s of %d", f.name, n), func(t *testing.T) {
+				onQuorum(t, n, func(b *quorumBench) {
+					b.warm()
+					for i := range n / 2 {
+						f.fail(b, i)
+					}
+					for range 3 {
+						b.withinOnePatience(func() { b.cycle(b.mutex(WithFencing())) })
+					}
+					b.withinOnePatience(func() {
+						b.me.locks(b.t, b.mutex())
+						require.False(b.t, b.you.tries(b.t, b.mutex()))
+						handed := b.you.lock(b.t.Context(), b.mutex())
+						awaitWaiters(b.t, b.locks, b.key, 1)
+						b.me.unlocks(b.t, b.mutex())
+						require.NoError(b.t, outcomeOf(b.t, handed))
+						b.you.unlocks(b.t, b.mutex())
+					})
+				})
+			})
+		}
+	}
+}
+
+func TestASlowNodeIsReleasedBehindItsAcquisition(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.relays[2].Latency(100 * time.Millisecond)
+		for range 3 {
+			b.cycle(b.mutex())
+		}
+		b.awaitFree()
+		eventually(b.t, "all settled", func() bool { return settledOn(b.locks) })
+		require.Empty(b.t, b.fields()[2], "an acquisition came after its release")
+	})
+}
+
+// settledOn reports whether nothing is under way on any node of c.
+func settledOn(c *Client) bool {
+	c.goroutines.mu.Lock()
+	defer c.goroutines.mu.Unlock()
+	return c.goroutines.n == 1 // it watches the clocks
+}
+
+func TestAFrozenServerOfAQuorumCostsNothing(t *testing.T) {
+	t.Parallel()
+	var servers []*redistest.Server
+	var rdbs []redis.UniversalClient
+	for range 3 {
+		s := redistest.NewServer(t)
+		servers, rdbs = append(servers, s), append(rdbs, s.Client(t))
+	}
+	c := quorumOn(t, rdbs)
+	m := c.Mutex(redistest.Key(t))
+	requireLocked(t, m)
+	requireUnlocked(t, m)
+	require.NoError(t, servers[1].Pause())
+	began := time.Now()
+	for range 5 {
+		requireLocked(t, m)
+		requireUnlocked(t, m)
+	}
+	require.Less(t, time.Since(began), c.patience)
+	require.NoError(t, servers[1].Resume())
+	eventually(t, "the frozen one is clean", func() bool {
+		return settledOn(c) && len(onRedis(t, rdbs[1], m.Name())) == 0
+	})
+}
+
+func TestWithoutAMajorityALockFailsAndSaysWhatEachNodeSaid(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.down(0, 2)
+		err := b.me.call(func() error { return b.mutex().Lock(b.t.Context()) })
+		var q *QuorumError
+		require.ErrorAs(b.t, err, &q)
+		require.Equal(b.t, []int{3, 2, 1}, []int{q.Nodes, q.Needed, q.Agreed})
+		require.Len(b.t, q.Errors, 2)
+		require.Equal(b.t, b.relays[0].Addr, q.Errors[0].Node)
+		require.Equal(b.t, b.relays[2].Addr, q.Errors[1].Node)
+		require.ErrorContains(b.t, err, b.relays[2].Addr)
+		b.awaitFree()
+		b.up(0, 2)
+		b.cycle(b.mutex())
+	})
+}
+
+func TestAnUnlockWithoutAMajoritySaysSoAndIsMadeUpForLater(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		m := b.mutex(WithUnlockTimeout(300 * time.Millisecond))
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		b.down(0, 1)
+		var q *QuorumError
+		require.ErrorAs(b.t, b.me.call(m.Unlock), &q)
+		require.Zero(b.t, m.HoldCount())
+		b.awaitOn(1, 0, 1)
+		b.up(0, 1)
+		b.awaitFree()
+	})
+}
+
+func TestAHoldIsLostWhenItsMajorityHasLostItsData(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		m := b.mutex(WithTTL(2*time.Second), WithRenewInterval(20*time.Millisecond))
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		b.awaitOn(1, 0, 1, 2)
+		require.NoError(b.t, b.servers[1].Del(b.t.Context(), b.key).Err())
+		throughout(b.t, 300*time.Millisecond, func() bool {
+			return ctx.Err() == nil && len(onRedis(b.t, b.servers[1], b.key)) == 0
+		}, "one node is a minority, and nobody is taken back")
+		require.NoError(b.t, b.servers[0].Del(b.t.Context(), b.key).Err())
+		receives(b.t, ctx.Done())
+		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
+		require.ErrorIs(b.t, context.Cause(ctx), errNotOnRedis)
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+		b.awaitFree()
+	})
+}
+
+func TestAHoldThatAMajorityDoesNotRenewIsLostHereFirst(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		failed := make(chan Event, 100)
+		m := b.mutex(WithHooks(Hooks{RenewFailed: func(e Event) { failed <- e }}))
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		b.awaitOn(1, 0, 1, 2)
+		b.relays[0].BlackHole(true)
+		b.relays[1].BlackHole(true)
+		var q *QuorumError
+		require.ErrorAs(b.t, receives(b.t, failed).Err, &q)
+		require.False(b.t, b.rivalTries(), "it is still held")
+		waiting := b.you.lock(b.t.Context(), b.rival.Mutex(b.key))
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.ErrorIs(b.t, context.Cause(ctx), ErrLost, "somebody else has it")
+		require.ErrorIs(b.t, context.Cause(ctx), errLeaseOver)
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+		b.you.unlocks(b.t, b.rival.Mutex(b.key))
+	}, WithTTL(600*time.Millisecond))
+}
+
+func TestATryWithoutAMajorityLeavesNothingWhenItReturns(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 5, func(b *quorumBench) {
+		b.warm()
+		b.strangersOn(0, 2, 4)
+		id := b.locks.ID()
+		require.False(b.t, b.me.tries(b.t, b.mutex()))
+		if id == b.locks.ID() { // all have answered in time: nothing is left to the background
+			require.Empty(b.t, b.fields()[1])
+			require.Empty(b.t, b.fields()[3])
+		}
+		b.awaitOn(1, 0, 2, 4)
+		b.strangersGone(0, 2, 4)
+		b.cycle(b.mutex())
+	})
+}
+
+func TestANodeWhoseAnswerWasLostIsUndone(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.strangersOn(1, 2)
+		lost := b.relays[0].LoseReply(runsOf(acquireScript).And(redistest.With(b.key))).Always()
+		id := b.locks.ID()
+		require.False(b.t, b.me.tries(b.t, b.mutex()))
+		lost.Wait(b.t)
+		require.NotEqual(b.t, id, b.locks.ID(), "a name in doubt is not used again")
+		lost.Remove()
+		b.awaitOn(1, 1, 2)
+		b.strangersGone(1, 2)
+		b.cycle(b.mutex())
+	})
+}
+
+// quorumSteps are the commands of a life.
+var quorumSteps = []struct {
+	name   string
+	script *script
+	do     func(b *quorumBench, m *Mutex)
+}{
+	{"acquire", acquireScript, func(b *quorumBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		require.False(b.t, b.rivalTries())
+		b.me.unlocks(b.t, m)
+	}},
+	{"reenter", reenterScript, func(b *quorumBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		b.me.locks(b.t, m)
+		require.False(b.t, b.rivalTries())
+		b.me.unlocks(b.t, m)
+		require.False(b.t, b.rivalTries())
+		b.me.unlocks(b.t, m)
+	}},
+	{"release", releaseScript, func(b *quorumBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		b.me.unlocks(b.t, m)
+	}},
+	{"handoff", handoffScript, func(b *quorumBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		next := b.you.lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.locks, b.key, 1)
+		b.me.unlocks(b.t, m)
+		require.NoError(b.t, outcomeOf(b.t, next))
+		b.you.unlocks(b.t, m)
+	}},
+}
+
+func TestLostRepliesOfOneOrTwoNodesChangeNothing(t *testing.T) {
+	t.Parallel()
+	for _, s := range quorumSteps {
+		for _, nodes := range [][]int{{0}, {1, 2}, {0, 1, 2}} {
+			t.Run(fmt.Sprintf("%s on %v", s.name, nodes), func(t *testing.T) {
+				onQuorum(t, 3, func(b *quorumBench) {
+					var rules []*redistest.Rule
+					for _, n := range nodes {
+						rules = append(rules, b.relays[n].DropReply(runsOf(s.script).And(redistest.With(b.key))))
+					}
+					s.do(b, b.mutex(WithFencing()))
+					for _, rule := range rules {
+						rule.Wait(b.t)
+					}
+					b.awaitFree()
+					b.cycle(b.mutex())
+					b.awaitFree()
+				})
+			})
+		}
+	}
+}
+
+func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
+	t.Parallel()
+	for _, missing := range [][]int{nil, {1}, {0, 2}} {
+		t.Run(fmt.Sprintf("%d nodes have lost the lock", len(missing)), func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				m := b.mutex(WithTTL(time.Minute))
+				b.me.locks(b.t, m)
+				b.awaitOn(1, 0, 1, 2)
+				next := b.you.lock(b.t.Context(), m)
+				awaitWaiters(b.t, b.locks, b.key, 1)
+				for _, n := range missing {
+					require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
+				}
+				err := b.me.call(m.Unlock)
+				require.NoError(b.t, outcomeOf(b.t, next))
+				switch len(missing) {
+				case 0:
+					require.NoError(b.t, err)
+					b.awaitOn(1, 0, 1, 2)
+				case 1:
+					require.NoError(b.t, err)
+					b.awaitOn(1, 0, 2)
+				case 2:
+					require.ErrorIs(b.t, err, ErrLost)
+					require.False(b.t, b.me.tries(b.t, b.rival.Mutex(b.key)))
+				}
+				b.you.unlocks(b.t, m)
+				b.awaitFree()
+			})
+		})
+	}
+}
+
+func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.strangersOn(0, 1)
+		waiting := b.me.lock(b.t.Context(), b.mutex())
+		awaitWaiters(b.t, b.locks, b.key, 1)
+		goesOn(b.t, waiting)
+		b.strangersGone(0, 1)
+		began := time.Now()
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.Less(b.t, time.Since(began), 5*time.Second)
+		b.me.unlocks(b.t, b.mutex())
+	}, WithSafetyPoll(time.Minute))
+}
+
+func TestAWaiterIsWokenByAnyNode(t *testing.T) {
+	t.Parallel()
+	for n := range 3 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				for i := range 3 {
+					heldByStranger(b.t, b.servers[i], b.key, 0)
+				}
+				waiting := b.me.lock(b.t.Context(), b.mutex())
+				awaitWaiters(b.t, b.locks, b.key, 1)
+				awaitListening(b.t, b.locks, b.key)
+				goesOn(b.t, waiting)
+				for i := range 3 {
+					require.NoError(b.t, b.servers[i].Del(b.t.Context(), b.key).Err())
+				}
+				goesOn(b.t, waiting)
+				publishes(b.t, b.servers[n], b.key)
+				require.NoError(b.t, outcomeOf(b.t, waiting))
+				b.me.unlocks(b.t, b.mutex())
+			}, WithSafetyPoll(time.Minute))
+		})
+	}
+}
+
+func TestAnAcquisitionThatArrivesAfterItsReleaseLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		held := b.relays[2].HoldBackSilently(runsOf(acquireScript).And(redistest.With(b.key)))
+		m := b.mutex(WithTTL(time.Second))
+		b.me.locks(b.t, m)
+		b.me.unlocks(b.t, m)
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		_, err := held.Deliver(b.t.Context())
+		require.NoError(b.t, err)
+		require.False(b.t, b.rivalTries())
+		require.NoError(b.t, ctx.Err())
+		b.me.unlocks(b.t, m)
+		b.awaitFree() // by its TTL, at the latest
+	})
+}
+
+func TestAReleaseThatArrivesLateHitsNoLaterHold(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.strangersOn(1)
+		m := b.mutex()
+		held := b.relays[0].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
+		late := b.relays[2].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
+		b.me.locks(b.t, m) // by nodes 0 and 2
+		b.me.unlocks(b.t, m)
+		b.me.locks(b.t, m)
+		for _, h := range []*redistest.Held{held, late} {
+			_, err := h.Deliver(b.t.Context())
+			require.NoError(b.t, err)
+		}
+		b.strangersGone(1)
+		require.False(b.t, b.rivalTries(), "two holders")
+		b.me.unlocks(b.t, m)
+		b.awaitFree()
+	}, hasty)
+}
+
+func TestCloseOfAQuorumDoesNotWaitForAMinorityForLong(t *testing.T) {
+	t.Parallel()
+	for _, f := range minorities[:2] {
+		t.Run(f.name, func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				b.warm()
+				f.fail(b, 1)
+				b.me.locks(b.t, b.mutex())
+				began := time.Now()
+				require.NoError(b.t, b.locks.Close())
+				require.Less(b.t, time.Since(began), closeTimeout+2*time.Second)
+				b.relays[1].BlackHole(false)
+				require.Empty(b.t, b.fields()[0])
+				require.Empty(b.t, b.fields()[2])
+			}, hasty)
+		})
+	}
+}
+
+func TestAWaitOnAQuorumEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.relays[0].BlackHole(true)
+		b.relays[1].BlackHole(true)
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(b.t.Context())
+		rule := b.relays[2].After(runsOf(acquireScript), func(redistest.Command, string) { cancel(cause) })
+		b.withinOnePatience(func() {
+			err := b.me.call(func() error { return b.mutex().Lock(ctx) })
+			require.ErrorIs(b.t, err, cause)
+			require.ErrorIs(b.t, err, context.Canceled)
+		})
+		rule.Wait(b.t)
+		eventually(b.t, "the one that has granted is undone", func() bool { return len(b.fields()[2]) == 0 })
+	}, WithTTL(time.Minute))
+}
