@@ -35,7 +35,7 @@ func locksOn(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) *Cli
 
 var allScripts = []*script{
 	acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
-	fairAcquireScript, fairPollScript, fairReleaseScript,
+	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
 }
 
 // relayedTo returns a relay to b and a Redis client that goes through it. Every script is

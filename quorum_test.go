@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -31,25 +32,122 @@ func quorumOn(t *testing.T, rdbs []redis.UniversalClient, opts ...ClientOption) 
 	return c
 }
 
+func TestWhatIsNoQuorumIsRefused(t *testing.T) {
+	t.Parallel()
+	one, two := redistest.Mini(t).Client(t), redistest.Mini(t).Client(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { _ = ring.Close() })
+	for _, c := range []struct {
+		name string
+		rdbs []redis.UniversalClient
+		opts []ClientOption
+		err  error
+		says string
+	}{
+		{"nothing", nil, nil, ErrInvalidOption, "no Redis clients"},
+		{"a nil interface", []redis.UniversalClient{one, nil, two}, nil, ErrInvalidOption, "number 2 of 3"},
+		{"a nil client", []redis.UniversalClient{one, two, (*redis.Client)(nil)}, nil, ErrInvalidOption, "number 3 of 3"},
+		{"a ring", []redis.UniversalClient{ring, one, two}, nil, ErrUnsupported, "number 1 of 3"},
+		{"one twice", []redis.UniversalClient{one, two, one}, nil, ErrInvalidOption, one.Options().Addr},
+		{"a nil option", []redis.UniversalClient{one, two}, []ClientOption{nil}, ErrInvalidOption, "nil"},
+		{"a bad option", []redis.UniversalClient{one, two}, []ClientOption{WithTTL(1)}, ErrInvalidOption, "WithTTL"},
+		{"replicas", []redis.UniversalClient{one, two}, []ClientOption{WithReplicas(1, time.Second)}, ErrUnsupported, "WithReplicas"},
+		{"shards", []redis.UniversalClient{one, two}, []ClientOption{WithShardedPubSub()}, ErrUnsupported, "WithShardedPubSub"},
+		{"Java's counter", []redis.UniversalClient{one, two}, []ClientOption{WithSharedFencing()}, ErrUnsupported, "WithSharedFencing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			locks, err := NewQuorum(c.rdbs, c.opts...)
+			require.Nil(t, locks)
+			require.ErrorIs(t, err, c.err)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+}
+
+func TestWhatAQuorumCannotDoIsAnErrorOfItsHandles(t *testing.T) {
+	t.Parallel()
+	c := quorumOn(t, clientsOf(t, redistest.Mini(t).Nodes(t, 3)))
+	for name, m := range map[string]*Mutex{
+		"fair":     c.FairMutex("a"),
+		"replicas": c.Mutex("a", WithReplicas(1, 100*time.Millisecond)),
+		"shared":   c.MultiMutex([]string{"a", "b"}, WithSharedFencing()),
+	} {
+		require.ErrorIs(t, m.Lock(t.Context()), ErrUnsupported, name)
+		_, err := m.TryLock(t.Context())
+		require.ErrorIs(t, err, ErrUnsupported, name)
+		require.ErrorIs(t, m.Unlock(), ErrUnsupported, name)
+		require.Zero(t, m.HoldCount())
+		require.Zero(t, m.FencingToken())
+		require.ErrorIs(t, context.Cause(m.Context(t.Context())), ErrUnsupported, name)
+		_, err = m.State(t.Context())
+		require.ErrorIs(t, err, ErrUnsupported, name)
+		_, err = m.ForceUnlock(t.Context())
+		require.ErrorIs(t, err, ErrUnsupported, name)
+	}
+}
+
+func TestAMajorityIsMoreThanHalf(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 6; n++ {
+		t.Run(fmt.Sprintf("of %d", n), func(t *testing.T) {
+			onQuorum(t, n, func(b *quorumBench) {
+				b.warm()
+				taken := (n - 1) / 2 // as many as a majority can do without
+				for i := range taken {
+					b.strangersOn(i)
+				}
+				b.cycle(b.mutex())
+				b.strangersOn(taken)
+				require.False(b.t, b.me.tries(b.t, b.mutex()))
+				require.False(b.t, b.rivalTries())
+			})
+		})
+	}
+}
+
+func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{minTTL, time.Second, 30 * time.Second, time.Hour} {
+		c := quorumOn(t, clientsOf(t, redistest.Mini(t).Nodes(t, 3)), WithTTL(ttl))
+		m := c.Mutex(redistest.Key(t))
+		began := c.now()
+		requireLocked(t, m)
+		h := holdsOn(c, m.Name())[0]
+		h.mu.Lock()
+		deadline := h.deadline
+		h.mu.Unlock()
+		drift := ttl/100 + 2*time.Millisecond
+		require.LessOrEqual(t, deadline.since(began), ttl-drift+c.now().since(began))
+		require.LessOrEqual(t, h.renewed.since(c.now()), -expiryPrecision)
+		requireUnlocked(t, m)
+	}
+}
+
 func TestProcessesThatContendForAQuorumAreAllServed(t *testing.T) {
+	t.Parallel()
+	const rounds = 20
 	for _, n := range []int{3, 5} {
 		for _, processes := range []int{2, 8} {
 			t.Run(fmt.Sprintf("%d processes on %d nodes", processes, n), func(t *testing.T) {
 				redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 					nodes, key := b.Nodes(t, n), redistest.Key(t)
 					var all sync.WaitGroup
-					inside, count := 0, 0
-					began := time.Now()
+					inside, count, last := 0, 0, int64(0)
 					for range processes {
-						m := quorumOn(t, clientsOf(t, nodes)).Mutex(key)
+						m := quorumOn(t, clientsOf(t, nodes)).Mutex(key, WithFencing())
 						all.Go(func() {
-							for range 40 {
+							for range rounds {
 								if err := m.Lock(t.Context()); err != nil {
 									t.Error(err)
 									return
 								}
 								if inside++; inside != 1 {
 									t.Error("two holders")
+								}
+								if token := m.FencingToken(); token <= last {
+									t.Errorf("token %d after %d", token, last)
+								} else {
+									last = token
 								}
 								count++
 								inside--
@@ -60,10 +158,193 @@ func TestProcessesThatContendForAQuorumAreAllServed(t *testing.T) {
 						})
 					}
 					all.Wait()
-					require.Equal(t, 40*processes, count)
-					t.Logf("%v per lock", time.Since(began)/time.Duration(count))
+					require.Equal(t, rounds*processes, count)
 				})
 			})
 		}
+	}
+}
+
+// majorities are those of three nodes, so ordered that each has another node in common with
+// the one before.
+var majorities = [][]int{{0, 1}, {1, 2}, {2, 0}, {1, 0}, {2, 1}, {0, 2}}
+
+// tokenFrom has the lock acquired by a majority, the other node being taken, and returns
+// what take returns.
+func (b *quorumBench) tokenFrom(majority []int, take func() int64) int64 {
+	b.t.Helper()
+	other := 3 - majority[0] - majority[1]
+	b.strangersOn(other)
+	defer b.strangersGone(other)
+	token := take()
+	b.awaitOn(1, other)
+	return token
+}
+
+// aheadOn has the tokens of a node be ahead of the others', by what its counter says and,
+// where it can be set, by its clock.
+func (b *quorumBench) aheadOn(node int, d time.Duration) {
+	b.t.Helper()
+	at := time.Now().Add(d)
+	require.NoError(b.t, b.servers[node].Set(b.t.Context(), derived(counterPrefix, b.key), at.UnixMicro(), 0).Err())
+	if mini := b.minis[node].Miniredis; mini != nil {
+		mini.SetTime(at)
+	}
+}
+
+func TestTokensRiseWhicheverNodesGrantTheLock(t *testing.T) {
+	t.Parallel()
+	takes := map[string]func(b *quorumBench) int64{
+		"acquired": func(b *quorumBench) int64 {
+			m := b.mutex(WithFencing())
+			b.me.locks(b.t, m)
+			defer b.me.unlocks(b.t, m)
+			return b.tokenOf(b.me, m)
+		},
+		"by re-entry": func(b *quorumBench) int64 {
+			m := b.mutex(WithFencing())
+			b.me.locks(b.t, b.mutex())
+			b.me.locks(b.t, m)
+			defer b.me.unlocks(b.t, b.mutex())
+			defer b.me.unlocks(b.t, m)
+			return b.tokenOf(b.me, m)
+		},
+		"handed over": func(b *quorumBench) int64 {
+			m := b.mutex(WithFencing())
+			b.me.locks(b.t, b.mutex())
+			next := b.you.lock(b.t.Context(), m)
+			awaitWaiters(b.t, b.locks, b.key, 1)
+			b.me.unlocks(b.t, b.mutex())
+			require.NoError(b.t, outcomeOf(b.t, next))
+			defer b.you.unlocks(b.t, m)
+			return b.tokenOf(b.you, m)
+		},
+		"of several names": func(b *quorumBench) int64 {
+			m := b.locks.MultiMutex([]string{b.key, b.key + "-too"}, WithFencing())
+			b.me.locks(b.t, m)
+			defer b.me.unlocks(b.t, m)
+			return b.tokenOf(b.me, m)
+		},
+	}
+	for name, take := range takes {
+		t.Run(name, func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				b.aheadOn(0, time.Hour)
+				b.aheadOn(2, -time.Hour)
+				last := int64(0)
+				for _, majority := range majorities {
+					token := b.tokenFrom(majority, func() int64 { return take(b) })
+					require.Greater(b.t, token, last, "%v", majority)
+					last = token
+				}
+				require.Greater(b.t, last, time.Now().Add(time.Hour-time.Minute).UnixMicro(), "the highest goes on")
+			})
+		})
+	}
+}
+
+func (b *quorumBench) tokenOf(a *actor, m *Mutex) (token int64) {
+	b.t.Helper()
+	require.NoError(b.t, a.call(func() error {
+		token = m.FencingToken()
+		return nil
+	}))
+	require.Positive(b.t, token)
+	return token
+}
+
+func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.aheadOn(0, time.Hour)
+		b.strangersOn(2)
+		rule := b.relays[1].ReplyWith("-OOM command not allowed\r\n", runsOf(raiseScript)).Always()
+		err := b.me.call(func() error { return b.mutex(WithFencing()).Lock(b.t.Context()) })
+		var q *QuorumError
+		require.ErrorAs(b.t, err, &q)
+		require.ErrorContains(b.t, err, "OOM")
+		rule.Remove()
+		b.awaitOn(1, 2) // what was got is given back
+		b.strangersGone(2)
+		b.cycle(b.mutex(WithFencing()))
+	})
+}
+
+func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb, p := backend.Client(t), &plain{exec: newExecutor(backend.Client(t), systemClock, time.Minute)}
+		t.Cleanup(func() { p.exec.close(context.Background()) })
+		target, err := newTarget("", []string{redistest.Key(t), redistest.Key(t)})
+		require.NoError(t, err)
+		s := &settings{ttl: time.Minute, fencing: true, counterLife: time.Hour}
+		g, out := p.acquire(t.Context(), acquireEffort, target, "me:1", s)
+		require.NoError(t, out.err)
+		require.NoError(t, rdb.Persist(t.Context(), target.counters[0]).Err())
+		require.NoError(t, rdb.Set(t.Context(), target.counters[1], g.token+1000, 0).Err())
+
+		raise := func(field string, token int64) (bool, error) {
+			ours, out := p.raise(t.Context(), acquireEffort, target, field, s, token)
+			return ours, out.err
+		}
+		counters := func() []string {
+			return []string{rdb.Get(t.Context(), target.counters[0]).Val(), rdb.Get(t.Context(), target.counters[1]).Val()}
+		}
+
+		before := counters()
+		ours, err := raise("you:1", g.token+500)
+		require.NoError(t, err)
+		require.False(t, ours)
+		require.Equal(t, before, counters(), "who does not hold it changes nothing")
+
+		ours, err = raise("me:1", g.token+500)
+		require.NoError(t, err)
+		require.True(t, ours)
+		require.Equal(t, []string{fmt.Sprint(g.token + 500), fmt.Sprint(g.token + 1000)}, counters(), "never lowered")
+		require.Negative(t, ttlOf(rdb, target.counters[0]), "one without expiry keeps none")
+
+		require.NoError(t, rdb.PExpire(t.Context(), target.counters[0], time.Minute).Err())
+		_, err = raise("me:1", 1<<53-2)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(int64(1<<53-2)), counters()[0], "to the last digit")
+		require.Greater(t, ttlOf(rdb, target.counters[0]), time.Minute)
+
+		require.NoError(t, rdb.Set(t.Context(), target.counters[1], "mine", 0).Err())
+		_, err = raise("me:1", 1<<53-1)
+		require.ErrorIs(t, err, ErrInvalidName)
+		require.Equal(t, "mine", counters()[1])
+	})
+}
+
+func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
+	t.Parallel()
+	for _, f := range minorities {
+		t.Run("one node is "+f.name, func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				b.warm()
+				f.fail(b, 1)
+				m := b.mutex(WithFencing())
+				s, err := m.State(b.t.Context())
+				require.NoError(b.t, err)
+				require.Empty(b.t, s.Owner)
+				b.me.locks(b.t, m)
+				ctx := contextOf(b.me, m)
+				s, err = m.State(b.t.Context())
+				require.NoError(b.t, err)
+				require.Equal(b.t, holdsOn(b.locks, b.key)[0].field, s.Owner)
+				require.Equal(b.t, 1, s.Count)
+				require.Positive(b.t, s.TTL)
+				require.GreaterOrEqual(b.t, s.FencingToken, b.tokenOf(b.me, m))
+				forced, err := m.ForceUnlock(b.t.Context())
+				require.NoError(b.t, err)
+				require.True(b.t, forced)
+				require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
+				require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+				forced, err = m.ForceUnlock(b.t.Context())
+				require.NoError(b.t, err)
+				require.False(b.t, forced)
+			}, WithTTL(2*time.Second))
+		})
 	}
 }
