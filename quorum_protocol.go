@@ -153,16 +153,19 @@ func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string,
 }
 
 // renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
-// when so many nodes have not got it that no majority can be had.
-func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+// when so many nodes have not got it that no majority can be had. It is waited for no longer
+// than one copy is on one node, whatever else is under way on those: the lease may end.
+func (q *quorum) renew(hold context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
 	q.asks(lease)
-	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
+	b := put(hold, q, q.nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
 		if e.needless() { // it had to wait for its turn until it was too late
 			return false, outcome{err: errNoAnswer}
 		}
-		return n.renew(ctx, e, t, field, lease)
+		return n.renew(hold, e, t, field, lease)
 	}, saysYes)
 	defer b.close()
+	ctx, cancel := context.WithTimeoutCause(hold, max(e.patience, e.most), errNoAnswer)
+	defer cancel()
 	result := b.count(ctx)
 	return result == carried, b.outcome(ctx)
 }
