@@ -24,6 +24,8 @@ type contender struct {
 // setup says how a client is to be made.
 type setup struct {
 	Addr string
+	// Addrs are those of independent servers, for locks that a majority of them decides about.
+	Addrs []string
 	// Lease, if not 0, is the time to live of locks, renewed after every third of it. By
 	// default it is the library's.
 	Lease time.Duration
@@ -48,12 +50,13 @@ type mutex interface {
 const (
 	relockName = "relock"
 	fairName   = "relock fair"
+	quorumName = "relock quorum"
 	plainFloor = "floor"
 	pipeFloor  = "pipelined floor"
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, fairName, plainFloor, pipeFloor}
+var ours = []string{relockName, fairName, quorumName, plainFloor, pipeFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
@@ -67,6 +70,12 @@ var contenders = []contender{
 		legend: "defaults on a go-redis pool: expiry 8 s, retry after 50 to 250 ms; called again after 32 tries in vain; it does not renew"},
 	{name: "redsync 2ms", open: openRedsync(redsyncFast), direct: []string{"set"},
 		legend: "the same `WithRetryDelay(2ms)`"},
+	{name: quorumName, open: openQuorum,
+		legend: "`NewQuorum` on all servers, the same defaults"},
+	{name: "redsync quorum", open: openRedsyncQuorum, direct: []string{"set"},
+		legend: "defaults, a pool for each server: its Redlock"},
+	{name: "rueidislock quorum", open: openRueidislockQuorum,
+		legend: "`KeyMajority: 2`, `NoLoopTracking: true`, `TryNextAfter: 1s`: three keys on the first server alone, because it cannot vote on servers that are no Cluster"},
 	{name: "redislock", open: openRedislock,
 		legend: "`LinearBackoff(2ms)`, TTL 30 s; called again after 30 s in vain; it does not renew"},
 	{name: plainFloor, open: openFloor,

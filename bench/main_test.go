@@ -92,7 +92,7 @@ func TestEachScenarioMeasuresWhatItShows(t *testing.T) {
 			var figures figures
 			longEnough(t, func(window time.Duration) (err error) {
 				b.duration = window
-				figures, err = b.cell(t.Context(), s, small, relockName, 0)
+				figures, err = b.cell(t.Context(), s, small, s.contenders[0], 0)
 				return err
 			})
 			for _, c := range s.columns {

@@ -63,6 +63,7 @@ var (
 	reentrant  = []string{relockName, plainFloor, pipeFloor}
 	inOrder    = []string{relockName, fairName}
 	renewing   = []string{relockName, "rueidislock"}
+	voting     = []string{quorumName, "redsync quorum", "rueidislock quorum"}
 	crowd      = []load{{"64 goroutines", 1, 64}}
 	inParallel = []load{{"64 goroutines", 1, 64}, {"512 goroutines", 1, 512}}
 	one        = []load{{"1 goroutine", 1, 1}}
@@ -86,7 +87,9 @@ var (
 		{"max", "max, ms", digits(1)},
 		clientColumn, serverColumn,
 	}
-	tripsColumn = column{"trips", "round trips", digits(2)}
+	// The servers of a quorum are not counted.
+	votingColumns = []column{rateColumn, sharedColumns[2], sharedColumns[3], sharedColumns[4], sharedColumns[5], clientColumn}
+	tripsColumn   = column{"trips", "round trips", digits(2)}
 )
 
 // scenarios are all of them, in the order of the report.
@@ -134,6 +137,12 @@ var scenarios = []*scenario{
 	{name: "slow-contended", title: "One name, one process, 1 ms each way to Redis", loads: crowd,
 		contenders: libraries, measure: slowly(measureShared), base: relockName, higher: true,
 		columns: append([]column{rateColumn, {"trips", "round trips per hand-off", digits(2)}}, sharedColumns[1:]...)},
+	{name: "quorum-seq", title: "One goroutine, one name, a majority of 3 servers", loads: one, contenders: voting,
+		measure: onSeveral(measurePairs(order{OwnNames: true})), base: quorumName,
+		columns: append(slices.Clone(pairColumns[:3]), clientColumn)},
+	{name: "quorum", title: "One name, several processes of 16 goroutines, a majority of 3 servers", contenders: voting,
+		loads:   []load{{"1 process", 1, 16}, {"4 processes", 4, 16}},
+		measure: onSeveral(measureShared), base: quorumName, higher: true, columns: votingColumns},
 }
 
 func scenarioNames() []string {
