@@ -296,8 +296,8 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		h.prove(out.sent, lv.ttl)
 		h.token = max(h.token, g.token)
 		h.push(lv)
+		h.replan()
 	}
 	h.mu.Unlock()
-	h.ring()
 	return h.usable()
 }

@@ -30,6 +30,7 @@ type executor struct {
 	rdb      redis.UniversalClient
 	now      clock
 	patience time.Duration // for one copy of a command
+	limits   limits
 
 	mu      sync.Mutex
 	closed  bool
@@ -190,10 +191,10 @@ func (x *executor) diagnose(ctx context.Context, e effort, key string, err error
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
 func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) answer {
-	attempt, cancel := context.WithTimeout(ctx, max(e.patience, e.most))
+	attempt, cancel := x.limits.within(ctx, max(e.patience, e.most))
 	defer cancel()
-	a := x.dispatch(attempt, e, keys[0], newCall(attempt, "evalsha", s.sha1, keys, args))
-	if redis.HasErrorPrefix(a.err, "NOSCRIPT") {
+	a := x.dispatch(attempt, e, keys[0], newCall(attempt, "evalsha", s.digest, keys, args))
+	if a.err != nil && redis.HasErrorPrefix(a.err, "NOSCRIPT") {
 		a = x.dispatch(attempt, e, keys[0], newCall(attempt, "eval", s.source, keys, args))
 	}
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
@@ -209,7 +210,7 @@ type answer struct {
 	err         error
 }
 
-func newCall(ctx context.Context, name, script string, keys []string, args []any) call {
+func newCall(ctx context.Context, name string, script any, keys []string, args []any) call {
 	line := make([]any, 0, 3+len(keys)+len(args))
 	line = append(line, name, script, len(keys))
 	for _, key := range keys {
@@ -234,7 +235,7 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 		a = engine.submit(ctx, e, cmd)
 	}
 	switch {
-	case engine == nil:
+	case engine == nil, a.err == nil:
 	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, newCopy(ctx, cmd))

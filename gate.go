@@ -28,6 +28,7 @@ type gate struct {
 	// holds are the holds of all owners, in any state. One owner has at most one; several
 	// are here at once if all but one are waiting, or lost and not unwound yet.
 	holds []*hold
+	first [1]*hold // room for the usual one
 	// subscription exists while somebody listens.
 	subscription *wake.Subscription
 	listeners    int
@@ -60,6 +61,7 @@ func (r *registry) enter(key, channel string) *gate {
 			s.gates = make(map[string]*gate)
 		}
 		g = &gate{key: key, channel: channel}
+		g.holds = g.first[:0]
 		s.gates[key] = g
 	}
 	g.refs++

@@ -15,13 +15,24 @@ type group struct {
 
 // Go runs f in a goroutine of the group.
 func (g *group) Go(f func()) {
-	g.mu.Lock()
-	g.n++
-	g.mu.Unlock()
+	g.add()
 	go func() {
 		defer g.done()
 		f()
 	}()
+}
+
+// run runs f, in a goroutine that does nothing else.
+func (g *group) run(f func()) {
+	g.add()
+	defer g.done()
+	f()
+}
+
+func (g *group) add() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n++
 }
 
 func (g *group) done() {

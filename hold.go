@@ -49,10 +49,8 @@ type hold struct {
 	owner    owner
 	settings *settings // of the handle that wanted it
 	started  instant
-	life     context.Context // until it is not held any more
-	endLife  context.CancelCauseFunc
 
-	// alarm wakes whoever acts for the hold: the waiter while acquiring, then the watchdog.
+	// alarm wakes the waiter, while acquiring.
 	alarm chan struct{}
 
 	// slot is taken by whoever has a command of this hold under way: one at a time.
@@ -92,7 +90,13 @@ type hold struct {
 	raiseAt  instant       // when a lease shorter than was asked for is to be raised; zero: it is not
 	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
 	contexts []*holdContext
+	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
+
+	first struct { // room for the usual one of each
+		place [1]place
+		level [1]level
+	}
 }
 
 // place is where a hold stands for one of its keys.
@@ -120,7 +124,7 @@ func newHold(c *Client, o owner, t *target, s *settings) *hold {
 		alarm:    make(chan struct{}, 1),
 		slot:     make(chan struct{}, 1),
 	}
-	h.life, h.endLife = context.WithCancelCause(context.Background())
+	h.places, h.levels = h.first.place[:0], h.first.level[:0]
 	return h
 }
 
@@ -195,7 +199,7 @@ func (h *hold) paced(e effort) effort {
 	return e
 }
 
-// ring has the watchdog look at the hold again.
+// ring wakes the waiter.
 func (h *hold) ring() {
 	select {
 	case h.alarm <- struct{}{}:
@@ -226,7 +230,7 @@ func (h *hold) open(lv *level) bool {
 	if lv != nil {
 		h.push(*lv)
 	}
-	h.client.goroutines.Go(h.watch)
+	h.replan()
 	return true
 }
 
@@ -314,13 +318,15 @@ var (
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	cause = wrap("hold", h.target.name, cause)
 	contexts := h.contexts
 	h.contexts = nil
 	for _, x := range contexts {
-		x.cancel(cause)
+		x.cancel(wrap("hold", h.target.name, cause))
 	}
-	h.endLife(cause)
+	h.watchdog.timer.Stop()
+	if h.watchdog.stop != nil {
+		h.watchdog.stop()
+	}
 }
 
 // lose ends the hold without its holder's doing. Its name is given up, and released in

@@ -32,9 +32,7 @@ func (h *hold) unlock(t *target, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx, cancel := context.WithTimeoutCause(context.Background(), s.unlockTimeout,
-		fmt.Errorf("%w within %v", errNoAnswer, s.unlockTimeout))
-	defer cancel()
+	ctx := h.client.execs[0].limits.after(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
@@ -83,7 +81,6 @@ func (h *hold) step(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)
 	}
 	h.shrink(counts)
-	h.ring()
 	return nil
 }
 

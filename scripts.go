@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"strings"
 	"time"
 )
 
@@ -41,12 +42,20 @@ var (
 type script struct {
 	source string
 	sha1   string
+	digest any // sha1, as go-redis takes it
 }
 
+// newScript puts the prelude before source, or where that has the line "-- prelude": then
+// what comes before it is the usual case, which does without.
 func newScript(source string) *script {
-	source = prelude + source
+	before, after, found := strings.Cut(source, "-- prelude\n")
+	if !found {
+		before, after = "", source
+	}
+	source = before + prelude + after
 	sum := sha1.Sum([]byte(source))
-	return &script{source: source, sha1: hex.EncodeToString(sum[:])}
+	digest := hex.EncodeToString(sum[:])
+	return &script{source: source, sha1: digest, digest: digest}
 }
 
 // plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
@@ -58,7 +67,7 @@ type plain struct {
 
 // publishCommand wakes the waiters of a lock. A sharded channel is on the key's node,
 // because it carries the key's hash tag.
-func (p *plain) publishCommand() string {
+func (p *plain) publishCommand() any { // which costs no allocation
 	if p.sharded {
 		return "spublish"
 	}

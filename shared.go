@@ -59,7 +59,7 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 		return errAgain
 	}
 	h.push(lv)
-	h.ring()
+	h.replan()
 	return nil
 }
 

@@ -8,65 +8,69 @@ import (
 // minPatience is the least time a renewal is waited for, however close the deadline is.
 const minPatience = 10 * time.Millisecond
 
-// watch is the watchdog: a goroutine that accompanies a hold from its grant to its end. It
-// renews the lease while a renewed level is open, tries again when Redis does not answer,
-// and declares the hold lost when Redis says so or the deadline has come. With a fixed
-// lease it has only the last to do.
-func (h *hold) watch() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	failures := 0
-	var retry instant // after a failure: not before
-	for {
-		now := h.client.now()
-		wait, renew := h.plan(now)
-		if failures > 0 {
-			wait = max(wait, now.until(retry))
-		}
-		if wait > 0 {
-			timer.Reset(wait)
-			select {
-			case <-h.life.Done():
-				return
-			case <-h.alarm:
-			case <-timer.C:
-			}
-			continue
-		}
-		if !renew {
-			if h.check(); h.life.Err() != nil {
-				return
-			}
-			continue // a re-entry has lengthened the lease at the last moment
-		}
-		if h.renew(failures > 0) {
-			failures = 0
-			continue
-		}
-		failures++
-		now = h.client.now()
-		retry = now.after(min(backoff(failures), h.left(now)/4))
+// watchdog is what accompanies a hold from its grant to its end: it renews the lease while
+// a renewed level is open, tries again when Redis does not answer, and declares the hold
+// lost when Redis says so or the deadline has come. With a fixed lease it has only the last
+// to do. It is a goroutine when there is something to do, and a timer in between: most holds
+// end before there is, and ten thousand that do not would otherwise cost the stacks of ten
+// thousand goroutines. Its fields are guarded by the hold's mu.
+type watchdog struct {
+	timer *time.Timer // wakes it; nil before the hold is held
+	awake bool        // the goroutine is there, and looks again before it goes
+	stop  func()      // ends the renewal under way; nil if there was none
+
+	failures int     // renewals in a row without an answer
+	retry    instant // after one: not before
+}
+
+// replan has the watchdog look at the hold, which is held, when there is something to do.
+// mu is held.
+func (h *hold) replan() {
+	w := &h.watchdog
+	if w.awake {
+		return
+	}
+	wait, _ := h.plan(h.client.now())
+	if w.timer == nil {
+		w.timer = time.AfterFunc(wait, func() { h.client.goroutines.run(h.watch) })
+	} else {
+		w.timer.Reset(wait)
 	}
 }
 
-// left returns the time before the deadline.
-func (h *hold) left(now instant) time.Duration {
+// watch does what there is to do.
+func (h *hold) watch() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return max(0, now.until(h.deadline))
+	w := &h.watchdog
+	if w.awake {
+		return
+	}
+	for h.phase == held {
+		wait, renew := h.plan(h.client.now())
+		if w.awake = wait <= 0; !w.awake {
+			w.timer.Reset(wait)
+			return
+		}
+		h.mu.Unlock()
+		if renew {
+			h.renew()
+		} else {
+			h.check() // a re-entry may have lengthened the lease at the last moment
+		}
+		h.mu.Lock()
+	}
 }
 
 // plan returns how long there is nothing to do, and then whether a renewal is due; if not,
-// the hold has come to its end.
+// the hold has come to its end. mu is held.
 func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	left := now.until(h.deadline)
 	if h.phase != held || left <= 0 {
 		return 0, false
 	}
 	if h.raiseAt != (instant{}) {
-		return max(0, min(left, now.until(h.raiseAt))), true
+		return h.soon(now, min(left, now.until(h.raiseAt))), true
 	}
 	interval := time.Duration(0)
 	for _, lv := range h.levels {
@@ -78,57 +82,99 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 	if interval == 0 {
 		return left, false
 	}
-	return max(0, min(left, now.until(h.renewed.after(interval)))), true
+	return h.soon(now, min(left, now.until(h.renewed.after(interval)))), true
 }
 
-// renew lengthens the lease. false: no answer; the caller tries again. aside is for a
-// second attempt: the engine may be what is stuck.
-func (h *hold) renew(aside bool) bool {
+// soon returns the time to a renewal that is due in d: after a failure it comes when it is
+// time to try again. mu is held.
+func (h *hold) soon(now instant, d time.Duration) time.Duration {
+	if h.watchdog.failures > 0 {
+		d = max(d, now.until(h.watchdog.retry))
+	}
+	return max(0, d)
+}
+
+// renew lengthens the lease, once. What a failure means is for the next look at the hold.
+func (h *hold) renew() {
+	h.mu.Lock()
+	if h.phase != held {
+		h.mu.Unlock()
+		return
+	}
+	life, stop := context.WithCancel(context.Background())
+	defer stop()
+	h.watchdog.stop = stop
+	left := h.client.now().until(h.deadline)
+	h.mu.Unlock()
 	// Another command of the hold may be under way for longer than the lease lasts.
-	inTime, cancel := context.WithTimeout(h.life, h.left(h.client.now()))
+	inTime, cancel := context.WithTimeout(life, left)
 	defer cancel()
 	if !h.take(inTime) {
-		return true
+		return
 	}
 	defer h.free()
+
 	h.mu.Lock()
-	t, field, lease, identity := h.target, h.field, h.lease(), h.identity
-	left := h.client.now().until(h.deadline)
-	e := effort{attempts: 1, patience: h.client.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
-	e.patience = max(minPatience, min(e.patience, left/2))
-	if !aside && e.replicas.n == 0 {
-		e.most = left / 2
+	if h.phase != held {
+		h.mu.Unlock()
+		return
 	}
+	t, field, lease, identity := h.target, h.field, h.lease(), h.identity
+	e := h.renewEffort()
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
 	began := h.client.now()
-	ours, out := t.kind.renew(h.life, e, t, field, lease)
+	ours, out := t.kind.renew(life, e, t, field, lease)
 	if out.doubt {
 		h.client.retire(identity)
 	}
-	if h.life.Err() != nil {
-		return true
-	}
 	if out.err == nil && !ours {
 		h.lose(errNotOnRedis)
-		return true
+		return
 	}
 	if out.err == nil {
 		out.err = out.unconfirmed // a failover could forget it: it proves nothing
 	}
 	h.mu.Lock()
-	if out.err == nil {
-		h.prove(out.sent, lease)
+	if h.phase != held {
+		h.mu.Unlock()
+		return
 	}
+	h.renewalSettled(out, lease)
 	event := h.event(h.client.now().since(began), out.err)
 	h.mu.Unlock()
 	if out.err != nil {
 		report(hooks.RenewFailed, event)
-		return false
+	} else {
+		report(hooks.Renewed, event)
 	}
-	report(hooks.Renewed, event)
-	return true
+}
+
+// renewEffort is that of one renewal. A second attempt does not go through the engine: that
+// may be what is stuck. mu is held.
+func (h *hold) renewEffort() effort {
+	left := h.client.now().until(h.deadline)
+	aside := h.watchdog.failures > 0
+	e := effort{attempts: 1, patience: h.client.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
+	e.patience = max(minPatience, min(e.patience, left/2))
+	if !aside && e.replicas.n == 0 {
+		e.most = left / 2
+	}
+	return e
+}
+
+// renewalSettled records how a renewal ended. mu is held.
+func (h *hold) renewalSettled(out outcome, lease time.Duration) {
+	w := &h.watchdog
+	if out.err == nil {
+		h.prove(out.sent, lease)
+		w.failures = 0
+		return
+	}
+	w.failures++
+	now := h.client.now()
+	w.retry = now.after(min(backoff(w.failures), max(0, now.until(h.deadline))/4))
 }
 
 // watchClocks wakes every watchdog when the wall clock and the monotonic one have moved
@@ -148,7 +194,11 @@ func (c *Client) watchClocks(last instant) {
 		}
 		last = now
 		for _, h := range c.registry.all() {
-			h.ring()
+			h.mu.Lock()
+			if h.phase == held {
+				h.replan()
+			}
+			h.mu.Unlock()
 		}
 	}
 }

@@ -164,8 +164,9 @@ func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
 
 func TestAWatchdogEndsWithItsHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb, WithTTL(time.Hour)) // it would sleep for long
+		relay, rdb := relayedTo(t, b)
+		key := redistest.Key(t)
+		c := locksOn(t, rdb, WithTTL(time.Hour))
 		running := func() int {
 			c.goroutines.mu.Lock()
 			defer c.goroutines.mu.Unlock()
@@ -173,14 +174,26 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		}
 		idle := running()
 		requireLocked(t, c.Mutex(key))
-		require.Equal(t, idle+1, running())
+		require.Equal(t, idle, running(), "there is nothing to do for a long time")
 		requireUnlocked(t, c.Mutex(key))
-		eventually(t, "the end of the watchdog", func() bool { return running() == idle })
-		requireLocked(t, c.Mutex(key))
-		_, err := c.Mutex(key).ForceUnlock(t.Context())
-		require.NoError(t, err)
-		eventually(t, "the end of the watchdog after a loss", func() bool { return running() == idle })
-		require.ErrorIs(t, c.Mutex(key).Unlock(), ErrLost)
+
+		ends := map[string]func(m *Mutex){
+			"an unlock": func(m *Mutex) { requireUnlocked(t, m) },
+			"a loss": func(m *Mutex) {
+				_, err := m.ForceUnlock(t.Context())
+				require.NoError(t, err)
+				require.ErrorIs(t, m.Unlock(), ErrLost)
+			},
+		}
+		for name, end := range ends {
+			// The answer to a renewal does not come, so it is there for a while.
+			relay.LoseReply(runsOf(renewScript))
+			m := c.Mutex(key, WithRenewInterval(20*time.Millisecond))
+			requireLocked(t, m)
+			eventually(t, "the watchdog", func() bool { return running() > idle })
+			end(m)
+			eventually(t, "the end of the watchdog after "+name, func() bool { return running() == idle })
+		}
 	})
 }
 

@@ -10,6 +10,15 @@
 --   {-3, i}      counter i holds something else than a token
 --
 -- Sent again it finds `to` in place, lengthens, and mints a newer token.
+
+-- The usual case, one key and no token.
+if #KEYS == 1 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
+  redis.call('hset', KEYS[1], ARGV[5], 1)
+  redis.call('pexpire', KEYS[1], ARGV[2])
+  return {1, 0}
+end
+
+-- prelude
 local from, lease, n, keep, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local passed = {}
 for i = 1, n do

@@ -1,4 +1,4 @@
--- Shared by the scripts that follow it: scripts.go prepends this file to each.
+-- Shared by the scripts: scripts.go puts this file before each, or where it says "prelude".
 
 -- Whether key holds field. A key of another type holds nobody's lock.
 local function held(key, field)

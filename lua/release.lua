@@ -7,6 +7,15 @@
 -- Replies
 --   {1, heard}   done; each wake-up was heard by so many processes at least, -1 if one was refused
 --   {0, heard}   not ours: a key did not hold field; the other keys were released all the same
+
+-- The usual case, one key that is given back.
+if #KEYS == 1 and ARGV[3] == '0' and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
+  local heard = redis.pcall(ARGV[2], ARGV[4], '0')
+  if type(heard) == 'table' then heard = -1 end -- see wake
+  return {1, heard}
+end
+
+-- prelude
 local field, publish = ARGV[1], ARGV[2]
 local status, freed = 1, {}
 for i = 1, #KEYS do

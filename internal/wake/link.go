@@ -3,7 +3,6 @@ package wake
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,12 +20,12 @@ import (
 // no channel, can be attributed.
 type link struct {
 	ps     *redis.PubSub // nil until the first command is sent
-	all    *sync.WaitGroup
+	hub    *Hub
 	ctx    context.Context // done when the link has been dropped
 	cancel context.CancelFunc
 	events chan event // what the link's goroutines have to say
 
-	// The fields below belong to the run goroutine, under Hub.mu.
+	// The fields below are guarded by Hub.mu; but for fresh they belong to the run goroutine.
 	opened time.Time
 	spoken bool      // the server has sent something
 	fresh  time.Time // when something was sent or received last
@@ -35,7 +34,7 @@ type link struct {
 
 // An event is something that the server has sent, or the end of a link.
 type event struct {
-	msg    any   // *redis.Message, *redis.Subscription or *redis.Pong
+	msg    any   // *redis.Subscription or *redis.Pong
 	refuse error // an error reply
 	broken error // the connection has failed
 }
@@ -68,10 +67,10 @@ var (
 	sharded = verbs{"ssubscribe", "sunsubscribe", 1}
 )
 
-func newLink(now time.Time, all *sync.WaitGroup) *link {
+func newLink(h *Hub, now time.Time) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &link{
-		all:    all,
+		hub:    h,
 		ctx:    ctx,
 		cancel: cancel,
 		events: make(chan event),
@@ -120,11 +119,11 @@ func (l *link) deadline(cfg *Config) time.Time {
 // channel choose the node.
 func (l *link) send(rdb Subscriber, c *command) {
 	if l.ps != nil {
-		l.all.Go(func() { l.call(c) })
+		l.hub.all.Go(func() { l.call(c) })
 		return
 	}
 	l.ps = rdb.Subscribe(l.ctx)
-	l.all.Go(func() {
+	l.hub.all.Go(func() {
 		if l.call(c) {
 			l.read()
 		}
@@ -152,7 +151,9 @@ func (l *link) call(c *command) (ok bool) {
 	return err == nil
 }
 
-// read tells what the server sends, until the connection fails.
+// read tells what the server sends, until the connection fails. Messages are
+// not told but delivered on this goroutine: somebody waits for each of them, and
+// another goroutine in between is a tenth of the time from a release to who waited.
 //
 // Receive has no deadline: one would make go-redis replace the connection. It
 // returns when the PubSub is closed.
@@ -162,7 +163,11 @@ func (l *link) read() {
 		var reply redis.Error
 		switch {
 		case err == nil:
-			l.tell(event{msg: msg})
+			if m, ok := msg.(*redis.Message); ok {
+				l.hub.deliver(l, m, time.Now())
+			} else {
+				l.tell(event{msg: msg})
+			}
 		case errors.As(err, &reply) && l.ctx.Err() == nil:
 			l.tell(event{refuse: err})
 		default:
@@ -185,6 +190,6 @@ func (l *link) tell(ev event) {
 func (l *link) drop() {
 	l.cancel()
 	if l.ps != nil {
-		l.all.Go(func() { _ = l.ps.Close() })
+		l.hub.all.Go(func() { _ = l.ps.Close() })
 	}
 }

@@ -20,8 +20,8 @@ type step struct {
 }
 
 // run makes the connection what the subscriptions want it to be, for as long as
-// there are any. It is the only goroutine that moves channels between states
-// and that calls wakes, and it does no I/O.
+// there are any. It is the only goroutine that moves channels between states,
+// and it does no I/O.
 func (h *Hub) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -68,7 +68,7 @@ func (h *Hub) look(now time.Time) step {
 	}
 	if send != nil {
 		if h.link == nil {
-			h.link = newLink(now, &h.all)
+			h.link = newLink(h, now)
 		}
 		h.link.expect(send, now)
 	}
@@ -189,11 +189,6 @@ func (h *Hub) handle(ev event, now time.Time) {
 		return
 	}
 	switch msg := ev.msg.(type) {
-	case *redis.Message:
-		h.missed = 0
-		if ch := h.channels[msg.Channel]; ch != nil {
-			h.pass(ch, msg.Payload)
-		}
 	case *redis.Pong:
 		l.answered(ping, msg.Payload)
 	case *redis.Subscription:
@@ -330,13 +325,23 @@ func (h *Hub) rouse(ch *channel) {
 	}
 }
 
-// pass gives a message to the subscribers of ch once mu is free.
-func (h *Hub) pass(ch *channel, payload string) {
-	for s := range ch.subs {
+// deliver gives a message that l has read to the subscribers of its channel, if l is
+// still in use.
+func (h *Hub) deliver(l *link, msg *redis.Message, now time.Time) {
+	h.mu.Lock()
+	var subs []*Subscription
+	if h.link == l {
+		l.fresh, h.missed = now, 0
+		if ch := h.channels[msg.Channel]; ch != nil {
+			subs = slices.Collect(maps.Keys(ch.subs))
+		}
+	}
+	h.mu.Unlock()
+	for _, s := range subs {
 		if s.message == nil {
-			h.wakes = append(h.wakes, s.wake)
+			s.wake()
 		} else {
-			h.wakes = append(h.wakes, func() { s.message(payload) })
+			s.message(msg.Payload)
 		}
 	}
 }

@@ -109,8 +109,8 @@ var All = []Mutant{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
 		Edits: []Edit{{"hold.go",
-			"	for _, x := range contexts {\n		x.cancel(cause)\n	}\n",
-			"	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+			"	for _, x := range contexts {\n		x.cancel(wrap(\"hold\", h.target.name, cause))\n	}\n",
+			"	cause = wrap(\"hold\", h.target.name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
 				"		for _, x := range contexts {\n			x.cancel(cause)\n		}\n	}\n" +
 				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
 		Catch: []string{"slow-then-silent"},

@@ -1,0 +1,58 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// limits are contexts that bound requests. One of its own for each would cost seven
+// allocations and a timer, and nearly every request is answered long before it ends: so
+// those that begin within an eighth of the time share one. It ends no earlier than was
+// asked for, and an eighth later at most.
+type limits struct {
+	mu      sync.Mutex
+	current map[time.Duration]*limit
+}
+
+// mostLimits bounds how many times of different length are kept: applications use a few.
+const mostLimits = 16
+
+// limit is a context that ends by the clock alone.
+type limit struct {
+	context.Context
+	cancel context.CancelFunc // never called: others may use it
+	shared time.Time          // until then it is given to others
+}
+
+// after returns a context that ends in d, because Redis did not answer.
+func (l *limits) after(d time.Duration) *limit {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.current[d]; c != nil && now.Before(c.shared) {
+		return c
+	}
+	c := &limit{shared: now.Add(d / 8)}
+	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d+d/8,
+		fmt.Errorf("%w within %v", errNoAnswer, d))
+	if l.current == nil || len(l.current) >= mostLimits {
+		l.current = make(map[time.Duration]*limit)
+	}
+	l.current[d] = c
+	return c
+}
+
+// within returns a context that ends with ctx, or in d.
+func (l *limits) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return l.after(d), func() {}
+	}
+	if c, byTime := ctx.(*limit); byTime {
+		if end, _ := c.Deadline(); time.Until(end) >= d+d/8 {
+			return l.after(d), func() {}
+		}
+	}
+	return context.WithTimeout(ctx, d)
+}
