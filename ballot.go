@@ -1,29 +1,42 @@
 package relock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 )
 
-// ballot is one question that is put to every node of a quorum at once. It is over when
-// enough nodes have answered to know the result: the others are not waited for, however long
+// question is what is put to the nodes of a quorum.
+type question[T any] struct {
+	names []string // that the locks are held by, or are to be
+	ask   func(n *node, e effort) (T, outcome)
+	yes   func(vote[T]) bool // whether an answer is in favour
+	no    error              // what one means that is not; nil: errNotOnRedis
+
+	// attended says that the result is no if most have answered, though too few with a yes.
+	// Otherwise it is no only if enough have said no to rule a majority out.
+	attended bool
+
+	// mend deals with a node that has failed to do what the quorum did, when that is known.
+	mend func(n *node)
+}
+
+// ballot is one question that was put to nodes of a quorum at once. It is over when enough
+// of them have answered to know the result: the others are not waited for, however long
 // they take.
 type ballot[T any] struct {
+	question[T]
 	majority int
 	nodes    []*node
 	votes    []vote[T] // by node
 	sent     instant   // when the question was put: before any node got it
-	yes      func(vote[T]) bool
-	// attended says that the result is no if most have answered, though too few with a yes.
-	// Otherwise it is no only if enough have said no to rule a majority out.
-	attended bool
-	no       error // what an answer means that is not a yes
+	closed   bool      // who has not voted does not take part any more
+	unsent   error     // why the question was put to nobody
 
-	closed bool  // who has not voted does not take part any more
-	unsent error // why the question was put to nobody
 	box    chan indexed[T]
 	enough chan struct{} // closed when the result is known
+	final  result
 }
 
 // vote is the answer of one node.
@@ -48,19 +61,15 @@ const (
 	inconclusive        // no majority can be had: too few have answered
 )
 
-// put puts a question to nodes of q, about locks under these names. yes tells what answer is
-// in favour. A ctx that has ended asks nobody; one that ends later does not take the
-// question back.
-func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, names []string,
-	ask func(n *node, e effort) (T, outcome), yes func(vote[T]) bool,
-) *ballot[T] {
+// put puts a question to nodes of q. A ctx that has ended asks nobody; one that ends later
+// does not take the question back.
+func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, question question[T]) *ballot[T] {
 	b := &ballot[T]{
+		question: question,
 		majority: q.majority(),
 		nodes:    nodes,
 		votes:    make([]vote[T], len(nodes)),
 		sent:     q.client.now().after(-expiryPrecision),
-		yes:      yes,
-		no:       errNotOnRedis,
 		box:      make(chan indexed[T], len(nodes)),
 		enough:   make(chan struct{}),
 	}
@@ -70,23 +79,32 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, names [
 	}
 	e.enough = b.enough
 	for i, n := range nodes {
-		turn := n.line(names)
+		turn := n.line(b.names)
 		q.client.goroutines.Go(func() {
-			defer turn.pass()
 			turn.await()
 			began := q.client.now()
-			answer, out := ask(n, e)
+			answer, out := b.ask(n, e)
 			if out.err == nil {
 				n.took.Store(int64(q.client.now().since(began)))
 			}
+			turn.pass()
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
+			if out.err != nil && b.mend != nil {
+				<-b.enough
+				if b.final == carried || b.final == rejected {
+					b.mend(n)
+				}
+			}
 		})
 	}
 	return b
 }
 
-// close says that no further copy of the question need be sent.
-func (b *ballot[T]) close() { close(b.enough) }
+// close says that the result is known: no further copy of the question need be sent.
+func (b *ballot[T]) close() {
+	b.final = b.result()
+	close(b.enough)
+}
 
 // count waits for the result, or for ctx.
 func (b *ballot[T]) count(ctx context.Context) result {
@@ -226,7 +244,7 @@ func (b *ballot[T]) failure(open error) error {
 		case !v.cast:
 			why = open
 		case why == nil:
-			why = b.no
+			why = cmp.Or(b.no, errNotOnRedis)
 		}
 		if why != nil {
 			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: why})

@@ -14,10 +14,8 @@ import (
 // out.
 func cast(attended bool, votes string) *ballot[bool] {
 	b := &ballot[bool]{
+		question: question[bool]{yes: saysYes, attended: attended},
 		majority: len(votes)/2 + 1,
-		attended: attended,
-		yes:      saysYes,
-		no:       errNotOnRedis,
 		box:      make(chan indexed[bool], len(votes)),
 	}
 	for i, v := range votes {
@@ -124,7 +122,7 @@ func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
 }
 
 func refusalOf(votes ...vote[grant]) grant {
-	b := &ballot[grant]{votes: votes, majority: len(votes)/2 + 1, yes: getsIt}
+	b := &ballot[grant]{votes: votes, majority: len(votes)/2 + 1, question: question[grant]{yes: getsIt}}
 	return (&quorum{nodes: make([]*node, len(votes))}).refusal(b)
 }
 

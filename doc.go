@@ -27,6 +27,9 @@
 // same lock. [Client.MultiMutex] locks several names in one step, [Client.FairMutex] serves
 // those who wait in the order in which they came, over all processes.
 //
+// [New] makes a Client on one Redis: a server, one behind Sentinel, or a Cluster. [NewQuorum]
+// makes one on several independent masters; its locks are held by a majority of them.
+//
 // # Lease and watchdog
 //
 // A lock on Redis has a TTL, the lease, so that it does not outlive its holder by more
@@ -75,7 +78,8 @@
 // # What is not promised
 //
 // A Redis server with replicas is no consensus system: a failover can forget a lock that
-// was just granted, and grant it again. [WithReplicas] makes that rarer. A key that is
+// was just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum] there
+// are no failovers, but nodes that lose their data. A key that is
 // deleted or forced open from outside is noticed at the next renewal, and somebody else may
 // have the lock by then. What a holder does after it was paused and before it looks at its
 // context, no lease can prevent. Where that must do no harm, use [WithFencing] and have the

@@ -338,6 +338,34 @@ func ExampleClient_MultiMutex() {
 	// Output: false <nil>
 }
 
+func ExampleNewQuorum() {
+	var nodes []redis.UniversalClient
+	for range 3 { // in a program: redis.NewClient(…) for each master
+		rdb, stop := startRedis()
+		defer stop()
+		nodes = append(nodes, rdb)
+	}
+
+	locks, err := relock.NewQuorum(nodes) // 3 or 5 Redis clients, of masters that know nothing of each other
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locks.Close()
+
+	m := locks.Mutex("orders:42", relock.WithFencing())
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	nodes[0].FlushAll(ctx) // one of three does not matter
+	fmt.Println("tokens rise:", m.FencingToken() > 0)
+	fmt.Println(m.Unlock())
+	// Output:
+	// tokens rise: true
+	// <nil>
+}
+
 func ExampleWithHooks() {
 	locks, stop := oneProcess(relock.WithHooks(relock.Hooks{
 		Acquired: func(e relock.Event) { fmt.Printf("%s acquired\n", e.Name) },

@@ -20,11 +20,14 @@ var errTaken = errors.New("it is taken there")
 // once: quietly, since nobody has seen a hold that never was.
 func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
 	q.asks(s.ttl)
-	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (grant, outcome) {
-		return n.acquire(q.client.background, e, t, field, s)
-	}, getsIt)
+	b := put(ctx, q, q.nodes, e, question[grant]{
+		names: []string{field},
+		ask: func(n *node, e effort) (grant, outcome) {
+			return n.acquire(q.client.background, e, t, field, s)
+		},
+		yes: getsIt, no: errTaken, attended: true,
+	})
 	defer b.close()
-	b.attended, b.no = true, errTaken
 	switch b.countSoon(ctx, q.client.now, q.client.patience) {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.fencing)
@@ -63,9 +66,13 @@ func (q *quorum) takeBack(b *ballot[grant], e effort, t *target, field string) b
 		}
 	}
 	e.attempts = 1
-	back := put(q.client.background, q, nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
-		return n.releaseQuietly(q.client.background, e, t, field)
-	}, saysYes)
+	back := put(q.client.background, q, nodes, e, question[bool]{
+		names: []string{field},
+		ask: func(n *node, e effort) (bool, outcome) {
+			return n.releaseQuietly(q.client.background, e, t, field)
+		},
+		yes: saysYes,
+	})
 	defer back.close()
 	back.linger(q.client.background, 2*q.client.patience, back.complete)
 	return back.number(vote[bool].clean) == len(nodes)
@@ -120,12 +127,16 @@ func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *targe
 			g.token = max(g.token, minted[i])
 		}
 	}
-	r := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
-		if minted[n.at] == g.token {
-			return true, outcome{}
-		}
-		return n.raise(q.client.background, e, t, field, s, g.token)
-	}, saysYes)
+	r := put(ctx, q, q.nodes, e, question[bool]{
+		names: []string{field},
+		ask: func(n *node, e effort) (bool, outcome) {
+			if minted[n.at] == g.token {
+				return true, outcome{}
+			}
+			return n.raise(q.client.background, e, t, field, s, g.token)
+		},
+		yes: saysYes,
+	})
 	defer r.close()
 	switch r.count(ctx) {
 	case carried:
@@ -142,9 +153,13 @@ func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *targe
 // reenter counts when a majority has it. Those that have lost the lock get nothing new.
 func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
 	q.asks(s.ttl)
-	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (grant, outcome) {
-		return n.reenter(q.client.background, e, t, field, s, mint, counts)
-	}, getsIt)
+	b := put(ctx, q, q.nodes, e, question[grant]{
+		names: []string{field},
+		ask: func(n *node, e effort) (grant, outcome) {
+			return n.reenter(q.client.background, e, t, field, s, mint, counts)
+		},
+		yes: getsIt,
+	})
 	defer b.close()
 	if b.count(ctx) == carried {
 		return q.fence(ctx, e, b, t, field, s, mint)
@@ -155,31 +170,40 @@ func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string,
 // renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
 // when so many nodes have not got it that no majority can be had. It is waited for no longer
 // than one copy is on one node, whatever else is under way on those: the lease may end.
-func (q *quorum) renew(hold context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
 	q.asks(lease)
-	b := put(hold, q, q.nodes, e, []string{field}, func(n *node, e effort) (bool, outcome) {
-		if e.needless() { // it had to wait for its turn until it was too late
-			return false, outcome{err: errNoAnswer}
-		}
-		return n.renew(hold, e, t, field, lease)
-	}, saysYes)
+	b := put(ctx, q, q.nodes, e, question[bool]{
+		names: []string{field},
+		ask: func(n *node, e effort) (bool, outcome) {
+			if e.needless() { // it had to wait for its turn until it was too late
+				return false, outcome{err: errNoAnswer}
+			}
+			return n.renew(ctx, e, t, field, lease)
+		},
+		yes: saysYes,
+	})
 	defer b.close()
-	ctx, cancel := context.WithTimeoutCause(hold, max(e.patience, e.most), errNoAnswer)
+	soon, cancel := context.WithTimeoutCause(ctx, max(e.patience, e.most), errNoAnswer)
 	defer cancel()
-	result := b.count(ctx)
-	return result == carried, b.outcome(ctx)
+	result := b.count(soon)
+	return result == carried, b.outcome(soon)
 }
 
-// release is sent to every node, and settled on those too that are not waited for.
+// release is sent to every node, and made up for in the background on those that fail.
 func (q *quorum) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
-	b := put(ctx, q, q.nodes, e, []string{field}, func(n *node, e effort) (released, outcome) {
-		answer, out := n.release(q.client.background, e, t, field, counts)
-		if freed := t.without(counts); out.err != nil && freed != nil {
-			n.undos.add(freed, field, q.until())
-		}
-		return answer, out
-	}, func(v vote[released]) bool {
-		return v.answer.ours || v.out.doubt // the copy that was not answered may have done it
+	b := put(ctx, q, q.nodes, e, question[released]{
+		names: []string{field},
+		ask: func(n *node, e effort) (released, outcome) {
+			return n.release(q.client.background, e, t, field, counts)
+		},
+		yes: func(v vote[released]) bool {
+			return v.answer.ours || v.out.doubt // the copy that was not answered may have done it
+		},
+		mend: func(n *node) {
+			if freed := t.without(counts); freed != nil {
+				n.undos.add(freed, field, q.until())
+			}
+		},
 	})
 	defer b.close()
 	result := b.count(ctx)
@@ -204,13 +228,14 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 // does not get it for the other.
 func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
 	q.asks(s.ttl)
-	b := put(ctx, q, q.nodes, e, []string{from, to}, func(n *node, e effort) (grant, outcome) {
-		g, out := n.handoff(q.client.background, e, t, from, to, s)
-		if out.err != nil {
-			n.undos.add(t, from, q.until())
-		}
-		return g, out
-	}, getsIt)
+	b := put(ctx, q, q.nodes, e, question[grant]{
+		names: []string{from, to},
+		ask: func(n *node, e effort) (grant, outcome) {
+			return n.handoff(q.client.background, e, t, from, to, s)
+		},
+		yes:  getsIt,
+		mend: func(n *node) { n.undos.add(t, from, q.until()) },
+	})
 	defer b.close()
 	switch b.count(ctx) {
 	case carried:
@@ -218,7 +243,7 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 		out.doubt = out.err != nil || b.number(vote[grant].clean) < len(q.nodes)
 		return g, out
 	case rejected:
-		// The one had lost it. Some nodes may have passed it on all the same, or still may.
+		// The one had lost it. Some nodes may have passed it on all the same, or may yet.
 		q.retire(to)
 		q.client.undo(t, to, q.until())
 		return grant{}, outcome{sent: b.sent}
@@ -237,9 +262,10 @@ func (q *quorum) retire(field string) {
 
 // force ends the hold that a majority has said there is: on so many nodes that it has none.
 func (q *quorum) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {
-	b := put(ctx, q, q.nodes, e, nil, func(n *node, e effort) (bool, outcome) {
-		return n.force(q.client.background, e, t, i, fields)
-	}, func(vote[bool]) bool { return true })
+	b := put(ctx, q, q.nodes, e, question[bool]{
+		ask: func(n *node, e effort) (bool, outcome) { return n.force(q.client.background, e, t, i, fields) },
+		yes: func(vote[bool]) bool { return true },
+	})
 	defer b.close()
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)
@@ -251,9 +277,10 @@ func (q *quorum) force(ctx context.Context, e effort, t *target, i int, fields [
 // state is what most nodes say. A holder whom so many name that he may have a majority, by
 // those nodes that do not answer, is named.
 func (q *quorum) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
-	b := put(ctx, q, q.nodes, e, nil, func(n *node, e effort) (keyState, outcome) {
-		return n.state(q.client.background, e, t, i)
-	}, func(vote[keyState]) bool { return true })
+	b := put(ctx, q, q.nodes, e, question[keyState]{
+		ask: func(n *node, e effort) (keyState, outcome) { return n.state(q.client.background, e, t, i) },
+		yes: func(vote[keyState]) bool { return true },
+	})
 	defer b.close()
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)

@@ -29,7 +29,7 @@ func (d *demo) countTogether(ctx context.Context) error {
 // count has every worker add to the counter under its lock, and checks the sum.
 func (d *demo) count(ctx context.Context, lockOf func(*service) locker) error {
 	c := &counter{key: d.server.prefix + counterKey}
-	defer d.server.rdb.Del(context.WithoutCancel(ctx), c.key)
+	defer d.server.rdbs[0].Del(context.WithoutCancel(ctx), c.key)
 
 	failed := make(chan error, len(d.workers))
 	for _, w := range d.workers {
@@ -42,7 +42,7 @@ func (d *demo) count(ctx context.Context, lockOf func(*service) locker) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	sum, err := d.server.rdb.Get(ctx, c.key).Int()
+	sum, err := d.server.rdbs[0].Get(ctx, c.key).Int()
 	if err != nil {
 		return err
 	}

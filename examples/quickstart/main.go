@@ -2,7 +2,8 @@
 //
 //	go run ./examples/quickstart                          on an embedded miniredis
 //	go run ./examples/quickstart -redis localhost:6379    on a real Redis
-//	go run ./examples/quickstart -kind fair               with another kind of lock: plain, fair or multi
+//	go run ./examples/quickstart -kind fair               with another kind of lock: plain, fair, multi or quorum
+//	go run ./examples/quickstart -kind quorum -redis a:6379,b:6379,c:6379
 //
 // It checks what it shows, leaves nothing behind on Redis, and exits with status 1 if
 // anything is not as it should be.
@@ -23,8 +24,8 @@ import (
 const patience = 30 * time.Second
 
 func main() {
-	addr := flag.String("redis", "", "`address` (host:port) of a Redis server; without it an embedded miniredis")
-	kind := flag.String("kind", "plain", "`kind` of the locks: plain, fair or multi")
+	addr := flag.String("redis", "", "`address` (host:port) of a Redis server, or several for a quorum, with commas; without it embedded miniredis")
+	kind := flag.String("kind", "plain", "`kind` of the locks: plain, fair, multi or quorum")
 	flag.Parse()
 	os.Exit(exitCode(os.Stdout, os.Stderr, *addr, *kind))
 }

@@ -35,11 +35,18 @@ func TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind(t *testing.T) {
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.NewServer(t)
+			servers := []*redistest.Server{redistest.NewServer(t)}
+			addrs := servers[0].Addr
+			for kind == "quorum" && len(servers) < quorumNodes {
+				s := redistest.NewServer(t)
+				servers, addrs = append(servers, s), addrs+","+s.Addr
+			}
 			var out bytes.Buffer
-			require.NoError(t, run(t.Context(), &out, server.Addr, kind))
+			require.NoError(t, run(t.Context(), &out, addrs, kind))
 			requireTimeline(t, out.String())
-			require.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
+			for _, s := range servers {
+				require.Empty(t, s.Client(t).Keys(t.Context(), "*").Val())
+			}
 		})
 	}
 }
@@ -47,6 +54,11 @@ func TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind(t *testing.T) {
 func TestAnUnknownKindIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, run(t.Context(), io.Discard, "", "round"), `"round"`)
+}
+
+func TestOnlyAQuorumTakesSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, run(t.Context(), io.Discard, "a:1,b:1", "plain"), "only -kind quorum takes several")
 }
 
 func requireTimeline(t *testing.T, out string) {
@@ -175,7 +187,7 @@ func TestADeletedKeyStopsItsHolderToo(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	require.NoError(t, d.lose(t.Context(), func(ctx context.Context) error {
-		return d.server.rdb.Del(ctx, d.server.prefix+forcedLock).Err()
+		return d.server.rdbs[0].Del(ctx, d.server.prefix+forcedLock).Err()
 	}))
 }
 

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -21,37 +23,71 @@ const (
 	busyLock    = "busy"
 )
 
-// server is the Redis of a run.
+// quorumNodes is how many embedded Redis servers make a quorum.
+const quorumNodes = 3
+
+// server is the Redis of a run, or those of a quorum.
 type server struct {
 	label  string
-	addr   string
-	prefix string        // of every name, so that runs on a shared Redis do not meet
-	rdb    *redis.Client // to look at the keys
-	stop   func()        // ends an embedded one
+	addrs  []string
+	prefix string          // of every name, so that runs on a shared Redis do not meet
+	rdbs   []*redis.Client // to look at the keys; the first is also the services' store
+	stops  []func()        // end embedded ones
 }
 
-// connect returns the Redis at addr, or an embedded one if addr is empty.
-func connect(ctx context.Context, addr string) (*server, error) {
+// connect returns the Redis at addr, or an embedded one if addr is empty. A quorum may have
+// several, with commas between the addresses.
+func connect(ctx context.Context, addr string, quorum bool) (*server, error) {
 	s := &server{
 		label:  "Redis at " + addr,
-		addr:   addr,
+		addrs:  strings.Split(addr, ","),
 		prefix: fmt.Sprintf("relock-quickstart-%08x:", rand.Uint32()),
-		stop:   func() {},
 	}
-	if addr == "" {
+	switch {
+	case addr == "" && quorum:
+		s.label = fmt.Sprintf("%d embedded miniredis", quorumNodes)
+		s.addrs = make([]string, quorumNodes)
+	case addr == "":
+		s.label = "an embedded miniredis"
+	case len(s.addrs) > 1 && !quorum:
+		return nil, fmt.Errorf("%d addresses: only -kind quorum takes several", len(s.addrs))
+	}
+	for i := range s.addrs {
+		if err := s.open(ctx, i); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	return s, nil
+}
+
+// open connects to number i, which it starts if it has no address.
+func (s *server) open(ctx context.Context, i int) error {
+	if s.addrs[i] == "" {
 		mini, err := miniredis.Run()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		mini.ClockTTL(true) // keys expire as time passes, as on a real Redis
-		s.label, s.addr, s.stop = "an embedded miniredis", mini.Addr(), mini.Close
+		s.addrs[i], s.stops = mini.Addr(), append(s.stops, mini.Close)
 	}
-	if err := reach(ctx, s.addr); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("cannot use the Redis at %s: %w", s.addr, err)
+	if err := reach(ctx, s.addrs[i]); err != nil {
+		return fmt.Errorf("cannot use the Redis at %s: %w", s.addrs[i], err)
 	}
-	s.rdb = redis.NewClient(&redis.Options{Addr: s.addr})
-	return s, nil
+	s.rdbs = append(s.rdbs, redis.NewClient(&redis.Options{Addr: s.addrs[i]}))
+	return nil
+}
+
+// left counts the keys of this run.
+func (s *server) left(ctx context.Context) (int64, error) {
+	var all int64
+	for _, rdb := range s.rdbs {
+		n, err := rdb.Exists(ctx, s.keys()...).Result()
+		if err != nil {
+			return 0, err
+		}
+		all += n
+	}
+	return all, nil
 }
 
 // reach checks that Redis answers. It dials by itself first: go-redis would log every one
@@ -83,8 +119,13 @@ func (s *server) keys() []string {
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	s.rdb.Del(ctx, s.keys()...)
-	err := s.rdb.Close()
-	s.stop()
-	return err
+	var errs []error
+	for _, rdb := range s.rdbs {
+		rdb.Del(ctx, s.keys()...)
+		errs = append(errs, rdb.Close())
+	}
+	for _, stop := range s.stops {
+		stop()
+	}
+	return errors.Join(errs...)
 }
