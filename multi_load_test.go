@@ -87,7 +87,7 @@ func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
 		for _, s := range steps {
 			requireLocked(t, s.m)
 			require.Len(t, c.registry.all(), s.holds)
-			require.Equal(t, s.holds, goroutinesOf(c))
+			require.LessOrEqual(t, goroutinesOf(c), s.holds)
 		}
 		before := len(events.of("renewed"))
 		relay.ResetLog()
