@@ -11,6 +11,28 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
+// A dead place is dropped by whoever finds the lock free; the clock that decides is Redis'.
+func TestClocksOfClientsDoNotMatter(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		var clients []*Client
+		for _, ahead := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
+			c, clocks := locksWithClock(t, b.Client(t))
+			clocks.set(ahead)
+			clients = append(clients, c)
+		}
+		holder := newActor(t)
+		holder.locks(t, clients[1].FairMutex(key))
+		var r roll
+		all := queueUp(t, rdb, key, 12, clients, &r)
+		holder.unlocks(t, clients[1].FairMutex(key))
+		all.Wait()
+		require.Equal(t, upTo(12), r.names)
+		requireFairFree(t, rdb, key)
+	})
+}
+
 // A clock that is set while somebody waits can make a message look too late: then he asks,
 // and still keeps his place.
 func TestClocksThatAreSetDuringTheWaitReorderNobody(t *testing.T) {
