@@ -339,14 +339,14 @@ func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 	t.Parallel()
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	key, holder := redistest.Key(t), newActor(t)
-	c := locksOn(t, rdb, WithSafetyPoll(600*time.Millisecond))
+	const poll, interval = 600 * time.Millisecond, 2 * 600 * time.Millisecond / pollsInLease
+	c := locksOn(t, rdb, WithSafetyPoll(poll))
 	holder.locks(t, c.FairMutex(key))
 	var r roll
 	all := queueUp(t, rdb, key, 200, []*Client{c}, &r)
 	relay.ResetLog()
 	began := time.Now()
 	eventually(t, "five polls", func() bool { return relay.Count(runsOf(fairPollScript)) >= 5 })
-	interval := inOrder{}.longest(&settings{safetyPoll: 600 * time.Millisecond, ttl: defaultTTL})
 	// Each sleeps for at least half of the interval.
 	require.GreaterOrEqual(t, time.Since(began), 2*interval, "too many")
 	require.Zero(t, relay.Count(runsOf(fairAcquireScript)))
