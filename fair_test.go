@@ -339,7 +339,8 @@ func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 	t.Parallel()
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	key, holder := redistest.Key(t), newActor(t)
-	const poll, interval = 600 * time.Millisecond, 2 * 600 * time.Millisecond / pollsInLease
+	const poll = 600 * time.Millisecond
+	const interval = 2 * poll / pollsInLease
 	c := locksOn(t, rdb, WithSafetyPoll(poll))
 	holder.locks(t, c.FairMutex(key))
 	var r roll
