@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -132,6 +131,20 @@ func TestAnUnlockWithoutAMajoritySaysSoAndIsMadeUpForLater(t *testing.T) {
 		require.Zero(b.t, m.HoldCount())
 		b.awaitOn(1, 0, 1)
 		b.up(0, 1)
+		b.awaitFree()
+	})
+}
+
+func TestANodeThatMissedTheReleaseIsReleasedWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		m := b.mutex(WithTTL(time.Hour))
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		b.down(1)
+		b.me.unlocks(b.t, m)
+		b.awaitOn(1, 1)
+		b.up(1)
 		b.awaitFree()
 	})
 }
@@ -268,78 +281,6 @@ func TestLostRepliesOfOneOrTwoNodesChangeNothing(t *testing.T) {
 	}
 }
 
-func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
-	t.Parallel()
-	for _, missing := range [][]int{nil, {1}, {0, 2}} {
-		t.Run(fmt.Sprintf("%d nodes have lost the lock", len(missing)), func(t *testing.T) {
-			onQuorum(t, 3, func(b *quorumBench) {
-				m := b.mutex(WithTTL(time.Minute))
-				b.me.locks(b.t, m)
-				b.awaitOn(1, 0, 1, 2)
-				next := b.you.lock(b.t.Context(), m)
-				awaitWaiters(b.t, b.locks, b.key, 1)
-				for _, n := range missing {
-					require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
-				}
-				err := b.me.call(m.Unlock)
-				require.NoError(b.t, outcomeOf(b.t, next))
-				switch len(missing) {
-				case 0:
-					require.NoError(b.t, err)
-					b.awaitOn(1, 0, 1, 2)
-				case 1:
-					require.NoError(b.t, err)
-					b.awaitOn(1, 0, 2)
-				case 2:
-					require.ErrorIs(b.t, err, ErrLost)
-					require.False(b.t, b.me.tries(b.t, b.rival.Mutex(b.key)))
-				}
-				b.you.unlocks(b.t, m)
-				b.awaitFree()
-			})
-		})
-	}
-}
-
-func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {
-	t.Parallel()
-	onQuorum(t, 3, func(b *quorumBench) {
-		b.strangersOn(0, 1)
-		waiting := b.me.lock(b.t.Context(), b.mutex())
-		awaitWaiters(b.t, b.locks, b.key, 1)
-		goesOn(b.t, waiting)
-		b.strangersGone(0, 1)
-		began := time.Now()
-		require.NoError(b.t, outcomeOf(b.t, waiting))
-		require.Less(b.t, time.Since(began), 5*time.Second)
-		b.me.unlocks(b.t, b.mutex())
-	}, WithSafetyPoll(time.Minute))
-}
-
-func TestAWaiterIsWokenByAnyNode(t *testing.T) {
-	t.Parallel()
-	for n := range 3 {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			onQuorum(t, 3, func(b *quorumBench) {
-				for i := range 3 {
-					heldByStranger(b.t, b.servers[i], b.key, 0)
-				}
-				waiting := b.me.lock(b.t.Context(), b.mutex())
-				awaitWaiters(b.t, b.locks, b.key, 1)
-				awaitListening(b.t, b.locks, b.key)
-				goesOn(b.t, waiting)
-				for i := range 3 {
-					require.NoError(b.t, b.servers[i].Del(b.t.Context(), b.key).Err())
-				}
-				goesOn(b.t, waiting)
-				publishes(b.t, b.servers[n], b.key)
-				require.NoError(b.t, outcomeOf(b.t, waiting))
-				b.me.unlocks(b.t, b.mutex())
-			}, WithSafetyPoll(time.Minute))
-		})
-	}
-}
-
 func TestAnAcquisitionThatArrivesAfterItsReleaseLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
@@ -364,6 +305,8 @@ func TestAReleaseThatArrivesLateHitsNoLaterHold(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
 		b.strangersOn(1)
+		b.relays[0].Latency(20 * time.Millisecond) // so that nobody is waited for in vain:
+		b.relays[2].Latency(20 * time.Millisecond) // doubt is that about the release alone
 		m := b.mutex()
 		held := b.relays[0].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
 		late := b.relays[2].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
@@ -398,23 +341,4 @@ func TestCloseOfAQuorumDoesNotWaitForAMinorityForLong(t *testing.T) {
 			}, hasty)
 		})
 	}
-}
-
-func TestAWaitOnAQuorumEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	onQuorum(t, 3, func(b *quorumBench) {
-		b.warm()
-		b.relays[0].BlackHole(true)
-		b.relays[1].BlackHole(true)
-		cause := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(b.t.Context())
-		rule := b.relays[2].After(runsOf(acquireScript), func(redistest.Command, string) { cancel(cause) })
-		b.withinOnePatience(func() {
-			err := b.me.call(func() error { return b.mutex().Lock(ctx) })
-			require.ErrorIs(b.t, err, cause)
-			require.ErrorIs(b.t, err, context.Canceled)
-		})
-		rule.Wait(b.t)
-		eventually(b.t, "the one that has granted is undone", func() bool { return len(b.fields()[2]) == 0 })
-	}, WithTTL(time.Minute))
 }

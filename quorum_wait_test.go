@@ -1,0 +1,155 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
+	t.Parallel()
+	for _, missing := range [][]int{nil, {1}, {0, 2}} {
+		t.Run(fmt.Sprintf("%d nodes have lost the lock", len(missing)), func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				m := b.mutex(WithTTL(time.Minute))
+				b.me.locks(b.t, m)
+				b.awaitOn(1, 0, 1, 2)
+				next := b.you.lock(b.t.Context(), m)
+				awaitWaiters(b.t, b.locks, b.key, 1)
+				for _, n := range missing {
+					require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
+				}
+				err := b.me.call(m.Unlock)
+				require.NoError(b.t, outcomeOf(b.t, next))
+				switch len(missing) {
+				case 0:
+					require.NoError(b.t, err)
+					b.awaitOn(1, 0, 1, 2)
+				case 1:
+					require.NoError(b.t, err)
+					b.awaitOn(1, 0, 2)
+				case 2:
+					require.ErrorIs(b.t, err, ErrLost)
+					require.False(b.t, b.me.tries(b.t, b.rival.Mutex(b.key)))
+				}
+				b.you.unlocks(b.t, m)
+				b.awaitFree()
+			})
+		})
+	}
+}
+
+func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.strangersOn(0, 1)
+		waiting := b.me.lock(b.t.Context(), b.mutex())
+		awaitWaiters(b.t, b.locks, b.key, 1)
+		goesOn(b.t, waiting)
+		b.strangersGone(0, 1)
+		began := time.Now()
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.Less(b.t, time.Since(began), 5*time.Second)
+		b.me.unlocks(b.t, b.mutex())
+	}, WithSafetyPoll(time.Minute))
+}
+
+func TestAWaiterIsWokenByAnyNode(t *testing.T) {
+	t.Parallel()
+	for n := range 3 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				for i := range 3 {
+					heldByStranger(b.t, b.servers[i], b.key, 0)
+				}
+				waiting := b.me.lock(b.t.Context(), b.mutex())
+				awaitWaiters(b.t, b.locks, b.key, 1)
+				awaitListening(b.t, b.locks, b.key)
+				goesOn(b.t, waiting)
+				for i := range 3 {
+					require.NoError(b.t, b.servers[i].Del(b.t.Context(), b.key).Err())
+				}
+				goesOn(b.t, waiting)
+				publishes(b.t, b.servers[n], b.key)
+				require.NoError(b.t, outcomeOf(b.t, waiting))
+				b.me.unlocks(b.t, b.mutex())
+			}, WithSafetyPoll(time.Minute))
+		})
+	}
+}
+
+func TestAWaitOnAQuorumEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.relays[0].BlackHole(true)
+		b.relays[1].BlackHole(true)
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(b.t.Context())
+		rule := b.relays[2].After(runsOf(acquireScript), func(redistest.Command, string) { cancel(cause) })
+		b.withinOnePatience(func() {
+			err := b.me.call(func() error { return b.mutex().Lock(ctx) })
+			require.ErrorIs(b.t, err, cause)
+			require.ErrorIs(b.t, err, context.Canceled)
+		})
+		rule.Wait(b.t)
+		eventually(b.t, "the one that has granted is undone", func() bool { return len(b.fields()[2]) == 0 })
+	}, WithTTL(time.Minute))
+}
+
+func TestAHandOffThatIsRefusedLeavesALaterHoldAlone(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		m := b.mutex(WithRenewInterval(20 * time.Millisecond))
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		for _, relay := range b.relays {
+			relay.ReplyWith("-OOM command not allowed\r\n", runsOf(handoffScript).And(redistest.With(b.key))).Always()
+		}
+		next := b.you.lock(b.t.Context(), b.mutex(WithFencing()))
+		awaitWaiters(b.t, b.locks, b.key, 1)
+		b.me.unlocks(b.t, m) // by a release
+		require.NoError(b.t, outcomeOf(b.t, next))
+		b.you.unlocks(b.t, m)
+		b.awaitFree()
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		throughout(b.t, 200*time.Millisecond, func() bool { return ctx.Err() == nil }, "held")
+		b.awaitOn(1, 0, 1, 2)
+		b.me.unlocks(b.t, m)
+		b.awaitFree()
+	})
+}
+
+func TestALevelThatCouldNotBeGivenBackDoesNotEndTheHold(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		both := b.locks.MultiMutex([]string{b.key, b.key + "-too"}, WithRenewInterval(20*time.Millisecond))
+		one := b.mutex(WithRenewInterval(20 * time.Millisecond))
+		b.me.locks(b.t, both)
+		b.me.locks(b.t, one)
+		b.awaitOn(2, 0, 1, 2)
+		var rules []*redistest.Rule
+		for _, relay := range b.relays {
+			rules = append(rules, relay.ReplyWith("-OOM command not allowed\r\n", runsOf(releaseScript).And(redistest.With(b.key))))
+		}
+		ctx := contextOf(b.me, one)
+		require.ErrorContains(b.t, b.me.call(both.Unlock), "OOM")
+		for _, rule := range rules {
+			rule.Wait(b.t)
+		}
+		throughout(b.t, 200*time.Millisecond, func() bool { return ctx.Err() == nil }, "held")
+		require.False(b.t, b.rivalTries())
+		b.me.unlocks(b.t, one)
+		b.awaitFree()
+		for _, rdb := range b.servers {
+			eventually(b.t, "the other key is free", func() bool { return len(onRedis(b.t, rdb, b.key+"-too")) == 0 })
+		}
+	})
+}
