@@ -81,7 +81,7 @@ func TestTheTableCountsViolationsAndSaysHowToSeeThemAgain(t *testing.T) {
 	table.row(res)
 	require.Equal(t, violated, table.finish(violated, 42))
 	for _, want := range []string{
-		"|    1235 |", "|  2 |  0 |  0 |  0 |  0 |  1 |         0 |        0 |        1 |", "I1 a: two of them", "unknown to the table",
+		"|    1235 |", "|  2 |  0 |  0 |  0 |  0 |  1 |  0 |         0 |        0 |        1 |", "I1 a: two of them", "unknown to the table",
 		"-scenario acquire-reply-lost -seed 42", "file.jsonl",
 	} {
 		require.Contains(t, out.String(), want)
