@@ -165,7 +165,8 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Cli
 	c.background, c.endBackground = context.WithCancel(context.Background())
 	id := uuid.NewString()
 	c.id.Store(&id)
-	c.goroutines.Go(c.watchClocks)
+	started := now() // before the goroutine, of which nobody knows when it will run
+	c.goroutines.Go(func() { c.watchClocks(started) })
 	return c
 }
 

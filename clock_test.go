@@ -104,6 +104,7 @@ func TestAWallClockSetBackLosesNothing(t *testing.T) {
 
 // A clock that was set back must not make a lease look longer than it is.
 func TestAfterTheWallClockWasSetBackTheLeaseStillEndsInTime(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		const ttl = 500 * time.Millisecond

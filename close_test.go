@@ -145,6 +145,7 @@ func TestCloseDuringLocksLeavesNothing(t *testing.T) {
 }
 
 func TestWaitersThatHaveGoneLeaveNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		rdb, key := b.Client(t), redistest.Key(t)

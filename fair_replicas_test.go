@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -46,4 +47,30 @@ func TestGrantsOfFairLocksStayWithinTheirShard(t *testing.T) {
 	require.Less(t, time.Since(began), entryLeaseMax/pollsInLease, "a waiter had to ask")
 	require.Equal(t, upTo(8), r.names)
 	requireFairFree(t, rdb, key)
+}
+
+func TestWaitersForAFairLockSurviveARestartWithoutData(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	key, holder := redistest.Key(t), newActor(t)
+	c := locksOn(t, server.Client(t), WithTTL(4*time.Second))
+	holder.locks(t, c.FairMutex(key))
+	var waiting []<-chan error
+	var actors []*actor
+	for i := range 3 {
+		actors = append(actors, newActor(t))
+		waiting = append(waiting, actors[i].begin(func() error {
+			return c.FairMutex(key).Do(context.Background(), func(context.Context) error { return nil })
+		}))
+		awaitFairQueue(t, server.Client(t), key, i+1)
+	}
+	require.NoError(t, server.Restart())
+	for _, w := range waiting {
+		require.NoError(t, outcomeOf(t, w))
+	}
+	require.ErrorIs(t, holder.call(c.FairMutex(key).Unlock), ErrLost)
+	eventually(t, "nothing left", func() bool {
+		k := newFairKeys(key)
+		return server.Client(t).Exists(t.Context(), key, k.queue, k.entries).Val() == 0
+	})
 }

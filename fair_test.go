@@ -153,6 +153,7 @@ func TestTryLockOfAFairLockDoesNotOvertake(t *testing.T) {
 }
 
 func TestANewcomerDoesNotOvertakeWhenTheLockHasBecomeFreeUnheard(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter, newcomer := b.Client(t), redistest.Key(t), newActor(t), newActor(t)
 		c, other := locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
@@ -172,6 +173,7 @@ func TestANewcomerDoesNotOvertakeWhenTheLockHasBecomeFreeUnheard(t *testing.T) {
 
 // Nobody here polls in time: what wakes them is a message.
 func TestFairAndPlainLocksOfOneNameExcludeAndWakeEachOther(t *testing.T) {
+	t.Parallel()
 	fair := func(c *Client, key string) *Mutex { return c.FairMutex(key) }
 	plain := func(c *Client, key string) *Mutex { return c.Mutex(key) }
 	for name, pair := range map[string][2]func(*Client, string) *Mutex{
@@ -228,6 +230,7 @@ func waitedFor(t *testing.T, rdb *redis.Client, key string, m *Mutex) *actor {
 }
 
 func TestTheLeaseOfALockThatWasWaitedForIsSoonTheFullOne(t *testing.T) {
+	t.Parallel()
 	for name, opts := range map[string][]MutexOption{
 		"renewed": {WithTTL(time.Hour)},
 		"fixed":   {WithTTL(time.Hour), WithoutRenewal()},
@@ -246,6 +249,7 @@ func TestTheLeaseOfALockThatWasWaitedForIsSoonTheFullOne(t *testing.T) {
 }
 
 func TestAFixedLeaseThatWasWaitedForIsRaisedOnceAndThenRunsOut(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		var r chronicle
@@ -332,16 +336,18 @@ func TestAForeignValueInThePlaceOfTheQueueIsAnErrorAndLeftAlone(t *testing.T) {
 }
 
 func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
+	t.Parallel()
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	key, holder := redistest.Key(t), newActor(t)
-	c := locksOn(t, rdb, WithSafetyPoll(600*time.Millisecond))
+	const poll = 600 * time.Millisecond
+	const interval = 2 * poll / pollsInLease
+	c := locksOn(t, rdb, WithSafetyPoll(poll))
 	holder.locks(t, c.FairMutex(key))
 	var r roll
 	all := queueUp(t, rdb, key, 200, []*Client{c}, &r)
 	relay.ResetLog()
 	began := time.Now()
 	eventually(t, "five polls", func() bool { return relay.Count(runsOf(fairPollScript)) >= 5 })
-	interval := inOrder{}.longest(&settings{safetyPoll: 600 * time.Millisecond, ttl: defaultTTL})
 	// Each sleeps for at least half of the interval.
 	require.GreaterOrEqual(t, time.Since(began), 2*interval, "too many")
 	require.Zero(t, relay.Count(runsOf(fairAcquireScript)))
@@ -352,6 +358,7 @@ func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 }
 
 func TestFairLocksOnACluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	a, b, key := locksOn(t, cluster.Client(t)), locksOn(t, cluster.Client(t)), redistest.Key(t)
 	rdb, holder := cluster.Client(t), newActor(t)

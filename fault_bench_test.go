@@ -49,12 +49,13 @@ type faultBench struct {
 	hooks Hooks // of m
 
 	rule    *redistest.Rule // the fault of a faultStep
-	waiting <-chan error    // of the Lock that lockAndQueue began
+	waiting <-chan error    // of a Lock that a step has begun
+	giveUp  func()          // ends its context
 }
 
 func newFaultBench(t *testing.T, addr string, opts ...ClientOption) *faultBench {
 	t.Helper()
-	return newFaultBenchOf(t, lockKinds[0], addr, opts...)
+	return newFaultBenchOf(t, kindNamed("plain"), addr, opts...)
 }
 
 // newFaultBenchOf is newFaultBench for a lock of that kind.

@@ -15,9 +15,9 @@ import (
 const promptly = 600 * time.Millisecond
 
 // newCancelBench returns a bench whose client is patient, but whose leases are short.
-func newCancelBench(t *testing.T, addr string) *faultBench {
+func newCancelBench(t *testing.T, kind lockKind, addr string) *faultBench {
 	t.Helper()
-	return newFaultBench(t, addr, WithTTL(defaultTTL))
+	return newFaultBenchOf(t, kind, addr, WithTTL(defaultTTL))
 }
 
 // faultStage is a point that a Lock has reached when it is given up.
@@ -54,7 +54,7 @@ var faultStages = []faultStage{
 		b.relay.Before(redistest.Named("SUBSCRIBE"), func(redistest.Command) { <-first.Caught() })
 		var second *redistest.Rule
 		asked := 0
-		second = b.relay.Block(b.runs(acquireScript).And(func(redistest.Command) bool {
+		second = b.relay.Block(b.asks().And(func(redistest.Command) bool {
 			asked++
 			return asked == 2
 		}))
@@ -67,6 +67,12 @@ var faultStages = []faultStage{
 		lockByRival(b)
 		return b.whenAsleep(), func() { require.NoError(b.t, b.other.unlock(b.rival)) }
 	}},
+}
+
+// asks chooses the requests of those who want the lock: for it, or how they stand.
+func (b *faultBench) asks() redistest.Match {
+	acquires, polls := b.runs(acquireScript), redistest.Script(fairPollScript.source).And(redistest.With(b.key))
+	return func(c redistest.Command) bool { return acquires(c) || polls(c) }
 }
 
 // whenContended returns a channel that is closed when a Lock has found the lock taken.
@@ -83,7 +89,7 @@ func (b *faultBench) whenContended() <-chan struct{} {
 // is taken: before it had a subscription, and with it.
 func (b *faultBench) whenAsleep() <-chan struct{} {
 	asleep, told := make(chan struct{}), 0
-	b.relay.After(b.runs(acquireScript), func(redistest.Command, string) {
+	b.relay.After(b.asks(), func(redistest.Command, string) {
 		if told++; told == 2 {
 			close(asleep)
 		}
@@ -91,14 +97,14 @@ func (b *faultBench) whenAsleep() <-chan struct{} {
 	return asleep
 }
 
-// eachFaultStage runs fn for each stage on each backend.
+// eachFaultStage runs fn for each stage with each kind of lock on one Redis on each backend.
 func eachFaultStage(t *testing.T, fn func(b *faultBench, stopped <-chan struct{}, release func())) {
 	t.Parallel()
 	for _, s := range faultStages {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-				b := newCancelBench(t, backend.Addr)
+			eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+				b := newCancelBench(t, kind, backend.Addr)
 				stopped, release := s.stop(b)
 				fn(b, stopped, release)
 				require.Zero(t, b.me.levels(b.m))
@@ -129,8 +135,8 @@ func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
 // The lease would outlive the test: the key goes because it is released.
 func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newCancelBench(t, backend.Addr)
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+		b := newCancelBench(t, kind, backend.Addr)
 		b.m = b.mutex(WithTTL(5 * time.Minute))
 		executed, release := b.stopReply(acquireScript)
 		ctx, cancel := context.WithCancelCause(b.ctx)
@@ -161,8 +167,8 @@ func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
 
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newCancelBench(t, backend.Addr)
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+		b := newCancelBench(t, kind, backend.Addr)
 		ctx, cancel := context.WithCancelCause(b.ctx)
 		cancel(errGaveUp)
 		for name, call := range map[string]func() error{
@@ -180,8 +186,8 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 
 func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newCancelBench(t, backend.Addr)
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+		b := newCancelBench(t, kind, backend.Addr)
 		lockOnce(b)
 		hold := b.me.holdOf(b.ctx, b.m)
 		rule := b.relay.Block(b.runs(reenterScript))
@@ -204,8 +210,8 @@ func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 
 func TestUnlockWorksWhenTheContextOfLockHasEnded(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newCancelBench(t, backend.Addr)
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+		b := newCancelBench(t, kind, backend.Addr)
 		ctx, cancel := context.WithCancelCause(b.ctx)
 		require.NoError(t, b.me.lock(ctx, b.m))
 		require.NoError(t, b.me.lock(ctx, b.m))

@@ -33,6 +33,7 @@ var faultSteps = []faultStep{
 	{name: "undo", script: releaseScript, before: func(*faultBench) {}, do: abandonAcquire},
 	{name: "force", script: forceScript, before: lockByRival, do: forceRival},
 	{name: "place in the queue", script: acquireScript, before: lockByRival, do: waitInOrder, levels: 1, kinds: []string{"fair"}},
+	{name: "place given up", script: releaseScript, before: queueBehindRival, do: leaveTheQueue, kinds: []string{"fair"}},
 	{name: "poll", script: fairPollScript, before: queueBehindRival, do: pollUntilServed, levels: 1, kinds: []string{"fair"}},
 }
 
@@ -126,9 +127,23 @@ func queueBehindRival(b *faultBench) {
 	if len(b.fields()) == 0 {
 		lockByRival(b)
 	}
-	b.waiting = b.me.start(func() error { return b.m.Lock(b.ctx) })
+	ctx, cancel := context.WithCancel(b.ctx)
+	b.t.Cleanup(cancel)
+	b.giveUp = cancel
+	b.waiting = b.me.start(func() error { return b.m.Lock(ctx) })
 	b.awaitContended()
 	awaitFairQueue(b.t, b.server, b.key, 1)
+}
+
+// leaveTheQueue gives the wait up, and has the rival unlock when Redis knows of it.
+func leaveTheQueue(b *faultBench) {
+	b.t.Helper()
+	b.giveUp()
+	require.ErrorIs(b.t, faultError(b.t, b.waiting), context.Canceled)
+	b.rule.Wait(b.t)
+	awaitFairQueue(b.t, b.server, b.key, 0)
+	require.NoError(b.t, b.other.unlock(b.rival))
+	b.awaitIdle()
 }
 
 // pollUntilServed has a poll meet the rule, if there is one for it, before the rival unlocks.
@@ -336,10 +351,12 @@ func (b *faultBench) requireFreeAfter(s *script) {
 }
 
 func TestALateCopyAfterACutConnectionDoesNoHarm(t *testing.T) {
+	t.Parallel()
 	testLateCopy(t, []int{0, 1, 2, 3, 4, 5}, (*redistest.Relay).HoldBack)
 }
 
 func TestALateCopyAfterASilentConnectionDoesNoHarm(t *testing.T) {
+	t.Parallel()
 	testLateCopy(t, []int{2}, (*redistest.Relay).HoldBackSilently, hasty)
 }
 

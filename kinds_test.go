@@ -107,6 +107,12 @@ func (k lockKind) rival(c *Client, key string, opts ...MutexOption) *Mutex {
 	return k.mutex(c, key, opts...)
 }
 
+// kindNamed returns the row of that name.
+func kindNamed(name string) lockKind {
+	i := slices.IndexFunc(lockKinds, func(k lockKind) bool { return k.name == name })
+	return lockKinds[i]
+}
+
 // runs chooses the runs of what the kind has in the place of s.
 func (k lockKind) runs(s *script) redistest.Match {
 	scripts := k.scripts[s]
@@ -144,6 +150,17 @@ func eachOf(t *testing.T, kinds []lockKind, fn func(t *testing.T, b *redistest.B
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) { fn(t, b, k) })
+		})
+	}
+}
+
+// eachKindOnRedis is eachKind on a real server alone.
+func eachKindOnRedis(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	for _, k := range lockKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, redistest.Redis(t), k)
 		})
 	}
 }
@@ -197,11 +214,14 @@ func (b *kindBench) leased() bool {
 	return b.on(func(rdb redis.UniversalClient) bool { return ttlOf(rdb, b.key) > 0 }) > len(b.rdbs)/2
 }
 
-// properties are what every kind of lock promises.
-var properties = []struct {
+// property is something that every kind of lock promises.
+type property struct {
 	name string
 	test func(b *kindBench)
-}{
+}
+
+// properties are of Lock and Unlock, and of what comes in between; levelProperties are of holds.
+var properties = []property{
 	{"levels are counted, and as many unlocks give it back", func(b *kindBench) {
 		m := b.mutex()
 		for n := 1; n <= 5; n++ {
@@ -459,8 +479,10 @@ func contextOf(a *actor, m *Mutex) (ctx context.Context) {
 }
 
 func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
-	for _, p := range properties {
+	t.Parallel()
+	for _, p := range slices.Concat(properties, levelProperties) {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
 				rdbs := clientsOf(t, backend.Nodes(t, max(k.nodes, 1)))
 				b := &kindBench{t: t, rdbs: rdbs, key: redistest.Key(t), kind: k, c: k.client(t, rdbs), me: newActor(t), you: newActor(t)}

@@ -102,6 +102,7 @@ func TestALongerLevelLengthensTheLease(t *testing.T) {
 }
 
 func TestAFixedLevelInsideARenewedOneLeavesTheRenewalOn(t *testing.T) {
+	t.Parallel()
 	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(ttl))
@@ -117,6 +118,7 @@ func TestAFixedLevelInsideARenewedOneLeavesTheRenewalOn(t *testing.T) {
 }
 
 func TestARenewedLevelInsideAFixedOneIsRenewedUntilItIsUnlocked(t *testing.T) {
+	t.Parallel()
 	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(ttl))

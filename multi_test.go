@@ -232,6 +232,7 @@ func TestAFailedOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
 }
 
 func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		names, events := namesFrom(redistest.Key(t), 5), &chronicle{}
@@ -298,6 +299,7 @@ func TestAMultiMutexIsHandedToAWaiterForTheSameNames(t *testing.T) {
 }
 
 func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		for i := range 2 {
 			rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)

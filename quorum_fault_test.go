@@ -135,6 +135,20 @@ func TestAnUnlockWithoutAMajoritySaysSoAndIsMadeUpForLater(t *testing.T) {
 	})
 }
 
+func TestANodeThatMissedTheReleaseIsReleasedWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		m := b.mutex(WithTTL(time.Hour))
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		b.down(1)
+		b.me.unlocks(b.t, m)
+		b.awaitOn(1, 1)
+		b.up(1)
+		b.awaitFree()
+	})
+}
+
 func TestAHoldIsLostWhenItsMajorityHasLostItsData(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {

@@ -168,7 +168,8 @@ func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string,
 }
 
 // renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
-// when so many nodes have not got it that no majority can be had.
+// when so many nodes have not got it that no majority can be had. It is waited for no longer
+// than one copy is on one node, whatever else is under way on those: the lease may end.
 func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
 	q.asks(lease)
 	b := put(ctx, q, q.nodes, e, question[bool]{
@@ -182,8 +183,10 @@ func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, l
 		yes: saysYes,
 	})
 	defer b.close()
-	result := b.count(ctx)
-	return result == carried, b.outcome(ctx)
+	soon, cancel := context.WithTimeoutCause(ctx, max(e.patience, e.most), errNoAnswer)
+	defer cancel()
+	result := b.count(soon)
+	return result == carried, b.outcome(soon)
 }
 
 // release is sent to every node, and made up for in the background on those that fail.

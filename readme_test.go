@@ -176,6 +176,7 @@ func TestThePermissionsInTheReadmeAreEnough(t *testing.T) {
 }
 
 func TestThePermissionsInTheReadmeAreEnoughOnACluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	setUser(t, append(aclRule(t), "+cluster|slots", "+command"), cluster.Nodes...)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{

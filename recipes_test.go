@@ -64,6 +64,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestTheHandlerRecipeAnswersEachErrorInItsOwnWay(t *testing.T) {
+	t.Parallel()
 	here, there, stop := twoProcesses()
 	defer stop()
 	s := &shop{locks: here, charge: func(context.Context) error { return nil }}

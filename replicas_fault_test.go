@@ -39,6 +39,7 @@ func TestALockThatWaitsForReplicasEndsWithItsContext(t *testing.T) {
 }
 
 func TestALockWhoseWaitFailsIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]struct {
 		why  string
 		rule func(*redistest.Relay)

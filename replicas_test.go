@@ -151,6 +151,7 @@ func TestWithoutReplicasNothingWaitsForThem(t *testing.T) {
 }
 
 func TestALockThatTooFewReplicasConfirmIsRefusedAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	const within = 100 * time.Millisecond
 	second := func(b *replicaBench) string { return b.key + "-2" }
 	for name, attempt := range map[string]func(b *replicaBench) error{

@@ -302,6 +302,7 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 
 // The client's TTL is 30 s: what suits that is too patient for a handle with a short one.
 func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})

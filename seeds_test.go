@@ -17,6 +17,7 @@ import (
 // What has bitten the users of other lock libraries, one test for each.
 
 func TestAnExpiredHolderDoesNotDeleteTheNextHoldersLock(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, next := locksOn(t, rdb), newActor(t)
@@ -36,6 +37,7 @@ func TestAnExpiredHolderDoesNotDeleteTheNextHoldersLock(t *testing.T) {
 }
 
 func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		relay, rdb := relayedTo(t, b)
@@ -57,6 +59,7 @@ func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
 }
 
 func TestAfterAnExpiryExactlyOneOfManyContendersWins(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		heldByStranger(t, rdb, key, 150*time.Millisecond)
@@ -95,6 +98,7 @@ func TestAfterAnExpiryExactlyOneOfManyContendersWins(t *testing.T) {
 }
 
 func TestAHolderWhoseLeaseEndedIsTold(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, events := b.Client(t), &chronicle{}
 		c := locksOn(t, rdb, WithTTL(300*time.Millisecond), WithoutRenewal(), WithHooks(events.hooks()))
@@ -226,6 +230,7 @@ func TestReleaseByAStrangerIsRefused(t *testing.T) {
 
 // A foreign program, or a crash between two commands of one, has left a lock for ever.
 func TestALockWithoutExpiryMakesWaitersNeitherSpinNorSleepForEver(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		direct, key, waiter := b.Client(t), redistest.Key(t), newActor(t)

@@ -311,6 +311,7 @@ func newLoneNode(t *testing.T, rules []any, args ...string) (admin *redis.Client
 }
 
 func TestWhereShardedPubSubIsNotToBeHadWaitersPoll(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		rules []any

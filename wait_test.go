@@ -237,6 +237,7 @@ func TestAMissedMessageIsFoundByTheSafetyPoll(t *testing.T) {
 }
 
 func TestALeaseThatRunsOutIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
 		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))

@@ -178,11 +178,10 @@ func (h *hold) renewalSettled(out outcome, lease time.Duration) {
 }
 
 // watchClocks wakes every watchdog when the wall clock and the monotonic one have moved
-// apart, as they do when the machine was suspended: timers run on the latter.
-func (c *Client) watchClocks() {
+// apart since last, as they do when the machine was suspended: timers run on the latter.
+func (c *Client) watchClocks(last instant) {
 	ticker := time.NewTicker(clockCheck)
 	defer ticker.Stop()
-	last := c.now()
 	for {
 		select {
 		case <-c.closing:

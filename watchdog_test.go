@@ -12,6 +12,7 @@ import (
 )
 
 func TestRenewalKeepsALockForManyLeases(t *testing.T) {
+	t.Parallel()
 	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
 		m := locksOn(t, rdb, WithTTL(ttl)).Mutex(key)
@@ -59,6 +60,7 @@ func TestTheRenewIntervalIsObserved(t *testing.T) {
 }
 
 func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
+	t.Parallel()
 	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key, events := redistest.Key(t), &chronicle{}
 		// A long lease has a margin that even a busy machine keeps.
@@ -134,6 +136,7 @@ func quiet(t *testing.T, relay *redistest.Relay, interval time.Duration) {
 }
 
 func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
+	t.Parallel()
 	const interval = 20 * time.Millisecond
 	ends := map[string]func(t *testing.T, rdb *redis.Client, m *Mutex){
 		"unlock": func(t *testing.T, _ *redis.Client, m *Mutex) { requireUnlocked(t, m) },
@@ -195,6 +198,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 }
 
 func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
@@ -245,6 +249,7 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 
 // The same with a renewal that the network delivers long after the release.
 func TestALateRenewalDoesNotLengthenTheNextHold(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
@@ -334,6 +339,7 @@ func TestHooksTellOfRenewalsThatFailed(t *testing.T) {
 }
 
 func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		relay, rdb := relayedTo(t, b)

@@ -64,8 +64,9 @@ type cell struct {
 	load      load
 	contender contender
 	round     int
-	addr      string // where the contender connects to
-	name      string // of its lock; unique
+	addr      string   // where the contender connects to
+	addrs     []string // of several servers, where it connects to those
+	name      string   // of its lock; unique
 }
 
 func (b *bench) cell(ctx context.Context, s *scenario, l load, contender string, round int) (figures, error) {
@@ -90,7 +91,7 @@ func (c *cell) open(n int, lease time.Duration) (team, error) {
 		t = append(t, p)
 	}
 	_, err := t.each(func(i int) order {
-		return order{Verb: openClient, Contender: c.contender.name, Setup: setup{Addr: c.addr, Lease: lease},
+		return order{Verb: openClient, Contender: c.contender.name, Setup: setup{Addr: c.addr, Addrs: c.addrs, Lease: lease},
 			Check: i == 0, Name: c.name + ":check"}
 	})
 	return t, err
@@ -221,6 +222,26 @@ func slowly(measure measurement) measurement {
 			f["trips"] = 1 / rate / trip.Seconds()
 		}
 		return f, nil
+	}
+}
+
+// votingServers is how many servers there are where locks live on a majority of them.
+const votingServers = 3
+
+// onSeveral runs a measurement on servers of its own. What those do is not counted: the
+// figures are those of the clients.
+func onSeveral(measure measurement) measurement {
+	return func(ctx context.Context, c *cell) (figures, error) {
+		several := *c
+		for range votingServers {
+			server, err := redistest.StartServer("")
+			if err != nil {
+				return nil, err
+			}
+			defer server.Close()
+			several.addrs = append(several.addrs, server.Addr)
+		}
+		return measure(ctx, &several)
 	}
 }
 

@@ -24,6 +24,8 @@ type contender struct {
 // setup says how a client is to be made.
 type setup struct {
 	Addr string
+	// Addrs are those of independent servers, for locks that a majority of them decides about.
+	Addrs []string
 	// Lease, if not 0, is the time to live of locks, renewed after every third of it. By
 	// default it is the library's.
 	Lease time.Duration
@@ -47,20 +49,33 @@ type mutex interface {
 // Names of contenders that ratios refer to.
 const (
 	relockName = "relock"
+	fairName   = "relock fair"
+	quorumName = "relock quorum"
 	plainFloor = "floor"
 	pipeFloor  = "pipelined floor"
 )
+
+// ours are those of this repository: they are no rivals.
+var ours = []string{relockName, fairName, quorumName, plainFloor, pipeFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
 	{name: relockName, open: openRelock,
 		legend: "defaults: lease 30 s, renewed every 10 s by a watchdog; 16 local hand-offs in a row; safety poll 5 s"},
+	{name: fairName, open: openRelockFair,
+		legend: "its FairMutex, which serves in order: the same defaults; a place in the queue is a lease of 10 s"},
 	{name: "rueidislock", open: openRueidislock,
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
 	{name: "redsync", open: openRedsync(), direct: []string{"set"},
 		legend: "defaults on a go-redis pool: expiry 8 s, retry after 50 to 250 ms; called again after 32 tries in vain; it does not renew"},
 	{name: "redsync 2ms", open: openRedsync(redsyncFast), direct: []string{"set"},
 		legend: "the same `WithRetryDelay(2ms)`"},
+	{name: quorumName, open: openQuorum,
+		legend: "`NewQuorum` on all servers, the same defaults"},
+	{name: "redsync quorum", open: openRedsyncQuorum, direct: []string{"set"},
+		legend: "defaults, a pool for each server: its Redlock"},
+	{name: "rueidislock quorum", open: openRueidislockQuorum,
+		legend: "`KeyMajority: 2`, `NoLoopTracking: true`, `TryNextAfter: 1s`: three keys on the first server alone, because it cannot vote on servers that are no Cluster"},
 	{name: "redislock", open: openRedislock,
 		legend: "`LinearBackoff(2ms)`, TTL 30 s; called again after 30 s in vain; it does not renew"},
 	{name: plainFloor, open: openFloor,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
@@ -18,27 +19,41 @@ func redsyncFast(m *redsync.Mutex) {
 }
 
 type redsyncClient struct {
-	rdb     *redis.Client
+	rdbs    []*redis.Client
 	locks   *redsync.Redsync
 	options []redsync.Option
 }
 
 func openRedsync(options ...redsync.OptionFunc) func(setup) (client, error) {
-	return func(s setup) (client, error) {
-		rdb := goRedis(s.Addr)
-		c := &redsyncClient{rdb: rdb, locks: redsync.New(goredis.NewPool(rdb))}
-		for _, option := range options {
-			c.options = append(c.options, option)
-		}
-		return c, nil
+	return func(s setup) (client, error) { return openRedsyncOn([]string{s.Addr}, options) }
+}
+
+func openRedsyncQuorum(s setup) (client, error) { return openRedsyncOn(s.Addrs, nil) }
+
+func openRedsyncOn(addrs []string, options []redsync.OptionFunc) (client, error) {
+	c := &redsyncClient{}
+	var pools []redsyncredis.Pool
+	for _, addr := range addrs {
+		rdb := goRedis(addr)
+		c.rdbs, pools = append(c.rdbs, rdb), append(pools, goredis.NewPool(rdb))
 	}
+	c.locks = redsync.New(pools...)
+	for _, option := range options {
+		c.options = append(c.options, option)
+	}
+	return c, nil
 }
 
 func (c *redsyncClient) mutex(name string) mutex {
 	return redsyncMutex{c.locks.NewMutex(name, c.options...)}
 }
 
-func (c *redsyncClient) close() error { return c.rdb.Close() }
+func (c *redsyncClient) close() (err error) {
+	for _, rdb := range c.rdbs {
+		err = errors.Join(err, rdb.Close())
+	}
+	return err
+}
 
 type redsyncMutex struct{ m *redsync.Mutex }
 

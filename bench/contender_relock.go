@@ -11,9 +11,18 @@ import (
 type relockClient struct {
 	rdb   *redis.Client
 	locks *relock.Client
+	kind  func(c *relock.Client, name string) *relock.Mutex
 }
 
 func openRelock(s setup) (client, error) {
+	return openRelockOf(s, func(c *relock.Client, name string) *relock.Mutex { return c.Mutex(name) })
+}
+
+func openRelockFair(s setup) (client, error) {
+	return openRelockOf(s, func(c *relock.Client, name string) *relock.Mutex { return c.FairMutex(name) })
+}
+
+func openRelockOf(s setup, kind func(*relock.Client, string) *relock.Mutex) (client, error) {
 	rdb := goRedis(s.Addr)
 	var opts []relock.ClientOption
 	if s.Lease > 0 {
@@ -23,9 +32,9 @@ func openRelock(s setup) (client, error) {
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
-	return &relockClient{rdb, locks}, nil
+	return &relockClient{rdb, locks, kind}, nil
 }
 
-func (c *relockClient) mutex(name string) mutex { return c.locks.Mutex(name) }
+func (c *relockClient) mutex(name string) mutex { return c.kind(c.locks, name) }
 
 func (c *relockClient) close() error { return errors.Join(c.locks.Close(), c.rdb.Close()) }

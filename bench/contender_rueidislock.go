@@ -11,12 +11,17 @@ import (
 
 type rueidislockClient struct{ locks rueidislock.Locker }
 
-func openRueidislock(s setup) (client, error) {
+func openRueidislock(s setup) (client, error) { return openRueidislockWith(1, s.Addr, s) }
+
+// openRueidislockQuorum has it vote on several keys: on one server, unless that is a Cluster.
+func openRueidislockQuorum(s setup) (client, error) { return openRueidislockWith(2, s.Addrs[0], s) }
+
+func openRueidislockWith(majority int32, addr string, s setup) (client, error) {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{s.Addr}},
-		KeyMajority:    1,
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyMajority:    majority,
 		NoLoopTracking: true,
-		// How long an attempt may take before the next of several keys is tried: there is one.
+		// How long an attempt may take before the next key is tried; of one there is no next.
 		// With the default of 20 ms, goroutines with a name each were left waiting for ever when
 		// Redis was too busy to answer in that time.
 		TryNextAfter:   time.Second,

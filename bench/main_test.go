@@ -60,7 +60,7 @@ func TestEveryContenderLocksAndIsReported(t *testing.T) {
 		require.Equal(t, 2, strings.Count(out.String(), "\n| "+name+" | **"), "its rows have figures")
 	}
 	require.NotContains(t, out.String(), "void", "nobody misbehaved:\n%s", progress.String())
-	require.Contains(t, out.String(), "| seq, 1 goroutine | allocations | ≤ 36.0 |")
+	require.Contains(t, out.String(), "| relock | seq, 1 goroutine | allocations | ≤ 36.0 |")
 	require.Contains(t, out.String(), "-scenario seq,slow-seq", "the command is there")
 
 	saved, err := os.ReadFile(markdown)
@@ -92,7 +92,7 @@ func TestEachScenarioMeasuresWhatItShows(t *testing.T) {
 			var figures figures
 			longEnough(t, func(window time.Duration) (err error) {
 				b.duration = window
-				figures, err = b.cell(t.Context(), s, small, relockName, 0)
+				figures, err = b.cell(t.Context(), s, small, s.contenders[0], 0)
 				return err
 			})
 			for _, c := range s.columns {
@@ -147,4 +147,12 @@ func TestAnInterruptEndsTheRun(t *testing.T) {
 	cancel(stopped)
 	r := newReport(b.config, b.server)
 	require.ErrorIs(t, b.measure(ctx, scenarioNamed("seq"), r), stopped)
+}
+
+func TestATargetNamesWhoseItIs(t *testing.T) {
+	s := scenarioNamed("queue")
+	r := &report{config: config{rounds: 1, scenarios: []*scenario{s}}, samples: make(map[string][]sample)}
+	r.add(s, s.loads[0], relockName, sample{figures: figures{"rate": 100, "scripts": 1.5}})
+	r.add(s, s.loads[0], fairName, sample{figures: figures{"rate": 90, "scripts": 2.3}})
+	require.Contains(t, r.markdown(), "| relock fair | queue, 2 waiters in 2 processes | scripts per hand-off | ≤ 2.20 | **2.30** | missed |")
 }

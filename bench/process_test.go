@@ -102,10 +102,13 @@ func TestTheMonitorFindsTheLongestGap(t *testing.T) {
 }
 
 func TestEveryContenderExcludesAndWakes(t *testing.T) {
-	addr := redistest.Redis(t).Addr
+	s := setup{Addr: redistest.Redis(t).Addr}
+	for range votingServers {
+		s.Addrs = append(s.Addrs, redistest.NewServer(t).Addr)
+	}
 	for _, c := range contenders {
 		p := startTestProcess(t)
-		_, err := p.call(order{Verb: openClient, Contender: c.name, Setup: setup{Addr: addr}, Check: true, Name: redistest.Key(t)})
+		_, err := p.call(order{Verb: openClient, Contender: c.name, Setup: s, Check: true, Name: redistest.Key(t)})
 		require.NoError(t, err, c.name)
 		_, err = p.call(order{Verb: closeClient})
 		require.NoError(t, err, c.name)

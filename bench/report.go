@@ -80,12 +80,12 @@ func (r *report) ratio(scenario, load, contender, base, figure string) (spread, 
 	return spreadOf(values)
 }
 
-// bestRival returns the library, other than relock, with the best median.
+// bestRival returns the library, other than ours, with the best median.
 func (r *report) bestRival(s *scenario, load string) (string, bool) {
 	best, found := "", false
 	var top float64
 	for _, name := range s.contenders {
-		if name == relockName || name == plainFloor || name == pipeFloor {
+		if slices.Contains(ours, name) {
 			continue
 		}
 		f, ok := r.figure(s.name, load, name, s.columns[0].key)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -56,10 +57,13 @@ func (s *scenario) brief(f figures, err error) string {
 }
 
 var (
-	everyone   = []string{relockName, "rueidislock", "redsync", "redsync 2ms", "redislock"}
+	libraries  = []string{relockName, "rueidislock", "redsync", "redsync 2ms", "redislock"}
+	everyone   = slices.Insert(slices.Clone(libraries), 1, fairName)
 	alone      = []string{relockName, "rueidislock", "redsync", "redislock", plainFloor, pipeFloor} // a retry delay does not matter
 	reentrant  = []string{relockName, plainFloor, pipeFloor}
+	inOrder    = []string{relockName, fairName}
 	renewing   = []string{relockName, "rueidislock"}
+	voting     = []string{quorumName, "redsync quorum", "rueidislock quorum"}
 	crowd      = []load{{"64 goroutines", 1, 64}}
 	inParallel = []load{{"64 goroutines", 1, 64}, {"512 goroutines", 1, 512}}
 	one        = []load{{"1 goroutine", 1, 1}}
@@ -83,7 +87,9 @@ var (
 		{"max", "max, ms", digits(1)},
 		clientColumn, serverColumn,
 	}
-	tripsColumn = column{"trips", "round trips", digits(2)}
+	// The servers of a quorum are not counted.
+	votingColumns = []column{rateColumn, sharedColumns[2], sharedColumns[3], sharedColumns[4], sharedColumns[5], clientColumn}
+	tripsColumn   = column{"trips", "round trips", digits(2)}
 )
 
 // scenarios are all of them, in the order of the report.
@@ -99,13 +105,16 @@ var scenarios = []*scenario{
 		measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
 	{name: "processes", title: "One name, several processes of 16 goroutines", contenders: everyone,
 		loads: []load{{"1 process", 1, 16}, {"2 processes", 2, 16}, {"4 processes", 4, 16},
-			{"8 processes", 8, 16}, {"16 processes", 16, 16}},
+			{"8 processes", 8, 16}, {"16 processes", 16, 16}, {"32 processes", 32, 16}},
 		measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
+	{name: "queue", title: "One name, several processes, few or many who wait in order",
+		loads:      []load{{"2 waiters in 2 processes", 2, 1}, {"500 waiters in 4 processes", 4, 125}},
+		contenders: inOrder, measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
 	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock, in another process",
-		loads: []load{{"idle for 30 ms before", 2, 1}}, contenders: append(everyone[:5:5], plainFloor),
+		loads: []load{{"idle for 30 ms before", 2, 1}}, contenders: append(slices.Clone(everyone), plainFloor),
 		measure: measureWake, base: relockName,
 		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "wake-ups", digits(0)}}},
-	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: everyone,
+	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: libraries,
 		loads:   []load{{"64 waiters", 1, 64}, {"1000 waiters", 1, 1000}, {"10000 waiters", 1, 10_000}},
 		measure: measureIdle, base: relockName,
 		columns: []column{{"rate", "commands per s", digits(1)}, {"sent", "commands", digits(0)}, {"window", "in s", digits(1)}}},
@@ -126,8 +135,14 @@ var scenarios = []*scenario{
 		contenders: alone, measure: slowly(measureParallel), base: plainFloor, higher: true,
 		columns: parallelColumns},
 	{name: "slow-contended", title: "One name, one process, 1 ms each way to Redis", loads: crowd,
-		contenders: everyone, measure: slowly(measureShared), base: relockName, higher: true,
+		contenders: libraries, measure: slowly(measureShared), base: relockName, higher: true,
 		columns: append([]column{rateColumn, {"trips", "round trips per hand-off", digits(2)}}, sharedColumns[1:]...)},
+	{name: "quorum-seq", title: "One goroutine, one name, a majority of 3 servers", loads: one, contenders: voting,
+		measure: onSeveral(measurePairs(order{OwnNames: true})), base: quorumName,
+		columns: append(slices.Clone(pairColumns[:3]), clientColumn)},
+	{name: "quorum", title: "One name, several processes of 16 goroutines, a majority of 3 servers", contenders: voting,
+		loads:   []load{{"1 process", 1, 16}, {"4 processes", 4, 16}},
+		measure: onSeveral(measureShared), base: quorumName, higher: true, columns: votingColumns},
 }
 
 func scenarioNames() []string {

@@ -49,6 +49,7 @@ type workload struct {
 	Long      float64 // of holds that outlive the TTL
 	Fixed     float64 // of holds that are not renewed
 	Joint     float64 // of holds of two names at once
+	Fair      float64 // of holds of one name that are served in order
 	Shared    float64 // of holds that two goroutines share
 	Misuse    float64 // of what nobody should do
 	Impatient float64 // of waits that end after some milliseconds
@@ -65,6 +66,7 @@ type client struct {
 	record   func(history.Event)
 	dialer   *dialer
 	rdb      redis.UniversalClient
+	others   []redis.UniversalClient // of the other masters of a quorum
 	locks    *relock.Client
 	resource resource.Resource
 
@@ -128,6 +130,11 @@ func newClient(config clientConfig, recorder *history.Recorder) (*client, error)
 		stopping:     make(chan struct{}),
 	}
 	c.rdb = c.connect()
+	if config.Kind == quorum {
+		for _, addr := range config.Addrs[1:] {
+			c.others = append(c.others, c.connectTo(addr))
+		}
+	}
 	var err error
 	if c.locks, err = c.newLocks(); err != nil {
 		return nil, err
@@ -147,6 +154,9 @@ func (c *client) newLocks() (*relock.Client, error) {
 	if c.Work.Sharded {
 		opts = append(opts, relock.WithShardedPubSub())
 	}
+	if c.Kind == quorum {
+		return relock.NewQuorum(append(c.others[:len(c.others):len(c.others)], c.rdb), opts...)
+	}
 	return relock.New(c.rdb, opts...)
 }
 
@@ -161,10 +171,12 @@ func (c *client) connect() redis.UniversalClient {
 			MasterName: masterName, SentinelAddrs: c.Addrs, Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize,
 		})
 	default:
-		return redis.NewClient(&redis.Options{
-			Addr: c.Addrs[0], Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize,
-		})
+		return c.connectTo(c.Addrs[0])
 	}
+}
+
+func (c *client) connectTo(addr string) redis.UniversalClient {
+	return redis.NewClient(&redis.Options{Addr: addr, Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize})
 }
 
 // beat tells that the process runs, as long as it does.
@@ -201,7 +213,9 @@ func (c *client) close(before goleak.Option) {
 	if n, ok := settle(c.dialer.subscribers); !ok {
 		c.left("%d subscribed connections after Close", n)
 	}
-	_ = c.rdb.Close()
+	for _, rdb := range append(c.others, c.rdb) {
+		_ = rdb.Close()
+	}
 	if c.resource != nil {
 		_ = c.resource.Close()
 	}

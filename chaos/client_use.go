@@ -21,8 +21,10 @@ type use struct {
 	shared bool // another worker acts as the same owner: the levels are not the worker's alone
 	lease  time.Duration
 	fixed  bool // the lease is not renewed
+	fair   bool // it is served in order
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
+	asking int // number of the Lock that is under way
 
 	hold    context.Context // of the hold, while it is held
 	unwatch func()          // ends watching it
@@ -35,14 +37,18 @@ func (w *worker) use(locks []string, owner string, opts ...relock.MutexOption) *
 
 func (w *worker) useOf(client *relock.Client, locks []string, owner string, opts ...relock.MutexOption) *use {
 	u := &use{worker: w, locks: locks, owner: owner, lease: w.Work.TTL}
-	opts = append(opts, relock.WithHooks(relock.Hooks{Renewed: u.renewed}))
+	opts = append(opts, relock.WithHooks(relock.Hooks{Renewed: u.renewed, Contended: u.contended}))
 	if w.chance(w.Work.Fixed) {
 		u.fixed = true
 		opts = append(opts, relock.WithoutRenewal())
 	}
-	if len(locks) > 1 {
+	switch {
+	case len(locks) > 1:
 		u.m = client.MultiMutex(locks, opts...)
-	} else {
+	case w.chance(w.Work.Fair):
+		u.fair = true
+		u.m = client.FairMutex(locks[0], opts...)
+	default:
 		u.m = client.Mutex(locks[0], opts...)
 	}
 	return u
@@ -72,13 +78,25 @@ func (u *use) renewed(e relock.Event) {
 	})
 }
 
+// contended is called by the goroutine that waits, when it has a place in the queue if the
+// lock is a fair one. What others of its owner ask for may have been asked by them before.
+func (u *use) contended(relock.Event) {
+	if u.fair && !u.shared {
+		u.tell(history.Event{Op: u.asking, Kind: history.Queued})
+	}
+}
+
 // lock adds a level.
 func (u *use) lock() history.Outcome {
 	ctx, wait, end := u.patience()
 	defer end()
 	op := u.number()
+	u.asking = op
 	try := u.chance(0.2)
-	e := history.Event{Op: op, Kind: history.LockCall, Wait: int64(wait), Fixed: u.fixed}
+	e := history.Event{
+		Op: op, Kind: history.LockCall, Wait: int64(wait), Fixed: u.fixed,
+		Fair: u.fair && !u.shared && u.depth == 0,
+	}
 	if try {
 		e.Note = "try"
 	}

@@ -38,9 +38,8 @@ func TestEveryScenarioIsListedOnceByNumberAndName(t *testing.T) {
 		}
 	}
 	for i := 1; i <= 29; i++ {
-		require.Equal(t, i < 24 || i > 26, seen[strconv.Itoa(i)], "scenario %d", i)
+		require.True(t, seen[strconv.Itoa(i)], "scenario %d", i)
 	}
-	require.Contains(t, out.String(), "24 to 26")
 }
 
 func TestScenariosAreChosenByNameNumberOrSelection(t *testing.T) {
@@ -82,7 +81,7 @@ func TestTheTableCountsViolationsAndSaysHowToSeeThemAgain(t *testing.T) {
 	table.row(res)
 	require.Equal(t, violated, table.finish(violated, 42))
 	for _, want := range []string{
-		"|    1235 |", "|  2 |  0 |  0 |  0 |  0 |  1 |         0 |        0 |        1 |", "I1 a: two of them", "unknown to the table",
+		"|    1235 |", "|  2 |  0 |  0 |  0 |  0 |  1 |  0 |         0 |        0 |        1 |", "I1 a: two of them", "unknown to the table",
 		"-scenario acquire-reply-lost -seed 42", "file.jsonl",
 	} {
 		require.Contains(t, out.String(), want)

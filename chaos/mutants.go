@@ -143,7 +143,7 @@ func (h *hunt) passes(ctx context.Context, t take) string {
 }
 
 // breach is a line that tells of a violation.
-var breach = regexp.MustCompile(`(?m)^(I[1-6]|porcupine|resource|scenario) `)
+var breach = regexp.MustCompile(`(?m)^(I[1-7]|porcupine|resource|scenario) `)
 
 // play plays a scenario with a program, and returns what was violated, "" if nothing was.
 // An error means that the run itself went wrong.

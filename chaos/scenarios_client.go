@@ -34,7 +34,7 @@ var clientScenarios = []*scenario{
 				work: usual().with(func(w *workload) { w.Misuse = 0.3 })},
 			{kind: standalone, faults: []fault{crowd},
 				work: usual().with(func(w *workload) {
-					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared = 340, 1, 0, 0, 0, 0
+					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair = 340, 1, 0, 0, 0, 0, 0
 					w.TTL = 2 * time.Second
 				})},
 		},
@@ -42,10 +42,15 @@ var clientScenarios = []*scenario{
 	},
 }
 
-// pauseProcess stops a process for a share of the lease.
-func pauseProcess(least, most float64) fault {
+// pauseProcess stops a process that holds a lock for a share of the lease.
+func pauseProcess(least, most float64) fault { return pause((*act).holder, least, most) }
+
+// pauseWaiter stops a process that waits for longer than any place in a queue lasts.
+var pauseWaiter = pause((*act).waiter, 1.2, 2)
+
+func pause(whom func(*act) *process, least, most float64) fault {
 	return fault{name: "process paused", inject: func(a *act) error {
-		p := a.holder()
+		p := whom(a)
 		d := a.between(time.Duration(least*float64(a.work.TTL)), time.Duration(most*float64(a.work.TTL)))
 		a.logf("fault %d: process %d stops for %v", a.op, p.number, d)
 		a.tell(history.Event{Op: a.op, Process: p.number, Kind: history.Paused})
@@ -60,15 +65,22 @@ func pauseProcess(least, most float64) fault {
 	}}
 }
 
-// killProcess ends a process the hard way, and starts another one.
-var killProcess = fault{name: "process killed", inject: func(a *act) error {
-	p := a.holder()
-	p.kill()
-	a.logf("fault %d: process %d is killed", a.op, p.number)
-	a.tell(history.Event{Op: a.op, Process: p.number, Kind: history.Killed})
-	a.hit()
-	return a.spawn()
-}}
+// killProcess ends a process that holds a lock the hard way, and starts another one.
+var killProcess = kill((*act).holder)
+
+// killWaiter does so to one that waits.
+var killWaiter = kill((*act).waiter)
+
+func kill(whom func(*act) *process) fault {
+	return fault{name: "process killed", inject: func(a *act) error {
+		p := whom(a)
+		p.kill()
+		a.logf("fault %d: process %d is killed", a.op, p.number)
+		a.tell(history.Event{Op: a.op, Process: p.number, Kind: history.Killed})
+		a.hit()
+		return a.spawn()
+	}}
+}
 
 // hogPool has a process block all connections of its own.
 var hogPool = fault{name: "pool exhausted", inject: func(a *act) error {

@@ -21,7 +21,7 @@ var pointedScenarios = []*scenario{
 		number: 103, name: "late-release",
 		what: "replies are lost and releases delivered late, to owners who have the lock again",
 		casts: []cast{{kind: standalone, lossless: true, faults: []fault{deliverLate(release), deliverLate(release), loseReply(release), loseReply(acquire)},
-			work: usual().with(func(w *workload) {
+			work: unfair().with(func(w *workload) {
 				w.Processes, w.Workers, w.Names = 2, 1, 1
 				w.Long, w.Fixed, w.TTL = 0.5, 0, 1500*time.Millisecond
 			})}},
@@ -30,19 +30,19 @@ var pointedScenarios = []*scenario{
 		number: 104, name: "slow-then-silent",
 		what: "a process' network is slow and then dead: it knows no later than Redis that its lease is over",
 		casts: []cast{{kind: standalone, faults: []fault{slowThenSilent},
-			work: usual().with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
+			work: unfair().with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
 	},
 	{
 		number: 105, name: "deleted-while-held",
 		what: "locks of holders who stay are deleted: they learn of it at the next renewal",
 		casts: []cast{{kind: standalone, splitBrain: true, faults: []fault{rarely(deleteLock), rarely(flush)},
-			work: usual().with(func(w *workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 })}},
+			work: unfair().with(func(w *workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 })}},
 	},
 	{
 		number: 106, name: "counted-twice",
 		what: "replies to acquisitions are lost, and levels counted on Redis",
 		casts: []cast{{kind: standalone, faults: []fault{loseReply(acquire)},
-			work: usual().with(func(w *workload) { w.Workers, w.Long, w.Fixed = 2, 0.5, 0 })}},
+			work: unfair().with(func(w *workload) { w.Workers, w.Long, w.Fixed = 2, 0.5, 0 })}},
 	},
 	{
 		number: 107, name: "slow-orphans",
@@ -64,14 +64,34 @@ var pointedScenarios = []*scenario{
 		number: 109, name: "release-lost",
 		what: "replies to releases and acquisitions are lost: Unlock knows that it was done",
 		casts: []cast{{kind: standalone, lossless: true, faults: []fault{loseReply(release), loseReply(acquire)},
-			work: usual().with(func(w *workload) {
+			work: unfair().with(func(w *workload) {
 				w.Workers, w.Names, w.Fixed, w.TTL = 2, 2, 0, 1500*time.Millisecond
+			})}},
+	},
+	{
+		number: 110, name: "fair-calm",
+		what: "no fault at all: fair locks are had in order, though others give up",
+		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
+			work: patient.with(func(w *workload) { w.Names, w.Fair, w.Impatient = 1, 1, 0.3 })}},
+	},
+	{
+		number: 111, name: "fair-and-plain",
+		what: "no fault at all: fair locks and others of the same names exclude and wake each other",
+		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
+			work: patient.with(func(w *workload) { w.Workers, w.Fair, w.Impatient = 3, 0.5, 0.2 })}},
+	},
+	{
+		number: 112, name: "fair-waiters-stop",
+		what: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
+		casts: []cast{{kind: standalone, faults: []fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
+			work: usual().with(func(w *workload) {
+				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Poll = 12, 1, 1, 0, 0, 0, 0, 500*time.Millisecond
 			})}},
 	},
 }
 
 // patient is a workload whose waiters depend on being woken.
-var patient = usual().with(func(w *workload) {
+var patient = unfair().with(func(w *workload) {
 	w.TTL, w.Poll = 2*time.Second, 2*time.Second
 	w.Names, w.Long, w.Fixed, w.Joint = 2, 0, 0, 0
 })

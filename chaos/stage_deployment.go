@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,9 +21,13 @@ const (
 	skewed     kind = "clock"      // one whose clock can be set
 	cluster    kind = "cluster"    // three masters with a replica each
 	sentinel   kind = "sentinel"   // a master with two replicas and three sentinels
+	quorum     kind = "quorum"     // five independent masters that keep nothing on disk
 )
 
 const masterName = redistest.MasterName
+
+// masters is how many there are of a quorum: two may be missing.
+const masters = 5
 
 // deployment is what Redis runs on.
 type deployment struct {
@@ -53,6 +58,10 @@ func deploy(k kind) (*deployment, error) {
 		if d.clock, err = newClock(); err == nil {
 			err = d.clock.with(func() error { return d.serve() })
 		}
+	case quorum:
+		for range masters {
+			err = errors.Join(err, d.serve())
+		}
 	default:
 		err = d.serve()
 	}
@@ -66,7 +75,7 @@ func deploy(k kind) (*deployment, error) {
 func (d *deployment) serve(args ...string) error {
 	s, err := redistest.StartServer("", args...)
 	if err == nil {
-		d.servers = []*redistest.Server{s}
+		d.servers = append(d.servers, s)
 	}
 	return err
 }
@@ -125,7 +134,11 @@ func (d *deployment) ready(ctx context.Context) error {
 	case d.sentinel != nil:
 		return d.sentinel.AwaitReady(ctx)
 	}
-	return d.do(ctx, d.servers[0], "ping")
+	var err error
+	for _, s := range d.servers {
+		err = errors.Join(err, d.do(ctx, s, "ping"))
+	}
+	return err
 }
 
 // do sends one command to a server, past all relays.

@@ -143,11 +143,17 @@ func (a *act) victim() *process {
 }
 
 // holder chooses a process that holds a lock, if there is one soon.
-func (a *act) holder() *process {
+func (a *act) holder() *process { return a.soon(true) }
+
+// waiter chooses a process that holds no lock: where each does nothing but lock, it waits.
+func (a *act) waiter() *process { return a.soon(false) }
+
+// soon chooses a process that holds a lock, or does not, if there is one soon.
+func (a *act) soon(holds bool) *process {
 	drawn := a.victim()
 	for range 100 {
 		for _, p := range a.alive() {
-			if a.holds(p) {
+			if a.holds(p) == holds {
 				return p
 			}
 		}

@@ -48,11 +48,24 @@ func learnScripts() (map[string]redistest.Match, error) {
 }
 
 func learn(ctx context.Context, locks *relock.Client, relay *redistest.Relay) (map[string]redistest.Match, error) {
+	scripts := make(map[string]redistest.Match)
+	known := make(map[string]bool)
+	// note adds the scripts that were run for the first time to those of a verb.
+	note := func(verb string) (found bool) {
+		for _, e := range relay.Log() {
+			if source := e.Command.Arg(1); e.Command.Name() == "EVAL" && !known[source] {
+				known[source], found = true, true
+				scripts[verb] = either(scripts[verb], redistest.Script(source))
+			}
+		}
+		return found
+	}
 	renewed, contended := make(chan relock.Event, 100), make(chan relock.Event, 100)
 	m := locks.Mutex("learn", relock.WithRenewInterval(50*time.Millisecond), relock.WithHooks(relock.Hooks{
 		Renewed:   func(e relock.Event) { renewed <- e },
 		Contended: func(e relock.Event) { contended <- e },
 	}))
+	fair := locks.FairMutex("learn")
 	await := func(c <-chan relock.Event) error {
 		select {
 		case <-c:
@@ -82,22 +95,25 @@ func learn(ctx context.Context, locks *relock.Client, relay *redistest.Relay) (m
 		}},
 		{handoff, m.Unlock},
 		{"", func() error { return <-next }},
+		// A fair lock is another one only for those who come and go.
+		{acquire, func() error { return fair.Lock(ctx) }},
+		{release, fair.Unlock},
 	}
-	scripts := make(map[string]redistest.Match)
-	known := make(map[string]bool)
 	for _, step := range steps {
 		if err := step.do(); err != nil {
 			return nil, fmt.Errorf("learning the script of %s: %w", step.verb, err)
 		}
-		for _, e := range relay.Log() {
-			if source := e.Command.Arg(1); e.Command.Name() == "EVAL" && !known[source] {
-				known[source] = true
-				scripts[step.verb] = redistest.Script(source)
-			}
-		}
-		if step.verb != "" && scripts[step.verb] == nil {
+		if !note(step.verb) && step.verb != "" {
 			return nil, fmt.Errorf("the library runs no script of its own for %s", step.verb)
 		}
 	}
 	return scripts, nil
+}
+
+// either chooses what one of the two does; the first may be nil.
+func either(one, other redistest.Match) redistest.Match {
+	if one == nil {
+		return other
+	}
+	return func(c redistest.Command) bool { return one(c) || other(c) }
 }

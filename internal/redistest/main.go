@@ -2,19 +2,24 @@ package redistest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 )
 
-// Main is the TestMain of a package that uses this one: it runs the tests, stops the
-// shared server, fails the run if a goroutine is left over, and exits. It silences
-// go-redis, which reports every connection that a test breaks on purpose.
+// Main is the TestMain of a package that uses this one: it runs the tests, more of the
+// parallel ones at once than there are processors, stops the shared server, fails the run
+// if a goroutine is left over, and exits. It silences go-redis, which reports every
+// connection that a test breaks on purpose.
 func Main(m *testing.M) {
 	redis.SetLogger(silent{})
+	runMoreAtOnce()
 	code := m.Run()
 	shared.stop()
 	if code == 0 {
@@ -24,6 +29,20 @@ func Main(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// atOnce is how many parallel tests run for each processor: most of their time they wait
+// for a server, a lease, or an answer that does not come.
+const atOnce = 4
+
+// runMoreAtOnce raises the number of parallel tests, unless -parallel says what it shall be.
+func runMoreAtOnce() {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		_ = flag.Set("test.parallel", strconv.Itoa(atOnce*runtime.GOMAXPROCS(0)))
+	}
 }
 
 type silent struct{}

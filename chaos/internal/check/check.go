@@ -56,7 +56,7 @@ type Violation struct {
 func (v Violation) String() string { return fmt.Sprintf("%s %s: %s", v.Invariant, v.Lock, v.Text) }
 
 // Invariants are the names of what is checked.
-var Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "porcupine", "resource"}
+var Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "porcupine", "resource"}
 
 // Run judges the events of one run on one deployment: of all processes together, those of
 // one process in the order in which it told them. Every lock is fenced, and an owner does
@@ -69,6 +69,7 @@ func Run(events []history.Event, rules Rules) Report {
 	r.counts()
 	r.leftovers()
 	r.waiting()
+	r.order()
 	r.linearizable()
 	r.writes()
 	return r.report

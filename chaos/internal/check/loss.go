@@ -112,7 +112,7 @@ func (r *run) unexplained(h *hold) bool {
 		return false
 	case r.wasPaused(h.process, from, end), r.wasPaused(director, from, end), r.dataLost(h.lock, from, end):
 		return false
-	case !r.rules.Lossless && r.faulty(from, end):
+	case !r.rules.Lossless && r.disturbed(from, end):
 		return false
 	}
 	// A process that did not run, or a machine too slow for such a lease, is a reason, too.

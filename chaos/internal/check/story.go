@@ -51,6 +51,8 @@ type call struct {
 	owner, lock         string
 	called, returned    int64 // returned is 0 if it never did
 	fixed               bool
+	fair                bool  // served in order
+	queued              int64 // when Redis had told that it waits, for a fair lock; 0: unknown
 	wait                int64
 	outcome             history.Outcome
 }
@@ -162,9 +164,13 @@ func (d *reader) event(e history.Event) {
 	switch e.Kind {
 	case history.LockCall:
 		c := &call{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock,
-			called: e.At, wait: e.Wait, fixed: e.Fixed}
+			called: e.At, wait: e.Wait, fixed: e.Fixed, fair: e.Fair}
 		d.calls[id] = c
 		d.story.calls = append(d.story.calls, c)
+	case history.Queued:
+		if c := d.calls[id]; c != nil {
+			c.queued = e.At
+		}
 	case history.LockReturn:
 		d.lockReturn(id, e)
 	case history.UnlockCall:

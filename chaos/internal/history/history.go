@@ -31,6 +31,7 @@ type Event struct {
 	Token   int64   `json:"token,omitempty"` // fencing
 	Wait    int64   `json:"wait,omitempty"`  // of a LockCall: ns until its context ends; 0: never
 	Fixed   bool    `json:"fixed,omitempty"` // of a LockCall: the lease is not to be renewed
+	Fair    bool    `json:"fair,omitempty"`  // of a LockCall: it is served in order
 	Until   int64   `json:"until,omitempty"` // of a LockReturn, a Renewed: no later than this the hold is lost unless renewed
 	Note    string  `json:"note,omitempty"`  // of the director: what the fault is
 }
@@ -41,6 +42,7 @@ type Kind string
 const (
 	LockCall     Kind = "lock"     // Lock or TryLock is about to be called
 	LockReturn   Kind = "locked"   // it has returned
+	Queued       Kind = "queued"   // Redis has told that a fair LockCall, that of the same Op, waits in its queue
 	UnlockCall   Kind = "unlock"   // Unlock is about to be called
 	UnlockReturn Kind = "unlocked" // it has returned
 	Held         Kind = "held"     // asked at At (the time before asking), the library said that the hold is valid; Count is HoldCount's

@@ -164,4 +164,38 @@ var All = []Mutant{
 		},
 		Catch: []string{"slow-wakeups"},
 	},
+
+	// Who waits in order.
+	{
+		Name:   "fair-last-first",
+		Breaks: "a fair lock goes to who came last",
+		Edits: []Edit{{"lua/fair_prelude.lua",
+			"redis.call('zrange', queue, 0, 0)[1]",
+			"redis.call('zrevrange', queue, 0, 0)[1]"}},
+		Catch: []string{"fair-calm"},
+	},
+	{
+		Name:   "fair-overtaken",
+		Breaks: "who finds a fair lock free takes it, whoever waits",
+		Edits: []Edit{{"lua/fair_acquire.lua",
+			"if not ours and not busy and serve(publish, channel) then",
+			"if not ours and not busy and redis.call('exists', lock) == 1 then"}},
+		Catch: []string{"fair-and-plain"},
+	},
+	{
+		Name:   "fair-dead-served",
+		Breaks: "a place in the queue never expires: a fair lock goes to the dead",
+		Edits: []Edit{{"lua/fair_prelude.lua",
+			"if till and tonumber(till) > now then",
+			"if till then"}},
+		Catch: []string{"fair-waiters-stop"},
+	},
+	{
+		Name:   "fair-place-kept",
+		Breaks: "who gives up leaves his place in the queue behind",
+		Edits: []Edit{{"fair.go",
+			"		w.client.undo(w.target, e.field, w.client.now().after(2*w.settings.entryLease()))\n",
+			""}},
+		Catch: []string{"fair-calm"},
+	},
 }

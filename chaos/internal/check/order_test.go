@@ -1,0 +1,69 @@
+package check
+
+import (
+	"testing"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+)
+
+// waitsInOrder is a Lock of a fair lock that was told at queued that it waits; 0: it was not.
+func (a *actor) waitsInOrder(called, queued, returned, token int64) *actor {
+	a.ops++
+	a.op, a.depth = a.ops, 1
+	a.tell(called, history.Event{Kind: history.LockCall, Op: a.op, Fair: true})
+	if queued != 0 {
+		a.tell(queued, history.Event{Kind: history.Queued, Op: a.op})
+	}
+	a.tell(returned, history.Event{Kind: history.LockReturn, Op: a.op, Outcome: history.OK, Token: token, Depth: 1,
+		Until: dawn + returned*ms + 990*ms})
+	return a
+}
+
+func TestFairLocksAreServedInOrder(t *testing.T) {
+	// b waits from 10 on and is served at 300; others hold the lock before and after.
+	patient := func(s *script, token int64) {
+		s.by(1, "a").locks(0, 1, 1).holds(95).unlocks(100, 101, ok).lives(2000)
+		s.by(2, "b").waitsInOrder(5, 10, 300, token).unlocks(310, 311, ok).lives(2000)
+	}
+	hasty := func(s *script, called, token int64) {
+		s.by(3, "c").waitsInOrder(called, 0, 200, token).unlocks(210, 211, ok).lives(2000)
+	}
+	runCases(t, []testCase{
+		{name: "one after the other", tell: func(s *script) {
+			patient(s, 2)
+			s.by(3, "c").waitsInOrder(11, 15, 400, 3).unlocks(410, 411, ok).lives(2000)
+		}},
+		{name: "who asked before the other was known to wait may have come first", tell: func(s *script) {
+			patient(s, 3)
+			hasty(s, 9, 2)
+		}},
+		{name: "one that is not fair may overtake", tell: func(s *script) {
+			patient(s, 3)
+			s.by(3, "c").locks(105, 200, 2).unlocks(210, 211, ok).lives(2000)
+		}},
+		{name: "not while a fault is in force", tell: func(s *script) {
+			s.fault(20, 30)
+			patient(s, 3)
+			hasty(s, 105, 2)
+		}},
+		{name: "not while he who waits is stopped", tell: func(s *script) {
+			s.pause(2, 20, 30)
+			patient(s, 3)
+			hasty(s, 105, 2)
+		}},
+		{name: "also while another one is stopped", want: []string{"I7"}, tell: func(s *script) {
+			s.pause(1, 500, 700)
+			patient(s, 3)
+			hasty(s, 105, 2)
+		}},
+		{name: "overtaken by one who came later", want: []string{"I7"}, tell: func(s *script) {
+			patient(s, 3)
+			hasty(s, 11, 2)
+		}},
+		{name: "overtaken by one of two", want: []string{"I7"}, tell: func(s *script) {
+			patient(s, 4)
+			s.by(4, "d").waitsInOrder(6, 12, 150, 2).unlocks(160, 161, ok).lives(2000)
+			hasty(s, 105, 3)
+		}},
+	})
+}

@@ -1,0 +1,149 @@
+package relock
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// A dead place is dropped by whoever finds the lock free; the clock that decides is Redis'.
+func TestClocksOfClientsDoNotMatter(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		var clients []*Client
+		for _, ahead := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
+			c, clocks := locksWithClock(t, b.Client(t))
+			clocks.set(ahead)
+			clients = append(clients, c)
+		}
+		holder := newActor(t)
+		holder.locks(t, clients[1].FairMutex(key))
+		var r roll
+		all := queueUp(t, rdb, key, 12, clients, &r)
+		holder.unlocks(t, clients[1].FairMutex(key))
+		all.Wait()
+		require.Equal(t, upTo(12), r.names)
+		requireFairFree(t, rdb, key)
+	})
+}
+
+// A clock that is set while somebody waits can make a message look too late: then he asks,
+// and still keeps his place.
+func TestClocksThatAreSetDuringTheWaitReorderNobody(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key, holder := b.Client(t), redistest.Key(t), newActor(t)
+		ahead, aheadClocks := locksWithClock(t, b.Client(t))
+		behind, behindClocks := locksWithClock(t, b.Client(t))
+		holder.locks(t, behind.FairMutex(key))
+		var r roll
+		all := queueUp(t, rdb, key, 12, []*Client{ahead, behind}, &r)
+		aheadClocks.set(10 * time.Minute)
+		behindClocks.set(-10 * time.Minute)
+		holder.unlocks(t, behind.FairMutex(key))
+		all.Wait()
+		require.Equal(t, upTo(12), r.names)
+		requireFairFree(t, rdb, key)
+	})
+}
+
+func TestTheClockOfTheServerIsNoOrder(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	now := time.Now()
+	b.Miniredis.ClockTTL(false) // TIME is what is set here
+	rdb, key, holder := b.Client(t), redistest.Key(t), newActor(t)
+	clients := []*Client{locksOn(t, b.Client(t)), locksOn(t, b.Client(t))}
+	b.Miniredis.SetTime(now)
+	holder.locks(t, clients[0].FairMutex(key))
+	var r roll
+	var all sync.WaitGroup
+	for i := range 8 {
+		// Each comes minutes before the one who came before it.
+		b.Miniredis.SetTime(now.Add(-time.Duration(i) * 5 * time.Minute))
+		m := clients[i%2].FairMutex(key)
+		all.Go(func() {
+			if err := m.Do(context.Background(), func(context.Context) error { r.call(i); return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		awaitFairQueue(t, rdb, key, i+1)
+	}
+	holder.unlocks(t, clients[0].FairMutex(key))
+	all.Wait()
+	require.Equal(t, upTo(8), r.names)
+	requireFairFree(t, rdb, key)
+}
+
+// Half of the waiters give up, wherever they stand; the others are served in their order.
+func TestWhoGivesUpDoesNotDisturbTheOrderOfTheOthers(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		const n = 24
+		rdb, key, holder := b.Client(t), redistest.Key(t), newActor(t)
+		clients := []*Client{locksOn(t, b.Client(t)), locksOn(t, b.Client(t)), locksOn(t, b.Client(t))}
+		holder.locks(t, clients[0].FairMutex(key))
+		impatient, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		var r roll
+		var all sync.WaitGroup
+		for i := range n {
+			m, ctx := clients[i%3].FairMutex(key), context.Background()
+			if i%2 == 1 {
+				ctx = impatient
+			}
+			all.Go(func() {
+				err := m.Do(ctx, func(context.Context) error { r.call(i); return nil })
+				if i%2 == 0 && err != nil {
+					t.Errorf("waiter %d: %v", i, err)
+				}
+			})
+			awaitFairQueue(t, rdb, key, i+1)
+		}
+		cancel()
+		awaitFairQueue(t, rdb, key, n/2)
+		holder.unlocks(t, clients[0].FairMutex(key))
+		all.Wait()
+		var want []int
+		for i := 0; i < n; i += 2 {
+			want = append(want, i)
+		}
+		require.Equal(t, want, r.names)
+		requireFairFree(t, rdb, key)
+	})
+}
+
+// While a holder takes its time, other processes cost their polls and nothing else.
+func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
+	t.Parallel()
+	relay, rdb := relayedTo(t, redistest.Redis(t))
+	const processes, poll = 20, 600 * time.Millisecond
+	key, holder := redistest.Key(t), newActor(t)
+	m := locksOn(t, rdb).FairMutex(key)
+	holder.locks(t, m)
+	var all sync.WaitGroup
+	for i := range processes {
+		c := locksOn(t, rdb, WithSafetyPoll(poll))
+		all.Go(func() {
+			if err := c.FairMutex(key).Do(context.Background(), func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		awaitFairQueue(t, rdb, key, i+1)
+	}
+	awaitStillness(t, relay)
+	relay.ResetLog()
+	began := time.Now()
+	eventually(t, "three polls each", func() bool { return relay.Count(redistest.Scripts) >= 3*processes })
+	const interval = 2 * poll / pollsInLease
+	// Each sleeps for at least half of the interval, and the first sleep may be nearly over.
+	require.GreaterOrEqual(t, time.Since(began), interval, "too many")
+	require.Equal(t, relay.Count(redistest.Scripts), relay.Count(runsOf(fairPollScript)), "something else than polls")
+	holder.unlocks(t, m)
+	all.Wait()
+}

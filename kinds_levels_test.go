@@ -1,0 +1,139 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// levelProperties are what every kind of lock promises of a hold: of its levels, its lease
+// and its token, and of the order in which it is had.
+var levelProperties = []property{
+	{"who holds nothing is told", func(b *kindBench) {
+		m := b.mutex()
+		b.me.locks(b.t, m)
+		require.ErrorIs(b.t, b.you.call(m.Unlock), ErrNotHeld)
+		require.ErrorIs(b.t, context.Cause(contextOf(b.you, m)), ErrNotHeld)
+		require.Zero(b.t, m.HoldCount())
+		require.Zero(b.t, m.FencingToken())
+		b.me.unlocks(b.t, m)
+	}},
+	{"tokens rise from hold to hold, and belong to the hold", func(b *kindBench) {
+		last := int64(0)
+		for _, c := range []*Client{b.c, b.kind.client(b.t, b.rdbs), b.c} {
+			m := b.kind.mutex(c, b.key, WithFencing())
+			b.me.locks(b.t, m)
+			token := tokenOf(b.me, m)
+			require.Greater(b.t, token, last)
+			b.me.locks(b.t, m)
+			require.Equal(b.t, token, tokenOf(b.me, m), "of a re-entry")
+			b.me.unlocks(b.t, m)
+			b.me.unlocks(b.t, m)
+			require.Zero(b.t, tokenOf(b.me, m))
+			last = token
+		}
+	}},
+	{"a token that was waited for is newer than the holder's", func(b *kindBench) {
+		m := b.mutex(WithFencing())
+		b.me.locks(b.t, m)
+		before := tokenOf(b.me, m)
+		waiting := b.you.lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.c, b.key, 1)
+		b.me.unlocks(b.t, m)
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.Greater(b.t, tokenOf(b.you, m), before)
+		b.you.unlocks(b.t, m)
+	}},
+	{"a re-entry never shortens the lease, and may lengthen it", func(b *kindBench) {
+		for _, ttl := range []time.Duration{20 * time.Second, time.Second, time.Minute} {
+			b.me.locks(b.t, b.mutex(WithTTL(ttl), WithoutRenewal()))
+		}
+		long := func(rdb redis.UniversalClient) bool { return ttlOf(rdb, b.key) > 40*time.Second }
+		for range 3 {
+			require.Greater(b.t, b.on(long), len(b.rdbs)/2)
+			b.me.unlocks(b.t, b.mutex())
+		}
+	}},
+	{"a hold that may be only so old is renewed no longer", func(b *kindBench) {
+		m := b.mutex(WithTTL(600*time.Millisecond), WithMaxHold(time.Second))
+		began := time.Now()
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		receives(b.t, ctx.Done())
+		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
+		require.GreaterOrEqual(b.t, time.Since(began), time.Second, "it was not renewed before")
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+	}},
+	{"Unlock does not need the context of Lock", func(b *kindBench) {
+		m := b.mutex()
+		ctx, cancel := context.WithCancel(b.t.Context())
+		require.NoError(b.t, outcomeOf(b.t, b.me.lock(ctx, m)))
+		cancel()
+		require.NoError(b.t, contextOf(b.me, m).Err())
+		b.me.unlocks(b.t, m)
+	}},
+	{"Do unlocks though its body panics", func(b *kindBench) {
+		m := b.mutex()
+		err := b.me.call(func() (err error) {
+			defer func() { err = fmt.Errorf("%v", recover()) }()
+			return m.Do(b.t.Context(), func(context.Context) error { panic("in the body") })
+		})
+		require.EqualError(b.t, err, "in the body")
+		b.you.locks(b.t, m)
+		b.you.unlocks(b.t, m)
+	}},
+	{"Do tells of a loss on the way", func(b *kindBench) {
+		m := b.mutex(WithTTL(time.Second), WithRenewInterval(50*time.Millisecond))
+		err := b.me.call(func() error {
+			return m.Do(b.t.Context(), func(ctx context.Context) error {
+				for _, rdb := range b.rdbs {
+					if err := rdb.Del(b.t.Context(), b.key).Err(); err != nil {
+						return err
+					}
+				}
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		})
+		require.ErrorIs(b.t, err, ErrLost)
+	}},
+	{"two clients with the same owner exclude each other", func(b *kindBench) {
+		mine, theirs := b.mutex(WithOwner("job-17")), b.kind.mutex(b.kind.client(b.t, b.rdbs), b.key, WithOwner("job-17"))
+		b.me.locks(b.t, mine)
+		require.False(b.t, b.you.tries(b.t, theirs))
+		require.ErrorIs(b.t, theirs.Unlock(), ErrNotHeld)
+		require.Equal(b.t, 1, mine.HoldCount())
+		b.you.unlocks(b.t, mine)
+		require.True(b.t, b.you.tries(b.t, theirs))
+		b.me.unlocks(b.t, theirs)
+	}},
+	{"waiters of one process are served in the order in which they came", func(b *kindBench) {
+		m := b.mutex()
+		b.me.locks(b.t, m)
+		var r roll
+		var done []<-chan error
+		for i := range 10 {
+			done = append(done, newActor(b.t).begin(func() error {
+				return m.Do(b.t.Context(), func(context.Context) error { r.call(i); return nil })
+			}))
+			awaitWaiters(b.t, b.c, b.key, i+1)
+		}
+		b.me.unlocks(b.t, m)
+		for _, d := range done {
+			require.NoError(b.t, outcomeOf(b.t, d))
+		}
+		require.Equal(b.t, upTo(10), r.names)
+	}},
+}
+
+// tokenOf returns the token of the actor's hold.
+func tokenOf(a *actor, m *Mutex) (token int64) {
+	_ = a.call(func() error {
+		token = m.FencingToken()
+		return nil
+	})
+	return token
+}
