@@ -159,7 +159,8 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Cli
 	c.background, c.endBackground = context.WithCancel(context.Background())
 	id := uuid.NewString()
 	c.id.Store(&id)
-	c.goroutines.Go(c.watchClocks)
+	began := now()
+	c.goroutines.Go(func() { c.watchClocks(began) })
 	return c
 }
 

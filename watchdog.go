@@ -133,10 +133,10 @@ func (h *hold) renew(aside bool) bool {
 
 // watchClocks wakes every watchdog when the wall clock and the monotonic one have moved
 // apart, as they do when the machine was suspended: timers run on the latter.
-func (c *Client) watchClocks() {
+// last is when the client was made, however much later this runs.
+func (c *Client) watchClocks(last instant) {
 	ticker := time.NewTicker(clockCheck)
 	defer ticker.Stop()
-	last := c.now()
 	for {
 		select {
 		case <-c.closing:
