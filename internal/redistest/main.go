@@ -31,10 +31,6 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// atOnce is how many parallel tests run for each processor: most of their time they wait
-// for a server, a lease, or an answer that does not come.
-const atOnce = 4
-
 // runMoreAtOnce raises the number of parallel tests, unless -parallel says what it shall be.
 func runMoreAtOnce() {
 	flag.Parse()
