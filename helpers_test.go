@@ -33,13 +33,6 @@ func locksOn(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) *Cli
 	return c
 }
 
-var allScripts = []*script{
-	acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
-	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
-	rwReadScript, rwReadReenterScript, rwReadRenewScript, rwReadReleaseScript,
-	rwWriteScript, rwWriteReleaseScript, rwHandoffScript, rwForceScript, rwStateScript,
-}
-
 // relayedTo returns a relay to b and a Redis client that goes through it. Every script is
 // known to the server, so that a rule for one meets a run of it.
 func relayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Client) {

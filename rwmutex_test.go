@@ -386,17 +386,3 @@ func TestForceUnlockEndsReadersAndWriters(t *testing.T) {
 		require.ErrorIs(b.t, b.you.call(m.RUnlock), ErrLost)
 	})
 }
-
-func TestALossOnOneSideIsToldOnTheOther(t *testing.T) {
-	eachRW(t, func(b *rwBench) {
-		m := b.mutex(WithTTL(400*time.Millisecond), WithoutRenewal())
-		b.me.locks(b.t, toWrite(m))
-		receives(b.t, contextOf(b.me, toWrite(m)).Done())
-		require.ErrorIs(b.t, b.me.call(func() error { return m.RLock(b.t.Context()) }), ErrLost)
-		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
-		b.me.locks(b.t, toRead(m))
-		receives(b.t, contextOf(b.me, toRead(m)).Done())
-		require.ErrorIs(b.t, b.me.call(func() error { return m.Lock(b.t.Context()) }), ErrLost)
-		require.ErrorIs(b.t, b.me.call(m.RUnlock), ErrLost)
-	})
-}

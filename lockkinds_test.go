@@ -1,0 +1,165 @@
+package relock
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+var allScripts = []*script{
+	acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
+	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
+	rwReadScript, rwReadReenterScript, rwReadRenewScript, rwReadReleaseScript,
+	rwWriteScript, rwWriteReleaseScript, rwHandoffScript, rwForceScript, rwStateScript,
+}
+
+// lockKind is a kind of lock under test.
+type lockKind struct {
+	name  string
+	mutex func(c *Client, key string, opts ...MutexOption) *Mutex
+	// against makes the lock that is excluded by it, if that is another.
+	against func(c *Client, key string, opts ...MutexOption) *Mutex
+	// scripts are those that take the place of a plain lock's; more than one if it depends.
+	scripts map[*script][]*script
+	// nodes is how many Redis servers it takes; 0 is one that is no quorum.
+	nodes int
+}
+
+// client returns a client for locks of the kind, on as many servers as it takes.
+func (k lockKind) client(t *testing.T, rdbs []redis.UniversalClient, opts ...ClientOption) *Client {
+	t.Helper()
+	if k.nodes > 0 {
+		return quorumOn(t, rdbs, opts...)
+	}
+	return locksOn(t, rdbs[0], opts...)
+}
+
+// quorumKind is the plain lock on a quorum. Faults of a single server are no faults of it.
+var quorumKind = lockKind{
+	name:  "quorum",
+	mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+	nodes: 3,
+}
+
+// lockKinds are those on one Redis.
+var lockKinds = []lockKind{
+	{
+		name:  "plain",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+	},
+	{
+		name: "multi",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex {
+			return c.MultiMutex([]string{key, key + "-too"}, opts...)
+		},
+	},
+	{
+		name:  "fair",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.FairMutex(key, opts...) },
+		scripts: map[*script][]*script{
+			acquireScript: {fairAcquireScript},
+			releaseScript: {fairReleaseScript, releaseScript},
+		},
+	},
+	{
+		name:  "write",
+		mutex: writeSideOf,
+		scripts: map[*script][]*script{
+			acquireScript: {rwWriteScript},
+			releaseScript: {rwWriteReleaseScript},
+			handoffScript: {rwHandoffScript},
+			forceScript:   {rwForceScript},
+			stateScript:   {rwStateScript},
+		},
+	},
+	{
+		name:    "read",
+		mutex:   readSideOf,
+		against: writeSideOf,
+		scripts: map[*script][]*script{
+			acquireScript: {rwReadScript, rwWriteScript},
+			reenterScript: {rwReadReenterScript},
+			renewScript:   {rwReadRenewScript},
+			releaseScript: {rwReadReleaseScript},
+			forceScript:   {rwForceScript},
+			stateScript:   {rwStateScript},
+		},
+	},
+}
+
+func writeSideOf(c *Client, key string, opts ...MutexOption) *Mutex {
+	return &c.RWMutex(key, opts...).write
+}
+
+func readSideOf(c *Client, key string, opts ...MutexOption) *Mutex {
+	return &c.RWMutex(key, opts...).read
+}
+
+// rival makes a lock that k excludes.
+func (k lockKind) rival(c *Client, key string, opts ...MutexOption) *Mutex {
+	if k.against != nil {
+		return k.against(c, key, opts...)
+	}
+	return k.mutex(c, key, opts...)
+}
+
+// runs chooses the runs of what the kind has in the place of s.
+func (k lockKind) runs(s *script) redistest.Match {
+	scripts := k.scripts[s]
+	if scripts == nil {
+		return redistest.Script(s.source)
+	}
+	return func(command redistest.Command) bool {
+		for _, s := range scripts {
+			if redistest.Script(s.source)(command) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// eachKind runs fn as a subtest for each kind on each backend: what is promised of locks is
+// promised of each.
+func eachKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	eachOf(t, append(slices.Clone(lockKinds), quorumKind), fn)
+}
+
+// eachKindOf is eachKind for the kinds on one Redis that are named, or for all if none is.
+func eachKindOf(t *testing.T, names []string, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	eachOf(t, slices.DeleteFunc(slices.Clone(lockKinds), func(k lockKind) bool {
+		return names != nil && !slices.Contains(names, k.name)
+	}), fn)
+}
+
+func eachOf(t *testing.T, kinds []lockKind, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) { fn(t, b, k) })
+		})
+	}
+}
+
+// kindNamed returns the row of that name.
+func kindNamed(name string) lockKind {
+	i := slices.IndexFunc(lockKinds, func(k lockKind) bool { return k.name == name })
+	return lockKinds[i]
+}
+
+// eachKindOnRedis is eachKind on a real server alone.
+func eachKindOnRedis(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	for _, k := range lockKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, redistest.Redis(t), k)
+		})
+	}
+}
