@@ -36,7 +36,7 @@ var hubConfig = wake.Config{
 // under which they are held. It has one pub/sub connection to each deployment, while
 // somebody waits (WithShardedPubSub: one to each master with a lock that somebody waits
 // for), and one pipeline to each master. Make one for each process, and close it before the
-// Redis client.
+// Redis clients. All methods are safe for concurrent use.
 type Client struct {
 	settings settings
 	prefix   string
@@ -64,7 +64,8 @@ type Client struct {
 	// tickets numbers the places in the queues of fair locks.
 	tickets atomic.Uint64
 
-	// goroutines are the watchdogs, the acquirers of fixed owners, and those that clean up.
+	// goroutines are the watchdogs that are awake, the one that watches the clocks, the
+	// acquirers of fixed owners, and those that clean up.
 	goroutines group
 	// background is the context of cleaning up. It ends last.
 	background    context.Context
@@ -90,8 +91,8 @@ type hub interface {
 // Commands do not run through rdb's process hooks; observe locks WithHooks.
 //
 // Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring,
-// whose clients may disagree about where a name lives, and for WithShardedPubSub on anything
-// but a *redis.ClusterClient.
+// whose clients may disagree about where a name lives, for WithShardedPubSub on anything but a
+// *redis.ClusterClient, and for WithReplicas on anything but that or a *redis.Client.
 func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if err := usableRedis(rdb); err != nil {
 		return nil, err
@@ -198,7 +199,7 @@ func (c *Client) isClosed() bool {
 // the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for
 // Redis for 5 s at most; what Redis did not hear of by then ends with its TTL, and is in
 // the error. Later calls of Close return the same; calls that need Redis fail with ErrClosed.
-// One round trip for each hold.
+// Errors are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closing)

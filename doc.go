@@ -1,6 +1,6 @@
 // Package relock provides reentrant distributed locks on Redis, with go-redis v9.
 //
-//	locks, err := relock.New(rdb) // rdb: a *redis.Client or *redis.ClusterClient
+//	locks, err := relock.New(rdb) // rdb: any redis.UniversalClient but a *redis.Ring
 //	if err != nil {
 //		return err
 //	}
@@ -23,19 +23,28 @@
 // through it, so a lock can be passed on. Goroutines that share an owner do not exclude
 // each other: use a new id for each job.
 //
-// A [Mutex] is a cheap handle. Any number of handles of one name in one [Client] are the
-// same lock. [Client.MultiMutex] locks several names in one step, [Client.FairMutex] serves
-// those who wait in the order in which they came, over all processes. An [RWMutex] is held
-// by many who read, or by one who writes.
+// # Kinds of lock
+//
+// All are cheap handles, and any number of handles of one name in one [Client] are the same
+// lock. What is said of a [Mutex] holds for each of them; their own docs say where they differ.
+//
+//   - [Client.Mutex]: one name, one owner.
+//   - [Client.MultiMutex]: several names in one step.
+//   - [Client.FairMutex]: those who wait are served in the order in which they came, over all
+//     processes.
+//   - [Client.RWMutex]: many owners who read, or one who writes. See [RWMutex].
+//
+// The first three exclude each other; an RWMutex has names of its own.
 //
 // [New] makes a Client on one Redis: a server, one behind Sentinel, or a Cluster. [NewQuorum]
-// makes one on several independent masters; its locks are held by a majority of them.
+// makes one on several independent masters; its locks are held by a majority of them. It has
+// Mutex and MultiMutex only.
 //
 // # Lease and watchdog
 //
 // A lock on Redis has a TTL, the lease, so that it does not outlive its holder by more
-// than that: 30 s, or see [WithTTL]. While the lock is held, a goroutine, the watchdog,
-// renews the lease every third of it, so that the work may take as long as it takes.
+// than that: 30 s, or see [WithTTL]. While the lock is held, a watchdog renews the lease
+// every third of it, so that the work may take as long as it takes.
 // [WithoutRenewal] makes the lease a fixed one; [WithMaxHold] bounds how long it is renewed.
 //
 // # Loss
@@ -57,7 +66,8 @@
 // [Mutex.Lock] waits until its context ends, or for [WithWaitTimeout]. Waiters of one
 // process stand in a queue; only the first of them talks to Redis. It sleeps until a
 // message says that the lock is free, the lease runs out, or for [WithSafetyPoll].
-// [Mutex.TryLock] does not wait.
+// [Mutex.TryLock] does not wait. Who waits for a FairMutex, or to read, sends one request of
+// his own besides: to get into line, or to read when he may.
 //
 // If Redis cannot be reached, a Lock that has only just come fails after a few quick
 // attempts. One that was waiting rides out an outage of one TTL.
@@ -65,7 +75,8 @@
 // # What is promised
 //
 //   - Exclusion: while a hold is valid nobody else gets its name, as long as the Redis that
-//     granted it keeps its data and clocks run at about the same rate.
+//     granted it keeps its data and clocks run at about the same rate. Readers of an RWMutex
+//     share it, and keep writers out.
 //   - A lease that cannot be renewed is known to be lost here before it ends on Redis, by
 //     the monotonic and by the wall clock.
 //   - Lost replies and repeated commands change no count: scripts set what is wanted.
@@ -80,12 +91,12 @@
 //
 // A Redis server with replicas is no consensus system: a failover can forget a lock that
 // was just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum] there
-// are no failovers, but nodes that lose their data. A key that is
-// deleted or forced open from outside is noticed at the next renewal, and somebody else may
-// have the lock by then. What a holder does after it was paused and before it looks at its
-// context, no lease can prevent. Where that must do no harm, use [WithFencing] and have the
-// resource refuse a lower token than it has seen. Between processes there is no order among
-// the waiters for a [Client.Mutex].
+// are no failovers, but nodes that lose their data. A key that is deleted or forced open from
+// outside is noticed at the next renewal, and somebody else may have the lock by then. What a
+// holder does after it was paused and before it looks at its context, no lease can prevent.
+// Where that must do no harm, use [WithFencing] and have the resource refuse a lower token than
+// it has seen. Between processes there is no order among the waiters, but for a
+// [Client.FairMutex].
 //
 // Redis should run with maxmemory-policy noeviction: an evicted lock is a lost one.
 //
@@ -105,13 +116,15 @@
 //   - With fencing, the last token is at redisson_lock_token:{name}.
 //   - Those who wait for a fair lock are in relock_fair_queue:{name} and
 //     relock_fair_entries:{name}; grants are told on relock_fair_grants:{name}:<process uuid>.
-//   - A read-write lock has besides the field mode, which is read or write. A writer's field
-//     ends in :write. Each level of a reader has a key {name}:<field>:rwlock_timeout:<level>, with
-//     the reader's lease. Releases publish on redisson_rwlock:{name} 0, or 1 and 0 after a
-//     writer, and a writer that waits
+//   - A read-write lock is a hash with a field for each hold, of which a writer's ends in
+//     :write, and the field mode, which is read or write. Each level of a reader has a key
+//     {name}:<field>:rwlock_timeout:<level>, with the reader's lease. The channel is
+//     redisson_rwlock:{name}; after a writer the message is 1, and then 0. A writer that waits
 //     is in relock_rw_claim:{name}.
 //
+// A quorum has the same on each of its nodes.
+//
 // A name with a {tag} of its own gets no further braces, so that on a Cluster all keys of
-// a lock are in one slot. Names whose braces would break that are [ErrInvalidName]. The
-// layout is that of Redisson's locks for Java.
+// a lock are in one slot. Names whose braces would break that are [ErrInvalidName]. But for
+// the keys and channels that begin with relock, the layout is that of Redisson's locks for Java.
 package relock

@@ -10,8 +10,8 @@ import (
 // The sentinel errors. What a method returns is wrapped with the name of the lock
 // and the circumstances: match with [errors.Is].
 var (
-	// ErrNotHeld is returned by Unlock when the owner holds nothing, and is the cause
-	// of the context of an owner that holds nothing.
+	// ErrNotHeld is returned by Unlock and RUnlock when the owner holds nothing, and is the
+	// cause of the context of an owner that holds nothing.
 	ErrNotHeld = errors.New("relock: not held")
 
 	// ErrLost says that a hold ended without the holder's doing: its lease could not be
@@ -23,34 +23,36 @@ var (
 	// ErrReleased is the cause of a hold's context after its last Unlock.
 	ErrReleased = errors.New("relock: lock released")
 
-	// ErrTimeout is returned by Lock when WithWaitTimeout passed first.
+	// ErrTimeout is returned by Lock and RLock when WithWaitTimeout passed first.
 	ErrTimeout = errors.New("relock: wait timed out")
 
 	// ErrClosed is returned by everything that needs a client that has been closed, and
 	// is the cause of the contexts of the holds that Close ended.
 	ErrClosed = errors.New("relock: client closed")
 
-	// ErrReentrant is returned by Lock and TryLock of a handle made WithoutReentrancy
-	// when the owner holds the lock already.
+	// ErrReentrant is returned by Lock and TryLock, and by RLock and TryRLock, of a handle
+	// made WithoutReentrancy when the owner holds the lock, or that side of it, already.
 	ErrReentrant = errors.New("relock: already held by this owner")
 
 	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner reads: it would
-	// wait for itself. Unlock the read side first.
+	// wait for itself. RUnlock first, and look again at what was read.
 	ErrUpgrade = errors.New("relock: this owner reads, and cannot write before it has unlocked that")
 
-	// ErrNotReplicated is returned by Lock and TryLock WithReplicas when too few replicas
-	// confirmed the lock in time: it was given back. It is also the error of a renewal that
-	// too few confirmed, in Hooks.RenewFailed.
+	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas
+	// when too few replicas confirmed the lock in time: it was given back. It is also the error
+	// of a renewal that too few confirmed, in Hooks.RenewFailed.
 	ErrNotReplicated = errors.New("relock: not replicated")
 
-	// ErrInvalidName is returned for a name that cannot be a lock: empty, with braces that
-	// would put its helper keys into other Cluster slots, or in use for something else.
+	// ErrInvalidName is returned for a name that cannot be this lock: empty, with braces that
+	// would put its helper keys into other Cluster slots, or in use for something else, which
+	// may be a lock of another kind; and for names of a MultiMutex without a common {tag} on a
+	// Cluster.
 	ErrInvalidName = errors.New("relock: invalid name")
 
 	// ErrInvalidOption is returned for an option or argument out of its range.
 	ErrInvalidOption = errors.New("relock: invalid option")
 
-	// ErrUnsupported is returned for what cannot be done on this Redis deployment.
+	// ErrUnsupported is returned for what cannot be done with this Redis client, or on a quorum.
 	ErrUnsupported = errors.New("relock: not supported")
 )
 

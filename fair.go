@@ -11,7 +11,9 @@ import (
 // FairMutex returns a handle of the lock name that is served in order: whoever asked first,
 // in any goroutine of any process, gets it first. Asked means that Redis has executed the
 // request. It is the lock of [Client.Mutex]: both exclude and wake each other, and a
-// goroutine that holds it by one handle re-enters it by the other. Only a Mutex overtakes.
+// goroutine that holds it by one handle re-enters it by the other. Only Mutex and MultiMutex
+// overtake. A// bad name or option is returned by the first call that would use it; on a client of NewQuorum
+// that is ErrUnsupported.
 //
 // Lock waits in a queue on Redis. A release gives the lock to the first who waits and lives,
 // and tells that process alone, which needs no further request to know that it holds it. A
@@ -25,9 +27,9 @@ import (
 // The lease of a lock that was waited for is that of the place at first; the watchdog soon
 // raises it to the TTL, once even WithoutRenewal. WithLocalHandoffs has no effect: the next
 // of the same process is served like any other. State after a failure, errors and concurrent
-// use are those of [Mutex.Lock]. One round trip if the lock is free, or when it is given
-// back by somebody else after a wait; none for each further waiter of a process, but for
-// his place in the queue.
+// use are those of [Mutex.Lock]. FairMutex itself makes no round trip. A Lock takes one, which
+// gets the lock or a place in the queue; who has a place needs no other to hold the lock,
+// WithReplicas one.
 //
 // Beside the keys of a Mutex it uses relock_fair_queue:{name}, relock_fair_entries:{name} and
 // channels that begin with relock_fair_grants:{name}; with an ACL the token counter must be

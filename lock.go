@@ -10,8 +10,9 @@ import (
 )
 
 // Mutex is a lock on one name, or on several names taken together, shared by all processes
-// that use the same Redis. It is a cheap handle: any number of handles of one name in one
-// Client are the same lock.
+// that use the same Redis or quorum. It is a cheap handle: any number of handles of one name
+// in one Client are the same lock. [Client.Mutex], [Client.FairMutex] and [Client.MultiMutex]
+// make it.
 //
 // The owner of a hold is the calling goroutine, or the id given WithOwner. A second Lock by
 // the owner adds a level, and as many Unlocks give the lock back. Other goroutines of the
@@ -19,7 +20,8 @@ import (
 //
 // A hold can end without its holder's doing: when its lease could not be renewed in time,
 // or somebody deleted or forced the key. Do work under the lock with the context of
-// [Mutex.Context] or [Mutex.Do], which is cancelled before anybody else can get the lock.
+// [Mutex.Context] or [Mutex.Do]. If the lease runs out, that is cancelled before anybody else
+// can get the lock; if the key was taken away, at the next renewal.
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
@@ -73,8 +75,9 @@ func (m *Mutex) Name() string { return m.target.name }
 // only just come fails after a few quick attempts; one that was waiting already rides out an
 // outage of one TTL.
 //
-// One round trip if the lock is free, or handed over by a holder of the same process; two
-// and a subscription when it is taken, then one for each wake-up and safety poll.
+// It may be called by any number of goroutines. One round trip if the lock is free; none but
+// the holder's if one of the same process hands it over; two and a subscription when it is
+// taken, then one for each wake-up and safety poll.
 func (m *Mutex) Lock(ctx context.Context) error {
 	if err := m.usable(ctx); err != nil {
 		return wrap("lock", m.Name(), err)
@@ -107,13 +110,14 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // context is cancelled with the cause ErrReleased, and the lock goes to the next waiter of
 // this process, or is given back to everybody.
 //
-// It blocks until Redis has answered, for WithUnlockTimeout at most; it does not depend on
+// It blocks until Redis has answered, or WithUnlockTimeout has passed; it does not depend on
 // the context of Lock. The level is gone whatever it returns: an error from Redis means
 // that the key may live on for up to one TTL.
 //
 // Errors: ErrNotHeld if the owner holds nothing; ErrLost for each level of a hold that was
-// lost; ErrClosed for each level of one that Close has ended; Redis' own. One round trip,
-// none in the first three cases.
+// lost; ErrClosed for each level of one that Close has ended; ErrInvalidName,
+// ErrInvalidOption and ErrUnsupported of the handle; Redis' own. One round trip, none in the
+// cases before Redis' own.
 func (m *Mutex) Unlock() error {
 	if m.err != nil {
 		return wrap("unlock", m.Name(), m.err)
@@ -136,9 +140,10 @@ func (m *Mutex) Unlock() error {
 // Do locks, runs fn with the context of the hold, and unlocks, also when fn panics. fn does
 // not run without the lock. The context given to fn ends with fn.
 //
-// It returns what Lock returned, or else what fn and Unlock returned, joined: ErrLost is
-// among it if the hold was lost on the way. fn must not unlock what it did not lock, and
-// runs on the calling goroutine.
+// It blocks as Lock, fn and Unlock do. It returns what Lock returned, or else what fn and
+// Unlock returned, joined: ErrLost is among it if the hold was lost on the way. fn must not
+// unlock what it did not lock, and runs on the calling goroutine. The round trips are those
+// of Lock and Unlock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	if fn == nil {
 		return wrap("do", m.Name(), fmt.Errorf("%w: nil function", ErrInvalidOption))
@@ -160,11 +165,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 }
 
 // Context returns a context that ends with ctx or with the owner's hold, whichever is
-// first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. A hold
-// that was lost has ended it before anybody else can get the lock; its Err looks at the
-// clocks itself. If the owner holds nothing, it has ended already, with the cause
-// ErrNotHeld. It costs memory until it ends: within a long hold derive from a ctx that
-// ends earlier. No round trip.
+// first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. It ends
+// before the lease does on Redis, and its Err looks at the clocks itself; a key that was
+// deleted or forced open from outside ends it at the next renewal. If the owner holds nothing,
+// it has ended already, with the cause ErrNotHeld. It costs memory until it ends: within a
+// long hold derive from a ctx that ends earlier. No round trip.
 func (m *Mutex) Context(ctx context.Context) context.Context {
 	cause := m.err
 	if ctx == nil {
@@ -222,18 +227,19 @@ type State struct {
 	Owner string // the holder's field, uuid:owner; empty if the lock is free
 	Count int    // the holder's levels
 
-	// TTL is what is left of the lease; negative if the key has none, which a foreign
-	// program must have done: a waiter polls then.
+	// TTL is what is left of the lease; 0 if the lock is free, negative if the key has no
+	// expiry, which a foreign program must have done: a waiter polls then.
 	TTL time.Duration
 
 	FencingToken int64 // the last one minted; 0 if there is no counter
 }
 
 // State asks Redis about the lock, whoever holds it. For a MultiMutex it returns the state
-// of the first of its names, in sorted order, that is held. ctx bounds the request.
+// of the first of its names, in sorted order, that is held. It blocks for the request only,
+// which ctx bounds, and changes nothing.
 //
-// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrClosed; Redis' own. One
-// round trip for each name.
+// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrInvalidOption and
+// ErrUnsupported of the handle; ErrClosed; Redis' own. At most one round trip for each name.
 func (m *Mutex) State(ctx context.Context) (State, error) {
 	if err := m.usable(ctx); err != nil {
 		return State{}, wrap("read state of", m.Name(), err)
@@ -255,11 +261,11 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 // ForceUnlock ends the hold that it finds, whoever has it, and wakes the waiters; false
 // without an error means that there was none. It is for operators: a holder in this
 // client is told first, its context cancelled with ErrLost; others find out at their next
-// renewal, and may go on working until then. ctx bounds the requests. A request that the
-// network delivers late can hit a later hold of the same owner.
+// renewal, and may go on working until then. It blocks for the requests only, which ctx
+// bounds. After an error it may have ended the hold, or some of those of a MultiMutex. A
+// request that the network delivers late can hit a later hold of the same owner.
 //
-// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrClosed; Redis' own. Two
-// round trips for each name.
+// Errors: those of [Mutex.State]. Two round trips for each name, one for each that is free.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, wrap("force unlock", m.Name(), err)

@@ -3,7 +3,8 @@ package relock
 // MultiMutex returns a handle that locks several names together: Lock takes all of them in
 // one step or waits without holding any. Names are sorted and doubles dropped, so any two
 // handles with the same names are the same lock. It excludes, and is excluded by, every
-// Mutex of one of its names.
+// Mutex and FairMutex of one of its names. A bad name or option is returned by the first call
+// that would use it.
 //
 // A Lock is one level on each name, and is unlocked by Unlock of a handle with the same
 // names. The hold is one: one lease, one watchdog, and the loss of one name is the loss of
@@ -15,10 +16,11 @@ package relock
 // the time in which it collects its turns on all of them: some tens of milliseconds, up to
 // 2 s if every name is always in use. It is served then, but may be overtaken.
 //
-// On a Cluster all names need a common {tag}: ErrInvalidName. Round trips are those of a
-// Mutex, whatever the number of names; for each further name Redis works some microseconds
-// more in every one of them, renewals too, and does nothing else meanwhile. WithFencing
-// mints one token, above the counters of all the names.
+// WithFencing mints one token, above the counters of all the names. State after a failure,
+// errors and concurrent use are those of a Mutex; on a Cluster names without a common {tag}
+// are ErrInvalidName. So are the round trips, whatever the number of names; for each further
+// name Redis works some microseconds more in every one of them, renewals too, and does nothing
+// else meanwhile.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.plain, names, opts)
 }

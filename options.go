@@ -23,11 +23,12 @@ const (
 	counterLife = 24 * time.Hour
 )
 
-// ClientOption is an option of [New]. One that is also a [MutexOption] sets the default
-// of every lock of the client.
+// ClientOption is an option of [New] and [NewQuorum]. One that is also a [MutexOption] sets
+// the default of every lock of the client.
 type ClientOption interface{ applyToClient(*clientSettings) }
 
-// MutexOption is an option of one handle: of [Client.Mutex] and its siblings.
+// MutexOption is an option of one handle, of any kind of lock: of [Client.Mutex],
+// [Client.FairMutex], [Client.MultiMutex] and [Client.RWMutex].
 type MutexOption interface{ applyToMutex(*settings) }
 
 // Option is valid for a client and for a handle.
@@ -156,7 +157,7 @@ func WithTTL(d time.Duration) Option {
 
 // WithRenewInterval turns renewal on and sets the watchdog's period. Default: a third of
 // the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
-// tried again in time.
+// tried again in time. Read holds of an RWMutex are renewed every 10 s at least.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minRenewInterval {
@@ -186,8 +187,8 @@ func WithMaxHold(d time.Duration) Option {
 	})
 }
 
-// WithWaitTimeout bounds the wait of each Lock, on top of its context: ErrTimeout after d.
-// Default: the context alone.
+// WithWaitTimeout bounds the wait of each Lock and RLock, on top of its context: ErrTimeout
+// after d. Default: the context alone.
 func WithWaitTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -198,8 +199,9 @@ func WithWaitTimeout(d time.Duration) Option {
 	})
 }
 
-// WithUnlockTimeout bounds the attempts of Unlock to tell Redis. Default: 5 s, or the TTL
-// if that is less. At most the TTL.
+// WithUnlockTimeout bounds the attempts of Unlock and RUnlock to tell Redis. Default: 5 s, or
+// the TTL if that is less. At most the TTL. Since calls share a timer, one may last an eighth
+// longer.
 func WithUnlockTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -235,19 +237,21 @@ func WithOwner(id string) MutexOption {
 // to the lock on Redis and expires a day after its last use; tokens rise over that, and
 // over a loss of Redis' data, all the same, unless the counter is lost together with a clock
 // that was set back: without a counter they go on from the server's clock. Re-entry keeps
-// the hold's token. Default: off.
+// the hold's token. On a quorum each Lock takes a second round trip. No effect on the read
+// side of an RWMutex. Default: off.
 func WithFencing() Option {
 	return option(func(s *settings) { s.fencing, s.counterLife = true, counterLife })
 }
 
 // WithSharedFencing is WithFencing on a counter that never expires, which Java's
-// getFencedLock of the same name can go on counting. Default: off.
+// getFencedLock of the same name can go on counting. Default: off. On a quorum it is
+// ErrUnsupported.
 func WithSharedFencing() Option {
 	return option(func(s *settings) { s.fencing, s.counterLife = true, 0 })
 }
 
 // WithoutReentrancy makes a second Lock by an owner that holds the lock fail with
-// ErrReentrant. Default: it adds a level.
+// ErrReentrant; of an RWMutex, a second one on the same side. Default: it adds a level.
 func WithoutReentrancy() Option {
 	return option(func(s *settings) { s.reentrant = false })
 }
@@ -276,7 +280,7 @@ func WithoutReentrancy() Option {
 // the permission for WAIT. A timeout that Redis has to notice is up to 100 ms late. n is at
 // least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to whole
 // milliseconds. It works with a *redis.Client and a *redis.ClusterClient; with another
-// UniversalClient it is ErrUnsupported. miniredis has no replicas: every Lock is
+// UniversalClient, and on a quorum, it is ErrUnsupported. miniredis has no replicas: every Lock is
 // ErrNotReplicated there.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
@@ -295,7 +299,8 @@ func WithReplicas(n int, timeout time.Duration) Option {
 
 // WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the
 // same process, in one round trip, before waiters of other processes get their chance. 0
-// never hands over. Default: 16.
+// never hands over. Default: 16. A FairMutex and the readers of an RWMutex are served without
+// it: it has no effect on them.
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {
@@ -307,7 +312,8 @@ func WithLocalHandoffs(n int) Option {
 }
 
 // WithSafetyPoll sets the longest sleep of a waiter that no message reaches. At least 10 ms.
-// Default: 5 s.
+// Default: 5 s. Waiters for a FairMutex or RWMutex sleep for a third of 10 s at most, or of
+// twice d or the TTL if one of those is less.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minSafetyPoll {
@@ -319,7 +325,7 @@ func WithSafetyPoll(d time.Duration) Option {
 }
 
 // WithHooks sets the functions that observe the locks. Default: none. A handle's hooks
-// replace the client's.
+// replace the client's, all of them.
 func WithHooks(h Hooks) Option {
 	return option(func(s *settings) { s.hooks = h })
 }

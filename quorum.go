@@ -18,8 +18,8 @@ const chorusWindow = 5 * time.Millisecond
 // nodes, and are held by whoever has them on most: the algorithm known as Redlock. It keeps
 // working as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest
 // majority. Use 3 or 5; an even number survives no more failures than one less, and one node
-// is a quorum, too. All clients must be given the same nodes, in any order. It sends
-// nothing. The rdbs stay the caller's, to be closed after the Client.
+// is a quorum, too. The clients of all processes must be given the same nodes, in any order.
+// It sends nothing. The rdbs stay the caller's, to be closed after the Client.
 //
 // What it promises: no failover can lose a lock, since nothing is replicated, and exclusion
 // holds while each node that granted a lock keeps its data and counts time at about the rate
@@ -45,8 +45,8 @@ const chorusWindow = 5 * time.Millisecond
 //
 // Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option;
 // ErrUnsupported for a *redis.Ring and for what a quorum cannot do: WithShardedPubSub,
-// WithReplicas, WithSharedFencing. The two last are errors of a handle, too, and so are all
-// other kinds of lock: FairMutex and RWMutex are.
+// WithReplicas, WithSharedFencing. The two last are errors of a handle, too, and so are
+// FairMutex and RWMutex.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
 		return nil, fmt.Errorf("%w: a quorum of no Redis clients", ErrInvalidOption)

@@ -13,7 +13,7 @@ import (
 // Lock, TryLock and Unlock are the write side, the methods with an R the read side. Each
 // side is as a [Mutex]: the owner is the calling goroutine or the id given WithOwner, it may
 // lock again, and every hold has its own lease, watchdog and context, by which it learns of
-// its own loss. Everybody else's holds live and die by themselves.
+// its own loss. Holds do not depend on each other: one may be lost while others go on.
 //
 // An owner that writes may read as well: to go on reading when it has unlocked the write
 // side. An owner that reads cannot write: ErrUpgrade. Two such readers would wait for each
@@ -27,9 +27,9 @@ import (
 // readers do not know of writers that wait: a stream of them that never stops can keep
 // a writer out.
 //
-// A dead reader keeps a writer waiting until its own lease is over, whoever else reads. A
-// dead writer that waited keeps readers out for 10 s at most, or for twice WithSafetyPoll or
-// the TTL if one of those is less.
+// A reader that has died keeps a writer waiting until its own lease is over, whoever else
+// reads. A writer that died waiting keeps readers out for 10 s at most, or for twice
+// WithSafetyPoll or the TTL if one of those is less.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
 // every 10 s at least. All methods are safe for concurrent use.
@@ -69,7 +69,8 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 //
 // It blocks until nobody else reads or writes; ctx or WithWaitTimeout end the wait. Writers
 // of one process are served in the order in which they came, with its readers between them.
-// State after a failure is that of [Mutex.Lock].
+// State after a failure is that of [Mutex.Lock]; a claim that kept readers out is withdrawn in
+// the background.
 //
 // Errors: ErrUpgrade if the owner reads; else those of [Mutex.Lock]; ErrLost also inside a
 // read hold that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.
@@ -81,8 +82,9 @@ func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 // trip.
 func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
 
-// Unlock takes one level of the owner's write hold away. With the last one all who wait may
-// have the lock; if the owner reads, others may read now. It blocks, and fails, as
+// Unlock takes one level of the owner's write hold away. With the last one the lock goes to
+// the next writer of this process, if none of its readers waits, or is given back to
+// everybody; if the owner reads on, others may read now. It blocks, and fails, as
 // [Mutex.Unlock] does. One round trip.
 func (m *RWMutex) Unlock() error { return m.write.Unlock() }
 
@@ -93,7 +95,8 @@ func (m *RWMutex) Unlock() error { return m.write.Unlock() }
 // readers of one process that have to wait, one talks to Redis.
 //
 // State after a failure and errors are those of [Mutex.Lock]; ErrLost also inside a write
-// hold that was lost. One round trip if it need not wait, and one more after a wait.
+// hold that was lost. One round trip; the first of those who wait takes one more for each
+// wake-up and poll.
 func (m *RWMutex) RLock(ctx context.Context) error {
 	return m.reading("lock to read", m.read.Lock(ctx))
 }
@@ -131,16 +134,16 @@ func (m *RWMutex) Context(ctx context.Context) context.Context { return m.write.
 // first, as [Mutex.Context] does.
 func (m *RWMutex) RContext(ctx context.Context) context.Context { return m.read.Context(ctx) }
 
-// HoldCount returns how many levels the owner holds to write; 0 if that hold was lost. No
-// round trip.
+// HoldCount returns how many levels the owner holds to write; 0 if it holds none, or that hold
+// was lost. No round trip.
 func (m *RWMutex) HoldCount() int { return m.write.HoldCount() }
 
-// RHoldCount returns how many levels the owner holds to read; 0 if that hold was lost. No
-// round trip.
+// RHoldCount returns how many levels the owner holds to read; 0 if it holds none, or that hold
+// was lost. No round trip.
 func (m *RWMutex) RHoldCount() int { return m.read.HoldCount() }
 
 // FencingToken returns the fencing token of the owner's write hold, as [Mutex.FencingToken]
-// does; 0 for an owner that only reads.
+// does; 0 for an owner that only reads. No round trip.
 func (m *RWMutex) FencingToken() int64 { return m.write.FencingToken() }
 
 // RWState is what Redis says about a read-write lock.
@@ -153,16 +156,18 @@ type RWState struct {
 	// Readers has the levels of each who reads, by uuid:owner. Dead readers are left out.
 	Readers map[string]int
 
-	// TTL is what is left of the longest lease; negative if there is none.
+	// TTL is what is left of the longest lease; 0 if the lock is free, negative if the key has
+	// no expiry, which a foreign program must have done.
 	TTL time.Duration
 
 	FencingToken int64 // the last one minted; 0 if there is no counter
 }
 
-// State asks Redis about the lock, whoever holds it. ctx bounds the request.
+// State asks Redis about the lock, whoever holds it. It blocks for the request only, which
+// ctx bounds, and changes nothing.
 //
-// Errors: that of ctx; ErrInvalidName if the key is no read-write lock; ErrClosed; Redis'
-// own. One round trip.
+// Errors: those of [Mutex.State]; ErrInvalidName if the key is no read-write lock. One round
+// trip.
 func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
 		return RWState{}, wrap("read state of", m.Name(), err)
@@ -191,5 +196,5 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 
 // ForceUnlock ends the holds that it finds, of readers and of a writer, and wakes the
 // waiters; false without an error means that there was none. Readers who come meanwhile
-// stay. Otherwise it is as [Mutex.ForceUnlock]. Two round trips.
+// stay. Otherwise it is as [Mutex.ForceUnlock]. Two round trips, one if the lock is free.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.write.ForceUnlock(ctx) }
