@@ -172,8 +172,8 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Cli
 }
 
 // ID returns the client's current identity: the first part of the fields that its holds
-// have on Redis. It changes when the outcome of a command could not be learned, so that
-// what may still be on its way cannot meet a later hold.
+// have on Redis. It changes when the outcome of a command could not be learned, or a hold was
+// lost, so that what may still be on its way cannot meet a later hold.
 func (c *Client) ID() string { return *c.identity() }
 
 func (c *Client) identity() *string { return c.id.Load() }

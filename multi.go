@@ -17,10 +17,10 @@ package relock
 // 2 s if every name is always in use. It is served then, but may be overtaken.
 //
 // WithFencing mints one token, above the counters of all the names. State after a failure,
-// errors and concurrent use are those of a Mutex; on a Cluster names without a common {tag}
-// are ErrInvalidName. So are the round trips, whatever the number of names; for each further
-// name Redis works some microseconds more in every one of them, renewals too, and does nothing
-// else meanwhile.
+// errors, concurrent use and round trips are those of a Mutex, whatever the number of names;
+// for each further name Redis works some microseconds more in every round trip, renewals too,
+// and does nothing else meanwhile. On a Cluster names without a common {tag} are
+// ErrInvalidName.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.plain, names, opts)
 }

@@ -157,7 +157,7 @@ func WithTTL(d time.Duration) Option {
 
 // WithRenewInterval turns renewal on and sets the watchdog's period. Default: a third of
 // the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
-// tried again in time. Read holds of an RWMutex are renewed every 10 s at least.
+// tried again in time. Read holds of an RWMutex, if they are renewed, are every 10 s at least.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minRenewInterval {
@@ -338,8 +338,9 @@ func WithPrefix(prefix string) ClientOption {
 
 // WithShardedPubSub has waiters woken by sharded pub/sub (SPUBLISH, SSUBSCRIBE), which on a
 // Cluster only the lock's own shard hears; any other message goes to every node. Default:
-// off. It takes a *redis.ClusterClient, or New returns ErrUnsupported, and Redis 7: on an
-// older one, or for a user without the permission, locks work, but waiters have to poll.
+// off. It takes a *redis.ClusterClient, or New returns ErrUnsupported, as NewQuorum always
+// does; and Redis 7: on an older one, or for a user without the permission, locks work, but
+// waiters have to poll.
 //
 // There is one connection to each master with a lock that somebody waits for. A channel
 // whose slot moves, or whose master fails, is looked for and subscribed to anew; its waiters

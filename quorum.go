@@ -30,8 +30,8 @@ const chorusWindow = 5 * time.Millisecond
 // hold the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
 // time that was spent is compared with the lease after a majority has answered, so that only
 // a delay after that does harm, as with any lock that expires, and that clocks which do not
-// jump can be had. Both agree on what follows: where two holders at once would do harm, use
-// WithFencing, which works here, and have the resource refuse a lower token.
+// jump can be had. Either way, where two holders at once would do harm, use WithFencing, which
+// works here, and have the resource refuse a lower token.
 //
 // Mutex and MultiMutex are what they are on one Redis: re-entry, renewal, loss, hand-over,
 // waiting. Every request is sent to all nodes at once, and each round trip in the docs of

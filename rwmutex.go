@@ -32,7 +32,7 @@ import (
 // WithSafetyPoll or the TTL if one of those is less.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
-// every 10 s at least. All methods are safe for concurrent use.
+// every 10 s at least, unless WithoutRenewal. All methods are safe for concurrent use.
 type RWMutex struct {
 	write Mutex
 	read  Mutex

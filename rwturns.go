@@ -8,7 +8,7 @@ import (
 )
 
 // claiming is the way of those who want to write: that of a plain lock. Who finds readers
-// claims the lock on Redis, and then nobody new may read before he has written.
+// claims the lock on Redis, and a moment later nobody new may read before he has written.
 type claiming struct {
 	inTurn
 	*writeSide

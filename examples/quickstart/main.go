@@ -1,4 +1,5 @@
-// Quickstart runs four services that share locks on one Redis, and shows what happens.
+// Quickstart runs four services that share locks on one Redis, or on a quorum, and shows what
+// happens.
 //
 //	go run ./examples/quickstart                          on an embedded miniredis
 //	go run ./examples/quickstart -redis localhost:6379    on a real Redis
