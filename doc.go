@@ -92,11 +92,11 @@
 // A Redis server with replicas is no consensus system: a failover can forget a lock that
 // was just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum] there
 // are no failovers, but nodes that lose their data. A key that is deleted or forced open from
-// outside is noticed at the next renewal, and somebody else may have the lock by then. What a
-// holder does after it was paused and before it looks at its context, no lease can prevent.
-// Where that must do no harm, use [WithFencing] and have the resource refuse a lower token than
-// it has seen. Between processes there is no order among the waiters, but for a
-// [Client.FairMutex].
+// outside is noticed at the next renewal, or when a fixed lease is over, and somebody else may
+// have the lock by then. What a holder does after it was paused and before it looks at its
+// context, no lease can prevent. Where that must do no harm, use [WithFencing] and have the
+// resource refuse a lower token than it has seen. Between processes there is no order among
+// the waiters, but for a [Client.FairMutex].
 //
 // Redis should run with maxmemory-policy noeviction: an evicted lock is a lost one.
 //

@@ -21,7 +21,7 @@ import (
 // A hold can end without its holder's doing: when its lease could not be renewed in time,
 // or somebody deleted or forced the key. Do work under the lock with the context of
 // [Mutex.Context] or [Mutex.Do]. If the lease runs out, that is cancelled before anybody else
-// can get the lock; if the key was taken away, at the next renewal.
+// can get the lock; if the key was taken away, at the next renewal, or with a fixed lease.
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
@@ -167,9 +167,9 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 // Context returns a context that ends with ctx or with the owner's hold, whichever is
 // first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. It ends
 // before the lease does on Redis, and its Err looks at the clocks itself; a key that was
-// deleted or forced open from outside ends it at the next renewal. If the owner holds nothing,
-// it has ended already, with the cause ErrNotHeld. It costs memory until it ends: within a
-// long hold derive from a ctx that ends earlier. No round trip.
+// deleted or forced open from outside ends it at the next renewal, or with a fixed lease. If
+// the owner holds nothing, it has ended already, with the cause ErrNotHeld. It costs memory
+// until it ends: within a long hold derive from a ctx that ends earlier. No round trip.
 func (m *Mutex) Context(ctx context.Context) context.Context {
 	cause := m.err
 	if ctx == nil {

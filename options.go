@@ -157,7 +157,7 @@ func WithTTL(d time.Duration) Option {
 
 // WithRenewInterval turns renewal on and sets the watchdog's period. Default: a third of
 // the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
-// tried again in time. Read holds of an RWMutex, if they are renewed, are every 10 s at least.
+// tried again in time. Read holds of an RWMutex are renewed every 10 s at least.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minRenewInterval {
