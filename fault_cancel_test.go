@@ -37,8 +37,9 @@ var faultStages = []faultStage{
 		return b.stopReply(acquireScript)
 	}},
 	{"in line", func(b *faultBench) (<-chan struct{}, func()) {
-		require.NoError(b.t, b.other.lock(b.ctx, b.m))
-		return b.whenContended(), func() { require.NoError(b.t, b.other.unlock(b.m)) }
+		rival := b.kind.rival(b.locks, b.key)
+		require.NoError(b.t, b.other.lock(b.ctx, rival))
+		return b.whenContended(), func() { require.NoError(b.t, b.other.unlock(rival)) }
 	}},
 	{"subscription under way", func(b *faultBench) (<-chan struct{}, func()) {
 		lockByRival(b)

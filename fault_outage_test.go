@@ -40,7 +40,7 @@ func (b *faultBench) awaitSilence() {
 // queueUp has n goroutines wait for the lock, which is held by the rival for long.
 func (b *faultBench) queueUp(n int) (rival *Mutex, waiters []*faultOwner, waiting []<-chan error) {
 	b.t.Helper()
-	rival = b.kind.mutex(b.rival.client, b.key, WithTTL(time.Minute))
+	rival = b.kind.rival(b.rival.client, b.key, WithTTL(time.Minute))
 	require.NoError(b.t, b.other.lock(b.ctx, rival))
 	asleep := b.whenAsleep()
 	for range n {
@@ -55,7 +55,7 @@ func (b *faultBench) queueUp(n int) (rival *Mutex, waiters []*faultOwner, waitin
 
 func TestWaitersRideOutAnOutageThatIsShorterThanTheLease(t *testing.T) {
 	t.Parallel()
-	eachKindOnRedis(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+	eachExclusiveKindOnRedis(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newFaultBenchOf(t, kind, backend.Addr)
 		b.m = b.mutex(WithTTL(time.Minute))
 		rival, waiters, waiting := b.queueUp(3)
@@ -76,7 +76,7 @@ func TestWaitersRideOutAnOutageThatIsShorterThanTheLease(t *testing.T) {
 
 func TestAllWhoWaitedThroughALongOutageGetItsErrorTogether(t *testing.T) {
 	t.Parallel()
-	eachKindOnRedis(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+	eachExclusiveKindOnRedis(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newFaultBenchOf(t, kind, backend.Addr, WithTTL(defaultTTL))
 		rival, _, waiting := b.queueUp(4)
 		b.outage(true)

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// levelProperties are what every kind of lock promises of a hold: of its levels, its lease
-// and its token, and of the order in which it is had.
+// levelProperties are what every kind of lock promises of a hold: of its levels and its lease.
 var levelProperties = []property{
 	{"who holds nothing is told", func(b *kindBench) {
 		m := b.mutex()
@@ -20,32 +19,6 @@ var levelProperties = []property{
 		require.Zero(b.t, m.HoldCount())
 		require.Zero(b.t, m.FencingToken())
 		b.me.unlocks(b.t, m)
-	}},
-	{"tokens rise from hold to hold, and belong to the hold", func(b *kindBench) {
-		last := int64(0)
-		for _, c := range []*Client{b.c, b.kind.client(b.t, b.rdbs), b.c} {
-			m := b.kind.mutex(c, b.key, WithFencing())
-			b.me.locks(b.t, m)
-			token := tokenOf(b.me, m)
-			require.Greater(b.t, token, last)
-			b.me.locks(b.t, m)
-			require.Equal(b.t, token, tokenOf(b.me, m), "of a re-entry")
-			b.me.unlocks(b.t, m)
-			b.me.unlocks(b.t, m)
-			require.Zero(b.t, tokenOf(b.me, m))
-			last = token
-		}
-	}},
-	{"a token that was waited for is newer than the holder's", func(b *kindBench) {
-		m := b.mutex(WithFencing())
-		b.me.locks(b.t, m)
-		before := tokenOf(b.me, m)
-		waiting := b.you.lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.c, b.key, 1)
-		b.me.unlocks(b.t, m)
-		require.NoError(b.t, outcomeOf(b.t, waiting))
-		require.Greater(b.t, tokenOf(b.you, m), before)
-		b.you.unlocks(b.t, m)
 	}},
 	{"a re-entry never shortens the lease, and may lengthen it", func(b *kindBench) {
 		for _, ttl := range []time.Duration{20 * time.Second, time.Second, time.Minute} {
@@ -101,7 +74,7 @@ var levelProperties = []property{
 		require.ErrorIs(b.t, err, ErrLost)
 	}},
 	{"two clients with the same owner exclude each other", func(b *kindBench) {
-		mine, theirs := b.mutex(WithOwner("job-17")), b.kind.mutex(b.kind.client(b.t, b.rdbs), b.key, WithOwner("job-17"))
+		mine, theirs := b.mutex(WithOwner("job-17")), b.kind.rival(b.kind.client(b.t, b.rdbs), b.key, WithOwner("job-17"))
 		b.me.locks(b.t, mine)
 		require.False(b.t, b.you.tries(b.t, theirs))
 		require.ErrorIs(b.t, theirs.Unlock(), ErrNotHeld)
@@ -109,6 +82,36 @@ var levelProperties = []property{
 		b.you.unlocks(b.t, mine)
 		require.True(b.t, b.you.tries(b.t, theirs))
 		b.me.unlocks(b.t, theirs)
+	}},
+}
+
+// exclusiveProperties are promised by the kinds of lock that one owner has at a time.
+var exclusiveProperties = []property{
+	{"tokens rise from hold to hold, and belong to the hold", func(b *kindBench) {
+		last := int64(0)
+		for _, c := range []*Client{b.c, b.kind.client(b.t, b.rdbs), b.c} {
+			m := b.kind.mutex(c, b.key, WithFencing())
+			b.me.locks(b.t, m)
+			token := tokenOf(b.me, m)
+			require.Greater(b.t, token, last)
+			b.me.locks(b.t, m)
+			require.Equal(b.t, token, tokenOf(b.me, m), "of a re-entry")
+			b.me.unlocks(b.t, m)
+			b.me.unlocks(b.t, m)
+			require.Zero(b.t, tokenOf(b.me, m))
+			last = token
+		}
+	}},
+	{"a token that was waited for is newer than the holder's", func(b *kindBench) {
+		m := b.mutex(WithFencing())
+		b.me.locks(b.t, m)
+		before := tokenOf(b.me, m)
+		waiting := b.you.lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.c, b.key, 1)
+		b.me.unlocks(b.t, m)
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		require.Greater(b.t, tokenOf(b.you, m), before)
+		b.you.unlocks(b.t, m)
 	}},
 	{"waiters of one process are served in the order in which they came", func(b *kindBench) {
 		m := b.mutex()

@@ -332,10 +332,21 @@ func contextOf(a *actor, m *Mutex) (ctx context.Context) {
 
 func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
 	t.Parallel()
-	for _, p := range slices.Concat(properties, levelProperties) {
+	testKinds(t, slices.Concat(properties, levelProperties), eachKind)
+}
+
+func TestWhatIsPromisedOfExclusiveLocksHoldsForEveryKind(t *testing.T) {
+	t.Parallel()
+	testKinds(t, exclusiveProperties, eachExclusiveKind)
+}
+
+// testKinds tests properties of kinds of locks.
+func testKinds(t *testing.T, properties []property, each func(*testing.T, func(*testing.T, *redistest.Backend, lockKind))) {
+	t.Helper()
+	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+			each(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
 				rdbs := clientsOf(t, backend.Nodes(t, max(k.nodes, 1)))
 				b := &kindBench{t: t, rdbs: rdbs, key: redistest.Key(t), kind: k, c: k.client(t, rdbs), me: newActor(t), you: newActor(t)}
 				p.test(b)

@@ -129,6 +129,12 @@ func eachKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKi
 	eachOf(t, append(slices.Clone(lockKinds), quorumKind), fn)
 }
 
+// eachExclusiveKind is eachKind for those that one owner has at a time.
+func eachExclusiveKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+	t.Helper()
+	eachOf(t, slices.DeleteFunc(append(slices.Clone(lockKinds), quorumKind), func(k lockKind) bool { return k.against != nil }), fn)
+}
+
 // eachKindOf is eachKind for the kinds on one Redis that are named, or for all if none is.
 func eachKindOf(t *testing.T, names []string, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
@@ -153,10 +159,13 @@ func kindNamed(name string) lockKind {
 	return lockKinds[i]
 }
 
-// eachKindOnRedis is eachKind on a real server alone.
-func eachKindOnRedis(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
+// eachExclusiveKindOnRedis is eachExclusiveKind on one real server alone.
+func eachExclusiveKindOnRedis(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
 	for _, k := range lockKinds {
+		if k.against != nil {
+			continue
+		}
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			fn(t, redistest.Redis(t), k)
