@@ -46,17 +46,40 @@ type mutex interface {
 	Unlock() error
 }
 
+// rwMutex is one whose lock many may hold to read.
+type rwMutex interface {
+	mutex
+	RLock(ctx context.Context) error
+	RUnlock() error
+}
+
+// reading is the read side of an rwMutex.
+type reading struct{ rwMutex }
+
+func (r reading) Lock(ctx context.Context) error { return r.RLock(ctx) }
+func (r reading) Unlock() error                  { return r.RUnlock() }
+
+// readSide returns what m is read with, and whether others may read meanwhile: m itself if
+// it has no such side.
+func readSide(m mutex) (side mutex, shared bool) {
+	if rw, ok := m.(rwMutex); ok {
+		return reading{rw}, true
+	}
+	return m, false
+}
+
 // Names of contenders that ratios refer to.
 const (
 	relockName = "relock"
 	fairName   = "relock fair"
+	rwName     = "relock rw"
 	quorumName = "relock quorum"
 	plainFloor = "floor"
 	pipeFloor  = "pipelined floor"
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, fairName, quorumName, plainFloor, pipeFloor}
+var ours = []string{relockName, fairName, rwName, quorumName, plainFloor, pipeFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
@@ -64,6 +87,8 @@ var contenders = []contender{
 		legend: "defaults: lease 30 s, renewed every 10 s by a watchdog; 16 local hand-offs in a row; safety poll 5 s"},
 	{name: fairName, open: openRelockFair,
 		legend: "its FairMutex, which serves in order: the same defaults; a place in the queue is a lease of 10 s"},
+	{name: rwName, open: openRelockRW,
+		legend: "its RWMutex: the same defaults"},
 	{name: "rueidislock", open: openRueidislock,
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
 	{name: "redsync", open: openRedsync(), direct: []string{"set"},

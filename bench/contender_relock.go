@@ -11,18 +11,22 @@ import (
 type relockClient struct {
 	rdb   *redis.Client
 	locks *relock.Client
-	kind  func(c *relock.Client, name string) *relock.Mutex
+	kind  func(c *relock.Client, name string) mutex
 }
 
 func openRelock(s setup) (client, error) {
-	return openRelockOf(s, func(c *relock.Client, name string) *relock.Mutex { return c.Mutex(name) })
+	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.Mutex(name) })
 }
 
 func openRelockFair(s setup) (client, error) {
-	return openRelockOf(s, func(c *relock.Client, name string) *relock.Mutex { return c.FairMutex(name) })
+	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.FairMutex(name) })
 }
 
-func openRelockOf(s setup, kind func(*relock.Client, string) *relock.Mutex) (client, error) {
+func openRelockRW(s setup) (client, error) {
+	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.RWMutex(name) })
+}
+
+func openRelockOf(s setup, kind func(*relock.Client, string) mutex) (client, error) {
 	rdb := goRedis(s.Addr)
 	var opts []relock.ClientOption
 	if s.Lease > 0 {

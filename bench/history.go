@@ -9,8 +9,13 @@ import (
 
 // span is one hold of a lock that goroutines share, in nanoseconds since 1970. Got is
 // taken after Lock has returned and Gave before Unlock is called, so the spans of a lock
-// that excludes do not overlap, across processes neither: they have one clock.
-type span struct{ Asked, Got, Gave int64 }
+// that excludes do not overlap, across processes neither: they have one clock. Those who read
+// together may.
+type span struct {
+	Asked, Got, Gave int64
+	Read             bool // it was taken to read,
+	Shared           bool // and others may read meanwhile
+}
 
 // errIdle is why a window was too short for this machine.
 var errIdle = errors.New("nobody got the lock")
@@ -21,6 +26,19 @@ type history struct {
 	counts []int  // of each goroutine, in the window
 	waits  []time.Duration
 	window time.Duration
+
+	reads, writes tally
+}
+
+// tally is what those of one side did in the window.
+type tally struct {
+	holds   int
+	longest time.Duration // wait
+}
+
+func (t *tally) add(wait time.Duration) {
+	t.holds++
+	t.longest = max(t.longest, wait)
 }
 
 // newHistory puts the goroutines' spans together and proves that no two overlap. What
@@ -32,8 +50,14 @@ func newHistory(goroutines [][]span, start time.Time, window time.Duration) (*hi
 		count := 0
 		for _, s := range spans {
 			if s.Got >= from && s.Got < to {
+				wait := time.Duration(s.Got - s.Asked)
 				count++
-				h.waits = append(h.waits, time.Duration(s.Got-s.Asked))
+				h.waits = append(h.waits, wait)
+				if s.Read {
+					h.reads.add(wait)
+				} else {
+					h.writes.add(wait)
+				}
 			}
 		}
 		h.counts = append(h.counts, count)
@@ -41,15 +65,32 @@ func newHistory(goroutines [][]span, start time.Time, window time.Duration) (*hi
 	}
 	slices.SortFunc(h.spans, func(a, b span) int { return compare(a.Got, b.Got) })
 	slices.Sort(h.waits)
-	for i := 1; i < len(h.spans); i++ {
-		if over := h.spans[i-1].Gave - h.spans[i].Got; over > 0 {
-			return nil, fmt.Errorf("two holders: hold %d began %v before the one before it ended", i, time.Duration(over))
-		}
+	if err := exclusive(h.spans); err != nil {
+		return nil, err
 	}
 	if len(h.waits) == 0 {
 		return nil, fmt.Errorf("%w within %v", errIdle, window)
 	}
 	return h, nil
+}
+
+// exclusive proves of spans, by the time they began, that none overlaps another, unless
+// both are shared.
+func exclusive(spans []span) error {
+	var all, alone int64 // when the last hold ended, and the last that is not shared
+	for i, s := range spans {
+		ended := all
+		if s.Shared {
+			ended = alone
+		} else {
+			alone = max(alone, s.Gave)
+		}
+		if over := ended - s.Got; over > 0 {
+			return fmt.Errorf("two holders: hold %d began %v before one before it ended", i, time.Duration(over))
+		}
+		all = max(all, s.Gave)
+	}
+	return nil
 }
 
 func compare(a, b int64) int {

@@ -10,22 +10,47 @@ import (
 func TestHoldsThatOverlapAreFoundWhoeverHasThem(t *testing.T) {
 	start := time.Unix(0, 0)
 	_, err := newHistory([][]span{
-		{{0, 10, 20}, {30, 40, 50}},
-		{{0, 20, 30}},
+		{{Asked: 0, Got: 10, Gave: 20}, {Asked: 30, Got: 40, Gave: 50}},
+		{{Asked: 0, Got: 20, Gave: 30}},
 	}, start, time.Second)
 	require.NoError(t, err, "one ends when the next one begins")
 
 	_, err = newHistory([][]span{
-		{{0, 10, 20}, {30, 40, 50}},
-		{{0, 49, 60}},
+		{{Asked: 0, Got: 10, Gave: 20}, {Asked: 30, Got: 40, Gave: 50}},
+		{{Asked: 0, Got: 49, Gave: 60}},
 	}, start, time.Second)
-	require.EqualError(t, err, "two holders: hold 2 began 1ns before the one before it ended")
+	require.EqualError(t, err, "two holders: hold 2 began 1ns before one before it ended")
+}
+
+func TestOnlyThoseWhoReadMayDoItTogether(t *testing.T) {
+	read := func(got, gave int64) span { return span{Got: got, Gave: gave, Read: true, Shared: true} }
+	write := func(got, gave int64) span { return span{Got: got, Gave: gave} }
+	alone := func(got, gave int64) span { return span{Got: got, Gave: gave, Read: true} }
+	h, err := newHistory([][]span{
+		{read(10, 50), write(60, 70), read(70, 80)},
+		{read(20, 30), read(40, 60), read(71, 72)},
+	}, time.Unix(0, 0), time.Second)
+	require.NoError(t, err, "readers, then a writer, then readers")
+	require.Equal(t, tally{holds: 5, longest: 71}, h.reads)
+	require.Equal(t, tally{holds: 1, longest: 60}, h.writes)
+
+	for name, spans := range map[string][]span{
+		"a writer beside the last reader":         {read(10, 20), write(19, 30)},
+		"a writer beside a reader who came first": {read(10, 50), read(20, 30), write(40, 60)},
+		"a reader beside a writer":                {write(10, 20), read(19, 30)},
+		"a second reader beside a writer":         {write(10, 50), read(50, 51), read(49, 60)},
+		"two writers":                             {write(10, 20), write(19, 30)},
+		"readers of a lock that excludes them":    {alone(10, 20), alone(19, 30)},
+	} {
+		_, err := newHistory([][]span{spans}, time.Unix(0, 0), time.Second)
+		require.ErrorContains(t, err, "two holders", name)
+	}
 }
 
 func TestOnlyTheWindowCounts(t *testing.T) {
 	h, err := newHistory([][]span{
-		{{0, 5, 6}, {90, 100, 101}, {102, 199, 300}},
-		{{0, 110, 120}, {190, 301, 302}},
+		{{Asked: 0, Got: 5, Gave: 6}, {Asked: 90, Got: 100, Gave: 101}, {Asked: 102, Got: 199, Gave: 300}},
+		{{Asked: 0, Got: 110, Gave: 120}, {Asked: 190, Got: 301, Gave: 302}},
 		{},
 	}, time.Unix(0, 100), 100)
 	require.NoError(t, err)
@@ -37,7 +62,7 @@ func TestOnlyTheWindowCounts(t *testing.T) {
 	require.InDelta(t, 3e7, h.rate(), 1)
 	require.InDelta(t, 9.0/(3*5), h.jain(), 1e-9)
 
-	_, err = newHistory([][]span{{{0, 5, 6}}}, time.Unix(0, 100), 100)
+	_, err = newHistory([][]span{{{Asked: 0, Got: 5, Gave: 6}}}, time.Unix(0, 100), 100)
 	require.ErrorIs(t, err, errIdle)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -135,17 +136,27 @@ func (l *loop) one(i int, m mutex) (err error) {
 // shared is the loop of a goroutine that shares its lock with others, so that there is
 // something to tell.
 func (l *loop) shared(ctx context.Context, i int, m mutex) error {
+	reader, together := readSide(m)
+	random := rand.New(rand.NewPCG(uint64(i), 0))
 	for !l.failed.Load() {
+		side, read := m, random.Float64() < l.Reads
+		if read {
+			side = reader
+		}
 		asked := time.Now()
 		if !asked.Before(l.until) {
 			break
 		}
-		if err := m.Lock(ctx); err != nil {
+		if err := side.Lock(ctx); err != nil {
 			return err
 		}
-		got := now()
-		l.spans[i] = append(l.spans[i], span{Asked: asked.UnixNano(), Got: got, Gave: now()})
-		if err := m.Unlock(); err != nil {
+		s := span{Asked: asked.UnixNano(), Got: now(), Read: read, Shared: read && together}
+		if l.Keep > 0 {
+			time.Sleep(l.Keep)
+		}
+		s.Gave = now()
+		l.spans[i] = append(l.spans[i], s)
+		if err := side.Unlock(); err != nil {
 			return err
 		}
 	}

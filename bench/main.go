@@ -5,7 +5,7 @@
 // of its own, started for it. The cells of a load are interleaved: each round runs every
 // contender once, in a rotated order, so that what disturbs the machine disturbs all.
 //
-// A cell in which two held the lock at once, a call failed, or a waiter was never served
+// A cell in which two held the lock at once who must not, a call failed, or a waiter was never served
 // is void: it counts as no measurement, however fast it was.
 package main
 

@@ -54,6 +54,45 @@ func measureShared(ctx context.Context, c *cell) (figures, error) {
 	}), nil
 }
 
+// measureReaders measures how much goroutines get done together that read one name. Who
+// cannot do that has a name for each, which is what readers are to be as fast as.
+func measureReaders(ctx context.Context, c *cell) (figures, error) {
+	l, err := c.loop(ctx, order{OwnNames: c.contender.name != rwName, Reads: 1})
+	if err != nil {
+		return nil, err
+	}
+	return l.costs(figures{"ops": l.ops()}), nil
+}
+
+// keptFor is how long goroutines that read and write keep the lock: so long that those who
+// read do it at the same time.
+const keptFor = 200 * time.Microsecond
+
+// measureReadWrite measures how goroutines share a lock that they take to read so often,
+// and else to write.
+func measureReadWrite(share float64) measurement {
+	return func(ctx context.Context, c *cell) (figures, error) {
+		l, err := c.loop(ctx, order{Reads: share, Keep: keptFor})
+		if err != nil {
+			return nil, err
+		}
+		h, err := newHistory(l.spans(), l.start, c.duration)
+		if err != nil {
+			return nil, err
+		}
+		if h.reads.holds == 0 || h.writes.holds == 0 {
+			return nil, fmt.Errorf("%w to read, or to write, within %v", errIdle, c.duration)
+		}
+		return l.costs(figures{
+			"rate":   h.rate(),
+			"reads":  float64(h.reads.holds) / h.window.Seconds(),
+			"writes": float64(h.writes.holds) / h.window.Seconds(),
+			"reader": milliseconds(h.reads.longest),
+			"writer": milliseconds(h.writes.longest),
+		}), nil
+	}
+}
+
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // idleGap is how long a waiter has been waiting when the lock is given back: long enough

@@ -63,6 +63,7 @@ var (
 	reentrant  = []string{relockName, plainFloor, pipeFloor}
 	inOrder    = []string{relockName, fairName}
 	renewing   = []string{relockName, "rueidislock"}
+	sides      = []string{rwName, relockName}
 	voting     = []string{quorumName, "redsync quorum", "rueidislock quorum"}
 	crowd      = []load{{"64 goroutines", 1, 64}}
 	inParallel = []load{{"64 goroutines", 1, 64}, {"512 goroutines", 1, 512}}
@@ -89,7 +90,15 @@ var (
 	}
 	// The servers of a quorum are not counted.
 	votingColumns = []column{rateColumn, sharedColumns[2], sharedColumns[3], sharedColumns[4], sharedColumns[5], clientColumn}
-	tripsColumn   = column{"trips", "round trips", digits(2)}
+	sidesColumns  = []column{
+		{"rate", "holds per s", digits(0)},
+		{"reads", "reads per s", digits(0)},
+		{"writes", "writes per s", digits(0)},
+		{"reader", "longest wait of a reader, ms", digits(1)},
+		{"writer", "of a writer, ms", digits(1)},
+		clientColumn, serverColumn,
+	}
+	tripsColumn = column{"trips", "round trips", digits(2)}
 )
 
 // scenarios are all of them, in the order of the report.
@@ -110,6 +119,12 @@ var scenarios = []*scenario{
 	{name: "queue", title: "One name, several processes, few or many who wait in order",
 		loads:      []load{{"2 waiters in 2 processes", 2, 1}, {"500 waiters in 4 processes", 4, 125}},
 		contenders: inOrder, measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
+	{name: "readers", title: "Many goroutines that read one name, or write a name each", loads: crowd, contenders: sides,
+		measure: measureReaders, columns: parallelColumns, base: relockName, higher: true},
+	{name: "read-mostly", title: "One name that is kept for 0.2 ms, read by 95 of 100", loads: crowd, contenders: sides,
+		measure: measureReadWrite(0.95), columns: sidesColumns, base: relockName, higher: true},
+	{name: "write-mostly", title: "One name that is kept for 0.2 ms, read by 20 of 100", loads: crowd, contenders: sides,
+		measure: measureReadWrite(0.20), columns: sidesColumns, base: relockName, higher: true},
 	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock, in another process",
 		loads: []load{{"idle for 30 ms before", 2, 1}}, contenders: append(slices.Clone(everyone), plainFloor),
 		measure: measureWake, base: relockName,

@@ -82,6 +82,7 @@ var targets = []target{
 	{who: fairName, scenario: "processes", load: "32 processes", text: "scripts per hand-off", limit: 2.2, digits: 2, value: its("scripts")},
 	{who: fairName, scenario: "queue", load: "2 waiters in 2 processes", text: "scripts per hand-off", limit: 2.2, digits: 2, value: its("scripts")},
 	{who: fairName, scenario: "queue", load: "500 waiters in 4 processes", text: "scripts per hand-off", limit: 2.2, digits: 2, value: its("scripts")},
+	{who: rwName, scenario: "readers", text: "rate ÷ a name each", limit: 0.8, atLeast: true, digits: 2, value: against(relockName)},
 	{scenario: "wake", text: "p50 ÷ best library", limit: 0.9, digits: 2, value: againstBest},
 	{who: fairName, scenario: "wake", text: "p50 ÷ best library", limit: 0.75, digits: 2, value: againstBest},
 	{scenario: "idle", load: "64 waiters", text: "most commands in a safety poll of 5 s", limit: 1, value: worst("sent")},

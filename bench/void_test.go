@@ -126,6 +126,63 @@ func TestTwoHoldersAreVoid(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 }
 
+// fakeSides is a contender in memory whose locks have two sides.
+type fakeSides struct {
+	side  sync.RWMutex
+	joins bool // readers do not mind a writer
+	alone bool // readers exclude each other
+}
+
+func (f *fakeSides) mutex(string) mutex              { return f }
+func (f *fakeSides) close() error                    { return nil }
+func (f *fakeSides) Lock(ctx context.Context) error  { return f.take(ctx, f.side.TryLock) }
+func (f *fakeSides) Unlock() error                   { f.side.Unlock(); return nil }
+func (f *fakeSides) RLock(ctx context.Context) error { return f.take(ctx, f.tryRead) }
+
+func (f *fakeSides) RUnlock() error {
+	switch {
+	case f.joins:
+	case f.alone:
+		f.side.Unlock()
+	default:
+		f.side.RUnlock()
+	}
+	return nil
+}
+
+func (f *fakeSides) tryRead() bool {
+	switch {
+	case f.joins:
+		return true
+	case f.alone:
+		return f.side.TryLock()
+	}
+	return f.side.TryRLock()
+}
+
+func (f *fakeSides) take(ctx context.Context, try func() bool) error {
+	for !try() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func TestTheSidesOfALockAreCheckedBeforeItCounts(t *testing.T) {
+	of := func(f *fakeSides) error {
+		return check(contender{open: func(setup) (client, error) { return f, nil }}, setup{}, "a")
+	}
+	require.NoError(t, of(&fakeSides{}))
+	require.ErrorContains(t, of(&fakeSides{joins: true}), "two holders")
+
+	defer func(d time.Duration) { checkFree = d }(checkFree)
+	checkFree = 50 * time.Millisecond
+	require.ErrorContains(t, of(&fakeSides{alone: true}), "a reader beside a reader: context deadline exceeded")
+}
+
 func TestAWaiterThatGetsAHeldLockIsVoid(t *testing.T) {
 	f, _ := newFake(t, &fake{letsIn: true})
 	require.ErrorContains(t, startWaiters(f, "a", 3).stop(), "two holders")

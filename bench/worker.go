@@ -28,6 +28,8 @@ type order struct {
 	Goroutines int           // runLoop, startWaiting
 	OwnNames   bool          // runLoop: a lock for each goroutine
 	Nested     bool          // runLoop: inside a lock that is held
+	Reads      float64       // runLoop: the share of locks that are taken to read
+	Keep       time.Duration // runLoop: how long each is kept, at least
 	Start      time.Time     // runLoop
 	Duration   time.Duration // runLoop
 	Profiles   string        // runLoop: where to write profiles, "" for none
@@ -148,7 +150,7 @@ func (w *worker) open(o order) (err error) {
 
 // How long a lock that is held is asked for by another client, and how long one may take
 // to be had that is free.
-const (
+var (
 	checkBusy = 30 * time.Millisecond
 	checkFree = 10 * time.Second
 )
@@ -183,7 +185,52 @@ func check(c contender, s setup, name string) (err error) {
 	if err := next.Lock(ctx); err != nil {
 		return fmt.Errorf("%q was given back, and nobody gets it: %w", name, err)
 	}
-	return next.Unlock()
+	if err := next.Unlock(); err != nil {
+		return err
+	}
+	return checkSides(ctx, holder, next, name)
+}
+
+// checkSides proves of locks that can be read that one reads beside the other, and neither
+// beside a writer.
+func checkSides(ctx context.Context, a, b mutex, name string) error {
+	readA, shared := readSide(a)
+	if !shared {
+		return nil
+	}
+	readB, _ := readSide(b)
+	for _, t := range []struct {
+		holder, other mutex
+		what          string
+		together      bool
+	}{
+		{readA, readB, "a reader beside a reader", true},
+		{readA, b, "a writer beside a reader", false},
+		{a, readB, "a reader beside a writer", false},
+	} {
+		if err := t.holder.Lock(ctx); err != nil {
+			return err
+		}
+		patience := checkBusy
+		if t.together {
+			patience = checkFree
+		}
+		brief, stop := context.WithTimeout(ctx, patience)
+		err := t.other.Lock(brief)
+		stop()
+		switch {
+		case err == nil && !t.together:
+			return fmt.Errorf("two holders of %q: %s", name, t.what)
+		case err == nil:
+			err = t.other.Unlock()
+		case !t.together && brief.Err() != nil:
+			err = nil
+		}
+		if err := errors.Join(err, t.holder.Unlock()); err != nil {
+			return fmt.Errorf("%s: %w", t.what, err)
+		}
+	}
+	return nil
 }
 
 // hold takes n locks and keeps them.

@@ -30,6 +30,7 @@ type clientConfig struct {
 	Relays   map[string]string // the address to dial instead, by address
 	Resource string            // what the locks protect
 	Locks    []string
+	Sided    []string // the read-write locks
 	Work     workload
 }
 
@@ -53,6 +54,8 @@ type workload struct {
 	Shared    float64 // of holds that two goroutines share
 	Misuse    float64 // of what nobody should do
 	Impatient float64 // of waits that end after some milliseconds
+	Sides     float64 // of holds of read-write locks,
+	Reads     float64 // and of those the share that only reads
 
 	Counts   bool // compare the levels with what Redis says
 	PoolSize int  // of the go-redis client; 0: its default

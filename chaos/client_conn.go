@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,11 +65,12 @@ type countedConn struct {
 	subscribed atomic.Bool
 }
 
-// wakeUps is in the name of every wake-up channel, and in no name of a key.
-var wakeUps = []byte("redisson_lock__channel")
+// wakeUps are in the names of wake-up channels, and in no name of a key.
+var wakeUps = [][]byte{[]byte("redisson_lock__channel"), []byte("redisson_rwlock:")}
 
 func (c *countedConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, wakeUps) && bytes.Contains(bytes.ToLower(b), []byte("subscribe\r\n")) {
+	wakes := func(channel []byte) bool { return bytes.Contains(b, channel) }
+	if slices.ContainsFunc(wakeUps, wakes) && bytes.Contains(bytes.ToLower(b), []byte("subscribe\r\n")) {
 		c.subscribed.Store(true)
 	}
 	return c.TCPConn.Write(b)

@@ -15,13 +15,14 @@ import (
 // use is a worker's hold of a lock, or of several at once, from the wish for it to its end.
 type use struct {
 	*worker
-	m      *relock.Mutex
+	m      locker
 	locks  []string
 	owner  string
 	shared bool // another worker acts as the same owner: the levels are not the worker's alone
 	lease  time.Duration
 	fixed  bool // the lease is not renewed
 	fair   bool // it is served in order
+	read   bool // others may read, too
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
 	asking int // number of the Lock that is under way
@@ -36,27 +37,37 @@ func (w *worker) use(locks []string, owner string, opts ...relock.MutexOption) *
 }
 
 func (w *worker) useOf(client *relock.Client, locks []string, owner string, opts ...relock.MutexOption) *use {
-	u := &use{worker: w, locks: locks, owner: owner, lease: w.Work.TTL}
-	opts = append(opts, relock.WithHooks(relock.Hooks{Renewed: u.renewed, Contended: u.contended}))
-	if w.chance(w.Work.Fixed) {
-		u.fixed = true
-		opts = append(opts, relock.WithoutRenewal())
-	}
+	u := w.prepare(locks, owner)
+	opts = u.options(opts...)
 	switch {
 	case len(locks) > 1:
-		u.m = client.MultiMutex(locks, opts...)
+		u.m = mutex{client.MultiMutex(locks, opts...)}
 	case w.chance(w.Work.Fair):
 		u.fair = true
-		u.m = client.FairMutex(locks[0], opts...)
+		u.m = mutex{client.FairMutex(locks[0], opts...)}
 	default:
-		u.m = client.Mutex(locks[0], opts...)
+		u.m = mutex{client.Mutex(locks[0], opts...)}
 	}
 	return u
 }
 
+// prepare draws what does not depend on the kind of lock.
+func (w *worker) prepare(locks []string, owner string) *use {
+	return &use{worker: w, locks: locks, owner: owner, lease: w.Work.TTL, fixed: w.chance(w.Work.Fixed)}
+}
+
+// options adds those of the use.
+func (u *use) options(opts ...relock.MutexOption) []relock.MutexOption {
+	opts = append(opts, relock.WithHooks(relock.Hooks{Renewed: u.renewed, Contended: u.contended}))
+	if u.fixed {
+		opts = append(opts, relock.WithoutRenewal())
+	}
+	return opts
+}
+
 // tell records e, which is about the outermost Lock unless it has a number.
 func (u *use) tell(e history.Event) {
-	e.Worker, e.Owner, e.Lock = u.id, u.owner, strings.Join(u.locks, ",")
+	e.Worker, e.Owner, e.Lock, e.Read = u.id, u.owner, strings.Join(u.locks, ","), u.read
 	if e.Op == 0 {
 		e.Op = u.op
 	}
@@ -73,7 +84,7 @@ func (u *use) local(sent int64) int64 {
 func (u *use) renewed(e relock.Event) {
 	now := history.Now()
 	u.record(history.Event{
-		At: now, Kind: history.Renewed, Worker: u.id, Owner: u.owner, Lock: strings.Join(u.locks, ","),
+		At: now, Kind: history.Renewed, Worker: u.id, Owner: u.owner, Lock: strings.Join(u.locks, ","), Read: u.read,
 		Token: e.Token, Until: u.local(now - int64(e.Elapsed)),
 	})
 }
@@ -226,7 +237,7 @@ func (u *use) act(again float64) {
 
 // write writes to what the lock protects, or to each of what several locks do.
 func (u *use) write() {
-	if u.resource == nil {
+	if u.resource == nil || u.read {
 		return
 	}
 	token := u.m.FencingToken()
@@ -251,10 +262,10 @@ func (u *use) compare() {
 	}
 	ctx, cancel := context.WithTimeout(u.life, u.Work.TTL)
 	defer cancel()
-	s, err := u.m.State(ctx)
+	n, err := u.m.levels(ctx)
 	at := history.Now() // the hold was valid then, if it is now
 	if err == nil && u.ask() {
-		u.tell(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: s.Count})
+		u.tell(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: n})
 	}
 }
 

@@ -38,6 +38,8 @@ func (w *worker) run() {
 			w.misuse()
 		case p < w.Work.Misuse+w.Work.Shared:
 			w.together()
+		case p < w.Work.Misuse+w.Work.Shared+w.Work.Sides:
+			w.readOrWrite()
 		default:
 			w.alone()
 		}

@@ -45,7 +45,7 @@ func usual() workload {
 	return workload{
 		Processes: 3, Workers: 6, Names: 3,
 		TTL: time.Second, Poll: 250 * time.Millisecond,
-		Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25,
+		Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7,
 	}
 }
 
@@ -65,8 +65,8 @@ var (
 	})
 )
 
-// unfair is a workload without fair locks.
-func unfair() workload { return usual().with(func(w *workload) { w.Fair = 0 }) }
+// plain is a workload without fair locks and read-write locks.
+func plain() workload { return usual().with(func(w *workload) { w.Fair, w.Sides = 0, 0 }) }
 
 // shard has wake-ups come by sharded pub/sub.
 func shard(w *workload) { w.Sharded = true }

@@ -34,7 +34,7 @@ var clientScenarios = []*scenario{
 				work: usual().with(func(w *workload) { w.Misuse = 0.3 })},
 			{kind: standalone, faults: []fault{crowd},
 				work: usual().with(func(w *workload) {
-					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair = 340, 1, 0, 0, 0, 0, 0
+					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair, w.Sides = 340, 1, 0, 0, 0, 0, 0, 0
 					w.TTL = 2 * time.Second
 				})},
 		},

@@ -21,7 +21,7 @@ var pointedScenarios = []*scenario{
 		number: 103, name: "late-release",
 		what: "replies are lost and releases delivered late, to owners who have the lock again",
 		casts: []cast{{kind: standalone, lossless: true, faults: []fault{deliverLate(release), deliverLate(release), loseReply(release), loseReply(acquire)},
-			work: unfair().with(func(w *workload) {
+			work: plain().with(func(w *workload) {
 				w.Processes, w.Workers, w.Names = 2, 1, 1
 				w.Long, w.Fixed, w.TTL = 0.5, 0, 1500*time.Millisecond
 			})}},
@@ -30,19 +30,19 @@ var pointedScenarios = []*scenario{
 		number: 104, name: "slow-then-silent",
 		what: "a process' network is slow and then dead: it knows no later than Redis that its lease is over",
 		casts: []cast{{kind: standalone, faults: []fault{slowThenSilent},
-			work: unfair().with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
+			work: plain().with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
 	},
 	{
 		number: 105, name: "deleted-while-held",
 		what: "locks of holders who stay are deleted: they learn of it at the next renewal",
 		casts: []cast{{kind: standalone, splitBrain: true, faults: []fault{rarely(deleteLock), rarely(flush)},
-			work: unfair().with(func(w *workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 })}},
+			work: plain().with(func(w *workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 })}},
 	},
 	{
 		number: 106, name: "counted-twice",
 		what: "replies to acquisitions are lost, and levels counted on Redis",
 		casts: []cast{{kind: standalone, faults: []fault{loseReply(acquire)},
-			work: unfair().with(func(w *workload) { w.Workers, w.Long, w.Fixed = 2, 0.5, 0 })}},
+			work: plain().with(func(w *workload) { w.Workers, w.Long, w.Fixed = 2, 0.5, 0 })}},
 	},
 	{
 		number: 107, name: "slow-orphans",
@@ -64,7 +64,7 @@ var pointedScenarios = []*scenario{
 		number: 109, name: "release-lost",
 		what: "replies to releases and acquisitions are lost: Unlock knows that it was done",
 		casts: []cast{{kind: standalone, lossless: true, faults: []fault{loseReply(release), loseReply(acquire)},
-			work: unfair().with(func(w *workload) {
+			work: plain().with(func(w *workload) {
 				w.Workers, w.Names, w.Fixed, w.TTL = 2, 2, 0, 1500*time.Millisecond
 			})}},
 	},
@@ -85,13 +85,29 @@ var pointedScenarios = []*scenario{
 		what: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
 		casts: []cast{{kind: standalone, faults: []fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
 			work: usual().with(func(w *workload) {
-				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Poll = 12, 1, 1, 0, 0, 0, 0, 500*time.Millisecond
+				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
 			})}},
+	},
+	{
+		number: 113, name: "sides-calm",
+		what: "no fault at all: readers read together, writers alone, whoever waits is woken, and who writes may go on reading",
+		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
+			work: patient.with(sided).with(func(w *workload) { w.Poll, w.Reads, w.Impatient = time.Second, 0.85, 0.05 })}},
+	},
+	{
+		number: 114, name: "sides-harmed",
+		what: "readers and writers are killed, or stop for longer than the lease, and replies are lost, or releases delivered late",
+		casts: []cast{{kind: standalone, lanes: 2, work: usual().with(sided), faults: []fault{
+			rarely(killProcess), pauseProcess(1.2, 2.5), loseReply(acquire), loseReply(release), loseReply(reenter), loseReply(handoff), deliverLate(release),
+		}}},
 	},
 }
 
+// sided has everybody use read-write locks.
+func sided(w *workload) { w.Sides, w.Reads, w.Shared, w.Workers = 1, 0.7, 0, 8 }
+
 // patient is a workload whose waiters depend on being woken.
-var patient = unfair().with(func(w *workload) {
+var patient = plain().with(func(w *workload) {
 	w.TTL, w.Poll = 2*time.Second, 2*time.Second
 	w.Names, w.Long, w.Fixed, w.Joint = 2, 0, 0, 0
 })

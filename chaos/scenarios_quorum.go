@@ -45,7 +45,7 @@ var quorumScenarios = []*scenario{
 }
 
 // voting is the workload on a quorum, which has no fair locks.
-var voting = unfair().with(func(w *workload) { w.Joint, w.Poll = 0.05, 500*time.Millisecond })
+var voting = plain().with(func(w *workload) { w.Joint, w.Poll = 0.05, 500*time.Millisecond })
 
 // lastingly gives leases that a busy machine keeps.
 func lastingly(w *workload) { w.TTL, w.Long, w.Fixed = 1500*time.Millisecond, 0.04, 0 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -163,7 +164,10 @@ func (a *act) soon(holds bool) *process {
 }
 
 // lock chooses a lock.
-func (a *act) lock() string { return a.locks[a.r.IntN(len(a.locks))] }
+func (a *act) lock() string {
+	all := slices.Concat(a.locks, a.sided)
+	return all[a.r.IntN(len(all))]
+}
 
 // master is the server that keeps a lock chosen at random.
 func (a *act) master() (*redistest.Server, error) { return a.d.master(a, a.lock()) }

@@ -23,6 +23,7 @@ type round struct {
 	d        *deployment
 	number   int // in the scenario
 	locks    []string
+	sided    []string // the read-write locks
 	began    int64
 
 	mu        sync.Mutex // guards the rest
@@ -46,6 +47,9 @@ func newRound(s *stage, sc *scenario, c cast, d *deployment, number int) *round 
 			name = fmt.Sprintf("r%d-%c", s.rounds, 'a'+i)
 		}
 		r.locks = append(r.locks, name)
+	}
+	if c.work.Sides > 0 {
+		r.sided = []string{fmt.Sprintf("{r%d}:rw", s.rounds), fmt.Sprintf("r%d-rw", s.rounds)}
 	}
 	return r
 }
@@ -174,6 +178,7 @@ func (r *round) spawn() error {
 		Addrs:    r.d.entrances(),
 		Resource: r.protected(),
 		Locks:    r.locks,
+		Sided:    r.sided,
 		Work:     r.work,
 	}, r.d.relayed(), r.record)
 	if err != nil {

@@ -66,6 +66,11 @@ func learn(ctx context.Context, locks *relock.Client, relay *redistest.Relay) (m
 		Contended: func(e relock.Event) { contended <- e },
 	}))
 	fair := locks.FairMutex("learn")
+	renewedSide, contendedSide := make(chan relock.Event, 100), make(chan relock.Event, 100)
+	sides := locks.RWMutex("learn-sides", relock.WithRenewInterval(50*time.Millisecond), relock.WithHooks(relock.Hooks{
+		Renewed:   func(e relock.Event) { renewedSide <- e },
+		Contended: func(e relock.Event) { contendedSide <- e },
+	}))
 	await := func(c <-chan relock.Event) error {
 		select {
 		case <-c:
@@ -75,6 +80,20 @@ func learn(ctx context.Context, locks *relock.Client, relay *redistest.Relay) (m
 		}
 	}
 	next := make(chan error, 1)
+	// follow has another goroutine wait for a lock, and give it back.
+	follow := func(m interface {
+		Lock(context.Context) error
+		Unlock() error
+	}, contended <-chan relock.Event) error {
+		go func() {
+			err := m.Lock(ctx)
+			if err == nil {
+				err = m.Unlock()
+			}
+			next <- err
+		}()
+		return await(contended)
+	}
 	steps := []struct {
 		verb string // that is run for the first time
 		do   func() error
@@ -83,21 +102,22 @@ func learn(ctx context.Context, locks *relock.Client, relay *redistest.Relay) (m
 		{renew, func() error { return await(renewed) }},
 		{reenter, func() error { return m.Lock(ctx) }},
 		{release, m.Unlock},
-		{"", func() error {
-			go func() {
-				err := m.Lock(ctx)
-				if err == nil {
-					err = m.Unlock()
-				}
-				next <- err
-			}()
-			return await(contended)
-		}},
+		{"", func() error { return follow(m, contended) }},
 		{handoff, m.Unlock},
 		{"", func() error { return <-next }},
 		// A fair lock is another one only for those who come and go.
 		{acquire, func() error { return fair.Lock(ctx) }},
 		{release, fair.Unlock},
+		// A read-write lock has two sides. Who writes counts and renews like others.
+		{acquire, func() error { return sides.RLock(ctx) }},
+		{renew, func() error { return await(renewedSide) }},
+		{reenter, func() error { return sides.RLock(ctx) }},
+		{release, sides.RUnlock},
+		{"", sides.RUnlock},
+		{acquire, func() error { return sides.Lock(ctx) }},
+		{"", func() error { return follow(sides, contendedSide) }},
+		{handoff, sides.Unlock},
+		{release, func() error { return <-next }},
 	}
 	for _, step := range steps {
 		if err := step.do(); err != nil {

@@ -69,6 +69,7 @@ func Run(events []history.Event, rules Rules) Report {
 	r.counts()
 	r.leftovers()
 	r.waiting()
+	r.starving()
 	r.order()
 	r.linearizable()
 	r.writes()

@@ -1,6 +1,6 @@
 package check
 
-// I1: no two valid holds of different owners overlap.
+// I1: no two valid holds of different owners overlap, unless both only read.
 //
 // A hold claims to be valid from the return of its Lock until the last time at which the
 // library, when asked, said that it is. The time that counts is the one before the
@@ -17,7 +17,7 @@ func (r *run) exclusion() {
 					continue
 				}
 				kept = append(kept, before)
-				if before.owner != h.owner && h.claimed() > h.returned {
+				if before.excludes(h) && h.claimed() > h.returned {
 					r.overlap(name, before, h)
 				}
 			}

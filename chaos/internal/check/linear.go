@@ -26,7 +26,9 @@ import (
 // the lock, so a history with them is in order exactly if it is without.
 //
 // The same goes for whole holds: a history remains in order when one is taken out. Those
-// that touch a period in which data was lost are.
+// that touch a period in which data was lost are, and so are those of readers, whose order
+// among each other nothing tells: of a read-write lock it is the writers that are judged, and
+// I1 judges them against the readers.
 
 // operation is what the mutex is asked.
 type operation struct {

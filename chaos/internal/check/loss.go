@@ -37,7 +37,7 @@ func (r *run) noticed(h *hold) {
 // toldAnother reports whether a worker that shares h had noticed the loss by a time.
 func (r *run) toldAnother(h *hold, by int64) bool {
 	return slices.ContainsFunc(r.holds, func(o *hold) bool {
-		return o != h && o.owner == h.owner && o.lock == h.lock && o.token == h.token && o.lost != 0 && o.lost <= by
+		return o != h && o.owner == h.owner && o.lock == h.lock && o.read == h.read && o.token == h.token && o.lost != 0 && o.lost <= by
 	})
 }
 
@@ -60,7 +60,7 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 		lost = slices.DeleteFunc(lost, func(l *hold) bool { return l.ended() <= h.returned })
 		for _, l := range lost {
 			due := r.due(l.process, h.returned)
-			if l.owner != h.owner && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, l.ended()) {
+			if l.excludes(h) && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, l.ended()) {
 				r.breach("I3", name, "%s noticed its loss at %s, after %s had got the lock at %s",
 					r.of(l), r.at(l.ended()), r.of(h), r.at(h.returned))
 			}
@@ -77,16 +77,23 @@ func (r *run) notHeldAfterwards() {
 	type id struct {
 		owner, lock string
 		token       int64
+		reader      int // a read hold has no token, and one worker
+	}
+	of := func(h *hold) id {
+		if h.read {
+			return id{h.owner, h.lock, 0, h.op}
+		}
+		return id{h.owner, h.lock, h.token, 0}
 	}
 	lost := make(map[id]*hold)
 	for _, h := range r.holds {
-		k := id{h.owner, h.lock, h.token}
+		k := of(h)
 		if h.lost != 0 && (lost[k] == nil || h.lost < lost[k].lost) {
 			lost[k] = h
 		}
 	}
 	for _, h := range r.holds {
-		first := lost[id{h.owner, h.lock, h.token}]
+		first := lost[of(h)]
 		if first == nil || first != h && h.token == 0 {
 			continue
 		}

@@ -27,6 +27,7 @@ type actor struct {
 	op              int // of the outermost level
 	depth           int
 	fixed           bool // it does not renew
+	read            bool // others may, too
 }
 
 // by returns worker 1 of a process.
@@ -51,7 +52,7 @@ func (a *actor) on(lock string) *actor {
 func (s *script) add(at int64, e history.Event) { e.At = dawn + at*ms; s.events = append(s.events, e) }
 
 func (a *actor) tell(at int64, e history.Event) {
-	e.Process, e.Worker, e.Owner, e.Lock = a.process, a.worker, a.owner, a.lock
+	e.Process, e.Worker, e.Owner, e.Lock, e.Read = a.process, a.worker, a.owner, a.lock, a.read
 	if e.Op == 0 {
 		e.Op = a.op
 	}
@@ -70,6 +71,19 @@ func (a *actor) locks(called, returned, token int64) *actor {
 	a.tell(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: history.OK, Token: token, Depth: a.depth,
 		Until: dawn + returned*ms + 990*ms})
 	return a
+}
+
+// reader returns the same worker as one who reads.
+func (a *actor) reader() *actor {
+	b := *a
+	b.read, b.op, b.depth = true, 0, 0
+	return &b
+}
+
+// reads is an RLock that succeeds, of a worker who only reads from now on.
+func (a *actor) reads(called, returned int64) *actor {
+	a.read = true
+	return a.locks(called, returned, 0)
 }
 
 // waits is a Lock with a bound of so many milliseconds that ends otherwise; returned is 0

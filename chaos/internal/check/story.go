@@ -52,6 +52,7 @@ type call struct {
 	called, returned    int64 // returned is 0 if it never did
 	fixed               bool
 	fair                bool  // served in order
+	read                bool  // others may read at the same time
 	queued              int64 // when Redis had told that it waits, for a fair lock; 0: unknown
 	wait                int64
 	outcome             history.Outcome
@@ -61,6 +62,7 @@ type call struct {
 type unlock struct {
 	process, worker, op int
 	owner, lock         string
+	read                bool
 	called, returned    int64
 	outcome             history.Outcome
 	err                 string
@@ -96,6 +98,9 @@ func (h *hold) claimed() int64 {
 	return last
 }
 
+// excludes reports whether h and o must not be valid at the same time.
+func (h *hold) excludes(o *hold) bool { return h.owner != o.owner && !(h.read && o.read) }
+
 // unlocked is the Unlock of the outermost level, or nil.
 func (h *hold) unlocked() *unlock { return h.levels[0].unlock }
 
@@ -125,6 +130,7 @@ type opID struct{ process, op int }
 type slot struct {
 	process, worker int
 	owner, lock     string
+	read            bool // an owner may write and read at the same time
 }
 
 // reader makes a story of the events.
@@ -164,7 +170,7 @@ func (d *reader) event(e history.Event) {
 	switch e.Kind {
 	case history.LockCall:
 		c := &call{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock,
-			called: e.At, wait: e.Wait, fixed: e.Fixed, fair: e.Fair}
+			called: e.At, wait: e.Wait, fixed: e.Fixed, fair: e.Fair, read: e.Read}
 		d.calls[id] = c
 		d.story.calls = append(d.story.calls, c)
 	case history.Queued:
@@ -180,7 +186,7 @@ func (d *reader) event(e history.Event) {
 	case history.Held, history.Counted:
 		d.told(id, e)
 	case history.Renewed:
-		d.renewed(e.Owner, e.Lock, e.Until)
+		d.renewed(e.Owner, e.Lock, e.Read, e.Until)
 	case history.Lost:
 		if h := d.holds[id]; h != nil && h.lost == 0 {
 			h.lost, h.why = e.At, e.Err
@@ -206,7 +212,7 @@ func (d *reader) lockReturn(id opID, e history.Event) {
 		return
 	}
 	c.returned, c.outcome = e.At, e.Outcome
-	s := slot{c.process, c.worker, c.owner, c.lock}
+	s := slot{c.process, c.worker, c.owner, c.lock, c.read}
 	if c.outcome != history.OK {
 		if h := d.tops[s]; h != nil {
 			h.calm = false
@@ -222,28 +228,28 @@ func (d *reader) lockReturn(id opID, e history.Event) {
 	h := d.tops[s]
 	h.levels = append(h.levels, lv)
 	d.open[s] = append(d.open[s], lv)
-	d.renewed(c.owner, c.lock, e.Until)
+	d.renewed(c.owner, c.lock, c.read, e.Until)
 	if e.Count != 0 {
 		h.counted = append(h.counted, count{at: e.At, said: e.Count, depth: e.Depth})
 	}
 }
 
 // renewed notes a deadline of all who hold the lock as owner: the lease is one.
-func (d *reader) renewed(owner, lock string, until int64) {
+func (d *reader) renewed(owner, lock string, read bool, until int64) {
 	if until == 0 {
 		return
 	}
 	for s, h := range d.tops {
-		if s.owner == owner && s.lock == lock {
+		if s.owner == owner && s.lock == lock && s.read == read {
 			h.until = append(h.until, until)
 		}
 	}
 }
 
 func (d *reader) unlockCall(id opID, e history.Event) {
-	u := &unlock{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock, called: e.At}
+	u := &unlock{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock, read: e.Read, called: e.At}
 	d.unlocks[id] = u
-	s := slot{e.Process, e.Worker, e.Owner, e.Lock}
+	s := slot{e.Process, e.Worker, e.Owner, e.Lock, e.Read}
 	open := d.open[s]
 	if len(open) == 0 {
 		d.strays = append(d.strays, u)
@@ -261,7 +267,7 @@ func (d *reader) unlockReturn(id opID, e history.Event) {
 		return
 	}
 	u.returned, u.outcome, u.err, u.count, u.depth = e.At, e.Outcome, e.Err, e.Count, e.Depth
-	s := slot{u.process, u.worker, u.owner, u.lock}
+	s := slot{u.process, u.worker, u.owner, u.lock, u.read}
 	h := d.tops[s]
 	if h == nil {
 		return

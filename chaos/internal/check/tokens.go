@@ -7,7 +7,8 @@ import (
 
 // I2: tokens rise in real-time order: if one Lock had returned before another was called,
 // it has the lower token. Two holds never have the same; a re-entry has that of its hold.
-// That is promised whatever data was lost: tokens follow the server's clock.
+// That is promised whatever data was lost: tokens follow the server's clock. Who only reads
+// has none.
 func (r *run) tokens() {
 	for _, h := range r.holds {
 		for _, lv := range h.levels {
@@ -17,7 +18,7 @@ func (r *run) tokens() {
 		}
 	}
 	for name, holds := range r.byName() {
-		r.tokensOf(name, holds)
+		r.tokensOf(name, slices.DeleteFunc(holds, func(h *hold) bool { return h.read }))
 	}
 }
 

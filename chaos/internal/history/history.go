@@ -32,6 +32,7 @@ type Event struct {
 	Wait    int64   `json:"wait,omitempty"`  // of a LockCall: ns until its context ends; 0: never
 	Fixed   bool    `json:"fixed,omitempty"` // of a LockCall: the lease is not to be renewed
 	Fair    bool    `json:"fair,omitempty"`  // of a LockCall: it is served in order
+	Read    bool    `json:"read,omitempty"`  // it is about the read side of a read-write lock
 	Until   int64   `json:"until,omitempty"` // of a LockReturn, a Renewed: no later than this the hold is lost unless renewed
 	Note    string  `json:"note,omitempty"`  // of the director: what the fault is
 }

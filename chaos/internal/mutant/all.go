@@ -198,4 +198,38 @@ var All = []Mutant{
 			""}},
 		Catch: []string{"fair-calm"},
 	},
+
+	// Who reads.
+	{
+		Name:   "reader-joins-writer",
+		Breaks: "a reader does not mind that somebody writes",
+		Edits: []Edit{{"lua/rw_read.lua",
+			"if redis.call('hexists', lock, field .. ':write') == 0 then return busy() end",
+			""}},
+		Catch: []string{"sides-calm"},
+	},
+	{
+		Name:   "writer-ends-readers",
+		Breaks: "the release of a writer takes the lock from those who read on",
+		Edits: []Edit{{"lua/rw_write_release.lua",
+			"redis.call('hdel', lock, field)\nsettle()\n",
+			"redis.call('del', lock)\n"}},
+		Catch: []string{"sides-calm"},
+	},
+	{
+		Name:   "reader-never-dies",
+		Breaks: "the lease of a reader has no end: he is never dropped when he is dead",
+		Edits: []Edit{{"lua/rw_read.lua",
+			"redis.call('set', timeout(field, 1), '1', 'px', lease)",
+			"redis.call('set', timeout(field, 1), '1')"}},
+		Catch: []string{"sides-harmed"},
+	},
+	{
+		Name:   "writer-starves",
+		Breaks: "new readers do not mind that a writer waits",
+		Edits: []Edit{{"lua/rw_read.lua",
+			"if from and clock() >= from then",
+			"if from and clock() < 0 then"}},
+		Catch: []string{"sides-calm"},
+	},
 }
