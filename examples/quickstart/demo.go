@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +25,7 @@ type demo struct {
 
 func newDemo(ctx context.Context, out io.Writer, addr, kind string) (*demo, error) {
 	if kinds[kind] == nil {
-		return nil, fmt.Errorf("no kind of lock: %q", kind)
+		return nil, fmt.Errorf("no kind of lock: %q; there are %s", kind, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
 	srv, err := connect(ctx, addr, kind == "quorum")
 	if err != nil {
