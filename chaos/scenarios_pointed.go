@@ -92,7 +92,7 @@ var pointedScenarios = []*scenario{
 		number: 113, name: "sides-calm",
 		what: "no fault at all: readers read together, writers alone, whoever waits is woken, and who writes may go on reading",
 		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
-			work: patient.with(sided).with(func(w *workload) { w.Poll, w.Reads, w.Impatient = time.Second, 0.85, 0.05 })}},
+			work: patient.with(sided).with(func(w *workload) { w.Poll, w.Reads, w.Impatient, w.Long = time.Second, 0.85, 0.05, 0.04 })}},
 	},
 	{
 		number: 114, name: "sides-harmed",
