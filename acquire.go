@@ -82,8 +82,10 @@ func (w *wait) run() (bool, error) {
 			nap = backoff(w.misses)
 		case g.held:
 			return true, nil
-		case !w.waits:
+		case !w.waits && (!g.split || w.splits == trySplits):
 			return false, nil
+		case !w.waits: // nobody has it: to say that it is taken would be wrong
+			nap = w.nap(g)
 		default:
 			w.misses, w.at = 0, g.key
 			w.contend()
@@ -236,6 +238,9 @@ func (w *wait) nap(g grant) time.Duration {
 	}
 	return min(d, longest)
 }
+
+// trySplits is how many split votes TryLock tries again after.
+const trySplits = 3
 
 // splitPause is a random pause after the nth split vote in a row: whoever comes back first,
 // by more than a vote takes, wins. It doubles, because a vote may take long, and because the

@@ -39,7 +39,7 @@ const chorusWindow = 5 * time.Millisecond
 // have all tokens rise. A lease counts when a majority has confirmed it, and from before the
 // first of them was asked; a renewal takes nobody back who has lost the lock. A try that got
 // no majority is undone on every node. Those who split the votes come back after a random
-// pause; TryLock may return false to all of them. State, ForceUnlock and Hooks tell what a
+// pause; TryLock does so three times, and may then return false to all of them. State, ForceUnlock and Hooks tell what a
 // majority says; what single nodes say shows only in a failure, as *QuorumError. The
 // client's ID changes often: whenever a call has not waited for all nodes.
 //

@@ -153,3 +153,22 @@ func TestALevelThatCouldNotBeGivenBackDoesNotEndTheHold(t *testing.T) {
 		}
 	})
 }
+
+func TestATryLockComesBackAfterSplitVotesButNotForEver(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.relays[1].BlackHole(true)
+		b.strangersOn(0)
+		tries := runsOf(acquireScript).And(redistest.With(b.key))
+		b.relays[2].ResetLog()
+		require.False(b.t, b.me.tries(b.t, b.mutex()))
+		require.Equal(b.t, 1+trySplits, b.relays[2].Count(tries))
+
+		// The stranger goes when the first try is taken back.
+		gone := b.relays[2].Before(runsOf(releaseScript).And(redistest.With(b.key)), func(redistest.Command) { b.strangersGone(0) })
+		require.True(b.t, b.me.tries(b.t, b.mutex()))
+		gone.Wait(b.t)
+		b.me.unlocks(b.t, b.mutex())
+	})
+}
