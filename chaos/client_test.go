@@ -42,7 +42,7 @@ func runBriefly(t *testing.T, config clientConfig, d time.Duration, orders ...or
 }
 
 func clientOf(addr string, change func(*workload), locks ...string) clientConfig {
-	work := usual().with(func(w *workload) { w.TTL, w.Counts, w.Long = 2*time.Second, true, 0 })
+	work := usual().with(func(w *workload) { w.TTL, w.Counts, w.Long, w.Sides = 2*time.Second, true, 0, 0 })
 	if change != nil {
 		change(&work)
 	}
