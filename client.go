@@ -264,7 +264,7 @@ func (h *hold) close(ctx context.Context) error {
 	h.mu.Unlock()
 
 	if h.take(ctx) {
-		event.Err = wrap("close", event.Name, h.giveBack(ctx, false))
+		event.Err = wrap("close", event.Name, h.giveBack(ctx, h.settings, false))
 		h.free()
 	} else {
 		event.Err = wrap("close", event.Name, h.abandon(ended(ctx)))

@@ -36,14 +36,15 @@ func (h *hold) unlock(t *target, s *settings) error {
 	if last {
 		return h.release(ctx, s)
 	}
-	return h.step(ctx)
+	return h.step(ctx, s)
 }
 
-// releaseEffort is that of the commands of an Unlock. A second copy of them, which does not
-// go through the engine, is to fit into its time-out: it learns what keeps the engine silent.
-func (h *hold) releaseEffort() effort {
+// releaseEffort is that of the commands of an Unlock by a handle with the settings s. A second
+// copy of them, which does not go through the engine, is to fit into its time-out: it learns
+// what keeps the engine silent.
+func (h *hold) releaseEffort(s *settings) effort {
 	e := h.paced(effort{})
-	e.patience = min(e.patience, max(minCopyPatience, h.settings.unlockTimeout/2))
+	e.patience = min(e.patience, max(minCopyPatience, s.unlockTimeout/2))
 	return e
 }
 
@@ -60,7 +61,7 @@ func (h *hold) pop(t *target) bool {
 
 // step tells Redis the counts after a level was taken away that was not the last. Without
 // an answer the count on Redis is too high until the next command of the hold sets it right.
-func (h *hold) step(ctx context.Context) error {
+func (h *hold) step(ctx context.Context, s *settings) error {
 	if !h.take(ctx) {
 		return ended(ctx)
 	}
@@ -76,7 +77,7 @@ func (h *hold) step(ctx context.Context) error {
 	t, field, identity, counts := h.target, h.field, h.identity, h.counts()
 	h.mu.Unlock()
 
-	answer, out := t.kind.release(ctx, h.releaseEffort(), t, field, counts)
+	answer, out := t.kind.release(ctx, h.releaseEffort(s), t, field, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}
@@ -138,11 +139,11 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	defer h.free()
 	next, crowded := h.successor(s.localHandoffs)
 	if next != nil {
-		if passed, err := h.handOver(ctx, next); passed {
+		if passed, err := h.handOver(ctx, s, next); passed {
 			return err
 		}
 	}
-	return h.giveBack(ctx, crowded)
+	return h.giveBack(ctx, s, crowded)
 }
 
 // successor reserves the ticket of the next waiter, if it wants just what h holds and it is
@@ -173,11 +174,11 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 
 // handOver passes the lock to the waiter whose ticket successor has reserved. false: Redis
 // surely did not, and the lock is still to be given back.
-func (h *hold) handOver(ctx context.Context, ticket *queue.Ticket[*hold]) (bool, error) {
+func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
 	c, identity := h.client, next.offered
 	to := h.target.field(identity, next.owner)
-	e := h.releaseEffort().confirmedBy(next.settings.replicas.before(ctx))
+	e := h.releaseEffort(s).confirmedBy(next.settings.replicas.before(ctx))
 	g, out := h.target.kind.handoff(ctx, e, h.target, h.field, to, next.settings)
 	if out.doubt {
 		c.retire(h.identity)
@@ -238,12 +239,12 @@ func (h *hold) passOn(next *hold, identity *string, field string, token int64, s
 
 // giveBack releases the keys for everybody. crowded: waiters of this process were not
 // served because others come first.
-func (h *hold) giveBack(ctx context.Context, crowded bool) error {
+func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	marks := make([]uint64, len(h.places))
 	for i, p := range h.places {
 		marks[i] = p.queue.Wakes()
 	}
-	answer, out := h.target.kind.release(ctx, h.releaseEffort(), h.target, h.field, make([]int, len(h.places)))
+	answer, out := h.target.kind.release(ctx, h.releaseEffort(s), h.target, h.field, make([]int, len(h.places)))
 	if out.doubt {
 		h.client.retire(h.identity)
 	}

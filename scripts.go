@@ -41,21 +41,19 @@ var (
 // script is a Lua script and the name Redis knows it by.
 type script struct {
 	source string
-	sha1   string
-	digest any // sha1, as go-redis takes it
+	digest any // SHA-1, in a box as go-redis takes it
 }
 
-// newScript puts the prelude before source, or where that has the line "-- prelude": then
-// what comes before it is the usual case, which does without.
-func newScript(source string) *script {
+// newScript puts the prelude, and more of the kind, before source, or where that has the line
+// "-- prelude": then what comes before it is the usual case, which does without.
+func newScript(source string, more ...string) *script {
 	before, after, found := strings.Cut(source, "-- prelude\n")
 	if !found {
 		before, after = "", source
 	}
-	source = before + prelude + after
+	source = before + prelude + strings.Join(more, "") + after
 	sum := sha1.Sum([]byte(source))
-	digest := hex.EncodeToString(sum[:])
-	return &script{source: source, sha1: digest, digest: digest}
+	return &script{source: source, digest: hex.EncodeToString(sum[:])}
 }
 
 // plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is

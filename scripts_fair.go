@@ -16,9 +16,9 @@ var (
 	//go:embed lua/fair_release.lua
 	fairReleaseSource string
 
-	fairAcquireScript = newScript(fairPrelude + fairAcquireSource)
-	fairPollScript    = newScript(fairPrelude + fairPollSource)
-	fairReleaseScript = newScript(fairPrelude + fairReleaseSource)
+	fairAcquireScript = newScript(fairAcquireSource, fairPrelude)
+	fairPollScript    = newScript(fairPollSource, fairPrelude)
+	fairReleaseScript = newScript(fairReleaseSource, fairPrelude)
 )
 
 // fair is the protocol of FairMutex: that of a plain lock on the same hash, with a queue

@@ -29,15 +29,15 @@ var (
 	//go:embed lua/rw_state.lua
 	rwStateSource string
 
-	rwReadScript         = newScript(rwPrelude + rwReadSource)
-	rwReadReenterScript  = newScript(rwPrelude + rwReadReenterSource)
-	rwReadRenewScript    = newScript(rwPrelude + rwReadRenewSource)
-	rwReadReleaseScript  = newScript(rwPrelude + rwReadReleaseSource)
-	rwWriteScript        = newScript(rwPrelude + rwWriteSource)
-	rwWriteReleaseScript = newScript(rwPrelude + rwWriteReleaseSource)
-	rwHandoffScript      = newScript(rwPrelude + rwHandoffSource)
-	rwForceScript        = newScript(rwPrelude + rwForceSource)
-	rwStateScript        = newScript(rwPrelude + rwStateSource)
+	rwReadScript         = newScript(rwReadSource, rwPrelude)
+	rwReadReenterScript  = newScript(rwReadReenterSource, rwPrelude)
+	rwReadRenewScript    = newScript(rwReadRenewSource, rwPrelude)
+	rwReadReleaseScript  = newScript(rwReadReleaseSource, rwPrelude)
+	rwWriteScript        = newScript(rwWriteSource, rwPrelude)
+	rwWriteReleaseScript = newScript(rwWriteReleaseSource, rwPrelude)
+	rwHandoffScript      = newScript(rwHandoffSource, rwPrelude)
+	rwForceScript        = newScript(rwForceSource, rwPrelude)
+	rwStateScript        = newScript(rwStateSource, rwPrelude)
 )
 
 // rw is what both sides of a read-write lock do alike on Redis.

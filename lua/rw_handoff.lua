@@ -11,6 +11,15 @@
 --   {-6, 1}      from reads, too, and so may others soon; nothing was changed
 --
 -- Sent again it finds `to` in place, lengthens, and mints a newer token.
+
+-- The usual case: no token, and from does not read. To define functions costs more than it does.
+if #KEYS == 2 and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('hdel', KEYS[1], ARGV[2]) == 1 then
+  redis.call('hset', KEYS[1], ARGV[5], 1)
+  redis.call('pexpire', KEYS[1], ARGV[3])
+  return {1, 0}
+end
+
+-- prelude
 local from, lease, keep, to = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local passed = held(lock, to)
 if not passed then

@@ -1,4 +1,4 @@
--- Shared by the scripts of read-write locks: scripts_rw.go puts it between prelude.lua and each.
+-- Shared by the scripts of read-write locks: scripts_rw.go puts it after prelude.lua in each.
 --
 -- KEYS of all of them
 --   1  the lock: a hash with the field `mode`, which is `read` or `write`, and for each hold a

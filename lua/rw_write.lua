@@ -12,6 +12,17 @@
 --   {-3, 1}                  the counter holds something else than a token
 --
 -- Sent again it finds the field it made, lengthens, and mints a newer token.
+
+-- The usual case: a lock that is free, and no token. To define functions costs more than it does.
+if #KEYS == 2 and redis.call('exists', KEYS[1], KEYS[2]) == 0 then
+  redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], 1)
+  local set = redis.pcall('pexpire', KEYS[1], ARGV[3])
+  if type(set) ~= 'table' then return {1, 0} end
+  redis.call('del', KEYS[1]) -- see join
+  return set
+end
+
+-- prelude
 local field, lease, keep, claiming, grace = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local mode, refusal = examine_mode()
 if refusal then return refusal end
