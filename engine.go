@@ -27,6 +27,17 @@ type engine struct {
 	waits chan struct{}
 }
 
+// pipelining is how commands are sent: at once while few are under way, which is what a
+// hand-over needs. With 64 and more unanswered ones the writer waits a moment for others to
+// come along; a system call for every second command was a third of a busy client's time.
+func pipelining() *redis.AutoPipelineOptions {
+	return &redis.AutoPipelineOptions{
+		FullDuplex:       true,
+		FullDuplexWindow: 8192, // the most that may be unanswered; go-redis takes the 64 from it
+		MaxFlushDelay:    100 * time.Microsecond,
+	}
+}
+
 // submit sends cmd through the pipeline and waits for its answer, or for ctx. If e has more
 // patience with an engine that is busy, one that has answered nothing at all for as long as
 // e's usual patience is given up before: a connection may be stuck.
@@ -87,7 +98,7 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 			waits:   make(chan struct{}, max(1, node.Options().PoolSize/2)),
 		}
 		// An error means that there is no pipeline to be had: plain commands do.
-		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{FullDuplex: true})
+		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(pipelining())
 		x.engines[node] = e
 	}
 	return e

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -394,4 +395,14 @@ func onEveryClock(t *testing.T, test func(t *testing.T, rdb *redis.Client, ttl t
 		t.Parallel()
 		test(t, redistest.Redis(t).Client(t), 600*time.Millisecond)
 	})
+}
+
+// trafficOf describes what went through relay, with times since start: for failures that nobody
+// can repeat.
+func trafficOf(relay *redistest.Relay, start time.Time) string {
+	var text strings.Builder
+	for _, e := range relay.Log() {
+		fmt.Fprintf(&text, "%v connection %d: %.60q -> %.60q\n", e.Time.Sub(start), e.Conn, e.Command, e.Reply)
+	}
+	return text.String()
 }

@@ -117,3 +117,15 @@ func useTogether(t *testing.T, k lockKind, here, there *Client, name string) {
 	require.NoError(t, err)
 	require.True(t, forced)
 }
+
+func TestAUserWithoutPexpireLeavesNoReadWriteLockWithoutExpiry(t *testing.T) {
+	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+pexpire" })
+	limited, full := asUser(t, rules...)
+	for _, opts := range [][]MutexOption{nil, {WithFencing()}} {
+		m := locksOn(t, limited.rdb, WithPrefix("orders:")).RWMutex("17", opts...)
+		for _, lock := range []func(context.Context) error{m.Lock, m.RLock} {
+			require.ErrorContains(t, lock(t.Context()), "can't run this command")
+			require.Zero(t, full.rdb.Exists(t.Context(), m.write.target.keys[0]).Val())
+		}
+	}
+}

@@ -38,24 +38,36 @@ func (b *rwBench) requireLife(d time.Duration) {
 }
 
 func TestTheLockLivesAsLongAsItsLongestReader(t *testing.T) {
-	eachRW(t, func(b *rwBench) {
-		long := b.mutex(WithTTL(time.Hour), WithoutRenewal())
-		short := b.mutex(WithTTL(time.Minute))
-		b.me.locks(b.t, toRead(long))
-		b.you.locks(b.t, toRead(short))
-		b.requireLife(time.Hour)
-		b.you.unlocks(b.t, toRead(short))
-		b.requireLife(time.Hour)
-		b.you.locks(b.t, toRead(short))
-		b.you.locks(b.t, toRead(short))
-		b.me.locks(b.t, toRead(short)) // a level with a shorter lease
-		b.me.unlocks(b.t, toRead(short))
-		b.requireLife(time.Hour)
-		b.me.unlocks(b.t, toRead(long))
-		b.requireLife(time.Minute)
-		b.you.unlocks(b.t, toRead(short))
-		b.you.unlocks(b.t, toRead(short))
-	})
+	eachRW(t, lastAsLongAsTheLongest)
+}
+
+// HRANDFIELD makes the release of a reader cheap, and came with Redis 6.2.
+func TestReadersNeedNoCommandThatRedis5LacksToLiveAsLong(t *testing.T) {
+	t.Parallel()
+	b := newRWBench(t, redistest.NewServer(t, "--rename-command", "HRANDFIELD", "").Client(t))
+	require.ErrorContains(t, b.rdb.HRandField(t.Context(), b.key, 1).Err(), "unknown command")
+	lastAsLongAsTheLongest(b)
+	b.free()
+}
+
+func lastAsLongAsTheLongest(b *rwBench) {
+	long := b.mutex(WithTTL(time.Hour), WithoutRenewal())
+	short := b.mutex(WithTTL(time.Minute))
+	b.you.locks(b.t, toRead(short))
+	b.requireLife(time.Minute)
+	b.me.locks(b.t, toRead(long))
+	b.requireLife(time.Hour)
+	b.you.unlocks(b.t, toRead(short))
+	b.requireLife(time.Hour)
+	b.you.locks(b.t, toRead(short))
+	b.you.locks(b.t, toRead(short))
+	b.me.locks(b.t, toRead(short)) // a level with a shorter lease
+	b.me.unlocks(b.t, toRead(short))
+	b.requireLife(time.Hour)
+	b.me.unlocks(b.t, toRead(long))
+	b.requireLife(time.Minute)
+	b.you.unlocks(b.t, toRead(short))
+	b.you.unlocks(b.t, toRead(short))
 }
 
 func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {

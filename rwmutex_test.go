@@ -24,13 +24,17 @@ type rwBench struct {
 	you *actor
 }
 
+func newRWBench(t *testing.T, rdb *redis.Client) *rwBench {
+	t.Helper()
+	return &rwBench{t: t, rdb: rdb, key: redistest.Key(t), c: locksOn(t, rdb), me: newActor(t), you: newActor(t)}
+}
+
 // eachRW runs fn on each backend, and requires that nothing is left after it.
 func eachRW(t *testing.T, fn func(b *rwBench)) {
 	t.Helper()
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		rdb := backend.Client(t)
-		b := &rwBench{t: t, rdb: rdb, key: redistest.Key(t), c: locksOn(t, rdb), me: newActor(t), you: newActor(t)}
+		b := newRWBench(t, backend.Client(t))
 		fn(b)
 		b.free()
 	})

@@ -241,7 +241,7 @@ func TestALockWithoutExpiryMakesWaitersNeitherSpinNorSleepForEver(t *testing.T) 
 		waiting := waiter.lock(t.Context(), c.Mutex(key))
 		eventually(t, "five polls", func() bool { return relay.Count(redistest.Scripts) >= 7 })
 		// The first try, the one after the confirmation, and the polls: half of one apart at least.
-		require.GreaterOrEqual(t, time.Since(start), 4*poll/2)
+		require.GreaterOrEqual(t, time.Since(start), 4*poll/2, "%s", trafficOf(relay, start))
 		require.NoError(t, direct.Del(t.Context(), key).Err()) // without a message
 		require.NoError(t, outcomeOf(t, waiting))
 		waiter.unlocks(t, c.Mutex(key))
