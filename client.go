@@ -144,7 +144,8 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
 	writes := &writeSide{rw{plain}}
 	c.write = &kind{protocol: writes, turns: claiming{writeSide: writes}, side: writing, twice: true}
-	c.read = &kind{protocol: &readSide{rw{plain}}, turns: together{}, side: reading}
+	reads := &readSide{rw{plain}}
+	c.read = &kind{protocol: reads, turns: together{readSide: reads}, side: reading}
 	return c
 }
 

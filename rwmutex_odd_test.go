@@ -103,6 +103,24 @@ func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
 	})
 }
 
+// A client gets a new identity when a request was left in doubt.
+func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m := b.mutex()
+		b.me.locks(b.t, toWrite(m))
+		b.c.retire(b.c.identity())
+		require.True(b.t, b.me.tries(b.t, toRead(m)))
+		b.me.locks(b.t, toRead(m))
+		require.False(b.t, b.you.tries(b.t, toRead(m)))
+		b.me.unlocks(b.t, toWrite(m))
+		require.True(b.t, b.you.tries(b.t, toRead(m)))
+		require.Len(b.t, stateOf(b.t, m).Readers, 2)
+		b.you.unlocks(b.t, toRead(m))
+		b.me.unlocks(b.t, toRead(m))
+		b.me.unlocks(b.t, toRead(m))
+	})
+}
+
 // holderOf is the field of the hold on that side.
 func holderOf(b *rwBench, s side) string {
 	for _, h := range holdsOn(b.c, b.key) {

@@ -60,7 +60,10 @@ func (c claiming) end(w *wait, granted bool) {
 
 // together is the way of those who want to read: all of them ask at once. Who has to wait
 // gets into line, the first of which asks for all; when he may read they follow together.
-type together struct{ inTurn }
+type together struct {
+	inTurn
+	*readSide
+}
 
 func (together) longest(s *settings) time.Duration { return s.entryPoll() }
 
@@ -80,6 +83,18 @@ func (together) line(w *wait) (bool, error) {
 	w.contend()
 	err := w.standBy(0)
 	return err == nil, err
+}
+
+// request says under which name the owner writes, if it does: not always that which its read
+// hold will have, because the client may have got a new identity since.
+func (t together) request(w *wait, _ *string, field string) (grant, outcome) {
+	writes := ""
+	if h := w.counterpart(writing); h != nil {
+		h.mu.Lock()
+		writes = h.field
+		h.mu.Unlock()
+	}
+	return t.take(w.ctx, w.effort(), w.target, field, w.settings, writes)
 }
 
 func (together) ask(w *wait) (grant, outcome) {
@@ -120,9 +135,14 @@ func (w *wait) standBy(d time.Duration) error {
 // beside says how the owner's hold on the other side of the lock stands: nil if it is held,
 // an ErrLost if it was lost, and errAgain if there is none.
 func (w *wait) beside(other side) error {
-	h := w.client.registry.find(gateID{key: w.target.keys[0], side: other}, w.owner)
+	h := w.counterpart(other)
 	if h == nil {
 		return errAgain
 	}
 	return h.usable()
+}
+
+// counterpart returns the owner's hold on the other side of the lock, or nil.
+func (w *wait) counterpart(other side) *hold {
+	return w.client.registry.find(gateID{key: w.target.keys[0], side: other}, w.owner)
 }

@@ -89,7 +89,12 @@ func (t *target) rwKeys(mint bool) []string {
 }
 
 func (p *readSide) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwReadScript, t.rwKeys(false), t.rw.timeouts, field, s.ttl.Milliseconds())
+	return p.take(ctx, e, t, field, s, "")
+}
+
+// take is acquire for an owner that writes under the name writes, if that is not empty.
+func (p *readSide) take(ctx context.Context, e effort, t *target, field string, s *settings, writes string) (grant, outcome) {
+	r, out := p.exec.run(ctx, e, rwReadScript, t.rwKeys(false), t.rw.timeouts, field, s.ttl.Milliseconds(), writes)
 	return understood(r.grant(t), out, r)
 }
 

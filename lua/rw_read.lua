@@ -1,6 +1,6 @@
 -- Takes a read-write lock for a new reader.
 --
--- ARGV  prefix, field, lease (ms)
+-- ARGV  prefix, field, lease (ms), the owner's field as a writer ('' = does not write)
 --
 -- Replies
 --   {1, 0}                   field reads, for at least the lease
@@ -32,7 +32,7 @@ if refusal then return refusal end
 local reads = mode and redis.call('hexists', lock, field) == 1
 
 if mode == 'write' then
-  if redis.call('hexists', lock, field .. ':write') == 0 then return busy() end
+  if redis.call('hexists', lock, ARGV[4]) == 0 then return busy() end
 elseif not reads then
   local from, writer = claimed()
   if from and clock() >= from then return {0, redis.call('pttl', claim), 1, writer} end
