@@ -93,13 +93,24 @@ func (w *worker) readOrWrite() {
 		return
 	}
 	write.spend(w.length())
-	if w.chance(0.3) && read.lock() == history.OK {
+	if w.chance(0.3) && w.readOn(write, read) {
 		write.unlockAll()
 		read.spend(w.length())
 		read.unlockAll()
 		return
 	}
 	write.unlockAll()
+}
+
+// readOn has who writes read besides, for which nobody has to wait.
+func (w *worker) readOn(write, read *use) bool {
+	read.eager = w.chance(0.7)
+	outcome := read.lock()
+	read.eager = false
+	if outcome == history.Taken && w.Work.Kept && write.ask() {
+		read.tell(history.Event{Kind: history.Misused, Outcome: history.Failed, Err: "false", Note: "TryRLock inside a write hold"})
+	}
+	return outcome == history.OK
 }
 
 // upgrade asks to write while it reads, which nobody may.

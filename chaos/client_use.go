@@ -23,6 +23,7 @@ type use struct {
 	fixed  bool // the lease is not renewed
 	fair   bool // it is served in order
 	read   bool // others may read, too
+	eager  bool // it does not wait
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
 	asking int // number of the Lock that is under way
@@ -103,7 +104,7 @@ func (u *use) lock() history.Outcome {
 	defer end()
 	op := u.number()
 	u.asking = op
-	try := u.chance(0.2)
+	try := u.eager || u.chance(0.2)
 	e := history.Event{
 		Op: op, Kind: history.LockCall, Wait: int64(wait), Fixed: u.fixed,
 		Fair: u.fair && !u.shared && u.depth == 0,

@@ -92,7 +92,7 @@ var pointedScenarios = []*scenario{
 		number: 113, name: "sides-calm",
 		what: "no fault at all: readers read together, writers alone, whoever waits is woken, and who writes may go on reading",
 		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
-			work: patient.with(sided).with(func(w *workload) { w.Poll, w.Reads, w.Impatient, w.Long = time.Second, 0.85, 0.05, 0.04 })}},
+			work: patient.with(sided).with(func(w *workload) { w.Poll, w.Reads, w.Impatient, w.Long = time.Second, 0.8, 0.2, 0.003 })}},
 	},
 	{
 		number: 114, name: "sides-harmed",
@@ -104,7 +104,7 @@ var pointedScenarios = []*scenario{
 }
 
 // sided has everybody use read-write locks.
-func sided(w *workload) { w.Sides, w.Reads, w.Shared, w.Workers = 1, 0.7, 0, 8 }
+func sided(w *workload) { w.Sides, w.Reads, w.Shared, w.Workers, w.Kept = 1, 0.7, 0, 8, true }
 
 // patient is a workload whose waiters depend on being woken.
 var patient = plain().with(func(w *workload) {
