@@ -119,7 +119,7 @@ var scenarios = []*scenario{
 	{name: "queue", title: "One name, several processes, few or many who wait in order",
 		loads:      []load{{"2 waiters in 2 processes", 2, 1}, {"500 waiters in 4 processes", 4, 125}},
 		contenders: inOrder, measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
-	{name: "readers", title: "Many goroutines that read one name, or write a name each", loads: crowd, contenders: sides,
+	{name: "readers", title: "Goroutines that read one name, or write a name each", loads: append(slices.Clone(one), crowd...), contenders: sides,
 		measure: measureReaders, columns: parallelColumns, base: relockName, higher: true},
 	{name: "read-mostly", title: "One name that is kept for 0.2 ms, read by 95 of 100", loads: crowd, contenders: sides,
 		measure: measureReadWrite(0.95), columns: sidesColumns, base: relockName, higher: true},
