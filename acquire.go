@@ -108,7 +108,11 @@ func (w *wait) try() (grant, outcome) {
 	}
 	waits := out.err == nil && w.entry != nil // in a queue on Redis: an undo would take its place away
 	if out.doubt && !g.held && !waits {
-		w.client.undo(w.target, field, now.after(w.settings.ttl))
+		lasts := w.settings.ttl
+		if w.entry != nil { // the lease of the place, and then that of the lock
+			lasts = max(lasts, 2*w.settings.entryLease())
+		}
+		w.client.undo(w.target, field, now.after(lasts), out.unseen)
 	}
 	if out.err != nil {
 		return grant{}, out
@@ -118,7 +122,7 @@ func (w *wait) try() (grant, outcome) {
 	}
 	if g.held && out.unconfirmed != nil { // a failover could forget it: it does not count
 		w.client.retire(identity)
-		w.client.undo(w.target, field, now.after(w.settings.ttl))
+		w.client.undo(w.target, field, now.after(w.settings.ttl), false)
 		out.err, out.permanent = out.unconfirmed, true
 		return grant{}, out
 	}

@@ -210,8 +210,9 @@ func (c *Client) Close() error {
 		var hub group
 		hub.Go(c.hub.Close) // which may be caught in connecting
 		c.closeErr = c.closeHolds(ctx)
-		c.goroutines.wait(ctx)
+		c.settleRest(ctx)
 		c.endBackground()
+		c.goroutines.wait(ctx)
 		hub.wait(ctx)
 		var execs group
 		for _, x := range c.execs {
@@ -220,6 +221,17 @@ func (c *Client) Close() error {
 		execs.wait(ctx)
 	})
 	return c.closeErr
+}
+
+// settleRest waits for what is under way in the background. A minority that does not answer
+// is given as long as one command is.
+func (c *Client) settleRest(ctx context.Context) {
+	if len(c.execs) > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.patience)
+		defer cancel()
+	}
+	c.goroutines.wait(ctx)
 }
 
 // closeHolds ends what is held, and waits for what is being acquired or released.

@@ -97,6 +97,10 @@ type outcome struct {
 
 	// permanent says of an err that trying again cannot help.
 	permanent bool
+
+	// unseen says of a doubt that what it is about is too little for anybody to have waited
+	// for it.
+	unseen bool
 }
 
 // with completes an outcome by what the reply turned out to say.

@@ -177,7 +177,7 @@ func (inOrder) rest(w *wait, d time.Duration) error {
 		return w.rest(d) // it has no place yet: Redis did not answer
 	}
 	state, _ := w.places[0].ticket.State()
-	w.entry.party.schedule(w.client.now().after(d), state == queue.Turn)
+	w.entry.party.schedule(w.client.now(), d, state == queue.Turn)
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (inOrder) rest(w *wait, d time.Duration) error {
 func (inOrder) end(w *wait, _ bool) {
 	if e := w.entry; e != nil {
 		w.client.retire(e.identity)
-		w.client.undo(w.target, e.field, w.client.now().after(2*w.settings.entryLease()))
+		w.client.undo(w.target, e.field, w.client.now().after(2*w.settings.entryLease()), false)
 		w.forgo()
 	}
 	if w.attends {

@@ -2,6 +2,8 @@ package relock
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -146,4 +148,55 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 	require.Equal(t, relay.Count(redistest.Scripts), relay.Count(runsOf(fairPollScript)), "something else than polls")
 	holder.unlocks(t, m)
 	all.Wait()
+}
+
+// A place that lasts for a shorter time than the others takes none of theirs away.
+func TestABriefPlaceShortensNoOther(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		brief := newActor(t).lock(w.briefly(), locksOn(w.t, w.direct, WithTTL(time.Second)).FairMutex(w.key))
+		awaitFairQueue(w.t, w.direct, w.key, 2)
+		require.Greater(w.t, ttlOf(w.direct, newFairKeys(w.key).queue), 5*time.Second)
+		require.ErrorIs(w.t, outcomeOf(w.t, brief), context.DeadlineExceeded)
+		w.holder.unlocks(w.t, w.rival)
+		require.NoError(w.t, outcomeOf(w.t, w.waiting))
+		w.me.unlocks(w.t, w.m)
+	}, longPlaces)
+}
+
+// Whoever polls for a process does it as often as the briefest place needs.
+func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		brief := newActor(t).lock(w.t.Context(), w.c.FairMutex(w.key, WithTTL(time.Second), WithOwner("brief")))
+		awaitFairQueue(w.t, w.direct, w.key, 2)
+		throughout(w.t, 3*time.Second, func() bool { return w.lives(":brief") }, "its place")
+		w.holder.unlocks(w.t, w.rival)
+		require.NoError(w.t, outcomeOf(w.t, w.waiting))
+		w.me.unlocks(w.t, w.m)
+		require.NoError(w.t, outcomeOf(w.t, brief))
+		require.NoError(w.t, w.c.FairMutex(w.key, WithOwner("brief")).Unlock())
+	}, longPlaces)
+}
+
+// briefly returns a context that ends soon.
+func (w *fairWait) briefly() context.Context {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
+// lives reports whether the place of the owner with that suffix counts.
+func (w *fairWait) lives(owner string) bool {
+	w.t.Helper()
+	now := w.direct.Time(w.t.Context()).Val()
+	for field, entry := range w.direct.HGetAll(w.t.Context(), newFairKeys(w.key).entries).Val() {
+		if strings.HasSuffix(field, owner) {
+			end, _, _ := strings.Cut(entry, " ")
+			ms, err := strconv.ParseInt(end, 10, 64)
+			require.NoError(w.t, err)
+			return ms > now.UnixMilli()
+		}
+	}
+	return false
 }

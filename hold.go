@@ -82,7 +82,7 @@ type hold struct {
 	field    string  // identity:owner, its name on Redis
 	token    int64
 	acquired instant
-	renewed  instant // when the last answered request that set or lengthened the lease was sent
+	renewed  instant // when the last answered request that asked for the whole lease was sent
 	// deadline is when the hold is lost unless it is renewed: no later than the lease ends
 	// on Redis. It only moves forward, and only by answered requests.
 	deadline instant
@@ -207,9 +207,13 @@ func (h *hold) ring() {
 	}
 }
 
-// prove records an answered request that set or lengthened the lease. mu is held.
+// prove records an answered request that set or lengthened the lease. One for less than the
+// hold asks for, as the re-entry by a handle with a shorter TTL, does not stand in for a
+// renewal. mu is held.
 func (h *hold) prove(sent instant, lease time.Duration) {
-	h.renewed, h.raiseAt = sent, instant{}
+	if lease >= h.lease() {
+		h.renewed, h.raiseAt = sent, instant{}
+	}
 	// Both clocks of one request: mixed with those of an older one they would hide a
 	// suspension of the machine, if the wall clock was set back in between.
 	if end := deadline(sent, lease); end.mono > h.deadline.mono {
@@ -363,7 +367,7 @@ func (h *hold) giveUp() {
 	until := h.client.now().after(h.longest)
 	h.mu.Unlock()
 	h.client.retire(identity)
-	h.client.undo(t, field, until)
+	h.client.undo(t, field, until, false)
 }
 
 // leave gives up the places in the queues; whoever is next tries at once.

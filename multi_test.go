@@ -398,3 +398,26 @@ func TestNamesInDifferentClusterSlotsAreRefusedUnheard(t *testing.T) {
 		require.ErrorIs(t, c.MultiMutex(names).Unlock(), ErrNotHeld, "%v share a slot", names)
 	}
 }
+
+func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		direct, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		c := locksOn(t, rdb, WithUnlockTimeout(300*time.Millisecond), WithRenewInterval(minRenewInterval))
+		one, both := c.Mutex(names[0]), c.MultiMutex(names)
+		requireLocked(t, both)
+		requireLocked(t, one)
+		silence := relay.DropReply(runsOf(releaseScript)).Always()
+		require.ErrorContains(t, both.Unlock(), "Redis does not know")
+		silence.Remove()
+		renewals := relay.Executed(runsOf(renewScript))
+		eventually(t, "renewals", func() bool { return relay.Executed(runsOf(renewScript)) > renewals+1 })
+		require.Equal(t, 1, one.HoldCount())
+		eventually(t, "the other name free", func() bool { return direct.Exists(t.Context(), names[1]).Val() == 0 })
+		requireLocked(t, c.Mutex(names[1]))
+		requireUnlocked(t, c.Mutex(names[1]))
+		requireUnlocked(t, one)
+		requireFree(t, direct, names...)
+	})
+}

@@ -71,7 +71,12 @@ func (n *node) settle(c *Client) func(undo) bool {
 		t := n.line([]string{u.field})
 		defer t.pass()
 		t.await()
-		_, out := n.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
+		var out outcome
+		if e := (effort{attempts: 1}); u.unseen {
+			_, out = n.releaseQuietly(c.background, e, u.target, u.field)
+		} else {
+			_, out = n.release(c.background, e, u.target, u.field, make([]int, len(u.target.keys)))
+		}
 		return out.err == nil || c.isClosed()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/wake"
@@ -93,6 +94,9 @@ func (p *party) placed(e *fairEntry, out outcome) {
 	if e.told {
 		p.believe(e)
 	}
+	if p.queue.Wakes() != e.mark {
+		p.queue.Wake() // a poll for which this place was too early may have used them up
+	}
 }
 
 // message is what a process is told: the ticket that was granted, and its token.
@@ -177,9 +181,15 @@ func (e *fairEntry) settled() bool { return e != nil && e.standing().state > ent
 
 // schedule sets the time of the next poll: as said by the one who has just polled, or no
 // later than suits one who has just come.
-func (p *party) schedule(at instant, polled bool) {
+func (p *party) schedule(now instant, d time.Duration, polled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if polled { // for all of them, each as often as its own place needs
+		for _, e := range p.entries {
+			d = min(d, e.hold.settings.entryPoll())
+		}
+	}
+	at := now.after(d)
 	if polled || len(p.entries) <= 1 {
 		p.pollAt = at
 	} else if at.mono < p.pollAt.mono {

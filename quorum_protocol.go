@@ -39,9 +39,10 @@ func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string,
 	if !b.closed {
 		b.linger(ctx, q.grace(b.sent), b.complete)
 	}
-	clean := q.takeBack(b, e, t, field)
+	clean := q.takeBack(ctx, b, e, t, field)
 	out := b.outcome(ctx)
 	out.doubt = out.doubt || !clean
+	out.unseen = b.number(func(v vote[grant]) bool { return !v.cast || v.out.doubt || b.inFavour(v) }) < q.majority()
 	if out.err != nil {
 		return grant{}, out
 	}
@@ -57,8 +58,9 @@ func (q *quorum) grace(sent instant) time.Duration {
 	return min(time.Millisecond+2*q.client.now().since(sent), q.client.patience)
 }
 
-// takeBack releases the nodes that have granted, and reports whether those are clean.
-func (q *quorum) takeBack(b *ballot[grant], e effort, t *target, field string) bool {
+// takeBack releases the nodes that have granted, and reports whether those are clean. When
+// ctx ends, it is not known.
+func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e effort, t *target, field string) bool {
 	var nodes []*node
 	for i, v := range b.votes {
 		if b.inFavour(v) {
@@ -74,7 +76,7 @@ func (q *quorum) takeBack(b *ballot[grant], e effort, t *target, field string) b
 		yes: saysYes,
 	})
 	defer back.close()
-	back.linger(q.client.background, 2*q.client.patience, back.complete)
+	back.linger(ctx, 2*q.client.patience, back.complete)
 	return back.number(vote[bool].clean) == len(nodes)
 }
 
@@ -197,11 +199,11 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 			return n.release(q.client.background, e, t, field, counts)
 		},
 		yes: func(v vote[released]) bool {
-			return v.answer.ours || v.out.doubt // the copy that was not answered may have done it
+			return v.answer.ours || v.out.doubt && slices.Contains(counts, 0) // an earlier copy may have done it
 		},
 		mend: func(n *node) {
 			if freed := t.without(counts); freed != nil {
-				n.undos.add(freed, field, q.until())
+				n.undos.add(undo{target: freed, field: field, until: q.until()})
 			}
 		},
 	})
@@ -234,7 +236,7 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 			return n.handoff(q.client.background, e, t, from, to, s)
 		},
 		yes:  getsIt,
-		mend: func(n *node) { n.undos.add(t, from, q.until()) },
+		mend: func(n *node) { n.undos.add(undo{target: t, field: from, until: q.until()}) },
 	})
 	defer b.close()
 	switch b.count(ctx) {
@@ -245,7 +247,7 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 	case rejected:
 		// The one had lost it. Some nodes may have passed it on all the same, or may yet.
 		q.retire(to)
-		q.client.undo(t, to, q.until())
+		q.client.undo(t, to, q.until(), false)
 		return grant{}, outcome{sent: b.sent}
 	}
 	b.linger(ctx, q.client.patience, b.complete) // if all have refused, it can be released instead

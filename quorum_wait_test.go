@@ -172,3 +172,23 @@ func TestATryLockComesBackAfterSplitVotesButNotForEver(t *testing.T) {
 		b.me.unlocks(b.t, b.mutex())
 	})
 }
+
+// The last node grants when the others have refused already, every time.
+func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		for _, rdb := range b.servers[:2] {
+			require.NoError(b.t, rdb.HSet(b.t.Context(), b.key, "stranger:1", 1).Err())
+		}
+		b.relays[2].Latency(30 * time.Millisecond)
+		ctx, giveUp := context.WithCancel(b.t.Context())
+		waiting := b.me.lock(ctx, b.mutex(WithSafetyPoll(time.Hour)))
+		awaitListening(b.t, b.locks, b.key)
+		eventually(b.t, "what it got there given back", func() bool { return b.relays[2].Executed(runsOf(releaseScript)) > 1 })
+		tries := b.relays[0].Count(runsOf(acquireScript))
+		throughout(b.t, time.Second, func() bool { return b.relays[0].Count(runsOf(acquireScript)) <= tries+2 }, "tries")
+		giveUp()
+		require.ErrorIs(b.t, outcomeOf(b.t, waiting), context.Canceled)
+	})
+}

@@ -74,7 +74,7 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 		}
 		return nil
 	}
-	t, field, identity, counts := h.target, h.field, h.identity, h.counts()
+	t, field, identity, counts, longest := h.target, h.field, h.identity, h.counts(), h.longest
 	h.mu.Unlock()
 
 	answer, out := t.kind.release(ctx, h.releaseEffort(s), t, field, counts)
@@ -82,6 +82,11 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 		h.client.retire(identity)
 	}
 	if out.err != nil {
+		if freed := t.without(counts); freed != nil { // or the next renewal would miss them
+			h.client.retire(identity)
+			h.client.undo(freed, field, h.client.now().after(longest), false)
+			h.shrink(counts)
+		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.err)
 	}
 	// A second copy does not find the keys that the first one gave back.
@@ -190,7 +195,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		return false, nil
 	case out.err != nil:
 		ticket.Refuse()
-		c.undo(h.target, to, c.now().after(next.settings.ttl))
+		c.undo(h.target, to, c.now().after(next.settings.ttl), false)
 		return true, h.abandon(out.err)
 	case !g.held:
 		ticket.Refuse()
@@ -199,7 +204,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		ticket.Refuse()
 		c.retire(identity)
-		c.undo(h.target, to, c.now().after(next.settings.ttl))
+		c.undo(h.target, to, c.now().after(next.settings.ttl), false)
 		h.leave()
 		return true, nil
 	}

@@ -53,7 +53,7 @@ func (claiming) rivals(h *hold) int {
 func (c claiming) end(w *wait, granted bool) {
 	if !granted && w.claimed != nil {
 		w.client.retire(w.claimed)
-		w.client.undo(w.target, w.target.field(w.claimed, w.owner), w.client.now().after(w.settings.entryLease()))
+		w.client.undo(w.target, w.target.field(w.claimed, w.owner), w.client.now().after(w.settings.entryLease()), false)
 	}
 	c.inTurn.end(w, granted)
 }

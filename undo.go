@@ -28,6 +28,7 @@ type undo struct {
 	target *target
 	field  string
 	until  instant // by then the lease has run out by itself
+	unseen bool    // nobody can have waited for it to be released: nobody is to be woken
 }
 
 func newUndos(c *Client, settle func(undo) bool) *undos {
@@ -42,16 +43,21 @@ func (c *Client) settleByKind(u undo) bool {
 }
 
 // undo has the keys of t released for field in the background, wherever it holds them.
-func (c *Client) undo(t *target, field string, until instant) {
+// unseen: nobody can have waited for that.
+func (c *Client) undo(t *target, field string, until instant, unseen bool) {
 	for _, u := range c.undos {
-		u.add(t, field, until)
+		u.add(undo{target: t, field: field, until: until, unseen: unseen})
 	}
 }
 
-func (u *undos) add(t *target, field string, until instant) {
+func (u *undos) add(next undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.pending[undoID{field: field, keys: t.id}] = undo{target: t, field: field, until: until}
+	id := undoID{field: next.field, keys: next.target.id}
+	if before, pending := u.pending[id]; pending {
+		next.unseen = next.unseen && before.unseen
+	}
+	u.pending[id] = next
 	if !u.running {
 		u.running = true
 		u.client.goroutines.Go(u.run)

@@ -362,3 +362,19 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 		relay.BlackHole(false)
 	})
 }
+
+// What it asks for is less than the hold has: it proves nothing about the rest.
+func TestAReentryWithAShorterLeasePutsNoRenewalOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+		c, key := locksOn(t, rdb), redistest.Key(t)
+		outer, inner := c.Mutex(key), c.Mutex(key, WithTTL(5*time.Second))
+		requireLocked(t, outer)
+		for range 6 {
+			time.Sleep(7 * time.Second)
+			requireLocked(t, inner)
+			requireUnlocked(t, inner)
+			require.Equal(t, 1, outer.HoldCount())
+		}
+		requireUnlocked(t, outer)
+	})
+}

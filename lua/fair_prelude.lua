@@ -34,7 +34,7 @@ end
 -- Has field wait behind all others; if it waits already it keeps its place.
 local function enqueue(field, lease, keep, ticket, process)
   -- Refused, PEXPIRE must not leave a key without expiry. It is free while there is no key.
-  redis.call('pexpire', queue, lease)
+  redis.call('pexpire', queue, math.max(lease, redis.call('pttl', queue)))
   local entry = string.format('%.0f %.0f %.0f %.0f %s', clock() + lease, lease, keep, ticket, process)
   redis.call('hset', entries, field, entry)
   if not redis.call('zscore', queue, field) then

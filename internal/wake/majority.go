@@ -70,7 +70,8 @@ type chorus struct {
 	mu     sync.Mutex
 	heard  []bool      // the servers that have spoken about the present thing
 	since  time.Time   // when the first of them did
-	told   bool        // wake was called for it
+	told   bool        // wake was called for it, by most of them
+	spoke  bool        // wake was called for it, by a few
 	timer  *time.Timer // calls it if the others stay silent; nil if nothing is to be told
 	closed bool
 }
@@ -95,7 +96,7 @@ func (c *chorus) note(i int) bool {
 		// The next thing. What was not told of the one before is told now.
 		overdue = c.rest()
 		clear(c.heard)
-		c.since, c.told = now, false
+		c.since, c.told, c.spoke = now, false, false
 	}
 	c.heard[i] = true
 	switch n := count(c.heard); {
@@ -104,7 +105,7 @@ func (c *chorus) note(i int) bool {
 		c.rest()
 		c.told = true
 		return true
-	case c.timer == nil:
+	case c.timer == nil && !c.spoke:
 		c.timer = time.AfterFunc(c.window/2+rand.N(c.window/2+1), c.speak)
 	}
 	return overdue
@@ -125,7 +126,7 @@ func (c *chorus) speak() {
 	c.mu.Lock()
 	tells := c.timer != nil && !c.closed
 	if tells {
-		c.timer, c.told = nil, true
+		c.timer, c.spoke = nil, true
 	}
 	c.mu.Unlock()
 	if tells {

@@ -131,3 +131,13 @@ func TestAClosedSubscriptionOfAMajorityIsSilent(t *testing.T) {
 	c.all.Missed("orders")
 	require.Equal(t, n, c.settled())
 }
+
+// Who acted on the first message was too early: the others come within the same moment.
+func TestAMajorityWakesThoughAFewHaveBefore(t *testing.T) {
+	c := newChoir(t, 3, time.Second)
+	before := c.settled()
+	c.says(0)
+	c.eventually(func() bool { return c.wakes.Load() == before+1 })
+	c.says(1)
+	c.eventually(func() bool { return c.wakes.Load() == before+2 })
+}
