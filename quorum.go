@@ -24,7 +24,8 @@ const chorusWindow = 5 * time.Millisecond
 // What it promises: no failover can lose a lock, since nothing is replicated, and exclusion
 // holds while each node that granted a lock keeps its data and counts time at about the rate
 // of the client. A node that crashes and comes back without its data within a TTL breaks
-// that: run nodes with appendfsync always, or start them again a TTL later. Martin Kleppmann
+// that, and the order of tokens if clocks of nodes differ: run nodes with appendfsync always,
+// or start them again when a TTL, and what their clocks may differ by, is over. Martin Kleppmann
 // argued in 2016 that such a lock is unsafe all the same where correctness depends on it,
 // because a process may be paused, a message delayed or a clock set, while it believes to
 // hold the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
