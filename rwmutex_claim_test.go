@@ -1,12 +1,15 @@
 package relock
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // claims is the key of the claim, set to text for an hour unless that is empty.
@@ -71,5 +74,72 @@ func TestAWriterThatWaitsTakesUpTheClaimOfOneThatGaveUp(t *testing.T) {
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), m.write.target.channels[0], "0").Err())
 		require.NoError(b.t, outcomeOf(b.t, waiting))
 		b.me.unlocks(b.t, toWrite(m))
+	})
+}
+
+// relayedRW runs fn on each backend, with a writer of the bench's client that waits for a reader,
+// has claimed the lock, and gives up when leave is called. What the client sends goes through relay.
+func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave func())) {
+	t.Helper()
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, rdb := relayedTo(t, backend)
+		b := newRWBench(t, backend.Client(t))
+		b.c = locksOn(t, rdb)
+		b.strangerReads("alive:1", time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := b.me.lock(ctx, toWrite(b.mutex()))
+		eventually(t, "a claim", func() bool { return b.rdb.Exists(t.Context(), b.claims("")).Val() == 1 })
+		awaitListening(t, b.c, b.key)
+		fn(b, relay, func() {
+			cancel()
+			require.ErrorIs(t, outcomeOf(t, waiting), context.Canceled)
+		})
+		require.NoError(t, b.rdb.Del(t.Context(), b.key, b.timeout("alive:1", 1)).Err())
+		b.free()
+	})
+}
+
+// undoing is what is left of the shortest undo that is pending.
+func (b *rwBench) undoing() time.Duration {
+	b.t.Helper()
+	u := b.c.undos[0]
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	require.NotEmpty(b.t, u.pending)
+	shortest := time.Duration(1<<63 - 1)
+	for _, undo := range u.pending {
+		shortest = min(shortest, b.c.now().until(undo.until))
+	}
+	return shortest
+}
+
+func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *testing.T) {
+	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
+		require.NoError(b.t, relay.Refuse(true))
+		relay.Cut()
+		leave()
+		require.Greater(b.t, b.undoing(), entryLeaseMax)
+		m := b.mutex()
+		b.c.undo(m.write.target, "uuid:1:write", b.c.now().after(time.Hour))
+		b.c.undo(m.write.target, "uuid:1:write", b.c.now().after(time.Millisecond))
+		require.Greater(b.t, b.undoing(), entryLeaseMax, "a later undo ends an earlier one")
+		require.NoError(b.t, relay.Refuse(false))
+	})
+}
+
+func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
+	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
+		// That it claims the lock by its new name does not come about: Redis may have no memory.
+		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", runsOf(rwWriteScript)).Always()
+		first := b.c.identity()
+		b.c.retire(first)
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.mutex().write.target.channels[0], "0").Err())
+		busy.Wait(b.t)
+		leave()
+		began := time.Now()
+		eventually(b.t, "no claim", func() bool { return b.rdb.Exists(b.t.Context(), b.claims("")).Val() == 0 })
+		require.Less(b.t, time.Since(began), entryLeaseMax/3, "it has run out by itself")
+		busy.Remove()
 	})
 }

@@ -33,9 +33,24 @@ func (c claiming) request(w *wait, identity *string, field string) (grant, outco
 	}
 	g, out := c.take(w.ctx, w.effort(), w.target, field, w.settings, w.settings.entryLease())
 	if out.doubt || !g.held && out.err == nil && sideOf(g.holder) == reading {
+		if w.claimed != identity {
+			c.withdraw(w)
+		}
 		w.claimed = identity
 	}
 	return g, out
+}
+
+// withdraw takes the claim of w back, if it has one. Its name is retired: what it is withdrawn
+// with may be sent again at any time. A request in doubt may have got more than a claim by
+// that name, for as long as the TTL.
+func (claiming) withdraw(w *wait) {
+	if w.claimed == nil {
+		return
+	}
+	w.client.retire(w.claimed)
+	until := w.client.now().after(max(w.settings.ttl, w.settings.entryLease()))
+	w.client.undo(w.target, w.target.field(w.claimed, w.owner), until)
 }
 
 // rivals are the readers of this process: after each writer it is their turn. So it is when
@@ -48,12 +63,10 @@ func (claiming) rivals(h *hold) int {
 	return 0
 }
 
-// end withdraws the claim of a writer who gives up. Its name is retired: what it is
-// withdrawn with may be sent again at any time.
+// end withdraws the claim of a writer who gives up.
 func (c claiming) end(w *wait, granted bool) {
-	if !granted && w.claimed != nil {
-		w.client.retire(w.claimed)
-		w.client.undo(w.target, w.target.field(w.claimed, w.owner), w.client.now().after(w.settings.entryLease()))
+	if !granted {
+		c.withdraw(w)
 	}
 	c.inTurn.end(w, granted)
 }

@@ -51,6 +51,7 @@ func (c *Client) undo(t *target, field string, until instant) {
 func (u *undos) add(t *target, field string, until instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	until = latest(until, u.pending[undoID{field: field, keys: t.id}].until)
 	u.pending[undoID{field: field, keys: t.id}] = undo{target: t, field: field, until: until}
 	if !u.running {
 		u.running = true
