@@ -159,3 +159,28 @@ func (w *wait) beside(other side) error {
 func (w *wait) counterpart(other side) *hold {
 	return w.client.registry.find(gateID{key: w.target.keys[0], side: other}, w.owner)
 }
+
+// otherSide returns the gate of the other side of a read-write lock, if somebody uses it, or nil.
+func (h *hold) otherSide() *gate {
+	h.mu.Lock()
+	t := h.target
+	h.mu.Unlock()
+	id := gateID{key: t.keys[0]}
+	switch t.kind.side {
+	case writing:
+		id.side = reading
+	case reading:
+		id.side = writing
+	default:
+		return nil
+	}
+	return h.client.registry.gate(id)
+}
+
+// wakeOtherSide has those of this process look again who want the other side of the lock: h has
+// ended, and no message tells of it.
+func (h *hold) wakeOtherSide() {
+	if g := h.otherSide(); g != nil {
+		g.queue.Wake()
+	}
+}
