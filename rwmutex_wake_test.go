@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // soonerThanAPoll is less than the shortest sleep of a waiter that is listening.
@@ -49,6 +51,50 @@ func TestTheLossOfAHoldWakesTheOtherSideOfItsProcess(t *testing.T) {
 			require.Less(b.t, time.Since(began), soonerThanAPoll, "a poll has found it out")
 			b.you.unlocks(b.t, sides[1])
 			require.ErrorIs(b.t, b.me.call(sides[0].Unlock), ErrLost)
+		}
+	})
+}
+
+func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		for _, before := range []int{0, 1} { // so many others in line
+			relay, rdb := relayedTo(t, backend)
+			b := newRWBench(t, backend.Client(t))
+			b.c = locksOn(t, rdb, WithSafetyPoll(time.Minute))
+			theirs, job := b.another(), b.mutex(WithOwner("job-17"))
+			b.me.locks(t, toWrite(theirs))
+			readers := make([]<-chan error, before)
+			for i := range readers {
+				readers[i] = b.you.lock(t.Context(), toRead(b.mutex()))
+				awaitWaiters(t, b.c, b.key, i+1)
+			}
+			reading := newActor(t).lock(t.Context(), toRead(job))
+			awaitWaiters(t, b.c, b.key, before+1)
+			writer := newActor(t)
+			writing := writer.lock(t.Context(), toWrite(job))
+			awaitWaiters(t, b.c, b.key, before+2)
+			awaitListening(t, b.c, b.key)
+
+			// Who does not write is too late.
+			asked := runsOf(rwReadScript)
+			busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nx:write\r\n", func(c redistest.Command) bool {
+				return asked(c) && c[len(c)-1] == ""
+			}).Always()
+			b.me.unlocks(t, toWrite(theirs))
+			require.NoError(t, outcomeOf(t, writing))
+			began := time.Now()
+			require.NoError(t, outcomeOf(t, reading))
+			require.Less(t, time.Since(began), soonerThanAPoll, "a poll has found it out")
+			busy.Remove()
+
+			writer.unlocks(t, toWrite(job))
+			for _, r := range readers {
+				require.NoError(t, outcomeOf(t, r))
+				b.you.unlocks(t, toRead(b.mutex()))
+			}
+			writer.unlocks(t, toRead(job))
+			b.free()
 		}
 	})
 }

@@ -107,6 +107,7 @@ func (t together) request(w *wait, _ *string, field string) (grant, outcome) {
 		writes = h.field
 		h.mu.Unlock()
 	}
+	w.writes = writes != ""
 	return t.take(w.ctx, w.effort(), w.target, field, w.settings, writes)
 }
 
@@ -135,6 +136,10 @@ func (w *wait) standBy(d time.Duration) error {
 	t := w.places[0].ticket
 	if state, _ := t.State(); state != queue.Turn {
 		if !t.Join() {
+			if !w.writes && w.beside(writing) == nil { // since it asked: see rouseReader
+				t.Leave()
+				return nil
+			}
 			return w.awaitTurn(t)
 		}
 		t.Since(w.mark)
@@ -182,5 +187,28 @@ func (h *hold) otherSide() *gate {
 func (h *hold) wakeOtherSide() {
 	if g := h.otherSide(); g != nil {
 		g.queue.Wake()
+	}
+}
+
+// rouseReader has a reader ask again whose owner h is: now that it writes nobody is before it,
+// wherever it stands in line. Only a fixed owner can wait to read and get to write.
+func (h *hold) rouseReader() {
+	g := h.otherSide()
+	if g == nil || g.side != reading {
+		return
+	}
+	reader := g.find(h.owner)
+	if reader == nil {
+		return
+	}
+	reader.mu.Lock()
+	defer reader.mu.Unlock()
+	for _, p := range reader.places {
+		if state, _ := p.ticket.State(); state != queue.Waiting {
+			p.queue.Wake()
+			continue
+		}
+		p.ticket.Leave()
+		reader.ring()
 	}
 }
