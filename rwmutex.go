@@ -29,7 +29,7 @@ import (
 //
 // A reader that has died keeps a writer waiting until its own lease is over, whoever else
 // reads. A writer that died waiting keeps readers out for 10 s at most, or for twice
-// WithSafetyPoll or the TTL if one of those is less.
+// WithSafetyPoll or the TTL if one of those is less; others who wait may ask for more.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
 // every 10 s at least, unless WithoutRenewal. All methods are safe for concurrent use.

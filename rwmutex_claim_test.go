@@ -143,3 +143,29 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 		busy.Remove()
 	})
 }
+
+func TestOneClaimLivesForAsLongAsEachWhoWaitsWants(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		b.strangerReads("alive:1", time.Hour)
+		_, life := b.atOnce(rwWriteScript, "long:1:write", 30000, 0, 10000, 25)
+		require.InDelta(b.t, 10*time.Second, life, float64(5*time.Second))
+		text, life := b.atOnce(rwWriteScript, "short:2:write", 30000, 0, 100, 25)
+		require.True(b.t, strings.HasSuffix(text, " short:2:write"))
+		require.Greater(b.t, life, time.Second, "the claim of the one is shortened by the other")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
+	})
+}
+
+// The clock of the server may have been set back, or be that of another since a failover.
+func TestAClaimThatBeginsTooLateBeginsAnew(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		b.strangerReads("alive:1", time.Hour)
+		b.claims("99999999999999 waiting:1:write")
+		text, _ := b.atOnce(rwWriteScript, "waiting:1:write", 30000, 0, 10000, 0)
+		from, _, _ := strings.Cut(text, " ")
+		require.Less(b.t, from, "99999999999999")
+		require.Len(b.t, from, len("1700000000000"))
+		require.False(b.t, b.me.tries(b.t, toRead(b.mutex())), "new readers come in for ever")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
+	})
+}
