@@ -38,6 +38,7 @@ type wait struct {
 	entry   *fairEntry // its place in a queue on Redis, for a kind of lock that has one
 	attends bool       // it has been listening since before it had that
 	claimed *string    // the identity under which it last claimed the lock, for a kind that can
+	writes  bool       // at its last request its owner held the other side, to write
 	mark    uint64     // wake-ups of the queue before the last request, for a kind that asks without the turn
 	misses  int        // failed tries in a row
 	splits  int        // split votes in a row

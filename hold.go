@@ -354,6 +354,7 @@ func (h *hold) lose(why error) {
 	h.mu.Unlock()
 
 	h.giveUp()
+	h.wakeOtherSide()
 	if unclaimed { // nobody will unlock it
 		h.unregister()
 	}

@@ -200,6 +200,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	case !g.held:
 		ticket.Refuse()
 		h.leave()
+		h.wakeOtherSide()
 		return true, h.notOurs(out)
 	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		ticket.Refuse()
@@ -269,6 +270,9 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 			p.ticket.Leave()
 		}
 	}
+	if answer.heard < 0 || !answer.ours {
+		h.wakeOtherSide()
+	}
 	if !answer.ours {
 		return h.notOurs(out)
 	}
@@ -294,6 +298,7 @@ func (h *hold) notOurs(out outcome) error {
 func (h *hold) abandon(err error) error {
 	h.giveUp()
 	h.leave()
+	h.wakeOtherSide()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", h.longest, err)

@@ -29,7 +29,7 @@ import (
 //
 // A reader that has died keeps a writer waiting until its own lease is over, whoever else
 // reads. A writer that died waiting keeps readers out for 10 s at most, or for twice
-// WithSafetyPoll or the TTL if one of those is less.
+// WithSafetyPoll or the TTL if one of those is less; others who wait may ask for more.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
 // every 10 s at least, unless WithoutRenewal. All methods are safe for concurrent use.
@@ -70,7 +70,7 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 // It blocks until nobody else reads or writes; ctx or WithWaitTimeout end the wait. Writers
 // of one process are served in the order in which they came, with its readers between them.
 // State after a failure is that of [Mutex.Lock]; a claim that kept readers out is withdrawn in
-// the background.
+// the background: they may read 50 ms later, unless another writer waits.
 //
 // Errors: ErrUpgrade if the owner reads; else those of [Mutex.Lock]; ErrLost also inside a
 // read hold that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.

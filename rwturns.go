@@ -33,9 +33,24 @@ func (c claiming) request(w *wait, identity *string, field string) (grant, outco
 	}
 	g, out := c.take(w.ctx, w.effort(), w.target, field, w.settings, w.settings.entryLease())
 	if out.doubt || !g.held && out.err == nil && sideOf(g.holder) == reading {
+		if w.claimed != identity {
+			c.withdraw(w)
+		}
 		w.claimed = identity
 	}
 	return g, out
+}
+
+// withdraw takes the claim of w back, if it has one. Its name is retired: what it is withdrawn
+// with may be sent again at any time. A request in doubt may have got more than a claim by
+// that name, for as long as the TTL.
+func (claiming) withdraw(w *wait) {
+	if w.claimed == nil {
+		return
+	}
+	w.client.retire(w.claimed)
+	until := w.client.now().after(max(w.settings.ttl, w.settings.entryLease()))
+	w.client.undo(w.target, w.target.field(w.claimed, w.owner), until, false)
 }
 
 // rivals are the readers of this process: after each writer it is their turn. So it is when
@@ -48,12 +63,10 @@ func (claiming) rivals(h *hold) int {
 	return 0
 }
 
-// end withdraws the claim of a writer who gives up. Its name is retired: what it is
-// withdrawn with may be sent again at any time.
+// end withdraws the claim of a writer who gives up.
 func (c claiming) end(w *wait, granted bool) {
-	if !granted && w.claimed != nil {
-		w.client.retire(w.claimed)
-		w.client.undo(w.target, w.target.field(w.claimed, w.owner), w.client.now().after(w.settings.entryLease()), false)
+	if !granted {
+		c.withdraw(w)
 	}
 	c.inTurn.end(w, granted)
 }
@@ -94,6 +107,7 @@ func (t together) request(w *wait, _ *string, field string) (grant, outcome) {
 		writes = h.field
 		h.mu.Unlock()
 	}
+	w.writes = writes != ""
 	return t.take(w.ctx, w.effort(), w.target, field, w.settings, writes)
 }
 
@@ -122,6 +136,10 @@ func (w *wait) standBy(d time.Duration) error {
 	t := w.places[0].ticket
 	if state, _ := t.State(); state != queue.Turn {
 		if !t.Join() {
+			if !w.writes && w.beside(writing) == nil { // since it asked: see rouseReader
+				t.Leave()
+				return nil
+			}
 			return w.awaitTurn(t)
 		}
 		t.Since(w.mark)
@@ -145,4 +163,50 @@ func (w *wait) beside(other side) error {
 // counterpart returns the owner's hold on the other side of the lock, or nil.
 func (w *wait) counterpart(other side) *hold {
 	return w.client.registry.find(gateID{key: w.target.keys[0], side: other}, w.owner)
+}
+
+// otherSide returns the gate of the other side of a read-write lock, if somebody uses it, or nil.
+func (h *hold) otherSide() *gate {
+	h.mu.Lock()
+	t := h.target
+	h.mu.Unlock()
+	switch t.kind.side {
+	case writing:
+		return h.client.registry.gate(gateID{key: t.keys[0], side: reading})
+	case reading:
+		return h.client.registry.gate(gateID{key: t.keys[0], side: writing})
+	default:
+		return nil
+	}
+}
+
+// wakeOtherSide has those of this process look again who want the other side of the lock: h has
+// ended, and no message tells of it.
+func (h *hold) wakeOtherSide() {
+	if g := h.otherSide(); g != nil {
+		g.queue.Wake()
+	}
+}
+
+// rouseReader has a reader ask again whose owner h is: now that it writes nobody is before it,
+// wherever it stands in line. Only a fixed owner can wait to read and get to write.
+func (h *hold) rouseReader() {
+	g := h.otherSide()
+	if g == nil || g.side != reading {
+		return
+	}
+	reader := g.find(h.owner)
+	if reader == nil {
+		return
+	}
+	reader.mu.Lock()
+	defer reader.mu.Unlock()
+	for _, p := range reader.places {
+		if state, _ := p.ticket.State(); state != queue.Waiting {
+			p.queue.Wake()
+			continue
+		}
+		p.ticket.Leave()
+		reader.ring()
+	}
 }

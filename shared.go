@@ -29,7 +29,9 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 			h.unregister()
 			return
 		}
-		granted, err = h.opened(nil)
+		if granted, err = h.opened(nil); granted {
+			h.rouseReader()
+		}
 		h.dropUnclaimed()
 	})
 	select {

@@ -56,6 +56,7 @@ func (u *undos) add(next undo) {
 	id := undoID{field: next.field, keys: next.target.id}
 	if before, pending := u.pending[id]; pending {
 		next.unseen = next.unseen && before.unseen
+		next.until = latest(next.until, before.until)
 	}
 	u.pending[id] = next
 	if !u.running {

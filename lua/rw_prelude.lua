@@ -3,7 +3,8 @@
 -- KEYS of all of them
 --   1  the lock: a hash with the field `mode`, which is `read` or `write`, and for each hold a
 --      field with its levels; that of a writer ends in `:write`
---   2  the claim of a writer that waits for readers: "from field"
+--   2  the claim of a writer that waits for readers: "from field"; "from " for the moment after
+--      he has given up
 -- ARGV[1] of all of them is what the names of timeout keys begin with.
 --
 -- Each level of a read hold has a timeout key, which lives for the hold's lease. A read hold
@@ -129,7 +130,8 @@ local function busy()
   return {0, redis.call('pttl', lock), 1, holder}
 end
 
--- The claim: when it begins, and the field of the writer whose it is; nil if there is none.
+-- The claim: when it begins, and the field of the writer whose it is, '' if it is nobody's any
+-- more; nil if there is none.
 local function claimed()
   local text = redis.pcall('get', claim)
   if type(text) ~= 'string' then return nil end

@@ -8,7 +8,8 @@
 --   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
 --
 -- A writer may read besides, and needs not mind claims. Sent again it finds the field it
--- made, and lengthens.
+-- made, and lengthens, unless that is dead by now:
+-- a writer may be waiting for the others alone.
 
 -- The usual case: the lock is free, or read, and nobody has claimed it. To define functions
 -- costs more than it does.
@@ -29,7 +30,7 @@ end
 local field, lease = ARGV[2], tonumber(ARGV[3])
 local mode, refusal = examine_mode()
 if refusal then return refusal end
-local reads = mode and redis.call('hexists', lock, field) == 1
+local reads = mode and redis.call('hexists', lock, field) == 1 and left(field, levels_of(field)) ~= -2
 
 if mode == 'write' then
   if redis.call('hexists', lock, ARGV[4]) == 0 then return busy() end

@@ -33,6 +33,8 @@ end
 -- prelude
 local field, count = ARGV[2], tonumber(ARGV[3])
 if not held(lock, field) then return {0, 0} end
+local mode = redis.call('hget', lock, 'mode')
+if mode ~= 'read' and mode ~= 'write' then return {0, 0} end -- a plain lock, which has the same fields
 local had = levels_of(field)
 if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
@@ -41,7 +43,7 @@ if count > 0 then
   return {1, 0}
 end
 
-local life, mode = left(field, had), redis.call('hget', lock, 'mode')
+local life = left(field, had)
 redis.call('hdel', lock, field)
 untime(field, 1, had)
 if mode == 'write' then return {1, 0} end

@@ -32,9 +32,12 @@ if mode == 'read' then
   local _, reader = survey(-1)
   if reader then
     if claiming > 0 then
-      -- One claim stands for all who wait, and begins when the first of them came.
-      local from = claimed() or clock() + grace
-      redis.pcall('set', claim, string.format('%.0f %s', from, field), 'px', claiming)
+      -- One claim stands for all who wait: it begins when the first of them came, and lives for as
+      -- long as each of them wants. None begins later than one that is made now: the clock may
+      -- have been set back since, or be another server's.
+      local from = math.min(claimed() or math.huge, clock() + grace)
+      local life = math.max(claiming, redis.call('pttl', claim))
+      redis.pcall('set', claim, string.format('%.0f %s', from, field), 'px', life)
     end
     return {0, redis.call('pttl', lock), 1, reader}
   end

@@ -1,5 +1,5 @@
 -- Sets the levels of a write hold on the way down; a count of 0 ends it, and wakes the
--- waiters: the lock is free, or its owner reads on. A claim of the field goes with it.
+-- waiters: the lock is free, or its owner reads on. A claim of the field is withdrawn.
 --
 -- ARGV  prefix, field, count, publish command, channel
 --
@@ -20,12 +20,15 @@ end
 
 -- prelude
 local field, count, publish, channel = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local _, claimant = claimed()
-local withdrawn = claimant == field and redis.call('del', claim) == 1
-if not held(lock, field) then
-  if withdrawn then wake(publish, channel) end -- whom the claim has kept out, or who has another
-  return {0, 0}
+local from, claimant = claimed()
+if claimant == field then
+  -- It may stand for others, too: for a moment it stays as nobody's, so that a writer who still
+  -- waits takes it up as old as it is. The wake-up is his, and that of those whom it kept out.
+  local kept = redis.pcall('set', claim, string.format('%.0f ', from), 'px', 50)
+  if kept.err then redis.call('del', claim) end -- out of memory
+  if not held(lock, field) then wake(publish, channel) end
 end
+if not held(lock, field) then return {0, 0} end
 if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
   redis.call('hset', lock, field, count)

@@ -1,0 +1,171 @@
+package relock
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// claims is the key of the claim, set to text for an hour unless that is empty.
+func (b *rwBench) claims(text string) string {
+	b.t.Helper()
+	claim := b.mutex().write.target.rw.claim
+	if text != "" {
+		require.NoError(b.t, b.rdb.Set(b.t.Context(), claim, text, time.Hour).Err())
+	}
+	return claim
+}
+
+// atOnce runs the script of the write side, and reads the claim before the server does
+// anything else.
+func (b *rwBench) atOnce(s *script, args ...any) (text string, life time.Duration) {
+	b.t.Helper()
+	t := b.mutex().write.target
+	var value *redis.StringCmd
+	var left *redis.DurationCmd
+	_, err := b.rdb.TxPipelined(b.t.Context(), func(tx redis.Pipeliner) error {
+		tx.Eval(b.t.Context(), s.source, t.rwKeys(false), append([]any{t.rw.timeouts}, args...)...)
+		value, left = tx.Get(b.t.Context(), t.rw.claim), tx.PTTL(b.t.Context(), t.rw.claim)
+		return nil
+	})
+	require.NoError(b.t, err)
+	return value.Val(), left.Val()
+}
+
+// Else a stream of writers, none of whom waits for long, keeps one who does from ever having an
+// old claim, while readers come in all the time.
+func TestAClaimOutlivesTheWriterThatGivesItUpForAMoment(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		channel := b.mutex().write.target.channels[0]
+		b.strangerReads("alive:1", time.Hour)
+		b.claims("7 impatient:1:write")
+		text, life := b.atOnce(rwWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
+		require.Equal(b.t, "7 ", text)
+		require.Positive(b.t, life)
+		require.LessOrEqual(b.t, life, 50*time.Millisecond)
+
+		b.claims("7 ")
+		require.False(b.t, b.me.tries(b.t, toRead(b.mutex())))
+		text, _ = b.atOnce(rwWriteScript, "patient:2:write", 30000, 0, 5000, 25)
+		require.Equal(b.t, "7 patient:2:write", text)
+		text, _ = b.atOnce(rwWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
+		require.Equal(b.t, "7 patient:2:write", text, "it is not his any more")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
+	})
+}
+
+func TestAWriterThatWaitsTakesUpTheClaimOfOneThatGaveUp(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		b.strangerReads("alive:1", time.Hour)
+		claim := b.claims("7 ")
+		m := b.another()
+		waiting := b.me.lock(b.t.Context(), toWrite(m))
+		eventually(b.t, "its claim", func() bool {
+			return strings.HasPrefix(b.rdb.Get(b.t.Context(), claim).Val(), "7 "+m.write.client.ID())
+		})
+		awaitListening(b.t, m.write.client, b.key)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1)).Err())
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), m.write.target.channels[0], "0").Err())
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		b.me.unlocks(b.t, toWrite(m))
+	})
+}
+
+// relayedRW runs fn on each backend, with a writer of the bench's client that waits for a reader,
+// has claimed the lock, and gives up when leave is called. What the client sends goes through relay.
+func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave func())) {
+	t.Helper()
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, rdb := relayedTo(t, backend)
+		b := newRWBench(t, backend.Client(t))
+		b.c = locksOn(t, rdb)
+		b.strangerReads("alive:1", time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := b.me.lock(ctx, toWrite(b.mutex()))
+		eventually(t, "a claim", func() bool { return b.rdb.Exists(t.Context(), b.claims("")).Val() == 1 })
+		awaitListening(t, b.c, b.key)
+		fn(b, relay, func() {
+			cancel()
+			require.ErrorIs(t, outcomeOf(t, waiting), context.Canceled)
+		})
+		require.NoError(t, b.rdb.Del(t.Context(), b.key, b.timeout("alive:1", 1)).Err())
+		b.free()
+	})
+}
+
+// undoing is what is left of the shortest undo that is pending.
+func (b *rwBench) undoing() time.Duration {
+	b.t.Helper()
+	u := b.c.undos[0]
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	require.NotEmpty(b.t, u.pending)
+	shortest := time.Duration(1<<63 - 1)
+	for _, undo := range u.pending {
+		shortest = min(shortest, b.c.now().until(undo.until))
+	}
+	return shortest
+}
+
+func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *testing.T) {
+	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
+		require.NoError(b.t, relay.Refuse(true))
+		relay.Cut()
+		leave()
+		require.Greater(b.t, b.undoing(), entryLeaseMax)
+		m := b.mutex()
+		b.c.undo(m.write.target, "uuid:1:write", b.c.now().after(time.Hour), false)
+		b.c.undo(m.write.target, "uuid:1:write", b.c.now().after(time.Millisecond), false)
+		require.Greater(b.t, b.undoing(), entryLeaseMax, "a later undo ends an earlier one")
+		require.NoError(b.t, relay.Refuse(false))
+	})
+}
+
+func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
+	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
+		// That it claims the lock by its new name does not come about: Redis may have no memory.
+		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", runsOf(rwWriteScript)).Always()
+		first := b.c.identity()
+		b.c.retire(first)
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.mutex().write.target.channels[0], "0").Err())
+		busy.Wait(b.t)
+		leave()
+		began := time.Now()
+		eventually(b.t, "no claim", func() bool { return b.rdb.Exists(b.t.Context(), b.claims("")).Val() == 0 })
+		require.Less(b.t, time.Since(began), entryLeaseMax/3, "it has run out by itself")
+		busy.Remove()
+	})
+}
+
+func TestOneClaimLivesForAsLongAsEachWhoWaitsWants(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		b.strangerReads("alive:1", time.Hour)
+		_, life := b.atOnce(rwWriteScript, "long:1:write", 30000, 0, 10000, 25)
+		require.InDelta(b.t, 10*time.Second, life, float64(5*time.Second))
+		text, life := b.atOnce(rwWriteScript, "short:2:write", 30000, 0, 100, 25)
+		require.True(b.t, strings.HasSuffix(text, " short:2:write"))
+		require.Greater(b.t, life, time.Second, "the claim of the one is shortened by the other")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
+	})
+}
+
+// The clock of the server may have been set back, or be that of another since a failover.
+func TestAClaimThatBeginsTooLateBeginsAnew(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		b.strangerReads("alive:1", time.Hour)
+		b.claims("99999999999999 waiting:1:write")
+		text, _ := b.atOnce(rwWriteScript, "waiting:1:write", 30000, 0, 10000, 0)
+		from, _, _ := strings.Cut(text, " ")
+		require.Less(b.t, from, "99999999999999")
+		require.Len(b.t, from, len("1700000000000"))
+		require.False(b.t, b.me.tries(b.t, toRead(b.mutex())), "new readers come in for ever")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
+	})
+}
