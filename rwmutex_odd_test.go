@@ -121,6 +121,24 @@ func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
 	})
 }
 
+// What a lost write hold has left is taken away for as long as the key may live.
+func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m := b.mutex(WithTTL(time.Minute))
+		b.me.locks(b.t, toWrite(m))
+		b.me.locks(b.t, toRead(b.mutex(WithTTL(time.Hour))))
+		b.requireLife(time.Hour)
+		for _, h := range holdsOn(b.c, b.key) {
+			h.mu.Lock()
+			longest := h.longest
+			h.mu.Unlock()
+			require.Equal(b.t, time.Hour, longest, "%v", h.target.kind.side)
+		}
+		b.me.unlocks(b.t, toRead(m))
+		b.me.unlocks(b.t, toWrite(m))
+	})
+}
+
 // holderOf is the field of the hold on that side.
 func holderOf(b *rwBench, s side) string {
 	for _, h := range holdsOn(b.c, b.key) {

@@ -105,6 +105,7 @@ func (t together) request(w *wait, _ *string, field string) (grant, outcome) {
 	if h := w.counterpart(writing); h != nil {
 		h.mu.Lock()
 		writes = h.field
+		h.longest = max(h.longest, w.settings.ttl) // the key lives as long, with all that is in it
 		h.mu.Unlock()
 	}
 	w.writes = writes != ""
