@@ -64,6 +64,11 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 			b.c = locksOn(t, rdb, WithSafetyPoll(time.Minute))
 			theirs, job := b.another(), b.mutex(WithOwner("job-17"))
 			b.me.locks(t, toWrite(theirs))
+			// Who does not write gets no further, not even when the stranger has unlocked.
+			asked := runsOf(rwReadScript)
+			busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nx:write\r\n", func(c redistest.Command) bool {
+				return asked(c) && c[len(c)-1] == ""
+			}).Always()
 			readers := make([]<-chan error, before)
 			for i := range readers {
 				readers[i] = b.you.lock(t.Context(), toRead(b.mutex()))
@@ -76,11 +81,6 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 			awaitWaiters(t, b.c, b.key, before+2)
 			awaitListening(t, b.c, b.key)
 
-			// Who does not write is too late.
-			asked := runsOf(rwReadScript)
-			busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nx:write\r\n", func(c redistest.Command) bool {
-				return asked(c) && c[len(c)-1] == ""
-			}).Always()
 			b.me.unlocks(t, toWrite(theirs))
 			require.NoError(t, outcomeOf(t, writing))
 			began := time.Now()
