@@ -57,7 +57,7 @@ func (m readSide) levels(ctx context.Context) (int, error) {
 	n := 0
 	for field, count := range s.Readers {
 		if strings.HasSuffix(field, ":"+m.owner) {
-			n += count
+			n = max(n, count) // one that was given up may not be undone yet
 		}
 	}
 	return n, err
