@@ -36,3 +36,24 @@ func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) 
 		b.requireLockable()
 	})
 }
+
+// The hold has not been lost: its release was executed in time, though nobody heard of that.
+func TestAnUnlockThatIsAnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr)
+		b.m = b.mutex(WithRenewInterval(faultTTL * 2 / 3))
+		lockOnce(b)
+		over := time.After(faultTTL)
+		<-time.After(faultTTL * 6 / 10)
+		executed := b.relay.LoseReply(b.runs(releaseScript))
+		later := b.relay.HoldBackSilently(b.runs(releaseScript)).Always()
+		unlocked := b.me.start(b.m.Unlock)
+		executed.Wait(t)
+		b.requireGone()
+		<-over
+		later.Remove()
+		require.NoError(t, faultError(t, unlocked))
+		b.requireLockable()
+	})
+}

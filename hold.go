@@ -380,19 +380,6 @@ func (h *hold) leave() {
 	}
 }
 
-// hooks are those of the oldest open level. mu is held.
-func (h *hold) hooks() *Hooks {
-	if len(h.levels) > 0 {
-		return &h.levels[0].hooks
-	}
-	return &h.settings.hooks
-}
-
-// event describes the hold. mu is held.
-func (h *hold) event(elapsed time.Duration, err error) Event {
-	return Event{Name: h.target.name, Owner: h.field, Token: h.token, Elapsed: elapsed, Err: err}
-}
-
 // fencingToken returns the token of a hold that is held, or lost and not unlocked yet.
 func (h *hold) fencingToken() int64 {
 	h.mu.Lock()

@@ -47,3 +47,16 @@ func report(hook func(Event), event Event) {
 		hook(event)
 	}
 }
+
+// hooks are those of the oldest open level. mu is held.
+func (h *hold) hooks() *Hooks {
+	if len(h.levels) > 0 {
+		return &h.levels[0].hooks
+	}
+	return &h.settings.hooks
+}
+
+// event describes the hold. mu is held.
+func (h *hold) event(elapsed time.Duration, err error) Event {
+	return Event{Name: h.target.name, Owner: h.field, Token: h.token, Elapsed: elapsed, Err: err}
+}

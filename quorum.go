@@ -25,13 +25,13 @@ const chorusWindow = 5 * time.Millisecond
 // holds while each node that granted a lock keeps its data and counts time at about the rate
 // of the client. A node that crashes and comes back without its data within a TTL breaks
 // that, and the order of tokens if clocks of nodes differ: run nodes with appendfsync always,
-// or start them again when a TTL, and what their clocks may differ by, is over. Martin Kleppmann
-// argued in 2016 that such a lock is unsafe all the same where correctness depends on it,
-// because a process may be paused, a message delayed or a clock set, while it believes to
-// hold the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
-// time that was spent is compared with the lease after a majority has answered, so that only
-// a delay after that does harm, as with any lock that expires, and that clocks which do not
-// jump can be had. Either way, where two holders at once would do harm, use WithFencing, which
+// or start them again when a TTL, and what their clocks may differ by, is over. Martin
+// Kleppmann argued in 2016 that such a lock is unsafe all the same where correctness depends
+// on it, because a process may be paused, a message delayed or a clock set, while it believes
+// to hold the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
+// time that was spent is compared with the lease after a majority has answered, so that only a
+// delay after that does harm, as with any lock that expires, and that clocks which do not jump
+// can be had. Either way, where two holders at once would do harm, use WithFencing, which
 // works here, and have the resource refuse a lower token.
 //
 // Mutex and MultiMutex are what they are on one Redis: re-entry, renewal, loss, hand-over,
@@ -40,9 +40,10 @@ const chorusWindow = 5 * time.Millisecond
 // have all tokens rise. A lease counts when a majority has confirmed it, and from before the
 // first of them was asked; a renewal takes nobody back who has lost the lock. A try that got
 // no majority is undone on every node. Those who split the votes come back after a random
-// pause; TryLock does so three times, and may then return false to all of them. State, ForceUnlock and Hooks tell what a
-// majority says; what single nodes say shows only in a failure, as *QuorumError. The
-// client's ID changes often: whenever a call has not waited for all nodes.
+// pause; TryLock does so three times, and may then return false to all of them. State,
+// ForceUnlock and Hooks tell what a majority says; what single nodes say shows only in a
+// failure, as *QuorumError. The client's ID changes often: whenever a call has not waited for
+// all nodes.
 //
 // Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option;
 // ErrUnsupported for a *redis.Ring and for what a quorum cannot do: WithShardedPubSub,

@@ -184,6 +184,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	c, identity := h.client, next.offered
 	to := h.target.field(identity, next.owner)
 	e := h.releaseEffort(s).confirmedBy(next.settings.replicas.before(ctx))
+	began := c.now()
 	g, out := h.target.kind.handoff(ctx, e, h.target, h.field, to, next.settings)
 	if out.doubt {
 		c.retire(h.identity)
@@ -201,7 +202,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		ticket.Refuse()
 		h.leave()
 		h.wakeOtherSide()
-		return true, h.notOurs(out)
+		return true, h.notOurs(began, out)
 	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		ticket.Refuse()
 		c.retire(identity)
@@ -250,6 +251,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for i, p := range h.places {
 		marks[i] = p.queue.Wakes()
 	}
+	began := h.client.now()
 	answer, out := h.target.kind.release(ctx, h.releaseEffort(s), h.target, h.field, make([]int, len(h.places)))
 	if out.doubt {
 		h.client.retire(h.identity)
@@ -274,20 +276,20 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		h.wakeOtherSide()
 	}
 	if !answer.ours {
-		return h.notOurs(out)
+		return h.notOurs(began, out)
 	}
 	return nil
 }
 
-// notOurs judges the answer that Redis does not know the hold. If an earlier copy of the
-// same command may have been executed, that one succeeded; past the deadline, or without
-// one, the hold had been lost: by a command of somebody else's, of which late copies may be
-// on their way to the name.
-func (h *hold) notOurs(out outcome) error {
+// notOurs judges the answer to a command begun at began that Redis does not know the hold.
+// If an earlier copy of the same command may have been executed, that one succeeded, however
+// late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
+// by a command of somebody else's, of which late copies may be on their way to the name.
+func (h *hold) notOurs(began instant, out outcome) error {
 	h.client.retire(h.identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if out.doubt && h.client.now().until(h.deadline) > 0 {
+	if out.doubt && began.until(h.deadline) > 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)

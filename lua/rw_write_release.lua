@@ -20,15 +20,15 @@ end
 
 -- prelude
 local field, count, publish, channel = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local from, claimant = claimed()
+local ours, from, claimant = held(lock, field), claimed()
 if claimant == field then
   -- It may stand for others, too: for a moment it stays as nobody's, so that a writer who still
   -- waits takes it up as old as it is. The wake-up is his, and that of those whom it kept out.
   local kept = redis.pcall('set', claim, string.format('%.0f ', from), 'px', 50)
   if kept.err then redis.call('del', claim) end -- out of memory
-  if not held(lock, field) then wake(publish, channel) end
+  if not ours then wake(publish, channel) end
 end
-if not held(lock, field) then return {0, 0} end
+if not ours then return {0, 0} end
 if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
   redis.call('hset', lock, field, count)

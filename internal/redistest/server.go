@@ -232,16 +232,21 @@ func probe(addr string) (string, error) {
 
 // freePort finds a port that is free now, and so is the one 10000 above it, which a
 // Cluster node uses too. Both are below the range that the system hands out to
-// outgoing connections, so a server that is down for a while does not lose its port.
+// outgoing connections, and no port is given out twice, so a server that is down for a
+// while does not lose its own.
 func freePort() (int, error) {
 	for range 200 {
 		port := 10000 + rand.IntN(12000)
-		if canListen(port) && canListen(port+10000) {
+		if _, given := portsGiven.LoadOrStore(port, true); !given && canListen(port) && canListen(port+10000) {
 			return port, nil
 		}
 	}
 	return 0, errors.New("redistest: no free port found")
 }
+
+// portsGiven are the ports that freePort has looked at: one that nobody listens on may belong
+// to a server that is down, or to a relay that refuses.
+var portsGiven sync.Map
 
 func canListen(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
