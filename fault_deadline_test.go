@@ -19,7 +19,7 @@ func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) 
 		b.m = b.mutex(WithRenewInterval(faultTTL * 2 / 3))
 		lockOnce(b)
 		hold := b.me.holdOf(b.ctx, b.m)
-		<-time.After(faultTTL * 6 / 10)
+		<-time.After(faultTTL * 45 / 100) // well before a renewal, and too late for three copies
 		rule := b.relay.HoldBackSilently(b.runs(reenterScript)).Always()
 		reentered := b.me.start(func() error { return b.m.Lock(b.ctx) })
 		select {

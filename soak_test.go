@@ -19,7 +19,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// soakTime is how long the soak runs; `go test -run Soak -soak 60s .` runs a long one.
+// soakTime is how long the soak runs; `go test -run ManyGoroutinesOfManyProcesses -soak 60s .` runs a long one.
 var soakTime = flag.Duration("soak", 2*time.Second, "duration of the soak test")
 
 const (
