@@ -264,6 +264,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	claimed := len(h.levels) > 0
 	h.longest = max(h.longest, lv.ttl)
 	h.mu.Unlock()
+	if t.kind.side == reading {
+		h.prolongWriter(lv.ttl)
+	}
 	if claimed && !lv.reentrant {
 		return ErrReentrant
 	}

@@ -79,8 +79,15 @@ func (inOrder) line(w *wait) (bool, error) {
 			if w.late() { // he asks anew
 				return true, nil
 			}
-			err := w.confirm()
-			return err == nil, err
+			out := w.confirm()
+			if out.err == nil {
+				return true, nil
+			}
+			if err := w.failed(out); err != nil {
+				return false, err
+			}
+			err := w.rest(backoff(w.misses))
+			return err == nil, err // he asks anew
 		case entryGone:
 			// However that came about: nobody is to come back under that name.
 			w.client.retire(w.entry.identity)
@@ -208,10 +215,10 @@ func (w *wait) accept() {
 }
 
 // confirm has the replicas confirm a lock that was granted to a waiter: nobody has asked them
-// yet. It raises the lease in doing so. An error: the grant was given back.
-func (w *wait) confirm() error {
+// yet. It raises the lease in doing so. After a failure the grant has been given back.
+func (w *wait) confirm() outcome {
 	if w.settings.replicas.n == 0 {
-		return nil
+		return outcome{}
 	}
 	left := w.client.now().until(w.deadline)
 	e := w.paced(acquireEffort).confirmedBy(w.settings.replicas.within(left / 4))
@@ -221,7 +228,7 @@ func (w *wait) confirm() error {
 	case !ours:
 		out.err = errNotOnRedis
 	case out.unconfirmed != nil:
-		out.err = out.unconfirmed
+		out.err, out.permanent = out.unconfirmed, true
 	default:
 		if out.doubt {
 			w.client.retire(w.identity)
@@ -229,10 +236,10 @@ func (w *wait) confirm() error {
 		w.mu.Lock()
 		w.prove(out.sent, w.settings.ttl)
 		w.mu.Unlock()
-		return nil
+		return out
 	}
 	w.disown()
-	return out.err
+	return out
 }
 
 // raiseWithin is the part of a short lease after which it is raised to the full one: at

@@ -33,6 +33,21 @@ func TestAFairLockThatWasWaitedForCountsWhenReplicasHaveConfirmedIt(t *testing.T
 	b.resume()
 }
 
+func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	m := b.locks.FairMutex(b.key, WithReplicas(1, 4*time.Second))
+	holder, waiter := newActor(t), newActor(t)
+	holder.locks(t, b.locks.FairMutex(b.key))
+	waiting := waiter.lock(t.Context(), m)
+	awaitFairQueue(t, b.master, b.key, 1)
+	loading := b.relay.ReplyWith("-LOADING it is\r\n", runsOf(renewScript)).Times(acquireEffort.attempts)
+	holder.unlocks(t, b.locks.FairMutex(b.key))
+	loading.Wait(t)
+	require.NoError(t, outcomeOf(t, waiting))
+	require.EqualValues(t, 1, b.Replicas[0].Client(t).Exists(t.Context(), b.key).Val())
+	waiter.unlocks(t, m)
+}
+
 func TestGrantsOfFairLocksStayWithinTheirShard(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)

@@ -399,6 +399,28 @@ func TestNamesInDifferentClusterSlotsAreRefusedUnheard(t *testing.T) {
 	}
 }
 
+func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		const ttl = time.Minute
+		c, rival := locksOn(t, backend.Client(t), WithTTL(ttl)), locksOn(t, backend.Client(t))
+		key := redistest.Key(t)
+		first, second := c.Mutex(key+"a"), rival.Mutex(key+"b")
+		both := c.MultiMutex([]string{key + "a", key + "b"}, WithUnlockTimeout(10*time.Millisecond))
+		requireLocked(t, both)
+		requireLocked(t, first)
+		h := c.find(nil, first.owner(), first.target)[0]
+		require.True(t, h.take(t.Context())) // as a renewal does that Redis does not answer
+		require.ErrorContains(t, both.Unlock(), "Redis does not know yet")
+		require.Zero(t, both.HoldCount())
+		require.Equal(t, 1, first.HoldCount())
+		h.free()
+		require.NoError(t, second.Lock(t.Context()), "it is free long before the TTL")
+		requireUnlocked(t, second)
+		requireUnlocked(t, first)
+	})
+}
+
 func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {

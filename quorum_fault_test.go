@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -344,4 +345,51 @@ func TestCloseOfAQuorumDoesNotWaitForAMinorityForLong(t *testing.T) {
 			})
 		})
 	}
+}
+
+// pausedContext ends when somebody looks whether it has, and everything under way has settled:
+// as if the process had stood still over its end.
+type pausedContext struct {
+	context.Context
+	settle func()
+	once   sync.Once
+	done   chan struct{}
+}
+
+func (c *pausedContext) Done() <-chan struct{} {
+	c.once.Do(func() {
+		c.settle()
+		close(c.done)
+	})
+	return c.done
+}
+
+func (c *pausedContext) Err() error {
+	select {
+	case <-c.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func TestAHandOffThatIsCarriedOutAsTheUnlockEndsIsNotTakenForALoss(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		m, q := b.mutex(), b.locks.plain.protocol.(*quorum)
+		b.warm()
+		for i := range 30 {
+			for _, rdb := range b.servers {
+				require.NoError(b.t, rdb.HSet(b.t.Context(), b.key, "holder:1", 1).Err())
+			}
+			ctx := &pausedContext{Context: b.t.Context(), done: make(chan struct{}), settle: func() {
+				eventually(b.t, "all voted", func() bool { return settledOn(b.locks) })
+			}}
+			g, out := q.handoff(ctx, effort{patience: time.Second}, m.target, "holder:1", fmt.Sprint("next:", i), &m.settings)
+			require.True(b.t, g.held || out.err != nil, "round %d", i)
+			for _, rdb := range b.servers {
+				require.NoError(b.t, rdb.Del(b.t.Context(), b.key).Err())
+			}
+		}
+	})
 }

@@ -250,9 +250,9 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 		q.client.undo(t, to, q.until(), false)
 		return grant{}, outcome{sent: b.sent}
 	}
-	b.linger(ctx, q.client.patience, b.complete) // if all have refused, it can be released instead
 	out := b.outcome(ctx)
-	out.doubt = out.doubt || b.number(b.inFavour) > 0
+	b.linger(ctx, q.client.patience, b.complete) // if all have refused, it can be released instead
+	out.doubt = b.outcome(ctx).doubt || b.number(b.inFavour) > 0
 	return grant{}, out
 }
 

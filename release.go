@@ -62,10 +62,28 @@ func (h *hold) pop(t *target) bool {
 // step tells Redis the counts after a level was taken away that was not the last. Without
 // an answer the count on Redis is too high until the next command of the hold sets it right.
 func (h *hold) step(ctx context.Context, s *settings) error {
-	if !h.take(ctx) {
-		return ended(ctx)
+	if h.take(ctx) {
+		defer h.free()
+		return h.tellCounts(ctx, s)
+	}
+	// Not left to the next command: that might be a renewal, and keep keys without a level.
+	h.client.goroutines.Go(func() { h.stepLate(s) })
+	return fmt.Errorf("the level is unlocked, but Redis does not know yet: %w", ended(ctx))
+}
+
+// stepLate is step for a caller who has gone.
+func (h *hold) stepLate(s *settings) {
+	if !h.take(h.client.background) {
+		return
 	}
 	defer h.free()
+	ctx, cancel := context.WithTimeout(h.client.background, s.unlockTimeout)
+	defer cancel()
+	_ = h.tellCounts(ctx, s) // the caller was told that Redis does not know
+}
+
+// tellCounts is step when it is its turn.
+func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	h.mu.Lock()
 	if h.phase != held { // another caller's Unlock, or a loss, has the last word
 		defer h.mu.Unlock()
@@ -272,8 +290,8 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 			p.ticket.Leave()
 		}
 	}
-	if answer.heard < 0 || !answer.ours {
-		h.wakeOtherSide()
+	if g := h.otherSide(); g != nil && (answer.heard < 0 || !answer.ours || !g.listening()) {
+		g.queue.Wake() // no message tells it
 	}
 	if !answer.ours {
 		return h.notOurs(began, out)

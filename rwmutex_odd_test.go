@@ -50,6 +50,18 @@ func TestWhatNobodyHoldsIsFree(t *testing.T) {
 	})
 }
 
+// Java leaves a dead reader in a hash that outlives all who read.
+func TestTheLastReaderFreesALockThatOutlivesADeadOne(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, "mode", "read", "uuid:1", "1").Err())
+		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.key, time.Hour).Err())
+		m := b.mutex(WithTTL(10 * time.Second))
+		b.me.locks(b.t, toRead(m))
+		b.me.unlocks(b.t, toRead(m))
+		require.Empty(b.t, keysAbout(b.t, b.rdb, b.key))
+	})
+}
+
 func TestAClaimThatIsNoneKeepsNobodyOut(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
@@ -126,14 +138,17 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithTTL(time.Minute))
 		b.me.locks(b.t, toWrite(m))
-		b.me.locks(b.t, toRead(b.mutex(WithTTL(time.Hour))))
-		b.requireLife(time.Hour)
-		for _, h := range holdsOn(b.c, b.key) {
-			h.mu.Lock()
-			longest := h.longest
-			h.mu.Unlock()
-			require.Equal(b.t, time.Hour, longest, "%v", h.target.kind.side)
+		for _, life := range []time.Duration{time.Hour, 2 * time.Hour} { // the second is a re-entry
+			b.me.locks(b.t, toRead(b.mutex(WithTTL(life))))
+			b.requireLife(life)
+			for _, h := range holdsOn(b.c, b.key) {
+				h.mu.Lock()
+				longest := h.longest
+				h.mu.Unlock()
+				require.Equal(b.t, life, longest, "%v", h.target.kind.side)
+			}
 		}
+		b.me.unlocks(b.t, toRead(m))
 		b.me.unlocks(b.t, toRead(m))
 		b.me.unlocks(b.t, toWrite(m))
 	})

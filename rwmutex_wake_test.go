@@ -35,6 +35,27 @@ func TestWithoutThePermissionToPublishTheSidesOfOneProcessWakeEachOther(t *testi
 	}
 }
 
+// Nor does it need a subscription.
+func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *testing.T) {
+	t.Parallel()
+	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+subscribe" })
+	limited, _ := asUser(t, rules...)
+	c := locksOn(t, limited.rdb, WithPrefix("orders:"), WithSafetyPoll(time.Minute))
+	m, me, you := c.RWMutex("17"), newActor(t), newActor(t)
+	for _, sides := range [][2]*Mutex{{toWrite(m), toRead(m)}, {toRead(m), toWrite(m)}} {
+		me.locks(t, sides[0])
+		waiting := you.lock(t.Context(), sides[1])
+		other := sides[1].target
+		awaitWaiters(t, c, other.keys[0], 1)
+		g := c.registry.gate(other.gate(0))
+		woken := g.queue.Wakes()
+		me.unlocks(t, sides[0])
+		require.Greater(t, g.queue.Wakes(), woken)
+		require.NoError(t, outcomeOf(t, waiting))
+		you.unlocks(t, sides[1])
+	}
+}
+
 func TestTheLossOfAHoldWakesTheOtherSideOfItsProcess(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithSafetyPoll(time.Minute), WithRenewInterval(20*time.Millisecond))
@@ -94,6 +115,31 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 				b.you.unlocks(t, toRead(b.mutex()))
 			}
 			writer.unlocks(t, toRead(job))
+			b.free()
+		}
+	})
+}
+
+func TestAFixedOwnerThatGetsToReadIsToldAtOnceThatItCannotWrite(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		job := b.mutex(WithOwner("job-17"), WithSafetyPoll(time.Minute))
+		writer, reader := newActor(b.t), newActor(b.t)
+		for range 4 {
+			b.me.locks(b.t, toWrite(b.mutex()))
+			writing := writer.lock(b.t.Context(), toWrite(job))
+			reading := reader.lock(b.t.Context(), toRead(job))
+			awaitWaiters(b.t, b.c, b.key, 2)
+			b.me.unlocks(b.t, toWrite(b.mutex()))
+			began := time.Now()
+			err := outcomeOf(b.t, writing)
+			require.NoError(b.t, outcomeOf(b.t, reading))
+			require.Less(b.t, time.Since(began), soonerThanAPoll, "a poll has found it out")
+			if err == nil { // it was the first
+				writer.unlocks(b.t, toWrite(job))
+			} else {
+				require.ErrorIs(b.t, err, ErrUpgrade)
+			}
+			reader.unlocks(b.t, toRead(job))
 			b.free()
 		}
 	})

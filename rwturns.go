@@ -18,13 +18,25 @@ func (claiming) longest(s *settings) time.Duration { return s.entryPoll() }
 
 // line refuses an owner that reads: it would wait for itself.
 func (c claiming) line(w *wait) (bool, error) {
-	switch err := w.beside(reading); {
-	case err == nil:
-		return false, ErrUpgrade
-	case !errors.Is(err, errAgain):
+	if err := w.reads(); err != nil {
 		return false, err
 	}
-	return c.inTurn.line(w)
+	ready, err := c.inTurn.line(w)
+	if ready && !w.named() { // a fixed owner may have got to read while it stood there
+		err = w.reads()
+	}
+	return ready && err == nil, err
+}
+
+// reads says why the owner cannot write, if it reads.
+func (w *wait) reads() error {
+	switch err := w.beside(reading); {
+	case err == nil:
+		return ErrUpgrade
+	case !errors.Is(err, errAgain):
+		return err
+	}
+	return nil
 }
 
 func (c claiming) request(w *wait, identity *string, field string) (grant, outcome) {
@@ -105,8 +117,8 @@ func (t together) request(w *wait, _ *string, field string) (grant, outcome) {
 	if h := w.counterpart(writing); h != nil {
 		h.mu.Lock()
 		writes = h.field
-		h.longest = max(h.longest, w.settings.ttl) // the key lives as long, with all that is in it
 		h.mu.Unlock()
+		w.prolongWriter(w.settings.ttl)
 	}
 	w.writes = writes != ""
 	return t.take(w.ctx, w.effort(), w.target, field, w.settings, writes)
@@ -137,7 +149,7 @@ func (w *wait) standBy(d time.Duration) error {
 	t := w.places[0].ticket
 	if state, _ := t.State(); state != queue.Turn {
 		if !t.Join() {
-			if !w.writes && w.beside(writing) == nil { // since it asked: see rouseReader
+			if !w.writes && w.beside(writing) == nil { // since it asked: see rouseOwner
 				t.Leave()
 				return nil
 			}
@@ -189,15 +201,34 @@ func (h *hold) wakeOtherSide() {
 	}
 }
 
-// rouseReader has a reader ask again whose owner h is: now that it writes nobody is before it,
-// wherever it stands in line. Only a fixed owner can wait to read and get to write.
-func (h *hold) rouseReader() {
+// prolongWriter tells the write hold of h's owner, if there is one, that for lease from now on
+// its field may live on Redis: what its owner reads with keeps the key, and all that is in it.
+func (h *hold) prolongWriter(lease time.Duration) {
 	g := h.otherSide()
-	if g == nil || g.side != reading {
+	if g == nil {
+		return
+	}
+	if writer := g.find(h.owner); writer != nil {
+		writer.mu.Lock()
+		writer.longest = max(writer.longest, lease)
+		writer.mu.Unlock()
+	}
+}
+
+// rouseOwner has h's owner look again where it waits for the other side of the lock. Only a
+// fixed owner can wait for one side and get hold of the other. If it writes now, nobody is
+// before it as a reader, wherever it stands in line; if it reads, it cannot get to write.
+func (h *hold) rouseOwner() {
+	g := h.otherSide()
+	if g == nil {
 		return
 	}
 	reader := g.find(h.owner)
 	if reader == nil {
+		return
+	}
+	if g.side == writing {
+		g.queue.Wake()
 		return
 	}
 	reader.mu.Lock()

@@ -30,7 +30,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 			return
 		}
 		if granted, err = h.opened(nil); granted {
-			h.rouseReader()
+			h.rouseOwner()
 		}
 		h.dropUnclaimed()
 	})

@@ -51,6 +51,6 @@ if mode == 'write' then return {1, 0} end
 -- longest of them, so either that is one with more left than this one had, or any will do
 -- that is within the second. Servers that look at the clock for each command need some margin.
 local enough = redis.call('pttl', lock) - 1000
-if life >= 0 and life < enough - 10 then return {1, 0} end
+if life >= 0 and life < enough - 10 then enough = 0 end
 if not settle(math.max(enough, 0)) then return {1, 0} end
 return {1, wake(ARGV[4], ARGV[5])}
