@@ -48,8 +48,9 @@ redis.call('hdel', lock, field)
 untime(field, 1, had)
 if mode == 'write' then return {1, 0} end
 -- There is no need to look at all readers: the lock lives at most a second longer than the
--- longest of them, so either that is one with more left than this one had, or any will do
--- that is within the second. Servers that look at the clock for each command need some margin.
+-- longest of them, so any will do that is within the second. If this one was not, the longest is
+-- another, or the lock outlives all of them, as Java leaves it: any that is alive will do then.
+-- Servers that look at the clock for each command need some margin.
 local enough = redis.call('pttl', lock) - 1000
 if life >= 0 and life < enough - 10 then enough = 0 end
 if not settle(math.max(enough, 0)) then return {1, 0} end
