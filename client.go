@@ -88,7 +88,7 @@ type hub interface {
 // behind Sentinel, or a Cluster. It sends nothing. rdb stays the caller's, to be closed
 // after the Client.
 //
-// Commands do not run through rdb's process hooks; observe locks WithHooks.
+// Few commands, or none, run through rdb's process hooks; observe locks WithHooks.
 //
 // Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring,
 // whose clients may disagree about where a name lives, for WithShardedPubSub on anything but a

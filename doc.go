@@ -11,6 +11,7 @@
 //		return err
 //	}
 //	defer m.Unlock()
+//	return ship(m.Context(ctx)) // this context ends when the lock is lost
 //
 // # Owner and levels
 //
@@ -34,7 +35,8 @@
 //     processes.
 //   - [Client.RWMutex]: many owners who read, or one who writes. See [RWMutex].
 //
-// The first three exclude each other; an RWMutex has names of its own.
+// The first three exclude each other; an RWMutex has names of its own: whoever asks for one that
+// the other sort holds gets [ErrInvalidName].
 //
 // [New] makes a Client on one Redis: a server, one behind Sentinel, or a Cluster. [NewQuorum]
 // makes one on several independent masters; its locks are held by a majority of them. It has
@@ -45,7 +47,9 @@
 // A lock on Redis has a TTL, the lease, so that it does not outlive its holder by more
 // than that: 30 s, or see [WithTTL]. While the lock is held, a watchdog renews the lease
 // every third of it, so that the work may take as long as it takes.
-// [WithoutRenewal] makes the lease a fixed one; [WithMaxHold] bounds how long it is renewed.
+// [WithoutRenewal] makes the lease a fixed one; [WithMaxHold] bounds how long it is renewed. If
+// nested levels have different options, the hold has the longest TTL and the shortest renew
+// interval of them, and is renewed while any level asks for it.
 //
 // # Loss
 //
@@ -66,11 +70,11 @@
 // [Mutex.Lock] waits until its context ends, or for [WithWaitTimeout]. Waiters of one
 // process stand in a queue; only the first of them talks to Redis. It sleeps until a
 // message says that the lock is free, the lease runs out, or for [WithSafetyPoll].
-// [Mutex.TryLock] does not wait. Who waits for a FairMutex, or to read, sends one request of
-// his own besides: to get into line, or to read when he may.
+// [Mutex.TryLock] does not wait. Each waiter for a FairMutex, and each that wants to read, also
+// sends one request of its own: to get into line, or to read when it may.
 //
-// If Redis cannot be reached, a Lock that has only just come fails after a few quick
-// attempts. One that was waiting rides out an outage of one TTL.
+// If Redis cannot be reached, a Lock that has only just come fails after three attempts, in
+// 2 to 4 s with the default TTL. One that was waiting rides out an outage of one TTL.
 //
 // # What is promised
 //
@@ -80,7 +84,7 @@
 //   - A lease that cannot be renewed is known to be lost here before it ends on Redis, by
 //     the monotonic and by the wall clock.
 //   - Lost replies and repeated commands change no count: scripts set what is wanted.
-//   - A Lock that fails leaves nothing behind: what Redis may have granted is undone in the
+//   - A Lock that fails changes nothing for its owner: what Redis may have granted is undone in the
 //     background, and ends with its TTL at the latest.
 //   - Unlock takes its level away whatever Redis answers, and whether or not the context
 //     of Lock has ended. Its error says that the key may live on for up to one TTL.
@@ -93,8 +97,8 @@
 // was just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum] there
 // are no failovers, but nodes that lose their data. A key that is deleted or forced open from
 // outside is noticed at the next renewal, or when a fixed lease is over, and somebody else may
-// have the lock by then. What a holder does after it was paused and before it looks at its
-// context, no lease can prevent. Where that must do no harm, use [WithFencing] and have the
+// have the lock by then. No lease can prevent what a holder does between a pause and its next
+// look at its context. Where that must do no harm, use [WithFencing] and have the
 // resource refuse a lower token than it has seen. Between processes there is no order among
 // the waiters, but for a [Client.FairMutex].
 //

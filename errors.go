@@ -10,12 +10,14 @@ import (
 // The sentinel errors. What a method returns is wrapped with the name of the lock
 // and the circumstances: match with [errors.Is].
 var (
-	// ErrNotHeld is returned by Unlock and RUnlock when the owner holds nothing, and is the
-	// cause of the context of an owner that holds nothing.
+	// ErrNotHeld is returned by Unlock and RUnlock when the owner holds nothing, or holds it
+	// only by handles with other names, and is the cause of the context of an owner that holds
+	// nothing.
 	ErrNotHeld = errors.New("relock: not held")
 
-	// ErrLost says that a hold ended without the holder's doing: its lease could not be
-	// renewed in time, its key was deleted or taken over, or it was forced open. It is
+	// ErrLost says that a hold ended without the holder's doing: its lease ran out because Redis
+	// did not answer or the process was paused, its key was deleted, evicted or forgotten by a
+	// failover, or it was forced open. It is
 	// the cause of the hold's context, the answer to each Unlock of the hold's levels,
 	// and the answer to a Lock inside the lost hold: unwind first, then lock again.
 	ErrLost = errors.New("relock: lock lost")
@@ -23,20 +25,21 @@ var (
 	// ErrReleased is the cause of a hold's context after its last Unlock.
 	ErrReleased = errors.New("relock: lock released")
 
-	// ErrTimeout is returned by Lock and RLock when WithWaitTimeout passed first.
+	// ErrTimeout is returned by Lock and RLock, and by Do and RDo, when WithWaitTimeout passed
+	// first.
 	ErrTimeout = errors.New("relock: wait timed out")
 
-	// ErrClosed is returned by everything that needs a client that has been closed, and
-	// is the cause of the contexts of the holds that Close ended.
+	// ErrClosed is returned by whatever needs a client that is open, after Close, and is the
+	// cause of the contexts of the holds that Close ended.
 	ErrClosed = errors.New("relock: client closed")
 
 	// ErrReentrant is returned by Lock and TryLock, and by RLock and TryRLock, of a handle
 	// made WithoutReentrancy when the owner holds the lock, or that side of it, already.
 	ErrReentrant = errors.New("relock: already held by this owner")
 
-	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner reads: it would
-	// wait for itself. RUnlock first, and look again at what was read.
-	ErrUpgrade = errors.New("relock: this owner reads, and cannot write before it has unlocked that")
+	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner holds the read
+	// side: it would wait for itself. RUnlock first, and look again at what was read.
+	ErrUpgrade = errors.New("relock: cannot write: this owner holds the read side, which has to be unlocked first")
 
 	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas
 	// when too few replicas confirmed the lock in time: it was given back. It is also the error
@@ -49,7 +52,8 @@ var (
 	// Cluster.
 	ErrInvalidName = errors.New("relock: invalid name")
 
-	// ErrInvalidOption is returned for an option or argument out of its range.
+	// ErrInvalidOption is returned for an option or argument out of its range, for options that
+	// contradict each other, and for a nil argument.
 	ErrInvalidOption = errors.New("relock: invalid option")
 
 	// ErrUnsupported is returned for what cannot be done with this Redis client, or on a quorum.

@@ -64,7 +64,11 @@ func Example() {
 	rdb, stop := startRedis() // in a program: redis.NewClient(…)
 	defer stop()
 
-	ship := func() error {
+	ship := func(context.Context) error {
+		fmt.Println("nobody else works on order 42 now")
+		return nil
+	}
+	serve := func() error {
 		locks, err := relock.New(rdb)
 		if err != nil {
 			return err
@@ -76,11 +80,9 @@ func Example() {
 			return err
 		}
 		defer m.Unlock()
-
-		fmt.Println("nobody else works on order 42 now")
-		return nil
+		return ship(m.Context(ctx)) // this context ends when the lock is lost
 	}
-	fmt.Println(ship())
+	fmt.Println(serve())
 	// Output:
 	// nobody else works on order 42 now
 	// <nil>
@@ -306,10 +308,10 @@ func ExampleWithOwner() {
 }
 
 func ExampleClient_FairMutex() {
-	here, there, stop := twoProcesses()
+	locks, there, stop := twoProcesses()
 	defer stop()
 
-	m := here.FairMutex("tickets")
+	m := locks.FairMutex("tickets")
 	if err := m.Lock(ctx); err != nil { // waits behind everybody who asked before
 		fmt.Println(err)
 		return
@@ -324,10 +326,10 @@ func ExampleClient_FairMutex() {
 }
 
 func ExampleClient_RWMutex() {
-	here, there, stop := twoProcesses()
+	locks, there, stop := twoProcesses()
 	defer stop()
 
-	m := here.RWMutex("prices")
+	m := locks.RWMutex("prices")
 	if err := m.RLock(ctx); err != nil { // with other readers, and without writers
 		fmt.Println(err)
 		return
@@ -367,10 +369,10 @@ func ExampleRWMutex_RLock_downgrade() {
 }
 
 func ExampleClient_MultiMutex() {
-	here, there, stop := twoProcesses()
+	locks, there, stop := twoProcesses()
 	defer stop()
 
-	m := here.MultiMutex([]string{"account:1", "account:2"})
+	m := locks.MultiMutex([]string{"account:1", "account:2"})
 	if err := m.Lock(ctx); err != nil { // both or none
 		fmt.Println(err)
 		return
@@ -389,7 +391,7 @@ func ExampleNewQuorum() {
 		nodes = append(nodes, rdb)
 	}
 
-	locks, err := relock.NewQuorum(nodes) // 3 or 5 Redis clients, of masters that know nothing of each other
+	locks, err := relock.NewQuorum(nodes) // 3 or 5 redis.UniversalClients, of masters that know nothing of each other
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -7,12 +7,16 @@ import "time"
 // lock held, and delays it: be quick, and do not call back into the lock it is about.
 // Events may come at the same time, on different goroutines: a loss that is met by asking,
 // while a renewal is being answered, may be told before that renewal.
+//
+// Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest
+// open level.
 type Hooks struct {
 	// Acquired is called when a hold begins. Re-entry begins none. Elapsed is the time
 	// that was waited.
 	Acquired func(Event)
 
-	// Contended is called once by each Lock that finds the lock taken and starts to wait.
+	// Contended is called once by each Lock that finds the lock taken and starts to wait. Elapsed
+	// is the time since it was called.
 	Contended func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is
@@ -24,7 +28,7 @@ type Hooks struct {
 
 	// RenewFailed is called after each renewal that Redis did not answer, or refused, or that
 	// too few replicas confirmed. The hold is not lost yet: the watchdog tries again until
-	// the lease has run out.
+	// the lease has run out. Elapsed is the time the attempt took, Err says why it failed.
 	RenewFailed func(Event)
 
 	// Lost is called when a hold ended without the holder's doing. Elapsed is how long it

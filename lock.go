@@ -21,7 +21,7 @@ import (
 // A hold can end without its holder's doing: when its lease could not be renewed in time,
 // or somebody deleted or forced the key. Do work under the lock with the context of
 // [Mutex.Context] or [Mutex.Do]. If the lease runs out, that is cancelled before anybody else
-// can get the lock; if the key was taken away, at the next renewal, or with a fixed lease.
+// can get the lock; if the key was taken away, at the next renewal, or when a fixed lease ends.
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
@@ -64,7 +64,8 @@ func (m *Mutex) Name() string { return m.target.name }
 //
 // It blocks until it holds the lock; ctx or WithWaitTimeout end the wait. Waiters of one
 // process are served in the order in which they came; only the first of them talks to
-// Redis, and sleeps until a message says that the lock is free, or its lease runs out.
+// Redis, and sleeps until a message says that the lock is free, its lease runs out, or for
+// WithSafetyPoll.
 //
 // After a failure the owner holds what it held before; a request that Redis may have
 // executed is undone in the background, and at the latest by its TTL.
@@ -72,8 +73,8 @@ func (m *Mutex) Name() string { return m.target.name }
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
 // has to be unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
 // ErrInvalidOption; ErrUnsupported; Redis' own. If Redis cannot be reached, a Lock that has
-// only just come fails after a few quick attempts; one that was waiting already rides out an
-// outage of one TTL.
+// only just come fails after three attempts, in 2 to 4 s with the default TTL; one that was
+// waiting already rides out an outage of one TTL.
 //
 // It may be called by any number of goroutines. One round trip if the lock is free; none but
 // the holder's if one of the same process hands it over; two and a subscription when it is

@@ -215,8 +215,8 @@ func WithUnlockTimeout(d time.Duration) Option {
 // WithOwner fixes the owner of a handle, in place of the calling goroutine: whoever uses a
 // handle with this owner locks and unlocks as that owner, so a lock can be passed between
 // goroutines. Give each use of its own ("job-17") an owner of its own: goroutines that
-// share one do not exclude each other. The id holds a character that is not a digit, and
-// no ':'. Owners of different clients never collide.
+// share one do not exclude each other. The id must contain a character that is not a digit,
+// and no ':'. Owners of different clients never collide.
 func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
@@ -330,14 +330,14 @@ func WithHooks(h Hooks) Option {
 	return option(func(s *settings) { s.hooks = h })
 }
 
-// WithPrefix is put before every name of the client, before anything is derived from it, so
-// that the patterns of an ACL can tell its keys and channels from others. Default: none.
+// WithPrefix puts prefix before every name of the client, before anything is derived from it,
+// so that the patterns of an ACL can tell its keys and channels from others. Default: none.
 func WithPrefix(prefix string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.prefix = prefix })
 }
 
-// WithShardedPubSub has waiters woken by sharded pub/sub (SPUBLISH, SSUBSCRIBE), which on a
-// Cluster only the lock's own shard hears; any other message goes to every node. Default:
+// WithShardedPubSub wakes waiters by sharded pub/sub (SPUBLISH, SSUBSCRIBE), which stays
+// within the lock's shard of a Cluster; ordinary messages go to every node. Default:
 // off. It takes a *redis.ClusterClient, or New returns ErrUnsupported, as NewQuorum always
 // does; and Redis 7: on an older one, or for a user without the permission, locks work, but
 // waiters have to poll.

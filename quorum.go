@@ -17,9 +17,9 @@ const chorusWindow = 5 * time.Millisecond
 // NewQuorum returns a client whose locks live on several independent Redis masters, the
 // nodes, and are held by whoever has them on most: the algorithm known as Redlock. It keeps
 // working as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest
-// majority. Use 3 or 5; an even number survives no more failures than one less, and one node
-// is a quorum, too. The clients of all processes must be given the same nodes, in any order.
-// It sends nothing. The rdbs stay the caller's, to be closed after the Client.
+// majority. Use 3 or 5; an even number survives no more failures than the odd one below it,
+// and one node is a quorum, too. The clients of all processes must be given the same nodes, in
+// any order. It sends nothing. The rdbs stay the caller's, to be closed after the Client.
 //
 // What it promises: no failover can lose a lock, since nothing is replicated, and exclusion
 // holds while each node that granted a lock keeps its data and counts time at about the rate
@@ -28,7 +28,7 @@ const chorusWindow = 5 * time.Millisecond
 // or start them again when a TTL, and what their clocks may differ by, is over. Martin
 // Kleppmann argued in 2016 that such a lock is unsafe all the same where correctness depends
 // on it, because a process may be paused, a message delayed or a clock set, while it believes
-// to hold the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
+// it holds the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
 // time that was spent is compared with the lease after a majority has answered, so that only a
 // delay after that does harm, as with any lock that expires, and that clocks which do not jump
 // can be had. Either way, where two holders at once would do harm, use WithFencing, which
@@ -38,7 +38,7 @@ const chorusWindow = 5 * time.Millisecond
 // waiting. Every request is sent to all nodes at once, and each round trip in the docs of
 // the methods is one to the fastest majority; with WithFencing a Lock takes one more, to
 // have all tokens rise. A lease counts when a majority has confirmed it, and from before the
-// first of them was asked; a renewal takes nobody back who has lost the lock. A try that got
+// first of them was asked; a renewal never gives a lost lock back. A try that got
 // no majority is undone on every node. Those who split the votes come back after a random
 // pause; TryLock does so three times, and may then return false to all of them. State,
 // ForceUnlock and Hooks tell what a majority says; what single nodes say shows only in a

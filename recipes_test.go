@@ -58,7 +58,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "busy, try again", http.StatusConflict)
 	case errors.Is(err, relock.ErrInvalidName): // the path had braces in it
 		http.Error(w, "no such cart", http.StatusNotFound)
-	default:
+	default: // the charge may have been made all the same: it has to be idempotent
 		http.Error(w, "try again later", http.StatusServiceUnavailable)
 	}
 }
@@ -92,16 +92,17 @@ func saveDocument(ctx context.Context, db *sql.DB, locks *relock.Client, id int,
 		if err != nil {
 			return err
 		}
-		if n, err := result.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(errors.New("a later holder has written"), err)
+		n, err := result.RowsAffected()
+		if err == nil && n == 0 {
+			err = errors.New("no such document, or a later holder has written it")
 		}
-		return nil
+		return err
 	})
 }
 
 var _ = saveDocument // compiled only: the core module has no database driver
 
-func serve(ctx context.Context, server *http.Server, locks *relock.Client, rdb *redis.Client) error {
+func shutdown(ctx context.Context, server *http.Server, locks *relock.Client, rdb *redis.Client) error {
 	<-ctx.Done() // the signal to stop
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
@@ -117,7 +118,7 @@ func TestTheShutdownRecipeClosesEverything(t *testing.T) {
 	require.NoError(t, locks.Mutex("left").Lock(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, serve(ctx, &http.Server{ReadHeaderTimeout: time.Second}, locks, rdb))
+	require.NoError(t, shutdown(ctx, &http.Server{ReadHeaderTimeout: time.Second}, locks, rdb))
 	require.ErrorIs(t, locks.Mutex("left").Lock(t.Context()), relock.ErrClosed)
 }
 

@@ -8,7 +8,7 @@ import (
 // RWMutex is a lock on one name that many may hold to read, or one to write, over all
 // processes that use the same Redis. It is a cheap handle, and all handles of one name in
 // one Client are the same lock. It shares its name with Java's getReadWriteLock, and with
-// no other kind of lock: those get ErrInvalidName.
+// no other kind of lock: whoever asks for one that the other sort holds gets ErrInvalidName.
 //
 // Lock, TryLock and Unlock are the write side, the methods with an R the read side. Each
 // side is as a [Mutex]: the owner is the calling goroutine or the id given WithOwner, it may
