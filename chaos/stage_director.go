@@ -36,7 +36,8 @@ type act struct {
 	hits int
 }
 
-// direct injects faults, one after the other in each lane.
+// direct injects faults, one after the other in each lane: for the duration, and then some
+// more while none has hit.
 func (r *round) direct(ctx context.Context, duration time.Duration) {
 	wait(ctx, 200*time.Millisecond) // for the first holds
 	end := time.Now().Add(duration)
@@ -44,16 +45,25 @@ func (r *round) direct(ctx context.Context, duration time.Duration) {
 	var all sync.WaitGroup
 	for lane := range lanes {
 		all.Go(func() {
-			for i := 1 + lane; time.Now().Before(end) && ctx.Err() == nil && r.broken() == nil; i += lanes {
-				r.perform(ctx, i, end)
+			hits, more := 0, extraActs
+			for i := 1 + lane; ctx.Err() == nil && r.broken() == nil; i += lanes {
+				if !time.Now().Before(end) {
+					if more--; more < 0 || hits > 0 {
+						return
+					}
+				}
+				hits += r.perform(ctx, i, end)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// perform is the ith act.
-func (r *round) perform(ctx context.Context, i int, end time.Time) {
+// extraActs is how often a lane without a hit tries on when the duration is over.
+const extraActs = 10
+
+// perform is the ith act. It returns how often it has hit.
+func (r *round) perform(ctx context.Context, i int, end time.Time) int {
 	c := r.draw(i)
 	wait(ctx, min(c.pause, time.Until(end)))
 	a := &act{round: r, Context: ctx, op: i, r: c.r}
@@ -65,6 +75,7 @@ func (r *round) perform(ctx context.Context, i int, end time.Time) {
 	if a.hits == 0 {
 		r.logf("fault %d: %s: met nobody", i, c.fault.name)
 	}
+	return a.hits
 }
 
 // cue is what the seed says about one act.
