@@ -18,6 +18,10 @@ type question[T any] struct {
 	// Otherwise it is no only if enough have said no to rule a majority out.
 	attended bool
 
+	// lenient says that the result is yes if most have answered and the others, of whom no
+	// answer is to be had, might have said it.
+	lenient bool
+
 	// mend deals with a node that has failed to do what the quorum did, when that is known.
 	mend func(n *node)
 }
@@ -112,25 +116,32 @@ func (b *ballot[T]) count(ctx context.Context) result {
 	return b.result()
 }
 
-// countSoon is count for a question that can be put again: when most nodes have answered
-// without deciding it, the others are waited for only as long as they usually take, and for
-// d at most. One that does not answer any more would keep those waiting who have split the
-// votes.
-func (b *ballot[T]) countSoon(ctx context.Context, now clock, d time.Duration) result {
-	attended := func() bool { return b.number(vote[T].answered) >= b.majority }
-	b.await(ctx, func() bool { return b.decided() || attended() })
-	if !b.decided() && attended() {
-		usual := now().since(b.sent)
-		for i, v := range b.votes {
-			if !v.cast {
-				usual = max(usual, time.Duration(b.nodes[i].took.Load()))
-			}
-		}
-		b.linger(ctx, min(time.Millisecond+2*usual, d), b.decided)
+// countSoon is count for a question that need not be decided: when most nodes have answered
+// without doing so, the others are waited for only for as long as rest says then.
+func (b *ballot[T]) countSoon(ctx context.Context, rest func() time.Duration) result {
+	b.await(ctx, func() bool { return b.decided() || b.quorate() })
+	if !b.decided() && b.quorate() {
+		b.linger(ctx, rest(), b.decided)
 		b.closed = ctx.Err() == nil
 	}
 	return b.result()
 }
+
+// usual returns how long to wait for the nodes that have not voted: as long as they usually
+// take, and for most. One that does not answer any more would keep those waiting who have split
+// the votes.
+func (b *ballot[T]) usual(now clock, most time.Duration) time.Duration {
+	usual := now().since(b.sent)
+	for i, v := range b.votes {
+		if !v.cast {
+			usual = max(usual, time.Duration(b.nodes[i].took.Load()))
+		}
+	}
+	return min(time.Millisecond+2*usual, most)
+}
+
+// quorate reports whether most nodes have answered.
+func (b *ballot[T]) quorate() bool { return b.number(vote[T].answered) >= b.majority }
 
 func (b *ballot[T]) decided() bool  { return b.result() != undecided }
 func (b *ballot[T]) complete() bool { return b.open() == 0 }
@@ -204,6 +215,8 @@ func (b *ballot[T]) result() result {
 		return rejected
 	case against+open >= limit:
 		return undecided
+	case b.lenient && answered >= majority:
+		return carried
 	default:
 		return inconclusive
 	}

@@ -29,6 +29,29 @@ func cast(attended bool, votes string) *ballot[bool] {
 	return b
 }
 
+func TestALenientBallotIsCarriedIfMostHaveAnsweredAndTheRestMightHaveSaidYes(t *testing.T) {
+	for votes, want := range map[string]result{
+		"yn?":   undecided,
+		"yne":   carried,
+		"nne":   rejected,
+		"yee":   inconclusive,
+		"yyn??": undecided,
+		"yynee": carried,
+		"ynnee": carried,
+		"nnnee": rejected,
+		"yynne": carried,
+		"yyeee": inconclusive,
+		"nnn??": rejected,
+	} {
+		b := cast(false, votes)
+		b.lenient = true
+		require.Equal(t, want, b.result(), votes)
+		if b.closed = true; want == undecided {
+			require.Equal(t, carried, b.result(), votes)
+		}
+	}
+}
+
 func TestABallotIsOverWhenItsResultIsCertain(t *testing.T) {
 	for _, c := range []struct {
 		votes     string

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,6 +85,15 @@ func (b *quorumBench) awaitOn(count int, nodes ...int) {
 			}
 		}
 		return on == len(nodes)
+	})
+}
+
+// awaitHeldOn waits until these nodes have the lock for somebody.
+func (b *quorumBench) awaitHeldOn(nodes ...int) {
+	b.t.Helper()
+	eventually(b.t, fmt.Sprintf("held on %v", nodes), func() bool {
+		all := b.fields()
+		return !slices.ContainsFunc(nodes, func(n int) bool { return len(all[n]) == 0 })
 	})
 }
 

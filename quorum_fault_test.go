@@ -347,6 +347,55 @@ func TestCloseOfAQuorumDoesNotWaitForAMinorityForLong(t *testing.T) {
 	}
 }
 
+// Somebody else had one of the fast nodes when the lock was taken: without the slow ones
+// there was no majority. They are not needed to give it back.
+func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 5, func(b *quorumBench) {
+		b.warm()
+		m := b.mutex(WithFencing())
+		depend := func() {
+			b.strangersOn(0)
+			b.me.locks(b.t, m)
+			b.awaitHeldOn(1, 2, 3, 4)
+			b.strangersGone(0)
+			b.relays[3].BlackHole(true)
+			b.relays[4].BlackHole(true)
+		}
+		recover := func() {
+			b.relays[3].BlackHole(false)
+			b.relays[4].BlackHole(false)
+			b.awaitFree()
+			eventually(b.t, "all settled", func() bool { return settledOn(b.locks) })
+		}
+
+		depend()
+		b.withinOnePatience(func() { b.me.unlocks(b.t, m) })
+		b.withinOnePatience(func() { require.True(b.t, b.rivalTries(), "it is free on most nodes") })
+		recover()
+
+		depend()
+		b.relays[3].BlackHole(false)
+		b.me.locks(b.t, m)
+		b.relays[3].BlackHole(true)
+		ctx := contextOf(b.me, m)
+		b.withinOnePatience(func() { b.me.unlocks(b.t, m) })
+		require.NoError(b.t, ctx.Err(), "the outer level is there")
+		b.me.unlocks(b.t, m)
+		recover()
+
+		depend()
+		next := b.you.lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.locks, b.key, 1)
+		b.withinOnePatience(func() {
+			b.me.unlocks(b.t, m)
+			require.NoError(b.t, outcomeOf(b.t, next))
+		})
+		b.you.unlocks(b.t, m)
+		recover()
+	})
+}
+
 // pausedContext ends when somebody looks whether it has, and everything under way has settled:
 // as if the process had stood still over its end.
 type pausedContext struct {

@@ -28,7 +28,7 @@ func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string,
 		yes: getsIt, no: errTaken, attended: true,
 	})
 	defer b.close()
-	switch b.countSoon(ctx, q.client.now, q.client.patience) {
+	switch b.countSoon(ctx, func() time.Duration { return b.usual(q.client.now, q.client.patience) }) {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.fencing)
 		out.doubt = out.doubt || out.err != nil // what was got is to be undone
@@ -191,7 +191,9 @@ func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, l
 	return result == carried, b.outcome(soon)
 }
 
-// release is sent to every node, and made up for in the background on those that fail.
+// release is sent to every node, and made up for in the background on those that fail. It is
+// done when most nodes do not have the lock any more: one that had it on others, which do not
+// answer, has given it back for all the same.
 func (q *quorum) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
 	b := put(ctx, q, q.nodes, e, question[released]{
 		names: []string{field},
@@ -201,6 +203,7 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 		yes: func(v vote[released]) bool {
 			return v.answer.ours || v.out.doubt && slices.Contains(counts, 0) // an earlier copy may have done it
 		},
+		lenient: true,
 		mend: func(n *node) {
 			if freed := t.without(counts); freed != nil {
 				n.undos.add(undo{target: freed, field: field, until: q.until()})
@@ -208,7 +211,7 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 		},
 	})
 	defer b.close()
-	result := b.count(ctx)
+	result := b.countSoon(ctx, func() time.Duration { return q.grace(b.sent) })
 	out := b.outcome(ctx)
 	answer := released{heard: -1}
 	for _, v := range b.votes {
@@ -218,7 +221,8 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 	}
 	switch result {
 	case carried:
-		answer.ours = b.number(func(v vote[released]) bool { return v.answered() && v.answer.ours }) >= q.majority()
+		others := b.number(func(v vote[released]) bool { return v.answered() && !v.answer.ours })
+		answer.ours = others <= len(q.nodes)-q.majority() // so it may have been held until then
 		out.doubt = b.number(vote[released].clean) < len(q.nodes)
 	case rejected:
 		out.doubt = false // it was lost before, not by a copy of this
@@ -239,7 +243,13 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 		mend: func(n *node) { n.undos.add(undo{target: t, field: from, until: q.until()}) },
 	})
 	defer b.close()
-	switch b.count(ctx) {
+	result := b.countSoon(ctx, func() time.Duration { return q.grace(b.sent) })
+	if result == inconclusive && b.quorate() {
+		// The one had it on nodes that do not answer. Neither is to have it on the others.
+		q.client.undo(t, from, q.until(), false)
+		return grant{held: true}, outcome{sent: b.sent, doubt: true, unconfirmed: b.failure(errNoAnswer)}
+	}
+	switch result {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, to, s, s.fencing)
 		out.doubt = out.err != nil || b.number(vote[grant].clean) < len(q.nodes)
