@@ -313,7 +313,7 @@ func (w *wait) sleep(d time.Duration) error {
 
 // explain adds to the end of a wait what it was waiting for.
 func (w *wait) explain(err error) error {
-	if w.seen.holder == "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrNotReplicated) {
+	if err == nil || w.seen.holder == "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrNotReplicated) {
 		return err
 	}
 	left := "without expiry"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string,
 		yes: getsIt, no: errTaken, attended: true,
 	})
 	defer b.close()
-	switch b.countSoon(ctx, func() time.Duration { return b.usual(q.client.now, q.client.patience) }) {
+	switch b.countSoon(ctx, func() time.Duration { return q.rest(b) }) {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.fencing)
 		out.doubt = out.doubt || out.err != nil // what was got is to be undone
@@ -51,6 +52,17 @@ func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string,
 
 func getsIt(v vote[grant]) bool { return v.answer.held }
 func saysYes(v vote[bool]) bool { return v.answer }
+
+// rest is how long the others are waited for when most nodes have answered, and nobody has
+// won: as long as they usually take. That may be long, and what was got is kept from everybody
+// meanwhile. So half of the tries, by chance, come back sooner: where few nodes are slow, others
+// want the same ones that are not.
+func (q *quorum) rest(b *ballot[grant]) time.Duration {
+	if rand.IntN(2) == 0 {
+		return q.grace(b.sent)
+	}
+	return b.usual(q.client.now, q.client.patience)
+}
 
 // grace is how long the rest of the votes is waited for when a result is known that is in no
 // hurry: a node that is not much slower than the others leaves nothing in doubt.

@@ -192,3 +192,23 @@ func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 		require.ErrorIs(b.t, outcomeOf(b.t, waiting), context.Canceled)
 	})
 }
+
+// Between two tries of a TryLock somebody of its process takes one of the names.
+func TestATryLockWhoseVotesWereSplitAndWhoIsOvertakenThenIsNoError(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		b.strangersOn(0, 1)
+		both, one := b.locks.MultiMutex([]string{b.key, b.key + "2"}), b.locks.Mutex(b.key+"2")
+		var overtaken <-chan error
+		b.relays[2].After(runsOf(acquireScript).And(redistest.With(b.key)), func(redistest.Command, string) {
+			overtaken = b.you.lock(b.t.Context(), one)
+			awaitWaiters(b.t, b.locks, one.Name(), 2)
+		})
+		require.False(b.t, b.me.tries(b.t, both))
+		require.NoError(b.t, outcomeOf(b.t, overtaken))
+		b.you.unlocks(b.t, one)
+		b.strangersGone(0, 1)
+		b.awaitFree()
+	})
+}
