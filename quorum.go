@@ -35,12 +35,13 @@ const chorusWindow = 5 * time.Millisecond
 // works here, and have the resource refuse a lower token.
 //
 // Mutex and MultiMutex are what they are on one Redis: re-entry, renewal, loss, hand-over,
-// waiting. Every request is sent to all nodes at once, and each round trip in the docs of
-// the methods is one to the fastest majority; with WithFencing a Lock takes one more, to
-// have all tokens rise. A lease counts when a majority has confirmed it, and from before the
-// first of them was asked; a renewal never gives a lost lock back. A try that got
-// no majority is undone on every node. Those who split the votes come back after a random
-// pause; TryLock does so three times, and may then return false to all of them. State,
+// waiting. Every request is sent to all nodes at once, and each round trip in the docs of the
+// methods is one to the fastest majority; with WithFencing a Lock takes one more, to have all
+// tokens rise. A lease counts when a majority has confirmed it, and from before the first of
+// them was asked; a renewal never gives a lost lock back. A try that got no majority is undone
+// on every node. An Unlock is done when most nodes have the lock no more: it does not wait for
+// slow ones, even if the hold depended on them. Those who split the votes come back after a
+// random pause; TryLock does so three times, and may then return false to all of them. State,
 // ForceUnlock and Hooks tell what a majority says; what single nodes say shows only in a
 // failure, as *QuorumError. The client's ID changes often: whenever a call has not waited for
 // all nodes.
