@@ -33,7 +33,7 @@ func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
 					b.awaitOn(1, 0, 1, 2)
 				case 1:
 					require.NoError(b.t, err)
-					b.awaitOn(1, 0, 2)
+					b.awaitHeldOn(0, 2)
 				case 2:
 					require.ErrorIs(b.t, err, ErrLost)
 					require.False(b.t, b.me.tries(b.t, b.rival.Mutex(b.key)))
@@ -118,6 +118,7 @@ func TestAHandOffThatIsRefusedLeavesALaterHoldAlone(t *testing.T) {
 		require.NoError(b.t, outcomeOf(b.t, next))
 		b.you.unlocks(b.t, m)
 		b.awaitFree()
+		eventually(b.t, "all settled", func() bool { return settledOn(b.locks) })
 		b.me.locks(b.t, m)
 		ctx := contextOf(b.me, m)
 		throughout(b.t, 200*time.Millisecond, func() bool { return ctx.Err() == nil }, "held")

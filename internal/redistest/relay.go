@@ -84,6 +84,7 @@ func (r *Relay) Close() {
 	}
 	r.mu.Unlock()
 	r.running.Wait()
+	givePortBack(r.Addr)
 }
 
 // Refuse has new connections fail with "connection refused" if on is true, while existing

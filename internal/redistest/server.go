@@ -171,6 +171,7 @@ func (s *Server) Close() {
 	if s.proc != nil {
 		s.proc.kill()
 	}
+	givePortBack(s.Addr)
 	if s.ownDir {
 		os.RemoveAll(s.Dir)
 	}
@@ -232,21 +233,34 @@ func probe(addr string) (string, error) {
 
 // freePort finds a port that is free now, and so is the one 10000 above it, which a
 // Cluster node uses too. Both are below the range that the system hands out to
-// outgoing connections, and no port is given out twice, so a server that is down for a
-// while does not lose its own.
+// outgoing connections, and in this process a port belongs to whoever got it until it is
+// given back, so a server that is down for a while does not lose its own.
 func freePort() (int, error) {
 	for range 200 {
 		port := 10000 + rand.IntN(12000)
-		if _, given := portsGiven.LoadOrStore(port, true); !given && canListen(port) && canListen(port+10000) {
+		if _, taken := portsTaken.LoadOrStore(port, true); taken {
+			continue
+		}
+		if canListen(port) && canListen(port+10000) {
 			return port, nil
 		}
+		portsTaken.Delete(port)
 	}
 	return 0, errors.New("redistest: no free port found")
 }
 
-// portsGiven are the ports that freePort has looked at: one that nobody listens on may belong
-// to a server that is down, or to a relay that refuses.
-var portsGiven sync.Map
+// portsTaken are the ports that freePort has given out: one that nobody listens on may be that
+// of a server that is down, or of a relay that refuses.
+var portsTaken sync.Map
+
+// givePortBack lets others have the port of addr, whose owner has been closed.
+func givePortBack(addr string) {
+	if _, port, err := net.SplitHostPort(addr); err == nil {
+		if n, err := strconv.Atoi(port); err == nil {
+			portsTaken.Delete(n)
+		}
+	}
+}
 
 func canListen(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
