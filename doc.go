@@ -35,8 +35,8 @@
 //     processes.
 //   - [Client.RWMutex]: many owners who read, or one who writes. See [RWMutex].
 //
-// The first three exclude each other; an RWMutex has names of its own: whoever asks for one that
-// the other sort holds gets [ErrInvalidName].
+// The first three exclude each other; an RWMutex has names of its own: whoever asks for one
+// that the other sort holds gets [ErrInvalidName].
 //
 // [New] makes a Client on one Redis: a server, one behind Sentinel, or a Cluster. [NewQuorum]
 // makes one on several independent masters; its locks are held by a majority of them. It has
@@ -84,8 +84,8 @@
 //   - A lease that cannot be renewed is known to be lost here before it ends on Redis, by
 //     the monotonic and by the wall clock.
 //   - Lost replies and repeated commands change no count: scripts set what is wanted.
-//   - A Lock that fails changes nothing for its owner: what Redis may have granted is undone in the
-//     background, and ends with its TTL at the latest.
+//   - A Lock that fails changes nothing for its owner: what Redis may have granted is undone
+//     in the background, and ends with its TTL at the latest.
 //   - Unlock takes its level away whatever Redis answers, and whether or not the context
 //     of Lock has ended. Its error says that the key may live on for up to one TTL.
 //   - A missed message costs a waiter one safety poll at most.

@@ -17,9 +17,9 @@ var (
 
 	// ErrLost says that a hold ended without the holder's doing: its lease ran out because Redis
 	// did not answer or the process was paused, its key was deleted, evicted or forgotten by a
-	// failover, or it was forced open. It is
-	// the cause of the hold's context, the answer to each Unlock of the hold's levels,
-	// and the answer to a Lock inside the lost hold: unwind first, then lock again.
+	// failover, or it was forced open. It is the cause of the hold's context, the answer to each
+	// Unlock of the hold's levels, and the answer to a Lock inside the lost hold: unwind first,
+	// then lock again.
 	ErrLost = errors.New("relock: lock lost")
 
 	// ErrReleased is the cause of a hold's context after its last Unlock.

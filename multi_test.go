@@ -405,7 +405,7 @@ func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T)
 		const ttl = time.Minute
 		c, rival := locksOn(t, backend.Client(t), WithTTL(ttl)), locksOn(t, backend.Client(t))
 		key := redistest.Key(t)
-		first, second := c.Mutex(key+"a"), rival.Mutex(key+"b")
+		first, second := c.Mutex(key+"a"), rival.Mutex(key+"b", WithWaitTimeout(soonEnough))
 		both := c.MultiMutex([]string{key + "a", key + "b"}, WithUnlockTimeout(10*time.Millisecond))
 		requireLocked(t, both)
 		requireLocked(t, first)

@@ -204,8 +204,8 @@ func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, l
 }
 
 // release is sent to every node, and made up for in the background on those that fail. It is
-// done when most nodes do not have the lock any more: one that had it on others, which do not
-// answer, has given it back for all the same.
+// done when most nodes do not have the lock for this owner any more: those that do not answer
+// are not waited for, even if the hold was theirs too.
 func (q *quorum) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
 	b := put(ctx, q, q.nodes, e, question[released]{
 		names: []string{field},

@@ -223,22 +223,22 @@ func (h *hold) rouseOwner() {
 	if g == nil {
 		return
 	}
-	reader := g.find(h.owner)
-	if reader == nil {
+	waiter := g.find(h.owner)
+	if waiter == nil {
 		return
 	}
 	if g.side == writing {
 		g.queue.Wake()
 		return
 	}
-	reader.mu.Lock()
-	defer reader.mu.Unlock()
-	for _, p := range reader.places {
+	waiter.mu.Lock()
+	defer waiter.mu.Unlock()
+	for _, p := range waiter.places {
 		if state, _ := p.ticket.State(); state != queue.Waiting {
 			p.queue.Wake()
 			continue
 		}
 		p.ticket.Leave()
-		reader.ring()
+		waiter.ring()
 	}
 }
