@@ -35,8 +35,10 @@ var hubConfig = wake.Config{
 // Client makes locks on one Redis deployment, or on a quorum of them, and is the identity
 // under which they are held. It has one pub/sub connection to each deployment, while
 // somebody waits (WithShardedPubSub: one to each master with a lock that somebody waits
-// for), and one pipeline to each master. Make one for each process, and close it before the
-// Redis clients. All methods are safe for concurrent use.
+// for), and one pipeline to each master; a command that comes alone goes on a connection of
+// the Redis client's pool if one is idle, or none is open and there is time to open one. Make
+// one for each process, and close it before the Redis clients. All methods are safe for
+// concurrent use.
 type Client struct {
 	settings settings
 	prefix   string

@@ -3,18 +3,28 @@ package relock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// engine is a pipeline to one Redis process.
+// engine is how commands get to one Redis process: through a pipeline, or directly if there
+// is only one.
 type engine struct {
 	// plain is the client with our time-outs: a clone that shares the pools, must not be
 	// closed, and has none of the original's process hooks.
 	plain *redis.Client
-	pipe  *redis.AutoPipeliner // nil if there is none to be had
+	// direct is another, whose time-outs end with the context at the latest.
+	direct *redis.Client
+	pipe   *redis.AutoPipeliner // nil if there is none to be had
+
+	// underWay counts the commands that are waited for; the direct one is the only one when
+	// it begins.
+	underWay atomic.Int64
+	// line is held while a command goes directly, and for good when the engine is closed.
+	line sync.Mutex
 
 	// answers counts what Redis has answered through the pipe.
 	answers atomic.Uint64
@@ -35,6 +45,99 @@ func pipelining() *redis.AutoPipelineOptions {
 		FullDuplex:       true,
 		FullDuplexWindow: 8192, // the most that may be unanswered; go-redis takes the 64 from it
 		MaxFlushDelay:    100 * time.Microsecond,
+	}
+}
+
+// send sends cmd and waits for its answer, or for ctx.
+//
+// A command that comes alone goes directly: on a connection of the application's pool, which
+// its caller's goroutine writes to and reads from. To wake those of the pipeline, and to be
+// woken by them, takes as long again where system calls are dear. It cannot be given up before
+// its time, so nothing else may end ctx.
+func (g *engine) send(ctx context.Context, e effort, cmd call) answer {
+	alone := g.underWay.Add(1) == 1
+	defer g.underWay.Add(-1)
+	if bound, byTime := ctx.(*limit); byTime && alone {
+		a, sent := g.sendDirectly(bound, e, cmd)
+		if sent || bound.Err() != nil { // the pipeline would send it all the same
+			return a
+		}
+		cmd = newCopy(ctx, cmd)
+	}
+	return g.submit(ctx, e, cmd)
+}
+
+// sendDirectly is send for a command that comes alone; false: there is no connection for it.
+func (g *engine) sendDirectly(ctx *limit, e effort, cmd call) (a answer, sent bool) {
+	if !g.line.TryLock() {
+		return answer{err: errNotSent}, false
+	}
+	defer g.line.Unlock()
+	if !g.connected(ctx) {
+		return answer{err: errNotSent}, false
+	}
+	err := g.process(ctx, e, cmd)
+	return answerTo(cmd, err), !unsent(err)
+}
+
+// process sends cmd on a connection of the pool.
+//
+// When Redis has executed what has come it writes what it has for its clients, and to that
+// client last whom it had something for first. So the answer to a script goes out before what
+// the script has published, and with a command before it, after that.
+func (g *engine) process(ctx context.Context, e effort, cmd call) error {
+	if !e.othersFirst {
+		return g.direct.Process(ctx, cmd)
+	}
+	conn := g.direct.Conn() // pipelines have a pool of their own, which nobody has looked at
+	defer func() { _ = conn.Close() }()
+	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Time(ctx)
+		return p.Process(ctx, cmd)
+	})
+	return errorOf(cmd, err)
+}
+
+// errorOf is the error of cmd, which was sent with others, whose first error is err: not
+// everything that keeps all of them from being sent is told to each.
+func errorOf(cmd call, err error) error {
+	if cmd.Val() == nil && cmd.Err() == nil {
+		return err
+	}
+	return cmd.Err()
+}
+
+// handshake is what may be needed to open a connection: several round trips.
+const handshake = time.Second
+
+// connected reports whether the pool has a connection to spare: where they are in use, locks
+// do not queue for one. If it has none at all one is opened, but where time is short only if
+// the pipeline would have to do that too.
+func (g *engine) connected(ctx *limit) bool {
+	s := g.plain.PoolStats()
+	switch {
+	case s.PendingRequests > 0:
+		return false
+	case s.TotalConns > 0:
+		return s.IdleConns > 0
+	}
+	end, _ := ctx.Deadline()
+	return time.Until(end) >= handshake || g.answers.Load() == 0
+}
+
+// answerTo is the answer to cmd, which has ended with err.
+func answerTo(cmd call, err error) answer {
+	if err != nil {
+		return answer{err: err}
+	}
+	return answer{value: cmd.Val()}
+}
+
+// close ends the pipeline, and waits for who is on the line; nobody gets on it any more.
+func (g *engine) close() {
+	g.line.Lock()
+	if g.pipe != nil {
+		_ = g.pipe.Close() // says only that commands were cut short
 	}
 }
 
@@ -94,9 +197,11 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 		}
 		e = &engine{
 			plain:   node.WithTimeout(timeout),
+			direct:  node.WithTimeout(timeout),
 			patient: make(map[time.Duration]*redis.Client),
 			waits:   make(chan struct{}, max(1, node.Options().PoolSize/2)),
 		}
+		e.direct.Options().ContextTimeoutEnabled = true // a copy: nobody else has seen them
 		// An error means that there is no pipeline to be had: plain commands do.
 		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(pipelining())
 		x.engines[node] = e
@@ -111,9 +216,7 @@ func (x *executor) drop(closed *engine) {
 	for node, e := range x.engines {
 		if e == closed {
 			delete(x.engines, node)
-			if e.pipe != nil {
-				x.asides.Go(func() { _ = e.pipe.Close() })
-			}
+			x.asides.Go(e.close)
 		}
 	}
 }

@@ -2,10 +2,15 @@ package relock
 
 import (
 	"context"
+	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
@@ -32,11 +37,223 @@ func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	for range 20 { // together longer than a command is usually waited for
 		busy.Go(func() {
 			e := effort{attempts: 1, patience: time.Minute}
-			_, _ = c.execs[0].run(context.WithoutCancel(t.Context()), e, dawdle, []string{m.Name()})
+			_, _ = c.execs[0].run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
 		})
 	}
 	eventually(t, "a renewal", func() bool { return len(events.of("renewed")) > 0 })
 	require.Greater(t, events.of("renewed")[0].Elapsed, c.execs[0].patience, "the pipeline was busy")
 	require.Empty(t, events.of("renew failed"), "a second copy would have followed")
 	requireUnlocked(t, m)
+}
+
+func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		c := locksOn(t, rdb)
+		m := c.Mutex(redistest.Key(t))
+		for range 3 {
+			require.NoError(t, m.Lock(context.Background())) // nothing but the clock ends it
+			require.NoError(t, m.Lock(context.Background()))
+			requireUnlocked(t, m)
+			requireUnlocked(t, m)
+		}
+		require.Zero(t, c.execs[0].engineAt(rdb).answers.Load())
+	})
+}
+
+func TestACommandDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	busy := rdb.Conn()
+	t.Cleanup(func() { _ = busy.Close() })
+	require.NoError(t, busy.Ping(t.Context()).Err()) // from now on it is the application's
+
+	m := locksOn(t, rdb).Mutex(redistest.Key(t))
+	require.NoError(t, m.Lock(context.Background()))
+	requireUnlocked(t, m)
+	require.Zero(t, rdb.PoolStats().WaitCount)
+	require.Zero(t, rdb.PoolStats().Timeouts)
+}
+
+func TestAClosedEngineSendsNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		x := newExecutor(rdb, systemClock, defaultTTL)
+		key := redistest.Key(t)
+		_, out := x.run(t.Context(), acquireEffort, dawdle, []any{key})
+		require.NoError(t, out.err)
+		engine := x.engineAt(rdb)
+		x.close(t.Context())
+
+		limit := x.limits.after(x.patience)
+		a := engine.send(limit, effort{patience: x.patience}, newCall(limit, "set", key, nil, []any{"1"}))
+		require.ErrorIs(t, a.err, redis.ErrClosed)
+		require.Zero(t, rdb.Exists(t.Context(), key).Val())
+	})
+}
+
+// Its patience is that of the connections, which could keep its caller for a second.
+func TestALockThatIsGivenUpDoesNotWaitForTheTimeoutOfAConnection(t *testing.T) {
+	t.Parallel()
+	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
+	c := locksOn(t, faultRedis(t, relay.Addr))
+	sent := relay.Block(redistest.Scripts)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := make(chan error, 1)
+	go func() { locked <- c.Mutex(redistest.Key(t)).Lock(ctx) }()
+	<-sent.Caught()
+	began := time.Now()
+	cancel()
+	require.ErrorIs(t, <-locked, context.Canceled)
+	require.Less(t, time.Since(began), promptly)
+	sent.Release()
+}
+
+// A new connection says hello and more before it takes a command, each in a time-out of its own.
+func TestACommandThatComesAloneEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
+	rdb := faultRedis(t, relay.Addr)
+	x := newExecutor(rdb, systemClock, defaultTTL)
+	t.Cleanup(func() { x.close(context.Background()) })
+	const each, all = 400 * time.Millisecond, 600 * time.Millisecond
+	relay.Delay(each, func(redistest.Command) bool { return true }).Always()
+
+	limit := x.limits.after(all)
+	began := time.Now()
+	a := x.engineAt(rdb).send(limit, effort{patience: all}, newCall(limit, "evalsha", dawdle.digest, []any{redistest.Key(t)}, nil))
+	require.Error(t, a.err)
+	require.Less(t, time.Since(began), 2*each+each/2, "it went on for a third answer")
+}
+
+// After a fault the pool may be empty. To open a connection takes several round trips.
+func TestACommandInAHurryGoesThroughThePipelineThatIsThereRatherThanDial(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		x := newExecutor(rdb, systemClock, defaultTTL)
+		t.Cleanup(func() { x.close(context.Background()) })
+		run := func(ctx context.Context, patience time.Duration) {
+			t.Helper()
+			_, out := x.run(ctx, effort{attempts: 1, patience: patience}, dawdle, []any{redistest.Key(t)})
+			require.NoError(t, out.err)
+		}
+		piped := func() uint64 { return x.engineAt(rdb).answers.Load() }
+		run(t.Context(), handshake) // it can be cancelled
+		first := piped()
+		require.NotZero(t, first)
+
+		run(context.Background(), handshake/2)
+		require.Equal(t, first+1, piped())
+		require.Zero(t, rdb.PoolStats().TotalConns)
+
+		run(context.Background(), handshake)
+		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)
+		run(context.Background(), handshake/2)
+		require.Equal(t, first+1, piped(), "there is a connection now")
+	})
+}
+
+func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	var refused atomic.Int32
+	var up atomic.Bool
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.Addr, PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !up.Load() {
+				refused.Add(1)
+				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	require.Error(t, rdb.Ping(t.Context()).Err()) // from now on the pool only looks once a second
+	eventually(t, "a look", func() bool { return refused.Load() == 2 })
+	up.Store(true)
+
+	m := locksOn(t, rdb).Mutex(redistest.Key(t))
+	require.NoError(t, m.Lock(context.Background()))
+	requireUnlocked(t, m)
+	eventually(t, "the pool", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+}
+
+// orderly is an engine behind a relay, and what sends a script directly, others first.
+func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() answer) {
+	t.Helper()
+	relay, rdb := relayedTo(t, backend)
+	x := newExecutor(rdb, systemClock, defaultTTL)
+	t.Cleanup(func() { x.close(context.Background()) })
+	require.NoError(t, rdb.ScriptLoad(t.Context(), dawdle.source).Err())
+	return relay, func() answer {
+		limit := x.limits.after(x.patience)
+		e := effort{patience: x.patience, othersFirst: true}
+		return x.engineAt(rdb).send(limit, e, newCall(limit, "evalsha", dawdle.digest, []any{redistest.Key(t)}, nil))
+	}
+}
+
+func TestTheReleaseOfAFairLockTellsOthersFirst(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, rdb := relayedTo(t, backend)
+		c := locksOn(t, rdb)
+		for _, m := range []*Mutex{c.FairMutex(redistest.Key(t)), c.Mutex(redistest.Key(t))} {
+			require.NoError(t, m.Lock(context.Background()))
+			requireUnlocked(t, m)
+		}
+		require.Equal(t, 1, relay.Count(redistest.Named("TIME")), "nobody waits for what other scripts publish with a lock in it")
+		log := relay.Log()
+		release := slices.IndexFunc(log, func(e redistest.Entry) bool { return redistest.Script(fairReleaseScript.source)(e.Command) })
+		require.Equal(t, "TIME", log[release-1].Command.Name())
+		require.Equal(t, log[release].Conn, log[release-1].Conn)
+		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)
+		require.Zero(t, rdb.PoolStats().PipelineStats.TotalConns, "it took the connection that was there")
+	})
+}
+
+func TestWhatBecameOfTheCommandBeforeOneIsNotTakenForItsAnswer(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, send := orderly(t, backend)
+		refused := relay.ReplyWith("-NOPERM this user has no permissions\r\n", redistest.Named("TIME"))
+		a := send()
+		refused.Wait(t)
+		require.NoError(t, a.err)
+		require.EqualValues(t, 1, a.value)
+
+		relay.ReplyWith("-BUSY Redis is busy running a script\r\n", redistest.Scripts)
+		require.ErrorContains(t, send().err, "BUSY")
+
+		relay.DropReply(redistest.Scripts)
+		a = send()
+		require.Error(t, a.err)
+		require.False(t, judge(a.err).notExecuted, "%v", a.err)
+		require.Equal(t, 2, relay.Count(redistest.Named("TIME")), "besides the one that did not get there")
+	})
+}
+
+// go-redis does not tell the commands of a pipeline what their new connection was refused with.
+func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	for name, e := range map[string]effort{
+		"alone":              {},
+		"which tells others": {othersFirst: true},
+		"past the engine":    {aside: true},
+		"for replicas":       {replicas: replicas{n: 1, timeout: time.Second}},
+	} {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "nobody", Password: "wrong"})
+		t.Cleanup(func() { _ = rdb.Close() })
+		x := newExecutor(rdb, systemClock, defaultTTL)
+		t.Cleanup(func() { x.close(context.Background()) })
+		e.attempts = 1
+		_, out := x.run(context.Background(), e, dawdle, []any{redistest.Key(t)})
+		require.ErrorContains(t, out.err, "WRONGPASS", name)
+		require.False(t, out.doubt, name)
+	}
 }

@@ -25,10 +25,10 @@ const minCopyPatience = 50 * time.Millisecond
 // copy of it was answered: all that is safe under lost replies rests on that.
 //
 // Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
-// for each master, with a read timeout that suits locks. go-redis' resending is off for
-// every command; the executor resends by itself, and past a copy that was not answered it
-// uses a connection outside of the engine, because one stuck connection stalls the engine
-// for its read timeout.
+// for each master, with a read timeout that suits locks; one that comes alone goes past it.
+// go-redis' resending is off for every command; the executor resends by itself, and past a
+// copy that was not answered it uses a connection outside of the engine, because one stuck
+// connection stalls the engine for its read timeout.
 type executor struct {
 	rdb      redis.UniversalClient
 	now      clock
@@ -63,6 +63,10 @@ type effort struct {
 	most     time.Duration // patience with an engine that answers others meanwhile, if more
 	aside    bool          // not even the first copy goes through the engine
 	replicas replicas      // that are to confirm what the script wrote
+
+	// othersFirst has Redis send what the script publishes before its answer, if it goes
+	// directly: somebody waits for that. It takes another command, of no effect.
+	othersFirst bool
 
 	// enough, if it is not nil, is closed when nobody needs the answer any more: it is still
 	// waited for, but no further copy is sent.
@@ -124,7 +128,7 @@ func (call) NoRetry() bool { return true }
 // run executes a script until it is answered, cannot be, e is spent or ctx ends. It
 // returns as soon as ctx ends; a copy that is on its way then will still be executed. A
 // ctx that has ended before sends nothing.
-func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, args ...any) (*reply, outcome) {
+func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, args ...any) (*reply, outcome) {
 	if e.patience == 0 {
 		e.patience = x.patience
 	}
@@ -155,7 +159,7 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []string, 
 		}
 		if !v.resend || attempt == e.attempts || e.needless() {
 			if attempt > 1 { // somebody is to read it; a single copy is in a hurry
-				out.err = x.diagnose(ctx, e, keys[0], out.err)
+				out.err = x.diagnose(ctx, e, keys[0].(string), out.err)
 			}
 			return &reply{}, out
 		}
@@ -175,8 +179,12 @@ func (o outcome) abandoned(ctx context.Context) outcome {
 	return o
 }
 
-// errNoAnswer is what one copy of a command failed with when its time was up.
-var errNoAnswer = errors.New("no answer from Redis")
+var (
+	// errNoAnswer is what one copy of a command failed with when its time was up.
+	errNoAnswer = errors.New("no answer from Redis")
+	// errNotSent says that a copy has not got as far as the master of its key.
+	errNotSent = errors.New("not sent for want of a known master or a free connection")
+)
 
 // diagnose adds to a silence what dialing says: that nobody listens, for instance. go-redis
 // takes its time to find out, longer than a copy is waited for.
@@ -197,12 +205,13 @@ func (x *executor) diagnose(ctx context.Context, e effort, key string, err error
 }
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
-func (x *executor) send(ctx context.Context, e effort, s *script, keys []string, args []any) answer {
+func (x *executor) send(ctx context.Context, e effort, s *script, keys []any, args []any) answer {
 	attempt, cancel := x.limits.within(ctx, max(e.patience, e.most))
 	defer cancel()
-	a := x.dispatch(attempt, e, keys[0], newCall(attempt, "evalsha", s.digest, keys, args))
+	key := keys[0].(string)
+	a := x.dispatch(attempt, e, key, newCall(attempt, "evalsha", s.digest, keys, args))
 	if a.err != nil && redis.HasErrorPrefix(a.err, "NOSCRIPT") {
-		a = x.dispatch(attempt, e, keys[0], newCall(attempt, "eval", s.source, keys, args))
+		a = x.dispatch(attempt, e, key, newCall(attempt, "eval", s.source, keys, args))
 	}
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
 		a.err = fmt.Errorf("%w within %v", errNoAnswer, max(e.patience, e.most))
@@ -217,12 +226,10 @@ type answer struct {
 	err         error
 }
 
-func newCall(ctx context.Context, name string, script any, keys []string, args []any) call {
+func newCall(ctx context.Context, name string, script any, keys []any, args []any) call {
 	line := make([]any, 0, 3+len(keys)+len(args))
 	line = append(line, name, script, len(keys))
-	for _, key := range keys {
-		line = append(line, key)
-	}
+	line = append(line, keys...)
 	cmd := redis.NewCmd(ctx, append(line, args...)...)
 	cmd.SetFirstKeyPos(3)
 	return call{cmd}
@@ -239,7 +246,7 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 	if e.aside || engine == nil || engine.pipe == nil {
 		a = x.process(ctx, engine, cmd)
 	} else {
-		a = engine.submit(ctx, e, cmd)
+		a = engine.send(ctx, e, cmd)
 	}
 	switch {
 	case engine == nil, a.err == nil:
@@ -254,7 +261,7 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 	return a
 }
 
-// newCopy returns a fresh command with the words of one that was answered.
+// newCopy returns a fresh command with the words of one that go-redis has had.
 func newCopy(ctx context.Context, cmd call) call {
 	again := redis.NewCmd(ctx, cmd.Args()...)
 	again.SetFirstKeyPos(3)
@@ -271,11 +278,10 @@ func (x *executor) process(ctx context.Context, e *engine, cmd call) answer {
 		} else {
 			err = x.rdb.Process(ctx, cmd)
 		}
-		if err != nil {
-			return answer{err: err}
+		if err == nil {
+			x.mapped.Store(true)
 		}
-		x.mapped.Store(true)
-		return answer{value: cmd.Val()}
+		return answerTo(cmd, err)
 	})
 }
 
@@ -309,11 +315,11 @@ func (x *executor) close(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		var all sync.WaitGroup
 		for _, e := range engines {
-			if e.pipe != nil {
-				_ = e.pipe.Close() // says only that commands were cut short
-			}
+			all.Go(e.close)
 		}
+		all.Wait()
 		x.asides.wait(ctx)
 	}()
 	select {

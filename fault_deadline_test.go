@@ -15,11 +15,12 @@ import (
 func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newFaultBench(t, backend.Addr)
-		b.m = b.mutex(WithRenewInterval(faultTTL * 2 / 3))
+		const ttl = 4 * time.Second // the shortest whose copies are waited for for a second each
+		b := newFaultBench(t, backend.Addr, WithTTL(ttl))
+		b.m = b.mutex(WithTTL(ttl), WithRenewInterval(ttl*2/3))
 		lockOnce(b)
 		hold := b.me.holdOf(b.ctx, b.m)
-		<-time.After(faultTTL * 45 / 100) // well before a renewal, and too late for three copies
+		<-time.After(ttl * 45 / 100) // well before a renewal, and too late for three copies
 		rule := b.relay.HoldBackSilently(b.runs(reenterScript)).Always()
 		reentered := b.me.start(func() error { return b.m.Lock(b.ctx) })
 		select {
@@ -32,7 +33,7 @@ func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) 
 		require.Error(t, faultError(t, reentered))
 		require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
 		rule.Remove()
-		b.awaitGone(faultTTL)
+		b.awaitGone(ttl)
 		b.requireLockable()
 	})
 }

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,9 +35,10 @@ func (a *faultOwner) token(m *Mutex) (token int64) {
 func TestFencingTokensRiseFromHolderToHolderWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newFaultBench(t, backend.Addr)
-		b.m = b.mutex(WithFencing())
-		b.rival = b.rival.client.Mutex(b.key, WithTTL(faultTTL), WithFencing())
+		lease := WithTTL(time.Minute) // no copy but those that are lost is to be in a hurry
+		b := newFaultBench(t, backend.Addr, lease)
+		b.m = b.mutex(WithFencing(), lease)
+		b.rival = b.rival.client.Mutex(b.key, WithFencing(), lease)
 		f := &fence{faultBench: b}
 		for range 3 {
 			b.relay.DropReply(b.runs(acquireScript)).Times(2)

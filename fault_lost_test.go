@@ -83,6 +83,7 @@ func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing
 		require.NotEqual(b.t, id, b.locks.ID())
 		require.ErrorContains(b.t, err, b.key)
 		require.Less(b.t, time.Since(began), faultTTL)
+		b.m = b.mutex() // whose Unlock has all the time it needs
 		require.Zero(b.t, b.other.levels(b.m))
 		require.NoError(b.t, faultError(b.t, b.waiting))
 		hold := b.me.holdOf(b.ctx, b.m)

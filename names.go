@@ -29,6 +29,7 @@ type target struct {
 	keys     []string // sorted, without doubles
 	counters []string // of the fencing tokens, one for each key
 	channels []string // of the wake-ups, one for each key
+	words    []any    // KEYS of a script that may mint a token: keys and counters, as go-redis takes them
 
 	fair *fairKeys // of a fair lock, which has one key; else nil
 	rw   *rwKeys   // of a read-write lock, which has one key; else nil
@@ -71,6 +72,7 @@ func (t *target) derive() {
 		t.counters = append(t.counters, derived(counterPrefix, key))
 		t.channels = append(t.channels, derived(channelPrefix, key))
 	}
+	t.words = boxed(append(slices.Clone(t.keys), t.counters...)...)
 	t.id = targetID{n: len(t.keys), text: t.keys[0]}
 	if len(t.keys) > 1 {
 		// Lengths keep two lists of keys apart that read the same when joined.
@@ -80,6 +82,15 @@ func (t *target) derive() {
 		}
 		t.id.text = id.String()
 	}
+}
+
+// boxed returns texts as go-redis takes them. Made once, they cost no allocation at each call.
+func boxed(texts ...string) []any {
+	boxes := make([]any, len(texts))
+	for i, text := range texts {
+		boxes[i] = text
+	}
+	return boxes
 }
 
 // gate is what the gate of key i is found by.

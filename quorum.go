@@ -39,8 +39,9 @@ const chorusWindow = 5 * time.Millisecond
 // methods is one to the fastest majority; with WithFencing a Lock takes one more, to have all
 // tokens rise. A lease counts when a majority has confirmed it, and from before the first of
 // them was asked; a renewal never gives a lost lock back. A try that got no majority is undone
-// on every node. An Unlock is done when most nodes have the lock no more: it does not wait for
-// slow ones, even if the hold depended on them. Those who split the votes come back after a
+// on every node. An Unlock is done when most nodes have the lock no more. It waits for slow
+// ones only where some did not have it before, half a second at most: they tell if it was lost,
+// and one that does not answer leaves that open. Those who split the votes come back after a
 // random pause; TryLock does so three times, and may then return false to all of them. State,
 // ForceUnlock and Hooks tell what a majority says; what single nodes say shows only in a
 // failure, as *QuorumError. The client's ID changes often: whenever a call has not waited for

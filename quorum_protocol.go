@@ -70,6 +70,17 @@ func (q *quorum) grace(sent instant) time.Duration {
 	return min(time.Millisecond+2*q.client.now().since(sent), q.client.patience)
 }
 
+// lossWindow is how long the rest of the votes is waited for when most nodes do not have the
+// lock any more, but some did not have it before: those that are still out decide if it was
+// lost. One that does not answer at all leaves that open, and must not keep the lock for long.
+func lossWindow(ctx context.Context, e effort) time.Duration {
+	left := e.patience
+	if end, ends := ctx.Deadline(); ends {
+		left = min(left, time.Until(end))
+	}
+	return left / 2
+}
+
 // takeBack releases the nodes that have granted, and reports whether those are clean. When
 // ctx ends, it is not known.
 func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e effort, t *target, field string) bool {
@@ -205,7 +216,7 @@ func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, l
 
 // release is sent to every node, and made up for in the background on those that fail. It is
 // done when most nodes do not have the lock for this owner any more: those that do not answer
-// are not waited for, even if the hold was theirs too.
+// are not waited for longer than lossWindow, even if the hold was theirs too.
 func (q *quorum) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
 	b := put(ctx, q, q.nodes, e, question[released]{
 		names: []string{field},
@@ -223,7 +234,7 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 		},
 	})
 	defer b.close()
-	result := b.countSoon(ctx, func() time.Duration { return q.grace(b.sent) })
+	result := b.countSoon(ctx, func() time.Duration { return lossWindow(ctx, e) })
 	out := b.outcome(ctx)
 	answer := released{heard: -1}
 	for _, v := range b.votes {
@@ -255,7 +266,7 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 		mend: func(n *node) { n.undos.add(undo{target: t, field: from, until: q.until()}) },
 	})
 	defer b.close()
-	result := b.countSoon(ctx, func() time.Duration { return q.grace(b.sent) })
+	result := b.countSoon(ctx, func() time.Duration { return lossWindow(ctx, e) })
 	if result == inconclusive && b.quorate() {
 		// The one had it on nodes that do not answer. Neither is to have it on the others.
 		q.client.undo(t, from, q.until(), false)

@@ -45,6 +45,63 @@ func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
 	}
 }
 
+// With one node that has it, one that has not, and one that is yet to answer, everything
+// depends on the last.
+func TestASlowNodeThatHasLostTheLockIsHeardByAnUnlock(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		m := b.mutex(WithTTL(time.Minute))
+		loses := func() {
+			b.relays[2].Latency(20 * time.Millisecond)
+			for _, n := range []int{0, 2} {
+				require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
+			}
+		}
+		recovers := func() {
+			b.relays[2].Latency(0)
+			b.awaitFree()
+			eventually(b.t, "all settled", func() bool { return settledOn(b.locks) })
+		}
+
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		loses()
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+		recovers()
+
+		b.me.locks(b.t, m)
+		b.me.locks(b.t, m)
+		b.awaitOn(2, 0, 1, 2)
+		loses()
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+		recovers()
+
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		next := b.you.lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.locks, b.key, 1)
+		loses()
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
+		require.NoError(b.t, outcomeOf(b.t, next))
+		b.relays[2].Latency(0)
+		b.you.unlocks(b.t, m)
+		recovers()
+	})
+}
+
+func TestALossIsWaitedForHalfOfTheTimeThatThereIs(t *testing.T) {
+	e := effort{patience: time.Second}
+	require.Equal(t, 500*time.Millisecond, lossWindow(t.Context(), e))
+	long, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.Equal(t, 500*time.Millisecond, lossWindow(long, e))
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.LessOrEqual(t, lossWindow(short, e), 50*time.Millisecond)
+}
+
 func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {

@@ -100,11 +100,7 @@ func (x *executor) masterOf(ctx context.Context, key string) (*redis.Client, err
 	}
 }
 
-var (
-	errNoNode = errors.New("a Redis client that does not tell its nodes")
-	// errNotSent says that a script has not got as far as the master of its key.
-	errNotSent = errors.New("not sent for want of a known master or a free connection")
-)
+var errNoNode = errors.New("a Redis client that does not tell its nodes")
 
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
@@ -150,17 +146,17 @@ func (x *executor) pair(ctx context.Context, node *redis.Client, r replicas, cmd
 	if !settled.CompareAndSwap(false, true) {
 		return answer{err: ctx.Err()}
 	}
-	// Of the pool for plain commands: that for pipelines, the engine's, is small.
+	// Of the pool for plain commands: that for pipelines is small.
 	conn := x.patient(e, node, r).Conn()
 	defer func() { _ = conn.Close() }()
 	wait := call{redis.NewCmd(ctx, "wait", r.n, r.timeout.Milliseconds())}
-	_, _ = conn.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, cmd := range append(ahead, cmd, wait) {
 			_ = p.Process(ctx, cmd)
 		}
 		return nil
 	})
-	value, err := cmd.Val(), cmd.Err()
+	value, err := cmd.Val(), errorOf(cmd, err)
 	if err != nil && value == nil { // where it is refused, WAIT may be content all the same
 		return answer{err: err}
 	}

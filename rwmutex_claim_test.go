@@ -30,7 +30,7 @@ func (b *rwBench) atOnce(s *script, args ...any) (text string, life time.Duratio
 	var value *redis.StringCmd
 	var left *redis.DurationCmd
 	_, err := b.rdb.TxPipelined(b.t.Context(), func(tx redis.Pipeliner) error {
-		tx.Eval(b.t.Context(), s.source, t.rwKeys(false), append([]any{t.rw.timeouts}, args...)...)
+		tx.Eval(b.t.Context(), s.source, []string{t.keys[0], t.rw.claim}, append([]any{t.rw.timeouts}, args...)...)
 		value, left = tx.Get(b.t.Context(), t.rw.claim), tx.PTTL(b.t.Context(), t.rw.claim)
 		return nil
 	})

@@ -73,7 +73,7 @@ func (p *plain) publishCommand() any { // which costs no allocation
 }
 
 func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, acquireScript, locksAndCounters(t, s.fencing),
+	r, out := p.exec.run(ctx, e, acquireScript, t.locksAndCounters(s.fencing),
 		field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds())
 	return understood(r.grant(t), out, r)
 }
@@ -83,12 +83,12 @@ func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, 
 	for _, count := range counts {
 		args = append(args, count)
 	}
-	r, out := p.exec.run(ctx, e, reenterScript, locksAndCounters(t, mint), args...)
+	r, out := p.exec.run(ctx, e, reenterScript, t.locksAndCounters(mint), args...)
 	return understood(r.grantOrLost(t), out, r)
 }
 
 func (p *plain) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
-	r, out := p.exec.run(ctx, e, renewScript, t.keys, field, lease.Milliseconds())
+	r, out := p.exec.run(ctx, e, renewScript, t.locks(), field, lease.Milliseconds())
 	return understood(r.flag(), out, r)
 }
 
@@ -98,12 +98,12 @@ func (p *plain) release(ctx context.Context, e effort, t *target, field string, 
 	for i := range t.keys {
 		args = append(args, counts[i], t.channels[i])
 	}
-	r, out := p.exec.run(ctx, e, releaseScript, t.keys, args...)
+	r, out := p.exec.run(ctx, e, releaseScript, t.locks(), args...)
 	return understood(released{ours: r.flag(), heard: int(r.integer(1))}, out, r)
 }
 
 func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, handoffScript, locksAndCounters(t, s.fencing),
+	r, out := p.exec.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),
 		from, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t), out, r)
 }
@@ -113,13 +113,13 @@ func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	r, out := p.exec.run(ctx, e, forceScript, t.keys[i:i+1], args...)
+	r, out := p.exec.run(ctx, e, forceScript, t.words[i:i+1:i+1], args...)
 	return understood(r.flag(), out, r)
 }
 
 func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
 	t = t.only(t.keys[i : i+1])
-	r, out := p.exec.run(ctx, e, stateScript, []string{t.keys[0], t.counters[0]})
+	r, out := p.exec.run(ctx, e, stateScript, t.words)
 	return r.state(t, out)
 }
 
@@ -137,9 +137,12 @@ func (r *reply) state(t *target, out outcome) (keyState, outcome) {
 }
 
 // locksAndCounters returns the KEYS of a script that may mint a token.
-func locksAndCounters(t *target, mint bool) []string {
+func (t *target) locksAndCounters(mint bool) []any {
 	if !mint {
-		return t.keys
+		return t.locks()
 	}
-	return append(t.keys[:len(t.keys):len(t.keys)], t.counters...)
+	return t.words
 }
+
+// locks returns the KEYS of a script that mints none.
+func (t *target) locks() []any { return t.words[:len(t.keys):len(t.keys)] }

@@ -34,18 +34,17 @@ type fair struct {
 type fairKeys struct {
 	queue, entries string
 	grants         string // prefix of the channels
+	words          []any  // KEYS of all scripts
 }
 
 func newFairKeys(key string) *fairKeys {
-	return &fairKeys{
+	k := &fairKeys{
 		queue:   derived(fairQueuePrefix, key),
 		entries: derived(fairEntriesPrefix, key),
 		grants:  derived(fairGrantsPrefix, key) + ":",
 	}
-}
-
-func (t *target) fairKeys() []string {
-	return []string{t.keys[0], t.fair.queue, t.fair.entries, t.counters[0]}
+	k.words = boxed(key, k.queue, k.entries, derived(counterPrefix, key))
+	return k
 }
 
 // keepFor tells the scripts what token s wishes for: the life of its counter in
@@ -69,7 +68,7 @@ func (f *fair) enqueue(ctx context.Context, e effort, t *target, field string, s
 
 func (f *fair) take(ctx context.Context, e effort, t *target, field string, s *settings, entry ...any) (grant, outcome) {
 	args := []any{field, s.ttl.Milliseconds(), keepFor(s), f.publishCommand(), t.fair.grants}
-	r, out := f.exec.run(ctx, e, fairAcquireScript, t.fairKeys(), append(args, entry...)...)
+	r, out := f.exec.run(ctx, e, fairAcquireScript, t.fair.words, append(args, entry...)...)
 	return understood(r.grant(t), out, r)
 }
 
@@ -86,7 +85,7 @@ func (f *fair) poll(ctx context.Context, e effort, t *target, waiters []waiter) 
 	for _, w := range waiters {
 		args = append(args, w.field, w.entryLease().Milliseconds(), keepFor(w.settings))
 	}
-	r, out := f.exec.run(ctx, e, fairPollScript, t.fairKeys(), args...)
+	r, out := f.exec.run(ctx, e, fairPollScript, t.fair.words, args...)
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
 		_, out = understood(grant{}, out, r)
@@ -128,7 +127,8 @@ func (f *fair) release(ctx context.Context, e effort, t *target, field string, c
 	if counts[0] > 0 {
 		return f.plain.release(ctx, e, t, field, counts)
 	}
-	r, out := f.exec.run(ctx, e, fairReleaseScript, t.fairKeys(), field, f.publishCommand(), t.channels[0], t.fair.grants)
+	e.othersFirst = true // a grant wakes who waits for it 40 us sooner, of 700
+	r, out := f.exec.run(ctx, e, fairReleaseScript, t.fair.words, field, f.publishCommand(), t.channels[0], t.fair.grants)
 	return understood(released{ours: r.flag(), heard: int(r.integer(1))}, out, r)
 }
 

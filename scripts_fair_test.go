@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
@@ -175,6 +176,60 @@ func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
 		}
 		requireFairFree(b.t, b.rdb, b.on.keys[0])
 	})
+}
+
+// An undo of an earlier request of the same owner may still be on its way.
+func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		for _, score := range []float64{0, 100} { // before and behind who waits
+			b.take(me)
+			b.enqueue(you)
+			b.enqueue(them)
+			k := b.on.fair
+			require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), k.queue, redis.Z{Score: score, Member: me}).Err())
+			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.entries, me, "9999999999999 10000 -1 99 p").Err())
+			require.True(b.t, b.release(me).ours)
+			require.Equal(b.t, you, b.holder())
+			require.Equal(b.t, []string{them}, fairQueueOf(b.t, b.rdb, b.on.keys[0]))
+			require.NotContains(b.t, b.rdb.HGetAll(b.t.Context(), k.entries).Val(), me)
+			b.release(you)
+			b.release(them)
+			requireFairFree(b.t, b.rdb, b.on.keys[0])
+		}
+	})
+}
+
+func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.enqueue(you)
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.keys[0], them, 1).Err())
+		require.True(b.t, b.release(me).ours)
+		require.Equal(b.t, them, b.holder())
+		require.Equal(b.t, []entryState{entryWaiting}, b.poll(you))
+		b.release(them)
+		b.release(you)
+	})
+}
+
+func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
+	allowed := []string{"~*", "&*", "+@all", "-pexpire"}
+	limited, full := asUser(t, allowed...)
+	on := full.target(1)
+	on.fair = newFairKeys(on.keys[0])
+	b := &fairBench{bench: full, fair: &fair{plain: full.plain, process: "p"}, on: on, terms: terms()}
+	b.take(me)
+	b.enqueue(you)
+	all := b.rdb.Subscribe(t.Context(), on.channels[0])
+	defer all.Close()
+	_, err := all.Receive(t.Context())
+	require.NoError(t, err)
+
+	r, out := (&fair{plain: limited.plain, process: "p"}).release(t.Context(), once, on, me, []int{0})
+	require.NoError(t, out.err)
+	require.Equal(t, released{ours: true, heard: 1}, r)
+	require.Empty(t, onRedis(t, full.rdb, on.keys[0]))
+	require.Equal(t, "0", receives(t, all.Channel()).Payload, "whoever listens may try")
 }
 
 func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {

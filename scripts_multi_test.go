@@ -71,7 +71,7 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.keys[i], hashOf(forever, them, "1"))
-			r, out := b.exec.run(t.Context(), acquireEffort, acquireScript, target.keys, me, lease.Milliseconds(), 3, 0)
+			r, out := b.exec.run(t.Context(), acquireEffort, acquireScript, target.locks(), me, lease.Milliseconds(), 3, 0)
 			mustDo(t, out)
 			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r.values)
 			g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())

@@ -12,7 +12,7 @@ var raiseScript = newScript(raiseSource)
 
 // raise raises the counters of locks that field holds to token; false: it does not hold them.
 func (p *plain) raise(ctx context.Context, e effort, t *target, field string, s *settings, token int64) (bool, outcome) {
-	r, out := p.exec.run(ctx, e, raiseScript, locksAndCounters(t, true),
+	r, out := p.exec.run(ctx, e, raiseScript, t.words,
 		field, len(t.keys), s.counterLife.Milliseconds(), token)
 	return understood(r.grantOrLost(t).held, out, r)
 }
@@ -24,6 +24,6 @@ func (p *plain) releaseQuietly(ctx context.Context, e effort, t *target, field s
 	for range t.keys {
 		args = append(args, 0, "")
 	}
-	r, out := p.exec.run(ctx, e, releaseScript, t.keys, args...)
+	r, out := p.exec.run(ctx, e, releaseScript, t.locks(), args...)
 	return understood(r.flag(), out, r)
 }

@@ -61,6 +61,7 @@ var (
 type rwKeys struct {
 	claim    string
 	timeouts string // prefix of the timeout keys
+	words    []any  // KEYS of a script that may mint a token
 }
 
 // writeSuffix ends the field of a write hold. An owner has no ':' in it.
@@ -77,15 +78,16 @@ func (t *target) readWrite() {
 	if !strings.Contains(key, "{") {
 		t.rw.timeouts = "{" + key + "}"
 	}
+	t.rw.words = boxed(key, t.rw.claim, t.counters[0])
 	t.channels = []string{derived(rwPrefix, key)}
 }
 
 // rwKeys returns the KEYS of a script that may mint a token.
-func (t *target) rwKeys(mint bool) []string {
+func (t *target) rwKeys(mint bool) []any {
 	if !mint {
-		return []string{t.keys[0], t.rw.claim}
+		return t.rw.words[:2:2]
 	}
-	return []string{t.keys[0], t.rw.claim, t.counters[0]}
+	return t.rw.words
 }
 
 func (p *readSide) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {

@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -39,48 +40,52 @@ func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 
 func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
 	for name, s := range map[string]*settings{"plain": terms(), "with fencing": terms(WithFencing())} {
-		t.Run(name, func(t *testing.T) {
-			b, fill := fullBench(t)
-			target := b.target(2)
-			b.paintAll(target, counted(2, hashOf(short, me, "1"))...)
-			fill()
-
-			g, out := b.reenter(t.Context(), acquireEffort, target, me, s, s.fencing, []int{2, 3})
-			mustDo(t, out)
-			require.True(t, g.held)
-			require.Equal(t, []picture{hashOf(lease, me, "2"), hashOf(lease, me, "3")}, b.lookAll(target))
-
-			ours, out := b.renew(t.Context(), acquireEffort, target, me, long)
-			mustDo(t, out)
-			require.True(t, ours)
-			require.Equal(t, []picture{hashOf(long, me, "2"), hashOf(long, me, "3")}, b.lookAll(target))
-
-			again, out := b.reenter(t.Context(), acquireEffort, target, me, s, false, []int{3, 4})
-			mustDo(t, out)
-			require.Equal(t, grant{held: true}, again, "though there is no lease to lengthen")
-			require.Equal(t, []picture{hashOf(long, me, "3"), hashOf(long, me, "4")}, b.lookAll(target))
-
-			status, out := b.release(t.Context(), acquireEffort, target, me, []int{1, 1})
-			mustDo(t, out)
-			require.Equal(t, released{ours: true}, status)
-			require.Equal(t, counted(2, hashOf(long, me, "1")), b.lookAll(target))
-
-			first := g.token
-			g, out = b.handoff(t.Context(), acquireEffort, target, me, you, s)
-			mustDo(t, out)
-			require.True(t, g.held)
-			require.Equal(t, s.fencing, g.token > first, "a newer token if one was wished")
-			require.Equal(t, counted(2, hashOf(lease, you, "1")), b.lookAll(target))
-
-			forced, out := b.force(t.Context(), acquireEffort, target, 0, []string{you})
-			mustDo(t, out)
-			require.True(t, forced)
-			status, out = b.release(t.Context(), acquireEffort, target, you, []int{0, 0})
-			mustDo(t, out)
-			require.False(t, status.ours, "one key was forced")
-			require.Equal(t, counted(2, absent), b.lookAll(target))
-		})
+		for n := 1; n <= 2; n++ {
+			t.Run(fmt.Sprint(name, ", keys: ", n), func(t *testing.T) { testHoldsOutOfMemory(t, s, n) })
+		}
 	}
+}
+
+func testHoldsOutOfMemory(t *testing.T, s *settings, n int) {
+	b, fill := fullBench(t)
+	target := b.target(n)
+	b.paintAll(target, counted(n, hashOf(short, me, "1"))...)
+	fill()
+
+	g, out := b.reenter(t.Context(), acquireEffort, target, me, s, s.fencing, []int{2, 3}[:n])
+	mustDo(t, out)
+	require.True(t, g.held)
+	require.Equal(t, []picture{hashOf(lease, me, "2"), hashOf(lease, me, "3")}[:n], b.lookAll(target))
+
+	ours, out := b.renew(t.Context(), acquireEffort, target, me, long)
+	mustDo(t, out)
+	require.True(t, ours)
+	require.Equal(t, []picture{hashOf(long, me, "2"), hashOf(long, me, "3")}[:n], b.lookAll(target))
+
+	again, out := b.reenter(t.Context(), acquireEffort, target, me, s, false, []int{3, 4}[:n])
+	mustDo(t, out)
+	require.Equal(t, grant{held: true}, again, "though there is no lease to lengthen")
+	require.Equal(t, []picture{hashOf(long, me, "3"), hashOf(long, me, "4")}[:n], b.lookAll(target))
+
+	status, out := b.release(t.Context(), acquireEffort, target, me, []int{1, 1}[:n])
+	mustDo(t, out)
+	require.Equal(t, released{ours: true}, status)
+	require.Equal(t, counted(n, hashOf(long, me, "1")), b.lookAll(target))
+
+	first := g.token
+	g, out = b.handoff(t.Context(), acquireEffort, target, me, you, s)
+	mustDo(t, out)
+	require.True(t, g.held)
+	require.Equal(t, s.fencing, g.token > first, "a newer token if one was wished")
+	require.Equal(t, counted(n, hashOf(lease, you, "1")), b.lookAll(target))
+
+	forced, out := b.force(t.Context(), acquireEffort, target, 0, []string{you})
+	mustDo(t, out)
+	require.True(t, forced)
+	status, out = b.release(t.Context(), acquireEffort, target, you, []int{0, 0}[:n])
+	mustDo(t, out)
+	require.False(t, status.ours, "one key was forced")
+	require.Equal(t, counted(n, absent), b.lookAll(target))
 }
 
 // allCommands are those that the scripts use.

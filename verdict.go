@@ -81,6 +81,15 @@ func judge(err error) verdict {
 	}
 }
 
+// unsent reports whether err says that there was no connection to send a command on.
+func unsent(err error) bool {
+	if !judge(err).notExecuted { // most are not: what errors.As writes to is allocated
+		return false
+	}
+	var server redis.Error
+	return !errors.As(err, &server)
+}
+
 // judgeReply classifies an error reply.
 func judgeReply(message string) verdict {
 	message = strings.TrimPrefix(message, "ERR ")

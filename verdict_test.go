@@ -87,7 +87,7 @@ func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
 	t.Cleanup(func() { rdb.Close() })
 	for words, want := range serverWords {
 		rule := relay.ReplyWith("-"+words+"\r\n", redistest.Scripts)
-		cmd := newCall(t.Context(), "evalsha", acquireScript.digest, []string{"key"}, nil)
+		cmd := newCall(t.Context(), "evalsha", acquireScript.digest, []any{"key"}, nil)
 		err := rdb.Process(t.Context(), cmd)
 		rule.Wait(t)
 		require.Equal(t, want, judge(err), "%T: %v", err, err)

@@ -55,9 +55,7 @@ func TestEveryVerbHasAScriptOfItsOwn(t *testing.T) {
 
 func newTestStage(t *testing.T) *stage {
 	t.Helper()
-	if !redistest.Available() {
-		redistest.Redis(t) // skips, or fails where that is forbidden
-	}
+	redistest.RequireServer(t)
 	scripts, err := learnScripts()
 	require.NoError(t, err)
 	s := &stage{seed: 1, scripts: scripts, deployments: map[kind]*deployment{}}

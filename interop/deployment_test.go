@@ -56,18 +56,6 @@ func sharedPeer(t *testing.T) *peer {
 	return p
 }
 
-// requireRedis skips the test, or fails it where skipping is forbidden.
-func requireRedis(t *testing.T) {
-	t.Helper()
-	if redistest.Available() {
-		return
-	}
-	if os.Getenv("RELOCK_REQUIRE_REDIS") == "1" {
-		require.Fail(t, "RELOCK_REQUIRE_REDIS=1, but there is no redis-server")
-	}
-	t.Skip("no redis-server")
-}
-
 // deploymentOn returns a server of its own as a deployment.
 func deploymentOn(server *redistest.Server) *deployment {
 	return &deployment{
@@ -79,7 +67,7 @@ func deploymentOn(server *redistest.Server) *deployment {
 func single(t *testing.T) *deployment {
 	t.Helper()
 	peerJar(t)
-	requireRedis(t)
+	redistest.RequireServer(t)
 	server, err := startServer()
 	require.NoError(t, err)
 	return deploymentOn(server)
@@ -88,7 +76,7 @@ func single(t *testing.T) *deployment {
 func sentinel(t *testing.T) *deployment {
 	t.Helper()
 	peerJar(t)
-	requireRedis(t)
+	redistest.RequireServer(t)
 	s, err := startSentinel()
 	require.NoError(t, err)
 	return &deployment{
@@ -105,7 +93,7 @@ func sentinel(t *testing.T) *deployment {
 func cluster(t *testing.T, sharded bool) *deployment {
 	t.Helper()
 	peerJar(t)
-	requireRedis(t)
+	redistest.RequireServer(t)
 	c, err := startCluster()
 	require.NoError(t, err)
 	d := &deployment{

@@ -94,7 +94,7 @@ type threeServers struct {
 func onThreeServers(t *testing.T) *threeServers {
 	t.Helper()
 	peerJar(t)
-	requireRedis(t)
+	redistest.RequireServer(t)
 	s := &threeServers{name: redistest.Key(t), thread: sharedPeer(t).thread()}
 	for range 3 {
 		d := deploymentOn(redistest.NewServer(t))

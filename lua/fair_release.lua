@@ -6,9 +6,37 @@
 -- Replies
 --   {1, heard}   done; so many processes heard of it, -1 if the server refused to tell
 --   {0, heard}   not ours: the lock did not hold field; its place in the queue is gone
+
+-- The usual case: the first of the queue gets the lock, and wishes for no token. To define
+-- functions costs more than it does.
+local ours = redis.pcall('hdel', KEYS[1], ARGV[1]) == 1
+local first = ours and redis.call('hlen', KEYS[1]) == 0 and redis.pcall('zrange', KEYS[2], 0, 0)[1]
+local entry = first and redis.pcall('hget', KEYS[3], first)
+if type(entry) == 'string' and first ~= ARGV[1] then
+  local till, lease, ticket, process = string.match(entry, '^(%d+) (%d+) %-1 (%d+) (.*)$')
+  local now = redis.call('time')
+  if till and tonumber(till) > tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) then
+    redis.call('zrem', KEYS[2], first, ARGV[1])
+    redis.call('hdel', KEYS[3], first, ARGV[1])
+    redis.call('hset', KEYS[1], first, 1)
+    local heard
+    if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
+      redis.call('hdel', KEYS[1], first) -- see take
+      heard = redis.pcall(ARGV[2], ARGV[3], '0')
+    else
+      heard = redis.pcall(ARGV[2], ARGV[4] .. process, ticket .. ' 0')
+    end
+    if type(heard) == 'table' then heard = -1 end -- see wake
+    return {1, heard}
+  end
+end
+
+-- prelude
 local field, publish = ARGV[1], ARGV[2]
-local ours = held(lock, field)
-if ours then redis.call('hdel', lock, field) end
+if not ours and held(lock, field) then
+  redis.call('hdel', lock, field)
+  ours = true
+end
 
 local served, heard = false, 0
 if not spoiled() then

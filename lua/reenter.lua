@@ -7,6 +7,19 @@
 --   {1, token}   every key holds field = its count, for at least the lease; token 0 without counters
 --   {0, i}       lost: key i does not hold field; nothing was changed
 --   {-3, i}      counter i holds something else than a token
+
+-- The usual case, one key and no token. To define functions costs more than it does.
+if #KEYS == 1 and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+    redis.call('pexpire', KEYS[1], ARGV[2]) -- needs no memory, and so opens the way for HSET
+  else
+    redis.call('hdel', KEYS[1], '')
+  end
+  redis.call('hset', KEYS[1], ARGV[1], ARGV[5])
+  return {1, 0}
+end
+
+-- prelude
 local field, lease, n, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 for i = 1, n do
   if not held(KEYS[i], field) then return {0, i} end

@@ -8,11 +8,20 @@
 --   {1, heard}   done; each wake-up was heard by so many processes at least, -1 if one was refused
 --   {0, heard}   not ours: a key did not hold field; the other keys were released all the same
 
--- The usual case, one key that is given back.
-if #KEYS == 1 and ARGV[3] == '0' and ARGV[4] ~= '' and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
-  local heard = redis.pcall(ARGV[2], ARGV[4], '0')
-  if type(heard) == 'table' then heard = -1 end -- see wake
-  return {1, heard}
+-- The usual cases, one key that is given back, and one that keeps a level. To define
+-- functions costs more than they do.
+if #KEYS == 1 and ARGV[4] ~= '' then
+  if ARGV[3] == '0' then
+    if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
+      local heard = redis.pcall(ARGV[2], ARGV[4], '0')
+      if type(heard) == 'table' then heard = -1 end -- see wake
+      return {1, heard}
+    end
+  elseif redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+    redis.call('hdel', KEYS[1], '') -- needs no memory, and so opens the way for HSET
+    redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
+    return {1, 0}
+  end
 end
 
 -- prelude

@@ -12,17 +12,17 @@
 local found = ARGV[3] == '0' and redis.pcall('hmget', KEYS[1], 'mode', ARGV[2])
 if found and found[1] == 'read' and found[2] == '1' then
   local mine = ARGV[1] .. ':' .. ARGV[2] .. ':rwlock_timeout:1'
-  local some = redis.pcall('hrandfield', KEYS[1], 3, 'withvalues') -- unknown before Redis 6.2
-  if #some == 4 then
+  local some = redis.pcall('hrandfield', KEYS[1], 3) -- unknown before Redis 6.2
+  if #some == 2 then
     redis.call('del', KEYS[1], mine)
     local heard = redis.pcall(ARGV[4], ARGV[5], '0')
     if type(heard) == 'table' then heard = -1 end -- see wake
     return {1, heard}
   end
-  local enough = redis.call('pttl', KEYS[1]) - 1000 -- see below
-  for i = 1, #some, 2 do
-    if some[i] ~= 'mode' and some[i] ~= ARGV[2] and
-      redis.call('pttl', ARGV[1] .. ':' .. some[i] .. ':rwlock_timeout:1') >= math.max(enough, 0) then
+  local enough = math.max(redis.call('pttl', KEYS[1]) - 1000, 0) -- see below
+  for _, other in ipairs(some) do
+    if other ~= 'mode' and other ~= ARGV[2] and
+      redis.call('pttl', ARGV[1] .. ':' .. other .. ':rwlock_timeout:1') >= enough then
       redis.call('hdel', KEYS[1], ARGV[2])
       redis.call('del', mine)
       return {1, 0}

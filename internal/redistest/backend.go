@@ -47,7 +47,7 @@ func Mini(tb testing.TB) *Backend {
 func Redis(tb testing.TB) *Backend {
 	tb.Helper()
 	if os.Getenv("RELOCK_REDIS") == "" {
-		requireServer(tb)
+		RequireServer(tb)
 	}
 	addr, err := shared.addr()
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *Backend) Nodes(tb testing.TB, n int) []*Backend {
 			nodes = append(nodes, Mini(tb))
 			continue
 		}
-		requireServer(tb)
+		RequireServer(tb)
 		addr, err := shared.peer(i)
 		if err != nil {
 			tb.Fatal(err)
@@ -118,9 +118,9 @@ func Key(tb testing.TB) string {
 	return fmt.Sprintf("%s-%08x", safe, rand.Uint32())
 }
 
-// requireServer skips the test, or fails it where skipping is forbidden, when
+// RequireServer skips the test, or fails it where skipping is forbidden, when
 // redis-server is not installed.
-func requireServer(tb testing.TB) {
+func RequireServer(tb testing.TB) {
 	tb.Helper()
 	switch {
 	case Available():

@@ -50,7 +50,7 @@ func StartCluster() (*Cluster, error) {
 // redis-server is installed.
 func NewCluster(tb testing.TB) *Cluster {
 	tb.Helper()
-	requireServer(tb)
+	RequireServer(tb)
 	c, err := StartCluster()
 	if err != nil {
 		tb.Fatal(err)

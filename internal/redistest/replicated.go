@@ -35,7 +35,7 @@ func StartReplicated(n int) (*Replicated, error) {
 // redis-server is installed.
 func NewReplicated(tb testing.TB, n int) *Replicated {
 	tb.Helper()
-	requireServer(tb)
+	RequireServer(tb)
 	r, err := StartReplicated(n)
 	if err != nil {
 		tb.Fatal(err)

@@ -52,7 +52,7 @@ func StartSentinel() (*Sentinel, error) {
 // redis-server is installed.
 func NewSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
-	requireServer(tb)
+	RequireServer(tb)
 	s, err := StartSentinel()
 	if err != nil {
 		tb.Fatal(err)

@@ -78,7 +78,7 @@ func StartServer(dir string, args ...string) (*Server, error) {
 // is skipped when no redis-server is installed.
 func NewServer(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	requireServer(tb)
+	RequireServer(tb)
 	s, err := StartServer("", args...)
 	if err != nil {
 		tb.Fatal(err)

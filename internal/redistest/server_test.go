@@ -61,9 +61,7 @@ func TestExtraArgumentsOverrideTheDefaults(t *testing.T) {
 }
 
 func TestAServerThatCannotStartSaysWhy(t *testing.T) {
-	if !Available() {
-		t.Skip("no redis-server")
-	}
+	RequireServer(t)
 	_, err := StartServer(t.TempDir(), "--no-such-option", "1")
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
 		t.Fatalf("error is %v", err)
@@ -92,9 +90,7 @@ func TestAServerDiesWithItsParent(t *testing.T) {
 		fmt.Println("ADDR", s.Addr, s.Dir)
 		select {}
 	}
-	if !Available() {
-		t.Skip("no redis-server")
-	}
+	RequireServer(t)
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), orphanEnv+"=1")
 	out, err := child.StdoutPipe()

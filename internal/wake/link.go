@@ -3,6 +3,7 @@ package wake
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -151,6 +152,11 @@ func (l *link) call(c *command) (ok bool) {
 	return err == nil
 }
 
+// backToBack is how soon after the one before a message comes that arrived with it. All of
+// them are delivered before those who were woken are let go first: that takes long on a busy
+// machine.
+const backToBack = 100 * time.Microsecond
+
 // read tells what the server sends, until the connection fails. Messages are
 // not told but delivered on this goroutine: somebody waits for each of them, and
 // another goroutine in between is a tenth of the time from a release to who waited.
@@ -159,12 +165,17 @@ func (l *link) call(c *command) (ok bool) {
 // returns when the PubSub is closed.
 func (l *link) read() {
 	for {
+		began := time.Now()
 		msg, err := l.ps.Receive(l.ctx)
 		var reply redis.Error
 		switch {
 		case err == nil:
 			if m, ok := msg.(*redis.Message); ok {
-				l.hub.deliver(l, m, time.Now())
+				now := time.Now()
+				l.hub.deliver(l, m, now)
+				if now.Sub(began) > backToBack {
+					runtime.Gosched() // those who were woken go first: to read again takes a system call
+				}
 			} else {
 				l.tell(event{msg: msg})
 			}

@@ -48,17 +48,18 @@ var All = []Mutant{
 	{
 		Name:   "release-silent",
 		Breaks: "a release tells nobody",
-		Edits: []Edit{{"lua/release.lua",
-			"local by = wake(publish, channel)",
-			"local by = 1"}},
+		Edits: []Edit{
+			{"lua/release.lua", "local heard = redis.pcall(ARGV[2], ARGV[4], '0')", "local heard = 1"},
+			{"lua/release.lua", "local by = wake(publish, channel)", "local by = 1"},
+		},
 		Catch: []string{"calm"},
 	},
 	{
 		Name:   "handoff-no-token",
 		Breaks: "a hand-over mints no token of its own",
 		Edits: []Edit{{"scripts.go",
-			"p.exec.run(ctx, e, handoffScript, locksAndCounters(t, s.fencing),",
-			"p.exec.run(ctx, e, handoffScript, t.keys,"}},
+			"p.exec.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),",
+			"p.exec.run(ctx, e, handoffScript, t.locks(),"}},
 		Catch: []string{"calm"},
 	},
 
@@ -169,9 +170,10 @@ var All = []Mutant{
 	{
 		Name:   "fair-last-first",
 		Breaks: "a fair lock goes to who came last",
-		Edits: []Edit{{"lua/fair_prelude.lua",
-			"redis.call('zrange', queue, 0, 0)[1]",
-			"redis.call('zrevrange', queue, 0, 0)[1]"}},
+		Edits: []Edit{
+			{"lua/fair_release.lua", "redis.pcall('zrange', KEYS[2], 0, 0)[1]", "redis.pcall('zrevrange', KEYS[2], 0, 0)[1]"},
+			{"lua/fair_prelude.lua", "redis.call('zrange', queue, 0, 0)[1]", "redis.call('zrevrange', queue, 0, 0)[1]"},
+		},
 		Catch: []string{"fair-calm"},
 	},
 	{
@@ -185,9 +187,10 @@ var All = []Mutant{
 	{
 		Name:   "fair-dead-served",
 		Breaks: "a place in the queue never expires: a fair lock goes to the dead",
-		Edits: []Edit{{"lua/fair_prelude.lua",
-			"if till and tonumber(till) > now then",
-			"if till then"}},
+		Edits: []Edit{
+			{"lua/fair_release.lua", "if till and tonumber(till) > tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) then", "if till then"},
+			{"lua/fair_prelude.lua", "if till and tonumber(till) > now then", "if till then"},
+		},
 		Catch: []string{"fair-waiters-stop"},
 	},
 	{
