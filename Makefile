@@ -6,7 +6,11 @@ BENCHTIME ?= 1s
 SOAKTIME ?= 60s
 CHAOSTIME ?= 60s
 
-.PHONY: help test race soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
+REPEATS ?= 10
+REPEATED = $(wildcard *kinds*_test.go fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go \
+	watchdog_test.go scripts_fair_test.go scripts_multi_test.go ballot_test.go engine_test.go)
+
+.PHONY: help test race repeat soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -16,6 +20,11 @@ test: ## all tests of the core module; those for a real Redis are skipped withou
 
 race: ## the same with the race detector, a real Redis required
 	RELOCK_REQUIRE_REDIS=1 go test -race ./...
+
+# Each pass takes about three minutes.
+repeat: ## the tests of all kinds of locks and of faults on a real Redis, REPEATS (10) times
+	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h -skip '.*/miniredis|.*/.*/miniredis' \
+		-run "^($$(sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" .
 
 soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
 	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v .

@@ -76,10 +76,11 @@ const (
 	quorumName = "relock quorum"
 	plainFloor = "floor"
 	pipeFloor  = "pipelined floor"
+	toldFloor  = "message"
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, fairName, rwName, quorumName, plainFloor, pipeFloor}
+var ours = []string{relockName, fairName, rwName, quorumName, plainFloor, pipeFloor, toldFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
@@ -107,6 +108,8 @@ var contenders = []contender{
 		legend: "no library: one EVALSHA that sets a hash field and its expiry, one that deletes and publishes; a plain go-redis client; waits for the message"},
 	{name: pipeFloor, open: openPipelinedFloor,
 		legend: "the same scripts through go-redis' auto-pipelining, full duplex"},
+	{name: toldFloor, open: openMessage,
+		legend: "no lock: the floor's release, and the waiter takes its message for the lock"},
 }
 
 func contenderNamed(name string) (contender, error) {

@@ -160,3 +160,45 @@ func (m *floorMutex) wait(ctx context.Context) error {
 	}
 	return err
 }
+
+// message is what any wake-up by a message has to pay: who waits takes the message for the
+// lock, and leaves no trace of it on Redis.
+type message struct{ *floor }
+
+func openMessage(s setup) (client, error) {
+	c, err := openFloor(s)
+	if err != nil {
+		return nil, err
+	}
+	return message{c.(*floor)}, nil
+}
+
+func (f message) mutex(name string) mutex {
+	return &messageMutex{floorMutex: f.floor.mutex(name).(*floorMutex)}
+}
+
+type messageMutex struct {
+	*floorMutex
+	told bool // this hold is a message
+}
+
+func (m *messageMutex) Lock(ctx context.Context) error {
+	free, err := m.run(ctx, floorAcquire, m.keys, m.field, floorLease)
+	m.told = !free
+	if free || err != nil {
+		return m.counted(1, free, err)
+	}
+	if m.sub == nil {
+		if err := m.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return m.wait(ctx)
+}
+
+func (m *messageMutex) Unlock() error {
+	if m.told {
+		return nil
+	}
+	return m.floorMutex.Unlock()
+}

@@ -82,9 +82,9 @@ func (r *report) chart(b *strings.Builder, c chart, y int) int {
 		}
 		class := "bar"
 		switch name {
-		case relockName:
+		case relockName, fairName, rwName, quorumName:
 			class = "relock"
-		case plainFloor, pipeFloor:
+		case plainFloor, pipeFloor, toldFloor:
 			class = "floor"
 		}
 		value := thousands(f.median)
