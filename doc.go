@@ -84,8 +84,8 @@
 //   - A lease that cannot be renewed is known to be lost here before it ends on Redis, by
 //     the monotonic and by the wall clock.
 //   - Lost replies and repeated commands change no count: scripts set what is wanted.
-//   - A Lock that fails changes nothing for its owner: what Redis may have granted is undone
-//     in the background, and ends with its TTL at the latest.
+//   - A Lock that fails changes nothing for its owner: what Redis may have granted is undone,
+//     in the background if Redis is slow, and ends with its TTL at the latest.
 //   - Unlock takes its level away whatever Redis answers, and whether or not the context
 //     of Lock has ended. Its error says that the key may live on for up to one TTL.
 //   - A missed message costs a waiter one safety poll at most.

@@ -21,8 +21,7 @@ import (
 // is less; one request in a third of it keeps the places of all who wait in this process.
 // A waiter that has died keeps the others waiting for that lease at most, and a client that
 // was cut off for longer loses its places: it waits again, behind the others. One that gives
-// up leaves at once, in the background. TryLock does not overtake: it returns false while
-// anybody waits.
+// up leaves at once. TryLock does not overtake: it returns false while anybody waits.
 //
 // The lease of a lock that was waited for is that of the place at first; the watchdog soon
 // raises it to the TTL, once even WithoutRenewal. WithLocalHandoffs has no effect: the next
@@ -193,7 +192,7 @@ func (inOrder) rest(w *wait, d time.Duration) error {
 func (inOrder) end(w *wait, _ bool) {
 	if e := w.entry; e != nil {
 		w.client.retire(e.identity)
-		w.client.undo(w.target, e.field, w.client.now().after(2*w.settings.entryLease()), false)
+		w.undo(e.field, 2*w.settings.entryLease(), false)
 		w.forgo()
 	}
 	if w.attends {

@@ -118,6 +118,14 @@ func (b *faultBench) runs(s *script) redistest.Match {
 	return b.kind.runs(s).And(redistest.With(b.key))
 }
 
+// keys returns all that the lock has on the server.
+func (b *faultBench) keys() []string {
+	b.t.Helper()
+	keys, err := b.server.Keys(b.ctx, "*"+b.key+"*").Result()
+	require.NoError(b.t, err)
+	return keys
+}
+
 // fields returns the holds in the lock's hash.
 func (b *faultBench) fields() map[string]string {
 	b.t.Helper()

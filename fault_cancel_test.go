@@ -133,6 +133,57 @@ func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
 	})
 }
 
+// Whoever ends his program because of the error leaves nothing that others have to wait for.
+func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]MutexOption{"goroutine": nil, "fixed owner": {WithOwner("me")}} {
+		t.Run("in line/"+name, func(t *testing.T) {
+			t.Parallel()
+			eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+				b := newCancelBench(t, kind, backend.Addr)
+				b.m = b.mutex(opts...)
+				lockByRival(b)
+				before := b.keys()
+				b.givesUpQuickly(func(cancel func()) {
+					stopped := b.whenAsleep()
+					go func() { <-stopped; cancel() }()
+				}, func() { require.ElementsMatch(t, before, b.keys()) })
+				require.NoError(t, b.other.unlock(b.rival))
+			})
+		})
+		t.Run("answer under way/"+name, func(t *testing.T) {
+			t.Parallel()
+			eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+				b := newCancelBench(t, kind, backend.Addr)
+				b.m = b.mutex(opts...)
+				b.givesUpQuickly(func(cancel func()) {
+					b.relay.After(b.runs(acquireScript), func(redistest.Command, string) { cancel() })
+				}, b.requireGone)
+			})
+		})
+	}
+}
+
+// givesUpQuickly has a Lock given up at a time that ends chooses, again until it returns before
+// it would no longer wait for Redis, and runs check then.
+func (b *faultBench) givesUpQuickly(ends func(cancel func()), check func()) {
+	b.t.Helper()
+	b.relay.Latency(3 * time.Millisecond)
+	for end := time.Now().Add(faultPatience); ; {
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancelled := make(chan time.Time, 1)
+		ends(func() { cancelled <- time.Now(); cancel() })
+		require.ErrorIs(b.t, b.me.lock(ctx, b.m), context.Canceled)
+		if time.Since(<-cancelled) < moment {
+			check()
+			break
+		}
+		require.True(b.t, time.Now().Before(end), "it never returns before %v", moment)
+		b.awaitIdle()
+	}
+	b.awaitIdle()
+}
+
 // The lease would outlive the test: the key goes because it is released.
 func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
 	t.Parallel()

@@ -67,8 +67,9 @@ func (m *Mutex) Name() string { return m.target.name }
 // Redis, and sleeps until a message says that the lock is free, its lease runs out, or for
 // WithSafetyPoll.
 //
-// After a failure the owner holds what it held before; a request that Redis may have
-// executed is undone in the background, and at the latest by its TTL.
+// After a failure the owner holds what it held before. What Redis may have granted, or keeps
+// for a waiter, is given up before Lock returns, or in the background if Redis does not confirm
+// that within 50 ms; at the latest it ends with its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
 // has to be unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and

@@ -261,15 +261,14 @@ func WithoutReentrancy() Option {
 // followed by WAIT in the same round trip, for as long as timeout at most; Unlock alone is
 // not. Default: off; nothing waits.
 //
-// If too few replicas confirm a new lock in time, it is given back in the background, and
-// Lock and TryLock return ErrNotReplicated at once: Lock does not go on waiting. The
-// next waiter tries by itself. A re-entry that too few confirm fails likewise and leaves
-// the hold as it was. A renewal that too few confirm has failed: Hooks.RenewFailed is told,
-// it is tried again, and if that does not help the hold is lost in time. A hold renews by
-// the largest n and the longest timeout of its open levels and of the Lock that began it,
-// but waits for a quarter of what is left of its lease at most. An Unlock that hands over
-// to a waiter WithReplicas waits for those, half of WithUnlockTimeout at most; if too few
-// confirm, the waiter tries again itself.
+// If too few replicas confirm a new lock in time, it is given back, and Lock and TryLock
+// return ErrNotReplicated: Lock does not go on waiting. The next waiter tries by itself. A
+// re-entry that too few confirm fails likewise and leaves the hold as it was. A renewal that
+// too few confirm has failed: Hooks.RenewFailed is told, it is tried again, and if that does
+// not help the hold is lost in time. A hold renews by the largest n and the longest timeout of
+// its open levels and of the Lock that began it, but waits for a quarter of what is left of
+// its lease at most. An Unlock that hands over to a waiter WithReplicas waits for those, half
+// of WithUnlockTimeout at most; if too few confirm, the waiter tries again itself.
 //
 // It narrows the window of a failover, no more: a replica that has not confirmed may be
 // promoted, unless n is their number, and clocks of the servers that differ shorten the

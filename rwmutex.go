@@ -69,8 +69,8 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 //
 // It blocks until nobody else reads or writes; ctx or WithWaitTimeout end the wait. Writers
 // of one process are served in the order in which they came, with its readers between them.
-// State after a failure is that of [Mutex.Lock]; a claim that kept readers out is withdrawn in
-// the background: they may read 50 ms later, unless another writer waits.
+// State after a failure is that of [Mutex.Lock]; when a claim that kept readers out has been
+// withdrawn they may read 50 ms later, unless another writer waits.
 //
 // Errors: ErrUpgrade if the owner reads; else those of [Mutex.Lock]; ErrLost also inside a
 // read hold that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.

@@ -128,6 +128,19 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 	})
 }
 
+func TestAWriterThatGivesUpHasWithdrawnItsClaimWhenItReturns(t *testing.T) {
+	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
+		relay.Latency(3 * time.Millisecond)
+		began := time.Now()
+		leave()
+		_, claimant, _ := strings.Cut(b.rdb.Get(b.t.Context(), b.claims("")).Val(), " ")
+		if time.Since(began) < moment {
+			require.Empty(b.t, claimant)
+		}
+		relay.Latency(0)
+	})
+}
+
 func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		// That it claims the lock by its new name does not come about: Redis may have no memory.

@@ -61,8 +61,7 @@ func (claiming) withdraw(w *wait) {
 		return
 	}
 	w.client.retire(w.claimed)
-	until := w.client.now().after(max(w.settings.ttl, w.settings.entryLease()))
-	w.client.undo(w.target, w.target.field(w.claimed, w.owner), until, false)
+	w.undo(w.target.field(w.claimed, w.owner), max(w.settings.ttl, w.settings.entryLease()), false)
 }
 
 // rivals are the readers of this process: after each writer it is their turn. So it is when

@@ -65,15 +65,22 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 	return nil
 }
 
-// part is how a caller leaves an acquisition: with the last of them it is given up.
+// part is how a caller leaves an acquisition: with the last of them it is given up, which is
+// waited for for a moment.
 func (h *hold) part() {
 	h.mu.Lock()
 	h.callers--
-	abandoned := h.callers == 0
+	abandoned, unsettled := h.callers == 0, h.phase == acquiring
 	h.mu.Unlock()
-	if abandoned {
-		h.abort()
-		h.dropUnclaimed()
+	if !abandoned {
+		return
+	}
+	h.abort()
+	h.dropUnclaimed()
+	if unsettled {
+		ctx, cancel := context.WithTimeout(context.Background(), moment)
+		defer cancel()
+		_ = h.await(ctx)
 	}
 }
 

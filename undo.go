@@ -29,6 +29,8 @@ type undo struct {
 	field  string
 	until  instant // by then the lease has run out by itself
 	unseen bool    // nobody can have waited for it to be released: nobody is to be woken
+
+	settled chan struct{} // closed when nothing is left to do about it
 }
 
 func newUndos(c *Client, settle func(undo) bool) *undos {
@@ -43,26 +45,32 @@ func (c *Client) settleByKind(u undo) bool {
 }
 
 // undo has the keys of t released for field in the background, wherever it holds them.
-// unseen: nobody can have waited for that.
-func (c *Client) undo(t *target, field string, until instant, unseen bool) {
-	for _, u := range c.undos {
-		u.add(undo{target: t, field: field, until: until, unseen: unseen})
+// unseen: nobody can have waited for that. The channels are closed when that is settled.
+func (c *Client) undo(t *target, field string, until instant, unseen bool) []<-chan struct{} {
+	settled := make([]<-chan struct{}, len(c.undos))
+	for i, u := range c.undos {
+		settled[i] = u.add(undo{target: t, field: field, until: until, unseen: unseen})
 	}
+	return settled
 }
 
-func (u *undos) add(next undo) {
+func (u *undos) add(next undo) (settled <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	id := undoID{field: next.field, keys: next.target.id}
 	if before, pending := u.pending[id]; pending {
 		next.unseen = next.unseen && before.unseen
 		next.until = latest(next.until, before.until)
+		next.settled = before.settled
+	} else {
+		next.settled = make(chan struct{})
 	}
 	u.pending[id] = next
 	if !u.running {
 		u.running = true
 		u.client.goroutines.Go(u.run)
 	}
+	return next.settled
 }
 
 // run releases what is pending until nothing is, or the client has been closed.
@@ -111,5 +119,6 @@ func (u *undos) remove(id undoID, done undo) {
 	defer u.mu.Unlock()
 	if u.pending[id] == done {
 		delete(u.pending, id)
+		close(done.settled)
 	}
 }
