@@ -29,20 +29,19 @@ var errLate = errors.New("the grant arrived after its lease was over: Redis is t
 type wait struct {
 	*hold
 	ctx     context.Context
-	waits   bool              // Lock, not TryLock
-	queued  bool              // it has been in line, or was told that the lock is taken
-	listens bool              // it is one of the gates' listeners
-	at      int               // the key in whose queue it stands
-	vain    int               // how often it has not collected all turns
-	seen    grant             // the last answer
-	entry   *fairEntry        // its place in a queue on Redis, for a kind of lock that has one
-	attends bool              // it has been listening since before it had that
-	claimed *string           // the identity under which it last claimed the lock, for a kind that can
-	writes  bool              // at its last request its owner held the other side, to write
-	mark    uint64            // wake-ups of the queue before the last request, for a kind that asks without the turn
-	misses  int               // failed tries in a row
-	undone  []<-chan struct{} // of what it last had undone: closed when that is settled
-	splits  int               // split votes in a row
+	waits   bool       // Lock, not TryLock
+	queued  bool       // it has been in line, or was told that the lock is taken
+	listens bool       // it is one of the gates' listeners
+	at      int        // the key in whose queue it stands
+	vain    int        // how often it has not collected all turns
+	seen    grant      // the last answer
+	entry   *fairEntry // its place in a queue on Redis, for a kind of lock that has one
+	attends bool       // it has been listening since before it had that
+	claimed *string    // the identity under which it last claimed the lock, for a kind that can
+	writes  bool       // at its last request its owner held the other side, to write
+	mark    uint64     // wake-ups of the queue before the last request, for a kind that asks without the turn
+	misses  int        // failed tries in a row
+	splits  int        // split votes in a row
 
 	polling bool          // the sleep to come is a safety poll's
 	polled  bool          // the last sleep was, and no message ended it
@@ -59,10 +58,10 @@ func (h *hold) acquire(ctx context.Context, waits bool) (granted bool, err error
 	defer func() { // also after a panic in a hook
 		w.unlisten()
 		w.target.kind.end(w, granted)
-		if err != nil {
-			w.tidy()
-		}
 		*w = wait{}
+		if err == nil {
+			h.forgetUndone()
+		}
 	}()
 	return w.run()
 }
@@ -138,31 +137,6 @@ func (w *wait) try() (grant, outcome) {
 		}
 	}
 	return g, out
-}
-
-// undo has what w may have on Redis by the name field given up. It ends by itself within lasts.
-func (w *wait) undo(field string, lasts time.Duration, unseen bool) {
-	w.undone = w.client.undo(w.target, field, w.client.now().after(lasts), unseen)
-}
-
-// moment is how long a Lock that has failed waits for Redis to give up what it leaves there:
-// whoever tries next does not meet that, and nobody has to wait for it to end by itself if
-// the failure makes the program exit. It is time for a round trip on a slow link.
-const moment = minCopyPatience
-
-// tidy waits for a moment until what w had undone is.
-func (w *wait) tidy() {
-	timer := time.NewTimer(moment)
-	defer timer.Stop()
-	for _, settled := range w.undone {
-		select {
-		case <-settled:
-		case <-timer.C:
-			return
-		case <-w.client.closing:
-			return
-		}
-	}
 }
 
 // effort is that of a request for the lock.

@@ -133,13 +133,15 @@ func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 	if h.owner.fixed != "" {
 		return h.beginShared(ctx, lv, waits)
 	}
-	acquired := false
+	acquired, err := false, error(nil)
 	defer func() { // also after a panic in a hook
 		if !acquired {
 			h.unregister()
 		}
+		if err != nil {
+			h.tidy()
+		}
 	}()
-	var err error
 	if acquired, err = h.acquire(ctx, waits); !acquired {
 		return false, err
 	}

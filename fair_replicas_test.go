@@ -23,12 +23,20 @@ func TestAFairLockThatWasWaitedForCountsWhenReplicasHaveConfirmedIt(t *testing.T
 	require.EqualValues(t, 1, b.Replicas[0].Client(t).Exists(t.Context(), b.key).Val())
 	require.Greater(t, ttlOf(b.master, b.key), entryLeaseMax, "with the full lease")
 
-	m = b.locks.FairMutex(b.key, WithReplicas(1, 50*time.Millisecond))
+	const within = 50 * time.Millisecond
+	m = b.locks.FairMutex(b.key, WithReplicas(1, within))
 	waiting = next.lock(t.Context(), m)
 	awaitFairQueue(t, b.master, b.key, 1)
 	b.pause()
+	b.relay.Latency(3 * time.Millisecond)
+	began := time.Now()
 	waiter.unlocks(t, b.locks.FairMutex(b.key))
 	require.ErrorIs(t, outcomeOf(t, waiting), ErrNotReplicated)
+	left := b.master.Exists(t.Context(), b.key).Val()
+	if time.Since(began) < within+moment {
+		require.Zero(t, left, "Lock has returned, and the key is there")
+	}
+	b.relay.Latency(0)
 	b.awaitFree(b.key)
 	b.resume()
 }

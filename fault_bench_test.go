@@ -197,7 +197,7 @@ func (b *faultBench) awaitIdle() {
 	c := b.locks
 	require.Eventually(b.t, func() bool {
 		c.undos[0].mu.Lock()
-		undoing := c.undos[0].running
+		undoing := len(c.undos[0].pending) > 0
 		c.undos[0].mu.Unlock()
 		c.goroutines.mu.Lock()
 		running := c.goroutines.n

@@ -92,6 +92,8 @@ type hold struct {
 	contexts []*holdContext
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
+	// undone are closed when Redis has none any more of what was undone of the attempt.
+	undone []<-chan struct{}
 
 	first struct { // room for the usual one of each
 		place [1]place
@@ -359,16 +361,6 @@ func (h *hold) lose(why error) {
 		h.unregister()
 	}
 	report(hooks.Lost, event)
-}
-
-// giveUp retires the hold's name and has it released in the background.
-func (h *hold) giveUp() {
-	h.mu.Lock()
-	identity, field, t := h.identity, h.field, h.target
-	until := h.client.now().after(h.longest)
-	h.mu.Unlock()
-	h.client.retire(identity)
-	h.client.undo(t, field, until, false)
 }
 
 // leave gives up the places in the queues; whoever is next tries at once.

@@ -68,8 +68,8 @@ func (m *Mutex) Name() string { return m.target.name }
 // WithSafetyPoll.
 //
 // After a failure the owner holds what it held before. What Redis may have granted, or keeps
-// for a waiter, is given up before Lock returns, or in the background if Redis does not confirm
-// that within 50 ms; at the latest it ends with its TTL.
+// for a waiter, is given up before Lock returns, but what takes longer than 50 ms in the
+// background; at the latest it ends with its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
 // has to be unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
@@ -99,7 +99,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // this process is waiting for it already.
 //
 // It blocks for one request only; ctx ends that, too. State after a failure and errors are
-// those of [Mutex.Lock]; Redis that cannot be reached is an error. At most one round trip.
+// those of [Mutex.Lock]; Redis that cannot be reached is an error. At most one round trip, and
+// one more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, wrap("try lock", m.Name(), err)

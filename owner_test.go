@@ -159,15 +159,22 @@ func TestAnAttemptEndsWithTheLastCallerOfItsOwner(t *testing.T) {
 func TestAGrantForAnOwnerWhoseCallersHaveGoneIsGivenBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c, caller := locksOn(t, rdb), newActor(t)
+		relay, relayed := relayedTo(t, b)
+		relay.Latency(3 * time.Millisecond)
+		c, caller := locksOn(t, relayed), newActor(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		gone := make(chan struct{})
+		gone, cancelled := make(chan struct{}), make(chan time.Time, 1)
 		m := c.Mutex(key, WithOwner("job-17"), WithHooks(Hooks{Acquired: func(Event) {
+			cancelled <- time.Now()
 			cancel()
 			<-gone
 		}}))
 		err := outcomeOf(t, caller.lock(ctx, m))
+		left := rdb.Exists(t.Context(), key).Val()
+		if time.Since(<-cancelled) < moment {
+			require.Zero(t, left, "Lock has returned, and the key is there")
+		}
 		close(gone)
 		require.ErrorIs(t, err, context.Canceled)
 		eventually(t, "the key to go", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })

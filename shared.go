@@ -70,17 +70,12 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 func (h *hold) part() {
 	h.mu.Lock()
 	h.callers--
-	abandoned, unsettled := h.callers == 0, h.phase == acquiring
+	abandoned := h.callers == 0
 	h.mu.Unlock()
-	if !abandoned {
-		return
-	}
-	h.abort()
-	h.dropUnclaimed()
-	if unsettled {
-		ctx, cancel := context.WithTimeout(context.Background(), moment)
-		defer cancel()
-		_ = h.await(ctx)
+	if abandoned {
+		h.abort()
+		h.dropUnclaimed()
+		h.tidy()
 	}
 }
 

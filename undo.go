@@ -1,23 +1,32 @@
 package relock
 
 import (
-	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // undos are the names that may hold keys on a Redis without anybody here holding them: of
-// tries whose answer did not come, of holds that were lost or could not be released. Every
-// such name has been retired, so it may be released at any time, and any number of times,
-// without touching anybody else. One goroutine of the client does it, while there are any.
+// tries whose answer did not come, of waiters that gave up, of holds that were lost or could
+// not be released. Every such name has been retired, so it may be released at any time, and
+// any number of times, without touching anybody else. A few goroutines of the client do it,
+// while there are any.
 type undos struct {
 	client *Client
 	// settle releases one name, and reports whether nothing is left to do about it.
 	settle func(undo) bool
 
 	mu      sync.Mutex
-	pending map[undoID]undo
-	running bool
+	pending map[undoID]*undo // all of them
+	due     []*undo          // those to be sent
+	unheard []*undo          // those that were sent to no effect, and are to be sent again after a pause
+	misses  int              // pauses in a row
+	workers int              // goroutines that send
 }
+
+// mostWorkers bounds what is sent at a time: many may give up at once, and a Redis that does
+// not answer keeps each that is sent for as long as a command is waited for.
+const mostWorkers = 16
 
 type undoID struct {
 	field string
@@ -30,11 +39,33 @@ type undo struct {
 	until  instant // by then the lease has run out by itself
 	unseen bool    // nobody can have waited for it to be released: nobody is to be woken
 
-	settled chan struct{} // closed when nothing is left to do about it
+	tallies []*tally // of who waits until nothing is left to do about it
+}
+
+func (u *undo) id() undoID { return undoID{field: u.field, keys: u.target.id} }
+
+// tally tells when most of the nodes of a quorum have settled an undo: a single Redis is its
+// only node.
+type tally struct {
+	missing atomic.Int64
+	settled chan struct{} // closed then
+}
+
+func newTally(nodes int) *tally {
+	t := &tally{settled: make(chan struct{})}
+	t.missing.Store(int64(nodes/2 + 1))
+	return t
+}
+
+// count counts one more node.
+func (t *tally) count() {
+	if t.missing.Add(-1) == 0 {
+		close(t.settled)
+	}
 }
 
 func newUndos(c *Client, settle func(undo) bool) *undos {
-	return &undos{client: c, settle: settle, pending: make(map[undoID]undo)}
+	return &undos{client: c, settle: settle, pending: make(map[undoID]*undo)}
 }
 
 // settleByKind releases what u says as locks of its kind are released. A refusal does not
@@ -45,80 +76,102 @@ func (c *Client) settleByKind(u undo) bool {
 }
 
 // undo has the keys of t released for field in the background, wherever it holds them.
-// unseen: nobody can have waited for that. The channels are closed when that is settled.
-func (c *Client) undo(t *target, field string, until instant, unseen bool) []<-chan struct{} {
-	settled := make([]<-chan struct{}, len(c.undos))
-	for i, u := range c.undos {
-		settled[i] = u.add(undo{target: t, field: field, until: until, unseen: unseen})
+// unseen: nobody can have waited for that. The channel is closed when most nodes have done it.
+func (c *Client) undo(t *target, field string, until instant, unseen bool) (settled <-chan struct{}) {
+	n := newTally(len(c.undos))
+	for _, u := range c.undos {
+		u.add(undo{target: t, field: field, until: until, unseen: unseen, tallies: []*tally{n}})
 	}
-	return settled
+	return n.settled
 }
 
-func (u *undos) add(next undo) (settled <-chan struct{}) {
+// add has next sent, instead of what is pending by its name: that may have been sent too soon.
+func (u *undos) add(next undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	id := undoID{field: next.field, keys: next.target.id}
-	if before, pending := u.pending[id]; pending {
+	if before := u.pending[next.id()]; before != nil {
 		next.unseen = next.unseen && before.unseen
 		next.until = latest(next.until, before.until)
-		next.settled = before.settled
-	} else {
-		next.settled = make(chan struct{})
+		next.tallies = slices.Concat(before.tallies, next.tallies)
 	}
-	u.pending[id] = next
-	if !u.running {
-		u.running = true
-		u.client.goroutines.Go(u.run)
-	}
-	return next.settled
+	u.pending[next.id()] = &next
+	u.send(&next)
 }
 
-// run releases what is pending until nothing is, or the client has been closed.
-func (u *undos) run() {
-	for failures := 0; ; {
-		batch := u.next()
-		if len(batch) == 0 {
-			return
+// send has all sent, in the order of their coming. mu is held.
+func (u *undos) send(all ...*undo) {
+	u.due = append(u.due, all...)
+	for range all {
+		if u.workers < mostWorkers {
+			u.workers++
+			u.client.goroutines.Go(u.work)
 		}
-		unanswered := false
-		for id, undo := range batch {
-			if u.over(undo) || u.settle(undo) {
-				u.remove(id, undo)
-			} else {
-				unanswered = true
-			}
-		}
-		if !unanswered {
-			failures = 0
-			continue
-		}
-		failures++
-		pause(u.client.background, backoff(failures))
 	}
 }
 
-// over reports whether it is too late for undo.
-func (u *undos) over(undo undo) bool {
+// work sends what is due until nothing is.
+func (u *undos) work() {
+	for next := u.take(); next != nil; next = u.take() {
+		if u.over(next) || u.settle(*next) {
+			u.remove(next)
+		} else {
+			u.repeat(next)
+		}
+	}
+}
+
+// take returns what is to be sent next; if that is nothing, the worker has to end.
+func (u *undos) take() *undo {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.due) > 0 {
+		next := u.due[0]
+		u.due = u.due[1:]
+		if u.pending[next.id()] == next {
+			return next
+		}
+	}
+	u.due = nil
+	u.workers--
+	return nil
+}
+
+// over reports whether it is too late for an undo.
+func (u *undos) over(undo *undo) bool {
 	return u.client.background.Err() != nil || u.client.now().until(undo.until) <= 0
 }
 
-// next returns what is pending; if that is nothing, the goroutine has to end.
-func (u *undos) next() map[undoID]undo {
+// remove forgets an undo, unless a newer one of the same name has come.
+func (u *undos) remove(done *undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.pending) == 0 {
-		u.running = false
-		return nil
+	if u.pending[done.id()] != done {
+		return
 	}
-	return maps.Clone(u.pending)
+	delete(u.pending, done.id())
+	if len(u.pending) == 0 {
+		u.misses = 0
+	}
+	for _, t := range done.tallies {
+		t.count()
+	}
 }
 
-// remove forgets an undo, unless a newer one of the same name has come.
-func (u *undos) remove(id undoID, done undo) {
+// repeat has an undo sent again after a pause, which is one for all that have to wait then.
+func (u *undos) repeat(undo *undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.pending[id] == done {
-		delete(u.pending, id)
-		close(done.settled)
+	if u.unheard = append(u.unheard, undo); len(u.unheard) > 1 {
+		return
 	}
+	u.misses++
+	d := backoff(u.misses)
+	u.client.goroutines.Go(func() {
+		pause(u.client.background, d)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		again := u.unheard
+		u.unheard = nil
+		u.send(again...)
+	})
 }
