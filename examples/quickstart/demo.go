@@ -57,9 +57,9 @@ func (d *demo) close() error {
 }
 
 // checkNothingLeft looks for every key of this run. A lock on a quorum is given back when
-// most nodes say so; the others may take a moment longer.
-func (d *demo) checkNothingLeft(ctx context.Context) error {
-	for end := time.Now().Add(aMoment); ; {
+// most nodes say so; the others may take a moment longer, limit at most.
+func (d *demo) checkNothingLeft(ctx context.Context, limit time.Duration) error {
+	for end := time.Now().Add(limit); ; {
 		n, err := d.server.left(ctx)
 		if err != nil || n == 0 {
 			return err
@@ -67,13 +67,13 @@ func (d *demo) checkNothingLeft(ctx context.Context) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("%d keys are left on Redis", n)
 		}
-		if err := pause(ctx, aMoment/50); err != nil {
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}
 }
 
-const aMoment = 500 * time.Millisecond
+const aMoment = 5 * time.Second // less even on a busy machine
 
 // service stands for a process of its own: it has its own Redis clients, and one relock
 // client on them.

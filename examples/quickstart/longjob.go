@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock"
 )
 
-const jobTTL = 500 * time.Millisecond
+const jobTTL = 1500 * time.Millisecond
 
 // outliveTTL shows that a lock stays its holder's for as long as the holder works.
 func (d *demo) outliveTTL(ctx context.Context) error {
@@ -25,7 +25,7 @@ func (d *demo) longJob(ctx context.Context, opts ...relock.MutexOption) error {
 	began := time.Now()
 	err := worker.mutex(jobLock, opts...).Do(ctx, func(ctx context.Context) error {
 		d.say(worker.name, "holds the lock with a TTL of %v", jobTTL)
-		for range 4 {
+		for range 2 {
 			if err := pause(ctx, jobTTL); err != nil {
 				return err
 			}

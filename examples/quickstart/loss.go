@@ -10,7 +10,7 @@ import (
 )
 
 // lossTTL sets how soon a holder finds out: its watchdog asks every third of it.
-const lossTTL = 900 * time.Millisecond
+const lossTTL = 2400 * time.Millisecond
 
 // loseLock shows that a holder learns that it does not hold any more.
 func (d *demo) loseLock(ctx context.Context) error {

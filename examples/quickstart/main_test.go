@@ -214,9 +214,9 @@ func TestAWaiterThatGivesUpTooLateIsDetected(t *testing.T) {
 func TestKeysThatAreLeftOverAreDetected(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
-	require.NoError(t, d.checkNothingLeft(t.Context()))
+	require.NoError(t, d.checkNothingLeft(t.Context(), aMoment))
 	require.NoError(t, d.workers[0].locks.Mutex(jobLock).Lock(t.Context()))
-	require.EqualError(t, d.checkNothingLeft(t.Context()), "1 keys are left on Redis")
+	require.EqualError(t, d.checkNothingLeft(t.Context(), time.Millisecond), "1 keys are left on Redis")
 }
 
 func newTestDemo(t *testing.T) *demo {
