@@ -21,11 +21,12 @@ type fake struct {
 	forgot  bool
 	closed  int
 	release chan struct{} // ends those who were forgotten
+	waited  chan struct{} // closed when one was
 	locks   map[string]chan struct{}
 }
 
 func newFake(t *testing.T, f *fake) (*fake, contender) {
-	f.release, f.locks = make(chan struct{}), make(map[string]chan struct{})
+	f.release, f.waited, f.locks = make(chan struct{}), make(chan struct{}), make(map[string]chan struct{})
 	t.Cleanup(func() { close(f.release) })
 	return f, contender{name: "fake", open: func(setup) (client, error) { return f, nil }}
 }
@@ -73,6 +74,7 @@ func (m fakeMutex) Lock(ctx context.Context) error {
 	default:
 	}
 	if m.forget() {
+		close(m.waited)
 		<-m.release
 		return errors.New("forgotten")
 	}
@@ -198,18 +200,27 @@ func TestAnErrorIsVoid(t *testing.T) {
 
 func TestALostWaiterIsVoid(t *testing.T) {
 	defer func(d time.Duration) { grace = d }(grace)
-	grace = 50 * time.Millisecond
+	grace = 2 * time.Second
 	f, c := newFake(t, &fake{forgets: true})
 	held := f.mutex("a")
-	require.NoError(t, held.Lock(t.Context())) // so that somebody has to wait
-	time.AfterFunc(10*time.Millisecond, func() { _ = held.Unlock() })
-	_, err := contend(c, aMoment)
-	require.ErrorContains(t, err, "lost waiters: 1 of 4")
+	require.NoError(t, held.Lock(t.Context())) // until somebody has to wait
+	go func() {
+		<-f.waited
+		_ = held.Unlock()
+	}()
+	longEnough(t, func(window time.Duration) error {
+		_, err := contend(c, window)
+		if errors.Is(err, errIdle) { // nobody came in time
+			return err
+		}
+		require.ErrorContains(t, err, "lost waiters: 1 of 4")
+		return nil
+	})
 }
 
 func TestAWaiterThatDoesNotListenToItsContextIsVoid(t *testing.T) {
 	defer func(d time.Duration) { grace = d }(grace)
-	grace = 50 * time.Millisecond
+	grace = 2 * time.Second
 	f, _ := newFake(t, &fake{forgets: true})
 	require.NoError(t, f.mutex("a").Lock(t.Context()))
 	require.ErrorContains(t, startWaiters(f, "a", 3).stop(), "lost waiters: 1 of 3")
