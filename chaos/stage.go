@@ -81,29 +81,27 @@ type result struct {
 // roundAtMost bounds a round: its history has to be judged as a whole.
 const roundAtMost = 12 * time.Second
 
+// replays is how often a round is played again in which nothing was tested: whom the faults
+// meet is a matter of chance.
+const replays = 3
+
 // play plays a scenario, in rounds, each with new client processes and new locks.
 func (s *stage) play(ctx context.Context, sc *scenario, duration time.Duration) (*result, error) {
 	res := &result{scenario: sc}
 	rounds := max(len(sc.casts), int((duration+roundAtMost-1)/roundAtMost))
 	for i := range rounds {
-		r := randOf(s.seed, uint64(sc.number), uint64(i))
-		cast := sc.casts[i%len(sc.casts)]
-		if cast.draw != nil {
-			cast = cast.draw(r)
+		var untested, err error
+		for again := range 1 + replays {
+			number := i + again*rounds*len(sc.casts) // a new one, of the same cast
+			if untested, err = s.playRound(ctx, res, number, duration/time.Duration(rounds)); untested == nil {
+				break
+			}
+			s.logf("    round %d: %v", number, untested)
 		}
-		d, err := s.deployment(ctx, cast.kind)
 		if errors.Is(err, errNoCompiler) {
 			return nil, err
 		}
-		if err != nil {
-			return res, fmt.Errorf("%s: %w", sc.name, err)
-		}
-		s.rounds++
-		round := newRound(s, sc, cast, d, i)
-		if err := round.run(ctx, duration/time.Duration(rounds)); err != nil {
-			return res, fmt.Errorf("%s: %w", sc.name, err)
-		}
-		if err := round.judge(res); err != nil {
+		if err := errors.Join(err, untested); err != nil {
 			return res, fmt.Errorf("%s: %w", sc.name, err)
 		}
 	}
@@ -111,4 +109,23 @@ func (s *stage) play(ctx context.Context, sc *scenario, duration time.Duration) 
 		return res, fmt.Errorf("%s: not one fault hit: nothing was tested", sc.name)
 	}
 	return res, nil
+}
+
+// playRound plays a round of the scenario and adds to res what it shows.
+func (s *stage) playRound(ctx context.Context, res *result, number int, duration time.Duration) (untested, err error) {
+	sc := res.scenario
+	cast := sc.casts[number%len(sc.casts)]
+	if cast.draw != nil {
+		cast = cast.draw(randOf(s.seed, uint64(sc.number), uint64(number)))
+	}
+	d, err := s.deployment(ctx, cast.kind)
+	if err != nil {
+		return nil, err
+	}
+	s.rounds++
+	round := newRound(s, sc, cast, d, number)
+	if err := round.run(ctx, duration); err != nil {
+		return nil, err
+	}
+	return round.judge(res), nil
 }

@@ -39,7 +39,7 @@ type act struct {
 // direct injects faults, one after the other in each lane: for the duration, and then some
 // more while none has hit.
 func (r *round) direct(ctx context.Context, duration time.Duration) {
-	wait(ctx, 200*time.Millisecond) // for the first holds
+	r.begun(ctx)
 	end := time.Now().Add(duration)
 	lanes := max(1, r.cast.lanes)
 	var all sync.WaitGroup

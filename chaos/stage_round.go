@@ -85,6 +85,20 @@ func (r *round) tell(e history.Event) {
 	r.record(e)
 }
 
+// begun waits for the first hold.
+func (r *round) begun(ctx context.Context) {
+	for end := time.Now().Add(10 * time.Second); ctx.Err() == nil && !r.held() && time.Now().Before(end); {
+		wait(ctx, 5*time.Millisecond)
+	}
+}
+
+// held reports whether a process holds a lock, as far as they have told.
+func (r *round) held() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.holders) > 0
+}
+
 // logf tells what the director does, if somebody wants to know.
 func (r *round) logf(format string, args ...any) {
 	r.stage.logf("    %s  %s", r.clock(history.Now()), fmt.Sprintf(format, args...))

@@ -109,6 +109,28 @@ func TestAScenarioInWhichNoFaultHitsIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "harmless: not one fault hit")
 }
 
+func TestARoundInWhichNothingWasTestedIsPlayedAgainButNotForEver(t *testing.T) {
+	t.Parallel()
+	s := newTestStage(t)
+	work := brief
+	work.TTL, work.Poll, work.Processes, work.Workers = 200*time.Millisecond, 100*time.Millisecond, 1, 1
+	c := cast{kind: standalone, work: work, faults: []fault{nothing}}
+	untested := errors.New("nothing was tested")
+	var numbers []int
+	sc := &scenario{name: "chancy", casts: []cast{c, c}, check: func(r *round) error {
+		numbers = append(numbers, r.number)
+		if r.number == 4 {
+			return nil
+		}
+		r.breach("it counts")
+		return untested
+	}}
+	res, err := s.play(t.Context(), sc, 100*time.Millisecond)
+	require.ErrorIs(t, err, untested)
+	require.Equal(t, []int{0, 4, 1, 5, 9, 13}, numbers, "with other random numbers, and the same cast")
+	require.Len(t, res.Violations, 5)
+}
+
 func TestAFaultThatCannotBeInjectedIsAnError(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
