@@ -219,9 +219,6 @@ func (r *round) alive() []*process {
 	return slices.DeleteFunc(slices.Clone(r.processes), func(p *process) bool { return !p.alive() })
 }
 
-// slack is what the machine takes to run who is ready to.
-const slack = 400 * time.Millisecond
-
 // calm lets the processes go on without a fault for so long that whatever was orphaned has
 // run out, and whoever waits has been served.
 func (r *round) calm(ctx context.Context) {
