@@ -134,7 +134,8 @@ func (r *round) run(ctx context.Context, duration time.Duration) error {
 		p.stop()
 	}
 	for _, p := range r.processes {
-		if err := p.await(drain + 15*time.Second); err != nil {
+		// With time for it to look for what is left.
+		if err := p.await(drain + 25*time.Second); err != nil {
 			r.tell(history.Event{Process: p.number, Kind: history.Left, Note: err.Error()})
 		}
 	}
