@@ -75,7 +75,7 @@ var busy = fault{name: "BUSY", inject: func(a *act) error {
 		_ = a.do(master, "eval", "while true do end", "0") // ends with the error that it was killed
 	}()
 	a.lasts(d)
-	err = a.do(master, "script", "kill")
+	err = a.killScript(master, ended)
 	<-ended
 	a.hit()
 	if err != nil {
@@ -83,6 +83,21 @@ var busy = fault{name: "BUSY", inject: func(a *act) error {
 	}
 	return a.do(master, "config", "set", "busy-reply-threshold", "5000")
 }}
+
+// killScript ends a script that runs, or is about to, unless it has ended.
+func (a *act) killScript(s *redistest.Server, ended <-chan struct{}) error {
+	for {
+		err := a.do(s, "script", "kill")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
 
 // readOnly makes the server a replica, of nobody, which keeps its data, and a master again.
 var readOnly = fault{name: "READONLY", single: true, inject: func(a *act) error {
