@@ -88,7 +88,7 @@ func TestADeafConnectionStaysDeafAndOthersWork(t *testing.T) {
 		through.Ping(t.Context())
 		relay.ResetLog()
 		relay.Deafen()
-		wantTimeout(t, through.Ping(t.Context()).Err())
+		wantTimeout(t, through.WithTimeout(shortly).Ping(t.Context()).Err())
 		if n := relay.Count(Named("ping")); n != 0 {
 			t.Fatalf("%d commands passed", n)
 		}
@@ -102,7 +102,7 @@ func TestABlackHoleSwallowsNewConnectionsUntilItEnds(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		relay.BlackHole(true)
-		wantTimeout(t, through.Ping(t.Context()).Err())
+		wantTimeout(t, through.WithTimeout(shortly).Ping(t.Context()).Err())
 		relay.BlackHole(false)
 		if err := through.Ping(t.Context()).Err(); err != nil {
 			t.Fatal(err)

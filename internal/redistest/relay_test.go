@@ -16,6 +16,10 @@ import (
 	. "github.com/relock-go/relock/internal/redistest"
 )
 
+// shortly is how long to wait for an answer that does not come. A client for a command that is
+// answered waits for longer than any machine stalls.
+const shortly = 500 * time.Millisecond
+
 // relayed returns a relay to b, a client through it that never resends, and a client
 // beside it.
 func relayed(t *testing.T, b *Backend, protocol int) (relay *Relay, through, direct *redis.Client) {
@@ -23,7 +27,7 @@ func relayed(t *testing.T, b *Backend, protocol int) (relay *Relay, through, dir
 	relay = NewRelay(t, b.Addr)
 	through = redis.NewClient(&redis.Options{
 		Addr: relay.Addr, Protocol: protocol,
-		MaxRetries: -1, DialerRetries: 1, ReadTimeout: 500 * time.Millisecond,
+		MaxRetries: -1, DialerRetries: 1, ReadTimeout: 20 * time.Second,
 	})
 	t.Cleanup(func() { through.Close() })
 	return relay, through, b.Client(t)
@@ -80,8 +84,10 @@ func TestADroppedReplyWasExecutedAndTheClientSeesEOF(t *testing.T) {
 func TestALostReplyWasExecutedAndTheClientTimesOut(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
-		relay.LoseReply(Named("incr"))
-		wantTimeout(t, through.Incr(t.Context(), key).Err())
+		through.Ping(t.Context()) // connect first: that takes the time it takes
+		rule := relay.LoseReply(Named("incr"))
+		wantTimeout(t, through.WithTimeout(shortly).Incr(t.Context(), key).Err())
+		rule.Wait(t)
 		wantValue(t, direct, key, "1")
 	})
 }
@@ -112,8 +118,9 @@ func TestAHeldBackCommandIsExecutedOnlyWhenDelivered(t *testing.T) {
 func TestASilentlyHeldBackCommandMakesTheClientTimeOut(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
+		through.Ping(t.Context()) // connect first
 		held := relay.HoldBackSilently(Named("incr"))
-		wantTimeout(t, through.Incr(t.Context(), key).Err())
+		wantTimeout(t, through.WithTimeout(shortly).Incr(t.Context(), key).Err())
 		wantValue(t, direct, key, "")
 		if reply, err := held.Deliver(t.Context()); reply != ":1\r\n" || err != nil {
 			t.Fatalf("delivery gave %q, %v", reply, err)
@@ -133,8 +140,9 @@ func TestDeliverWithNothingHeldBackEndsWithItsContext(t *testing.T) {
 func TestABlockedCommandIsExecutedAfterReleaseThoughItsClientIsGone(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
+		through.Ping(t.Context()) // connect first
 		rule := relay.Block(Named("incr"))
-		wantTimeout(t, through.Incr(t.Context(), key).Err())
+		wantTimeout(t, through.WithTimeout(shortly).Incr(t.Context(), key).Err())
 		wantValue(t, direct, key, "")
 		rule.Release()
 		poll(t, func() bool { return direct.Get(t.Context(), key).Val() == "1" })
@@ -158,26 +166,42 @@ func poll(t *testing.T, cond func() bool) {
 func TestADelayedCommandHoldsUpItsConnectionAlone(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, direct := relayed(t, b, 3)
-		key := Key(t)
-		rule := relay.Delay(100*time.Millisecond, Named("append").And(With("a")))
-		start := time.Now()
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			pipe := through.Pipeline()
-			pipe.Append(t.Context(), key, "a")
-			pipe.Append(t.Context(), key, "b")
-			pipe.Exec(t.Context())
-		})
-		rule.Wait(t)
-		if err := through.Append(t.Context(), key, "c").Err(); err != nil {
-			t.Error(err)
-		}
-		wg.Wait()
-		wantValue(t, direct, key, "cab")
-		if took := time.Since(start); took < 100*time.Millisecond {
-			t.Fatalf("took %v", took)
+		// A stall of the machine looks the same, but does not last for ever longer delays.
+		for delay := shortly; !overtakesADelay(t, delay, relay, through, direct); delay *= 2 {
+			if delay > 5*time.Second {
+				t.Fatalf("a delay of %v held up another connection, too", delay)
+			}
 		}
 	})
+}
+
+// overtakesADelay reports whether a command on a connection of its own was answered before the
+// delay of another one was over. The order is to be right then, the delay always.
+func overtakesADelay(t *testing.T, delay time.Duration, relay *Relay, through, direct *redis.Client) bool {
+	t.Helper()
+	key := Key(t)
+	rule := relay.Delay(delay, Named("append").And(With("a")))
+	start := time.Now()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		pipe := through.Pipeline()
+		pipe.Append(t.Context(), key, "a")
+		pipe.Append(t.Context(), key, "b")
+		pipe.Exec(t.Context())
+	})
+	rule.Wait(t)
+	if err := through.Append(t.Context(), key, "c").Err(); err != nil {
+		t.Error(err)
+	}
+	inTime := time.Since(start) < delay // which began later
+	wg.Wait()
+	if took := time.Since(start); took < delay {
+		t.Fatalf("took %v, the delay is %v", took, delay)
+	}
+	if inTime {
+		wantValue(t, direct, key, "cab")
+	}
+	return inTime
 }
 
 func TestHooksRunBeforeTheExecutionAndBetweenExecutionAndReply(t *testing.T) {

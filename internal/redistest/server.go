@@ -19,8 +19,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readyTimeout bounds every wait for a server to come up or come together.
-const readyTimeout = 20 * time.Second
+// readyTimeout bounds every wait for a server to come up or come together. Sentinels alone may
+// need 13 s to agree, and 10 s more each time that the machine stalls in between.
+const readyTimeout = time.Minute
 
 // Available reports whether a redis-server is installed, so that StartServer can work.
 func Available() bool { return serverVersion() > 0 }

@@ -20,13 +20,15 @@ import (
 
 func TestAPausedServerAnswersOnlyAfterResume(t *testing.T) {
 	s := NewServer(t)
-	rdb := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, ReadTimeout: 100 * time.Millisecond})
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
 	defer rdb.Close()
-	rdb.Ping(t.Context())
+	if err := rdb.Ping(t.Context()).Err(); err != nil { // connected: INCR is sent at once
+		t.Fatal(err)
+	}
 	if err := s.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	wantTimeout(t, rdb.Incr(t.Context(), "n").Err())
+	wantTimeout(t, rdb.WithTimeout(100*time.Millisecond).Incr(t.Context(), "n").Err())
 	if err := s.Resume(); err != nil {
 		t.Fatal(err)
 	}
