@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // soakTime is how long the soak runs; `interop/run -soak 10m` runs a long one.
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		stop()
 	}
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := redistest.FindLeaks(); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines left after the tests:", err)
 			code = 1
 		}

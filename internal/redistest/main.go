@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -23,12 +24,26 @@ func Main(m *testing.M) {
 	code := m.Run()
 	shared.stop()
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := FindLeaks(); err != nil {
 			fmt.Fprintln(os.Stderr, "redistest: goroutines left after the tests:", err)
 			code = 1
 		}
 	}
 	os.Exit(code)
+}
+
+// leakTimeout is how long a goroutine may take to end before it counts as left over.
+const leakTimeout = 10 * time.Second
+
+// FindLeaks is goleak.Find with patience: that gives up after half a second, in which a
+// goroutine that is about to end may not get to run on a busy machine.
+func FindLeaks(options ...goleak.Option) error {
+	for deadline := time.Now().Add(leakTimeout); ; {
+		err := goleak.Find(options...) // pauses by itself
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // runMoreAtOnce raises the number of parallel tests, unless -parallel says what it shall be.

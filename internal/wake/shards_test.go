@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -170,13 +171,13 @@ func TestUnusedShardsLeaveNothingBehind(t *testing.T) {
 		}, soon, tick)
 		require.True(t, stays.Live())
 	}
-	goleak.VerifyNone(t, inUse)
+	require.NoError(t, redistest.FindLeaks(inUse))
 	stays.Close()
 	require.Eventually(t, func() bool {
 		channels, _ := s.Kept()
 		return channels == 0 && connections(t, master) == 0
 	}, soon, tick)
-	goleak.VerifyNone(t, idle)
+	require.NoError(t, redistest.FindLeaks(idle))
 	w := subscribeLive(t, s, "again")
 	shardPublish(t, master, "again")
 	w.waitWoken(t, 1)
