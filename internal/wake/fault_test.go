@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -126,7 +126,7 @@ func requireRecovered(t *testing.T, w *waiter, n int64, rdb redis.UniversalClien
 
 func TestAKilledConnectionWakesAndIsReplaced(t *testing.T) {
 	for _, resp := range []int{2, 3} {
-		rdb := newClient(t, &redis.Options{Addr: startRedis(t).addr, Protocol: resp})
+		rdb := newClient(t, &redis.Options{Addr: redistest.NewServer(t).Addr, Protocol: resp})
 		h := newHub(t, rdb, config())
 		a, b := subscribeLive(t, h, "a"), subscribeLive(t, h, "b")
 		for range 3 {
@@ -139,14 +139,14 @@ func TestAKilledConnectionWakesAndIsReplaced(t *testing.T) {
 }
 
 func TestAFrozenServerIsNoticedByTheMissingPong(t *testing.T) {
-	s := startRedis(t)
-	rdb := newClient(t, &redis.Options{Addr: s.addr})
+	s := redistest.NewServer(t)
+	rdb := s.Client(t)
 	h := newHub(t, rdb, config())
 	w := subscribeLive(t, h, "a")
-	s.signal(t, syscall.SIGSTOP)
+	require.NoError(t, s.Pause())
 	w.waitNotLive(t)
 	w.waitWoken(t, 1)
-	s.signal(t, syscall.SIGCONT)
+	require.NoError(t, s.Resume())
 	requireRecovered(t, w, 1, rdb, "a")
 }
 
@@ -225,16 +225,16 @@ func TestADeadServerIsNotBesieged(t *testing.T) {
 }
 
 // restricted returns a client of a user that may not subscribe to "forbidden:…".
-func restricted(t *testing.T, s *server, admin *redis.Client) *redis.Client {
+func restricted(t *testing.T, s *redistest.Server, admin *redis.Client) *redis.Client {
 	t.Helper()
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret",
 		"+@all", "~*", "resetchannels", "&channel:*").Err())
-	return newClient(t, &redis.Options{Addr: s.addr, Username: "limited", Password: "secret"})
+	return newClient(t, &redis.Options{Addr: s.Addr, Username: "limited", Password: "secret"})
 }
 
 func TestARefusedChannelIsNotLiveWhileOthersAre(t *testing.T) {
-	s := startRedis(t)
-	admin := newClient(t, &redis.Options{Addr: s.addr})
+	s := redistest.NewServer(t)
+	admin := s.Client(t)
 	h := newHub(t, restricted(t, s, admin), config())
 	var good []*waiter
 	for _, name := range channelNames(20) {
@@ -261,8 +261,8 @@ func TestARefusedChannelIsNotLiveWhileOthersAre(t *testing.T) {
 }
 
 func TestARefusedChannelIsAskedForAgain(t *testing.T) {
-	s := startRedis(t)
-	admin := newClient(t, &redis.Options{Addr: s.addr})
+	s := redistest.NewServer(t)
+	admin := s.Client(t)
 	cfg := config()
 	cfg.RefusalRetry = 200 * time.Millisecond
 	h := newHub(t, restricted(t, s, admin), cfg)
@@ -275,8 +275,8 @@ func TestARefusedChannelIsAskedForAgain(t *testing.T) {
 }
 
 func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
-	s := startRedis(t)
-	admin := newClient(t, &redis.Options{Addr: s.addr})
+	s := redistest.NewServer(t)
+	admin := s.Client(t)
 	cfg := config()
 	cfg.RefusalRetry = some
 	h := newHub(t, restricted(t, s, admin), cfg)
@@ -292,8 +292,8 @@ func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
 }
 
 func TestARefusedChannelIsForgottenLikeAnyOther(t *testing.T) {
-	s := startRedis(t)
-	admin := newClient(t, &redis.Options{Addr: s.addr})
+	s := redistest.NewServer(t)
+	admin := s.Client(t)
 	h := newHub(t, restricted(t, s, admin), config())
 	w := subscribe(h, "forbidden:1")
 	w.waitWoken(t, 0)
@@ -305,13 +305,13 @@ func TestARefusedChannelIsForgottenLikeAnyOther(t *testing.T) {
 }
 
 func TestAUserWithoutPingKeepsItsSubscriptions(t *testing.T) {
-	s := startRedis(t)
-	admin := newClient(t, &redis.Options{Addr: s.addr})
+	s := redistest.NewServer(t)
+	admin := s.Client(t)
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">secret",
 		"allchannels", "+@all", "-ping").Err())
 	cfg := config()
 	cfg.PingInterval, cfg.PongTimeout = 5*time.Millisecond, 200*time.Millisecond
-	rdb := newClient(t, &redis.Options{Addr: s.addr, Username: "mute", Password: "secret"})
+	rdb := newClient(t, &redis.Options{Addr: s.Addr, Username: "mute", Password: "secret"})
 	w := subscribeLive(t, newHub(t, rdb, cfg), "a")
 	w.neverWoken(t, 1)
 	require.True(t, w.Live())

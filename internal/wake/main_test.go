@@ -1,33 +1,21 @@
 package wake_test
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/internal/wake"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(silence{})
-	goleak.VerifyTestMain(m)
-}
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 const (
 	soon = 10 * time.Second       // for what must happen
@@ -71,7 +59,7 @@ func onEveryServer(t *testing.T, test func(t *testing.T, rdb redis.UniversalClie
 			test(t, newClient(t, &redis.Options{Addr: miniredis.RunT(t).Addr(), Protocol: resp}))
 		})
 		t.Run(fmt.Sprintf("redis/RESP%d", resp), func(t *testing.T) {
-			test(t, newClient(t, &redis.Options{Addr: startRedis(t).addr, Protocol: resp}))
+			test(t, newClient(t, &redis.Options{Addr: redistest.NewServer(t).Addr, Protocol: resp}))
 		})
 	}
 	t.Run("miniredis/cluster", func(t *testing.T) {
@@ -79,50 +67,6 @@ func onEveryServer(t *testing.T, test func(t *testing.T, rdb redis.UniversalClie
 		t.Cleanup(func() { _ = rdb.Close() })
 		test(t, rdb)
 	})
-}
-
-// A server is a redis-server of one test's own.
-type server struct {
-	addr string
-	cmd  *exec.Cmd
-}
-
-func startRedis(t *testing.T) *server {
-	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("RELOCK_REQUIRE_REDIS") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	s := &server{addr: freeAddr(t)}
-	_, port, err := net.SplitHostPort(s.addr)
-	require.NoError(t, err)
-	s.cmd = exec.Command(path, "--port", port, "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", t.TempDir())
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, s.cmd.Start())
-	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-	})
-	rdb := newClient(t, &redis.Options{Addr: s.addr})
-	require.Eventually(t, func() bool { return rdb.Ping(t.Context()).Err() == nil }, soon, tick)
-	return s
-}
-
-func (s *server) signal(t *testing.T, sig os.Signal) {
-	t.Helper()
-	require.NoError(t, s.cmd.Process.Signal(sig))
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // A waiter counts its wake-ups.

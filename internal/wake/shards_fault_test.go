@@ -2,7 +2,6 @@ package wake_test
 
 import (
 	"errors"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 )
 
 func TestAChannelWhoseSlotMovesIsFollowedAndOthersStay(t *testing.T) {
-	old, fresh := startRedis(t), startMaster(t)
-	p := startProxy(t, old.addr)
+	old, fresh := redistest.NewServer(t), startMaster(t)
+	p := startProxy(t, old.Addr)
 	s, a := newShards(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
 	moves, stays := subscribeLive(t, s, "moves"), subscribeLive(t, s, "stays")
 	a.place(fresh, "moves")
@@ -22,14 +21,14 @@ func TestAChannelWhoseSlotMovesIsFollowedAndOthersStay(t *testing.T) {
 	requireShardRecovered(t, moves, fresh, "moves")
 	require.EqualValues(t, 1, stays.woken.Load())
 	require.True(t, stays.Live())
-	require.Equal(t, 1, connections(t, newClient(t, &redis.Options{Addr: old.addr})))
+	require.Equal(t, 1, connections(t, old.Client(t)))
 	require.NotZero(t, a.renewed.Load())
 }
 
 func TestAChannelThatTheMapMisplacesIsFoundWhenTheMapIsRenewed(t *testing.T) {
 	for _, refusal := range []string{"MOVED 1 127.0.0.1:1", "CLUSTERDOWN Hash slot not served"} {
 		right := startMaster(t)
-		relay := redistest.NewRelay(t, startRedis(t).addr)
+		relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 		wrong := relay.ReplyWith("-"+refusal+"\r\n", redistest.Named("SSUBSCRIBE").And(redistest.With("a"))).Always()
 		s, a := newShards(t, newClient(t, &redis.Options{Addr: relay.Addr}), config())
 		stays := subscribeLive(t, s, "stays")
@@ -48,8 +47,8 @@ func TestAChannelThatTheMapMisplacesIsFoundWhenTheMapIsRenewed(t *testing.T) {
 
 // A master that becomes a replica ends its subscriptions, and accepts them anew.
 func TestAChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
-	old, fresh := startRedis(t), startMaster(t)
-	p := startProxy(t, old.addr)
+	old, fresh := redistest.NewServer(t), startMaster(t)
+	p := startProxy(t, old.Addr)
 	cfg := config()
 	cfg.PingInterval = time.Hour
 	s, a := newShards(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), cfg)
@@ -71,7 +70,7 @@ func TestWhereChannelsBelongIsLookedUpNowAndThen(t *testing.T) {
 }
 
 func TestAMapThatStaysWrongIsNotAskedAllTheTime(t *testing.T) {
-	relay := redistest.NewRelay(t, startRedis(t).addr)
+	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	relay.ReplyWith("-MOVED 1 127.0.0.1:1\r\n", redistest.Named("SSUBSCRIBE")).Always()
 	cfg := config()
 	cfg.MinBackoff, cfg.MaxBackoff = 50*time.Millisecond, 200*time.Millisecond
@@ -101,15 +100,15 @@ func TestWithoutAMapChannelsAreNotLiveUntilThereIsOne(t *testing.T) {
 }
 
 func TestTheChannelsOfADeadMasterAreTakenOverByItsSuccessor(t *testing.T) {
-	old, other, successor := startRedis(t), startMaster(t), startMaster(t)
-	s, a := newShards(t, newClient(t, &redis.Options{Addr: old.addr}), config())
+	old, other, successor := redistest.NewServer(t), startMaster(t), startMaster(t)
+	s, a := newShards(t, old.Client(t), config())
 	a.place(other, "elsewhere")
 	var waiters []*waiter
 	for _, name := range channelNames(20) {
 		waiters = append(waiters, subscribeLive(t, s, name))
 	}
 	stays := subscribeLive(t, s, "elsewhere")
-	old.signal(t, syscall.SIGKILL)
+	old.Kill()
 	for _, w := range waiters {
 		w.waitWoken(t, 1)
 		require.False(t, w.Live())
@@ -124,10 +123,10 @@ func TestTheChannelsOfADeadMasterAreTakenOverByItsSuccessor(t *testing.T) {
 }
 
 func TestAMasterThatLeftIsForgotten(t *testing.T) {
-	old, fresh := startRedis(t), startMaster(t)
-	s, a := newShards(t, newClient(t, &redis.Options{Addr: old.addr}), config())
+	old, fresh := redistest.NewServer(t), startMaster(t)
+	s, a := newShards(t, old.Client(t), config())
 	w := subscribeLive(t, s, "a")
-	old.signal(t, syscall.SIGKILL)
+	old.Kill()
 	w.waitNotLive(t)
 	a.placeOthers(fresh, nil)
 	w.waitLive(t)
@@ -155,8 +154,8 @@ func TestADeafConnectionToAMasterIsReplaced(t *testing.T) {
 }
 
 func TestARefusedShardChannelIsNotLiveWhileOthersAre(t *testing.T) {
-	server := startRedis(t)
-	admin := newClient(t, &redis.Options{Addr: server.addr})
+	server := redistest.NewServer(t)
+	admin := server.Client(t)
 	s, a := newShards(t, restricted(t, server, admin), config())
 	bad, good := subscribe(s, "forbidden:1"), subscribeLive(t, s, "channel:1")
 	bad.waitWoken(t, 0)

@@ -75,7 +75,7 @@ func newShards(t *testing.T, master *redis.Client, cfg wake.Config) (*wake.Shard
 // startMaster returns a client of a server of the test's own.
 func startMaster(t *testing.T) *redis.Client {
 	t.Helper()
-	return newClient(t, &redis.Options{Addr: startRedis(t).addr})
+	return redistest.NewServer(t).Client(t)
 }
 
 // shardSubscribers is subscribers for sharded channels.
@@ -118,7 +118,7 @@ func onEveryProtocol(t *testing.T, test func(t *testing.T, start func() *redis.C
 	for _, resp := range []int{2, 3} {
 		t.Run(fmt.Sprintf("RESP%d", resp), func(t *testing.T) {
 			test(t, func() *redis.Client {
-				return newClient(t, &redis.Options{Addr: startRedis(t).addr, Protocol: resp})
+				return newClient(t, &redis.Options{Addr: redistest.NewServer(t).Addr, Protocol: resp})
 			})
 		})
 	}

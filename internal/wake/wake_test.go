@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -93,7 +94,7 @@ func TestWithoutSubscriptionsThereIsNoConnection(t *testing.T) {
 
 func TestManyChannelsShareOneConnectionAndLeaveNothingBehind(t *testing.T) {
 	const n = 10_000
-	rdb := newClient(t, &redis.Options{Addr: startRedis(t).addr})
+	rdb := redistest.NewServer(t).Client(t)
 	h := newHub(t, rdb, config())
 	began := time.Now()
 	waiters := make([]*waiter, n)
