@@ -278,7 +278,7 @@ func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	cfg := config()
-	cfg.RefusalRetry = some
+	cfg.RefusalRetry, cfg.PingInterval = time.Second, time.Hour
 	h := newHub(t, restricted(t, s, admin), cfg)
 	good, w := subscribeLive(t, h, "channel:1"), subscribe(h, "forbidden:1")
 	w.waitWoken(t, 0)
@@ -286,9 +286,10 @@ func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "limited", "allchannels").Err())
 	require.NoError(t, admin.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
 	w.waitLive(t)
+	w.waitWoken(t, 1)
 	requireRecovered(t, good, 1, admin, "channel:1")
 	n := w.woken.Load()
-	require.Never(t, func() bool { return w.woken.Load() != n || !w.Live() }, 2*some, tick)
+	require.Never(t, func() bool { return w.woken.Load() != n || !w.Live() }, cfg.RefusalRetry+some, tick)
 }
 
 func TestARefusedChannelIsForgottenLikeAnyOther(t *testing.T) {
@@ -310,7 +311,7 @@ func TestAUserWithoutPingKeepsItsSubscriptions(t *testing.T) {
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">secret",
 		"allchannels", "+@all", "-ping").Err())
 	cfg := config()
-	cfg.PingInterval, cfg.PongTimeout = 5*time.Millisecond, 200*time.Millisecond
+	cfg.PingInterval, cfg.PongTimeout = 5*time.Millisecond, soon
 	rdb := newClient(t, &redis.Options{Addr: s.Addr, Username: "mute", Password: "secret"})
 	w := subscribeLive(t, newHub(t, rdb, cfg), "a")
 	w.neverWoken(t, 1)
@@ -323,6 +324,7 @@ func startMute(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var all sync.WaitGroup
+	ended := make(chan struct{})
 	all.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -330,20 +332,21 @@ func startMute(t *testing.T) string {
 				return
 			}
 			all.Go(func() {
-				_, _ = io.Copy(io.Discard, c)
+				<-ended
 				_ = c.Close()
 			})
 		}
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
+		close(ended)
 		all.Wait()
 	})
 	return l.Addr().String()
 }
 
 func TestCloseIsBoundedWhileAHandshakeHangs(t *testing.T) {
-	rdb := newClient(t, &redis.Options{Addr: startMute(t), ReadTimeout: time.Second})
+	rdb := newClient(t, &redis.Options{Addr: startMute(t), ReadTimeout: time.Minute})
 	cfg := config()
 	cfg.CloseTimeout = 50 * time.Millisecond
 	h := newHub(t, rdb, cfg)
@@ -351,11 +354,11 @@ func TestCloseIsBoundedWhileAHandshakeHangs(t *testing.T) {
 	w.neverWoken(t, 0)
 	began := time.Now()
 	h.Close()
-	require.Less(t, time.Since(began), 500*time.Millisecond)
+	require.Less(t, time.Since(began), 4*time.Second, "the handshake hangs for a minute")
 }
 
 func TestCloseIsQuickWhileNobodyAnswersAtAll(t *testing.T) {
-	opt := &redis.Options{Addr: "127.0.0.1:1"}
+	opt := &redis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Minute}
 	dialing := make(chan struct{}, 1)
 	opt.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		select {
@@ -365,7 +368,9 @@ func TestCloseIsQuickWhileNobodyAnswersAtAll(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	h := newHub(t, newClient(t, opt), config())
+	cfg := config()
+	cfg.AnswerTimeout, cfg.CloseTimeout = time.Minute, time.Minute // what it may not wait for
+	h := newHub(t, newClient(t, opt), cfg)
 	w := subscribe(h, "a")
 	<-dialing
 	began := time.Now()
@@ -373,7 +378,7 @@ func TestCloseIsQuickWhileNobodyAnswersAtAll(t *testing.T) {
 	subscribe(h, "b")
 	h.Suspect("a")
 	h.Close()
-	require.Less(t, time.Since(began), time.Second)
+	require.Less(t, time.Since(began), soon)
 }
 
 func TestAnAttemptToConnectThatHangsIsGivenUp(t *testing.T) {
@@ -391,7 +396,7 @@ func TestAnAttemptToConnectThatHangsIsGivenUp(t *testing.T) {
 	cfg.AnswerTimeout = some
 	h := newHub(t, newClient(t, opt), cfg)
 	subscribeLive(t, h, "a")
-	require.EqualValues(t, 2, dials.Load())
+	require.GreaterOrEqual(t, dials.Load(), int64(2)) // a busy machine may give up a good one, too
 }
 
 var _ wake.Subscriber = redis.UniversalClient(nil)

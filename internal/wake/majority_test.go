@@ -34,6 +34,10 @@ func newChoir(t *testing.T, n int, window time.Duration) *choir {
 	t.Cleanup(c.all.Close)
 	c.sub = c.all.Subscribe("orders", func() { c.wakes.Add(1) })
 	c.eventually(func() bool { return c.sub.Live() })
+	// Live with most of them: the confirmation of the last may be yet to wake.
+	for _, s := range c.servers {
+		c.eventually(func() bool { return s.PubSubNumSub("orders")["orders"] == 1 })
+	}
 	return c
 }
 
@@ -65,9 +69,6 @@ const never = time.Hour
 
 func TestWhatMostServersSayWakesOnce(t *testing.T) {
 	c := newChoir(t, 3, never)
-	for _, s := range c.servers {
-		c.eventually(func() bool { return s.PubSubNumSub("orders")["orders"] == 1 })
-	}
 	before := c.settled() // the confirmations are through
 	c.says(0)             // repeated by a server that has spoken: the next thing
 	c.says(1)
@@ -102,9 +103,6 @@ func TestOneServerThatRepeatsItselfIsNotForgotten(t *testing.T) {
 
 func TestASubscriptionIsLiveWithMostServers(t *testing.T) {
 	c := newChoir(t, 3, 5*time.Millisecond)
-	for _, s := range c.servers {
-		c.eventually(func() bool { return s.PubSubNumSub("orders")["orders"] == 1 })
-	}
 	before := c.settled()
 	c.servers[0].Close()
 	c.eventually(func() bool { return c.wakes.Load() > before }) // messages may have been missed
@@ -117,9 +115,6 @@ func TestASubscriptionIsLiveWithMostServers(t *testing.T) {
 
 func TestAClosedSubscriptionOfAMajorityIsSilent(t *testing.T) {
 	c := newChoir(t, 3, 50*time.Millisecond)
-	for _, s := range c.servers {
-		c.eventually(func() bool { return s.PubSubNumSub("orders")["orders"] == 1 })
-	}
 	before := c.settled()
 	c.says(0)
 	c.sub.Close()

@@ -156,7 +156,9 @@ func TestADeafConnectionToAMasterIsReplaced(t *testing.T) {
 func TestARefusedShardChannelIsNotLiveWhileOthersAre(t *testing.T) {
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
-	s, a := newShards(t, restricted(t, server, admin), config())
+	cfg := config()
+	cfg.PingInterval, cfg.PongTimeout = time.Hour, soon // else the map is asked for other reasons
+	s, a := newShards(t, restricted(t, server, admin), cfg)
 	bad, good := subscribe(s, "forbidden:1"), subscribeLive(t, s, "channel:1")
 	bad.waitWoken(t, 0)
 	require.False(t, bad.Live())
