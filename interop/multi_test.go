@@ -132,17 +132,18 @@ func TestAMultiLockOverServersNeedsTheMutexOfEach(t *testing.T) {
 }
 
 func TestARedLockNeedsTheMutexesOfTheMajority(t *testing.T) {
+	const patience = 10 * time.Second // a third of it goes by where a member is taken
 	s := onThreeServers(t)
 	thread, red, g := s.thread, lockOf("red", s.members...), newActor(t)
 
-	require.True(t, thread.tries(t, red, waitTime(time.Second), leaseTime(time.Minute)))
+	require.True(t, thread.tries(t, red, waitTime(patience), leaseTime(time.Minute)))
 	for _, m := range s.mutexes {
 		require.False(t, g.tries(t, m), "both hold it on one of the servers")
 	}
 	thread.unlocks(t, red)
 
 	g.locks(t, s.mutexes[0])
-	require.True(t, thread.tries(t, red, waitTime(time.Second), leaseTime(time.Minute)), "two of three are a majority")
+	require.True(t, thread.tries(t, red, waitTime(patience), leaseTime(time.Minute)), "two of three are a majority")
 	require.False(t, g.tries(t, s.mutexes[1]))
 	thread.unlocks(t, red)
 
@@ -150,7 +151,7 @@ func TestARedLockNeedsTheMutexesOfTheMajority(t *testing.T) {
 	require.False(t, thread.tries(t, red, waitTime(2*aWhile), leaseTime(time.Minute)), "one of three is no majority")
 	g.unlocks(t, s.mutexes[0])
 	g.unlocks(t, s.mutexes[1])
-	require.True(t, thread.tries(t, red, waitTime(time.Second), leaseTime(time.Minute)))
+	require.True(t, thread.tries(t, red, waitTime(patience), leaseTime(time.Minute)))
 	thread.unlocks(t, red)
 	s.requireFree(t)
 }

@@ -259,7 +259,7 @@ func TestALongReadInGoOutlivesAShortOneInJava(t *testing.T) {
 	p := java.rwPair(locks, redistest.Key(t))
 
 	g.locks(t, p.ro)
-	thread.locks(t, p.read, leaseTime(time.Second))
+	thread.locks(t, p.read, leaseTime(10*time.Second))
 	require.Greater(t, valueOf[int](t, thread.call(t, "remainTimeToLive", p.read)), 20_000)
 	thread.unlocks(t, p.read)
 	require.Greater(t, valueOf[int](t, thread.call(t, "remainTimeToLive", p.read)), 20_000)
