@@ -113,7 +113,7 @@ func TestCloseStopsEveryGoroutine(t *testing.T) {
 		}
 		require.NoError(t, c.Close())
 		require.NoError(t, rdb.Close()) // whose connections have goroutines of their own
-		require.NoError(t, goleak.Find(before))
+		require.NoError(t, redistest.FindLeaks(before))
 	})
 }
 
