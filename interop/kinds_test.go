@@ -15,7 +15,7 @@ import (
 // fair lock not of the Mutex: exclusion holds, and waiting ends by polling or by the lease.
 
 func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
-	const poll, ttl = 300 * time.Millisecond, 4 * time.Second
+	const poll, ttl = 300 * time.Millisecond, 2500 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll), relock.WithTTL(ttl))
 		thread, g := java.thread(), newActor(t)

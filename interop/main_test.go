@@ -14,7 +14,7 @@ import (
 )
 
 // soakTime is how long the soak runs; `interop/run -soak 10m` runs a long one.
-var soakTime = flag.Duration("soak", 5*time.Second, "duration of the soak test")
+var soakTime = flag.Duration("soak", 3*time.Second, "duration of the soak test")
 
 const (
 	soonEnough = time.Minute           // for what must happen
