@@ -186,18 +186,24 @@ func TestTheStateOfAQuorumIsWhatAMajoritySays(t *testing.T) {
 		return vote[keyState]{cast: true, answer: keyState{ttl: ttl, token: token, fields: []string{holder}, counts: []int{1}}}
 	}
 	for _, c := range []struct {
-		votes  []vote[keyState]
-		holder string
-		ttl    time.Duration
-		token  int64
+		votes   []vote[keyState]
+		holder  string
+		ttl     time.Duration
+		token   int64
+		certain bool
 	}{
-		{[]vote[keyState]{by("a", s, 9), by("a", 2*s, 8), by("a", 3*s, 1)}, "a", 2 * s, 9},
-		{[]vote[keyState]{by("a", s, 1), by("a", 2*s, 2), free}, "a", s, 7},
-		{[]vote[keyState]{by("a", s, 1), free, free}, "", -2 * time.Millisecond, 7},
-		{[]vote[keyState]{by("a", s, 1), free, silent}, "a", s, 7},
-		{[]vote[keyState]{by("a", s, 1), by("b", s, 9), free}, "", -2 * time.Millisecond, 9},
+		{[]vote[keyState]{by("a", s, 9), by("a", 2*s, 8), by("a", 3*s, 1)}, "a", 2 * s, 9, true},
+		{[]vote[keyState]{by("a", s, 1), by("a", 2*s, 2), free}, "a", s, 7, true},
+		{[]vote[keyState]{by("a", s, 1), by("a", 2*s, 2), silent}, "a", s, 2, true},
+		{[]vote[keyState]{by("a", s, 1), free, free}, "", -2 * time.Millisecond, 7, true},
+		{[]vote[keyState]{free, free, silent}, "", -2 * time.Millisecond, 7, true},
+		{[]vote[keyState]{by("a", s, 1), free, silent}, "a", s, 7, false},
+		{[]vote[keyState]{by("b", s, 1), by("a", s, 2), silent}, "a", s, 2, false},
+		{[]vote[keyState]{by("a", s, 1), by("b", s, 9), free}, "", -2 * time.Millisecond, 9, true},
+		{[]vote[keyState]{silent, silent, free}, "", -2 * time.Millisecond, 7, false},
 	} {
-		k := agreedState(c.votes, 2)
+		k, certain := agreedState(c.votes, 2)
+		require.Equal(t, c.certain, certain)
 		require.Equal(t, c.holder != "", len(k.fields) == 1)
 		if c.holder != "" {
 			require.Equal(t, c.holder, k.fields[0])

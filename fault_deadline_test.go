@@ -58,3 +58,26 @@ func TestAnUnlockThatIsAnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
 		b.requireLockable()
 	})
 }
+
+// However close the end of the lease is when a renewal is sent: the context of the hold is
+// cancelled before the key expires, and the margin between them is 5 ms with short leases.
+func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr)
+		b.m = b.mutex(WithTTL(time.Minute)) // no other renewal meanwhile
+		lockOnce(b)
+		rule := b.relay.Block(b.runs(renewScript)).Always()
+		h := holdsOn(b.locks, b.key)[0]
+		eventually(t, "a renewal that ends in time", func() bool {
+			h.mu.Lock()
+			h.deadline = h.client.now().after(2 * time.Millisecond)
+			h.mu.Unlock()
+			began := time.Now()
+			h.renew()
+			return time.Since(began) < minPatience
+		})
+		require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
+		rule.Release()
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -310,8 +311,9 @@ func (q *quorum) force(ctx context.Context, e effort, t *target, i int, fields [
 	return b.number(func(v vote[bool]) bool { return v.answered() && v.answer }) > 0, out
 }
 
-// state is what most nodes say. A holder whom so many name that he may have a majority, by
-// those nodes that do not answer, is named.
+// state is what most nodes say. Where they do not agree the rest is waited for for as long as
+// it may decide if there is a holder: one whom so many name that he may have a majority, by
+// those nodes that do not answer, is named then.
 func (q *quorum) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
 	b := put(ctx, q, q.nodes, e, question[keyState]{
 		ask: func(n *node, e effort) (keyState, outcome) { return n.state(q.client.background, e, t, i) },
@@ -320,15 +322,22 @@ func (q *quorum) state(ctx context.Context, e effort, t *target, i int) (keyStat
 	defer b.close()
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)
+	e.patience = cmp.Or(e.patience, q.client.patience)
+	b.linger(ctx, lossWindow(ctx, e), func() bool {
+		_, certain := agreedState(b.votes, q.majority())
+		return certain || b.complete()
+	})
 	out := b.outcome(ctx)
 	if out.err != nil {
 		return keyState{}, out
 	}
-	return agreedState(b.votes, q.majority()), out
+	state, _ := agreedState(b.votes, q.majority())
+	return state, out
 }
 
-// agreedState is the state that most votes agree on.
-func agreedState(votes []vote[keyState], majority int) keyState {
+// agreedState is the state that most votes agree on. It is certain if those that have not been
+// answered cannot make it another.
+func agreedState(votes []vote[keyState], majority int) (state keyState, certain bool) {
 	free := keyState{ttl: -2 * time.Millisecond}
 	silent := 0
 	by := make(map[string][]keyState) // the states that name the same holder
@@ -343,17 +352,23 @@ func agreedState(votes []vote[keyState], majority int) keyState {
 			by[holder] = append(by[holder], v.answer)
 		}
 	}
-	for _, states := range by {
-		if len(states)+silent < majority {
-			continue
+	var most []keyState // of the holder whom most name
+	for _, holder := range slices.Sorted(maps.Keys(by)) {
+		if len(by[holder]) > len(most) {
+			most = by[holder]
 		}
-		// He holds it for as long as a majority has it for him.
-		slices.SortFunc(states, func(a, b keyState) int { return cmp.Compare(endless(b.ttl), endless(a.ttl)) })
-		s := states[min(majority, len(states))-1]
-		s.token = free.token
-		return s
 	}
-	return free
+	if len(most)+silent < majority {
+		return free, true
+	}
+	if len(most) == 0 {
+		return free, false
+	}
+	// He holds it for as long as a majority has it for him.
+	slices.SortFunc(most, func(a, b keyState) int { return cmp.Compare(endless(b.ttl), endless(a.ttl)) })
+	state = most[min(majority, len(most))-1]
+	state.token = free.token
+	return state, len(most) >= majority
 }
 
 // endless orders a PTTL by how long it lasts.

@@ -2,11 +2,15 @@ package relock
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
 // minPatience is the least time a renewal is waited for, however close the deadline is.
 const minPatience = 10 * time.Millisecond
+
+// errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
+var errNotRenewed = fmt.Errorf("%w before the lease ran out", errNoAnswer)
 
 // watchdog is what accompanies a hold from its grant to its end: it renews the lease while
 // a renewed level is open, tries again when Redis does not answer, and declares the hold
@@ -121,11 +125,15 @@ func (h *hold) renew() {
 	}
 	t, field, lease, identity := h.target, h.field, h.lease(), h.identity
 	e := h.renewEffort()
+	left = h.client.now().until(h.deadline)
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
+	// The loss must not wait for an answer.
+	inTime, cancel = context.WithTimeoutCause(life, left, errNotRenewed)
+	defer cancel()
 	began := h.client.now()
-	ours, out := t.kind.renew(life, e, t, field, lease)
+	ours, out := t.kind.renew(inTime, e, t, field, lease)
 	if out.doubt {
 		h.client.retire(identity)
 	}
