@@ -99,8 +99,21 @@ func (w *fairWait) tell() {
 
 func (w *fairWait) polls() int { return w.relay.Count(runsOf(fairPollScript)) }
 
+// subscribed has c listen for news of key from before it waits: no confirmation will come
+// later. Each message about the key is an event, too.
+func subscribed(t *testing.T, c *Client, key string) (events <-chan struct{}) {
+	t.Helper()
+	all := make(chan struct{}, 8)
+	for _, channel := range []string{derived(channelPrefix, key), newFairKeys(key).grants + c.fair.protocol.(*fair).process} {
+		t.Cleanup(c.hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
+		receives(t, all)
+	}
+	return all
+}
+
 func TestTheGrantOfAFairLockComesWithTheMessage(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
+		subscribed(w.t, w.c, w.key) // a confirmation is a reason to ask
 		w.queue()
 		before := w.polls()
 		w.holder.unlocks(t, w.rival)
@@ -156,11 +169,7 @@ func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
 		relay, rdb := relayedTo(t, b)
 		direct, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
 		c := locksOn(t, rdb)
-		events := make(chan struct{}, 8)
-		for _, channel := range []string{derived(channelPrefix, key), newFairKeys(key).grants + c.fair.protocol.(*fair).process} {
-			t.Cleanup(c.hub.Subscribe(channel, func() { events <- struct{}{} }).Close)
-			receives(t, events)
-		}
+		events := subscribed(t, c, key)
 		heldByStranger(t, direct, key, 0)
 		relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()

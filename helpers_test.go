@@ -393,7 +393,7 @@ func onEveryClock(t *testing.T, test func(t *testing.T, rdb *redis.Client, ttl t
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, redistest.Redis(t).Client(t), 600*time.Millisecond)
+		test(t, redistest.Redis(t).Client(t), 2*time.Second)
 	})
 }
 

@@ -227,11 +227,12 @@ func TestTwoClientsWithTheSameOwnerExcludeEachOther(t *testing.T) {
 }
 
 func TestAnOwnerKeepsItsWaitTimeoutToItself(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, patient := locksOn(t, rdb), newActor(t)
 		requireLocked(t, c.Mutex(key))
-		impatient := newActor(t).lock(t.Context(), c.Mutex(key, WithOwner("job-17"), WithWaitTimeout(100*time.Millisecond)))
+		impatient := newActor(t).lock(t.Context(), c.Mutex(key, WithOwner("job-17"), WithWaitTimeout(time.Second)))
 		awaitCallers(t, c, key, 1)
 		waiting := patient.lock(t.Context(), c.Mutex(key, WithOwner("job-17")))
 		err := outcomeOf(t, impatient)

@@ -191,7 +191,7 @@ func TestOnlyOneWaiterOfAProcessIsWokenByARelease(t *testing.T) {
 			}
 			awaitWaiters(t, c, key, 10)
 			awaitListening(t, c, key)
-			awaitStillness(t, relay)
+			awaitAsleep(t, relay, key)
 			relay.ResetLog()
 			relays = append(relays, relay)
 		}
@@ -199,6 +199,7 @@ func TestOnlyOneWaiterOfAProcessIsWokenByARelease(t *testing.T) {
 		publishes(t, direct, key)
 		receives(t, won)
 		for _, relay := range relays {
+			eventually(t, "a try", func() bool { return relay.Count(redistest.Scripts) >= 1 })
 			awaitStillness(t, relay)
 			require.Equal(t, 1, relay.Count(redistest.Scripts), "by each process")
 		}

@@ -107,6 +107,27 @@ func awaitStillness(t *testing.T, relay *redistest.Relay) {
 	})
 }
 
+// awaitAsleep waits until the first waiter of a client has been told twice that key is taken:
+// before it had a subscription, and with it. Everything else in the log of relay has to be of
+// other keys. Only a message, a poll or the end of a lease has it ask again.
+func awaitAsleep(t *testing.T, relay *redistest.Relay, key string) {
+	t.Helper()
+	asks := redistest.Scripts.And(redistest.With(key))
+	eventually(t, "asleep", func() bool { return answered(relay, asks) >= 2 })
+	awaitStillness(t, relay)
+}
+
+// answered is the number of matching commands in the log that have a reply.
+func answered(relay *redistest.Relay, match redistest.Match) int {
+	n := 0
+	for _, e := range relay.Log() {
+		if e.Reply != "" && match(e.Command) {
+			n++
+		}
+	}
+	return n
+}
+
 func TestThreeHundredWaitersCostOneWaitersTraffic(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
@@ -203,17 +224,20 @@ func TestTheWaitTimeoutEndsAWait(t *testing.T) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		heldByStranger(t, rdb, key, time.Minute)
 		c := locksOn(t, rdb, WithWaitTimeout(30*time.Millisecond))
-		start := time.Now()
-		err := c.Mutex(key).Lock(t.Context())
-		require.ErrorIs(t, err, ErrTimeout)
-		require.NotErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, key)
-		require.ErrorContains(t, err, "stranger:1", "who was in the way")
-		require.GreaterOrEqual(t, time.Since(start), 30*time.Millisecond)
+		// A wait that ends before Redis has answered cannot tell.
+		eventually(t, "an error that says who was in the way", func() bool {
+			start := time.Now()
+			err := c.Mutex(key).Lock(t.Context())
+			require.ErrorIs(t, err, ErrTimeout)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, key)
+			require.GreaterOrEqual(t, time.Since(start), 30*time.Millisecond)
+			return strings.Contains(err.Error(), "stranger:1")
+		})
 
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		err = c.Mutex(key, WithWaitTimeout(time.Hour)).Lock(ctx)
+		err := c.Mutex(key, WithWaitTimeout(time.Hour)).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, ErrTimeout)
 		requireOnRedis(t, rdb, key, "stranger:1", 1)
@@ -325,9 +349,10 @@ func TestTryLockNeitherWaitsNorBarges(t *testing.T) {
 		require.Equal(t, 1, relay.Executed(redistest.Scripts), "one round trip")
 		require.Zero(t, relay.Count(redistest.Named("subscribe")))
 
+		relay.ResetLog()
 		waiting := waiter.lock(t.Context(), m)
 		awaitListening(t, c, key)
-		awaitStillness(t, relay)
+		awaitAsleep(t, relay, key)
 		require.NoError(t, direct.Del(t.Context(), key).Err()) // nobody has told the waiter yet
 		relay.ResetLog()
 		require.False(t, passer.tries(t, m), "somebody of this process was first")
