@@ -209,7 +209,7 @@ var properties = []property{
 		b.me.unlocks(b.t, m)
 	}},
 	{"a fixed lease runs out, here first", func(b *kindBench) {
-		m := b.mutex(WithTTL(400*time.Millisecond), WithoutRenewal())
+		m := b.mutex(WithTTL(800*time.Millisecond), WithoutRenewal())
 		b.me.locks(b.t, m)
 		ctx := contextOf(b.me, m)
 		receives(b.t, ctx.Done())
@@ -217,10 +217,11 @@ var properties = []property{
 		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
 	}},
 	{"a lease is renewed for as long as it is held", func(b *kindBench) {
-		m := b.mutex(WithTTL(time.Second))
+		const ttl = 1500 * time.Millisecond
+		m := b.mutex(WithTTL(ttl))
 		b.me.locks(b.t, m)
 		ctx := contextOf(b.me, m)
-		throughout(b.t, 2*time.Second, func() bool { return ctx.Err() == nil && b.leased() }, "held")
+		throughout(b.t, ttl*3/2, func() bool { return ctx.Err() == nil && b.leased() }, "held")
 		b.me.unlocks(b.t, m)
 		require.ErrorIs(b.t, context.Cause(ctx), ErrReleased)
 	}},
@@ -285,7 +286,9 @@ var properties = []property{
 		b.me.unlocks(b.t, b.rival())
 		require.NoError(b.t, outcomeOf(b.t, waiting))
 		b.you.unlocks(b.t, m)
-		require.Equal(b.t, []string{"contended", "acquired", "released"}, r.names())
+		// A fair lock raises its lease soon after it was granted.
+		names := slices.DeleteFunc(r.names(), func(name string) bool { return name == "renewed" })
+		require.Equal(b.t, []string{"contended", "acquired", "released"}, names)
 	}},
 	{"a hook that panics leaves nothing behind", func(b *kindBench) {
 		b.me.locks(b.t, b.rival())

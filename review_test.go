@@ -280,13 +280,14 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 	relay := redistest.NewRelay(t, b.Addr)
 	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
 	key := redistest.Key(t)
-	short, long := c.Mutex(key, WithTTL(200*time.Millisecond)), c.Mutex(key, WithTTL(time.Minute))
+	short, long := c.Mutex(key, WithTTL(2*time.Second)), c.Mutex(key, WithTTL(time.Minute))
+	hasty := c.Mutex(key, WithTTL(2*time.Second), WithUnlockTimeout(200*time.Millisecond))
 	require.NoError(t, short.Lock(t.Context()))
 	require.NoError(t, long.Lock(t.Context()))
 	require.NoError(t, short.Unlock())
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
-	require.Error(t, short.Unlock()) // the last level
+	require.Error(t, hasty.Unlock()) // the last level
 	c.undos[0].mu.Lock()
 	for _, u := range c.undos[0].pending {
 		require.Greater(t, c.now().until(u.until), 30*time.Second)
