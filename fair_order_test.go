@@ -145,7 +145,11 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 	const interval = 2 * poll / pollsInLease
 	// Each sleeps for at least half of the interval, and the first sleep may be nearly over.
 	require.GreaterOrEqual(t, time.Since(began), interval, "too many")
-	require.Equal(t, relay.Count(redistest.Scripts), relay.Count(runsOf(fairPollScript)), "something else than polls")
+	for _, e := range relay.Log() {
+		if redistest.Scripts(e.Command) {
+			require.True(t, runsOf(fairPollScript)(e.Command), "no poll: %v", e.Command)
+		}
+	}
 	holder.unlocks(t, m)
 	all.Wait()
 }
@@ -154,10 +158,12 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 func TestABriefPlaceShortensNoOther(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
-		brief := newActor(t).lock(w.briefly(), locksOn(w.t, w.direct, WithTTL(time.Second)).FairMutex(w.key))
+		ctx, cancel := context.WithCancel(w.t.Context())
+		brief := newActor(t).lock(ctx, locksOn(w.t, w.direct, WithTTL(2*time.Second)).FairMutex(w.key))
 		awaitFairQueue(w.t, w.direct, w.key, 2)
 		require.Greater(w.t, ttlOf(w.direct, newFairKeys(w.key).queue), 5*time.Second)
-		require.ErrorIs(w.t, outcomeOf(w.t, brief), context.DeadlineExceeded)
+		cancel()
+		require.ErrorIs(w.t, outcomeOf(w.t, brief), context.Canceled)
 		w.holder.unlocks(w.t, w.rival)
 		require.NoError(w.t, outcomeOf(w.t, w.waiting))
 		w.me.unlocks(w.t, w.m)
@@ -168,22 +174,15 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
-		brief := newActor(t).lock(w.t.Context(), w.c.FairMutex(w.key, WithTTL(time.Second), WithOwner("brief")))
+		brief := newActor(t).lock(w.t.Context(), w.c.FairMutex(w.key, WithTTL(2*time.Second), WithOwner("brief")))
 		awaitFairQueue(w.t, w.direct, w.key, 2)
-		throughout(w.t, 3*time.Second, func() bool { return w.lives(":brief") }, "its place")
+		throughout(w.t, 4*time.Second, func() bool { return w.lives(":brief") }, "its place")
 		w.holder.unlocks(w.t, w.rival)
 		require.NoError(w.t, outcomeOf(w.t, w.waiting))
 		w.me.unlocks(w.t, w.m)
 		require.NoError(w.t, outcomeOf(w.t, brief))
 		require.NoError(w.t, w.c.FairMutex(w.key, WithOwner("brief")).Unlock())
 	}, longPlaces)
-}
-
-// briefly returns a context that ends soon.
-func (w *fairWait) briefly() context.Context {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
-	w.t.Cleanup(cancel)
-	return ctx
 }
 
 // lives reports whether the place of the owner with that suffix counts.
