@@ -119,8 +119,7 @@ func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
 
 func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, executed bool) {
-		const ttl = 600 * time.Millisecond
-		m := b.mutex(WithTTL(ttl), WithUnlockTimeout(100*time.Millisecond))
+		m := b.mutex(WithUnlockTimeout(faultTTL / 4))
 		require.NoError(b.t, b.me.lock(b.ctx, m))
 		hold := b.me.holdOf(b.ctx, m)
 		rule := lose(releaseScript)
@@ -129,13 +128,14 @@ func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
 		require.NotEqual(b.t, id, b.locks.ID())
 		require.ErrorContains(b.t, err, b.key)
 		require.NotErrorIs(b.t, err, ErrLost)
-		require.Less(b.t, time.Since(began), ttl)
+		require.Less(b.t, time.Since(began), faultTTL)
 		require.ErrorIs(b.t, context.Cause(hold), ErrReleased)
 		require.ErrorIs(b.t, b.me.unlock(m), ErrNotHeld)
 		if executed {
+			rule.Wait(b.t) // the Unlock has not waited until it was
 			b.requireGone()
 		}
-		b.awaitGone(ttl)
+		b.awaitGone(faultTTL)
 		rule.Remove()
 		b.requireLockable()
 	})

