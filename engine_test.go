@@ -126,10 +126,9 @@ func TestACommandThatComesAloneEndsWithItsTime(t *testing.T) {
 	relay.Delay(each, func(redistest.Command) bool { return true }).Always()
 
 	limit := x.limits.after(all)
-	began := time.Now()
 	a := x.engineAt(rdb).send(limit, effort{patience: all}, newCall(limit, "evalsha", dawdle.digest, []any{redistest.Key(t)}, nil))
 	require.Error(t, a.err)
-	require.Less(t, time.Since(began), 2*each+each/2, "it went on for a third answer")
+	require.LessOrEqual(t, len(relay.Log()), 2, "it went on for a third answer")
 }
 
 // After a fault the pool may be empty. To open a connection takes several round trips.
