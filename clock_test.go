@@ -75,7 +75,7 @@ func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
 		jumped := time.Now()
 		receives(t, a.Done())
 		receives(t, z.Done())
-		require.Less(t, time.Since(jumped), time.Second)
+		require.Less(t, time.Since(jumped), 5*time.Second, "no other timer is due for ten")
 		require.ErrorIs(t, context.Cause(a), ErrLost)
 		require.ErrorIs(t, context.Cause(z), ErrLost)
 		require.ErrorIs(t, renewed.Unlock(), ErrLost)

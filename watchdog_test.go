@@ -202,7 +202,7 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
-		m := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond), WithTTL(time.Second)).Mutex(key)
+		m := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond)).Mutex(key)
 		heldByStranger(t, direct, key, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
@@ -213,7 +213,7 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 		require.NoError(t, direct.Del(t.Context(), key).Err())
 
 		// Redis grants, but nobody is there any more.
-		lost := relay.LoseReply(runsOf(acquireScript))
+		lost := relay.LoseReply(runsOf(acquireScript)).Always()
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
@@ -270,11 +270,16 @@ func TestALateRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 	})
 }
 
+// slowly is an interval of renewals that leaves the time to tell of what comes before the first.
+const slowly = 500 * time.Millisecond
+
 func TestHooksTellTheStoryOfALock(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		t.Parallel()
 		rdb, key := b.Client(t), redistest.Key(t)
 		events, other := &chronicle{}, newActor(t)
-		c := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(20*time.Millisecond), WithFencing())
+		c := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(slowly), WithFencing())
 		stranger := locksOn(t, rdb).Mutex(key)
 		other.locks(t, stranger)
 		me := newActor(t)
@@ -305,7 +310,7 @@ func TestHooksTellTheStoryOfALock(t *testing.T) {
 		}
 		require.Len(t, events.of("acquired"), 1)
 		require.Len(t, events.of("released"), 1)
-		require.Greater(t, events.of("released")[0].Elapsed, 20*time.Millisecond, "how long it was held")
+		require.Greater(t, events.of("released")[0].Elapsed, slowly, "how long it was held")
 	})
 }
 
@@ -324,10 +329,12 @@ func TestHooksTellOfALossAndWhy(t *testing.T) {
 }
 
 func TestHooksTellOfRenewalsThatFailed(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		t.Parallel()
 		relay, rdb := relayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(20*time.Millisecond)).Mutex(key)
+		m := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(slowly)).Mutex(key)
 		relay.ReplyWith("-LOADING it is early\r\n", runsOf(renewScript)).Times(2)
 		requireLocked(t, m)
 		eventually(t, "a renewal", func() bool { return len(events.of("renewed")) > 0 })
@@ -344,7 +351,7 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 		t.Parallel()
 		relay, rdb := relayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
-		const ttl = 600 * time.Millisecond
+		const ttl = 2 * time.Second
 		m := locksOn(t, rdb, WithTTL(ttl), WithHooks(events.hooks())).Mutex(key)
 		requireLocked(t, m)
 		ctx := m.Context(t.Context())
