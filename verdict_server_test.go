@@ -215,10 +215,8 @@ func (c *course) run() {
 	c.begin()
 	c.strike(c.p)
 	c.awaitFailure()
-	id := c.locks.ID()
 	c.requireRefused()
 	c.requireErrors()
-	require.Equal(c.t, id, c.locks.ID(), "nothing was in doubt")
 	c.requireEffectOnHolds()
 	waits := c.requireEffectOnWaiter()
 	c.heal(c.p)
@@ -265,29 +263,40 @@ func (c *course) requireRefused() {
 	require.Equal(c.t, c.want.permanent, out.permanent)
 }
 
-// requireErrors asserts that who comes now learns what Redis said, and soon.
+// requireErrors asserts that who comes now learns what Redis said, and soon, and that nothing of it
+// is in doubt. The others share the client's identity, and a command of theirs that the distress cut
+// off may be in doubt only now: then it is asked again. A call that is in doubt is so every time.
 func (c *course) requireErrors() {
 	c.t.Helper()
 	for name, lock := range map[string]func() error{
 		"Lock":    func() error { return c.free.Lock(c.ctx) },
 		"TryLock": func() error { _, err := c.free.TryLock(c.ctx); return err },
 	} {
-		if c.relay != nil {
-			c.relay.ResetLog()
-		}
-		began := time.Now()
-		err := lock()
-		require.Less(c.t, time.Since(began), 8*time.Second, name)
-		require.Error(c.t, err, name)
-		require.Regexp(c.t, c.says, err.Error(), name)
-		require.ErrorContains(c.t, err, c.free.Name(), name)
-		require.NotErrorIs(c.t, err, ErrTimeout, name)
-		var reply redis.Error
-		require.ErrorAs(c.t, err, &reply, name)
-		require.Zero(c.t, c.free.HoldCount(), name)
-		if c.relay != nil {
-			require.Equal(c.t, c.copies(), c.relay.Count(redistest.Scripts.And(redistest.With(c.free.Name()))), name)
-		}
+		eventually(c.t, "nothing in doubt after "+name, func() bool {
+			id := c.locks.ID()
+			c.requireError(name, lock)
+			return c.locks.ID() == id
+		})
+	}
+}
+
+func (c *course) requireError(name string, lock func() error) {
+	c.t.Helper()
+	if c.relay != nil {
+		c.relay.ResetLog()
+	}
+	began := time.Now()
+	err := lock()
+	require.Less(c.t, time.Since(began), 8*time.Second, name)
+	require.Error(c.t, err, name)
+	require.Regexp(c.t, c.says, err.Error(), name)
+	require.ErrorContains(c.t, err, c.free.Name(), name)
+	require.NotErrorIs(c.t, err, ErrTimeout, name)
+	var reply redis.Error
+	require.ErrorAs(c.t, err, &reply, name)
+	require.Zero(c.t, c.free.HoldCount(), name)
+	if c.relay != nil {
+		require.Equal(c.t, c.copies(), c.relay.Count(redistest.Scripts.And(redistest.With(c.free.Name()))), name)
 	}
 }
 
