@@ -43,9 +43,9 @@ const chorusWindow = 5 * time.Millisecond
 // ones only where some did not have it before, half a second at most: they tell if it was lost,
 // and one that does not answer leaves that open. Those who split the votes come back after a
 // random pause; TryLock does so three times, and may then return false to all of them. State,
-// ForceUnlock and Hooks tell what a majority says; what single nodes say shows only in a
-// failure, as *QuorumError. The client's ID changes often: whenever a call has not waited for
-// all nodes.
+// ForceUnlock and Hooks tell what a majority says, and the first two wait as long as Unlock for
+// nodes that decide who holds the lock; what single nodes say shows only in a failure, as
+// *QuorumError. The client's ID changes often: whenever a call has not waited for all nodes.
 //
 // Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option;
 // ErrUnsupported for a *redis.Ring and for what a quorum cannot do: WithShardedPubSub,

@@ -74,6 +74,7 @@ func (q *quorum) grace(sent instant) time.Duration {
 // lossWindow is how long the rest of the votes is waited for when most nodes do not have the
 // lock any more, but some did not have it before: those that are still out decide if it was
 // lost. One that does not answer at all leaves that open, and must not keep the lock for long.
+// The same goes for who asks for the state.
 func lossWindow(ctx context.Context, e effort) time.Duration {
 	left := e.patience
 	if end, ends := ctx.Deadline(); ends {

@@ -79,7 +79,7 @@ func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 // TryLock takes the lock to write, or adds a level, if that can be done without waiting.
 // false without an error means that somebody else holds it, or that somebody of this process
 // waits to write. It claims nothing. Errors are those of [RWMutex.Lock]. At most one round
-// trip.
+// trip, and one more after a failure.
 func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
 
 // Unlock takes one level of the owner's write hold away. With the last one the lock goes to
@@ -103,7 +103,8 @@ func (m *RWMutex) RLock(ctx context.Context) error {
 
 // TryRLock takes the lock to read, or adds a level, if that can be done without waiting.
 // false without an error means that somebody else writes, or waits to, or that somebody of
-// this process waits to read. Errors are those of [RWMutex.RLock]. At most one round trip.
+// this process waits to read. Errors are those of [RWMutex.RLock]. At most one round trip,
+// and one more after a failure.
 func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
 	held, err := m.read.TryLock(ctx)
 	return held, m.reading("try lock to read", err)

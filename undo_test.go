@@ -28,18 +28,6 @@ func (u *undos) adds(t *testing.T, name string) (settled <-chan struct{}) {
 	return n.settled
 }
 
-// awaitUndo waits until something comes from a channel.
-func awaitUndo[T any](t *testing.T, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(faultPatience):
-		require.FailNow(t, "nothing has come")
-		panic("not reached")
-	}
-}
-
 func TestAnUndoThatIsNotAnsweredKeepsNoOther(t *testing.T) {
 	t.Parallel()
 	sent, answered := make(chan struct{}), make(chan struct{})
@@ -53,13 +41,13 @@ func TestAnUndoThatIsNotAnsweredKeepsNoOther(t *testing.T) {
 	})
 	t.Cleanup(answer) // before the client is closed
 	silent := u.adds(t, "silent")
-	awaitUndo(t, sent)
+	receives(t, sent)
 	for i := range 100 {
-		awaitUndo(t, u.adds(t, fmt.Sprint(i)))
+		receives(t, u.adds(t, fmt.Sprint(i)))
 	}
 	require.False(t, closed(silent))
 	answer()
-	awaitUndo(t, silent)
+	receives(t, silent)
 }
 
 func TestManyUndosAreSentAFewAtATime(t *testing.T) {
@@ -83,7 +71,7 @@ func TestManyUndosAreSentAFewAtATime(t *testing.T) {
 		all = append(all, u.adds(t, fmt.Sprint(i)))
 	}
 	for _, settled := range all {
-		awaitUndo(t, settled)
+		receives(t, settled)
 	}
 	require.EqualValues(t, mostWorkers, most.Load())
 }
@@ -99,8 +87,8 @@ func TestUndosAreSentAgainUntilTheyAreSettled(t *testing.T) {
 		return sent[u.field] == 3
 	})
 	a, b := u.adds(t, "a"), u.adds(t, "b")
-	awaitUndo(t, a)
-	awaitUndo(t, b)
+	receives(t, a)
+	receives(t, b)
 	require.Equal(t, map[string]int{"a": 3, "b": 3}, sent)
 }
 
@@ -114,13 +102,13 @@ func TestANewerUndoOfANameIsSentThoughAnOlderOneIsUnderWay(t *testing.T) {
 	})
 	t.Cleanup(func() { close(answers) }) // before the client is closed
 	older := u.adds(t, "name")
-	awaitUndo(t, sent)
+	receives(t, sent)
 	newer := u.adds(t, "name")
-	awaitUndo(t, sent)
+	receives(t, sent)
 	answers <- true
 	answers <- true
-	awaitUndo(t, older)
-	awaitUndo(t, newer)
+	receives(t, older)
+	receives(t, newer)
 }
 
 func TestAnUndoThatWasReplacedWhileItWasUnderWayIsNotTheLastWord(t *testing.T) {
@@ -137,8 +125,8 @@ func TestAnUndoThatWasReplacedWhileItWasUnderWayIsNotTheLastWord(t *testing.T) {
 	u.mu.Lock()
 	u.workers = mostWorkers - 1 // one at a time
 	u.mu.Unlock()
-	awaitUndo(t, u.adds(t, "name"))
-	awaitUndo(t, newer)
+	receives(t, u.adds(t, "name"))
+	receives(t, newer)
 	require.Equal(t, 2, times)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/chaos/internal/resource"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // clientConfig is what a client process is to do: the first line of its standard input.
@@ -226,7 +227,7 @@ func (c *client) close(before goleak.Option) {
 	if n, ok := settle(c.dialer.open); !ok {
 		c.left("%d connections after everything was closed", n)
 	}
-	if err := leaked(before); err != nil {
+	if err := redistest.FindLeaks(before); err != nil {
 		c.left("goroutines: %v", err)
 	}
 	c.record(history.Event{Kind: history.Bye})
@@ -245,16 +246,6 @@ func settle(count func() int) (n int, ok bool) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return n, false
-}
-
-// leaked returns what is left of goroutines that had time to end.
-func leaked(before goleak.Option) error {
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		err := goleak.Find(before) // tries for half a second
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
 }
 
 // number returns the number of a call.

@@ -39,10 +39,8 @@ func TestMain(m *testing.M) {
 // each runs the test with every resource that can be had here.
 func each(t *testing.T, test func(t *testing.T, r Resource)) {
 	switch {
-	case len(servers) == 0 && os.Getenv("RELOCK_REQUIRE_REDIS") == "1":
-		t.Fatal("no redis-server on PATH")
 	case len(servers) == 0:
-		t.Skip("no redis-server on PATH")
+		redistest.RequireServer(t)
 	case without != nil:
 		t.Logf("not tested: %v", without)
 	}
