@@ -25,6 +25,9 @@ type engine struct {
 	underWay atomic.Int64
 	// line is held while a command goes directly, and for good when the engine is closed.
 	line sync.Mutex
+	// pair is for the next command that goes directly with another before it. It is made
+	// beforehand, since that takes as long as the sending. Guarded by line.
+	pair pair
 
 	// answers counts what Redis has answered through the pipe.
 	answers atomic.Uint64
@@ -89,13 +92,27 @@ func (g *engine) process(ctx context.Context, e effort, cmd call) error {
 	if !e.othersFirst {
 		return g.direct.Process(ctx, cmd)
 	}
-	conn := g.direct.Conn() // pipelines have a pool of their own, which nobody has looked at
-	defer func() { _ = conn.Close() }()
-	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Time(ctx)
-		return p.Process(ctx, cmd)
-	})
+	p := g.pair
+	defer func() {
+		_ = p.conn.Close()
+		g.pair = newPair(g.direct)
+	}()
+	_ = p.pipe.Process(ctx, cmd) // only puts it beside the other
+	_, err := p.pipe.Exec(ctx)
 	return errorOf(cmd, err)
+}
+
+// pair is a pipeline in which a command of no effect waits for another one.
+type pair struct {
+	conn *redis.Conn // of no connection yet; pipelines else have a pool of their own, which nobody has looked at
+	pipe redis.Pipeliner
+}
+
+func newPair(c *redis.Client) pair {
+	conn := c.Conn()
+	pipe := conn.Pipeline()
+	pipe.Time(context.Background())
+	return pair{conn, pipe}
 }
 
 // errorOf is the error of cmd, which was sent with others, whose first error is err: not
@@ -202,6 +219,7 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 			waits:   make(chan struct{}, max(1, node.Options().PoolSize/2)),
 		}
 		e.direct.Options().ContextTimeoutEnabled = true // a copy: nobody else has seen them
+		e.pair = newPair(e.direct)
 		// An error means that there is no pipeline to be had: plain commands do.
 		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(pipelining())
 		x.engines[node] = e

@@ -14,6 +14,7 @@ import (
 // belongs to a call that failed; reading it is harmless, as its outcome has the error.
 type reply struct {
 	values  []any // a reply that is not a list is a list of one
+	bare    bool  // it is not a list
 	refusal error // the script ran, changed nothing, and said why
 	bad     error // the first surprise
 }
@@ -22,7 +23,7 @@ func newReply(value any) *reply {
 	if values, ok := value.([]any); ok {
 		return &reply{values: values}
 	}
-	return &reply{values: []any{value}}
+	return &reply{values: []any{value}, bare: true}
 }
 
 // understood completes the outcome of a call by what its reply r turned out to say, and
@@ -118,7 +119,7 @@ func (r *reply) flag() bool {
 func (r *reply) grant(t *target) grant {
 	switch status := r.integer(0); status {
 	case 1:
-		return grant{held: true, token: r.integer(1)}
+		return r.granted()
 	case 0:
 		return grant{key: r.position(2, t), ttl: r.life(1), holder: r.text(3)}
 	default:
@@ -132,13 +133,44 @@ func (r *reply) grant(t *target) grant {
 func (r *reply) grantOrLost(t *target) grant {
 	switch status := r.integer(0); status {
 	case 1:
-		return grant{held: true, token: r.integer(1)}
+		return r.granted()
 	case 0:
 		return grant{}
 	default:
 		r.refuse(status, t)
 		return grant{}
 	}
+}
+
+// granted reads a token, or none where a script says nothing but that it did what was asked:
+// a list costs Redis a fifth of the time of a short script.
+func (r *reply) granted() grant {
+	if r.bare {
+		return grant{held: true}
+	}
+	return grant{held: true, token: r.integer(1)}
+}
+
+// released reads the reply of a script that gives a lock back.
+func (r *reply) released() released {
+	if r.bare {
+		return released{ours: true, heard: r.audience(0)}
+	}
+	if r.integer(0) != 0 {
+		r.surprise("not 0")
+	}
+	return released{heard: r.audience(1)}
+}
+
+// audience returns element i, which says how many processes heard a message; -1 if the
+// server refused to tell them.
+func (r *reply) audience(i int) int {
+	n := r.integer(i)
+	if n < -1 || n > math.MaxInt32 {
+		r.surprise("no number of processes at %d", i)
+		return 0
+	}
+	return int(n)
 }
 
 // refuse reads a status that says why key i of t cannot be locked.

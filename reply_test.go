@@ -86,7 +86,6 @@ var nonsense = map[string]string{
 	"smallest integer":         ":-9223372036854775808\r\n",
 	"largest integers":         list("(9223372036854775807\r\n", ":9223372036854775807\r\n"),
 	"refusal alone":            list(-1),
-	"refusal alone, bare":      ":-1\r\n",
 	"refusal of no key":        list(-1, 0),
 	"refusal of a third key":   list(-2, 3),
 	"refusal of a far key":     list(-3, ":9223372036854775807\r\n"),
@@ -124,12 +123,19 @@ var lame = map[string]map[string]string{
 		"busy for an impossible time":  list(0, -3, 1, bulk(them)),
 		"busy for less than any time":  list(0, ":-9223372036854775808\r\n", 1, bulk(them)),
 		"granted, and an error inside": list(1, "-ERR no\r\n"),
+		"refusal alone, bare":          ":-1\r\n",
 	},
 	"reenter": {"done without a token": list(1), "done with a named token": list(1, bulk("7"))},
 	"handoff": {"done without a token": list(1), "done with a named token": list(1, bulk("7"))},
 	"renew":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
 	"force":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
-	"release": {"three": ":3\r\n", "minus one": ":-1\r\n"},
+	"release": {
+		"heard by less than none": ":-2\r\n",
+		"done, in a list":         list(1),
+		"done, in a longer list":  list(1, 1),
+		"not ours alone":          list(0),
+		"not ours, and minus two": list(0, -2),
+	},
 	"state": {
 		"absent":                  ":0\r\n",
 		"no life":                 list(1),
@@ -228,6 +234,10 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	g, out := p.acquire(t.Context(), once, target, me, terms())
 	mustDo(t, out)
 	require.Equal(t, grant{held: true, token: 7}, g)
+	rdb.value = int64(1)
+	g, out = p.acquire(t.Context(), once, target, me, terms())
+	mustDo(t, out)
+	require.Equal(t, grant{held: true}, g)
 	answers(int64(0), int64(1500), int64(2), them)
 	g, out = p.acquire(t.Context(), once, target, me, terms())
 	mustDo(t, out)
@@ -241,11 +251,10 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.keys[i]+"}")
 	}
 	for _, want := range []released{{}, {heard: 2}, {ours: true}, {ours: true, heard: 3}, {ours: true, heard: -1}} {
-		ours := int64(0)
+		answers(int64(0), int64(want.heard))
 		if want.ours {
-			ours = 1
+			rdb.value = int64(want.heard)
 		}
-		answers(ours, int64(want.heard))
 		got, out := p.release(t.Context(), once, target, me, []int{0, 0})
 		mustDo(t, out)
 		require.Equal(t, want, got)

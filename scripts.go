@@ -99,7 +99,7 @@ func (p *plain) release(ctx context.Context, e effort, t *target, field string, 
 		args = append(args, counts[i], t.channels[i])
 	}
 	r, out := p.exec.run(ctx, e, releaseScript, t.locks(), args...)
-	return understood(released{ours: r.flag(), heard: int(r.integer(1))}, out, r)
+	return understood(r.released(), out, r)
 }
 
 func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {

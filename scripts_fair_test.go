@@ -273,12 +273,12 @@ func TestFairScriptsSurviveAnyReply(t *testing.T) {
 		},
 	}
 	anyway := []string{
-		list(), list(7), list(0), list(-1), list(-5, 1), list(-1, 0), list(-1, 2), ":7\r\n", "+OK\r\n", "$-1\r\n",
+		list(), list(7), list(0), list(-1), list(-5, 1), list(-1, 0), list(-1, 2), ":-7\r\n", "+OK\r\n", "$-1\r\n",
 		list(0, bulk("x"), 0, 0, 0, 0), list(bulk("1"), 1),
 	}
-	// To a release these say that the lock was not ours.
+	// To a release these say whether the lock was ours.
 	granting := []string{
-		list(0, -3, 1, bulk("x")), list(0, 5, 2, bulk("x")), list(0, 5, bulk("x"), 0, 0), list(0, 5, bulk("x"), 2, 0, 0, 0),
+		":7\r\n", list(0, -3, 1, bulk("x")), list(0, 5, 2, bulk("x")), list(0, 5, bulk("x"), 0, 0), list(0, 5, bulk("x"), 2, 0, 0, 0),
 	}
 	for name, call := range calls {
 		nonsense := anyway

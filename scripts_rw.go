@@ -137,7 +137,7 @@ func (p *writeSide) handoff(ctx context.Context, e effort, t *target, from, to s
 
 func (p *rw) giveBack(ctx context.Context, e effort, s *script, t *target, field string, count int) (released, outcome) {
 	r, out := p.exec.run(ctx, e, s, t.rwKeys(false), t.rw.timeouts, field, count, p.publishCommand(), t.channels[0])
-	return understood(released{ours: r.flag(), heard: int(r.integer(1))}, out, r)
+	return understood(r.released(), out, r)
 }
 
 // force ends those of the holds given that are still there.

@@ -4,7 +4,7 @@
 -- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever)
 --
 -- Replies
---   {1, token}               all n keys hold field = 1 for at least the lease; token 0 without counters
+--   {1, token}               all n keys hold field = 1 for at least the lease; token 0, or 1 alone, without counters
 --   {0, pttl, i, holder}     key i is held by somebody else for pttl ms (-1: it has no expiry)
 --   {-1, i}                  key i holds something else than a lock, {-2, i} a read-write lock
 --   {-3, i}                  counter i holds something else than a token
@@ -15,7 +15,7 @@
 if #KEYS == 1 and redis.pcall('hlen', KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
-  if type(set) ~= 'table' then return {1, 0} end
+  if type(set) ~= 'table' then return 1 end
   redis.call('hdel', KEYS[1], ARGV[1]) -- see take
   return set
 end

@@ -1,8 +1,7 @@
 -- Takes a fair lock for a new owner if it is free and nobody waits; else the owner may wait.
 --
 -- ARGV  field, lease (ms), life of a counter (ms; 0 = for ever; -1 = no token wished),
---       publish command, prefix of the grants' channels,
---       and to wait: lease of the entry (ms), ticket, process
+--       publish command, and to wait: lease of the entry (ms), ticket, channel for its grant
 --
 -- Replies
 --   {1, token}               field = 1, for at least the lease; token 0 if none was wished
@@ -14,16 +13,16 @@
 --
 -- Sent again it finds the field that it made, lengthens, and mints a newer token; or it
 -- finds its entry, which keeps its place.
-local field, lease, keep, publish, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local field, lease, keep, publish = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 if spoiled() then return {-4, 1} end
 
 local ours, busy = examine(lock, 1, field)
-if not ours and not busy and serve(publish, channel) then
+if not ours and not busy and serve(publish) then
   ours, busy = examine(lock, 1, field)
 end
 if busy then
-  if busy[1] == 0 and ARGV[6] then
-    enqueue(field, tonumber(ARGV[6]), keep, tonumber(ARGV[7]), ARGV[8])
+  if busy[1] == 0 and ARGV[5] then
+    enqueue(field, tonumber(ARGV[5]), keep, tonumber(ARGV[6]), ARGV[7])
   end
   return busy
 end

@@ -1,8 +1,8 @@
 -- Says that waiters of one process still wait, asks how they stand, and has whoever is
 -- first served if the lock is free.
 --
--- ARGV  publish command, prefix of the grants' channels, and for each waiter: field, lease of
---       its entry (ms), life of a counter (ms; 0 = for ever; -1 = no token wished)
+-- ARGV  publish command, and for each waiter: field, lease of its entry (ms), life of a counter
+--       (ms; 0 = for ever; -1 = no token wished)
 --
 -- Replies
 --   {0, pttl, holder, status, token, ...}   of the lock its PTTL and holder, then of each waiter:
@@ -13,12 +13,12 @@
 --   {-4, 1}                                 the queue is something else than a queue
 --
 -- Sent again, or late, it finds waiters and a holder where they are, or does nothing.
-local publish, channel = ARGV[1], ARGV[2]
+local publish = ARGV[1]
 if spoiled() then return {-4, 1} end
 
 redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
 local now, longest, waiting = clock(), 0, {}
-for i = 3, #ARGV, 3 do
+for i = 2, #ARGV, 3 do
   local field, lease = ARGV[i], tonumber(ARGV[i + 1])
   local entry = redis.call('hget', entries, field)
   local terms = entry and string.match(entry, '^%d+( .*)$')
@@ -36,7 +36,7 @@ end
 
 local _, busy = examine(lock, 1, '')
 if not busy then
-  local served = serve(publish, channel)
+  local served = serve(publish)
   if served then
     waiting[served] = nil
     _, busy = examine(lock, 1, '')
@@ -45,7 +45,7 @@ end
 if busy and busy[1] ~= 0 then return busy end
 
 local reply = {0, busy and busy[2] or -2, busy and busy[4] or ''}
-for i = 3, #ARGV, 3 do
+for i = 2, #ARGV, 3 do
   local field, status, token = ARGV[i], -1, 0
   if waiting[field] then
     status = 0

@@ -3,13 +3,13 @@
 -- KEYS of all of them
 --   1  the lock
 --   2  its queue: a sorted set of the fields that wait, by a number that rises with each that comes
---   3  its entries: a hash from field to what a grant needs: "end lease keep ticket process"
+--   3  its entries: a hash from field to what a grant needs: "end lease keep ticket channel"
 --   4  the token counter
 --
 -- An entry counts until `end`, by this server's clock in milliseconds: `lease` after its
 -- client has last said that it waits. The lease is also that of the lock if it is granted.
--- keep is the life of the counter (ms; 0 = for ever; -1 = no token wished). Grants are told
--- on the channel of the process, by the ticket, a number that its client uses once.
+-- keep is the life of the counter (ms; 0 = for ever; -1 = no token wished). A grant is told
+-- on the channel of the waiter's process, by the ticket, a number that its client uses once.
 --
 -- Whichever script finds the lock free and live entries grants it to the first of them, so
 -- they are served in the order in which their scripts were executed.
@@ -32,10 +32,10 @@ local function store(token, keep)
 end
 
 -- Has field wait behind all others; if it waits already it keeps its place.
-local function enqueue(field, lease, keep, ticket, process)
+local function enqueue(field, lease, keep, ticket, channel)
   -- Refused, PEXPIRE must not leave a key without expiry. It is free while there is no key.
   redis.call('pexpire', queue, math.max(lease, redis.call('pttl', queue)))
-  local entry = string.format('%.0f %.0f %.0f %.0f %s', clock() + lease, lease, keep, ticket, process)
+  local entry = string.format('%.0f %.0f %.0f %.0f %s', clock() + lease, lease, keep, ticket, channel)
   redis.call('hset', entries, field, entry)
   if not redis.call('zscore', queue, field) then
     local last = redis.call('zrevrange', queue, 0, 0, 'withscores')[2] or 0
@@ -54,7 +54,7 @@ end
 -- Grants the lock, which nobody holds, to the first live entry, and tells its process the
 -- ticket and the token, which is 0 if none was wished or could be had. Dead entries before
 -- it are dropped. Returns the field that got the lock, if any, and how many heard it.
-local function serve(publish, channel)
+local function serve(publish)
   local now
   while true do
     local field = redis.call('zrange', queue, 0, 0)[1]
@@ -62,13 +62,13 @@ local function serve(publish, channel)
     now = now or clock()
     local entry = redis.call('hget', entries, field) or ''
     leave(field)
-    local till, lease, keep, ticket, process = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) (.*)$')
+    local till, lease, keep, ticket, channel = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) (.*)$')
     if till and tonumber(till) > now then
       if take(lock, field, lease) then return nil end
       keep = tonumber(keep)
       local token = token_for(keep)
       if token then store(token, keep) end
-      local heard = redis.pcall(publish, channel .. process, string.format('%s %.0f', ticket, token or 0))
+      local heard = redis.pcall(publish, channel, string.format('%s %.0f', ticket, token or 0))
       if type(heard) == 'table' then heard = -1 end
       return field, heard
     end

@@ -1,10 +1,10 @@
 -- Gives a fair lock back, and with it any place in the queue; the first live waiter gets the
 -- lock, or whoever listens is woken if there is none.
 --
--- ARGV  field, publish command, channel of the lock, prefix of the grants' channels
+-- ARGV  field, publish command, channel of the lock
 --
 -- Replies
---   {1, heard}   done; so many processes heard of it, -1 if the server refused to tell
+--   heard        done; so many processes heard of it, -1 if the server refused to tell
 --   {0, heard}   not ours: the lock did not hold field; its place in the queue is gone
 
 -- The usual case: the first of the queue gets the lock, and wishes for no token. To define
@@ -13,7 +13,7 @@ local ours = redis.pcall('hdel', KEYS[1], ARGV[1]) == 1
 local first = ours and redis.call('hlen', KEYS[1]) == 0 and redis.pcall('zrange', KEYS[2], 0, 0)[1]
 local entry = first and redis.pcall('hget', KEYS[3], first)
 if type(entry) == 'string' and first ~= ARGV[1] then
-  local till, lease, ticket, process = string.match(entry, '^(%d+) (%d+) %-1 (%d+) (.*)$')
+  local till, lease, ticket, channel = string.match(entry, '^(%d+) (%d+) %-1 (%d+) (.*)$')
   local now = redis.call('time')
   if till and tonumber(till) > tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) then
     redis.call('zrem', KEYS[2], first, ARGV[1])
@@ -24,10 +24,10 @@ if type(entry) == 'string' and first ~= ARGV[1] then
       redis.call('hdel', KEYS[1], first) -- see take
       heard = redis.pcall(ARGV[2], ARGV[3], '0')
     else
-      heard = redis.pcall(ARGV[2], ARGV[4] .. process, ticket .. ' 0')
+      heard = redis.pcall(ARGV[2], channel, ticket .. ' 0')
     end
     if type(heard) == 'table' then heard = -1 end -- see wake
-    return {1, heard}
+    return heard
   end
 end
 
@@ -41,7 +41,8 @@ end
 local served, heard = false, 0
 if not spoiled() then
   leave(field)
-  if redis.call('exists', lock) == 0 then served, heard = serve(publish, ARGV[4]) end
+  if redis.call('exists', lock) == 0 then served, heard = serve(publish) end
 end
-if ours and not served then heard = wake(publish, ARGV[3]) end
-return {ours and 1 or 0, heard or 0}
+if not ours then return {0, heard or 0} end
+if not served then heard = wake(publish, ARGV[3]) end
+return heard

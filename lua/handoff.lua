@@ -5,7 +5,7 @@
 -- ARGV  from field, lease of the new owner (ms), n, life of a counter (ms; 0 = for ever), to field
 --
 -- Replies
---   {1, token}   every key holds to = 1 for at least the lease; token 0 without counters
+--   {1, token}   every key holds to = 1 for at least the lease; token 0, or 1 alone, without counters
 --   {0, i}       lost: key i holds neither; nothing was changed
 --   {-3, i}      counter i holds something else than a token
 --
@@ -15,7 +15,7 @@
 if #KEYS == 1 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
   redis.call('hset', KEYS[1], ARGV[5], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-  return {1, 0}
+  return 1
 end
 
 -- prelude

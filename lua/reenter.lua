@@ -4,7 +4,7 @@
 -- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever), then n counts
 --
 -- Replies
---   {1, token}   every key holds field = its count, for at least the lease; token 0 without counters
+--   {1, token}   every key holds field = its count, for at least the lease; token 0, or 1 alone, without counters
 --   {0, i}       lost: key i does not hold field; nothing was changed
 --   {-3, i}      counter i holds something else than a token
 
@@ -16,7 +16,7 @@ if #KEYS == 1 and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
     redis.call('hdel', KEYS[1], '')
   end
   redis.call('hset', KEYS[1], ARGV[1], ARGV[5])
-  return {1, 0}
+  return 1
 end
 
 -- prelude

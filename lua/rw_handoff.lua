@@ -5,7 +5,7 @@
 -- ARGV  prefix, from field, lease of the new owner (ms), life of a counter (ms; 0 = for ever), to field
 --
 -- Replies
---   {1, token}   `to` writes, for at least the lease; token 0 without a counter
+--   {1, token}   `to` writes, for at least the lease; token 0, or 1 alone, without a counter
 --   {0, 1}       lost: the lock holds neither; nothing was changed
 --   {-3, 1}      the counter holds something else than a token
 --   {-6, 1}      from reads, too, and so may others soon; nothing was changed
@@ -16,7 +16,7 @@
 if #KEYS == 2 and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('hdel', KEYS[1], ARGV[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[5], 1)
   redis.call('pexpire', KEYS[1], ARGV[3])
-  return {1, 0}
+  return 1
 end
 
 -- prelude

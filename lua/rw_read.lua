@@ -3,7 +3,7 @@
 -- ARGV  prefix, field, lease (ms), the owner's field as a writer ('' = does not write)
 --
 -- Replies
---   {1, 0}                   field reads, for at least the lease
+--   1                        field reads, for at least the lease
 --   {0, pttl, 1, holder}     a writer has the lock, or has claimed it, for pttl ms
 --   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
 --
@@ -18,9 +18,9 @@ local there = found[1] == 'read' and 1 or found[1] == false and 0
 if there and not found[2] and redis.call('exists', KEYS[1], KEYS[2]) == there then
   redis.call('set', ARGV[1] .. ':' .. ARGV[2] .. ':rwlock_timeout:1', '1', 'px', ARGV[3])
   redis.call('hset', KEYS[1], 'mode', 'read', ARGV[2], 1)
-  if there == 1 and redis.call('pttl', KEYS[1]) >= tonumber(ARGV[3]) then return {1, 0} end
+  if there == 1 and redis.call('pttl', KEYS[1]) >= tonumber(ARGV[3]) then return 1 end
   local set = redis.pcall('pexpire', KEYS[1], ARGV[3])
-  if type(set) ~= 'table' then return {1, 0} end
+  if type(set) ~= 'table' then return 1 end
   redis.call('hdel', KEYS[1], ARGV[2]) -- see join
   if there == 0 then redis.call('del', KEYS[1]) end
   return set
@@ -42,7 +42,7 @@ end
 if reads then
   for i = 1, levels_of(field) do lengthen(timeout(field, i), lease) end
   lengthen(lock, lease)
-  return {1, 0}
+  return 1
 end
 redis.call('set', timeout(field, 1), '1', 'px', lease)
-return join(not mode, mode or 'read', field, lease) or {1, 0}
+return join(not mode, mode or 'read', field, lease) or 1

@@ -3,7 +3,7 @@
 -- ARGV  prefix, field, lease (ms), count
 --
 -- Replies
---   {1, 0}   field reads count times, each for at least the lease
+--   1        field reads count times, each for at least the lease
 --   {0, 1}   lost: there is no such hold, or it is dead; nothing was changed
 local field, lease, count = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not held(lock, field) then return {0, 1} end
@@ -17,4 +17,4 @@ lengthen(lock, life)
 redis.call('hset', lock, field, count)
 for i = 1, count do redis.call('set', timeout(field, i), '1', 'px', life) end
 untime(field, count + 1, had)
-return {1, 0}
+return 1

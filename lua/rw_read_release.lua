@@ -4,7 +4,7 @@
 -- ARGV  prefix, field, count, publish command, channel
 --
 -- Replies
---   {1, heard}   done; if the lock is free, so many processes heard of it, -1 if the server refused to tell
+--   heard        done; if the lock is free, so many processes heard of it, -1 if the server refused to tell
 --   {0, 0}       not ours: the lock did not hold field
 
 -- The usual case: the only level of the last reader, or of one of several. To define functions
@@ -17,7 +17,7 @@ if found and found[1] == 'read' and found[2] == '1' then
     redis.call('del', KEYS[1], mine)
     local heard = redis.pcall(ARGV[4], ARGV[5], '0')
     if type(heard) == 'table' then heard = -1 end -- see wake
-    return {1, heard}
+    return heard
   end
   local enough = math.max(redis.call('pttl', KEYS[1]) - 1000, 0) -- see below
   for _, other in ipairs(some) do
@@ -25,7 +25,7 @@ if found and found[1] == 'read' and found[2] == '1' then
       redis.call('pttl', ARGV[1] .. ':' .. other .. ':rwlock_timeout:1') >= enough then
       redis.call('hdel', KEYS[1], ARGV[2])
       redis.call('del', mine)
-      return {1, 0}
+      return 0
     end
   end
 end
@@ -40,18 +40,18 @@ if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
   redis.call('hset', lock, field, count)
   untime(field, count + 1, had)
-  return {1, 0}
+  return 0
 end
 
 local life = left(field, had)
 redis.call('hdel', lock, field)
 untime(field, 1, had)
-if mode == 'write' then return {1, 0} end
+if mode == 'write' then return 0 end
 -- There is no need to look at all readers: the lock lives at most a second longer than the
 -- longest of them, so any will do that is within the second. If this one was not, the longest is
 -- another, or the lock outlives all of them, as Java leaves it: any that is alive will do then.
 -- Servers that look at the clock for each command need some margin.
 local enough = redis.call('pttl', lock) - 1000
 if life >= 0 and life < enough - 10 then enough = 0 end
-if not settle(math.max(enough, 0)) then return {1, 0} end
-return {1, wake(ARGV[4], ARGV[5])}
+if not settle(math.max(enough, 0)) then return 0 end
+return wake(ARGV[4], ARGV[5])

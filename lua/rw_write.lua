@@ -5,7 +5,7 @@
 --       0 = does not wait), how long it lets new readers in (ms)
 --
 -- Replies
---   {1, token}               field writes, for at least the lease; token 0 without a counter
+--   {1, token}               field writes, for at least the lease; token 0, or 1 alone, without a counter
 --   {0, pttl, 1, holder}     somebody else has the lock for pttl ms; if it is readers, and field
 --                            waits, it claims the lock
 --   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
@@ -17,7 +17,7 @@
 if #KEYS == 2 and redis.call('exists', KEYS[1], KEYS[2]) == 0 then
   redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], 1)
   local set = redis.pcall('pexpire', KEYS[1], ARGV[3])
-  if type(set) ~= 'table' then return {1, 0} end
+  if type(set) ~= 'table' then return 1 end
   redis.call('del', KEYS[1]) -- see join
   return set
 end

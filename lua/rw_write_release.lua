@@ -4,7 +4,7 @@
 -- ARGV  prefix, field, count, publish command, channel
 --
 -- Replies
---   {1, heard}   done; if the hold has ended, so many processes heard of it, -1 if the server refused to tell
+--   heard        done; if the hold has ended, so many processes heard of it, -1 if the server refused to tell
 --   {0, 0}       not ours: the lock did not hold field
 
 -- The usual case: the only level, no claim, and its owner does not read. To define functions
@@ -15,7 +15,7 @@ if ARGV[3] == '0' and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('exists',
   local heard = redis.pcall(ARGV[4], ARGV[5], '1') -- see wake_all
   redis.pcall(ARGV[4], ARGV[5], '0')
   if type(heard) == 'table' then heard = -1 end
-  return {1, heard}
+  return heard
 end
 
 -- prelude
@@ -32,8 +32,8 @@ if not ours then return {0, 0} end
 if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
   redis.call('hset', lock, field, count)
-  return {1, 0}
+  return 0
 end
 redis.call('hdel', lock, field)
 settle()
-return {1, wake_all(publish, channel)}
+return wake_all(publish, channel)

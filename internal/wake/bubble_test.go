@@ -47,7 +47,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 			PingInterval:  10 * time.Second,
 			PongTimeout:   2 * time.Second,
 			AnswerTimeout: 5 * time.Second,
-			Linger:        time.Minute,
+			Linger:        3 * time.Second,
 			RefusalRetry:  time.Minute,
 			MinBackoff:    50 * time.Millisecond,
 			MaxBackoff:    5 * time.Second,
@@ -99,7 +99,7 @@ func TestAnUnusedChannelLingers(t *testing.T) {
 			require.True(t, w.Live())
 			time.Sleep(time.Second)
 			w.Close()
-			time.Sleep(59 * time.Second)
+			time.Sleep(2 * time.Second)
 			require.Equal(t, 1, b.subscribers("a"))
 		}
 		require.Equal(t, 1, b.count("SUBSCRIBE"))

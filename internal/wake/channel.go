@@ -50,7 +50,11 @@ func (ch *channel) unused() {
 	case h == nil:
 		return
 	case ch.sent:
-		h.idle.put(ch, time.Now().Add(h.cfg.Linger))
+		end := time.Now().Add(h.cfg.Linger)
+		h.idle.put(ch, end)
+		if h.lookAt.Before(end) {
+			return // whoever was woken is on its way: it need not start another goroutine
+		}
 	default:
 		h.forget(ch)
 	}

@@ -72,7 +72,8 @@ func (h *Hub) look(now time.Time) step {
 		}
 		h.link.expect(send, now)
 	}
-	return step{link: h.link, send: send, wakes: h.takeWakes(), next: h.nextLook()}
+	h.lookAt = h.nextLook()
+	return step{link: h.link, send: send, wakes: h.takeWakes(), next: h.lookAt}
 }
 
 // misled reports whether the link leads to the wrong server: the map says so, or
@@ -329,11 +330,12 @@ func (h *Hub) rouse(ch *channel) {
 // still in use.
 func (h *Hub) deliver(l *link, msg *redis.Message, now time.Time) {
 	h.mu.Lock()
-	var subs []*Subscription
+	var buf [4]*Subscription
+	subs := buf[:0]
 	if h.link == l {
 		l.fresh, h.missed = now, 0
 		if ch := h.channels[msg.Channel]; ch != nil {
-			subs = slices.Collect(maps.Keys(ch.subs))
+			subs = slices.AppendSeq(subs, maps.Keys(ch.subs))
 		}
 	}
 	h.mu.Unlock()

@@ -97,6 +97,7 @@ type Hub struct {
 	misplaced bool // channels belong to another hub
 
 	// The fields below are changed by the run goroutine only, under mu.
+	lookAt  time.Time // when it looks again if nothing happens
 	link    *link     // the connection in use or being opened; nil if there is none
 	wakes   []func()  // to be called as soon as mu is free
 	pings   int       // numbers the pings

@@ -180,7 +180,7 @@ var All = []Mutant{
 		Name:   "fair-overtaken",
 		Breaks: "who finds a fair lock free takes it, whoever waits",
 		Edits: []Edit{{"lua/fair_acquire.lua",
-			"if not ours and not busy and serve(publish, channel) then",
+			"if not ours and not busy and serve(publish) then",
 			"if not ours and not busy and redis.call('exists', lock) == 1 then"}},
 		Catch: []string{"fair-and-plain"},
 	},
