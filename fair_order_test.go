@@ -139,8 +139,8 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 		awaitFairQueue(t, rdb, key, i+1)
 	}
 	awaitStillness(t, relay)
-	relay.ResetLog()
 	began := time.Now()
+	relay.ResetLog()
 	eventually(t, "three polls each", func() bool { return relay.Count(redistest.Scripts) >= 3*processes })
 	const interval = 2 * poll / pollsInLease
 	// Each sleeps for at least half of the interval, and the first sleep may be nearly over.

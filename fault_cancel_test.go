@@ -182,6 +182,22 @@ func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 				}, func() { require.Empty(t, b.keys()) })
 			})
 		})
+		t.Run("handed over/"+name, func(t *testing.T) {
+			t.Parallel()
+			eachKindOf(t, []string{"plain", "multi", "write"}, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+				b := newCancelBench(t, kind, backend.Addr)
+				before := b.m
+				b.m = b.mutex(opts...)
+				b.givesUpQuickly(func(cancel func()) {
+					require.NoError(t, b.other.lock(b.ctx, before))
+					b.relay.After(b.runs(handoffScript), func(redistest.Command, string) { cancel() })
+					go func() {
+						<-b.contended
+						b.other.start(before.Unlock)
+					}()
+				}, func() { require.Empty(t, b.keys()) })
+			})
+		})
 	}
 }
 

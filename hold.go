@@ -59,9 +59,11 @@ type hold struct {
 	// asking is the acquisition, while it is under way.
 	asking wait
 
-	// offered is the client identity under which a hand-over to this hold has been sent,
-	// guarded by the queue: written by Reserve, read after the ticket has left.
-	offered *string
+	// offered is the client identity under which a hand-over to this hold has been sent, and
+	// answered is closed when that has ended. Both are guarded by the queue: written by Reserve,
+	// read after the ticket has left.
+	offered  *string
+	answered chan struct{}
 
 	mu    sync.Mutex
 	phase phase
@@ -92,7 +94,7 @@ type hold struct {
 	contexts []*holdContext
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
-	// undone are closed when Redis has none any more of what was undone of the attempt.
+	// undone are closed when Redis has none any more of what is being undone of the attempt.
 	undone []<-chan struct{}
 
 	first struct { // room for the usual one of each

@@ -190,7 +190,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.offered = h.client.identity()
+		w.offered, w.answered = h.client.identity(), make(chan struct{})
 		return true
 	}), false
 }
@@ -199,6 +199,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 // surely did not, and the lock is still to be given back.
 func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
+	defer close(next.answered)
 	c, identity := h.client, next.offered
 	to := h.target.field(identity, next.owner)
 	e := h.releaseEffort(s).confirmedBy(next.settings.replicas.before(ctx))
@@ -214,7 +215,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		return false, nil
 	case out.err != nil:
 		ticket.Refuse()
-		c.undo(h.target, to, c.now().after(next.settings.ttl), false)
+		next.undo(to, next.settings.ttl, false)
 		return true, h.abandon(out.err)
 	case !g.held:
 		ticket.Refuse()
@@ -224,7 +225,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		ticket.Refuse()
 		c.retire(identity)
-		c.undo(h.target, to, c.now().after(next.settings.ttl), false)
+		next.undo(to, next.settings.ttl, false)
 		h.leave()
 		return true, nil
 	}
@@ -243,7 +244,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 }
 
 // passOn deals with a grant for a waiter that has gone: the client, not the caller of
-// Unlock, hands it on or gives it back.
+// Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
 func (h *hold) passOn(next *hold, identity *string, field string, token int64, sent instant) {
 	orphan := newHold(h.client, next.owner, h.target, next.settings)
 	orphan.phase = ending
@@ -254,11 +255,16 @@ func (h *hold) passOn(next *hold, identity *string, field string, token int64, s
 		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, ticket: ticket})
 		p.ticket.Replace(ticket)
 	}
+	passed := make(chan struct{})
+	next.owe(passed)
 	h.client.goroutines.Go(func() {
+		defer close(passed)
 		ctx, cancel := context.WithTimeout(context.Background(), next.settings.unlockTimeout)
 		defer cancel()
 		// An error is already being dealt with: its name is undone in the background.
-		_ = orphan.finish(ctx, next.settings)
+		if orphan.finish(ctx, next.settings) != nil {
+			orphan.tidy()
+		}
 	})
 }
 

@@ -20,7 +20,11 @@ func (h *hold) undo(field string, lasts time.Duration, unseen bool) {
 	h.mu.Lock()
 	t := h.target
 	h.mu.Unlock()
-	settled := h.client.undo(t, field, h.client.now().after(lasts), unseen)
+	h.owe(h.client.undo(t, field, h.client.now().after(lasts), unseen))
+}
+
+// owe has tidy wait until settled is closed.
+func (h *hold) owe(settled <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.undone = append(slices.DeleteFunc(h.undone, closed), settled)

@@ -237,9 +237,9 @@ func (c *client) left(format string, args ...any) {
 	c.record(history.Event{Kind: history.Left, Note: fmt.Sprintf(format, args...)})
 }
 
-// settle waits a little until count is 0.
+// settle waits until count is 0, for as long as goroutines are waited for.
 func settle(count func() int) (n int, ok bool) {
-	for range 100 {
+	for range 500 {
 		if n = count(); n == 0 {
 			return 0, true
 		}
