@@ -214,8 +214,8 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		ticket.Refuse()
 		return false, nil
 	case out.err != nil:
+		next.undo(to, next.settings.ttl, false) // before the waiter can leave without owing it
 		ticket.Refuse()
-		next.undo(to, next.settings.ttl, false)
 		return true, h.abandon(out.err)
 	case !g.held:
 		ticket.Refuse()
@@ -223,9 +223,9 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		h.wakeOtherSide()
 		return true, h.notOurs(began, out)
 	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
-		ticket.Refuse()
 		c.retire(identity)
 		next.undo(to, next.settings.ttl, false)
+		ticket.Refuse()
 		h.leave()
 		return true, nil
 	}

@@ -116,10 +116,11 @@ func (r *reply) flag() bool {
 }
 
 // grant returns the grant of a script that takes a lock which is free, or says who holds it.
-func (r *reply) grant(t *target) grant {
+// tells: it says the token, too, 0 at least.
+func (r *reply) grant(t *target, tells bool) grant {
 	switch status := r.integer(0); status {
 	case 1:
-		return r.granted()
+		return r.granted(tells)
 	case 0:
 		return grant{key: r.position(2, t), ttl: r.life(1), holder: r.text(3)}
 	default:
@@ -130,10 +131,10 @@ func (r *reply) grant(t *target) grant {
 
 // grantOrLost returns the grant of a script that either sets counts and perhaps mints a
 // token, or finds the lock lost.
-func (r *reply) grantOrLost(t *target) grant {
+func (r *reply) grantOrLost(t *target, tells bool) grant {
 	switch status := r.integer(0); status {
 	case 1:
-		return r.granted()
+		return r.granted(tells)
 	case 0:
 		return grant{}
 	default:
@@ -144,8 +145,8 @@ func (r *reply) grantOrLost(t *target) grant {
 
 // granted reads a token, or none where a script says nothing but that it did what was asked:
 // a list costs Redis a fifth of the time of a short script.
-func (r *reply) granted() grant {
-	if r.bare {
+func (r *reply) granted(tells bool) grant {
+	if r.bare && !tells {
 		return grant{held: true}
 	}
 	return grant{held: true, token: r.integer(1)}

@@ -238,6 +238,8 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	g, out = p.acquire(t.Context(), once, target, me, terms())
 	mustDo(t, out)
 	require.Equal(t, grant{held: true}, g)
+	_, out = p.acquire(t.Context(), once, target, me, terms(WithFencing()))
+	require.ErrorContains(t, out.err, "unexpected reply", "a token was asked for")
 	answers(int64(0), int64(1500), int64(2), them)
 	g, out = p.acquire(t.Context(), once, target, me, terms())
 	mustDo(t, out)

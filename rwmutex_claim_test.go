@@ -162,8 +162,8 @@ func TestOneClaimLivesForAsLongAsEachWhoWaitsWants(t *testing.T) {
 		b.strangerReads("alive:1", time.Hour)
 		_, life := b.atOnce(rwWriteScript, "long:1:write", 30000, 0, 10000, 25)
 		require.InDelta(b.t, 10*time.Second, life, float64(5*time.Second))
-		text, life := b.atOnce(rwWriteScript, "short:2:write", 30000, 0, 100, 25)
-		require.True(b.t, strings.HasSuffix(text, " short:2:write"))
+		text, life := b.atOnce(rwWriteScript, "short:\x00:write", 30000, 0, 100, 25) // any owner will do
+		require.True(b.t, strings.HasSuffix(text, " short:\x00:write"))
 		require.Greater(b.t, life, time.Second, "the claim of the one is shortened by the other")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
 	})

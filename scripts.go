@@ -75,7 +75,7 @@ func (p *plain) publishCommand() any { // which costs no allocation
 func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, acquireScript, t.locksAndCounters(s.fencing),
 		field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds())
-	return understood(r.grant(t), out, r)
+	return understood(r.grant(t, s.fencing), out, r)
 }
 
 func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
@@ -84,7 +84,7 @@ func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, 
 		args = append(args, count)
 	}
 	r, out := p.exec.run(ctx, e, reenterScript, t.locksAndCounters(mint), args...)
-	return understood(r.grantOrLost(t), out, r)
+	return understood(r.grantOrLost(t, mint), out, r)
 }
 
 func (p *plain) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
@@ -105,7 +105,7 @@ func (p *plain) release(ctx context.Context, e effort, t *target, field string, 
 func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),
 		from, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds(), to)
-	return understood(r.grantOrLost(t), out, r)
+	return understood(r.grantOrLost(t, s.fencing), out, r)
 }
 
 func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {

@@ -69,7 +69,7 @@ func (f *fair) enqueue(ctx context.Context, e effort, t *target, field string, s
 func (f *fair) take(ctx context.Context, e effort, t *target, field string, s *settings, entry ...any) (grant, outcome) {
 	args := []any{field, s.ttl.Milliseconds(), keepFor(s), f.publishCommand()}
 	r, out := f.exec.run(ctx, e, fairAcquireScript, t.fair.words, append(args, entry...)...)
-	return understood(r.grant(t), out, r)
+	return understood(r.grant(t, true), out, r)
 }
 
 // waiter is somebody who waits in the queue of a fair lock, as a poll speaks of him.

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"time"
@@ -102,6 +103,25 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 		require.Equal(b.t, "0", receives(b.t, all.Channel()).Payload, "nobody waits: whoever listens")
 		require.Equal(b.t, "the end", receives(b.t, all.Channel()).Payload, "everybody was woken for one")
 		requireFairFree(b.t, b.rdb, b.on.keys[0])
+	})
+}
+
+// Lua's string.format ends a text that is shorter than 100 bytes at a NUL.
+func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		var err error
+		b.on, err = newTarget("", []string{rand.Text()[:8] + "\x00 %s\n\xff"})
+		require.NoError(b.t, err)
+		b.on.fair = newFairKeys(b.on.keys[0])
+		told := b.rdb.Subscribe(b.t.Context(), b.on.fair.grants+"p")
+		defer told.Close()
+		_, err = told.Receive(b.t.Context())
+		require.NoError(b.t, err)
+		b.take(me)
+		b.enqueue(you)
+		require.Equal(b.t, released{ours: true, heard: 1}, b.release(me))
+		require.Equal(b.t, "1 0", receives(b.t, told.Channel()).Payload)
+		b.release(you)
 	})
 }
 

@@ -201,6 +201,21 @@ func TestReleaseGivesBackTheRestWhenOneKeyIsLost(t *testing.T) {
 	})
 }
 
+func TestAQuietReleaseSaysWhetherTheLocksWereHeldAndWakesNobody(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		target := b.target(3)
+		b.paintAll(target, hashOf(short, me, "1"), hashOf(short, me, "2"), hashOf(short, me, "1"))
+		for _, held := range []bool{true, false} {
+			heard := b.heard(target, func() {
+				ours, out := b.releaseQuietly(t.Context(), acquireEffort, target, me)
+				mustDo(t, out)
+				require.Equal(t, held, ours)
+			})
+			require.Equal(t, silence, heard)
+		}
+	})
+}
+
 func TestHandoffOfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)

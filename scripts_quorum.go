@@ -14,7 +14,7 @@ var raiseScript = newScript(raiseSource)
 func (p *plain) raise(ctx context.Context, e effort, t *target, field string, s *settings, token int64) (bool, outcome) {
 	r, out := p.exec.run(ctx, e, raiseScript, t.words,
 		field, len(t.keys), s.counterLife.Milliseconds(), token)
-	return understood(r.grantOrLost(t).held, out, r)
+	return understood(r.grantOrLost(t, true).held, out, r)
 }
 
 // releaseQuietly gives locks back that never counted, and wakes nobody.
@@ -25,5 +25,5 @@ func (p *plain) releaseQuietly(ctx context.Context, e effort, t *target, field s
 		args = append(args, 0, "")
 	}
 	r, out := p.exec.run(ctx, e, releaseScript, t.locks(), args...)
-	return understood(r.flag(), out, r)
+	return understood(r.released().ours, out, r)
 }

@@ -97,12 +97,12 @@ func (p *readSide) acquire(ctx context.Context, e effort, t *target, field strin
 // take is acquire for an owner that writes under the name writes, if that is not empty.
 func (p *readSide) take(ctx context.Context, e effort, t *target, field string, s *settings, writes string) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, rwReadScript, t.rwKeys(false), t.rw.timeouts, field, s.ttl.Milliseconds(), writes)
-	return understood(r.grant(t), out, r)
+	return understood(r.grant(t, false), out, r)
 }
 
 func (p *readSide) reenter(ctx context.Context, e effort, t *target, field string, s *settings, _ bool, counts []int) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, rwReadReenterScript, t.rwKeys(false), t.rw.timeouts, field, s.ttl.Milliseconds(), counts[0])
-	return understood(r.grantOrLost(t), out, r)
+	return understood(r.grantOrLost(t, false), out, r)
 }
 
 func (p *readSide) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
@@ -122,7 +122,7 @@ func (p *writeSide) acquire(ctx context.Context, e effort, t *target, field stri
 func (p *writeSide) take(ctx context.Context, e effort, t *target, field string, s *settings, claim time.Duration) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, rwWriteScript, t.rwKeys(s.fencing), t.rw.timeouts, field,
 		s.ttl.Milliseconds(), s.counterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
-	return understood(r.grant(t), out, r)
+	return understood(r.grant(t, s.fencing), out, r)
 }
 
 func (p *writeSide) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
@@ -132,7 +132,7 @@ func (p *writeSide) release(ctx context.Context, e effort, t *target, field stri
 func (p *writeSide) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, rwHandoffScript, t.rwKeys(s.fencing),
 		t.rw.timeouts, from, s.ttl.Milliseconds(), s.counterLife.Milliseconds(), to)
-	return understood(r.grantOrLost(t), out, r)
+	return understood(r.grantOrLost(t, s.fencing), out, r)
 }
 
 func (p *rw) giveBack(ctx context.Context, e effort, s *script, t *target, field string, count int) (released, outcome) {

@@ -35,7 +35,8 @@ end
 local function enqueue(field, lease, keep, ticket, channel)
   -- Refused, PEXPIRE must not leave a key without expiry. It is free while there is no key.
   redis.call('pexpire', queue, math.max(lease, redis.call('pttl', queue)))
-  local entry = string.format('%.0f %.0f %.0f %.0f %s', clock() + lease, lease, keep, ticket, channel)
+  -- Not by %s, which ends at a NUL.
+  local entry = string.format('%.0f %.0f %.0f %.0f ', clock() + lease, lease, keep, ticket) .. channel
   redis.call('hset', entries, field, entry)
   if not redis.call('zscore', queue, field) then
     local last = redis.call('zrevrange', queue, 0, 0, 'withscores')[2] or 0

@@ -37,7 +37,7 @@ if mode == 'read' then
       -- have been set back since, or be another server's.
       local from = math.min(claimed() or math.huge, clock() + grace)
       local life = math.max(claiming, redis.call('pttl', claim))
-      redis.pcall('set', claim, string.format('%.0f %s', from, field), 'px', life)
+      redis.pcall('set', claim, string.format('%.0f ', from) .. field, 'px', life) -- %s ends at a NUL
     end
     return {0, redis.call('pttl', lock), 1, reader}
   end
