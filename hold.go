@@ -60,10 +60,10 @@ type hold struct {
 	asking wait
 
 	// offered is the client identity under which a hand-over to this hold has been sent, and
-	// answered is closed when that has ended. Both are guarded by the queue: written by Reserve,
+	// settled is closed when that has ended. Both are guarded by the queue: written by Reserve,
 	// read after the ticket has left.
-	offered  *string
-	answered chan struct{}
+	offered *string
+	settled chan struct{}
 
 	mu    sync.Mutex
 	phase phase

@@ -190,7 +190,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.offered, w.answered = h.client.identity(), make(chan struct{})
+		w.offered, w.settled = h.client.identity(), make(chan struct{})
 		return true
 	}), false
 }
@@ -199,7 +199,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 // surely did not, and the lock is still to be given back.
 func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
-	defer close(next.answered)
+	defer close(next.settled)
 	c, identity := h.client, next.offered
 	to := h.target.field(identity, next.owner)
 	e := h.releaseEffort(s).confirmedBy(next.settings.replicas.before(ctx))

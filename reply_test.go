@@ -125,8 +125,8 @@ var lame = map[string]map[string]string{
 		"granted, and an error inside": list(1, "-ERR no\r\n"),
 		"refusal alone, bare":          ":-1\r\n",
 	},
-	"reenter": {"done without a token": list(1), "done with a named token": list(1, bulk("7"))},
-	"handoff": {"done without a token": list(1), "done with a named token": list(1, bulk("7"))},
+	"reenter": {"done without a token": list(1), "done with a named token": list(1, bulk("7")), "refusal alone, bare": ":-1\r\n"},
+	"handoff": {"done without a token": list(1), "done with a named token": list(1, bulk("7")), "refusal alone, bare": ":-1\r\n"},
 	"renew":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
 	"force":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
 	"release": {
@@ -138,6 +138,7 @@ var lame = map[string]map[string]string{
 	},
 	"state": {
 		"absent":                  ":0\r\n",
+		"refusal alone, bare":     ":-1\r\n",
 		"no life":                 list(1),
 		"no token":                list(1, 5000),
 		"token as a number":       list(1, 5000, 7),

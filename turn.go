@@ -128,7 +128,7 @@ func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
 		case queue.Reserved:
 			// The name that the hand-over carries is in use, in an unknown state.
 			w.client.retire(w.offered)
-			w.owe(w.answered)
+			w.owe(w.settled)
 		}
 		return over
 	}
