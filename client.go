@@ -206,8 +206,7 @@ func (c *Client) isClosed() bool {
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closing)
-		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout,
-			fmt.Errorf("%w within %v", errNoAnswer, closeTimeout))
+		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, noAnswerWithin(closeTimeout))
 		defer cancel()
 		var hub group
 		hub.Go(c.hub.Close) // which may be caught in connecting

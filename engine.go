@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -184,7 +183,7 @@ func (g *engine) submit(ctx context.Context, e effort, cmd call) answer {
 		case ctx.Err() != nil:
 			return answer{err: ctx.Err()}
 		case g.answers.Load() == seen:
-			return answer{err: fmt.Errorf("%w within %v", errNoAnswer, e.patience)}
+			return answer{err: noAnswerWithin(e.patience)}
 		}
 	}
 }

@@ -186,6 +186,16 @@ var (
 	errNotSent = errors.New("not sent for want of a known master or a free connection")
 )
 
+// noAnswerWithin is errNoAnswer after so long. Its words are made when it is read: every command
+// names the silence that would end it, and few meet one.
+type noAnswerWithin time.Duration
+
+func (n noAnswerWithin) Error() string {
+	return fmt.Sprintf("%v within %v", errNoAnswer, time.Duration(n))
+}
+
+func (n noAnswerWithin) Unwrap() error { return errNoAnswer }
+
 // diagnose adds to a silence what dialing says: that nobody listens, for instance. go-redis
 // takes its time to find out, longer than a copy is waited for.
 func (x *executor) diagnose(ctx context.Context, e effort, key string, err error) error {
@@ -214,7 +224,7 @@ func (x *executor) send(ctx context.Context, e effort, s *script, keys []any, ar
 		a = x.dispatch(attempt, e, key, newCall(attempt, "eval", s.source, keys, args))
 	}
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
-		a.err = fmt.Errorf("%w within %v", errNoAnswer, max(e.patience, e.most))
+		a.err = noAnswerWithin(max(e.patience, e.most))
 	}
 	return a
 }

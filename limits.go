@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -35,8 +34,7 @@ func (l *limits) after(d time.Duration) *limit {
 		return c
 	}
 	c := &limit{shared: now.Add(d / 8)}
-	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d+d/8,
-		fmt.Errorf("%w within %v", errNoAnswer, d))
+	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d+d/8, noAnswerWithin(d))
 	if l.current == nil || len(l.current) >= mostLimits {
 		l.current = make(map[time.Duration]*limit)
 	}

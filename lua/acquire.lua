@@ -13,7 +13,7 @@
 
 -- The usual case, one key that is free and no token. To define functions costs more than it does.
 if #KEYS == 1 and redis.pcall('hlen', KEYS[1]) == 0 then
-  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('hset', KEYS[1], ARGV[1], '1')
   local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
   if type(set) ~= 'table' then return 1 end
   redis.call('hdel', KEYS[1], ARGV[1]) -- see take
@@ -21,7 +21,7 @@ if #KEYS == 1 and redis.pcall('hlen', KEYS[1]) == 0 then
 end
 
 -- prelude
-local field, lease, n, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local field, lease, n, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local ours = {}
 for i = 1, n do
   local busy

@@ -13,7 +13,7 @@
 --
 -- Sent again it finds the field that it made, lengthens, and mints a newer token; or it
 -- finds its entry, which keeps its place.
-local field, lease, keep, publish = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local field, lease, keep, publish = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if spoiled() then return {-4, 1} end
 
 local ours, busy = examine(lock, 1, field)
@@ -22,7 +22,7 @@ if not ours and not busy and serve(publish) then
 end
 if busy then
   if busy[1] == 0 and ARGV[5] then
-    enqueue(field, tonumber(ARGV[5]), keep, tonumber(ARGV[6]), ARGV[7])
+    enqueue(field, ARGV[5], keep, ARGV[6], ARGV[7])
   end
   return busy
 end

@@ -50,8 +50,8 @@ for i = 2, #ARGV, 3 do
   if waiting[field] then
     status = 0
   elseif held(lock, field) then
-    local keep = tonumber(ARGV[i + 2])
-    lengthen(lock, tonumber(ARGV[i + 1]))
+    local keep = ARGV[i + 2]
+    lengthen(lock, ARGV[i + 1])
     token = token_for(keep)
     status = token and 1 or -3
     if token then store(token, keep) end

@@ -23,23 +23,22 @@ end
 -- The token for an owner who wishes as keep says: 0 for none, nil if the counter holds
 -- something else. To be stored when the lock is his.
 local function token_for(keep)
-  if keep < 0 then return 0 end
+  if keep == '-1' then return 0 end
   return (next_token(3))
 end
 
 local function store(token, keep)
-  if keep >= 0 then store_token(3, token, keep) end
+  if keep ~= '-1' then store_token(3, token, keep) end
 end
 
 -- Has field wait behind all others; if it waits already it keeps its place.
 local function enqueue(field, lease, keep, ticket, channel)
   -- Refused, PEXPIRE must not leave a key without expiry. It is free while there is no key.
-  redis.call('pexpire', queue, math.max(lease, redis.call('pttl', queue)))
-  -- Not by %s, which ends at a NUL.
-  local entry = string.format('%.0f %.0f %.0f %.0f ', clock() + lease, lease, keep, ticket) .. channel
-  redis.call('hset', entries, field, entry)
+  redis.call('pexpire', queue, math.max(tonumber(lease), redis.call('pttl', queue)))
+  local till = string.format('%.0f', clock() + lease)
+  redis.call('hset', entries, field, table.concat({till, lease, keep, ticket, channel}, ' '))
   if not redis.call('zscore', queue, field) then
-    local last = redis.call('zrevrange', queue, 0, 0, 'withscores')[2] or 0
+    local last = redis.call('zrevrange', queue, '0', '0', 'withscores')[2] or 0
     redis.call('zadd', queue, last + 1, field)
   end
   lengthen(entries, lease)
@@ -58,7 +57,7 @@ end
 local function serve(publish)
   local now
   while true do
-    local field = redis.call('zrange', queue, 0, 0)[1]
+    local field = redis.call('zrange', queue, '0', '0')[1]
     if not field then return nil end
     now = now or clock()
     local entry = redis.call('hget', entries, field) or ''
@@ -66,7 +65,6 @@ local function serve(publish)
     local till, lease, keep, ticket, channel = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) (.*)$')
     if till and tonumber(till) > now then
       if take(lock, field, lease) then return nil end
-      keep = tonumber(keep)
       local token = token_for(keep)
       if token then store(token, keep) end
       local heard = redis.pcall(publish, channel, string.format('%s %.0f', ticket, token or 0))

@@ -10,15 +10,15 @@
 -- The usual case: the first of the queue gets the lock, and wishes for no token. To define
 -- functions costs more than it does.
 local ours = redis.pcall('hdel', KEYS[1], ARGV[1]) == 1
-local first = ours and redis.call('hlen', KEYS[1]) == 0 and redis.pcall('zrange', KEYS[2], 0, 0)[1]
+local first = ours and redis.call('hlen', KEYS[1]) == 0 and redis.pcall('zrange', KEYS[2], '0', '0')[1]
 local entry = first and redis.pcall('hget', KEYS[3], first)
 if type(entry) == 'string' and first ~= ARGV[1] then
   local till, lease, ticket, channel = string.match(entry, '^(%d+) (%d+) %-1 (%d+) (.*)$')
   local now = redis.call('time')
-  if till and tonumber(till) > tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) then
+  if till and till - now[1] * 1000 > now[2] / 1000 then
     redis.call('zrem', KEYS[2], first, ARGV[1])
     redis.call('hdel', KEYS[3], first, ARGV[1])
-    redis.call('hset', KEYS[1], first, 1)
+    redis.call('hset', KEYS[1], first, '1')
     local heard
     if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
       redis.call('hdel', KEYS[1], first) -- see take

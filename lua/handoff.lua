@@ -13,13 +13,13 @@
 
 -- The usual case, one key and no token.
 if #KEYS == 1 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
-  redis.call('hset', KEYS[1], ARGV[5], 1)
+  redis.call('hset', KEYS[1], ARGV[5], '1')
   redis.call('pexpire', KEYS[1], ARGV[2])
   return 1
 end
 
 -- prelude
-local from, lease, n, keep, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local from, lease, n, keep, to = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local passed = {}
 for i = 1, n do
   passed[i] = held(KEYS[i], to)
@@ -34,7 +34,7 @@ for i = 1, n do
   if passed[i] then
     lengthen(KEYS[i], lease)
   else
-    redis.call('hset', KEYS[i], to, 1)
+    redis.call('hset', KEYS[i], to, '1')
     redis.call('pexpire', KEYS[i], lease)
   end
 end

@@ -1,4 +1,7 @@
 -- Shared by the scripts: scripts.go puts this file before each, or where it says "prelude".
+--
+-- Numbers that go to Redis are texts where they can be, as those of ARGV are: Redis 7.0 takes
+-- longer to print one than to execute the command that it is for.
 
 -- Whether key holds field. A key of another type holds nobody's lock.
 local function held(key, field)
@@ -29,7 +32,7 @@ end
 -- memory refuses; a refused PEXPIRE is taken back, so that no key stays without expiry,
 -- and returned.
 local function take(key, field, lease)
-  redis.call('hset', key, field, 1)
+  redis.call('hset', key, field, '1')
   local set = redis.pcall('pexpire', key, lease)
   if type(set) ~= 'table' then return nil end
   redis.call('hdel', key, field)
@@ -38,7 +41,7 @@ end
 
 -- Raises key's time to live to lease; never shortens it.
 local function lengthen(key, lease)
-  if redis.call('pttl', key) < lease then
+  if redis.call('pttl', key) < tonumber(lease) then
     redis.call('pexpire', key, lease)
   end
 end
@@ -59,7 +62,7 @@ end
 local function next_token(n)
   if #KEYS == n then return 0 end
   local now = redis.call('time')
-  local token = tonumber(now[1]) * 1000000 + tonumber(now[2])
+  local token = now[1] * 1000000 + now[2]
   for i = n + 1, #KEYS do
     local last = redis.pcall('get', KEYS[i])
     if last then
@@ -78,7 +81,7 @@ end
 -- Stores token, as text, in a counter. One found without expiry keeps none; any other
 -- lives for `keep` milliseconds, or for ever if that is 0.
 local function store(counter, text, keep)
-  if keep == 0 or redis.call('pttl', counter) == -1 then
+  if keep == '0' or redis.call('pttl', counter) == -1 then
     redis.call('set', counter, text)
   else
     redis.call('set', counter, text, 'px', keep)
@@ -94,5 +97,5 @@ end
 -- The server's clock in milliseconds.
 local function clock()
   local now = redis.call('time')
-  return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+  return now[1] * 1000 + math.floor(now[2] / 1000)
 end

@@ -7,7 +7,7 @@
 --   {1, token}   every key holds field, and no counter is below token
 --   {0, i}       lost: key i does not hold field; nothing was changed
 --   {-3, i}      counter i holds something else than a token
-local field, n, keep, token = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local field, n, keep, token = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 for i = 1, n do
   if not held(KEYS[i], field) then return {0, i} end
 end

@@ -20,7 +20,7 @@ if #KEYS == 1 and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
 end
 
 -- prelude
-local field, lease, n, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local field, lease, n, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 for i = 1, n do
   if not held(KEYS[i], field) then return {0, i} end
 end

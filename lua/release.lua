@@ -28,10 +28,10 @@ end
 local field, publish = ARGV[1], ARGV[2]
 local ours, freed = true, {}
 for i = 1, #KEYS do
-  local count, channel = tonumber(ARGV[1 + 2 * i]), ARGV[2 + 2 * i]
+  local count, channel = ARGV[1 + 2 * i], ARGV[2 + 2 * i]
   if not held(KEYS[i], field) then
     ours = false
-  elseif count > 0 then
+  elseif count ~= '0' then
     redis.call('hdel', KEYS[i], '') -- needs no memory, and so opens the way for HSET
     redis.call('hset', KEYS[i], field, count)
   else

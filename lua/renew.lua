@@ -5,7 +5,7 @@
 --
 -- Replies  1 = every key lives for at least the lease; 0 = lost: a key does not
 -- hold field, nothing was changed
-local field, lease = ARGV[1], tonumber(ARGV[2])
+local field, lease = ARGV[1], ARGV[2]
 for i = 1, #KEYS do
   if not held(KEYS[i], field) then return 0 end
 end

@@ -14,13 +14,13 @@
 
 -- The usual case: no token, and from does not read. To define functions costs more than it does.
 if #KEYS == 2 and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('hdel', KEYS[1], ARGV[2]) == 1 then
-  redis.call('hset', KEYS[1], ARGV[5], 1)
+  redis.call('hset', KEYS[1], ARGV[5], '1')
   redis.call('pexpire', KEYS[1], ARGV[3])
   return 1
 end
 
 -- prelude
-local from, lease, keep, to = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local from, lease, keep, to = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local passed = held(lock, to)
 if not passed then
   if not held(lock, from) then return {0, 1} end
@@ -33,7 +33,7 @@ redis.call('hdel', lock, from) -- first: it needs no memory
 if passed then
   lengthen(lock, lease)
 else
-  redis.call('hset', lock, to, 1)
+  redis.call('hset', lock, to, '1')
   redis.call('pexpire', lock, lease)
 end
 store_token(2, token, keep)

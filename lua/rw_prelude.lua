@@ -103,8 +103,8 @@ end
 -- Has field hold the lock, which is free or shared, as mode says. A refused PEXPIRE is
 -- taken back, so that no key stays without expiry, and returned.
 local function join(free, mode, field, lease)
-  redis.call('hset', lock, 'mode', mode, field, 1)
-  if not free and redis.call('pttl', lock) >= lease then return nil end
+  redis.call('hset', lock, 'mode', mode, field, '1')
+  if not free and redis.call('pttl', lock) >= tonumber(lease) then return nil end
   local set = redis.pcall('pexpire', lock, lease)
   if type(set) ~= 'table' then return nil end
   redis.call('hdel', lock, field)

@@ -17,7 +17,7 @@ local found = redis.pcall('hmget', KEYS[1], 'mode', ARGV[2])
 local there = found[1] == 'read' and 1 or found[1] == false and 0
 if there and not found[2] and redis.call('exists', KEYS[1], KEYS[2]) == there then
   redis.call('set', ARGV[1] .. ':' .. ARGV[2] .. ':rwlock_timeout:1', '1', 'px', ARGV[3])
-  redis.call('hset', KEYS[1], 'mode', 'read', ARGV[2], 1)
+  redis.call('hset', KEYS[1], 'mode', 'read', ARGV[2], '1')
   if there == 1 and redis.call('pttl', KEYS[1]) >= tonumber(ARGV[3]) then return 1 end
   local set = redis.pcall('pexpire', KEYS[1], ARGV[3])
   if type(set) ~= 'table' then return 1 end
@@ -27,7 +27,7 @@ if there and not found[2] and redis.call('exists', KEYS[1], KEYS[2]) == there th
 end
 
 -- prelude
-local field, lease = ARGV[2], tonumber(ARGV[3])
+local field, lease = ARGV[2], ARGV[3]
 local mode, refusal = examine_mode()
 if refusal then return refusal end
 local reads = mode and redis.call('hexists', lock, field) == 1 and left(field, levels_of(field)) ~= -2

@@ -4,7 +4,7 @@
 --
 -- Replies  1 = each level lives for at least the lease; 0 = lost: there is no such hold, or it is
 -- dead; nothing was changed
-local field, lease = ARGV[2], tonumber(ARGV[3])
+local field, lease = ARGV[2], ARGV[3]
 if not held(lock, field) then return 0 end
 local had = levels_of(field)
 if left(field, had) == -2 then return 0 end

@@ -15,7 +15,7 @@
 
 -- The usual case: a lock that is free, and no token. To define functions costs more than it does.
 if #KEYS == 2 and redis.call('exists', KEYS[1], KEYS[2]) == 0 then
-  redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], 1)
+  redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], '1')
   local set = redis.pcall('pexpire', KEYS[1], ARGV[3])
   if type(set) ~= 'table' then return 1 end
   redis.call('del', KEYS[1]) -- see join
@@ -23,7 +23,7 @@ if #KEYS == 2 and redis.call('exists', KEYS[1], KEYS[2]) == 0 then
 end
 
 -- prelude
-local field, lease, keep, claiming, grace = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local field, lease, keep, claiming, grace = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local mode, refusal = examine_mode()
 if refusal then return refusal end
 local ours = mode == 'write' and redis.call('hexists', lock, field) == 1

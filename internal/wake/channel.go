@@ -19,7 +19,7 @@ type channel struct {
 	name  string
 	hub   *Hub // nil while Shards look for the one that it belongs to
 	state state
-	subs  map[*Subscription]struct{}
+	subs  []*Subscription // few: different kinds of lock listen to the same channel
 
 	// sent says that the connection in use has been told of the channel. Only
 	// such a channel needs to be unsubscribed. One that is wanted again in
@@ -28,14 +28,10 @@ type channel struct {
 	sent bool
 }
 
-func newChannel(name string) *channel {
-	return &channel{name: name, subs: make(map[*Subscription]struct{})}
-}
-
 // subscribe adds a subscription.
 func (ch *channel) subscribe(c *common, wake func(), message func(payload string)) *Subscription {
 	s := &Subscription{common: c, ch: ch, wake: wake, message: message}
-	ch.subs[s] = struct{}{}
+	ch.subs = append(ch.subs, s)
 	if ch.hub != nil {
 		ch.hub.idle.remove(ch)
 	}

@@ -321,7 +321,7 @@ func (h *Hub) part(ch *channel) {
 
 // rouse wakes the subscribers of ch once mu is free.
 func (h *Hub) rouse(ch *channel) {
-	for s := range ch.subs {
+	for _, s := range ch.subs {
 		h.wakes = append(h.wakes, s.wake)
 	}
 }
@@ -335,7 +335,7 @@ func (h *Hub) deliver(l *link, msg *redis.Message, now time.Time) {
 	if h.link == l {
 		l.fresh, h.missed = now, 0
 		if ch := h.channels[msg.Channel]; ch != nil {
-			subs = slices.AppendSeq(subs, maps.Keys(ch.subs))
+			subs = append(subs, ch.subs...)
 		}
 	}
 	h.mu.Unlock()

@@ -77,7 +77,7 @@ func (s *Shards) SubscribeTo(name string, wake func(), message func(payload stri
 	}
 	ch := s.channels[name]
 	if ch == nil {
-		ch = newChannel(name)
+		ch = &channel{name: name}
 		s.channels[name] = ch
 		s.await(ch, time.Time{})
 	}

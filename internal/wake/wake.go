@@ -24,6 +24,7 @@ package wake
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,7 +173,7 @@ func (h *Hub) SubscribeTo(name string, wake func(), message func(payload string)
 	}
 	ch := h.channels[name]
 	if ch == nil {
-		ch = newChannel(name)
+		ch = &channel{name: name}
 		h.adopt(ch)
 	}
 	return ch.subscribe(h.common, wake, message)
@@ -225,7 +226,7 @@ func (s *Subscription) Close() {
 	if !s.open() {
 		return
 	}
-	delete(s.ch.subs, s)
+	s.ch.subs = slices.DeleteFunc(s.ch.subs, func(other *Subscription) bool { return other == s })
 	if len(s.ch.subs) == 0 && !s.common.closed {
 		s.ch.unused()
 	}
@@ -233,11 +234,7 @@ func (s *Subscription) Close() {
 
 // open reports whether s has not been closed; mu must be held.
 func (s *Subscription) open() bool {
-	if s.ch == nil {
-		return false
-	}
-	_, ok := s.ch.subs[s]
-	return ok
+	return s.ch != nil && slices.Contains(s.ch.subs, s)
 }
 
 // Suspect tells the hub that something was learned by polling of which a

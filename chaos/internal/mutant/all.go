@@ -7,7 +7,7 @@ var All = []Mutant{
 		Name:   "acquire-increments",
 		Breaks: "an acquisition adds a level instead of saying that there is one: sent again, it counts twice",
 		Edits: []Edit{
-			{"lua/prelude.lua", "redis.call('hset', key, field, 1)", "redis.call('hincrby', key, field, 1)"},
+			{"lua/prelude.lua", "redis.call('hset', key, field, '1')", "redis.call('hincrby', key, field, 1)"},
 			{"lua/acquire.lua", "  if ours[i] then\n    lengthen(KEYS[i], lease)", "  if ours[i] then\n    redis.call('hincrby', KEYS[i], field, 1)\n    lengthen(KEYS[i], lease)"},
 		},
 		Catch: []string{"counted-twice"},
@@ -32,7 +32,7 @@ var All = []Mutant{
 		Name:   "fence-incr",
 		Breaks: "a fencing token is a counter on Redis and nothing else: it starts again when that is lost",
 		Edits: []Edit{{"lua/prelude.lua",
-			"local token = tonumber(now[1]) * 1000000 + tonumber(now[2])",
+			"local token = now[1] * 1000000 + now[2]",
 			"local token = 1"}},
 		Catch: []string{"data-deleted", "deleted-while-held"},
 	},
@@ -171,8 +171,8 @@ var All = []Mutant{
 		Name:   "fair-last-first",
 		Breaks: "a fair lock goes to who came last",
 		Edits: []Edit{
-			{"lua/fair_release.lua", "redis.pcall('zrange', KEYS[2], 0, 0)[1]", "redis.pcall('zrevrange', KEYS[2], 0, 0)[1]"},
-			{"lua/fair_prelude.lua", "redis.call('zrange', queue, 0, 0)[1]", "redis.call('zrevrange', queue, 0, 0)[1]"},
+			{"lua/fair_release.lua", "redis.pcall('zrange', KEYS[2], '0', '0')[1]", "redis.pcall('zrevrange', KEYS[2], 0, 0)[1]"},
+			{"lua/fair_prelude.lua", "redis.call('zrange', queue, '0', '0')[1]", "redis.call('zrevrange', queue, 0, 0)[1]"},
 		},
 		Catch: []string{"fair-calm"},
 	},
@@ -188,7 +188,7 @@ var All = []Mutant{
 		Name:   "fair-dead-served",
 		Breaks: "a place in the queue never expires: a fair lock goes to the dead",
 		Edits: []Edit{
-			{"lua/fair_release.lua", "if till and tonumber(till) > tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) then", "if till then"},
+			{"lua/fair_release.lua", "if till and till - now[1] * 1000 > now[2] / 1000 then", "if till then"},
 			{"lua/fair_prelude.lua", "if till and tonumber(till) > now then", "if till then"},
 		},
 		Catch: []string{"fair-waiters-stop"},
