@@ -76,7 +76,9 @@ func (w *wait) run() (bool, error) {
 		if w.named() { // handed over
 			return true, nil
 		}
+		w.asks()
 		g, out := k.ask(w)
+		w.asked(g, out)
 		var nap time.Duration
 		switch {
 		case out.err != nil:
@@ -311,17 +313,4 @@ func (w *wait) sleep(d time.Duration) error {
 	case <-w.client.closing:
 		return ErrClosed
 	}
-}
-
-// explain adds to the end of a wait what it was waiting for.
-func (w *wait) explain(err error) error {
-	if err == nil || w.seen.holder == "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrNotReplicated) {
-		return err
-	}
-	left := "without expiry"
-	if w.seen.ttl >= 0 {
-		left = fmt.Sprintf("with %v left", w.seen.ttl)
-	}
-	return fmt.Errorf("%w; after %v it was still held by %s, %s",
-		err, w.client.now().since(w.started).Round(time.Millisecond), w.seen.holder, left)
 }

@@ -53,7 +53,7 @@ func (c *Client) lock(ctx context.Context, o owner, t *target, s *settings, wait
 				defer h.part() // at the end: until then it keeps the acquisition going
 			}
 			if err := h.await(ctx); err != nil {
-				return false, err
+				return false, h.explain(err)
 			}
 			continue
 		}

@@ -157,15 +157,19 @@ func (g *gate) remove(h *hold) {
 
 // holder returns the hold that has the given field on Redis, or nil.
 func (g *gate) holder(field string) *hold {
-	g.mu.Lock()
-	holds := slices.Clone(g.holds)
-	g.mu.Unlock()
-	for _, h := range holds {
+	for _, h := range g.all() {
 		if h.holdsAs(field) {
 			return h
 		}
 	}
 	return nil
+}
+
+// all returns the holds of all owners.
+func (g *gate) all() []*hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.holds)
 }
 
 // holder returns the hold of this client that has field on key i of t, or nil.

@@ -75,6 +75,8 @@ type hold struct {
 	attempt context.Context
 	abort   context.CancelFunc
 
+	findings findings
+
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
 	// level is unlocked.
 	target *target
@@ -115,6 +117,11 @@ type level struct {
 	*settings
 	target     *target // what the handle locks; some of its keys may be in another hold
 	renewUntil instant // WithMaxHold; zero: no bound
+}
+
+// renewedAt reports whether the level has its hold renewed at now.
+func (lv level) renewedAt(now instant) bool {
+	return lv.renewed && (lv.maxHold == 0 || now.until(lv.renewUntil) > 0)
 }
 
 func newHold(c *Client, o owner, t *target, s *settings) *hold {
@@ -234,6 +241,7 @@ func (h *hold) open(lv *level) bool {
 		return false
 	}
 	h.acquired = h.client.now()
+	h.findings = findings{}
 	h.setPhase(held)
 	if lv != nil {
 		h.push(*lv)
@@ -307,16 +315,38 @@ func (h *hold) holdsAs(field string) bool {
 // check loses the hold if its deadline has passed: the watchdog may not have run yet.
 func (h *hold) check() {
 	h.mu.Lock()
-	expired := h.phase == held && h.client.now().until(h.deadline) <= 0
+	now := h.client.now()
+	if h.phase != held || now.until(h.deadline) > 0 {
+		h.mu.Unlock()
+		return
+	}
+	why := h.leaseOver(now)
 	h.mu.Unlock()
-	if expired {
-		h.lose(errLeaseOver)
+	h.lose(why)
+}
+
+// leaseOver says why the lease of h has run out. mu is held.
+func (h *hold) leaseOver(now instant) error {
+	renewed, bounded := len(h.levels) == 0, false // that of nobody's level is kept up, too
+	for _, lv := range h.levels {
+		renewed = renewed || lv.renewedAt(now)
+		bounded = bounded || lv.renewed
+	}
+	switch {
+	case h.watchdog.failure != nil:
+		return fmt.Errorf("%w before it was renewed: %w", errLeaseOver, h.watchdog.failure)
+	case renewed:
+		return fmt.Errorf("%w before it was renewed", errLeaseOver)
+	case bounded:
+		return fmt.Errorf("%w, and was not to be renewed any more (WithMaxHold)", errLeaseOver)
+	default:
+		return fmt.Errorf("%w, and was not to be renewed (WithoutRenewal)", errLeaseOver)
 	}
 }
 
 // How a loss was found out.
 var (
-	errLeaseOver  = errors.New("the lease ran out before it was renewed")
+	errLeaseOver  = errors.New("the lease ran out")
 	errNotOnRedis = errors.New("the key on Redis is gone or somebody else's")
 	errForced     = errors.New("it was forced open")
 )

@@ -50,6 +50,16 @@ func (b *kindBench) free() {
 	eventually(b.t, "nothing left here", func() bool { return gatesOf(b.c) == 0 })
 }
 
+// vainly waits for a lock until that is known to be taken, and returns what Lock says then.
+func (b *kindBench) vainly(c *Client, opts ...MutexOption) error {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	defer cancel()
+	opts = append(opts, WithHooks(Hooks{Contended: func(Event) { cancel() }}))
+	m := b.kind.rival(c, b.key, opts...)
+	return outcomeOf(b.t, b.you.begin(func() error { return m.Lock(ctx) }))
+}
+
 // on returns on how many of the servers f is true.
 func (b *kindBench) on(f func(rdb redis.UniversalClient) bool) int {
 	n := 0
@@ -264,11 +274,39 @@ var properties = []property{
 		require.ErrorIs(b.t, b.me.call(b.mutex().Unlock), ErrClosed)
 		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(b.t.Context()) }), ErrClosed)
 	}},
+	{"whoever has waited in vain is told who has it, in this process or another", func(b *kindBench) {
+		m := b.mutex()
+		b.me.locks(b.t, m)
+		s, err := m.State(b.t.Context())
+		require.NoError(b.t, err)
+		require.NotEmpty(b.t, s.Owner)
+		for where, c := range map[string]*Client{"here": b.c, "elsewhere": b.kind.client(b.t, b.rdbs)} {
+			for who, opts := range map[string][]MutexOption{"a goroutine": nil, "an owner": {WithOwner("job")}} {
+				err := b.vainly(c, opts...)
+				require.ErrorIs(b.t, err, context.Canceled)
+				require.ErrorContains(b.t, err, "still held by "+s.Owner, "%s, %s", who, where)
+				require.ErrorContains(b.t, err, "left", "%s, %s", who, where)
+			}
+		}
+		b.me.unlocks(b.t, m)
+	}},
 	{"a key of another type is an error and left alone", func(b *kindBench) {
 		b.on(func(rdb redis.UniversalClient) bool { return rdb.Set(b.t.Context(), b.key, "mine", 0).Err() == nil })
 		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(b.t.Context()) }), ErrInvalidName)
 		require.Equal(b.t, len(b.rdbs), b.on(func(rdb redis.UniversalClient) bool {
 			return rdb.GetDel(b.t.Context(), b.key).Val() == "mine"
+		}))
+	}},
+	{"a hash of somebody else's is an error and left alone", func(b *kindBench) {
+		theirs := map[string]string{"name": "Bob", "mail": "bob@example.com"}
+		b.on(func(rdb redis.UniversalClient) bool { return rdb.HSet(b.t.Context(), b.key, theirs).Err() == nil })
+		for method, err := range errorsOf(b.t.Context(), b.mutex()) {
+			require.ErrorIs(b.t, err, ErrInvalidName, method)
+			require.ErrorContains(b.t, err, b.key, method)
+		}
+		require.Equal(b.t, len(b.rdbs), b.on(func(rdb redis.UniversalClient) bool {
+			found := rdb.HGetAll(b.t.Context(), b.key).Val()
+			return maps.Equal(theirs, found) && rdb.Del(b.t.Context(), b.key).Val() == 1
 		}))
 	}},
 	{"a bad name or option is an error, and nothing is sent", func(b *kindBench) {

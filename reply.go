@@ -194,7 +194,7 @@ var errReadsToo = errors.New("its owner reads, too")
 func whyRefused(status int64, t *target, i int) error {
 	switch {
 	case status == -1:
-		return fmt.Errorf("%w: key %q is of another type than a lock, or too long for one", ErrInvalidName, t.keys[i])
+		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", ErrInvalidName, t.keys[i])
 	case status == -2:
 		return fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.keys[i])
 	case status == -3:

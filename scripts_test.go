@@ -257,7 +257,8 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 			untouched("held twice", hashOf(long, me, "2"), "held by [uuid-1:7], [2] times, for 2h30m0s, token 0"),
 			untouched("held without expiry", hashOf(forever, me, "1"), "held by [uuid-1:7], [1] times, for -1ms, token 0"),
 			untouched("held by two", hashOf(short, me, "1", them, "2"), "held by [uuid-1:7 uuid-2:7], [1 2] times, for 1m40s, token 0"),
-			untouched("a count that is no number", hashOf(short, me, "many"), "held by [uuid-1:7], [0] times, for 1m40s, token 0"),
+			untouched("a count that is no number", hashOf(short, me, "many"), "another type"),
+			untouched("a field that is nobody's", hashOf(short, "visits", "7"), "another type"),
 			untouched("a string", textOf(short, "x"), "another type"),
 			untouched("a list", picture{kind: "list", life: forever}, "another type"),
 			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
@@ -309,9 +310,9 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 		}
 		require.NoError(t, b.rdb.HSet(t.Context(), target.keys[0], pairs).Err())
 		_, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
-		refusedAs(t, out, ErrInvalidName, "too long")
+		refusedAs(t, out, ErrInvalidName, "no lock")
 		_, out = b.state(t.Context(), acquireEffort, target, 0)
-		refusedAs(t, out, ErrInvalidName, "too long")
+		refusedAs(t, out, ErrInvalidName, "no lock")
 	})
 }
 

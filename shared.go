@@ -37,7 +37,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	select {
 	case <-settled:
 	case <-ctx.Done():
-		return false, ended(ctx)
+		return false, h.explain(ended(ctx))
 	}
 	if !granted {
 		return false, err

@@ -24,6 +24,7 @@ type watchdog struct {
 	stop  func()      // ends the renewal under way; nil if there was none
 
 	failures int     // renewals in a row without an answer
+	failure  error   // of the last one; nil if it was answered
 	retry    instant // after one: not before
 }
 
@@ -78,8 +79,7 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 	}
 	interval := time.Duration(0)
 	for _, lv := range h.levels {
-		bounded := lv.maxHold > 0 && now.until(lv.renewUntil) <= 0
-		if lv.settings.renewed && !bounded && (interval == 0 || lv.renewInterval < interval) {
+		if lv.renewedAt(now) && (interval == 0 || lv.renewInterval < interval) {
 			interval = lv.renewInterval
 		}
 	}
@@ -177,10 +177,11 @@ func (h *hold) renewalSettled(out outcome, lease time.Duration) {
 	w := &h.watchdog
 	if out.err == nil {
 		h.prove(out.sent, lease)
-		w.failures = 0
+		w.failures, w.failure = 0, nil
 		return
 	}
 	w.failures++
+	w.failure = out.err
 	now := h.client.now()
 	w.retry = now.after(min(backoff(w.failures), max(0, now.until(h.deadline))/4))
 }

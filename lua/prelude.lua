@@ -13,6 +13,15 @@ local function held(key, field)
   return found == 1
 end
 
+-- Whether a hash that is read as `fields` is a lock: each field is somebody's, uuid:owner, and
+-- has his count.
+local function locked(fields)
+  for i = 1, #fields, 2 do
+    if not string.find(fields[i], ':', 1, true) or not string.find(fields[i + 1], '^[1-9]%d*$') then return false end
+  end
+  return true
+end
+
 -- How lock i at key stands for field: whether field holds it, and if somebody else does, or
 -- it is no such lock, the reply that says so.
 local function examine(key, i, field)
@@ -25,7 +34,9 @@ local function examine(key, i, field)
   if fields == 1 and redis.call('hexists', key, field) == 1 then return true end
   if redis.call('hexists', key, 'mode') == 1 then return false, {-2, i} end
   if fields >= 64 then return false, {-1, i} end -- no lock, and too long to be read at every try
-  return false, {0, redis.call('pttl', key), i, redis.call('hkeys', key)[1]}
+  local found = redis.call('hgetall', key)
+  if not locked(found) then return false, {-1, i} end
+  return false, {0, redis.call('pttl', key), i, found[1]}
 end
 
 -- Has field hold a key that is free. HSET comes first because it is what a server out of

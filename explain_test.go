@@ -1,0 +1,121 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// silentWait is a waiter that was told of a stranger before Redis went away.
+func silentWait(t *testing.T, away func(relay *redistest.Relay)) (c *Client, waiting <-chan error, giveUp context.CancelFunc) {
+	t.Helper()
+	backend := redistest.Redis(t)
+	relay, rdb := relayedTo(t, backend)
+	c = locksOn(t, rdb)
+	key := redistest.Key(t)
+	heldByStranger(t, backend.Client(t), key, time.Minute)
+	t.Cleanup(func() { comesBack(relay) })
+	ctx, giveUp := context.WithCancel(t.Context())
+	m := c.Mutex(key, WithSafetyPoll(200*time.Millisecond))
+	waiting = newActor(t).lock(ctx, m)
+	h := func() *hold { return holdsOn(c, key)[0] }
+	eventually(t, "told of the stranger", func() bool {
+		return len(holdsOn(c, key)) == 1 && h().learned().holder == "stranger:1"
+	})
+	away(relay)
+	return c, waiting, giveUp
+}
+
+// comesBack ends what keeps Redis from answering: clients close sooner then.
+func comesBack(relay *redistest.Relay) {
+	relay.BlackHole(false)
+	_ = relay.Refuse(false)
+	relay.Cut()
+}
+
+func (h *hold) learned() findings {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.findings
+}
+
+func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
+	t.Parallel()
+	c, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) {
+		require.NoError(t, relay.Refuse(true))
+		relay.Cut()
+	})
+	eventually(t, "a request has failed", func() bool { return c.registry.all()[0].learned().failure != nil })
+	giveUp()
+	err := outcomeOf(t, waiting)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "no success with Redis for")
+	require.ErrorContains(t, err, "before that it was held by stranger:1")
+	require.NotContains(t, err.Error(), "still held")
+}
+
+func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
+	t.Parallel()
+	c, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
+	eventually(t, "a request is not answered", func() bool {
+		since := c.registry.all()[0].learned().silent
+		return since != (instant{}) && c.now().since(since) > 2*minCopyPatience
+	})
+	giveUp()
+	err := outcomeOf(t, waiting)
+	require.ErrorContains(t, err, "from Redis")
+	require.ErrorContains(t, err, "before that it was held by stranger:1")
+}
+
+func TestALockWithoutAnyAnswerSaysSo(t *testing.T) {
+	t.Parallel()
+	relay, rdb := relayedTo(t, redistest.Redis(t))
+	c := locksOn(t, rdb)
+	t.Cleanup(func() { comesBack(relay) })
+	relay.BlackHole(true)
+	for what, opts := range map[string][]MutexOption{"a goroutine": nil, "an owner": {WithOwner("job")}} {
+		m := c.Mutex(redistest.Key(t), append(opts, WithWaitTimeout(100*time.Millisecond))...)
+		err := m.Lock(t.Context())
+		require.ErrorIs(t, err, ErrTimeout, what)
+		require.ErrorContains(t, err, "no answer from Redis for", what)
+	}
+}
+
+func TestALossSaysWhetherItWasMeant(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		opt  MutexOption
+		says string
+	}{
+		{WithoutRenewal(), "the lease ran out, and was not to be renewed (WithoutRenewal)"},
+		{WithMaxHold(200 * time.Millisecond), "the lease ran out, and was not to be renewed any more (WithMaxHold)"},
+	} {
+		m := locksOn(t, redistest.Redis(t).Client(t)).Mutex(redistest.Key(t), WithTTL(200*time.Millisecond), c.opt)
+		requireLocked(t, m)
+		ctx := m.Context(t.Context())
+		receives(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+		require.ErrorContains(t, context.Cause(ctx), c.says)
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+	}
+}
+
+func TestALossSaysWhyTheLeaseWasNotRenewed(t *testing.T) {
+	t.Parallel()
+	relay, rdb := relayedTo(t, redistest.Redis(t))
+	renewFailed := make(chan struct{}, 100)
+	m := locksOn(t, rdb).Mutex(redistest.Key(t), WithTTL(time.Second), WithHooks(Hooks{RenewFailed: func(Event) { renewFailed <- struct{}{} }}))
+	requireLocked(t, m)
+	ctx := m.Context(t.Context())
+	t.Cleanup(func() { comesBack(relay) })
+	require.NoError(t, relay.Refuse(true))
+	relay.Cut()
+	receives(t, renewFailed)
+	receives(t, ctx.Done())
+	require.ErrorContains(t, context.Cause(ctx), "the lease ran out before it was renewed: ")
+	require.ErrorIs(t, m.Unlock(), ErrLost)
+}
