@@ -150,7 +150,7 @@ func (f inOrder) request(w *wait, identity *string, field string) (grant, outcom
 		return f.acquire(w.ctx, e, w.target, field, w.settings)
 	}
 	w.entry.identity, w.entry.field = identity, field
-	return f.enqueue(w.ctx, e, w.target, field, w.settings, w.entry.ticket)
+	return f.enqueue(w.ctx, w.entry.paced(e), w.target, field, w.settings, w.entry.ticket)
 }
 
 // mostPolled is how many waiters one script polls for: Redis does nothing else meanwhile.
@@ -161,11 +161,13 @@ func (f inOrder) poll(w *wait) (g grant, out outcome) {
 	p := w.entry.party
 	for entries := range slices.Chunk(p.waiting(), mostPolled) {
 		waiters := make([]waiter, len(entries))
+		effort := acquireEffort
 		for i, e := range entries {
 			waiters[i] = waiter{field: e.field, settings: e.hold.settings}
+			effort = e.paced(effort)
 		}
 		var all []standing
-		all, g, out = f.fair.poll(w.ctx, w.paced(acquireEffort), w.target, waiters)
+		all, g, out = f.fair.poll(w.ctx, effort, w.target, waiters)
 		if out.err != nil {
 			return g, out
 		}
@@ -183,7 +185,7 @@ func (inOrder) rest(w *wait, d time.Duration) error {
 		return w.rest(d) // it has no place yet: Redis did not answer
 	}
 	state, _ := w.places[0].ticket.State()
-	w.entry.party.schedule(w.client.now(), d, state == queue.Turn)
+	w.entry.party.schedule(w.entry, w.client.now(), d, state == queue.Turn)
 	return nil
 }
 
@@ -198,7 +200,11 @@ func (inOrder) end(w *wait, _ bool) {
 	if w.attends {
 		w.places[0].fairly().unlisten()
 	}
-	w.places[0].ticket.Pass()
+	if ticket := w.places[0].ticket; w.misses > 0 {
+		ticket.Leave() // what it was to find out was not answered: whoever is next asks at once
+	} else {
+		ticket.Pass()
+	}
 }
 
 // accept makes a place that has become the lock a hold.

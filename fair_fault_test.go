@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -383,4 +384,69 @@ func TestAReleaseThatIsNeverAnsweredServesTheNextAllTheSame(t *testing.T) {
 		require.NoError(t, b.other.unlock(b.rival))
 		b.requireGone()
 	})
+}
+
+// A poll is waited for for as long as its place can spare: what is told meanwhile waits, too.
+func TestALostAnswerToAPollCostsNoBriefPlace(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.m = w.c.FairMutex(w.key, WithOwner("brief"), shortPlaces)
+		subscribed(w.t, w.c, w.key)
+		onceWithin(w.t, promptly, func() time.Duration {
+			w.queue()
+			w.relay.LoseReply(runsOf(fairPollScript)).Wait(w.t)
+			d := took(func() {
+				w.holder.unlocks(w.t, w.rival)
+				require.NoError(w.t, outcomeOf(w.t, w.waiting))
+			})
+			require.NoError(w.t, w.m.Unlock())
+			w.holder.locks(w.t, w.rival)
+			return d
+		})
+		w.holder.unlocks(w.t, w.rival)
+	}, longPlaces)
+}
+
+// The wake-up on which a waiter asks that leaves before the answer is acted on by the next one.
+func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		subscribed(w.t, w.c, w.key)
+		ctx, giveUp := context.WithCancel(context.WithoutCancel(w.t.Context()))
+		defer giveUp()
+		var leaving <-chan error
+		crossed := w.relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
+			leaving = newActor(w.t).lock(ctx, w.c.FairMutex(w.key, WithOwner("leaving")))
+			eventually(w.t, "the second has the turn", func() bool {
+				p := partyOf(w.c, w.key)
+				return p != nil && p.queue.Taken()
+			})
+		})
+		w.waiting = w.me.lock(context.WithoutCancel(w.t.Context()), w.m)
+		crossed.Wait(w.t)
+		awaitFairQueue(w.t, w.direct, w.key, 2)
+		w.awaitListening()
+		p := partyOf(w.c, w.key)
+
+		// The grant of the first is not told: its ticket is unknown for as long.
+		p.mu.Lock()
+		entries := p.entries
+		p.entries = make(map[uint64]*fairEntry)
+		p.mu.Unlock()
+		w.holder.unlocks(w.t, w.rival)
+		awaitStillness(w.t, w.relay)
+		p.mu.Lock()
+		p.entries = entries
+		p.mu.Unlock()
+
+		var once sync.Once
+		asked := w.relay.After(runsOf(fairPollScript), func(redistest.Command, string) {
+			once.Do(func() { // before the answer arrives
+				giveUp()
+				require.ErrorIs(w.t, outcomeOf(w.t, leaving), context.Canceled)
+			})
+		})
+		p.queue.Wake()
+		asked.Wait(w.t)
+		require.Less(w.t, took(func() { require.NoError(w.t, outcomeOf(w.t, w.waiting)) }), promptly)
+		w.me.unlocks(w.t, w.m)
+	}, longPlaces)
 }

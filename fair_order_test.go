@@ -2,6 +2,8 @@ package relock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,6 +184,48 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 		w.me.unlocks(w.t, w.m)
 		require.NoError(w.t, outcomeOf(w.t, brief))
 		require.NoError(w.t, w.c.FairMutex(w.key, WithOwner("brief")).Unlock())
+	}, longPlaces)
+}
+
+// partyOf is those of c who wait for key; nil if nobody does.
+func partyOf(c *Client, key string) *party {
+	for _, h := range holdsOn(c, key) {
+		for _, p := range placesOf(h) {
+			return p.fairly()
+		}
+	}
+	return nil
+}
+
+// Who is served before the answer to its request has come has no say in when others poll.
+func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		subscribed(w.t, w.c, w.key)
+		ctx := context.WithoutCancel(w.t.Context())
+		ownerOf := newActor(w.t)
+		brief := w.c.FairMutex(w.key, WithTTL(2*time.Second), WithOwner("brief"))
+		var waiting <-chan error
+		placed := w.relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
+			waiting = ownerOf.lock(ctx, brief)
+			eventually(w.t, "the brief one has the turn", func() bool {
+				p := partyOf(w.c, w.key)
+				return p != nil && p.queue.Taken() && len(p.waiting()) == 1
+			})
+			told := partyOf(w.c, w.key)
+			w.holder.unlocks(w.t, w.rival)
+			eventually(w.t, "the newcomer was told", func() bool {
+				told.mu.Lock()
+				defer told.mu.Unlock()
+				return slices.ContainsFunc(slices.Collect(maps.Values(told.entries)), func(e *fairEntry) bool { return e.told })
+			})
+		})
+		w.waiting = w.me.lock(ctx, w.m)
+		placed.Wait(w.t)
+		require.NoError(w.t, outcomeOf(w.t, w.waiting))
+		throughout(w.t, 4*time.Second, func() bool { return w.lives(":brief") }, "its place")
+		w.me.unlocks(w.t, w.m)
+		require.NoError(w.t, outcomeOf(w.t, waiting))
+		require.NoError(w.t, brief.Unlock())
 	}, longPlaces)
 }
 

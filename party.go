@@ -179,9 +179,19 @@ func (e *fairEntry) standing() standing {
 // settled reports whether e's owner need not wait any more; false without an entry.
 func (e *fairEntry) settled() bool { return e != nil && e.standing().state > entryWaiting }
 
-// schedule sets the time of the next poll: as said by the one who has just polled, or no
-// later than suits one who has just come.
-func (p *party) schedule(now instant, d time.Duration, polled bool) {
+// paced is effort for a command that keeps e, among others: several copies have to fit into
+// the lease of the briefest place.
+func (e *fairEntry) paced(effort effort) effort {
+	patience := min(e.hold.client.patience, patienceFor(e.hold.settings.entryLease()))
+	if effort.patience == 0 || patience < effort.patience {
+		effort.patience = patience
+	}
+	return effort
+}
+
+// schedule sets the time of the next poll: as said by e, who has just polled, or else no later
+// than suits e, who has just come.
+func (p *party) schedule(e *fairEntry, now instant, d time.Duration, polled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if polled { // for all of them, each as often as its own place needs
@@ -189,8 +199,11 @@ func (p *party) schedule(now instant, d time.Duration, polled bool) {
 			d = min(d, e.hold.settings.entryPoll())
 		}
 	}
-	at := now.after(d)
-	if polled || len(p.entries) <= 1 {
+	at, others := now.after(d), len(p.entries)
+	if p.entries[e.ticket] == e { // it may have been served by now
+		others--
+	}
+	if polled || others == 0 {
 		p.pollAt = at
 	} else if at.mono < p.pollAt.mono {
 		p.pollAt = at
