@@ -159,13 +159,20 @@ func (h *hold) opened(lv *level) (bool, error) {
 	h.mu.Lock()
 	event := h.event(h.acquired.since(h.started), nil)
 	h.mu.Unlock()
+	told := false
+	defer func() {
+		if !told && lv != nil { // a panic in the hook: nobody is there to unlock it
+			_ = h.unlock(lv.target, lv.settings)
+		}
+	}()
 	report(h.settings.hooks.Acquired, event)
+	told = true
 	return true, nil
 }
 
 // reenter adds the level lv to holds, and acquires the keys that are in none of them. All
 // or nothing.
-func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits bool) (bool, error) {
+func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits bool) (held bool, err error) {
 	for _, h := range holds {
 		if err := h.usable(); err != nil {
 			return false, err
@@ -183,8 +190,13 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 	if len(missing) == 0 {
 		return true, nil
 	}
-	rest := lv.target.only(missing)
-	held, err := c.enterNew(ctx, holds[0].owner, rest, lv, waits)
+	defer func() { // also after a panic in a hook
+		if !held || err != nil {
+			held, err = false, join(err, leaveLevel(holds, lv))
+		}
+	}()
+	rest := lv.target.only(missing).fencedWith(lv.target)
+	held, err = c.enterNew(ctx, holds[0].owner, rest, lv, waits)
 	if held {
 		for _, h := range holds { // they may have ended while the rest was waited for
 			err = join(err, h.usable())
@@ -193,10 +205,7 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 			holds = c.find(slices.Clone(holds), holds[0].owner, rest)
 		}
 	}
-	if !held || err != nil {
-		return false, join(err, leaveLevel(holds, lv))
-	}
-	return true, nil
+	return held, err
 }
 
 // leaveLevel takes back a level that was added to holds.
@@ -260,7 +269,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, field, identity := h.target, h.field, h.identity
-	mint := lv.fencing && h.token == 0
+	mint := lv.fencing && (h.token == 0 || lv.target.spans(t))
 	counts := h.counts()
 	e := h.paced(acquireEffort).confirmedBy(h.replicas().and(lv.replicas))
 	claimed := len(h.levels) > 0
@@ -282,7 +291,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := t.kind.reenter(ctx, e, t, field, lv.settings, mint, counts)
+	g, out := t.kind.reenter(ctx, e, t.fencedWith(lv.target), field, lv.settings, mint, counts)
 	if out.doubt {
 		h.client.retire(identity)
 	}

@@ -329,15 +329,20 @@ var properties = []property{
 		require.Equal(b.t, []string{"contended", "acquired", "released"}, names)
 	}},
 	{"a hook that panics leaves nothing behind", func(b *kindBench) {
+		panics := func(Event) { panic("in a hook") }
+		lock := func(hooks Hooks) {
+			_ = b.you.call(func() error {
+				defer func() { _ = recover() }()
+				return b.mutex(WithHooks(hooks)).Lock(b.t.Context())
+			})
+		}
 		b.me.locks(b.t, b.rival())
-		m := b.mutex(WithHooks(Hooks{Contended: func(Event) { panic("in a hook") }}))
-		_ = b.you.call(func() error {
-			defer func() { _ = recover() }()
-			return m.Lock(b.t.Context())
-		})
+		lock(Hooks{Contended: panics})
 		b.me.unlocks(b.t, b.rival())
-		b.you.locks(b.t, b.mutex())
-		b.you.unlocks(b.t, b.mutex())
+		lock(Hooks{Acquired: panics})
+		require.ErrorIs(b.t, b.you.call(b.mutex().Unlock), ErrNotHeld)
+		b.you.locks(b.t, b.rival())
+		b.you.unlocks(b.t, b.rival())
 	}},
 }
 

@@ -43,7 +43,7 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	m.target.kind = k
 	if m.err == nil && c.cluster && !m.target.oneSlot() {
 		m.err = fmt.Errorf("%w: on a Cluster the names of a MultiMutex need a common {tag}, as in %q",
-			ErrInvalidName, "{"+names[0]+"}:a")
+			ErrInvalidName, "{"+hashTag(m.target.keys[0])+"}:a")
 	}
 	if m.err == nil {
 		m.err = m.settings.err

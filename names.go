@@ -27,7 +27,7 @@ type target struct {
 	kind     *kind    // of lock
 	name     string   // as the user wrote it, for errors and hooks
 	keys     []string // sorted, without doubles
-	counters []string // of the fencing tokens, one for each key
+	counters []string // of the fencing tokens, one for each key; and others (see fencedWith)
 	channels []string // of the wake-ups, one for each key
 	words    []any    // KEYS of a script that may mint a token: keys and counters, as go-redis takes them
 
@@ -113,6 +113,29 @@ func (t *target) only(keys []string) *target {
 	part := &target{kind: t.kind, name: t.name, keys: keys}
 	part.derive()
 	return part
+}
+
+// fencedWith returns t with the counters of whole besides: a token that is minted for it is
+// above those, too, and kept in all of them. Whoever holds whole by several holds has so one
+// token that is below that of the next holder of any part.
+func (t *target) fencedWith(whole *target) *target {
+	if !whole.spans(t) {
+		return t
+	}
+	fenced := *t
+	fenced.counters = slices.Clone(t.counters)
+	for _, counter := range whole.counters {
+		if !slices.Contains(fenced.counters, counter) {
+			fenced.counters = append(fenced.counters, counter)
+		}
+	}
+	fenced.words = boxed(append(slices.Clone(t.keys), fenced.counters...)...)
+	return &fenced
+}
+
+// spans reports whether t has keys that part has not.
+func (t *target) spans(part *target) bool {
+	return slices.ContainsFunc(t.keys, func(key string) bool { return !part.has(key) })
 }
 
 // without returns the part of t of which there are no levels; nil if there is none.

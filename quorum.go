@@ -2,6 +2,7 @@ package relock
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,8 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 		if err := usableRedis(rdb); err != nil {
 			return nil, fmt.Errorf("%w: number %d of %d", err, i+1, len(rdbs))
 		}
-		if slices.Contains(rdbs[:i], rdb) {
+		same := func(other redis.UniversalClient) bool { return reflect.ValueOf(rdb).Comparable() && other == rdb }
+		if slices.ContainsFunc(rdbs[:i], same) {
 			return nil, fmt.Errorf("%w: the Redis client of %s is there twice: it would have two votes", ErrInvalidOption, nameOf(rdb))
 		}
 	}

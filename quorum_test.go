@@ -354,3 +354,23 @@ func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
 		})
 	}
 }
+
+// labelled is a client of an application that cannot be compared with another.
+type labelled struct {
+	redis.UniversalClient
+	labels []string
+}
+
+func TestAQuorumOfClientsThatCannotBeComparedIsOne(t *testing.T) {
+	t.Parallel()
+	var rdbs []redis.UniversalClient
+	for _, rdb := range clientsOf(t, redistest.Mini(t).Nodes(t, 3)) {
+		rdbs = append(rdbs, labelled{rdb, []string{"a"}})
+	}
+	c, err := NewQuorum(rdbs)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	m := c.Mutex(redistest.Key(t))
+	requireLocked(t, m)
+	requireUnlocked(t, m)
+}

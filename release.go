@@ -204,7 +204,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	to := h.target.field(identity, next.owner)
 	e := h.releaseEffort(s).confirmedBy(next.settings.replicas.before(ctx))
 	began := c.now()
-	g, out := h.target.kind.handoff(ctx, e, h.target, h.field, to, next.settings)
+	g, out := h.target.kind.handoff(ctx, e, next.target, h.field, to, next.settings) // the same keys
 	if out.doubt {
 		c.retire(h.identity)
 		c.retire(identity)

@@ -176,8 +176,11 @@ func (r *reply) audience(i int) int {
 
 // refuse reads a status that says why key i of t cannot be locked.
 func (r *reply) refuse(status int64, t *target) {
-	i := r.integer(1) - 1
-	if i < 0 || i >= int64(len(t.keys)) {
+	i, n := r.integer(1)-1, len(t.keys)
+	if status == -3 {
+		n = len(t.counters)
+	}
+	if i < 0 || i >= int64(n) {
 		r.surprise("status %d of no key", status)
 		return
 	}

@@ -1,0 +1,132 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// ahead has the counter of name say a time that the clocks do not reach for long, as after one
+// was set back.
+func ahead(t *testing.T, b *redistest.Backend, name string) {
+	t.Helper()
+	at := time.Now().Add(time.Hour).UnixMicro()
+	require.NoError(t, b.Client(t).Set(t.Context(), derived(counterPrefix, name), at, time.Hour).Err())
+}
+
+// requireRefused requires that every later holder of each of names alone has a token above used.
+func requireRefused(t *testing.T, c *Client, names []string, used int64) {
+	t.Helper()
+	for _, name := range names {
+		m := c.Mutex(name, WithFencing())
+		requireLocked(t, m)
+		require.Greater(t, m.FencingToken(), used, "the resource refuses a later holder of %s", name)
+		requireUnlocked(t, m)
+	}
+}
+
+func TestTheTokenOfSeveralNamesIsBelowThatOfTheNextHolderOfEach(t *testing.T) {
+	for name, held := range map[string]func(names []string) []string{
+		"none held before": func([]string) []string { return nil },
+		"one held before":  func(names []string) []string { return names[:1] },
+		"all held before":  func(names []string) []string { return names },
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				names := namesFrom(redistest.Key(t), 3)
+				c := locksOn(t, b.Client(t))
+				ahead(t, b, names[0])
+				both := c.MultiMutex(names, WithFencing())
+				var singles []*Mutex
+				for _, name := range held(names) {
+					m := c.Mutex(name, WithFencing())
+					requireLocked(t, m)
+					singles = append(singles, m)
+				}
+				requireLocked(t, both)
+				used := both.FencingToken()
+				for _, m := range singles {
+					require.LessOrEqual(t, m.FencingToken(), used)
+				}
+				requireUnlocked(t, both)
+				for _, m := range singles {
+					requireUnlocked(t, m)
+				}
+				requireRefused(t, c, names, used)
+			})
+		})
+	}
+}
+
+func TestTheTokenOfNamesOfWhichOneIsHandedOverIsBelowThatOfTheNextHolderOfEach(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		names := namesFrom(redistest.Key(t), 2)
+		c, me, you := locksOn(t, b.Client(t)), newActor(t), newActor(t)
+		ahead(t, b, names[0])
+		one, other := c.Mutex(names[0], WithFencing()), c.Mutex(names[1], WithFencing())
+		both := c.MultiMutex(names, WithFencing())
+		you.locks(t, other)
+		me.locks(t, one)
+		waiting := me.lock(t.Context(), both)
+		awaitWaiters(t, c, names[1], 1)
+		you.unlocks(t, other)
+		require.NoError(t, outcomeOf(t, waiting))
+		var used int64
+		require.NoError(t, me.call(func() error { used = both.FencingToken(); return nil }))
+		me.unlocks(t, both)
+		me.unlocks(t, one)
+		requireRefused(t, c, names, used)
+	})
+}
+
+// A node's clock is ahead. The first name is held by the votes of the others; the second one is
+// got with its vote.
+func TestTheTokenOfNamesThatWerePartlyHeldRisesOverAQuorum(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		names := []string{b.key, b.key + "-too"}
+		if mini := b.minis[0].Miniredis; mini != nil {
+			mini.SetTime(time.Now().Add(time.Hour))
+		} else { // whose clock cannot be set: it has counted so far
+			ahead(b.t, b.minis[0], names[1])
+		}
+		one, both := b.mutex(WithFencing()), b.locks.MultiMutex(names, WithFencing())
+		b.strangersOn(0)
+		b.me.locks(b.t, one)
+		b.awaitHeldOn(1, 2)
+		require.NoError(b.t, b.servers[2].HSet(b.t.Context(), names[1], "stranger:1", 1).Err())
+		b.me.locks(b.t, both)
+		used := b.tokenOf(b.me, both)
+		b.me.unlocks(b.t, both)
+		b.me.unlocks(b.t, one)
+		b.awaitOn(1, 0)
+		b.me.locks(b.t, one)
+		require.Greater(b.t, b.tokenOf(b.me, one), used, "the resource refuses a later holder of the first name")
+		b.me.unlocks(b.t, one)
+	})
+}
+
+func TestAHookThatPanicsInAnOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names, me := b.Client(t), namesFrom(redistest.Key(t), 2), newActor(t)
+		c := locksOn(t, rdb)
+		one := c.Mutex(names[0])
+		both := c.MultiMutex(names, WithHooks(Hooks{Contended: func(Event) { panic("in a hook") }}))
+		heldByStranger(t, rdb, names[1], time.Minute)
+		me.locks(t, one)
+		_ = me.call(func() error {
+			defer func() { _ = recover() }()
+			return both.Lock(context.WithoutCancel(t.Context()))
+		})
+		s, err := one.State(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Count)
+		me.unlocks(t, one)
+		requireFree(t, rdb, names[0])
+	})
+}
