@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // Two nodes do not answer, and every command to them waits for those before it, for much
@@ -34,4 +36,75 @@ func TestALossIsToldInTimeThoughSilentNodesAreFarBehind(t *testing.T) {
 			require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
 		}
 	}, WithTTL(1500*time.Millisecond))
+}
+
+// firstSeen returns the time at which a node of b was first sent a run of s, once there was one.
+func (b *quorumBench) firstSeen(s *script) func() instant {
+	seen := make(chan instant, len(b.relays))
+	for _, relay := range b.relays {
+		relay.Before(runsOf(s).And(redistest.With(b.key)), func(redistest.Command) {
+			select {
+			case seen <- systemClock():
+			default: // only the first matters
+			}
+		})
+	}
+	return func() instant { return receives(b.t, seen) }
+}
+
+// A vote takes time, which is not there any more when the lock is held.
+func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	deadlineOf := func(b *quorumBench) instant {
+		h := holdsOn(b.locks, b.key)[0]
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.deadline
+	}
+	for _, s := range []struct {
+		name   string
+		script *script
+		do     func(b *quorumBench, m *Mutex) (instant, *actor) // the deadline after it, and who holds it then
+	}{
+		{"acquire", acquireScript, func(b *quorumBench, m *Mutex) (instant, *actor) {
+			b.me.locks(b.t, m)
+			return deadlineOf(b), b.me
+		}},
+		{"renew", renewScript, func(b *quorumBench, _ *Mutex) (instant, *actor) {
+			first := make(chan instant, 1)
+			b.me.locks(b.t, b.mutex(WithRenewInterval(300*time.Millisecond), WithHooks(Hooks{Renewed: func(Event) {
+				select {
+				case first <- deadlineOf(b): // before the next renewal
+				default:
+				}
+			}})))
+			return receives(b.t, first), b.me
+		}},
+		{"handoff", handoffScript, func(b *quorumBench, m *Mutex) (instant, *actor) {
+			b.me.locks(b.t, m)
+			next := b.you.lock(b.t.Context(), m)
+			awaitWaiters(b.t, b.locks, b.key, 1)
+			b.me.unlocks(b.t, m)
+			require.NoError(b.t, outcomeOf(b.t, next))
+			return deadlineOf(b), b.you
+		}},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			onQuorum(t, 3, func(b *quorumBench) {
+				b.warm()
+				seen := b.firstSeen(s.script)
+				for _, relay := range b.relays {
+					relay.Latency(100 * time.Millisecond)
+				}
+				end, holder := s.do(b, b.mutex())
+				require.LessOrEqual(b.t, end.mono, seen().after(ttl-margin(ttl)).mono)
+				for _, relay := range b.relays {
+					relay.Latency(0)
+				}
+				holder.unlocks(b.t, b.mutex())
+				b.awaitFree()
+			}, WithTTL(ttl))
+		})
+	}
 }
