@@ -74,7 +74,7 @@
 // sends one request of its own: to get into line, or to read when it may.
 //
 // If Redis cannot be reached, a Lock that has only just come fails after three attempts, in
-// 2 to 4 s with the default TTL. One that was waiting rides out an outage of one TTL.
+// 4 s at most with the default TTL. One that was waiting rides out an outage of one TTL.
 //
 // # What is promised
 //

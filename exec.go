@@ -174,7 +174,7 @@ func (o outcome) abandoned(ctx context.Context) outcome {
 	if o.err == nil || errors.Is(o.err, errNoAnswer) {
 		o.err = ended(ctx)
 	} else {
-		o.err = fmt.Errorf("%w; Redis said: %w", ended(ctx), o.err)
+		o.err = fmt.Errorf("%w; the last try: %w", ended(ctx), o.err)
 	}
 	return o
 }

@@ -24,6 +24,14 @@ func (o owner) String() string {
 	return strconv.FormatInt(o.goroutine, 10)
 }
 
+// who is the owner in the words of errors.
+func (o owner) who() string {
+	if o.fixed != "" {
+		return fmt.Sprintf("owner %q", o.fixed)
+	}
+	return fmt.Sprintf("goroutine %d", o.goroutine)
+}
+
 // phase is where in its life a hold is.
 //
 //	acquiring -> held -> ending -> gone

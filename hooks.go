@@ -38,7 +38,7 @@ type Hooks struct {
 
 // Event tells what happened to one lock.
 type Event struct {
-	Name    string        // the lock's name; names of a MultiMutex are joined by commas
+	Name    string        // the lock's name; those of a MultiMutex as they were given, joined by commas
 	Owner   string        // the owner's field on Redis, a writer's ends in :write; empty while it is still waiting
 	Token   int64         // the fencing token; 0 without WithFencing
 	Elapsed time.Duration // see the hook

@@ -57,7 +57,7 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	return m
 }
 
-// Name returns the name of the lock; those of a MultiMutex joined by commas.
+// Name returns the name of the lock; those of a MultiMutex as they were given, joined by commas.
 func (m *Mutex) Name() string { return m.target.name }
 
 // Lock takes the lock, or adds a level to the owner's hold.
@@ -68,14 +68,15 @@ func (m *Mutex) Name() string { return m.target.name }
 // WithSafetyPoll.
 //
 // After a failure the owner holds what it held before. What Redis may have granted, or keeps
-// for a waiter, is given up before Lock returns, but what takes longer than 50 ms in the
-// background; at the latest it ends with its TTL.
+// for a waiter, is given up before Lock returns, or in the background if that takes longer
+// than 50 ms; at the latest it ends with its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
 // has to be unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
 // ErrInvalidOption; ErrUnsupported; Redis' own. If Redis cannot be reached, a Lock that has
-// only just come fails after three attempts, in 2 to 4 s with the default TTL; one that was
-// waiting already rides out an outage of one TTL.
+// only just come fails after three attempts, in 4 s at most with the default TTL; one that was
+// waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or
+// since when Redis has not answered.
 //
 // It may be called by any number of goroutines. One round trip if the lock is free; none but
 // the holder's if one of the same process hands it over; two and a subscription when it is
@@ -98,9 +99,10 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // waiting. false without an error means that somebody else holds it, or that somebody of
 // this process is waiting for it already.
 //
-// It blocks for one request only; ctx ends that, too. State after a failure and errors are
-// those of [Mutex.Lock]; Redis that cannot be reached is an error. At most one round trip, and
-// one more after a failure.
+// It blocks for one request only, which is tried three times if Redis cannot be reached, in 4 s
+// at most with the default TTL; ctx ends that, too. State after a failure and errors are those
+// of [Mutex.Lock]; Redis that cannot be reached is an error. At most one round trip, and one
+// more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, wrap("try lock", m.Name(), err)
@@ -129,7 +131,7 @@ func (m *Mutex) Unlock() error {
 	o := m.owner()
 	holds := m.client.find(buf[:0], o, m.target)
 	if len(holds) == 0 {
-		return wrap("unlock", m.Name(), notHeld(o))
+		return wrap("unlock", m.Name(), m.notHeld(o))
 	}
 	var errs []error
 	for _, h := range holds {
@@ -334,11 +336,23 @@ func (m *Mutex) owner() owner {
 	return owner{goroutine: goid.Get()}
 }
 
+// notHeld is ErrNotHeld for an owner without a hold of m; he may have the other side.
+func (m *Mutex) notHeld(o owner) error {
+	other, unlock := reading, "RUnlock"
+	if m.target.kind.side == reading {
+		other, unlock = writing, "Unlock"
+	}
+	if m.target.kind.side != alone && m.client.registry.find(gateID{m.target.keys[0], other}, o) != nil {
+		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.who(), unlock)
+	}
+	return notHeld(o)
+}
+
 func notHeld(o owner) error {
 	if o.fixed != "" {
-		return fmt.Errorf("%w by owner %q", ErrNotHeld, o.fixed)
+		return fmt.Errorf("%w by %s", ErrNotHeld, o.who())
 	}
-	return fmt.Errorf("%w by goroutine %d; to lock and unlock in different goroutines use WithOwner", ErrNotHeld, o.goroutine)
+	return fmt.Errorf("%w by %s; to lock and unlock in different goroutines use WithOwner", ErrNotHeld, o.who())
 }
 
 // join is errors.Join that leaves a single error as it is.

@@ -49,13 +49,13 @@ func newTarget(prefix string, names []string) (*target, error) {
 	if len(names) == 0 {
 		return t, fmt.Errorf("%w: no names", ErrInvalidName)
 	}
-	for _, name := range names {
+	for i, name := range names {
 		if name == "" {
-			return t, fmt.Errorf("%w: empty", ErrInvalidName)
+			return t, fmt.Errorf("%w: name %d of %d is empty", ErrInvalidName, i+1, len(names))
 		}
 		if !derivable(prefix + name) {
-			return t, fmt.Errorf("%w: %q has braces that are no {tag}: its helper keys would fall into other Cluster slots",
-				ErrInvalidName, prefix+name)
+			return t, fmt.Errorf("%w: %q, with the prefix %q, has braces that are no {tag}: its helper keys would fall into other Cluster slots",
+				ErrInvalidName, prefix+name, prefix)
 		}
 		t.keys = append(t.keys, prefix+name)
 	}

@@ -311,8 +311,8 @@ func WithLocalHandoffs(n int) Option {
 }
 
 // WithSafetyPoll sets the longest sleep of a waiter that no message reaches. At least 10 ms.
-// Default: 5 s. Waiters for a FairMutex or RWMutex sleep for a third of 10 s at most, or of
-// twice d or the TTL if one of those is less.
+// Default: 5 s. Waiters for a FairMutex or RWMutex sleep for a third of the shortest of 10 s,
+// twice d and the TTL, at most.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minSafetyPoll {

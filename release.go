@@ -16,7 +16,7 @@ func (h *hold) unlock(t *target, s *settings) error {
 	h.mu.Lock()
 	if !h.pop(t) {
 		h.mu.Unlock()
-		return fmt.Errorf("%w: %s holds it by another handle's levels, which only that can unlock", ErrNotHeld, h.owner)
+		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, which have to unlock it", ErrNotHeld, h.owner.who())
 	}
 	last := len(h.levels) == 0
 	if h.phase != held {

@@ -390,3 +390,20 @@ func TestForceUnlockEndsReadersAndWriters(t *testing.T) {
 		require.ErrorIs(b.t, b.you.call(m.RUnlock), ErrLost)
 	})
 }
+
+func TestAnUnlockOfTheWrongSideSaysWhichOneIsHeld(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m := b.c.RWMutex(b.key)
+		require.NoError(b.t, m.RLock(b.t.Context()))
+		err := m.Unlock()
+		require.ErrorIs(b.t, err, ErrNotHeld)
+		require.ErrorContains(b.t, err, "RUnlock gives back")
+		require.NoError(b.t, m.RUnlock())
+		require.NoError(b.t, m.Lock(b.t.Context()))
+		err = m.RUnlock()
+		require.ErrorIs(b.t, err, ErrNotHeld)
+		require.ErrorContains(b.t, err, "Unlock gives back")
+		require.NoError(b.t, m.Unlock())
+		require.ErrorContains(b.t, m.Unlock(), "use WithOwner")
+	})
+}

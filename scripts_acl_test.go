@@ -19,7 +19,7 @@ var leastRules = []string{
 	"~redisson_lock_token:{app:*", "&redisson_lock__channel:{app:*",
 	"~redisson_lock_token:app:*", "&redisson_lock__channel:app:*", // for names with a {tag}
 	"+eval", "+evalsha", "+subscribe", "+unsubscribe", "+ping",
-	"+hlen", "+hexists", "+hgetall", "+hkeys", "+hset", "+hdel", "+pttl", "+pexpire",
+	"+hlen", "+hexists", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpire",
 	"+time", "+get", "+set", "+publish",
 }
 

@@ -90,7 +90,7 @@ func testHoldsOutOfMemory(t *testing.T, s *settings, n int) {
 
 // allCommands are those that the scripts use.
 var allCommands = []string{
-	"hlen", "hexists", "hgetall", "hkeys", "hset", "hdel", "pttl", "pexpire", "time", "get", "set", "publish",
+	"hlen", "hexists", "hgetall", "hset", "hdel", "pttl", "pexpire", "time", "get", "set", "publish",
 }
 
 // asUser returns a bench on a server of the test's own as a user with these ACL rules,

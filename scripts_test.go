@@ -111,7 +111,7 @@ func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(lease, me, "1"), reply: held},
 			// A copy that arrives after a level was added must not take it away again.
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(lease, me, "2"), reply: held},
-			untouched("mine and somebody else's", hashOf(short, "a", "1", me, "1"), "busy: a"),
+			untouched("mine and somebody else's", hashOf(short, "a:1", "1", me, "1"), "busy: a:1"),
 		), func(b *bench, target *target) string {
 			return granted(b.acquire(b.t.Context(), acquireEffort, target, me, terms()))
 		})

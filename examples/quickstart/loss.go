@@ -55,6 +55,6 @@ func (d *demo) lose(ctx context.Context, takeAway func(context.Context) error) e
 	if err := <-stopped; !errors.Is(cause, relock.ErrLost) {
 		return fmt.Errorf("the holder's context did not end by the loss: %w", err)
 	}
-	d.say(worker.name, "stopped %v later: %v", ms(time.Since(taken)), relock.ErrLost)
+	d.say(worker.name, "stopped %v later: %v", ms(time.Since(taken)), cause)
 	return nil
 }
