@@ -148,7 +148,7 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, arg
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
 			return &reply{}, out.abandoned(ctx)
 		}
-		if out.err == nil || !errors.Is(err, errNoAnswer) { // silence explains nothing
+		if out.err == nil || !silent(err) { // silence explains nothing
 			out.err, out.permanent = err, v.permanent
 		}
 		if ctx.Err() != nil {
@@ -196,11 +196,16 @@ func (n noAnswerWithin) Error() string {
 
 func (n noAnswerWithin) Unwrap() error { return errNoAnswer }
 
+// silent reports whether err says no more than that time was up: also that of getting a connection.
+func silent(err error) bool {
+	return errors.Is(err, errNoAnswer) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // diagnose adds to a silence what dialing says: that nobody listens, for instance. go-redis
 // takes its time to find out, longer than a copy is waited for.
 func (x *executor) diagnose(ctx context.Context, e effort, key string, err error) error {
 	engine := x.engineOf(ctx, key)
-	if engine == nil || !errors.Is(err, errNoAnswer) {
+	if engine == nil || !silent(err) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
