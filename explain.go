@@ -56,18 +56,18 @@ func byContext(err error) bool {
 func (h *hold) explain(err error) error {
 	now := h.client.now()
 	h.mu.Lock()
-	f, places, waited := h.findings, h.places, now.since(h.started).Round(time.Millisecond)
-	it := "it"
-	if len(h.target.keys) > 1 {
-		it = strconv.Quote(f.key)
-	}
+	f, t, places := h.findings, h.target, h.places
 	h.mu.Unlock()
 
 	outage := f.failure != nil && errors.Is(err, f.failure)
 	if !byContext(err) && !outage || errors.Is(err, ErrNotReplicated) {
 		return err // says all itself
 	}
-	if h.target.kind.side == reading {
+	waited, it := now.since(h.started).Round(time.Millisecond), "it"
+	if len(t.keys) > 1 {
+		it = strconv.Quote(f.key)
+	}
+	if t.kind.side == reading {
 		places = nil // readers do not keep each other out
 	}
 	for _, p := range places {
