@@ -48,7 +48,8 @@ const chorusWindow = 5 * time.Millisecond
 // nodes that decide who holds the lock; what single nodes say shows only in a failure, as
 // *QuorumError. The client's ID changes often: whenever a call has not waited for all nodes.
 //
-// Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option;
+// Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option
+// (that two clients lead to different servers is not checked: a server would have two votes);
 // ErrUnsupported for a *redis.Ring and for what a quorum cannot do: WithShardedPubSub,
 // WithReplicas, WithSharedFencing. The two last are errors of a handle, too, and so are
 // FairMutex and RWMutex.
