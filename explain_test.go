@@ -22,9 +22,9 @@ func silentWait(t *testing.T, away func(relay *redistest.Relay)) (c *Client, wai
 	ctx, giveUp := context.WithCancel(t.Context())
 	m := c.Mutex(key, WithSafetyPoll(200*time.Millisecond))
 	waiting = newActor(t).lock(ctx, m)
-	h := func() *hold { return holdsOn(c, key)[0] }
 	eventually(t, "told of the stranger", func() bool {
-		return len(holdsOn(c, key)) == 1 && h().learned().holder == "stranger:1"
+		holds := holdsOn(c, key)
+		return len(holds) == 1 && holds[0].learned().holder == "stranger:1"
 	})
 	away(relay)
 	return c, waiting, giveUp

@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -320,45 +319,6 @@ func (h *hold) holdsAs(field string) bool {
 	return h.phase == held && h.field == field
 }
 
-// check loses the hold if its deadline has passed: the watchdog may not have run yet.
-func (h *hold) check() {
-	h.mu.Lock()
-	now := h.client.now()
-	if h.phase != held || now.until(h.deadline) > 0 {
-		h.mu.Unlock()
-		return
-	}
-	why := h.leaseOver(now)
-	h.mu.Unlock()
-	h.lose(why)
-}
-
-// leaseOver says why the lease of h has run out. mu is held.
-func (h *hold) leaseOver(now instant) error {
-	renewed, bounded := len(h.levels) == 0, false // that of nobody's level is kept up, too
-	for _, lv := range h.levels {
-		renewed = renewed || lv.renewedAt(now)
-		bounded = bounded || lv.renewed
-	}
-	switch {
-	case h.watchdog.failure != nil:
-		return fmt.Errorf("%w before it was renewed: %w", errLeaseOver, h.watchdog.failure)
-	case renewed:
-		return fmt.Errorf("%w before it was renewed", errLeaseOver)
-	case bounded:
-		return fmt.Errorf("%w, and was not to be renewed any more (WithMaxHold)", errLeaseOver)
-	default:
-		return fmt.Errorf("%w, and was not to be renewed (WithoutRenewal)", errLeaseOver)
-	}
-}
-
-// How a loss was found out.
-var (
-	errLeaseOver  = errors.New("the lease ran out")
-	errNotOnRedis = errors.New("the key on Redis is gone or somebody else's")
-	errForced     = errors.New("it was forced open")
-)
-
 // end is the local end of a hold that is held, which comes before Redis hears of it:
 // contexts are cancelled and the watchdog stops. mu is held.
 func (h *hold) end(p phase, cause error) {
@@ -373,34 +333,6 @@ func (h *hold) end(p phase, cause error) {
 	if h.watchdog.stop != nil {
 		h.watchdog.stop()
 	}
-}
-
-// lose ends the hold without its holder's doing. Its name is given up, and released in
-// the background in case it still stands on Redis; the next waiter of this process tries
-// at once.
-func (h *hold) lose(why error) {
-	h.mu.Lock()
-	if h.phase != held {
-		h.mu.Unlock()
-		return
-	}
-	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
-	h.client.retire(h.identity)
-	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
-	event := h.event(h.client.now().since(h.acquired), why)
-	hooks := h.hooks()
-	unclaimed := len(h.levels) == 0
-	for _, p := range h.places {
-		p.ticket.Leave()
-	}
-	h.mu.Unlock()
-
-	h.giveUp()
-	h.wakeOtherSide()
-	if unclaimed { // nobody will unlock it
-		h.unregister()
-	}
-	report(hooks.Lost, event)
 }
 
 // leave gives up the places in the queues; whoever is next tries at once.

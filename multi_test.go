@@ -443,3 +443,24 @@ func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T)
 		requireFree(t, direct, names...)
 	})
 }
+
+func TestAHookThatPanicsInAnOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, names, me := b.Client(t), namesFrom(redistest.Key(t), 2), newActor(t)
+		c := locksOn(t, rdb)
+		one := c.Mutex(names[0])
+		both := c.MultiMutex(names, WithHooks(Hooks{Contended: func(Event) { panic("in a hook") }}))
+		heldByStranger(t, rdb, names[1], time.Minute)
+		me.locks(t, one)
+		_ = me.call(func() error {
+			defer func() { _ = recover() }()
+			return both.Lock(context.WithoutCancel(t.Context()))
+		})
+		s, err := one.State(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Count)
+		me.unlocks(t, one)
+		requireFree(t, rdb, names[0])
+	})
+}

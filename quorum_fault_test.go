@@ -153,9 +153,11 @@ func TestANodeThatMissedTheReleaseIsReleasedWhenItIsBack(t *testing.T) {
 		b.awaitOn(1, 0, 1, 2)
 		b.down(1)
 		b.me.unlocks(b.t, m)
+		eventually(b.t, "the release left to the background", func() bool { return owed(b.locks, 1) == 1 })
 		b.awaitOn(1, 1)
 		b.up(1)
 		b.awaitFree()
+		eventually(b.t, "nothing owed", func() bool { return owed(b.locks, 1) == 0 })
 	})
 }
 

@@ -10,14 +10,21 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
+// raising has the next token be that of node 0, to which node 1 has to be raised: the third
+// node is a stranger's.
+func (b *quorumBench) raising() {
+	b.t.Helper()
+	b.warm()
+	b.aheadOn(0, time.Hour)
+	b.strangersOn(2)
+}
+
 // Between its vote and the raise the node loses the lock: somebody else may have it there, with a
 // lower token.
 func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
-		b.warm()
-		b.aheadOn(0, time.Hour)
-		b.strangersOn(2)
+		b.raising()
 		gone := b.relays[1].Before(runsOf(raiseScript).And(redistest.With(b.key)), func(redistest.Command) {
 			_ = b.servers[1].Del(context.Background(), b.key).Err()
 		})
@@ -35,9 +42,7 @@ func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 func TestALockWhoseContextEndsBeforeItsTokenIsRaisedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
-		b.warm()
-		b.aheadOn(0, time.Hour)
-		b.strangersOn(2)
+		b.raising()
 		ctx, cancel := context.WithCancel(b.t.Context())
 		rule := b.relays[1].Before(runsOf(raiseScript).And(redistest.With(b.key)), func(redistest.Command) { cancel() })
 		err := b.me.call(func() error { return b.mutex(WithFencing()).Lock(ctx) })

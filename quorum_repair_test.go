@@ -18,22 +18,6 @@ func owed(c *Client, node int) int {
 	return len(u.pending)
 }
 
-func TestANodeThatWasDownForLongIsReleasedWhenItIsBack(t *testing.T) {
-	t.Parallel()
-	onQuorum(t, 3, func(b *quorumBench) {
-		m := b.mutex(WithTTL(time.Hour))
-		b.me.locks(b.t, m)
-		b.awaitOn(1, 0, 1, 2)
-		b.down(1)
-		b.me.unlocks(b.t, m)
-		eventually(b.t, "the release left to the background", func() bool { return owed(b.locks, 1) == 1 })
-		b.awaitOn(1, 1)
-		b.up(1)
-		b.awaitFree()
-		eventually(b.t, "nothing owed", func() bool { return owed(b.locks, 1) == 0 })
-	})
-}
-
 func TestANodeThatMissedAHandOffIsReleasedForTheOneWhoHandedOver(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {

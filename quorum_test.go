@@ -262,9 +262,7 @@ func (b *quorumBench) tokenOf(a *actor, m *Mutex) (token int64) {
 func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
-		b.warm()
-		b.aheadOn(0, time.Hour)
-		b.strangersOn(2)
+		b.raising()
 		rule := b.relays[1].ReplyWith("-OOM command not allowed\r\n", runsOf(raiseScript)).Always()
 		err := b.me.call(func() error { return b.mutex(WithFencing()).Lock(b.t.Context()) })
 		var q *QuorumError
