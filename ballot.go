@@ -22,6 +22,11 @@ type question[T any] struct {
 	// answer is to be had, might have said it.
 	lenient bool
 
+	// repeated says that what comes later under the same names says all of it again: a node whose
+	// turn for it comes when the result is known need not be asked any more. One that is silent
+	// would be owed every renewal and re-entry else, one after the other.
+	repeated bool
+
 	// mend deals with a node that has failed to do what the quorum did, when that is known.
 	mend func(n *node)
 }
@@ -87,7 +92,11 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, questio
 		q.client.goroutines.Go(func() {
 			turn.await()
 			began := q.client.now()
-			answer, out := b.ask(n, e)
+			var answer T
+			out := outcome{err: errNoAnswer}
+			if !b.repeated || !e.needless() {
+				answer, out = b.ask(n, e)
+			}
 			if out.err == nil {
 				n.took.Store(int64(q.client.now().since(began)))
 			}

@@ -185,7 +185,7 @@ func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string,
 		ask: func(n *node, e effort) (grant, outcome) {
 			return n.reenter(q.client.background, e, t, field, s, mint, counts)
 		},
-		yes: getsIt,
+		yes: getsIt, repeated: true,
 	})
 	defer b.close()
 	if b.count(ctx) == carried {
@@ -202,12 +202,9 @@ func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, l
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e effort) (bool, outcome) {
-			if e.needless() { // it had to wait for its turn until it was too late
-				return false, outcome{err: errNoAnswer}
-			}
 			return n.renew(ctx, e, t, field, lease)
 		},
-		yes: saysYes,
+		yes: saysYes, repeated: true,
 	})
 	defer b.close()
 	soon, cancel := context.WithTimeoutCause(ctx, max(e.patience, e.most), errNoAnswer)
@@ -228,7 +225,8 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 		yes: func(v vote[released]) bool {
 			return v.answer.ours || v.out.doubt && slices.Contains(counts, 0) // an earlier copy may have done it
 		},
-		lenient: true,
+		lenient:  true,
+		repeated: !slices.Contains(counts, 0),
 		mend: func(n *node) {
 			if freed := t.without(counts); freed != nil {
 				n.undos.add(undo{target: freed, field: field, until: q.until()})

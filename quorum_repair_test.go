@@ -94,6 +94,29 @@ func TestANodeIsNotSentAReleaseBeforeItHasAnsweredTheAcquisition(t *testing.T) {
 	})
 }
 
+// Each command is waited for by the next one of its name: those that say what later ones say again
+// are left out when nobody needs their answer any more.
+func TestASilentNodeIsNotOwedEveryReentry(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		m := b.mutex(WithTTL(time.Hour))
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		eventually(b.t, "all settled", func() bool { return settledOn(b.locks) })
+		b.relays[2].BlackHole(true)
+		for range 50 {
+			b.me.locks(b.t, m)
+			b.me.unlocks(b.t, m)
+		}
+		eventually(b.t, "nothing is owed", func() bool { return settledOn(b.locks) })
+		b.relays[2].BlackHole(false)
+		b.relays[2].Cut() // what it swallowed is not to come
+		b.me.unlocks(b.t, m)
+		b.awaitFree()
+	})
+}
+
 // A client that is gone holds the lock on most nodes: who forces it open need not wait for the rest.
 func TestAForcedLockOfAClientThatIsGoneIsFreeThoughANodeIsSilent(t *testing.T) {
 	t.Parallel()
