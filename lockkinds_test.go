@@ -37,11 +37,20 @@ func (k lockKind) client(t *testing.T, rdbs []redis.UniversalClient, opts ...Cli
 	return locksOn(t, rdbs[0], opts...)
 }
 
-// quorumKind is the plain lock on a quorum. Faults of a single server are no faults of it.
-var quorumKind = lockKind{
-	name:  "quorum",
-	mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
-	nodes: 3,
+// quorumKinds are those on a quorum. Faults of a single server are no faults of them.
+var quorumKinds = []lockKind{
+	{
+		name:  "quorum",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+		nodes: 3,
+	},
+	{
+		name: "quorum multi",
+		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex {
+			return c.MultiMutex([]string{key, key + "-too"}, opts...)
+		},
+		nodes: 3,
+	},
 }
 
 // lockKinds are those on one Redis.
@@ -126,13 +135,13 @@ func (k lockKind) runs(s *script) redistest.Match {
 // promised of each.
 func eachKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
-	eachOf(t, append(slices.Clone(lockKinds), quorumKind), fn)
+	eachOf(t, slices.Concat(lockKinds, quorumKinds), fn)
 }
 
 // eachExclusiveKind is eachKind for those that one owner has at a time.
 func eachExclusiveKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
-	eachOf(t, slices.DeleteFunc(append(slices.Clone(lockKinds), quorumKind), func(k lockKind) bool { return k.against != nil }), fn)
+	eachOf(t, slices.DeleteFunc(slices.Concat(lockKinds, quorumKinds), func(k lockKind) bool { return k.against != nil }), fn)
 }
 
 // eachKindOf is eachKind for the kinds on one Redis that are named, or for all if none is.

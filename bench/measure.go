@@ -96,7 +96,8 @@ func measureReadWrite(share float64) measurement {
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // idleGap is how long a waiter has been waiting when the lock is given back: long enough
-// for processors and connections to have gone to sleep.
+// for processors and connections to have gone to sleep. The holder knows before when to give it
+// back, so that neither this process nor the delivery of an order runs beside what is measured.
 const idleGap = 30 * time.Millisecond
 
 // measureWake measures how long a lock that is given back by one process takes to arrive
@@ -108,7 +109,7 @@ func measureWake(ctx context.Context, c *cell) (figures, error) {
 		return nil, err
 	}
 	var took []float64
-	for end := time.Now().Add(3 * c.duration); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(10 * c.duration); len(took) == 0 || time.Now().Before(end) && ctx.Err() == nil; {
 		d, err := wakeOnce(t[0], t[1], c.name)
 		if err != nil {
 			return nil, err
@@ -126,8 +127,7 @@ func wakeOnce(holder, waiter *process, name string) (time.Duration, error) {
 	if err := waiter.send(order{Verb: lockOne, Name: name}); err != nil {
 		return 0, err
 	}
-	time.Sleep(idleGap)
-	given, err := holder.call(order{Verb: unlockOne})
+	given, err := holder.call(order{Verb: unlockOne, After: idleGap})
 	if err != nil {
 		return 0, err
 	}

@@ -35,6 +35,8 @@ type order struct {
 	Profiles   string        // runLoop: where to write profiles, "" for none
 
 	Locks int // holdMany
+
+	After time.Duration // unlockOne: how long to wait before
 }
 
 type verb int
@@ -112,6 +114,7 @@ func (w *worker) do(o order) (answer, error) {
 		err := w.locked.Lock(ctx)
 		return answer{At: now()}, err
 	case unlockOne:
+		time.Sleep(o.After)
 		at := now()
 		return answer{At: at}, w.locked.Unlock()
 	case startWaiting:
