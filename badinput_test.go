@@ -61,6 +61,19 @@ func TestNamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
 	require.NoError(t, clientOn(t, offline(t)).MultiMutex([]string{"a", "b"}).err, "a single server has no slots")
 }
 
+// The keys beside it would be those of the name without the braces.
+func TestANameThatIsNothingButATagIsRefusedByKindsThatHaveOtherKeys(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	for _, m := range []*Mutex{locks.FairMutex("{orders}"), writeSideOf(locks, "{orders}"), readSideOf(locks, "{orders}")} {
+		unusable(t, m, ErrInvalidName, `with "orders", another lock: leave the braces out`)
+	}
+	for _, name := range []string{"{orders}:1", "1:{orders}", "{a}{b}", "orders"} {
+		require.NoError(t, locks.FairMutex(name).err, name)
+		require.NoError(t, writeSideOf(locks, name).err, name)
+	}
+	require.NoError(t, locks.Mutex("{orders}").err)
+}
+
 func TestANilRedisClientIsRefused(t *testing.T) {
 	for name, rdb := range map[string]redis.UniversalClient{
 		"nil":                nil,

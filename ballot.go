@@ -22,9 +22,9 @@ type question[T any] struct {
 	// answer is to be had, might have said it.
 	lenient bool
 
-	// repeated says that what comes later under the same names says all of it again: a node whose
-	// turn for it comes when the result is known need not be asked any more. One that is silent
-	// would be owed every renewal and re-entry else, one after the other.
+	// repeated says that what comes later under the same names says it again: a node that is silent,
+	// and so has come to it too late, is not asked any more. It would else be owed every renewal
+	// and re-entry, one after the other.
 	repeated bool
 
 	// mend deals with a node that has failed to do what the quorum did, when that is known.
@@ -94,7 +94,8 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, questio
 			began := q.client.now()
 			var answer T
 			out := outcome{err: errNoAnswer}
-			if !b.repeated || !e.needless() {
+			silent := began.since(b.sent) >= cmp.Or(e.patience, q.client.patience)/2
+			if !b.repeated || !silent || !e.needless() {
 				answer, out = b.ask(n, e)
 			}
 			if out.err == nil {

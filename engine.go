@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,10 @@ type engine struct {
 	plain *redis.Client
 	// direct is another, whose time-outs end with the context at the latest.
 	direct *redis.Client
-	pipe   *redis.AutoPipeliner // nil if there is none to be had
+	// pipe is nil if there is none to be had, and while the engine is demoted.
+	pipe atomic.Pointer[redis.AutoPipeliner]
+	// demoted says that a replica has answered: see demote.
+	demoted atomic.Bool
 
 	// underWay counts the commands that are waited for; the direct one is the only one when
 	// it begins.
@@ -66,7 +70,15 @@ func (g *engine) send(ctx context.Context, e effort, cmd call) answer {
 		}
 		cmd = newCopy(ctx, cmd)
 	}
-	return g.submit(ctx, e, cmd)
+	pipe := g.pipe.Load()
+	if pipe == nil {
+		return answer{err: errNotSent}
+	}
+	a := g.submit(ctx, e, pipe, cmd)
+	if errors.Is(a.err, redis.ErrClosed) && g.demoted.Load() {
+		a.err = errNotSent
+	}
+	return a
 }
 
 // sendDirectly is send for a command that comes alone; false: there is no connection for it.
@@ -152,19 +164,19 @@ func answerTo(cmd call, err error) answer {
 // close ends the pipeline, and waits for who is on the line; nobody gets on it any more.
 func (g *engine) close() {
 	g.line.Lock()
-	if g.pipe != nil {
-		_ = g.pipe.Close() // says only that commands were cut short
+	if pipe := g.pipe.Load(); pipe != nil {
+		_ = pipe.Close() // says only that commands were cut short
 	}
 }
 
-// submit sends cmd through the pipeline and waits for its answer, or for ctx. If e has more
+// submit sends cmd through pipe and waits for its answer, or for ctx. If e has more
 // patience with an engine that is busy, one that has answered nothing at all for as long as
 // e's usual patience is given up before: a connection may be stuck.
 //
 // A busy engine will come to cmd. When many holds are renewed at once on a slow machine, a
 // second copy of each, on a connection of its own, would make that slower still.
-func (g *engine) submit(ctx context.Context, e effort, cmd call) answer {
-	future := g.pipe.Submit(ctx, cmd)
+func (g *engine) submit(ctx context.Context, e effort, pipe *redis.AutoPipeliner, cmd call) answer {
+	future := pipe.Submit(ctx, cmd)
 	for {
 		seen := g.answers.Load()
 		waiting, cancel := ctx, context.CancelFunc(func() {})
@@ -219,11 +231,57 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 		}
 		e.direct.Options().ContextTimeoutEnabled = true // a copy: nobody else has seen them
 		e.pair = newPair(e.direct)
-		// An error means that there is no pipeline to be had: plain commands do.
-		e.pipe, _ = e.plain.AsyncAutoPipelineWithOptions(pipelining())
+		e.open()
 		x.engines[node] = e
 	}
 	return e
+}
+
+// open gives an engine a pipeline. An error means that there is none to be had: plain commands do.
+func (g *engine) open() {
+	if pipe, err := g.plain.AsyncAutoPipelineWithOptions(pipelining()); err == nil {
+		g.pipe.Store(pipe)
+	}
+}
+
+// demote ends the pipeline of an engine that a replica has answered: the address led to another
+// server, or to a master that is none any more, when its connection was opened. go-redis closes
+// a connection on which a write was refused, but that of a full-duplex pipeline goes back to the
+// pool of pipelines. Until Redis writes again, commands take theirs from that pool one by one.
+func (x *executor) demote(g *engine) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	pipe := g.pipe.Load()
+	if x.closed || pipe == nil {
+		return
+	}
+	g.demoted.Store(true)
+	g.pipe.Store(nil)
+	x.asides.Go(func() { _ = pipe.Close() })
+}
+
+// promote gives a demoted engine a pipeline again.
+func (x *executor) promote(g *engine) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed || !g.demoted.Load() {
+		return
+	}
+	for _, known := range x.engines { // else it has been dropped
+		if known == g {
+			g.open()
+			g.demoted.Store(false)
+		}
+	}
+}
+
+// processDemoted sends cmd through a demoted engine.
+func (x *executor) processDemoted(ctx context.Context, g *engine, cmd call) error {
+	_, err := g.plain.Pipelined(ctx, func(p redis.Pipeliner) error { return p.Process(ctx, cmd) })
+	if err = errorOf(cmd, err); err == nil {
+		x.promote(g)
+	}
+	return err
 }
 
 // drop ends an engine whose node is closed.

@@ -211,12 +211,17 @@ func (x *executor) diagnose(ctx context.Context, e effort, key string, err error
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	o := engine.plain.Options()
-	conn, failure := o.Dialer(ctx, o.Network, o.Addr)
-	if failure != nil {
-		return fmt.Errorf("%w: %w", err, failure)
+	dialed := x.outside(ctx, func() answer { // not every dialer minds its context: that for TLS does not
+		conn, failure := o.Dialer(ctx, o.Network, o.Addr)
+		if failure == nil {
+			_ = conn.Close()
+		}
+		return answer{err: failure}
+	})
+	if dialed.err == nil || errors.Is(dialed.err, redis.ErrClosed) {
+		return err
 	}
-	_ = conn.Close()
-	return err
+	return fmt.Errorf("%w: %w", err, dialed.err)
 }
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
@@ -258,7 +263,7 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 	}
 	engine := x.engineOf(ctx, key)
 	var a answer
-	if e.aside || engine == nil || engine.pipe == nil {
+	if e.aside || engine == nil || engine.pipe.Load() == nil {
 		a = x.process(ctx, engine, cmd)
 	} else {
 		a = engine.send(ctx, e, cmd)
@@ -268,6 +273,8 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, newCopy(ctx, cmd))
+	case redis.HasErrorPrefix(a.err, "READONLY"):
+		x.demote(engine)
 	case errors.Is(a.err, redis.ErrClosed):
 		// The node has left the Cluster, or the client has been closed: the latter shows.
 		x.drop(engine)
@@ -288,10 +295,13 @@ func newCopy(ctx context.Context, cmd call) call {
 func (x *executor) process(ctx context.Context, e *engine, cmd call) answer {
 	return x.outside(ctx, func() answer {
 		var err error
-		if e != nil {
-			err = e.plain.Process(ctx, cmd)
-		} else {
+		switch {
+		case e == nil:
 			err = x.rdb.Process(ctx, cmd)
+		case e.demoted.Load():
+			err = x.processDemoted(ctx, e, cmd)
+		default:
+			err = e.plain.Process(ctx, cmd)
 		}
 		if err == nil {
 			x.mapped.Store(true)

@@ -13,6 +13,7 @@ import (
 type findings struct {
 	key    string        // that somebody else had when Redis was last asked; "" if nobody was seen
 	holder string        // his field
+	claims bool          // he did not hold it: he waited to write
 	lease  time.Duration // what he had left; negative: for ever
 	seen   instant       // when that was answered
 
@@ -43,6 +44,7 @@ func (h *hold) asked(g grant, out outcome) {
 	f.silent, f.failure = instant{}, nil
 	if g.holder != "" {
 		f.key, f.holder, f.lease, f.seen = h.target.keys[g.key], g.holder, g.ttl, h.client.now()
+		f.claims = g.claimed
 	}
 }
 
@@ -79,7 +81,7 @@ func (h *hold) explain(err error) error {
 	switch {
 	case f.silent == (instant{}), known && silence < minCopyPatience: // an answer may be on its way
 		if known {
-			err = fmt.Errorf("%w; after %v %s was still held by %s, %s", err, waited, it, f.holder, f.left(now))
+			err = fmt.Errorf("%w; after %v %s was still %s by %s, %s", err, waited, it, f.kept(), f.holder, f.left(now))
 		}
 		return err
 	case f.failure == nil:
@@ -88,9 +90,17 @@ func (h *hold) explain(err error) error {
 		err = fmt.Errorf("%w; no success with Redis for %v: %w", err, silence, f.failure)
 	}
 	if known {
-		err = fmt.Errorf("%w; before that %s was held by %s", err, it, f.holder)
+		err = fmt.Errorf("%w; before that %s was %s by %s", err, it, f.kept(), f.holder)
 	}
 	return err
+}
+
+// kept says how the one who was seen was in the way.
+func (f *findings) kept() string {
+	if f.claims {
+		return "kept from readers"
+	}
+	return "held"
 }
 
 // left says what the holder who was seen has left by now.

@@ -119,3 +119,15 @@ func TestALossSaysWhyTheLeaseWasNotRenewed(t *testing.T) {
 	require.ErrorContains(t, context.Cause(ctx), "the lease ran out before it was renewed: ")
 	require.ErrorIs(t, m.Unlock(), ErrLost)
 }
+
+func TestAWriterWhoOnlyWaitsIsNotSaidToHoldTheLock(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		claim := b.claims("1 waiting:7:write")
+		ctx, cancel := context.WithTimeout(b.t.Context(), 200*time.Millisecond)
+		defer cancel()
+		err := outcomeOf(b.t, b.me.lock(ctx, toRead(b.mutex())))
+		require.ErrorIs(b.t, err, context.DeadlineExceeded)
+		require.ErrorContains(b.t, err, "was still kept from readers by waiting:7:write, with")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), claim).Err())
+	})
+}

@@ -36,6 +36,9 @@ import (
 func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 	m := c.mutex(c.fair, []string{name}, opts)
 	if m.err == nil {
+		m.err = helped(m.target.keys[0])
+	}
+	if m.err == nil {
 		m.target.fair = newFairKeys(m.target.keys[0])
 	}
 	return m

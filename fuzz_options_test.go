@@ -139,7 +139,7 @@ func blames(err error, names []string) bool {
 // FuzzOwner checks that the names under which owners hold locks cannot be taken for each
 // other's, for a goroutine's, or for a write hold.
 func FuzzOwner(f *testing.F) {
-	for _, id := range []string{"", "7", "007", "job-17", "job-18", ":", "a:b", "7:write", "٧", " ", "-7", "+7", "7.0", "0x7", "\x00", "\xff", "{}", "mode"} {
+	for _, id := range []string{"", "7", "007", "job-17", "job-18", ":", "a:b", "7:write", "٧", " ", "-7", "+7", "7.0", "0x7", "\x00", "\xff", "{}", "mode", "write"} {
 		f.Add(id, "job-17")
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
@@ -147,13 +147,14 @@ func FuzzOwner(f *testing.F) {
 		if first.err != nil {
 			require.ErrorIs(t, first.err, ErrInvalidOption)
 			require.ErrorContains(t, first.err, fmt.Sprintf("WithOwner(%q)", a))
-			require.True(t, a == "" || strings.Contains(a, ":") || strings.Trim(a, "0123456789") == "", "%q was refused", a)
+			require.True(t, a == "" || a == "write" || strings.Contains(a, ":") || strings.Trim(a, "0123456789") == "", "%q was refused", a)
 			return
 		}
 		one := owner{fixed: first.owner}
 		require.Equal(t, a, one.String())
 		require.NotContains(t, one.String(), ":")
 		require.False(t, goroutineLike(one.String()), "%q reads like a goroutine", a)
+		require.Equal(t, reading, sideOf("uuid:"+one.String()), "%q reads like a writer", a)
 		if second.err != nil {
 			require.True(t, errors.Is(second.err, ErrInvalidOption))
 			return

@@ -166,6 +166,15 @@ func derivable(key string) bool {
 	return hashTag(derived(channelPrefix, key)) == hashTag(key)
 }
 
+// helped says why key cannot be a lock that has other keys beside it. Those of a name that is a
+// {tag} and nothing else would be those of the tag, another lock.
+func helped(key string) error {
+	if tag := hashTag(key); key == "{"+tag+"}" {
+		return fmt.Errorf("%w: %q would share the keys beside it with %q, another lock: leave the braces out", ErrInvalidName, key, tag)
+	}
+	return nil
+}
+
 // hashTag returns the part of key that decides its Cluster slot: what stands between the
 // first '{' and the first '}' after it, or all of the key if there is nothing.
 func hashTag(key string) string {

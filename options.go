@@ -216,7 +216,7 @@ func WithUnlockTimeout(d time.Duration) Option {
 // handle with this owner locks and unlocks as that owner, so a lock can be passed between
 // goroutines. Give each use of its own ("job-17") an owner of its own: goroutines that
 // share one do not exclude each other. The id must contain a character that is not a digit,
-// and no ':'. Owners of different clients never collide.
+// and no ':', and not be "write". Owners of different clients never collide.
 func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
@@ -224,6 +224,8 @@ func WithOwner(id string) MutexOption {
 			s.reject("WithOwner(%q): empty", id)
 		case strings.Contains(id, ":"):
 			s.reject("WithOwner(%q): contains ':'", id)
+		case ":"+id == writeSuffix:
+			s.reject("WithOwner(%q): what it reads by would look like a write hold", id)
 		case strings.Trim(id, "0123456789") == "":
 			s.reject("WithOwner(%q): only digits, which is how goroutines are named", id)
 		default:

@@ -125,10 +125,11 @@ func TestBadOwnersAreRefused(t *testing.T) {
 		"job:17":    `WithOwner("job:17"): contains ':'`,
 		"7:write":   `WithOwner("7:write"): contains ':'`,
 		"a\n:":      `WithOwner("a\n:"): contains ':'`,
+		"write":     `WithOwner("write"): `,
 	} {
 		unusable(t, locks.Mutex("orders", WithOwner(id)), ErrInvalidOption, text)
 	}
-	for _, id := range []string{"job-17", "a", "-7", "7a", " ", "7 ", "٧", "é", "\x00", "{}"} {
+	for _, id := range []string{"job-17", "a", "-7", "7a", " ", "7 ", "٧", "é", "\x00", "{}", "Write", "read"} {
 		m := locks.Mutex("orders", WithOwner(id))
 		require.NoError(t, m.err, "%q", id)
 		require.Equal(t, owner{fixed: id}, m.owner())

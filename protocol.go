@@ -101,10 +101,11 @@ type grant struct {
 	held  bool
 	token int64 // if held: the fencing token, 0 if none was wished
 
-	key    int           // if not held: the position of a key that is taken
-	holder string        // who is in the way
-	ttl    time.Duration // of its hold; negative: without expiry
-	split  bool          // on a quorum: nobody has it yet, those who want it are in each other's way
+	key     int           // if not held: the position of a key that is taken
+	holder  string        // who is in the way
+	claimed bool          // he waits to write, and keeps readers out
+	ttl     time.Duration // of its hold; negative: without expiry
+	split   bool          // on a quorum: nobody has it yet, those who want it are in each other's way
 }
 
 // released is the answer to a release.

@@ -122,7 +122,12 @@ func (r *reply) grant(t *target, tells bool) grant {
 	case 1:
 		return r.granted(tells)
 	case 0:
-		return grant{key: r.position(2, t), ttl: r.life(1), holder: r.text(3)}
+		// A server for which time passes within a script may find that the hold has just ended.
+		left := r.life(1)
+		if left == -2*time.Millisecond {
+			left = 0
+		}
+		return grant{key: r.position(2, t), ttl: left, holder: r.text(3), claimed: len(r.values) > 4}
 	default:
 		r.refuse(status, t)
 		return grant{}

@@ -245,6 +245,10 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	g, out = p.acquire(t.Context(), once, target, me, terms())
 	mustDo(t, out)
 	require.Equal(t, grant{key: 1, ttl: 1500 * time.Millisecond, holder: them}, g)
+	answers(int64(0), int64(-2), int64(2), them)
+	g, out = p.acquire(t.Context(), once, target, me, terms())
+	mustDo(t, out)
+	require.Equal(t, grant{key: 1, holder: them}, g, "it has just ended: not without expiry")
 	for i, name := range []string{`"a"`, `"b"`} {
 		answers(int64(-1), int64(i+1))
 		_, out = p.acquire(t.Context(), once, target, me, terms())

@@ -51,6 +51,9 @@ const readRenewInterval = 10 * time.Second
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	m := &RWMutex{write: *c.mutex(c.write, []string{name}, opts)}
 	if m.write.err == nil {
+		m.write.err = helped(m.write.target.keys[0])
+	}
+	if m.write.err == nil {
 		m.write.target.readWrite()
 	}
 	m.read = m.write

@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -117,6 +118,31 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 			writer.unlocks(t, toRead(job))
 			b.free()
 		}
+	})
+}
+
+// It waits for its turn behind a writer who waits for its read hold to end.
+func TestAFixedOwnerInLineIsToldAtOnceThatItCannotWrite(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		b.strangerReads("alive:1", time.Hour)
+		job := b.mutex(WithOwner("job-17"), WithSafetyPoll(time.Minute))
+		writer, reader := newActor(b.t), newActor(b.t)
+		ctx, cancel := context.WithCancel(b.t.Context())
+		defer cancel()
+		first := b.me.lock(ctx, toWrite(b.mutex()))
+		awaitWaiters(b.t, b.c, b.key, 1)
+		second := writer.lock(ctx, toWrite(job))
+		awaitWaiters(b.t, b.c, b.key, 2)
+		for !reader.tries(b.t, toRead(job)) { // it comes in before the claim counts
+			b.rdb.Del(b.t.Context(), b.claims(""))
+		}
+		began := time.Now()
+		require.ErrorIs(b.t, outcomeOf(b.t, second), ErrUpgrade)
+		require.Less(b.t, time.Since(began), soonerThanAPoll, "a poll has found it out")
+		cancel()
+		require.ErrorIs(b.t, outcomeOf(b.t, first), context.Canceled)
+		reader.unlocks(b.t, toRead(job))
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1)).Err())
 	})
 }
 

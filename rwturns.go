@@ -28,8 +28,11 @@ func (c claiming) line(w *wait) (bool, error) {
 	return ready && err == nil, err
 }
 
-// reads says why the owner cannot write, if it reads.
+// reads says why the owner cannot write, if it wants to and reads.
 func (w *wait) reads() error {
+	if w.target.kind.side != writing {
+		return nil
+	}
 	switch err := w.beside(reading); {
 	case err == nil:
 		return ErrUpgrade
@@ -228,6 +231,7 @@ func (h *hold) rouseOwner() {
 	}
 	if g.side == writing {
 		g.queue.Wake()
+		waiter.ring() // it may not have the turn
 		return
 	}
 	waiter.mu.Lock()

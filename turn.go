@@ -118,6 +118,9 @@ func (w *wait) awaitTurn(t *queue.Ticket[*hold]) error {
 		}
 		over := w.sleep(-1)
 		if over == nil {
+			over = w.reads() // a fixed owner may have got to read meanwhile: see rouseOwner
+		}
+		if over == nil {
 			continue
 		}
 		switch t.Quit() {

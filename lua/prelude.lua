@@ -3,13 +3,15 @@
 -- Numbers that go to Redis are texts where they can be, as those of ARGV are: Redis 7.0 takes
 -- longer to print one than to execute the command that it is for.
 
--- Whether key holds field. A key of another type holds nobody's lock.
+-- Whether key holds field. A key of another type holds nobody's lock. That it does not is a
+-- master's word: a server that has been one may know nothing of a hold, and refuses to write.
 local function held(key, field)
   local found = redis.pcall('hexists', key, field)
   if type(found) == 'table' then
     if string.find(found.err, 'WRONGTYPE', 1, true) then return false end
     redis.call('hexists', key, field) -- raises the error as the server words it
   end
+  if found == 0 then redis.call('hdel', key, '') end
   return found == 1
 end
 

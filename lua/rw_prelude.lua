@@ -48,6 +48,9 @@ local function left(field, count)
   for i = 1, count do
     longest = math.max(longest, redis.call('pttl', timeout(field, i)))
   end
+  -- While a Cluster moves the slot, the lock may have come before the key: of two keys it
+  -- refuses to look for the one that is missing, of a single one it says that there is none.
+  if longest == -2 and count > 0 then redis.call('exists', lock, timeout(field, 1)) end
   return longest
 end
 

@@ -4,7 +4,8 @@
 --
 -- Replies
 --   1                        field reads, for at least the lease
---   {0, pttl, 1, holder}     a writer has the lock, or has claimed it, for pttl ms
+--   {0, pttl, 1, holder}     a writer has the lock for pttl ms
+--   {0, pttl, 1, writer, 1}  a writer who waits has claimed it for pttl ms
 --   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
 --
 -- A writer may read besides, and needs not mind claims. Sent again it finds the field it
@@ -36,7 +37,7 @@ if mode == 'write' then
   if redis.call('hexists', lock, ARGV[4]) == 0 then return busy() end
 elseif not reads then
   local from, writer = claimed()
-  if from and clock() >= from then return {0, redis.call('pttl', claim), 1, writer} end
+  if from and clock() >= from then return {0, redis.call('pttl', claim), 1, writer, 1} end
 end
 
 if reads then

@@ -274,6 +274,35 @@ func TestARefusedChannelIsAskedForAgain(t *testing.T) {
 	publish(t, admin, "forbidden:1")
 }
 
+// What a server that is busy refuses has nothing to do with the channel.
+func TestAChannelThatABusyServerRefusesIsAskedForSoon(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewServer(t, "--lua-time-limit", "10")
+	p := startProxy(t, s.Addr)
+	cfg := config()
+	cfg.PingInterval, cfg.RefusalRetry = time.Hour, time.Hour
+	var dials atomic.Int64
+	rdb := newClient(t, &redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, "tcp", p.Addr().String())
+	}})
+	w := subscribeLive(t, newHub(t, rdb, cfg), "a")
+	admin := s.Client(t)
+	script := newClient(t, &redis.Options{Addr: s.Addr, MaxRetries: -1, ReadTimeout: time.Minute})
+	done := make(chan error, 1)
+	go func() { done <- script.Eval(t.Context(), "while true do end", nil).Err() }()
+	busy := func() bool { return redis.HasErrorPrefix(admin.Ping(t.Context()).Err(), "BUSY") }
+	require.Eventually(t, busy, soon, tick)
+	p.cut()
+	w.waitNotLive(t)
+	before := dials.Load()
+	require.Eventually(t, func() bool { return dials.Load() > before+3 }, soon, tick, "it is not asked for again")
+	require.True(t, busy())
+	require.NoError(t, admin.ScriptKill(t.Context()).Err())
+	require.Error(t, <-done)
+	require.Eventually(t, w.Live, soon, tick, "the server is well again")
+}
+
 func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
 	s := redistest.NewServer(t)
 	admin := s.Client(t)

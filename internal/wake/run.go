@@ -233,6 +233,10 @@ func (h *Hub) refusal(reply error, now time.Time) {
 	if c.verb != h.verbs.subscribe {
 		return // a user without PING or UNSUBSCRIBE; a refusal is a sign of life too
 	}
+	if passing(reply) {
+		h.lose(now)
+		return
+	}
 	for name := range c.open {
 		ch := h.channels[name]
 		if len(c.args) > 1 {
@@ -251,6 +255,14 @@ func (h *Hub) refusal(reply error, now time.Time) {
 		h.refused.put(ch, now.Add(h.cfg.RefusalRetry))
 		h.rouse(ch)
 	}
+}
+
+// passing reports whether a refusal is about the state that the server is in, not the channels:
+// it will soon be another one.
+func passing(reply error) bool {
+	return slices.ContainsFunc([]string{"BUSY ", "LOADING ", "MASTERDOWN "}, func(state string) bool {
+		return redis.HasErrorPrefix(reply, state)
+	})
 }
 
 // lose gives the link up. The next one is opened after a pause, so that a dead

@@ -1,0 +1,139 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// twoServers are two of which a name leads to one, and after a failover to the other. The first
+// one closes no connection, as it would have to for nobody.
+type twoServers struct {
+	t     *testing.T
+	first *redistest.Server
+	next  *redistest.Server
+	leads atomic.Pointer[redistest.Server]
+}
+
+func newTwoServers(t *testing.T) *twoServers {
+	s := &twoServers{t: t, first: redistest.NewServer(t), next: redistest.NewServer(t)}
+	s.leads.Store(s.first)
+	return s
+}
+
+// client returns one that knows the name only.
+func (s *twoServers) client() *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.leads.Load().Addr)
+	}})
+	s.t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// failover makes the first one a replica of the next, or if it is cut off, of nobody.
+func (s *twoServers) failover(cutOff bool) {
+	s.t.Helper()
+	s.leads.Store(s.next)
+	rdb := s.first.Client(s.t)
+	host, port, err := net.SplitHostPort(s.next.Addr)
+	require.NoError(s.t, err)
+	if cutOff {
+		port = "1"
+	}
+	require.NoError(s.t, rdb.Do(s.t.Context(), "replicaof", host, port).Err())
+	eventually(s.t, "replicating", func() bool {
+		return cutOff || strings.Contains(rdb.Info(s.t.Context(), "replication").Val(), "master_link_status:up")
+	})
+}
+
+// throughThePipeline has the client talk to the first server, by its pipeline.
+func (s *twoServers) throughThePipeline(c *Client) {
+	s.t.Helper()
+	m := c.Mutex(redistest.Key(s.t))
+	requireLocked(s.t, m) // with a context that may end
+	requireUnlocked(s.t, m)
+	require.Positive(s.t, engineOfOnly(c).answers.Load())
+}
+
+func engineOfOnly(c *Client) *engine {
+	x := c.execs[0]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, e := range x.engines {
+		return e
+	}
+	return nil
+}
+
+func TestAMasterThatHasBecomeAReplicaIsLeft(t *testing.T) {
+	t.Parallel()
+	s, events := newTwoServers(t), &chronicle{}
+	c := locksOn(t, s.client(), WithHooks(events.hooks()))
+	s.throughThePipeline(c)
+	s.failover(false)
+	m := c.Mutex(redistest.Key(t), WithRenewInterval(20*time.Millisecond))
+	eventually(t, "a lock", func() bool { return m.Lock(t.Context()) == nil })
+	renewed := len(events.of("renewed"))
+	eventually(t, "renewed", func() bool { return len(events.of("renewed")) >= renewed+3 })
+	failed := len(events.of("renew failed"))
+	eventually(t, "renewed by a pipeline", func() bool {
+		return engineOfOnly(c).pipe.Load() != nil && len(events.of("renewed")) >= renewed+10
+	})
+	require.Len(t, events.of("renew failed"), failed, "it still asks the replica")
+	requireUnlocked(t, m)
+	requireFree(t, s.next.Client(t), m.Name())
+}
+
+// It knows nothing of what its successor has granted. That is not to be taken for a loss.
+func TestAMasterThatHasBecomeAReplicaAndIsCutOffTakesNothingAway(t *testing.T) {
+	t.Parallel()
+	for _, k := range lockKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			s, events := newTwoServers(t), &chronicle{}
+			rdb := s.client()
+			c := locksOn(t, rdb, WithHooks(events.hooks()))
+			s.throughThePipeline(c)
+			s.failover(true)
+			eventually(t, "go-redis has left it", func() bool { return rdb.Set(t.Context(), "mine", 1, 0).Err() == nil })
+			m := k.mutex(c, redistest.Key(t), WithRenewInterval(20*time.Millisecond))
+			eventually(t, "a lock", func() bool { return m.Lock(context.Background()) == nil }) // past the pipeline
+			renewed := len(events.of("renewed"))
+			eventually(t, "renewed", func() bool { return len(events.of("renewed")) >= renewed+3 || len(events.of("lost")) > 0 })
+			requireLocked(t, m)
+			requireUnlocked(t, m)
+			requireUnlocked(t, m)
+			require.Empty(t, events.of("lost"))
+			require.Zero(t, s.next.Client(t).Exists(t.Context(), m.target.keys...).Val())
+		})
+	}
+}
+
+// A dialer that does not mind its context, as go-redis' own for TLS, keeps nobody.
+func TestALockEndsWithItsContextThoughADialerDoesNot(t *testing.T) {
+	t.Parallel()
+	letGo := make(chan struct{})
+	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		<-letGo
+		return nil, errors.New("it gave up at last")
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locksOn(t, rdb, WithTTL(400*time.Millisecond))
+	defer close(letGo)
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		ended <- c.Mutex("x").Lock(ctx)
+	}()
+	require.ErrorIs(t, receives(t, ended), errNoAnswer)
+}
