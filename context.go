@@ -10,6 +10,7 @@ type holdContext struct {
 	context.Context
 	above  *holdContext // of another hold, from which this one is derived; or nil
 	hold   *hold
+	target *target // what it is a context of; some of its keys may be in another hold
 	cancel context.CancelCauseFunc
 }
 
@@ -34,19 +35,19 @@ func (x *holdContext) Value(key any) any {
 }
 
 // context returns a context that ends with ctx or with the hold, whichever is first.
-func (h *hold) context(ctx context.Context) *holdContext {
-	x := &holdContext{hold: h}
+func (h *hold) context(ctx context.Context, t *target) *holdContext {
+	x := &holdContext{hold: h, target: t}
 	x.above, _ = ctx.Value(nearestHold{}).(*holdContext)
 	x.Context, x.cancel = context.WithCancelCause(ctx)
 	h.check()
 	h.mu.Lock()
-	if h.phase != held {
-		cause := h.cause
+	cause, name := h.cause, h.target.name
+	if cause == nil && (h.phase != held || h.freed(t)) { // it is still being acquired, or about to be given back
+		cause = notHeld(h.owner)
+	}
+	if cause != nil {
 		h.mu.Unlock()
-		if cause == nil { // it is still being acquired
-			cause = notHeld(h.owner)
-		}
-		x.cancel(wrap("hold", h.target.name, cause))
+		x.cancel(wrap("hold", name, cause))
 		return x
 	}
 	h.contexts = append(h.contexts, x)
@@ -54,6 +55,26 @@ func (h *hold) context(ctx context.Context) *holdContext {
 	// The parent may end long before the hold: do not keep x until then.
 	context.AfterFunc(x.Context, func() { h.forget(x) })
 	return x
+}
+
+// freed reports whether h has no level any more of some key of t. mu is held.
+func (h *hold) freed(t *target) bool {
+	if len(h.target.keys) == 1 || len(h.levels) == 0 {
+		return false
+	}
+	freed := h.target.without(h.counts())
+	return freed != nil && slices.ContainsFunc(freed.keys, t.has)
+}
+
+// endFreed ends the contexts of keys of which h has no level any more. mu is held.
+func (h *hold) endFreed() {
+	h.contexts = slices.DeleteFunc(h.contexts, func(x *holdContext) bool {
+		if !h.freed(x.target) {
+			return false
+		}
+		x.cancel(wrap("hold", h.target.name, ErrReleased))
+		return true
+	})
 }
 
 // forget drops a context that has ended.

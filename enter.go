@@ -183,7 +183,7 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 	}
 	for i, h := range holds {
 		if err := h.enter(ctx, lv); err != nil {
-			return false, join(err, leaveLevel(holds[:i], lv))
+			return false, join(err, leaveLevel(ctx, holds[:i], lv))
 		}
 	}
 	missing := missingKeys(holds, lv.target)
@@ -192,27 +192,50 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 	}
 	defer func() { // also after a panic in a hook
 		if !held || err != nil {
-			held, err = false, join(err, leaveLevel(holds, lv))
+			held, err = false, join(err, leaveLevel(ctx, holds, lv))
 		}
 	}()
 	rest := lv.target.only(missing).fencedWith(lv.target)
-	held, err = c.enterNew(ctx, holds[0].owner, rest, lv, waits)
-	if held {
-		for _, h := range holds { // they may have ended while the rest was waited for
-			err = join(err, h.usable())
-		}
-		if err != nil {
-			holds = c.find(slices.Clone(holds), holds[0].owner, rest)
-		}
+	held, err = c.enterRest(ctx, holds, rest, lv, waits)
+	if held && err != nil {
+		holds = c.find(slices.Clone(holds), holds[0].owner, rest)
 	}
 	return held, err
 }
 
-// leaveLevel takes back a level that was added to holds.
-func leaveLevel(holds []*hold, lv level) error {
-	var errs []error
+// enterRest acquires rest for the owner of holds, which have the other keys of lv. If one of them
+// ends meanwhile, so does the wait, and the error is why.
+func (c *Client) enterRest(ctx context.Context, holds []*hold, rest *target, lv level, waits bool) (bool, error) {
+	waiting := ctx
 	for _, h := range holds {
-		if err := h.unlock(lv.target, lv.settings); err != nil && !errors.Is(err, ErrLost) {
+		x := h.context(waiting, lv.target)
+		defer x.cancel(nil)
+		waiting = x
+	}
+	held, err := c.enterNew(waiting, holds[0].owner, rest, lv, waits)
+	if !held && ctx.Err() != nil {
+		return false, err
+	}
+	var over error
+	for _, h := range holds {
+		over = join(over, h.usable())
+	}
+	if over != nil {
+		err = over
+	}
+	return held, err
+}
+
+// leaveLevel takes back a level that was added to holds. If ctx has ended it does not wait for
+// Redis for longer than a moment.
+func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
+	var errs []error
+	s := *lv.settings
+	if ctx.Err() != nil {
+		s.unlockTimeout = min(s.unlockTimeout, moment)
+	}
+	for _, h := range holds {
+		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}
 	}
@@ -287,6 +310,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 			counts[i]++
 			common = true
 		}
+		counts[i] = max(counts[i], 1) // one without a level is about to be given back, or claimed: 0 is no count
 	}
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The sentinel errors. What a method returns is wrapped with the name of the lock
@@ -90,8 +91,19 @@ func wrap(op, name string, err error) error {
 // alone: the caller's own context is still alive.
 func ended(ctx context.Context) error {
 	cause, err := context.Cause(ctx), ctx.Err()
-	if errors.Is(cause, ErrTimeout) || errors.Is(cause, err) {
+	switch _, own := cause.(waitOver); { //nolint:errorlint // one that is wrapped is that of another Lock
+	case own, cause == err: //nolint:errorlint // likewise
 		return cause
+	case errors.Is(cause, err):
+		return fmt.Errorf("%w", cause) // it may be another lock's: wrap is not to take its name away
+	default:
+		return fmt.Errorf("%w: %w", err, cause)
 	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// waitOver is the cause of the end of a wait by WithWaitTimeout.
+type waitOver time.Duration
+
+func (w waitOver) Error() string { return fmt.Sprintf("%v after %v", ErrTimeout, time.Duration(w)) }
+
+func (w waitOver) Unwrap() error { return ErrTimeout }

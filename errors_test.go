@@ -66,7 +66,7 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 	parent := t.Context()
 	past := time.Now().Add(-time.Second)
 	custom := errors.New("shutting down")
-	timedOut := fmt.Errorf("%w after %v", ErrTimeout, time.Second)
+	timedOut := waitOver(time.Second)
 	for name, c := range map[string]struct {
 		end  func() (context.Context, context.CancelFunc)
 		is   []error

@@ -260,7 +260,7 @@ func (h *hold) open(lv *level) bool {
 // push adds a level. mu is held.
 func (h *hold) push(lv level) {
 	if lv.maxHold > 0 {
-		lv.renewUntil = h.client.now().after(lv.maxHold)
+		lv.renewUntil = h.client.now().after(min(lv.maxHold, maxTTL)) // that is for ever
 	}
 	h.levels = append(h.levels, lv)
 }

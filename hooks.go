@@ -15,8 +15,8 @@ type Hooks struct {
 	// that was waited.
 	Acquired func(Event)
 
-	// Contended is called once by each Lock that finds the lock taken and starts to wait. Elapsed
-	// is the time since it was called.
+	// Contended is called once by each Lock that finds the lock taken and starts to wait; those of
+	// a fixed owner that wait for the same are one. Elapsed is the time since it was called.
 	Contended func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is

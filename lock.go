@@ -87,8 +87,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	}
 	if m.settings.waitTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout,
-			fmt.Errorf("%w after %v", ErrTimeout, m.settings.waitTimeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, waitOver(m.settings.waitTimeout))
 		defer cancel()
 	}
 	_, err := m.client.lock(ctx, m.owner(), m.target, &m.settings, true)
@@ -97,7 +96,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 
 // TryLock takes the lock, or adds a level to the owner's hold, if that can be done without
 // waiting. false without an error means that somebody else holds it, or that somebody of
-// this process is waiting for it already.
+// this process is waiting for it already, or getting it for the same fixed owner, or giving
+// it back.
 //
 // It blocks for one request only, which is tried three times if Redis cannot be reached, in 4 s
 // at most with the default TTL; ctx ends that, too. State after a failure and errors are those
@@ -162,15 +162,20 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 			err = join(err, unlocked)
 		}
 	}()
+	above, _ := ctx.Value(nearestHold{}).(*holdContext)
 	ctx = m.Context(ctx)
-	if x, ok := ctx.(*holdContext); ok {
+	x, _ := ctx.(*holdContext)
+	for ; x != nil && x != above; x = x.above { // one for each hold that has some of the names
 		defer x.cancel(wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	}
+	if ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrLost) && m.HoldCount() == 0 {
+		return nil // what Unlock says
 	}
 	return fn(ctx)
 }
 
-// Context returns a context that ends with ctx or with the owner's hold, whichever is
-// first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. It ends
+// Context returns a context that ends with ctx or with the owner's hold of any of the names,
+// whichever is first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. It ends
 // before the lease does on Redis, and its Err looks at the clocks itself; a key that was
 // deleted or forced open from outside ends it at the next renewal, or with a fixed lease. If
 // the owner holds nothing, it has ended already, with the cause ErrNotHeld. It costs memory
@@ -184,7 +189,7 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	if cause == nil {
 		if holds := m.client.find(buf[:0], m.owner(), m.target); m.covers(holds) {
 			for _, h := range holds {
-				ctx = h.context(ctx)
+				ctx = h.context(ctx, m.target)
 			}
 			return ctx
 		}
@@ -213,15 +218,19 @@ func (m *Mutex) HoldCount() int {
 }
 
 // FencingToken returns the fencing token of the owner's hold; 0 if it was not acquired
-// WithFencing, or the owner holds nothing. A hold that was lost keeps its token until it
+// WithFencing, or the owner does not hold all of the names. A hold that was lost keeps its token until it
 // is unlocked, for the resource to refuse. No round trip.
 func (m *Mutex) FencingToken() int64 {
 	if m.err != nil {
 		return 0
 	}
 	var buf [4]*hold
+	holds := m.client.find(buf[:0], m.owner(), m.target)
+	if !m.covers(holds) {
+		return 0
+	}
 	token := int64(0)
-	for _, h := range m.client.find(buf[:0], m.owner(), m.target) {
+	for _, h := range holds {
 		token = max(token, h.fencingToken())
 	}
 	return token

@@ -15,7 +15,11 @@ func (h *hold) unlock(t *target, s *settings) error {
 	h.check()
 	h.mu.Lock()
 	if !h.pop(t) {
+		held := len(h.levels) > 0
 		h.mu.Unlock()
+		if !held { // its owner waits for it, or has just given it back
+			return notHeld(h.owner)
+		}
 		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, which have to unlock it", ErrNotHeld, h.owner.who())
 	}
 	last := len(h.levels) == 0
@@ -29,6 +33,8 @@ func (h *hold) unlock(t *target, s *settings) error {
 	}
 	if last {
 		h.end(ending, ErrReleased)
+	} else {
+		h.endFreed()
 	}
 	h.mu.Unlock()
 

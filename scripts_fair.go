@@ -142,7 +142,7 @@ const (
 )
 
 func (s *settings) entryLease() time.Duration {
-	return max(entryLeaseMin, min(2*s.safetyPoll, entryLeaseMax, s.ttl)).Truncate(time.Millisecond)
+	return max(entryLeaseMin, min(2*min(s.safetyPoll, entryLeaseMax), entryLeaseMax, s.ttl)).Truncate(time.Millisecond)
 }
 
 // entryPoll is the longest sleep of somebody who has to keep an entry, or whom one keeps out.

@@ -1,6 +1,13 @@
 package relock
 
-import "context"
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// errHookEnded is the failure of an acquisition of which a hook called runtime.Goexit.
+var errHookEnded = errors.New("a hook ended the goroutine that it was called on")
 
 // A fixed owner may be used by several goroutines at once. One acquisition serves them all:
 // it runs on a goroutine of its own, for as long as any of its callers is there. Whoever
@@ -25,8 +32,15 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	h.client.goroutines.Go(func() {
 		defer close(settled)
 		defer h.abort()
+		defer func() { // also after a hook that ended the goroutine
+			if !granted {
+				h.unregister()
+				if err == nil && waits {
+					err = errHookEnded
+				}
+			}
+		}()
 		if granted, err = h.acquire(h.attempt, waits); !granted {
-			h.unregister()
 			return
 		}
 		if granted, err = h.opened(nil); granted {
@@ -79,11 +93,18 @@ func (h *hold) part() {
 	}
 }
 
-// dropUnclaimed gives a hold back that has no level and no caller left to claim one.
+// dropUnclaimed gives back what has no level and no caller left to claim one: the hold, or some
+// of its keys, if somebody who wanted only the others has come first.
 func (h *hold) dropUnclaimed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || len(h.levels) > 0 || h.callers > 0 {
+	if h.phase != held || h.callers > 0 {
+		return
+	}
+	if len(h.levels) > 0 {
+		if len(h.target.keys) > 1 && slices.Contains(h.counts(), 0) {
+			h.client.goroutines.Go(func() { h.stepLate(h.settings) })
+		}
 		return
 	}
 	h.end(ending, ErrReleased)

@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -48,7 +49,11 @@ func (h *hold) watch() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &h.watchdog
-	if w.awake {
+	if w.awake { // in a hook: the loss does not wait for that
+		h.mu.Unlock()
+		h.check()
+		h.mu.Lock()
+		h.wakeAtDeadline()
 		return
 	}
 	for h.phase == held {
@@ -67,6 +72,13 @@ func (h *hold) watch() {
 	}
 }
 
+// wakeAtDeadline has the watchdog look at the hold when its lease is over, if not before. mu is held.
+func (h *hold) wakeAtDeadline() {
+	if h.phase == held {
+		h.watchdog.timer.Reset(max(0, h.client.now().until(h.deadline)))
+	}
+}
+
 // plan returns how long there is nothing to do, and then whether a renewal is due; if not,
 // the hold has come to its end. mu is held.
 func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
@@ -78,7 +90,11 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 		return h.soon(now, min(left, now.until(h.raiseAt))), true
 	}
 	interval := time.Duration(0)
-	for _, lv := range h.levels {
+	levels := h.levels
+	if len(levels) == 0 && h.callers > 0 { // a hook may be in between
+		levels = []level{{settings: h.settings}}
+	}
+	for _, lv := range levels {
 		if lv.renewedAt(now) && (interval == 0 || lv.renewInterval < interval) {
 			interval = lv.renewInterval
 		}
@@ -116,7 +132,8 @@ func (h *hold) renew() {
 	if !h.take(inTime) {
 		return
 	}
-	defer h.free()
+	free := sync.OnceFunc(h.free)
+	defer free()
 
 	h.mu.Lock()
 	if h.phase != held {
@@ -151,7 +168,9 @@ func (h *hold) renew() {
 	}
 	h.renewalSettled(out, lease)
 	event := h.event(h.client.now().since(began), out.err)
+	h.wakeAtDeadline()
 	h.mu.Unlock()
+	free() // who unlocks need not wait for a hook
 	if out.err != nil {
 		report(hooks.RenewFailed, event)
 	} else {

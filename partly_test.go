@@ -1,0 +1,193 @@
+package relock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// partly is for locks of two names, and of the first of them.
+type partly struct {
+	t          *testing.T
+	rdb        redis.UniversalClient
+	relay      *redistest.Relay // of c
+	c, rival   *Client
+	names      []string
+	both       func(opts ...MutexOption) *Mutex
+	one        func(opts ...MutexOption) *Mutex
+	rivalOfTwo *Mutex
+}
+
+func eachPartly(t *testing.T, fn func(b *partly), opts ...ClientOption) {
+	t.Helper()
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, rdb := relayedTo(t, backend)
+		b := &partly{t: t, rdb: backend.Client(t), relay: relay, c: locksOn(t, rdb, opts...)}
+		key := redistest.Key(t)
+		b.names = []string{key + "-1", key + "-2"}
+		b.rival = locksOn(t, b.rdb)
+		b.both = func(opts ...MutexOption) *Mutex { return b.c.MultiMutex(b.names, opts...) }
+		b.one = func(opts ...MutexOption) *Mutex { return b.c.Mutex(b.names[0], opts...) }
+		b.rivalOfTwo = b.rival.Mutex(b.names[1])
+		fn(b)
+	})
+}
+
+// The level on the second name is being given back when the first one is locked again.
+func TestAReentryWritesNoCountOfZero(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		both, one := b.both(WithOwner("job")), b.one(WithOwner("job"))
+		requireLocked(b.t, both)
+		requireLocked(b.t, one)
+		h := holdsOn(b.c, b.names[0])[0]
+		require.True(b.t, h.take(b.t.Context())) // as a renewal does
+		first, second := newActor(b.t), newActor(b.t)
+		id := first.id()
+		locked := first.lock(b.t.Context(), one)
+		eventually(b.t, "the re-entry waits", func() bool { return isIn(id, "(*hold).take") })
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- second.call(both.Unlock) }()
+		eventually(b.t, "the level is taken away", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.levels) == 1
+		})
+		said := make(chan error, 1)
+		b.relay.After(runsOf(reenterScript), func(redistest.Command, string) {
+			_, err := b.rivalOfTwo.TryLock(context.Background())
+			said <- err
+		})
+		h.free()
+		require.NoError(b.t, outcomeOf(b.t, locked))
+		require.NoError(b.t, receives(b.t, unlocked))
+		require.NoError(b.t, receives(b.t, said), "another process asks for the second name")
+		requireUnlocked(b.t, one)
+		requireUnlocked(b.t, one)
+	})
+}
+
+// id is the id of the actor's goroutine.
+func (a *actor) id() (id int64) {
+	_ = a.call(func() error { id = goid.Get(); return nil })
+	return id
+}
+
+// isIn reports whether a goroutine is in a function, or in one that was called from there.
+func isIn(id int64, function string) bool {
+	all := make([]byte, 8<<20)
+	for stack := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
+		if strings.HasPrefix(stack, fmt.Sprintf("goroutine %d ", id)) {
+			return strings.Contains(stack, function)
+		}
+	}
+	return false
+}
+
+func TestNamesThatNobodyClaimsAreGivenBackThoughOneOfThemIsHeld(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		acquired, goOn := make(chan struct{}), make(chan struct{})
+		both := b.both(WithOwner("job"), WithHooks(Hooks{Acquired: func(Event) { close(acquired); <-goOn }}))
+		one := b.one(WithOwner("job"))
+		ctx, cancel := context.WithCancel(b.t.Context())
+		result := make(chan error, 1)
+		go func() { result <- both.Lock(ctx) }()
+		receives(b.t, acquired)
+		requireLocked(b.t, one)
+		cancel()
+		require.ErrorIs(b.t, receives(b.t, result), context.Canceled)
+		close(goOn)
+		eventually(b.t, "the second name is free", func() bool { return len(onRedis(b.t, b.rdb, b.names[1])) == 0 })
+		require.Len(b.t, onRedis(b.t, b.rdb, b.names[0]), 1)
+		requireUnlocked(b.t, one)
+	})
+}
+
+func TestAContextEndsWithTheNamesThatItIsOf(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		one, two, both := b.one(), b.c.Mutex(b.names[1]), b.both()
+		requireLocked(b.t, both)
+		requireLocked(b.t, one)
+		ctxs := []context.Context{both.Context(b.t.Context()), two.Context(b.t.Context())}
+		ofOne := one.Context(b.t.Context())
+		requireUnlocked(b.t, both)
+		for _, ctx := range ctxs {
+			require.ErrorIs(b.t, context.Cause(ctx), ErrReleased)
+		}
+		require.ErrorIs(b.t, context.Cause(two.Context(b.t.Context())), ErrNotHeld)
+		require.NoError(b.t, ofOne.Err())
+		requireUnlocked(b.t, one)
+	})
+}
+
+func TestATokenIsThatOfAllNamesOrNone(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		one, both := b.one(WithFencing()), b.both(WithFencing())
+		requireLocked(b.t, one)
+		require.NotZero(b.t, one.FencingToken())
+		require.Zero(b.t, both.FencingToken())
+		requireUnlocked(b.t, one)
+	})
+}
+
+func TestALockOfNamesThatArePartlyHeldEndsWithItsContext(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		one, both := b.one(), b.both()
+		heldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+		me := newActor(b.t)
+		me.locks(b.t, one)
+		ctx, cancel := context.WithCancel(b.t.Context())
+		defer cancel()
+		waiting := me.lock(ctx, both)
+		awaitWaiters(b.t, b.c, b.names[1], 1)
+		b.relay.BlackHole(true)
+		began := time.Now()
+		cancel()
+		require.ErrorIs(b.t, outcomeOf(b.t, waiting), context.Canceled)
+		require.Less(b.t, time.Since(began), time.Second)
+		b.relay.BlackHole(false)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())
+		_ = me.call(one.Unlock) // Redis may just have been silent for too long
+	})
+}
+
+func TestAWaitForTheRestEndsWithTheLossOfWhatWasHeld(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		one, both := b.one(), b.both()
+		heldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+		me := newActor(b.t)
+		me.locks(b.t, one)
+		waiting := me.lock(b.t.Context(), both)
+		awaitWaiters(b.t, b.c, b.names[1], 1)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
+		require.ErrorIs(b.t, outcomeOf(b.t, waiting), ErrLost)
+		require.ErrorIs(b.t, me.call(one.Unlock), ErrLost)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())
+	}, WithRenewInterval(20*time.Millisecond))
+}
+
+func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		one, both := b.one(), b.both()
+		requireLocked(b.t, one)
+		for range 10 {
+			require.NoError(b.t, both.Do(b.t.Context(), func(context.Context) error { return nil }))
+		}
+		h := holdsOn(b.c, b.names[0])[0]
+		eventually(b.t, "no contexts", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.contexts) == 0
+		})
+		requireUnlocked(b.t, one)
+	})
+}
