@@ -49,8 +49,9 @@ var (
 
 	// ErrInvalidName is returned for a name that cannot be this lock: empty, with braces that
 	// would put its helper keys into other Cluster slots, or in use for something else, which
-	// may be a lock of another kind; and for names of a MultiMutex without a common {tag} on a
-	// Cluster.
+	// may be a lock of another kind; for names of a MultiMutex without a common {tag} on a
+	// Cluster; and for one that is a {tag} and nothing else, as a FairMutex or RWMutex: its
+	// helper keys would be those of the name without the braces.
 	ErrInvalidName = errors.New("relock: invalid name")
 
 	// ErrInvalidOption is returned for an option or argument out of its range, for options that

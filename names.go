@@ -166,11 +166,11 @@ func derivable(key string) bool {
 	return hashTag(derived(channelPrefix, key)) == hashTag(key)
 }
 
-// helped says why key cannot be a lock that has other keys beside it. Those of a name that is a
-// {tag} and nothing else would be those of the tag, another lock.
+// helped says why key cannot be a lock that has keys beside it which hold or grant it. Those of a
+// name that is a {tag} and nothing else would be those of the tag, another lock.
 func helped(key string) error {
 	if tag := hashTag(key); key == "{"+tag+"}" {
-		return fmt.Errorf("%w: %q would share the keys beside it with %q, another lock: leave the braces out", ErrInvalidName, key, tag)
+		return fmt.Errorf("%w: %q would share its helper keys with %q, another lock: leave the braces out", ErrInvalidName, key, tag)
 	}
 	return nil
 }
