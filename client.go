@@ -176,7 +176,8 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Cli
 
 // ID returns the client's current identity: the first part of the fields that its holds
 // have on Redis. It changes when the outcome of a command could not be learned, a hold was
-// lost, or a place in a queue, a claim or a grant was given up, so that what may still be on its way cannot meet a later hold.
+// lost, or a place in a queue, a claim or a grant was given up, so that what may still be on
+// its way cannot meet a later hold.
 func (c *Client) ID() string { return *c.identity() }
 
 func (c *Client) identity() *string { return c.id.Load() }
@@ -201,8 +202,8 @@ func (c *Client) isClosed() bool {
 // Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
 // the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for
 // Redis for 5 s at most; what Redis did not hear of by then ends with its TTL; a hold that it
-// did not hear of is in the error. Later calls of Close return the same; calls that need Redis fail with ErrClosed.
-// Errors are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
+// did not hear of is in the error. Later calls of Close return the same; calls that need Redis
+// fail with ErrClosed. Errors are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closing)

@@ -15,8 +15,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// twoServers are two of which a name leads to one, and after a failover to the other. The first
-// one closes no connection, as it would have to for nobody.
+// twoServers are two, to the first of which a name leads, and after a failover to the next. The
+// first one keeps its connections.
 type twoServers struct {
 	t     *testing.T
 	first *redistest.Server
@@ -39,7 +39,7 @@ func (s *twoServers) client() *redis.Client {
 	return rdb
 }
 
-// failover makes the first one a replica of the next, or if it is cut off, of nobody.
+// failover makes the first one a replica: of the next, or of a master that it cannot reach.
 func (s *twoServers) failover(cutOff bool) {
 	s.t.Helper()
 	s.leads.Store(s.next)

@@ -19,9 +19,9 @@ package relock
 // WithFencing mints one token, above the counters of all the names. State after a failure,
 // errors, concurrent use and round trips are those of a Mutex, whatever the number of names;
 // an owner that holds some of them takes one more for each of those holds, to lock and to
-// unlock, and to step back if it does not get the rest. For each further name Redis works some microseconds more in every round trip, renewals too,
-// and does nothing else meanwhile. On a Cluster names without a common {tag} are
-// ErrInvalidName.
+// unlock, and to step back if it does not get the rest. For each further name Redis works some
+// microseconds more in every round trip, renewals too, and does nothing else meanwhile. On a
+// Cluster names without a common {tag} are ErrInvalidName.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.plain, names, opts)
 }

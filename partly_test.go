@@ -43,6 +43,18 @@ func eachPartly(t *testing.T, fn func(b *partly), opts ...ClientOption) {
 	})
 }
 
+// waitForBoth has an actor hold the first name, and wait for both until ctx ends: a stranger has
+// the second one.
+func (b *partly) waitForBoth(ctx context.Context) (me *actor, waiting <-chan error) {
+	b.t.Helper()
+	heldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+	me = newActor(b.t)
+	me.locks(b.t, b.one())
+	waiting = me.lock(ctx, b.both())
+	awaitWaiters(b.t, b.c, b.names[1], 1)
+	return me, waiting
+}
+
 // The level on the second name is being given back when the first one is locked again.
 func TestAReentryWritesNoCountOfZero(t *testing.T) {
 	eachPartly(t, func(b *partly) {
@@ -141,14 +153,9 @@ func TestATokenIsThatOfAllNamesOrNone(t *testing.T) {
 
 func TestALockOfNamesThatArePartlyHeldEndsWithItsContext(t *testing.T) {
 	eachPartly(t, func(b *partly) {
-		one, both := b.one(), b.both()
-		heldByStranger(b.t, b.rdb, b.names[1], time.Minute)
-		me := newActor(b.t)
-		me.locks(b.t, one)
 		ctx, cancel := context.WithCancel(b.t.Context())
 		defer cancel()
-		waiting := me.lock(ctx, both)
-		awaitWaiters(b.t, b.c, b.names[1], 1)
+		me, waiting := b.waitForBoth(ctx)
 		b.relay.BlackHole(true)
 		began := time.Now()
 		cancel()
@@ -156,21 +163,16 @@ func TestALockOfNamesThatArePartlyHeldEndsWithItsContext(t *testing.T) {
 		require.Less(b.t, time.Since(began), time.Second)
 		b.relay.BlackHole(false)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())
-		_ = me.call(one.Unlock) // Redis may just have been silent for too long
+		_ = me.call(b.one().Unlock) // Redis may just have been silent for too long
 	})
 }
 
 func TestAWaitForTheRestEndsWithTheLossOfWhatWasHeld(t *testing.T) {
 	eachPartly(t, func(b *partly) {
-		one, both := b.one(), b.both()
-		heldByStranger(b.t, b.rdb, b.names[1], time.Minute)
-		me := newActor(b.t)
-		me.locks(b.t, one)
-		waiting := me.lock(b.t.Context(), both)
-		awaitWaiters(b.t, b.c, b.names[1], 1)
+		me, waiting := b.waitForBoth(b.t.Context())
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
 		require.ErrorIs(b.t, outcomeOf(b.t, waiting), ErrLost)
-		require.ErrorIs(b.t, me.call(one.Unlock), ErrLost)
+		require.ErrorIs(b.t, me.call(b.one().Unlock), ErrLost)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())
 	}, WithRenewInterval(20*time.Millisecond))
 }
