@@ -37,7 +37,7 @@ type wait struct {
 	seen    grant      // the last answer
 	entry   *fairEntry // its place in a queue on Redis, for a kind of lock that has one
 	attends bool       // it has been listening since before it had that
-	claimed *string    // the identity under which it last claimed the lock, for a kind that can
+	claimed *identity  // the identity under which it last claimed the lock, for a kind that can
 	writes  bool       // at its last request its owner held the other side, to write
 	mark    uint64     // wake-ups of the queue before the last request, for a kind that asks without the turn
 	misses  int        // failed tries in a row
@@ -76,9 +76,9 @@ func (w *wait) run() (bool, error) {
 		if w.named() { // handed over
 			return true, nil
 		}
-		w.asks()
+		w.requestBegins()
 		g, out := k.ask(w)
-		w.asked(g, out)
+		w.requestEnded(g, out)
 		var nap time.Duration
 		switch {
 		case out.err != nil:
@@ -145,7 +145,7 @@ func (w *wait) try() (grant, outcome) {
 func (w *wait) effort() effort { return w.paced(acquireEffort).confirmedBy(w.settings.replicas) }
 
 // receive records a grant: that of a request, or of a hand-over by the holder before.
-func (h *hold) receive(identity *string, field string, token int64, sent instant, lease time.Duration) {
+func (h *hold) receive(identity *identity, field string, token int64, sent instant, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.identity, h.field, h.token = identity, field, token

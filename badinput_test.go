@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // errorsOf calls every method of m that can fail, and returns what they said.
@@ -230,5 +232,20 @@ func TestAKeyThatTurnsIntoSomethingElseIsALostHold(t *testing.T) {
 		require.ErrorIs(t, m.Lock(t.Context()), ErrLost)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		require.Equal(t, precious, b.look(target.keys[0]))
+	})
+}
+
+// Not even a field without a name, when it is given up what nobody knows if it was granted.
+func TestAForeignHashKeepsAllOfItsFields(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b)
+		direct, key := b.Client(t), redistest.Key(t)
+		require.NoError(t, direct.HSet(t.Context(), key, "", "theirs", "k", "v").Err())
+		c := locksOn(t, rdb)
+		relay.LoseReply(runsOf(acquireScript)).Times(1)
+		require.ErrorIs(t, c.Mutex(key).Lock(t.Context()), ErrInvalidName)
+		eventually(t, "it is undone", func() bool { return settledOn(c) })
+		require.Equal(t, map[string]string{"": "theirs", "k": "v"}, onRedis(t, direct, key))
 	})
 }

@@ -88,9 +88,9 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, questio
 	}
 	e.enough = b.enough
 	for i, n := range nodes {
-		turn := n.line(b.names)
+		errand := n.line(b.names)
 		q.client.goroutines.Go(func() {
-			turn.await()
+			errand.await()
 			began := q.client.now()
 			var answer T
 			out := outcome{err: errNoAnswer}
@@ -101,7 +101,7 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, questio
 			if out.err == nil {
 				n.took.Store(int64(q.client.now().since(began)))
 			}
-			turn.pass()
+			errand.pass()
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
 			if out.err != nil && b.mend != nil {
 				<-b.enough

@@ -155,6 +155,10 @@ func TestARefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
 	by := func(holder string, ttl time.Duration) vote[grant] {
 		return vote[grant]{cast: true, answer: grant{holder: holder, ttl: ttl}}
 	}
+	with := func(key int, v vote[grant]) vote[grant] {
+		v.answer.key = key
+		return v
+	}
 	const s = time.Second
 	for _, c := range []struct {
 		votes  []vote[grant]
@@ -162,6 +166,8 @@ func TestARefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
 		ttl    time.Duration
 		split  bool
 	}{
+		{[]vote[grant]{free, with(0, by("a", s)), with(1, by("a", 2*s))}, "a", s, true}, // about to be free: it is not waited for one of them
+		{[]vote[grant]{with(0, by("b", s)), with(1, by("a", s)), with(1, by("a", 2*s))}, "a", s, false},
 		{[]vote[grant]{by("a", 3*s), by("a", s), by("a", 2*s)}, "a", 2 * s, false},
 		{[]vote[grant]{free, by("a", s), by("a", 2*s)}, "a", s, false},
 		{[]vote[grant]{free, by("a", s), by("b", 2*s)}, "a", s, true},

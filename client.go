@@ -43,9 +43,12 @@ type Client struct {
 	settings settings
 	prefix   string
 	cluster  bool // the names of a MultiMutex need a common tag
-	now      clock
-	patience time.Duration // with one copy of a command
-	limits   limits        // of calls of Unlock
+	// scattered says that other processes may hear of a release at nodes of the Cluster where
+	// Redis does not count them.
+	scattered bool
+	now       clock
+	patience  time.Duration // with one copy of a command
+	limits    limits        // of calls of Unlock
 
 	// What follows is of the one deployment, or of each node of a quorum.
 	execs    []*executor
@@ -61,7 +64,7 @@ type Client struct {
 
 	// id is the current identity. One that is in doubt is replaced, for whoever acquires
 	// next, before the call that doubts it returns; holds keep the one they have.
-	id atomic.Pointer[string]
+	id atomic.Pointer[identity]
 
 	// tickets numbers the places in the queues of fair locks.
 	tickets atomic.Uint64
@@ -87,8 +90,9 @@ type hub interface {
 }
 
 // New returns a client on the Redis deployment that rdb leads to: a single server, one
-// behind Sentinel, or a Cluster. It sends nothing. rdb stays the caller's, to be closed
-// after the Client.
+// behind Sentinel, or a Cluster. It sends nothing, and runs a goroutine until Close. rdb stays the
+// caller's, to be closed after the Client. To it a redis.NewFailoverClusterClient is a Cluster:
+// use a redis.NewFailoverClient for a MultiMutex of any names.
 //
 // Few commands, or none, run through rdb's process hooks; observe locks WithHooks.
 //
@@ -164,28 +168,33 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Cli
 	for _, rdb := range rdbs {
 		_, cluster := rdb.(*redis.ClusterClient)
 		c.cluster = c.cluster || cluster
+		c.scattered = c.cluster && !s.sharded
 		c.execs = append(c.execs, newExecutor(rdb, now, s.ttl))
 	}
 	c.background, c.endBackground = context.WithCancel(context.Background())
-	id := uuid.NewString()
+	id := identity(uuid.NewString())
 	c.id.Store(&id)
 	started := now() // before the goroutine, of which nobody knows when it will run
 	c.goroutines.Go(func() { c.watchClocks(started) })
 	return c
 }
 
+// identity is a uuid that names are acquired under. It is told apart by its address: two are the
+// same only if they are one, so one that was retired is never met again.
+type identity string
+
 // ID returns the client's current identity: the first part of the fields that its holds
 // have on Redis. It changes when the outcome of a command could not be learned, a hold was
 // lost, or a place in a queue, a claim or a grant was given up, so that what may still be on
 // its way cannot meet a later hold.
-func (c *Client) ID() string { return *c.identity() }
+func (c *Client) ID() string { return string(*c.identity()) }
 
-func (c *Client) identity() *string { return c.id.Load() }
+func (c *Client) identity() *identity { return c.id.Load() }
 
 // retire makes sure that nothing is acquired under id any more.
-func (c *Client) retire(id *string) {
+func (c *Client) retire(id *identity) {
 	if c.id.Load() == id {
-		fresh := uuid.NewString()
+		fresh := identity(uuid.NewString())
 		c.id.CompareAndSwap(id, &fresh)
 	}
 }

@@ -83,6 +83,22 @@ func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
 	})
 }
 
+// The watchdog does not come to look at it.
+func TestAWallClockBeyondTheLeaseIsNoticedWhileAHookStays(t *testing.T) {
+	t.Parallel()
+	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t), WithRenewInterval(20*time.Millisecond))
+	hook, entered := hookThatStays(t)
+	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Renewed: hook}))
+	requireLocked(t, m)
+	ctx := m.Context(t.Context())
+	receives(t, entered)
+	clocks.set(jumpBeyondLease)
+	jumped := time.Now()
+	receives(t, ctx.Done())
+	require.Less(t, time.Since(jumped), 5*time.Second, "the timer is due after thirty")
+	require.ErrorIs(t, m.Unlock(), ErrLost)
+}
+
 func TestAWallClockSetBackLosesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, events := b.Client(t), &chronicle{}

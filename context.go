@@ -34,6 +34,29 @@ func (x *holdContext) Value(key any) any {
 	return x.Context.Value(key)
 }
 
+// end ends x, and those of other holds that x is derived from, up to above.
+func (x *holdContext) end(above *holdContext, cause error) {
+	for ; x != nil && x != above; x = x.above {
+		x.cancel(cause)
+	}
+}
+
+// contextOfAll returns a context that ends with ctx or with any of holds, of one owner, as far as
+// they have keys of t.
+func contextOfAll(ctx context.Context, holds []*hold, t *target) context.Context {
+	var first, x *holdContext
+	for _, h := range holds {
+		x = h.context(ctx, t)
+		if ctx = x; first == nil {
+			first = x
+		}
+	}
+	if x.Context.Err() != nil { // the others would be kept for as long as their holds last
+		x.end(first.above, context.Cause(x))
+	}
+	return x
+}
+
 // context returns a context that ends with ctx or with the hold, whichever is first.
 func (h *hold) context(ctx context.Context, t *target) *holdContext {
 	x := &holdContext{hold: h, target: t}
@@ -42,7 +65,7 @@ func (h *hold) context(ctx context.Context, t *target) *holdContext {
 	h.check()
 	h.mu.Lock()
 	cause, name := h.cause, h.target.name
-	if cause == nil && (h.phase != held || h.freed(t)) { // it is still being acquired, or about to be given back
+	if cause == nil && (h.phase != held || len(h.levels) == 0 || h.freed(t)) { // being acquired, or given back
 		cause = notHeld(h.owner)
 	}
 	if cause != nil {
@@ -57,9 +80,9 @@ func (h *hold) context(ctx context.Context, t *target) *holdContext {
 	return x
 }
 
-// freed reports whether h has no level any more of some key of t. mu is held.
+// freed reports whether h, which has levels, has none any more of some key of t. mu is held.
 func (h *hold) freed(t *target) bool {
-	if len(h.target.keys) == 1 || len(h.levels) == 0 {
+	if len(h.target.keys) == 1 {
 		return false
 	}
 	freed := h.target.without(h.counts())

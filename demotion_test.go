@@ -93,6 +93,20 @@ func TestAMasterThatHasBecomeAReplicaIsLeft(t *testing.T) {
 	requireFree(t, s.next.Client(t), m.Name())
 }
 
+// It says so in other words.
+func TestAReplicaBeforeVersion7IsLeft(t *testing.T) {
+	t.Parallel()
+	relay, rdb := relayedTo(t, redistest.Redis(t))
+	c := locksOn(t, rdb)
+	m := c.Mutex(redistest.Key(t))
+	requireLocked(t, m)
+	requireUnlocked(t, m)
+	relay.ReplyWith("-ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4a4dbbe1d2e0d1fc): "+
+		"@user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.\r\n", runsOf(acquireScript)).Times(3)
+	require.ErrorContains(t, m.Lock(t.Context()), "READONLY")
+	require.True(t, engineOfOnly(c).demoted.Load())
+}
+
 // It knows nothing of what its successor has granted. That is not to be taken for a loss.
 func TestAMasterThatHasBecomeAReplicaAndIsCutOffTakesNothingAway(t *testing.T) {
 	t.Parallel()
@@ -115,6 +129,24 @@ func TestAMasterThatHasBecomeAReplicaAndIsCutOffTakesNothingAway(t *testing.T) {
 			require.Empty(t, events.of("lost"))
 			require.Zero(t, s.next.Client(t).Exists(t.Context(), m.target.keys...).Val())
 		})
+	}
+}
+
+// An error that the time for dialing was up is told, and is not the end of the caller's context.
+func TestADialThatTakesTooLongNamesTheServerAndNotTheCaller(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{DialTimeout: time.Second, DialerRetries: 1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: &net.TCPAddr{IP: net.IPv4(10, 255, 255, 1), Port: 6379}, Err: ctx.Err()}
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locksOn(t, rdb, WithTTL(400*time.Millisecond))
+	_, tried := c.Mutex("x").TryLock(t.Context())
+	for _, err := range []error{tried, c.Mutex("x").Lock(context.Background())} {
+		require.ErrorContains(t, err, "10.255.255.1")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		var network *net.OpError
+		require.ErrorAs(t, err, &network)
 	}
 }
 

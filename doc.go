@@ -16,7 +16,7 @@
 // # Owner and levels
 //
 // A lock has a name and, while it is held, one owner. The owner is the calling goroutine.
-// It may lock again, which adds a level; the lock is given back by as many Unlocks.
+// It may lock again, which adds a level; it takes as many Unlocks to give the lock back.
 // Everybody else waits: other goroutines, those that the owner has started included, and
 // other processes.
 //
@@ -35,8 +35,8 @@
 //     processes.
 //   - [Client.RWMutex]: many owners who read, or one who writes. See [RWMutex].
 //
-// The first three exclude each other; an RWMutex has names of its own: whoever asks for one
-// that the other sort holds gets [ErrInvalidName].
+// The first three exclude each other; an RWMutex has names of its own: asking for a
+// name while the other sort holds it returns [ErrInvalidName].
 //
 // [New] makes a Client on one Redis: a server, one behind Sentinel, or a Cluster. [NewQuorum]
 // makes one on several independent masters; its locks are held by a majority of them. It has
@@ -74,7 +74,7 @@
 // sends one request of its own: to get into line, or to read when it may.
 //
 // If Redis cannot be reached, a Lock that has only just come fails after three attempts, in
-// 4 s at most with the default TTL. One that was waiting rides out an outage of one TTL.
+// 5 s at most with the default TTL. One that was waiting rides out an outage of one TTL.
 //
 // # What is promised
 //
@@ -94,13 +94,13 @@
 // # What is not promised
 //
 // A Redis server with replicas is no consensus system: a failover can forget a lock that
-// was just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum] there
-// are no failovers, but nodes that lose their data. A key that is deleted or forced open from
+// was just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum]
+// failovers do not matter, but a node that loses its data does. A key that is deleted or forced open from
 // outside is noticed at the next renewal, or when a fixed lease is over, and somebody else may
 // have the lock by then. No lease can prevent what a holder does between a pause and its next
 // look at its context. Where that must do no harm, use [WithFencing] and have the
 // resource refuse a lower token than it has seen. Between processes there is no order among
-// the waiters, but for a [Client.FairMutex].
+// the waiters, except those for a [Client.FairMutex].
 //
 // Redis should run with maxmemory-policy noeviction: an evicted lock is a lost one.
 //

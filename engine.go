@@ -3,6 +3,8 @@ package relock
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,8 @@ import (
 // engine is how commands get to one Redis process: through a pipeline, or directly if there
 // is only one.
 type engine struct {
+	// node is the application's client of it.
+	node *redis.Client
 	// plain is the client with our time-outs: a clone that shares the pools, must not be
 	// closed, and has none of the original's process hooks.
 	plain *redis.Client
@@ -20,8 +24,11 @@ type engine struct {
 	direct *redis.Client
 	// pipe is nil if there is none to be had, and while the engine is demoted.
 	pipe atomic.Pointer[redis.AutoPipeliner]
-	// demoted says that a replica has answered: see demote.
+	// demoted says that a replica has answered: see demote. ended says then that the pipeline it
+	// answered through is closed: go-redis would return the same again before. It is guarded by
+	// the executor.
 	demoted atomic.Bool
+	ended   bool
 
 	// underWay counts the commands that are waited for; the direct one is the only one when
 	// it begins.
@@ -224,6 +231,7 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 			timeout = min(timeout, own)
 		}
 		e = &engine{
+			node:    node,
 			plain:   node.WithTimeout(timeout),
 			direct:  node.WithTimeout(timeout),
 			patient: make(map[time.Duration]*redis.Client),
@@ -233,8 +241,35 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 		e.pair = newPair(e.direct)
 		e.open()
 		x.engines[node] = e
+		x.dropDeparted()
 	}
 	return e
+}
+
+// dropDeparted ends the engines of nodes that have left the Cluster, in the background: nobody
+// sends them anything from which it would show. mu is held.
+func (x *executor) dropDeparted() {
+	cluster, ok := x.rdb.(*redis.ClusterClient)
+	if !ok || len(x.engines) == 1 {
+		return
+	}
+	known := slices.Collect(maps.Values(x.engines))
+	x.asides.Go(func() {
+		var nodes sync.Map // that are there
+		ctx, cancel := context.WithTimeout(context.Background(), x.patience)
+		defer cancel()
+		if err := cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+			nodes.Store(node, true)
+			return nil
+		}); err != nil {
+			return
+		}
+		for _, e := range known {
+			if _, there := nodes.Load(e.node); !there {
+				x.drop(e)
+			}
+		}
+	})
 }
 
 // open gives an engine a pipeline. An error means that there is none to be had: plain commands do.
@@ -257,21 +292,25 @@ func (x *executor) demote(g *engine) {
 	}
 	g.demoted.Store(true)
 	g.pipe.Store(nil)
-	x.asides.Go(func() { _ = pipe.Close() })
+	x.asides.Go(func() {
+		_ = pipe.Close()
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		g.ended = true
+	})
 }
 
-// promote gives a demoted engine a pipeline again.
+// promote gives a demoted engine a pipeline again, when it is rid of the former one.
 func (x *executor) promote(g *engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.closed || !g.demoted.Load() {
+	if x.closed || !g.ended {
 		return
 	}
-	for _, known := range x.engines { // else it has been dropped
-		if known == g {
-			g.open()
-			g.demoted.Store(false)
-		}
+	if x.engines[g.node] == g { // else it has been dropped
+		g.open()
+		g.ended = false
+		g.demoted.Store(false)
 	}
 }
 
@@ -284,14 +323,12 @@ func (x *executor) processDemoted(ctx context.Context, g *engine, cmd call) erro
 	return err
 }
 
-// drop ends an engine whose node is closed.
+// drop ends an engine whose node is closed, or has left.
 func (x *executor) drop(closed *engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for node, e := range x.engines {
-		if e == closed {
-			delete(x.engines, node)
-			x.asides.Go(e.close)
-		}
+	if x.engines[closed.node] == closed {
+		delete(x.engines, closed.node)
+		x.asides.Go(closed.close)
 	}
 }

@@ -294,7 +294,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	t, field, identity := h.target, h.field, h.identity
 	mint := lv.fencing && (h.token == 0 || lv.target.spans(t))
 	counts := h.counts()
-	e := h.paced(acquireEffort).confirmedBy(h.replicas().and(lv.replicas))
+	// No renewal gets through meanwhile.
+	left := h.client.now().until(h.deadline)
+	e := h.paced(acquireEffort).confirmedBy(h.replicas().and(lv.replicas).within(left / 4))
 	claimed := len(h.levels) > 0
 	h.longest = max(h.longest, lv.ttl)
 	h.mu.Unlock()

@@ -93,7 +93,7 @@ func wrap(op, name string, err error) error {
 func ended(ctx context.Context) error {
 	cause, err := context.Cause(ctx), ctx.Err()
 	switch _, own := cause.(waitOver); { //nolint:errorlint // one that is wrapped is that of another Lock
-	case own, cause == err: //nolint:errorlint // likewise
+	case own:
 		return cause
 	case errors.Is(cause, err):
 		return fmt.Errorf("%w", cause) // it may be another lock's: wrap is not to take its name away

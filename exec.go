@@ -161,6 +161,9 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, arg
 			if attempt > 1 { // somebody is to read it; a single copy is in a hurry
 				out.err = x.diagnose(ctx, e, keys[0].(string), out.err)
 			}
+			if errors.Is(out.err, context.DeadlineExceeded) {
+				out.err = &timeUpHere{out.err}
+			}
 			return &reply{}, out
 		}
 		e.aside = true
@@ -201,6 +204,16 @@ func silent(err error) bool {
 	return errors.Is(err, errNoAnswer) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// timeUpHere is an error that is not the end of the caller's context, though it may be that of one
+// of ours.
+type timeUpHere struct{ error }
+
+func (t *timeUpHere) Is(target error) bool {
+	return target != context.DeadlineExceeded && errors.Is(t.error, target)
+}
+
+func (t *timeUpHere) As(target any) bool { return errors.As(t.error, target) }
+
 // diagnose adds to a silence what dialing says: that nobody listens, for instance. go-redis
 // takes its time to find out, longer than a copy is waited for.
 func (x *executor) diagnose(ctx context.Context, e effort, key string, err error) error {
@@ -208,17 +221,19 @@ func (x *executor) diagnose(ctx context.Context, e effort, key string, err error
 	if engine == nil || !silent(err) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.patience)
+	dialing, cancel := context.WithTimeout(ctx, e.patience)
+	defer cancel()
+	waiting, cancel := context.WithTimeout(ctx, e.patience+minPatience) // a dialer names the server
 	defer cancel()
 	o := engine.plain.Options()
-	dialed := x.outside(ctx, func() answer { // not every dialer minds its context: that for TLS does not
-		conn, failure := o.Dialer(ctx, o.Network, o.Addr)
+	dialed := x.outside(waiting, func() answer { // not every dialer minds its context: that for TLS does not
+		conn, failure := o.Dialer(dialing, o.Network, o.Addr)
 		if failure == nil {
 			_ = conn.Close()
 		}
 		return answer{err: failure}
 	})
-	if dialed.err == nil || errors.Is(dialed.err, redis.ErrClosed) {
+	if dialed.err == nil || waiting.Err() != nil || errors.Is(dialed.err, redis.ErrClosed) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, dialed.err)
@@ -273,7 +288,7 @@ func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call)
 	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, newCopy(ctx, cmd))
-	case redis.HasErrorPrefix(a.err, "READONLY"):
+	case redis.IsReadOnlyError(a.err):
 		x.demote(engine)
 	case errors.Is(a.err, redis.ErrClosed):
 		// The node has left the Cluster, or the client has been closed: the latter shows.

@@ -21,8 +21,8 @@ type findings struct {
 	failure error   // of the last one, if Redis or the network has failed it
 }
 
-// asks records that a request begins.
-func (h *hold) asks() {
+// requestBegins records that a request begins.
+func (h *hold) requestBegins() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.findings.silent == (instant{}) {
@@ -30,8 +30,8 @@ func (h *hold) asks() {
 	}
 }
 
-// asked records how the request has ended.
-func (h *hold) asked(g grant, out outcome) {
+// requestEnded records how the request has ended.
+func (h *hold) requestEnded(g grant, out outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := &h.findings

@@ -11,8 +11,8 @@ import (
 // FairMutex returns a handle of the lock name that is served in order: whoever asked first,
 // in any goroutine of any process, gets it first. Asked means that Redis has executed the
 // request. It is the lock of [Client.Mutex]: both exclude and wake each other, and a
-// goroutine that holds it by one handle re-enters it by the other. Only Mutex and MultiMutex
-// overtake. A bad name or option is returned by the first call that would use it; on a client
+// goroutine that holds it by one handle re-enters it by the other. Only those who use a Mutex or
+// MultiMutex may overtake. A bad name or option is returned by the first call that would use it; on a client
 // of NewQuorum that is ErrUnsupported.
 //
 // Lock waits in a queue on Redis. A release gives the lock to the first who waits and lives,
@@ -27,8 +27,8 @@ import (
 // raises it to the TTL, once even WithoutRenewal. WithLocalHandoffs has no effect: the next
 // of the same process is served like any other. State after a failure, errors and concurrent
 // use are those of [Mutex.Lock]. FairMutex itself makes no round trip. A Lock takes one, which
-// gets the lock or a place in the queue; who has a place needs no other to hold the lock,
-// WithReplicas one.
+// gets the lock or a place in the queue; who has a place needs no other to hold the lock.
+// WithReplicas takes one more, for whoever has got the lock: to have it confirmed.
 //
 // Beside the keys of a Mutex it uses relock_fair_queue:{name}, relock_fair_entries:{name} and
 // channels that begin with relock_fair_grants:{name}; with an ACL the token counter must be
@@ -75,51 +75,61 @@ func (f inOrder) grantsFor(g *gate) string {
 // lock, or has ended, or it is his turn to poll and time for it.
 func (inOrder) line(w *wait) (bool, error) {
 	for w.entry != nil {
-		switch s := w.entry.standing(); s.state {
-		case entryGranted:
-			w.accept()
-			if w.late() { // he asks anew
-				return true, nil
-			}
-			out := w.confirm()
-			if out.err == nil {
-				return true, nil
-			}
-			if err := w.failed(out); err != nil {
-				return false, err
-			}
-			err := w.rest(backoff(w.misses))
-			return err == nil, err // he asks anew
-		case entryGone:
-			// However that came about: nobody is to come back under that name.
-			w.client.retire(w.entry.identity)
-			w.forgo()
-			return true, nil
-		case entryFailed:
-			return false, s.err
+		if s := w.entry.standing(); s.state > entryWaiting {
+			return w.settle(s)
 		}
-		ticket := w.places[0].ticket
-		state, _ := ticket.State()
-		if state == queue.Gone && ticket.Join() {
-			ticket.Since(w.entry.mark)
-			state = queue.Turn
-		}
-		if state != queue.Turn {
-			if err := w.awaitTurn(ticket); err != nil {
-				return false, err
-			}
-			continue
-		}
-		if !w.news() { // of before it had the turn, even
-			if err := w.restUntil(w.entry.party.due); err != nil {
-				return false, err
-			}
-		}
-		if !w.entry.settled() {
-			return true, nil
+		if due, err := w.awaitPoll(); due || err != nil {
+			return due, err
 		}
 	}
 	return true, nil
+}
+
+// settle acts on what has become of w's place. true: w is named, and holds the lock; or it has
+// lost the place, and asks anew.
+func (w *wait) settle(s standing) (bool, error) {
+	switch s.state {
+	case entryFailed:
+		return false, s.err
+	case entryGone:
+		// However that came about: nobody is to come back under that name.
+		w.client.retire(w.entry.identity)
+		w.forgo()
+		return true, nil
+	}
+	w.accept()
+	if w.late() {
+		return true, nil
+	}
+	out := w.confirm()
+	if out.err == nil {
+		return true, nil
+	}
+	if err := w.failed(out); err != nil {
+		return false, err
+	}
+	err := w.rest(backoff(w.misses))
+	return err == nil, err
+}
+
+// awaitPoll waits until it is w's turn to poll, and time for it. false, nil: the place is to be
+// looked at first, there may be news of it.
+func (w *wait) awaitPoll() (bool, error) {
+	ticket := w.places[0].ticket
+	state, _ := ticket.State()
+	if state == queue.Gone && ticket.Join() {
+		ticket.Since(w.entry.mark)
+		state = queue.Turn
+	}
+	if state != queue.Turn {
+		return false, w.awaitTurn(ticket)
+	}
+	if !w.news() { // of before it had the turn, even
+		if err := w.restUntil(w.entry.party.due); err != nil {
+			return false, err
+		}
+	}
+	return !w.entry.settled(), nil
 }
 
 // ask gets w a place on Redis; from then on it polls for all of the process. The grant may
@@ -139,21 +149,26 @@ func (f inOrder) ask(w *wait) (grant, outcome) {
 	}
 	w.entry = p.enter(w.hold)
 	g, out := w.try()
-	if out.err != nil || g.held {
+	switch {
+	case out.err != nil:
 		w.forgo()
-	} else {
+	case g.held:
+		w.forgo()
+		out = w.confirm()
+		g.held = out.err == nil
+	default:
 		p.placed(w.entry, out)
 	}
 	return g, out
 }
 
-func (f inOrder) request(w *wait, identity *string, field string) (grant, outcome) {
-	e := w.effort()
+func (f inOrder) request(w *wait, identity *identity, field string) (grant, outcome) {
 	if w.entry == nil {
-		return f.acquire(w.ctx, e, w.target, field, w.settings)
+		return f.acquire(w.ctx, w.effort(), w.target, field, w.settings)
 	}
+	// Replicas are not waited for yet: a place is to be kept meanwhile.
 	w.entry.identity, w.entry.field = identity, field
-	return f.enqueue(w.ctx, w.entry.paced(e), w.target, field, w.settings, w.entry.ticket)
+	return f.enqueue(w.ctx, w.entry.paced(acquireEffort), w.target, field, w.settings, w.entry.ticket)
 }
 
 // mostPolled is how many waiters one script polls for: Redis does nothing else meanwhile.
@@ -222,15 +237,14 @@ func (w *wait) accept() {
 	w.forgo()
 }
 
-// confirm has the replicas confirm a lock that was granted to a waiter: nobody has asked them
-// yet. It raises the lease in doing so. After a failure the grant has been given back.
+// confirm has the replicas confirm a lock that w has got: nobody has asked them yet. It raises
+// the lease before they are waited for. After a failure the grant has been given back.
 func (w *wait) confirm() outcome {
 	if w.settings.replicas.n == 0 {
 		return outcome{}
 	}
-	left := w.client.now().until(w.deadline)
-	e := w.paced(acquireEffort).confirmedBy(w.settings.replicas.within(left / 4))
-	ours, out := w.target.kind.renew(w.ctx, e, w.target, w.field, w.settings.ttl)
+	w.places[0].ticket.Pass() // others poll meanwhile
+	ours, out := w.target.kind.renew(w.ctx, w.effort(), w.target, w.field, w.settings.ttl)
 	switch {
 	case out.err != nil:
 	case !ours:

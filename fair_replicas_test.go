@@ -97,3 +97,55 @@ func TestWaitersForAFairLockSurviveARestartWithoutData(t *testing.T) {
 		return server.Client(t).Exists(t.Context(), key, k.queue, k.entries).Val() == 0
 	})
 }
+
+// The lease of the place in the queue, and what is waited for it, have nothing to do with that.
+func TestReplicasOfAFairLockAreWaitedForAsLongAsWasAskedFor(t *testing.T) {
+	opts := []MutexOption{WithReplicas(1, 5*time.Second), WithSafetyPoll(200 * time.Millisecond)}
+	for name, waited := range map[string]bool{"at once": false, "after a wait": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newReplicaBench(t, 1)
+			holder, waiter, m := newActor(t), newActor(t), b.locks.FairMutex(b.key, opts...)
+			result := make(<-chan error)
+			if waited {
+				holder.locks(t, b.locks.FairMutex(b.key))
+				result = waiter.lock(t.Context(), m)
+				awaitFairQueue(t, b.master, b.key, 1)
+			}
+			b.pause()
+			if waited {
+				holder.unlocks(t, b.locks.FairMutex(b.key))
+			} else {
+				result = waiter.lock(t.Context(), m)
+			}
+			eventually(t, "the replica is waited for", func() bool { return len(onRedis(t, b.master, b.key)) == 1 })
+			throughout(t, 1500*time.Millisecond, func() bool { return len(result) == 0 }, "no answer")
+			b.resume()
+			require.NoError(t, outcomeOf(t, result))
+			waiter.unlocks(t, m)
+		})
+	}
+}
+
+func TestAFairLockThatTooFewReplicasConfirmSaysSo(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	b.pause()
+	m := b.locks.FairMutex(b.key, WithReplicas(1, 1200*time.Millisecond))
+	require.ErrorIs(t, m.Lock(t.Context()), ErrNotReplicated)
+	b.resume()
+	b.awaitFree(b.key)
+}
+
+func TestAWaiterForAFairLockWaitsWhateverItsReplicasDo(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	holder, waiter := newActor(t), newActor(t)
+	plain, m := b.locks.FairMutex(b.key), b.locks.FairMutex(b.key, WithReplicas(1, 5*time.Second), WithSafetyPoll(200*time.Millisecond))
+	holder.locks(t, plain)
+	b.pause()
+	waiting := waiter.lock(t.Context(), m)
+	awaitFairQueue(t, b.master, b.key, 1)
+	throughout(t, 2*time.Second, func() bool { return len(waiting) == 0 }, "it waits")
+	b.resume()
+	holder.unlocks(t, plain)
+	require.NoError(t, outcomeOf(t, waiting))
+	waiter.unlocks(t, m)
+}

@@ -69,7 +69,7 @@ type hold struct {
 	// offered is the client identity under which a hand-over to this hold has been sent, and
 	// settled is closed when that has ended. Both are guarded by the queue: written by Reserve,
 	// read after the ticket has left.
-	offered *string
+	offered *identity
 	settled chan struct{}
 
 	mu    sync.Mutex
@@ -89,8 +89,8 @@ type hold struct {
 	target *target
 	places []place
 
-	identity *string // the client's, when the hold was granted
-	field    string  // identity:owner, its name on Redis
+	identity *identity // the client's, when the hold was granted
+	field    string    // identity:owner, its name on Redis
 	token    int64
 	acquired instant
 	renewed  instant // when the last answered request that asked for the whole lease was sent
@@ -124,6 +124,14 @@ type level struct {
 	*settings
 	target     *target // what the handle locks; some of its keys may be in another hold
 	renewUntil instant // WithMaxHold; zero: no bound
+}
+
+// from returns the level as it is when it begins at now.
+func (lv level) from(now instant) level {
+	if lv.maxHold > 0 {
+		lv.renewUntil = now.after(min(lv.maxHold, maxTTL)) // that is for ever
+	}
+	return lv
 }
 
 // renewedAt reports whether the level has its hold renewed at now.
@@ -259,10 +267,16 @@ func (h *hold) open(lv *level) bool {
 
 // push adds a level. mu is held.
 func (h *hold) push(lv level) {
-	if lv.maxHold > 0 {
-		lv.renewUntil = h.client.now().after(min(lv.maxHold, maxTTL)) // that is for ever
+	h.levels = append(h.levels, lv.from(h.client.now()))
+}
+
+// renewable returns the levels by which it is decided whether h is renewed: the open ones, or, as
+// long as nobody has claimed it, which a hook may delay, the one that is to come. mu is held.
+func (h *hold) renewable() []level {
+	if len(h.levels) > 0 {
+		return h.levels
 	}
-	h.levels = append(h.levels, lv)
+	return []level{level{settings: h.settings}.from(h.acquired)}
 }
 
 // lease is the longest of the open levels'. mu is held.
@@ -344,12 +358,20 @@ func (h *hold) leave() {
 	}
 }
 
-// fencingToken returns the token of a hold that is held, or lost and not unlocked yet.
-func (h *hold) fencingToken() int64 {
+// fencingToken returns the token of a hold that is held, or lost and not unlocked yet. false: its
+// owner has not got all those keys of t that it is to have.
+func (h *hold) fencingToken(t *target) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held && h.phase != lost {
-		return 0
+	if h.phase != held && h.phase != lost || len(h.levels) == 0 || h.freed(t) {
+		return 0, false
 	}
-	return h.token
+	return h.token, true
+}
+
+// wanted reports whether h is being acquired: its owner has not got it.
+func (h *hold) wanted() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.phase == acquiring
 }

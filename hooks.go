@@ -4,9 +4,11 @@ import "time"
 
 // Hooks observe what happens to locks: for metrics, traces and logs. Any field may be
 // nil. A hook is called on the goroutine in which the event was met, with no internal
-// lock held, and delays it: be quick, and do not call back into the lock it is about.
-// Events may come at the same time, on different goroutines: a loss that is met by asking,
-// while a renewal is being answered, may be told before that renewal.
+// lock held, and delays it: be quick, and do not call back into the lock it is about. A panic in
+// a hook is not recovered: it unwinds the call that met the event, and ends the program if that
+// was on a goroutine of the library, as a renewal is. If Acquired panics the lock is given back.
+// Events may come at the same time, on different goroutines: the end of a hold may be told
+// before or during a renewal that was under way, or whose hook was.
 //
 // Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest
 // open level.
@@ -16,7 +18,7 @@ type Hooks struct {
 	Acquired func(Event)
 
 	// Contended is called once by each Lock that finds the lock taken and starts to wait; those of
-	// a fixed owner that wait for the same are one. Elapsed is the time since it was called.
+	// a fixed owner that wait for the same are one. Elapsed is the time since Lock was called.
 	Contended func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"errors"
 	"math"
 	"runtime"
 	"testing"
@@ -67,6 +68,28 @@ func TestDoDoesNotRunItsFunctionOnAHoldThatIsLost(t *testing.T) {
 	require.False(t, ran)
 }
 
+func TestDoDoesNotRunItsFunctionOnAHoldThatCloseHasEnded(t *testing.T) {
+	c := locksOn(t, redistest.Mini(t).Client(t))
+	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) { require.NoError(t, c.Close()) }}))
+	ran := false
+	require.ErrorIs(t, m.Do(t.Context(), func(context.Context) error { ran = true; return nil }), ErrClosed)
+	require.False(t, ran)
+}
+
+// severalErrors cannot be compared.
+type severalErrors []error
+
+func (s severalErrors) Error() string { return errors.Join(s...).Error() }
+
+type oddContext struct{ context.Context }
+
+func (oddContext) Err() error { return severalErrors{context.Canceled} }
+
+func TestAContextMayEndWithAnErrorThatCannotBeCompared(t *testing.T) {
+	c := locksOn(t, redistest.Mini(t).Client(t))
+	require.ErrorContains(t, c.Mutex(redistest.Key(t)).Lock(oddContext{t.Context()}), "context canceled")
+}
+
 // That is what an errgroup makes of the first error.
 func TestACauseThatIsAnotherLocksErrorDoesNotPassForTheOwn(t *testing.T) {
 	b := redistest.Mini(t)
@@ -105,9 +128,36 @@ func TestAHookThatEndsItsGoroutineIsNoLock(t *testing.T) {
 	})
 }
 
-func TestAHookMayTakeLongerThanTheLease(t *testing.T) {
+// A lease that is not renewed is over then. Who locks for a fixed owner learns of it at once.
+func TestAHookThatTakesLongerThanAFixedLeaseLosesTheLock(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}} {
+		redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+			events := &chronicle{}
+			hooks := events.hooks()
+			count := hooks.Acquired
+			hooks.Acquired = func(e Event) {
+				count(e)
+				time.Sleep(500 * time.Millisecond) // it is what is tested
+			}
+			c := locksOn(t, b.Client(t), WithTTL(200*time.Millisecond), WithoutRenewal())
+			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(hooks))...)
+			err := m.Lock(t.Context())
+			if opts == nil {
+				require.NoError(t, err)
+				err = m.Unlock()
+			}
+			require.ErrorIs(t, err, ErrLost)
+			require.ErrorContains(t, err, "WithoutRenewal")
+			require.ErrorIs(t, m.Unlock(), ErrNotHeld)
+			require.Equal(t, []string{"acquired", "lost"}, events.names())
+		})
+	}
+}
+
+func TestAHookMayTakeLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}, {WithOwner("job"), WithMaxHold(time.Hour)}} {
 		redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 			c, times := locksOn(t, b.Client(t), WithTTL(200*time.Millisecond)), 0
 			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(Hooks{Acquired: func(Event) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/relock-go/relock/internal/goid"
@@ -21,7 +22,8 @@ import (
 // A hold can end without its holder's doing: when its lease could not be renewed in time,
 // or somebody deleted or forced the key. Do work under the lock with the context of
 // [Mutex.Context] or [Mutex.Do]. If the lease runs out, that is cancelled before anybody else
-// can get the lock; if the key was taken away, at the next renewal, or when a fixed lease ends.
+// can get the lock; if the key was taken away, at the next renewal that Redis carries out, or
+// when the lease ends.
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
@@ -57,7 +59,8 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	return m
 }
 
-// Name returns the name of the lock; those of a MultiMutex as they were given, joined by commas.
+// Name returns the name of the lock, without the prefix of WithPrefix; those of a MultiMutex as
+// they were given, joined by commas.
 func (m *Mutex) Name() string { return m.target.name }
 
 // Lock takes the lock, or adds a level to the owner's hold.
@@ -72,9 +75,10 @@ func (m *Mutex) Name() string { return m.target.name }
 // than 50 ms; at the latest it ends with its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
-// has to be unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
+// has to be unlocked first, and for an owner given WithOwner if the lease was over before Lock
+// could return, by a hook; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
 // ErrInvalidOption; ErrUnsupported; Redis' own. If Redis cannot be reached, a Lock that has
-// only just come fails after three attempts, in 4 s at most with the default TTL; one that was
+// only just come fails after three attempts, in 5 s at most with the default TTL; one that was
 // waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or
 // since when Redis has not answered.
 //
@@ -99,8 +103,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // this process is waiting for it already, or getting it for the same fixed owner, or giving
 // it back.
 //
-// It blocks for one request only, which is tried three times if Redis cannot be reached, in 4 s
-// at most with the default TTL; ctx ends that, too. State after a failure and errors are those
+// It blocks for one request only, which is tried three times if Redis cannot be reached, in 5 s
+// at most with the default TTL, and longer WithReplicas; ctx ends that, too. State after a failure and errors are those
 // of [Mutex.Lock]; Redis that cannot be reached is an error. At most one round trip, and one
 // more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
@@ -119,10 +123,11 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // the context of Lock. The level is gone whatever it returns: an error from Redis means
 // that the key may live on for up to one TTL.
 //
-// Errors: ErrNotHeld if the owner holds nothing; ErrLost for each level of a hold that was
-// lost; ErrClosed for each level of one that Close has ended; ErrInvalidName,
-// ErrInvalidOption and ErrUnsupported of the handle; Redis' own. One round trip, none in the
-// cases before Redis' own.
+// Errors: ErrNotHeld if the owner holds nothing, or holds it only by handles with other names;
+// ErrLost for each level of a hold that was lost, also if this call found that out; ErrClosed for
+// each level of one that Close has ended; ErrInvalidName, ErrInvalidOption and ErrUnsupported of
+// the handle; Redis' own. One round trip, none if the error was known before; on a quorum two if
+// it hands over to a waiter WithFencing.
 func (m *Mutex) Unlock() error {
 	if m.err != nil {
 		return wrap("unlock", m.Name(), m.err)
@@ -130,7 +135,7 @@ func (m *Mutex) Unlock() error {
 	var buf [4]*hold
 	o := m.owner()
 	holds := m.client.find(buf[:0], o, m.target)
-	if len(holds) == 0 {
+	if len(holds) == 0 || slices.ContainsFunc(holds, (*hold).wanted) {
 		return wrap("unlock", m.Name(), m.notHeld(o))
 	}
 	var errs []error
@@ -165,10 +170,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 	above, _ := ctx.Value(nearestHold{}).(*holdContext)
 	ctx = m.Context(ctx)
 	x, _ := ctx.(*holdContext)
-	for ; x != nil && x != above; x = x.above { // one for each hold that has some of the names
-		defer x.cancel(wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
-	}
-	if ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrLost) && m.HoldCount() == 0 {
+	defer x.end(above, wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	if ctx.Err() != nil && m.HoldCount() == 0 {
 		return nil // what Unlock says
 	}
 	return fn(ctx)
@@ -176,8 +179,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 
 // Context returns a context that ends with ctx or with the owner's hold of any of the names,
 // whichever is first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. It ends
-// before the lease does on Redis, and its Err looks at the clocks itself; a key that was
-// deleted or forced open from outside ends it at the next renewal, or with a fixed lease. If
+// before the lease does on Redis, and its Err looks at the clocks itself; a key that was deleted
+// or forced open from outside ends it at the next renewal that Redis carries out, or with the lease. If
 // the owner holds nothing, it has ended already, with the cause ErrNotHeld. It costs memory
 // until it ends: within a long hold derive from a ctx that ends earlier. No round trip.
 func (m *Mutex) Context(ctx context.Context) context.Context {
@@ -188,10 +191,7 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	var buf [4]*hold
 	if cause == nil {
 		if holds := m.client.find(buf[:0], m.owner(), m.target); m.covers(holds) {
-			for _, h := range holds {
-				ctx = h.context(ctx, m.target)
-			}
-			return ctx
+			return contextOfAll(ctx, holds, m.target)
 		}
 		cause = notHeld(m.owner())
 	}
@@ -200,7 +200,9 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	return ctx
 }
 
-// HoldCount returns how many levels the owner holds; 0 if its hold was lost. No round trip.
+// HoldCount returns how many levels the owner holds; 0 if its hold was lost. Those taken by
+// handles of other names count too, though an Unlock of this one cannot take them away; of a
+// MultiMutex it is the least of its names'. No round trip.
 func (m *Mutex) HoldCount() int {
 	if m.err != nil {
 		return 0
@@ -217,8 +219,8 @@ func (m *Mutex) HoldCount() int {
 	return count
 }
 
-// FencingToken returns the fencing token of the owner's hold; 0 if it was not acquired
-// WithFencing, or the owner does not hold all of the names. A hold that was lost keeps its token until it
+// FencingToken returns the fencing token of the owner's hold; 0 if no Lock of it, re-entries
+// included, was WithFencing, or the owner does not hold all of the names. A hold that was lost keeps its token until it
 // is unlocked, for the resource to refuse. No round trip.
 func (m *Mutex) FencingToken() int64 {
 	if m.err != nil {
@@ -231,7 +233,11 @@ func (m *Mutex) FencingToken() int64 {
 	}
 	token := int64(0)
 	for _, h := range holds {
-		token = max(token, h.fencingToken())
+		t, has := h.fencingToken(m.target)
+		if !has {
+			return 0
+		}
+		token = max(token, t)
 	}
 	return token
 }

@@ -20,8 +20,8 @@ func (h *hold) check() {
 
 // leaseOver says why the lease of h has run out. mu is held.
 func (h *hold) leaseOver(now instant) error {
-	renewed, bounded := len(h.levels) == 0, false // that of nobody's level is kept up, too
-	for _, lv := range h.levels {
+	renewed, bounded := false, false
+	for _, lv := range h.renewable() {
 		renewed = renewed || lv.renewedAt(now)
 		bounded = bounded || lv.renewed
 	}

@@ -23,8 +23,8 @@ type node struct {
 	last map[string]chan struct{} // by name: closed when the last command in line is settled
 }
 
-// turn is the place of one command in the line of its names.
-type turn struct {
+// errand is the place of one command in the line of its names.
+type errand struct {
 	node    *node
 	names   []string
 	before  []chan struct{}
@@ -32,36 +32,36 @@ type turn struct {
 }
 
 // line puts a command in line.
-func (n *node) line(names []string) *turn {
+func (n *node) line(names []string) *errand {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := &turn{node: n, names: names, settled: make(chan struct{})}
+	e := &errand{node: n, names: names, settled: make(chan struct{})}
 	for _, name := range names {
 		if before := n.last[name]; before != nil {
-			t.before = append(t.before, before)
+			e.before = append(e.before, before)
 		}
-		n.last[name] = t.settled
+		n.last[name] = e.settled
 	}
-	return t
+	return e
 }
 
 // await waits for those before, each of which ends when its patience is spent.
-func (t *turn) await() {
-	for _, before := range t.before {
+func (e *errand) await() {
+	for _, before := range e.before {
 		<-before
 	}
 }
 
 // pass lets the next in line go.
-func (t *turn) pass() {
-	t.node.mu.Lock()
-	for _, name := range t.names {
-		if t.node.last[name] == t.settled {
-			delete(t.node.last, name)
+func (e *errand) pass() {
+	e.node.mu.Lock()
+	for _, name := range e.names {
+		if e.node.last[name] == e.settled {
+			delete(e.node.last, name)
 		}
 	}
-	t.node.mu.Unlock()
-	close(t.settled)
+	e.node.mu.Unlock()
+	close(e.settled)
 }
 
 // settle is how an undo is settled on this node. When the client is being closed one try

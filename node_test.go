@@ -9,8 +9,8 @@ import (
 func TestCommandsOfOneNameReachANodeInTheOrderOfTheirCalls(t *testing.T) {
 	t.Parallel()
 	n := &node{last: make(map[string]chan struct{})}
-	begun := func(turn *turn) bool {
-		for _, before := range turn.before {
+	begun := func(errand *errand) bool {
+		for _, before := range errand.before {
 			select {
 			case <-before:
 			default:

@@ -157,7 +157,7 @@ func WithTTL(d time.Duration) Option {
 
 // WithRenewInterval turns renewal on and sets the watchdog's period. Default: a third of
 // the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
-// tried again in time. Read holds of an RWMutex are renewed every 10 s at least.
+// tried again in time. Read holds of an RWMutex are renewed at least every 10 s.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minRenewInterval {
@@ -236,11 +236,11 @@ func WithOwner(id string) MutexOption {
 
 // WithFencing mints a token with every new acquisition: a number that rises from holder to
 // holder, for a resource that refuses a lower one than it has seen. The counter lives next
-// to the lock on Redis and expires a day after its last use; tokens rise over that, and
-// over a loss of Redis' data, all the same, unless the counter is lost together with a clock
-// that was set back: without a counter they go on from the server's clock. Re-entry keeps
-// the hold's token. On a quorum each Lock takes a second round trip. No effect on the read
-// side of an RWMutex. Default: off.
+// to the lock on Redis and expires a day after its last use. Tokens go on rising after that, and
+// after Redis has lost its data, because without a counter they start from the server's clock;
+// they can fall only if that was set back at the same time. A re-entry keeps the hold's token, but
+// mints one if it has none, or if a MultiMutex adds names. On a quorum each Lock takes a second
+// round trip. No effect on the read side of an RWMutex. Default: off.
 func WithFencing() Option {
 	return option(func(s *settings) { s.fencing, s.counterLife = true, counterLife })
 }
@@ -267,17 +267,17 @@ func WithoutReentrancy() Option {
 // return ErrNotReplicated: Lock does not go on waiting. The next waiter tries by itself. A
 // re-entry that too few confirm fails likewise and leaves the hold as it was. A renewal that
 // too few confirm has failed: Hooks.RenewFailed is told, it is tried again, and if that does
-// not help the hold is lost in time. A hold renews by the largest n and the longest timeout of
-// its open levels and of the Lock that began it, but waits for a quarter of what is left of
-// its lease at most. An Unlock that hands over to a waiter WithReplicas waits for those, half
+// not help the hold is lost in time. Renewal and re-entry go by the largest n and the longest timeout
+// of the hold's open levels and of the Lock that began it, but wait for a quarter of what is left
+// of its lease at most. An Unlock that hands over to a waiter WithReplicas waits for those, half
 // of WithUnlockTimeout at most; if too few confirm, the waiter tries again itself.
 //
 // It narrows the window of a failover, no more: a replica that has not confirmed may be
 // promoted, unless n is their number, and clocks of the servers that differ shorten the
 // lease by as much. A master that has been cut off from its replicas grants nothing any more.
 //
-// Each request takes a connection of the Redis client's pool for as long as the replicas
-// take, half of the pool at most at a time, in place of the shared pipeline. Users need
+// Redis answers after the WAIT when the lock is taken, too: with a replica down, a TryLock that
+// returns false takes as long as timeout. Each request takes a connection of the Redis client's pool for as long as the replicas take, half of the pool at most at a time, in place of the shared pipeline. Users need
 // the permission for WAIT. A timeout that Redis has to notice is up to 100 ms late. n is at
 // least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to whole
 // milliseconds. It works with a *redis.Client and a *redis.ClusterClient; with another

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -192,4 +193,86 @@ func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
 		})
 		requireUnlocked(b.t, one)
 	})
+}
+
+// Its hook has not returned, and the caller who wanted both has gone.
+func TestAHoldThatNobodyHasClaimedHasNoContext(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		acquired, goOn := make(chan struct{}), make(chan struct{})
+		both := b.both(WithOwner("job"), WithHooks(Hooks{Acquired: func(Event) { close(acquired); <-goOn }}))
+		one := b.one(WithOwner("job"))
+		ctx, cancel := context.WithCancel(b.t.Context())
+		result := make(chan error, 1)
+		go func() { result <- both.Lock(ctx) }()
+		receives(b.t, acquired)
+		require.Zero(b.t, both.HoldCount())
+		require.ErrorIs(b.t, context.Cause(both.Context(b.t.Context())), ErrNotHeld)
+		requireLocked(b.t, one)
+		cancel()
+		require.ErrorIs(b.t, receives(b.t, result), context.Canceled)
+		close(goOn)
+		eventually(b.t, "the second name is free", func() bool { return len(onRedis(b.t, b.rdb, b.names[1])) == 0 })
+		requireUnlocked(b.t, one)
+	})
+}
+
+func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		one, both := b.one(WithFencing(), WithOwner("job")), b.both(WithFencing(), WithOwner("job"))
+		requireLocked(b.t, one)
+		heldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+		waiting := newActor(b.t).lock(b.t.Context(), both)
+		awaitWaiters(b.t, b.c, b.names[1], 1)
+		require.Zero(b.t, both.FencingToken())
+		require.Zero(b.t, both.HoldCount())
+		for range 10 {
+			require.ErrorIs(b.t, context.Cause(both.Context(b.t.Context())), ErrNotHeld)
+		}
+		h := holdsOn(b.c, b.names[0])[0]
+		eventually(b.t, "no contexts but that of who waits", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.contexts) == 1
+		})
+		require.ErrorIs(b.t, both.Unlock(), ErrNotHeld, "by him who waits")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())
+		publishes(b.t, b.rdb, b.names[1])
+		require.NoError(b.t, outcomeOf(b.t, waiting))
+		requireUnlocked(b.t, one)
+		require.False(b.t, newActor(b.t).tries(b.t, b.rival.Mutex(b.names[0])), "both are held")
+		requireUnlocked(b.t, both)
+	})
+}
+
+// Hand over hand: of all holds but the last nothing is kept.
+func TestAHoldDoesNotKeepThoseBeforeIt(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]MutexOption{"goroutine": nil, "owner": {WithOwner("job")}} {
+		t.Run(name, func(t *testing.T) {
+			c, key := locksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
+			link := func(i int) string { return fmt.Sprintf("%s-%d", key, i) }
+			requireLocked(t, c.Mutex(link(0), opts...))
+			const links = 50
+			holds := []weak.Pointer[hold]{weak.Make(holdsOn(c, link(0))[0])}
+			for i := range links {
+				both := c.MultiMutex([]string{link(i), link(i + 1)}, opts...)
+				requireLocked(t, both)
+				requireLocked(t, c.Mutex(link(i+1), opts...))
+				requireUnlocked(t, both)
+				requireUnlocked(t, c.Mutex(link(i), opts...))
+				holds = append(holds, weak.Make(holdsOn(c, link(i+1))[0]))
+			}
+			eventually(t, "the garbage is collected", func() bool {
+				runtime.GC()
+				kept := 0
+				for _, h := range holds {
+					if h.Value() != nil {
+						kept++
+					}
+				}
+				return kept <= 3
+			})
+			requireUnlocked(t, c.Mutex(link(links), opts...))
+		})
+	}
 }

@@ -39,7 +39,7 @@ type fairEntry struct {
 	ticket uint64
 	mark   uint64 // wake-ups of the queue, before the request
 
-	identity *string
+	identity *identity
 	field    string
 
 	// The fields below are guarded by party.mu.

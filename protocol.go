@@ -36,11 +36,11 @@ func sideOf(field string) side {
 }
 
 // field is the name on Redis under which o, of the client with that identity, holds t.
-func (t *target) field(identity *string, o owner) string {
+func (t *target) field(identity *identity, o owner) string {
 	if t.kind.side == writing {
-		return *identity + ":" + o.String() + writeSuffix
+		return string(*identity) + ":" + o.String() + writeSuffix
 	}
-	return *identity + ":" + o.String()
+	return string(*identity) + ":" + o.String()
 }
 
 // turns is how those of one process who wait for a lock get to ask Redis for it. All of it
@@ -54,7 +54,7 @@ type turns interface {
 	// ask makes one request by wait.try, or finds out otherwise how things stand.
 	ask(w *wait) (grant, outcome)
 	// request is what wait.try asks of Redis: the keys of w for field, a name under identity.
-	request(w *wait, identity *string, field string) (grant, outcome)
+	request(w *wait, identity *identity, field string) (grant, outcome)
 	// rest follows an answer that was no grant: unless there is news, w need not ask for d.
 	rest(w *wait, d time.Duration) error
 	// longest is how long a waiter whom no message reaches may sleep.
@@ -98,14 +98,15 @@ var _ protocol = (*plain)(nil)
 
 // grant is the answer to a wish for a lock.
 type grant struct {
-	held  bool
+	held    bool
+	claimed bool // if not held: who is in the way waits to write, and keeps readers out
+	split   bool // if not held: nobody of a quorum has it yet, those who want it are in each other's way
+
 	token int64 // if held: the fencing token, 0 if none was wished
 
-	key     int           // if not held: the position of a key that is taken
-	holder  string        // who is in the way
-	claimed bool          // he waits to write, and keeps readers out
-	ttl     time.Duration // of its hold; negative: without expiry
-	split   bool          // on a quorum: nobody has it yet, those who want it are in each other's way
+	key    int           // if not held: the position of a key that is taken
+	holder string        // who is in the way
+	ttl    time.Duration // of its hold; negative: without expiry
 }
 
 // released is the answer to a release.

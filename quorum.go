@@ -20,7 +20,8 @@ const chorusWindow = 5 * time.Millisecond
 // working as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest
 // majority. Use 3 or 5; an even number survives no more failures than the odd one below it,
 // and one node is a quorum, too. The clients of all processes must be given the same nodes, in
-// any order. It sends nothing. The rdbs stay the caller's, to be closed after the Client.
+// any order, and each is to lead to one server: behind Sentinel, or a Cluster, a failover can lose a
+// vote. NewQuorum sends nothing. The rdbs stay the caller's, to be closed after the Client.
 //
 // What it promises: no failover can lose a lock, since nothing is replicated, and exclusion
 // holds while each node that granted a lock keeps its data and counts time at about the rate
@@ -29,7 +30,7 @@ const chorusWindow = 5 * time.Millisecond
 // or start them again when a TTL, and what their clocks may differ by, is over. Martin
 // Kleppmann argued in 2016 that such a lock is unsafe all the same where correctness depends
 // on it, because a process may be paused, a message delayed or a clock set, while it believes
-// it holds the lock, and that it had no fencing token. Salvatore Sanfilippo answered that the
+// it holds the lock, and criticised that Redlock itself offers no fencing tokens. Salvatore Sanfilippo answered that the
 // time that was spent is compared with the lease after a majority has answered, so that only a
 // delay after that does harm, as with any lock that expires, and that clocks which do not jump
 // can be had. Either way, where two holders at once would do harm, use WithFencing, which
@@ -140,8 +141,8 @@ var _ protocol = (*quorum)(nil)
 // majority is how many nodes have to agree.
 func (q *quorum) majority() int { return len(q.nodes)/2 + 1 }
 
-// asks notes that a lease is asked for.
-func (q *quorum) asks(lease time.Duration) {
+// leases notes that a lease is asked for.
+func (q *quorum) leases(lease time.Duration) {
 	for {
 		longest := q.longest.Load()
 		if int64(lease) <= longest || q.longest.CompareAndSwap(longest, int64(lease)) {

@@ -16,12 +16,13 @@ import (
 var errTaken = errors.New("it is taken there")
 
 // What is sent for a ballot is sent in the client's background: a node that nobody waits for
-// any more answers all the same, and what it answers is what the next command goes by.
+// any more answers all the same, and what it answers is what the next command goes by. But for
+// renewals: the next one says the same.
 
 // acquire is a vote on who gets the keys. Without a majority what was got is given back at
 // once: quietly, since nobody has seen a hold that never was.
 func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
-	q.asks(s.ttl)
+	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
 		ask: func(n *node, e effort) (grant, outcome) {
@@ -106,11 +107,16 @@ func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e effort, t *ta
 }
 
 // refusal is the answer of a vote that nobody, or somebody else, has won: it is his who has
-// most nodes, and will be free when enough of the leases are over.
+// most nodes, and will be free when enough of the leases are over. If that is because of one key
+// here and of another there, no message need tell of the end: both may be on their way already.
 func (q *quorum) refusal(b *ballot[grant]) grant {
+	type hindrance struct {
+		holder string
+		key    int
+	}
 	var g grant
 	var frees []time.Duration // when each node is free
-	has := make(map[string]int)
+	has := make(map[hindrance]int)
 	for _, v := range b.votes {
 		free := time.Duration(math.MaxInt64)
 		switch {
@@ -120,8 +126,8 @@ func (q *quorum) refusal(b *ballot[grant]) grant {
 			if v.answer.ttl >= 0 {
 				free = v.answer.ttl
 			}
-			holder := v.answer.holder
-			if has[holder]++; has[holder] > has[g.holder] {
+			by := hindrance{v.answer.holder, v.answer.key}
+			if has[by]++; has[by] > has[hindrance{g.holder, g.key}] {
 				g = v.answer
 			}
 		}
@@ -131,7 +137,7 @@ func (q *quorum) refusal(b *ballot[grant]) grant {
 	if g.ttl = frees[q.majority()-1]; g.ttl == math.MaxInt64 {
 		g.ttl = -time.Millisecond
 	}
-	g.split = has[g.holder] < q.majority()
+	g.split = has[hindrance{g.holder, g.key}] < q.majority()
 	return g
 }
 
@@ -179,13 +185,13 @@ func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *targe
 
 // reenter counts when a majority has it. Those that have lost the lock get nothing new.
 func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
-	q.asks(s.ttl)
+	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
 		ask: func(n *node, e effort) (grant, outcome) {
 			return n.reenter(q.client.background, e, t, field, s, mint, counts)
 		},
-		yes: getsIt, repeated: true,
+		yes: getsIt, repeated: s.renewed, // a longer lease that is fixed is told but once
 	})
 	defer b.close()
 	if b.count(ctx) == carried {
@@ -198,7 +204,7 @@ func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string,
 // when so many nodes have not got it that no majority can be had. It is waited for no longer
 // than one copy is on one node, whatever else is under way on those: the lease may end.
 func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
-	q.asks(lease)
+	q.leases(lease)
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e effort) (bool, outcome) {
@@ -256,7 +262,7 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 // handoff counts when a majority has done it. A node that has not got the lock from the one
 // does not get it for the other.
 func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
-	q.asks(s.ttl)
+	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{from, to},
 		ask: func(n *node, e effort) (grant, outcome) {
@@ -291,7 +297,7 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 
 // retire makes sure that nothing is acquired under the identity of field any more.
 func (q *quorum) retire(field string) {
-	if id := q.client.identity(); strings.HasPrefix(field, *id+":") {
+	if id := q.client.identity(); strings.HasPrefix(field, string(*id)+":") {
 		q.client.retire(id)
 	}
 }

@@ -137,3 +137,22 @@ func TestAForcedLockOfAClientThatIsGoneIsFreeThoughANodeIsSilent(t *testing.T) {
 		b.me.unlocks(b.t, b.mutex())
 	})
 }
+
+// Nothing says a fixed lease again.
+func TestASlowNodeIsToldOfALongerFixedLease(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		short, long := b.mutex(WithTTL(10*time.Second), WithoutRenewal()), b.mutex(WithTTL(time.Minute), WithoutRenewal())
+		b.me.locks(b.t, short)
+		b.awaitOn(1, 0, 1, 2)
+		b.relays[2].Delay(800*time.Millisecond, runsOf(reenterScript)).Times(1)
+		b.me.locks(b.t, short)
+		b.me.locks(b.t, long)
+		b.awaitOn(3, 0, 1, 2)
+		require.Greater(b.t, ttlOf(b.servers[2], b.key), 20*time.Second)
+		for _, m := range []*Mutex{long, short, short} {
+			b.me.unlocks(b.t, m)
+		}
+	})
+}

@@ -8,6 +8,16 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
+// How a hold ends, from the outside in:
+//
+//	end         here: contexts, watchdog. It comes first, always.
+//	finish      on Redis: handOver to the next of this process, or else giveBack to everybody;
+//	            abandon if Redis does not answer. release is that with the hook Released.
+//	giveUp      retires the name and has it undone in the background. It is part of abandon, of
+//	            lose, and of disown, which forgets a grant that does not count.
+//	leave       lets the next in the queues go on.
+//	unregister  takes it out of its gates: it is gone.
+
 // unlock takes one level of t away from h, whatever Redis answers. The last one ends the
 // hold: here first, then on Redis, where the lock goes to the next waiter of this process
 // or is given back.
@@ -147,7 +157,7 @@ func (h *hold) shrink(counts []int) {
 	}
 }
 
-// release is finish for a hold whose beginning was reported.
+// release is finish for a hold of which Acquired was told.
 func (h *hold) release(ctx context.Context, s *settings) error {
 	err := h.finish(ctx, s)
 	h.mu.Lock()
@@ -251,7 +261,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 
 // passOn deals with a grant for a waiter that has gone: the client, not the caller of
 // Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
-func (h *hold) passOn(next *hold, identity *string, field string, token int64, sent instant) {
+func (h *hold) passOn(next *hold, identity *identity, field string, token int64, sent instant) {
 	orphan := newHold(h.client, next.owner, h.target, next.settings)
 	orphan.phase = ending
 	orphan.receive(identity, field, token, sent, next.settings.ttl)
@@ -292,6 +302,9 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for i, p := range h.places {
 		p.heard()
 		heard := answer.heard + h.target.kind.rivals(h)
+		if h.client.scattered && answer.heard >= 0 {
+			heard = max(heard, 2) // perhaps
+		}
 		alone := heard == 0 || heard == 1 && p.listening()
 		if crowded && !alone {
 			if h.target.kind.twice {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -195,12 +197,20 @@ func redirection(ctx context.Context, err error) (addr string, ahead []call) {
 	return "", nil
 }
 
+// bracketed is the address of a host, which may be an IPv6 address, as one dials it.
+func bracketed(addr string) string {
+	end := max(0, strings.LastIndexByte(addr, ':'))
+	host, port := addr[:end], strings.TrimPrefix(addr[end:], ":")
+	return net.JoinHostPort(strings.Trim(host, "[]"), port)
+}
+
 // nodeAt returns the client of the node at addr, after a fresh look at the Cluster's map;
 // nil if it is not there.
 func nodeAt(ctx context.Context, cluster *redis.ClusterClient, addr string) *redis.Client {
 	var found atomic.Pointer[redis.Client]
 	_ = cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
-		if node.Options().Addr == addr {
+		// As the server words it, which go-redis may know by another address, and without brackets.
+		if o := node.Options(); o.NodeAddress == addr || o.Addr == bracketed(addr) {
 			found.Store(node)
 		}
 		return nil

@@ -177,3 +177,17 @@ func TestNestedLevelsWaitForTheMostReplicasThatOneOfThemWants(t *testing.T) {
 	requireLocked(t, outer)
 	require.Equal(t, []string{"2", "1"}, b.waitsFor(reenterScript))
 }
+
+// Nothing else of the hold gets through meanwhile.
+func TestAReentryWaitsForReplicasNoLongerThanTheHoldCanSpare(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	outer := b.locks.Mutex(b.key, WithTTL(2*time.Second))
+	requireLocked(t, outer)
+	ctx := outer.Context(t.Context())
+	b.pause()
+	err := b.locks.Mutex(b.key, WithTTL(30*time.Second), WithReplicas(1, 4*time.Second)).Lock(t.Context())
+	require.ErrorIs(t, err, ErrNotReplicated)
+	b.resume()
+	require.NoError(t, ctx.Err(), "the hold is as it was")
+	requireUnlocked(t, outer)
+}

@@ -8,7 +8,7 @@ import (
 // RWMutex is a lock on one name that many may hold to read, or one to write, over all
 // processes that use the same Redis. It is a cheap handle, and all handles of one name in
 // one Client are the same lock. It shares its name with Java's getReadWriteLock, and with
-// no other kind of lock: whoever asks for one that the other sort holds gets ErrInvalidName.
+// no other kind of lock: asking for a name while the other sort holds it returns ErrInvalidName.
 //
 // Lock, TryLock and Unlock are the write side, the methods with an R the read side. Each
 // side is as a [Mutex]: the owner is the calling goroutine or the id given WithOwner, it may
@@ -32,7 +32,7 @@ import (
 // WithSafetyPoll or the TTL if one of those is less; others who wait may ask for more.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
-// every 10 s at least, unless WithoutRenewal. All methods are safe for concurrent use.
+// at least every 10 s, unless WithoutRenewal. All methods are safe for concurrent use.
 type RWMutex struct {
 	write Mutex
 	read  Mutex
@@ -81,7 +81,7 @@ func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 
 // TryLock takes the lock to write, or adds a level, if that can be done without waiting.
 // false without an error means that somebody else holds it, or that somebody of this process
-// waits to write. It claims nothing. Errors are those of [RWMutex.Lock]. At most one round
+// waits to write, or is getting it for the same fixed owner, or giving it back. It claims nothing. Errors are those of [RWMutex.Lock]. At most one round
 // trip, and one more after a failure.
 func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
 

@@ -42,7 +42,7 @@ func (w *wait) reads() error {
 	return nil
 }
 
-func (c claiming) request(w *wait, identity *string, field string) (grant, outcome) {
+func (c claiming) request(w *wait, identity *identity, field string) (grant, outcome) {
 	if !w.waits {
 		return c.acquire(w.ctx, w.effort(), w.target, field, w.settings)
 	}
@@ -114,7 +114,7 @@ func (together) line(w *wait) (bool, error) {
 
 // request says under which name the owner writes, if it does: not always that which its read
 // hold will have, because the client may have got a new identity since.
-func (t together) request(w *wait, _ *string, field string) (grant, outcome) {
+func (t together) request(w *wait, _ *identity, field string) (grant, outcome) {
 	writes := ""
 	if h := w.counterpart(writing); h != nil {
 		h.mu.Lock()

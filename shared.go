@@ -31,7 +31,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	settled := make(chan struct{})
 	h.client.goroutines.Go(func() {
 		defer close(settled)
-		defer h.abort()
+		defer h.endAttempt()
 		defer func() { // also after a hook that ended the goroutine
 			if !granted {
 				h.unregister()
@@ -63,15 +63,20 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 }
 
 // claim gives the level lv to whoever began the acquisition of h, unless another caller's
-// came first.
+// came first. A lease that a hook outlasts, and that is not to be renewed, is over by then: the
+// next would be, too.
 func (h *hold) claim(ctx context.Context, lv level) error {
 	if !h.take(ctx) {
 		return ended(ctx)
 	}
 	defer h.free()
+	h.check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || len(h.levels) > 0 {
+	switch {
+	case errors.Is(h.cause, ErrLost):
+		return h.cause
+	case h.phase != held || len(h.levels) > 0:
 		return errAgain
 	}
 	h.push(lv)
@@ -87,10 +92,21 @@ func (h *hold) part() {
 	abandoned := h.callers == 0
 	h.mu.Unlock()
 	if abandoned {
-		h.abort()
+		h.endAttempt()
 		h.dropUnclaimed()
 		h.tidy()
 	}
+}
+
+// endAttempt gives up the acquisition, if it is still under way. Its context is not kept: the
+// caller's, from which it comes, may lead to holds that ended long before this one.
+func (h *hold) endAttempt() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.abort != nil {
+		h.abort()
+	}
+	h.attempt, h.abort = nil, nil
 }
 
 // dropUnclaimed gives back what has no level and no caller left to claim one: the hold, or some

@@ -48,7 +48,7 @@ func (inTurn) ask(w *wait) (grant, outcome) {
 	return g, out
 }
 
-func (inTurn) request(w *wait, _ *string, field string) (grant, outcome) {
+func (inTurn) request(w *wait, _ *identity, field string) (grant, outcome) {
 	return w.target.kind.acquire(w.ctx, w.effort(), w.target, field, w.settings)
 }
 

@@ -90,11 +90,7 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 		return h.soon(now, min(left, now.until(h.raiseAt))), true
 	}
 	interval := time.Duration(0)
-	levels := h.levels
-	if len(levels) == 0 && h.callers > 0 { // a hook may be in between
-		levels = []level{{settings: h.settings}}
-	}
-	for _, lv := range levels {
+	for _, lv := range h.renewable() {
 		if lv.renewedAt(now) && (interval == 0 || lv.renewInterval < interval) {
 			interval = lv.renewInterval
 		}
@@ -129,9 +125,13 @@ func (h *hold) renew() {
 	// Another command of the hold may be under way for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
 	defer cancel()
-	if !h.take(inTime) {
-		return
+	if h.take(inTime) {
+		h.renewNow(life)
 	}
+}
+
+// renewNow is renew when it is its turn. life ends with the hold.
+func (h *hold) renewNow(life context.Context) {
 	free := sync.OnceFunc(h.free)
 	defer free()
 
@@ -142,12 +142,12 @@ func (h *hold) renew() {
 	}
 	t, field, lease, identity := h.target, h.field, h.lease(), h.identity
 	e := h.renewEffort()
-	left = h.client.now().until(h.deadline)
+	left := h.client.now().until(h.deadline)
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
 	// The loss must not wait for an answer.
-	inTime, cancel = context.WithTimeoutCause(life, left, errNotRenewed)
+	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
 	began := h.client.now()
 	ours, out := t.kind.renew(inTime, e, t, field, lease)
@@ -222,6 +222,7 @@ func (c *Client) watchClocks(last instant) {
 		}
 		last = now
 		for _, h := range c.registry.all() {
+			h.check() // its watchdog may be in a hook, or wait for an answer
 			h.mu.Lock()
 			if h.phase == held {
 				h.replan()

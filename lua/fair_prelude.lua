@@ -51,10 +51,10 @@ local function leave(field)
   redis.call('hdel', entries, field)
 end
 
--- Grants the lock, which nobody holds, to the first live entry, and tells its process the
--- ticket and the token, which is 0 if none was wished or could be had. Dead entries before
+-- Grants the lock, which nobody holds but `last`, to the first live entry, and tells its process
+-- the ticket and the token, which is 0 if none was wished or could be had. Dead entries before
 -- it are dropped. Returns the field that got the lock, if any, and how many heard it.
-local function serve(publish)
+local function serve(publish, last)
   local now
   while true do
     local field = redis.call('zrange', queue, '0', '0')[1]
@@ -65,6 +65,7 @@ local function serve(publish)
     local till, lease, keep, ticket, channel = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) (.*)$')
     if till and tonumber(till) > now then
       if take(lock, field, lease) then return nil end
+      if last then redis.call('hdel', lock, last) end
       local token = token_for(keep)
       if token then store(token, keep) end
       local heard = redis.pcall(publish, channel, string.format('%s %.0f', ticket, token or 0))

@@ -6,11 +6,14 @@
 -- Replies
 --   heard        done; so many processes heard of it, -1 if the server refused to tell
 --   {0, heard}   not ours: the lock did not hold field; its place in the queue is gone
+--
+-- The lock has the next owner before it is rid of the last: a key that went away and came back
+-- would be refused half-way where its slot is on the move.
 
 -- The usual case: the first of the queue gets the lock, and wishes for no token. To define
 -- functions costs more than it does.
-local ours = redis.pcall('hdel', KEYS[1], ARGV[1]) == 1
-local first = ours and redis.call('hlen', KEYS[1]) == 0 and redis.pcall('zrange', KEYS[2], '0', '0')[1]
+local alone = redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('hlen', KEYS[1]) == 1
+local first = alone and redis.pcall('zrange', KEYS[2], '0', '0')[1]
 local entry = first and redis.pcall('hget', KEYS[3], first)
 if type(entry) == 'string' and first ~= ARGV[1] then
   local till, lease, ticket, channel = string.match(entry, '^(%d+) (%d+) %-1 (%d+) (.*)$')
@@ -21,9 +24,10 @@ if type(entry) == 'string' and first ~= ARGV[1] then
     redis.call('hset', KEYS[1], first, '1')
     local heard
     if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
-      redis.call('hdel', KEYS[1], first) -- see take
+      redis.call('hdel', KEYS[1], first, ARGV[1]) -- see take
       heard = redis.pcall(ARGV[2], ARGV[3], '0')
     else
+      redis.call('hdel', KEYS[1], ARGV[1])
       heard = redis.pcall(ARGV[2], channel, ticket .. ' 0')
     end
     if type(heard) == 'table' then heard = -1 end -- see wake
@@ -33,16 +37,16 @@ end
 
 -- prelude
 local field, publish = ARGV[1], ARGV[2]
-if not ours and held(lock, field) then
-  redis.call('hdel', lock, field)
-  ours = true
-end
+local ours = held(lock, field)
 
 local served, heard = false, 0
 if not spoiled() then
   leave(field)
-  if redis.call('exists', lock) == 0 then served, heard = serve(publish) end
+  if ours and redis.call('hlen', lock) == 1 or not ours and redis.call('exists', lock) == 0 then
+    served, heard = serve(publish, field)
+  end
 end
+if ours and not served then redis.call('hdel', lock, field) end
 if not ours then return {0, heard or 0} end
 if not served then heard = wake(publish, ARGV[3]) end
 return heard

@@ -10,11 +10,15 @@
 --   {-3, i}      counter i holds something else than a token
 --
 -- Sent again it finds `to` in place, lengthens, and mints a newer token.
+--
+-- No key is ever without a field: one that went away and came back would be refused half-way
+-- where its slot is on the move.
 
 -- The usual case, one key and no token.
-if #KEYS == 1 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
+if #KEYS == 1 and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+  redis.call('pexpire', KEYS[1], ARGV[2]) -- needs no memory, and so opens the way for HSET
   redis.call('hset', KEYS[1], ARGV[5], '1')
-  redis.call('pexpire', KEYS[1], ARGV[2])
+  redis.call('hdel', KEYS[1], ARGV[1])
   return 1
 end
 
@@ -30,13 +34,13 @@ local token, bad = next_token(n)
 if not token then return {-3, bad} end
 
 for i = 1, n do
-  redis.call('hdel', KEYS[i], from) -- first: it needs no memory
   if passed[i] then
     lengthen(KEYS[i], lease)
   else
+    redis.call('pexpire', KEYS[i], lease) -- as above
     redis.call('hset', KEYS[i], to, '1')
-    redis.call('pexpire', KEYS[i], lease)
   end
+  redis.call('hdel', KEYS[i], from)
 end
 store_token(n, token, keep)
 return {1, token}

@@ -11,7 +11,7 @@ local function held(key, field)
     if string.find(found.err, 'WRONGTYPE', 1, true) then return false end
     redis.call('hexists', key, field) -- raises the error as the server words it
   end
-  if found == 0 then redis.call('hdel', key, '') end
+  if found == 0 then redis.call('hdel', key, field) end
   return found == 1
 end
 
