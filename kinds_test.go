@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,13 +20,51 @@ import (
 
 // kindBench is a lock of one kind, on a fresh name.
 type kindBench struct {
-	t    *testing.T
-	rdbs []redis.UniversalClient // of every server that the locks live on
-	key  string
-	kind lockKind
-	c    *Client
-	me   *actor
-	you  *actor
+	t      *testing.T
+	nodes  []*redistest.Backend    // every server that the locks live on
+	rdbs   []redis.UniversalClient // of each of them
+	relays []*redistest.Relay      // to each of them, if the client goes through relays
+	faults []*redistest.Rule       // of those
+	key    string
+	kind   lockKind
+	c      *Client
+	others *Client // another process, if there is one
+	me     *actor
+	you    *actor
+}
+
+func newKindBench(t *testing.T, backend *redistest.Backend, k lockKind) *kindBench {
+	t.Helper()
+	nodes := backend.Nodes(t, max(k.nodes, 1))
+	rdbs := clientsOf(t, nodes)
+	return &kindBench{
+		t: t, nodes: nodes, rdbs: rdbs, key: redistest.Key(t), kind: k,
+		c: k.client(t, rdbs), me: newActor(t), you: newActor(t),
+	}
+}
+
+// relayedBench is newKindBench with a client that goes through a relay to each server.
+func relayedBench(t *testing.T, backend *redistest.Backend, k lockKind) *kindBench {
+	t.Helper()
+	b := newKindBench(t, backend, k)
+	b.relay()
+	return b
+}
+
+// relay gives the bench a new client, which goes through a relay to each server.
+func (b *kindBench) relay() {
+	b.t.Helper()
+	var rdbs []redis.UniversalClient
+	for _, node := range b.nodes {
+		relay, rdb := relayedTo(b.t, node)
+		b.relays, rdbs = append(b.relays, relay), append(rdbs, rdb)
+	}
+	b.c = b.kind.client(b.t, rdbs)
+}
+
+// runs chooses the runs of what the kind has in the place of s on the bench's lock.
+func (b *kindBench) runs(s *script) redistest.Match {
+	return b.kind.runs(s).And(redistest.With(b.key))
 }
 
 func (b *kindBench) mutex(opts ...MutexOption) *Mutex { return b.kind.mutex(b.c, b.key, opts...) }
@@ -41,13 +80,22 @@ func (b *kindBench) another(opts ...ClientOption) *Mutex {
 // free requires that nothing is left, on Redis or here.
 func (b *kindBench) free() {
 	b.t.Helper()
-	k := newFairKeys(b.key)
-	eventually(b.t, "nothing left on Redis", func() bool {
-		return b.on(func(rdb redis.UniversalClient) bool {
-			return rdb.Exists(b.t.Context(), b.key, b.key+"-too", k.queue, k.entries, derived(rwClaimPrefix, b.key)).Val() == 0
-		}) == len(b.rdbs)
+	eventually(b.t, "nothing left on Redis", func() bool { return len(b.keys()) == 0 })
+	eventually(b.t, "nothing left here", func() bool {
+		return gatesOf(b.c) == 0 && (b.c.isClosed() || settledOn(b.c))
 	})
-	eventually(b.t, "nothing left here", func() bool { return gatesOf(b.c) == 0 })
+}
+
+// keys returns all that the lock has on any server, but for the counters of tokens, which stay.
+func (b *kindBench) keys() []string {
+	b.t.Helper()
+	var all []string
+	for _, rdb := range b.rdbs {
+		keys, err := rdb.Keys(b.t.Context(), "*"+b.key+"*").Result()
+		require.NoError(b.t, err)
+		all = append(all, keys...)
+	}
+	return slices.DeleteFunc(all, func(key string) bool { return strings.HasPrefix(key, counterPrefix) })
 }
 
 // vainly waits for a lock until that is known to be taken, and returns what Lock says then.
@@ -58,6 +106,38 @@ func (b *kindBench) vainly(c *Client, opts ...MutexOption) error {
 	opts = append(opts, WithHooks(Hooks{Contended: func(Event) { cancel() }}))
 	m := b.kind.rival(c, b.key, opts...)
 	return outcomeOf(b.t, b.you.begin(func() error { return m.Lock(ctx) }))
+}
+
+// lastSent is when the last run of what the kind has in the place of s came through a relay, on
+// the clock of deadlines: no earlier than it was sent.
+func (b *kindBench) lastSent(s *script) (at time.Duration) {
+	runs := b.runs(s)
+	for _, relay := range b.relays {
+		for _, e := range relay.Log() {
+			if runs(e.Command) {
+				at = max(at, e.Time.Sub(epoch))
+			}
+		}
+	}
+	return at
+}
+
+// deadline is until when the only hold is valid, on the same clock.
+func (b *kindBench) deadline() time.Duration {
+	b.t.Helper()
+	holds := holdsOn(b.c, b.key)
+	require.Len(b.t, holds, 1)
+	holds[0].mu.Lock()
+	defer holds[0].mu.Unlock()
+	return holds[0].deadline.mono
+}
+
+// requireNothingSent requires that no server has heard of the client.
+func (b *kindBench) requireNothingSent() {
+	b.t.Helper()
+	for _, relay := range b.relays {
+		require.Empty(b.t, relay.Log())
+	}
 }
 
 // on returns on how many of the servers f is true.
@@ -149,7 +229,9 @@ var properties = []property{
 				for range 6 {
 					err := handles[i%3].Do(context.Background(), func(context.Context) error {
 						weight := weights[i%3]
-						if now := inside.Add(weight); now != weight && now >= 1000 {
+						now := inside.Add(weight)
+						time.Sleep(time.Millisecond) // long enough for another to come in
+						if now = max(now, inside.Load()); now != weight && now >= 1000 {
 							b.t.Error("two holders")
 						}
 						counter.Add(1)
@@ -167,14 +249,15 @@ var properties = []property{
 	}},
 	{"a wait ends with its context, and says who holds the lock", func(b *kindBench) {
 		b.me.locks(b.t, b.rival())
+		s, err := b.rival().State(b.t.Context())
+		require.NoError(b.t, err)
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(b.t.Context())
-		waiting := b.you.lock(ctx, b.mutex())
-		awaitWaiters(b.t, b.c, b.key, 1)
-		cancel(cause)
-		err := outcomeOf(b.t, waiting)
+		m := b.mutex(WithHooks(Hooks{Contended: func(Event) { cancel(cause) }}))
+		err = outcomeOf(b.t, b.you.lock(ctx, m))
 		require.ErrorIs(b.t, err, cause)
 		require.ErrorIs(b.t, err, context.Canceled)
+		require.ErrorContains(b.t, err, "still held by "+s.Owner)
 		b.me.unlocks(b.t, b.rival())
 	}},
 	{"a wait timeout is no cancellation", func(b *kindBench) {
@@ -185,9 +268,13 @@ var properties = []property{
 		b.me.unlocks(b.t, b.rival())
 	}},
 	{"a context that has ended sends nothing", func(b *kindBench) {
-		ctx, cancel := context.WithCancel(b.t.Context())
-		cancel()
-		require.ErrorIs(b.t, b.me.call(func() error { return b.mutex().Lock(ctx) }), context.Canceled)
+		b.relay()
+		ctx, cancel := context.WithCancelCause(b.t.Context())
+		cancel(errGaveUp)
+		for method, err := range errorsOf(ctx, b.mutex()) {
+			require.ErrorIs(b.t, err, errGaveUp, method)
+		}
+		b.requireNothingSent()
 	}},
 	{"who gave up keeps nobody waiting", func(b *kindBench) {
 		m, third := b.another(), newActor(b.t)
@@ -219,8 +306,11 @@ var properties = []property{
 		b.me.unlocks(b.t, m)
 	}},
 	{"a fixed lease runs out, here first", func(b *kindBench) {
-		m := b.mutex(WithTTL(800*time.Millisecond), WithoutRenewal())
+		const ttl = 800 * time.Millisecond
+		b.relay()
+		m := b.mutex(WithTTL(ttl), WithoutRenewal())
 		b.me.locks(b.t, m)
+		require.LessOrEqual(b.t, b.deadline(), b.lastSent(acquireScript)+ttl-margin(ttl))
 		ctx := contextOf(b.me, m)
 		receives(b.t, ctx.Done())
 		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
@@ -310,10 +400,12 @@ var properties = []property{
 		}))
 	}},
 	{"a bad name or option is an error, and nothing is sent", func(b *kindBench) {
+		b.relay()
 		require.ErrorIs(b.t, b.kind.mutex(b.c, "a{b").Lock(b.t.Context()), ErrInvalidName)
 		require.ErrorIs(b.t, b.mutex(WithTTL(0)).Lock(b.t.Context()), ErrInvalidOption)
 		_, err := b.mutex(nil).TryLock(b.t.Context())
 		require.ErrorIs(b.t, err, ErrInvalidOption)
+		b.requireNothingSent()
 	}},
 	{"hooks are told", func(b *kindBench) {
 		var r chronicle
@@ -378,27 +470,24 @@ func contextOf(a *actor, m *Mutex) (ctx context.Context) {
 
 func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
 	t.Parallel()
-	testKinds(t, slices.Concat(properties, levelProperties), eachKind)
+	testKinds(t, slices.Concat(properties, levelProperties), allKinds)
 }
 
 func TestWhatIsPromisedOfExclusiveLocksHoldsForEveryKind(t *testing.T) {
 	t.Parallel()
-	testKinds(t, exclusiveProperties, eachExclusiveKind)
+	testKinds(t, exclusiveProperties, exclusiveKinds)
 }
 
 // testKinds tests properties of kinds of locks.
-func testKinds(t *testing.T, properties []property, each func(*testing.T, func(*testing.T, *redistest.Backend, lockKind))) {
+func testKinds(t *testing.T, properties []property, kinds []lockKind) {
 	t.Helper()
 	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			each(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
-				rdbs := clientsOf(t, backend.Nodes(t, max(k.nodes, 1)))
-				b := &kindBench{t: t, rdbs: rdbs, key: redistest.Key(t), kind: k, c: k.client(t, rdbs), me: newActor(t), you: newActor(t)}
+			eachOf(t, kinds, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+				b := newKindBench(t, backend, k)
 				p.test(b)
-				if !b.c.isClosed() {
-					b.free()
-				}
+				b.free()
 			})
 		})
 	}

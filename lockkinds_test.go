@@ -131,27 +131,32 @@ func (k lockKind) runs(s *script) redistest.Match {
 	}
 }
 
-// eachKind runs fn as a subtest for each kind on each backend: what is promised of locks is
-// promised of each.
+// allKinds are what is promised of locks is promised of.
+var allKinds = slices.Concat(lockKinds, quorumKinds)
+
+// exclusiveKinds are those that one owner has at a time.
+var exclusiveKinds = slices.DeleteFunc(slices.Clone(allKinds), func(k lockKind) bool { return k.against != nil })
+
+// named returns the kinds of these names, or all if names is nil.
+func named(kinds []lockKind, names []string) []lockKind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k lockKind) bool {
+		return names != nil && !slices.Contains(names, k.name)
+	})
+}
+
+// eachKind runs fn as a subtest for each kind on each backend.
 func eachKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
-	eachOf(t, slices.Concat(lockKinds, quorumKinds), fn)
+	eachOf(t, allKinds, fn)
 }
 
-// eachExclusiveKind is eachKind for those that one owner has at a time.
-func eachExclusiveKind(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
-	t.Helper()
-	eachOf(t, slices.DeleteFunc(slices.Concat(lockKinds, quorumKinds), func(k lockKind) bool { return k.against != nil }), fn)
-}
-
-// eachKindOf is eachKind for the kinds on one Redis that are named, or for all if none is.
+// eachKindOf is eachKind for the kinds on one Redis that are named, or for all of those if none is.
 func eachKindOf(t *testing.T, names []string, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
-	eachOf(t, slices.DeleteFunc(slices.Clone(lockKinds), func(k lockKind) bool {
-		return names != nil && !slices.Contains(names, k.name)
-	}), fn)
+	eachOf(t, named(lockKinds, names), fn)
 }
 
+// eachOf runs fn as a subtest for each of these kinds on each backend.
 func eachOf(t *testing.T, kinds []lockKind, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
 	for _, k := range kinds {
@@ -168,7 +173,7 @@ func kindNamed(name string) lockKind {
 	return lockKinds[i]
 }
 
-// eachExclusiveKindOnRedis is eachExclusiveKind on one real server alone.
+// eachExclusiveKindOnRedis runs fn for the exclusive kinds on one real server.
 func eachExclusiveKindOnRedis(t *testing.T, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
 	for _, k := range lockKinds {
