@@ -162,7 +162,8 @@ type property struct {
 	test func(b *kindBench)
 }
 
-// properties are of Lock and Unlock, and of what comes in between; levelProperties are of holds.
+// properties are of Lock and Unlock, and of what comes in between; levelProperties are of holds. That
+// no reply is missed that is lost is tested for each of the exchanges.
 var properties = []property{
 	{"levels are counted, and as many unlocks give it back", func(b *kindBench) {
 		m := b.mutex()
@@ -471,6 +472,9 @@ func contextOf(a *actor, m *Mutex) (ctx context.Context) {
 func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
 	t.Parallel()
 	testKinds(t, slices.Concat(properties, levelProperties), allKinds)
+	for _, e := range exchanges {
+		testKinds(t, []property{{"a lost reply to " + e.name + " changes nothing", e.test}}, named(allKinds, e.kinds))
+	}
 }
 
 func TestWhatIsPromisedOfExclusiveLocksHoldsForEveryKind(t *testing.T) {

@@ -242,62 +242,6 @@ func TestANodeWhoseAnswerWasLostIsUndone(t *testing.T) {
 	})
 }
 
-// quorumSteps are the commands of a life.
-var quorumSteps = []struct {
-	name   string
-	script *script
-	do     func(b *quorumBench, m *Mutex)
-}{
-	{"acquire", acquireScript, func(b *quorumBench, m *Mutex) {
-		b.me.locks(b.t, m)
-		require.False(b.t, b.rivalTries())
-		b.me.unlocks(b.t, m)
-	}},
-	{"reenter", reenterScript, func(b *quorumBench, m *Mutex) {
-		b.me.locks(b.t, m)
-		b.me.locks(b.t, m)
-		require.False(b.t, b.rivalTries())
-		b.me.unlocks(b.t, m)
-		require.False(b.t, b.rivalTries())
-		b.me.unlocks(b.t, m)
-	}},
-	{"release", releaseScript, func(b *quorumBench, m *Mutex) {
-		b.me.locks(b.t, m)
-		b.me.unlocks(b.t, m)
-	}},
-	{"handoff", handoffScript, func(b *quorumBench, m *Mutex) {
-		b.me.locks(b.t, m)
-		next := b.you.lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.locks, b.key, 1)
-		b.me.unlocks(b.t, m)
-		require.NoError(b.t, outcomeOf(b.t, next))
-		b.you.unlocks(b.t, m)
-	}},
-}
-
-func TestLostRepliesOfOneOrTwoNodesChangeNothing(t *testing.T) {
-	t.Parallel()
-	for _, s := range quorumSteps {
-		for _, nodes := range [][]int{{0}, {1, 2}, {0, 1, 2}} {
-			t.Run(fmt.Sprintf("%s on %v", s.name, nodes), func(t *testing.T) {
-				onQuorum(t, 3, func(b *quorumBench) {
-					var rules []*redistest.Rule
-					for _, n := range nodes {
-						rules = append(rules, b.relays[n].DropReply(runsOf(s.script).And(redistest.With(b.key))))
-					}
-					s.do(b, b.mutex(WithFencing()))
-					for _, rule := range rules {
-						rule.Wait(b.t)
-					}
-					b.awaitFree()
-					b.cycle(b.mutex())
-					b.awaitFree()
-				})
-			})
-		}
-	}
-}
-
 func TestAnAcquisitionThatArrivesAfterItsReleaseLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {

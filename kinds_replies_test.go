@@ -1,0 +1,163 @@
+package relock
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// exchange is a command of a lock, and a use of the lock that it is part of.
+type exchange struct {
+	name   string
+	script *script
+	do     func(b *kindBench, m *Mutex)
+	kinds  []string // that have it; nil: all
+}
+
+var exchanges = []exchange{
+	{name: "an acquisition", script: acquireScript, do: func(b *kindBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		b.requireHeld(m, 1)
+		b.me.unlocks(b.t, m)
+	}},
+	{name: "a re-entry", script: reenterScript, do: func(b *kindBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		b.me.locks(b.t, m)
+		b.requireHeld(m, 2)
+		b.me.unlocks(b.t, m)
+		b.requireHeld(m, 1)
+		b.me.unlocks(b.t, m)
+	}},
+	{name: "a renewal", script: renewScript, do: func(b *kindBench, _ *Mutex) {
+		renewed := make(chan Event, 1000)
+		m := b.mutex(WithRenewInterval(50*time.Millisecond), WithHooks(Hooks{Renewed: func(e Event) { renewed <- e }}))
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		b.awaitFault()
+		for range len(renewed) + 1 {
+			receives(b.t, renewed)
+		}
+		require.NoError(b.t, ctx.Err())
+		b.requireHeld(m, 1)
+		b.me.unlocks(b.t, m)
+	}},
+	{name: "the release of an inner level", script: releaseScript, do: func(b *kindBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		b.me.unlocks(b.t, m)
+		b.requireHeld(m, 1)
+		require.NoError(b.t, ctx.Err())
+		b.me.unlocks(b.t, m)
+	}},
+	{name: "a release", script: releaseScript, do: func(b *kindBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		b.me.unlocks(b.t, m)
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrNotHeld)
+	}},
+	{name: "a hand-over", script: handoffScript, do: func(b *kindBench, m *Mutex) {
+		b.you.locks(b.t, m)
+		next := b.me.lock(b.t.Context(), m)
+		awaitWaiters(b.t, b.c, b.key, 1)
+		b.you.unlocks(b.t, m)
+		require.NoError(b.t, outcomeOf(b.t, next))
+		b.requireHeld(m, 1)
+		b.me.unlocks(b.t, m)
+	}, kinds: []string{"plain", "multi", "write", "quorum", "quorum multi"}},
+	{name: "a force", script: forceScript, do: func(b *kindBench, m *Mutex) {
+		theirs := b.kind.mutex(b.others, b.key)
+		b.you.locks(b.t, theirs)
+		fieldsOn(b) // all have it
+		forced, err := m.ForceUnlock(b.t.Context())
+		require.NoError(b.t, err)
+		require.True(b.t, forced)
+		require.ErrorIs(b.t, b.you.call(theirs.Unlock), ErrLost)
+	}},
+	{name: "a question", script: stateScript, do: func(b *kindBench, m *Mutex) {
+		b.me.locks(b.t, m)
+		s, err := m.State(b.t.Context())
+		require.NoError(b.t, err)
+		require.Equal(b.t, 1, s.Count)
+		b.me.unlocks(b.t, m)
+	}},
+	{name: "the raise of a token", script: raiseScript, do: func(b *kindBench, m *Mutex) {
+		for i, rdb := range b.rdbs[1:] { // so that there is one to be raised, on the first at least
+			ahead := time.Now().Add(time.Duration(i+1) * time.Hour).UnixMicro()
+			require.NoError(b.t, rdb.Set(b.t.Context(), derived(counterPrefix, b.key), ahead, 0).Err())
+		}
+		b.me.locks(b.t, m)
+		require.Greater(b.t, tokenOf(b.me, m), time.Now().Add(time.Minute).UnixMicro())
+		b.me.unlocks(b.t, m)
+	}, kinds: []string{"quorum", "quorum multi"}},
+}
+
+// test has the exchange done while replies of some nodes are lost, and the lock used after that.
+func (e exchange) test(b *kindBench) {
+	b.relay()
+	b.others = b.kind.client(b.t, b.rdbs)
+	m := b.mutex(WithFencing())
+	some := [][]int{{0}}
+	if b.kind.nodes > 0 {
+		some = [][]int{{0}, {1, 2}, {0, 1, 2}}
+	}
+	for _, nodes := range some {
+		b.t.Log("on nodes", nodes)
+		b.faults = nil
+		for _, n := range nodes {
+			b.faults = append(b.faults, b.relays[n].DropReply(b.runs(e.script)))
+		}
+		e.do(b, m)
+		b.awaitFault()
+		for _, fault := range b.faults {
+			fault.Remove()
+		}
+		b.me.locks(b.t, m)
+		b.requireHeld(m, 1)
+		b.me.unlocks(b.t, m)
+		b.free()
+	}
+}
+
+// awaitFault waits until a reply was lost: of several nodes one may not be asked.
+func (b *kindBench) awaitFault() {
+	b.t.Helper()
+	eventually(b.t, "a reply lost", func() bool {
+		return slices.ContainsFunc(b.faults, func(fault *redistest.Rule) bool {
+			select {
+			case <-fault.Caught():
+				return true
+			default:
+				return false
+			}
+		})
+	})
+}
+
+// requireHeld requires that b.me has so many levels, here and on most servers, and that nobody else
+// gets in.
+func (b *kindBench) requireHeld(m *Mutex, levels int) {
+	b.t.Helper()
+	require.Equal(b.t, levels, levelsOf(b.me, m))
+	counted := b.on(func(rdb redis.UniversalClient) bool {
+		fields := onRedis(b.t, rdb, b.key)
+		delete(fields, "mode")
+		return slices.Equal(slices.Collect(maps.Values(fields)), []string{fmt.Sprint(levels)})
+	})
+	require.Greater(b.t, counted, len(b.rdbs)/2)
+	require.False(b.t, b.you.tries(b.t, b.kind.rival(b.others, b.key)), "two holders")
+}
+
+// levelsOf returns how many levels of m the actor has.
+func levelsOf(a *actor, m *Mutex) (n int) {
+	_ = a.call(func() error {
+		n = m.HoldCount()
+		return nil
+	})
+	return n
+}
