@@ -2,6 +2,8 @@ package relock
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,107 +32,183 @@ func took(f func()) time.Duration {
 	return time.Since(began)
 }
 
+// cancelBench is a lock, of any kind, that is given up while what it asks for is under way.
+type cancelBench struct {
+	*kindBench
+	contended chan struct{} // when it has been found taken
+}
+
 // newCancelBench returns a bench whose client is patient, but whose leases are short.
-func newCancelBench(t *testing.T, kind lockKind, addr string) *faultBench {
+func newCancelBench(t *testing.T, backend *redistest.Backend, kind lockKind) *cancelBench {
 	t.Helper()
-	return newFaultBenchOf(t, kind, addr, WithTTL(defaultTTL))
+	b := &cancelBench{newKindBench(t, backend, kind), make(chan struct{}, 1)}
+	b.relay()
+	return b
+}
+
+// mutex returns a handle of the lock that the bench observes.
+func (b *cancelBench) mutex(opts ...MutexOption) *Mutex {
+	hooks := Hooks{Contended: func(Event) {
+		select {
+		case b.contended <- struct{}{}:
+		default: // only the first matters
+		}
+	}}
+	return b.kindBench.mutex(append([]MutexOption{WithTTL(faultTTL), WithHooks(hooks)}, opts...)...)
+}
+
+// heldBy has somebody of that client hold the lock on all servers until it is called.
+func (b *cancelBench) heldBy(c *Client) (unlock func()) {
+	b.t.Helper()
+	rival := b.kind.rival(c, b.key, WithTTL(faultTTL))
+	b.you.locks(b.t, rival)
+	fieldsOn(b.kindBench)
+	return func() { b.you.unlocks(b.t, rival) }
+}
+
+// rules are one for each relay.
+type rules []*redistest.Rule
+
+func (b *cancelBench) onEach(rule func(*redistest.Relay) *redistest.Rule) rules {
+	var all rules
+	for _, relay := range b.relays {
+		all = append(all, rule(relay))
+	}
+	return all
+}
+
+// caught returns a channel that is closed when all have done their work.
+func (r rules) caught() <-chan struct{} {
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		for _, rule := range r {
+			<-rule.Caught()
+		}
+	}()
+	return all
+}
+
+func (r rules) release() {
+	for _, rule := range r {
+		rule.Release()
+	}
+}
+
+// stopReplies is faultBench.stopReply on every server.
+func (b *cancelBench) stopReplies(s *script) (executed <-chan struct{}, release func()) {
+	reached, released := make(chan struct{}), make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(len(b.relays)))
+	b.onEach(func(relay *redistest.Relay) *redistest.Rule {
+		return relay.After(b.runs(s), func(redistest.Command, string) {
+			if left.Add(-1) == 0 {
+				close(reached)
+			}
+			<-released
+		})
+	})
+	release = sync.OnceFunc(func() { close(released) })
+	b.t.Cleanup(release) // before the relays are closed
+	return reached, release
 }
 
 // faultStage is a point that a Lock has reached when it is given up.
 type faultStage struct {
 	name string
-	// stop makes the Lock to come stop there. stopped is closed when it has; release lets
-	// go on what was stopped, and frees the lock.
-	stop func(b *faultBench) (stopped <-chan struct{}, release func())
+	// stop makes the Lock to come stop there. stopped tells when it has; release lets go on
+	// what was stopped, and frees the lock.
+	stop func(b *cancelBench) (stopped <-chan struct{}, release func())
 }
 
 var faultStages = []faultStage{
-	{"request under way", func(b *faultBench) (<-chan struct{}, func()) {
-		rule := b.relay.Block(b.runs(acquireScript))
-		return rule.Caught(), rule.Release
+	{"request under way", func(b *cancelBench) (<-chan struct{}, func()) {
+		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(acquireScript)) })
+		return blocked.caught(), blocked.release
 	}},
-	{"answer under way", func(b *faultBench) (<-chan struct{}, func()) {
-		return b.stopReply(acquireScript)
+	{"answer under way", func(b *cancelBench) (<-chan struct{}, func()) {
+		return b.stopReplies(acquireScript)
 	}},
-	{"in line", func(b *faultBench) (<-chan struct{}, func()) {
-		rival := b.kind.rival(b.locks, b.key)
-		require.NoError(b.t, b.other.lock(b.ctx, rival))
-		return b.whenContended(), func() { require.NoError(b.t, b.other.unlock(rival)) }
+	{"in line", func(b *cancelBench) (<-chan struct{}, func()) {
+		return b.contended, b.heldBy(b.c)
 	}},
-	{"subscription under way", func(b *faultBench) (<-chan struct{}, func()) {
-		lockByRival(b)
-		rule := b.relay.Block(redistest.Named("SUBSCRIBE"))
-		return rule.Caught(), func() {
-			rule.Release()
-			require.NoError(b.t, b.other.unlock(b.rival))
+	{"subscription under way", func(b *cancelBench) (<-chan struct{}, func()) {
+		unlock := b.heldBy(b.others)
+		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(redistest.Named("SUBSCRIBE")) })
+		return blocked.caught(), func() {
+			blocked.release()
+			unlock()
 		}
 	}},
-	{"second request under way", func(b *faultBench) (<-chan struct{}, func()) {
-		lockByRival(b)
-		first := b.relay.Before(b.runs(acquireScript), func(redistest.Command) {})
-		b.relay.Before(redistest.Named("SUBSCRIBE"), func(redistest.Command) { <-first.Caught() })
-		var second *redistest.Rule
-		asked := 0
-		second = b.relay.Block(b.asks().And(func(redistest.Command) bool {
-			asked++
-			return asked == 2
-		}))
-		return second.Caught(), func() {
-			second.Release()
-			require.NoError(b.t, b.other.unlock(b.rival))
+	{"second request under way", func(b *cancelBench) (<-chan struct{}, func()) {
+		unlock := b.heldBy(b.others)
+		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule {
+			first := relay.Before(b.runs(acquireScript), func(redistest.Command) {})
+			relay.Before(redistest.Named("SUBSCRIBE"), func(redistest.Command) { <-first.Caught() })
+			asked := 0
+			return relay.Block(asksOf(b.kind, b.key).And(func(redistest.Command) bool {
+				asked++
+				return asked == 2
+			}))
+		})
+		return blocked.caught(), func() {
+			blocked.release()
+			unlock()
 		}
 	}},
-	{"asleep", func(b *faultBench) (<-chan struct{}, func()) {
-		lockByRival(b)
-		return b.whenAsleep(), func() { require.NoError(b.t, b.other.unlock(b.rival)) }
+	{"asleep", func(b *cancelBench) (<-chan struct{}, func()) {
+		unlock := b.heldBy(b.others)
+		return asleepOn(b.relays, asksOf(b.kind, b.key)), unlock
 	}},
 }
 
-// asks chooses the requests of those who want the lock: for it, or how they stand.
-func (b *faultBench) asks() redistest.Match {
-	acquires, polls := b.runs(acquireScript), redistest.Script(fairPollScript.source).And(redistest.With(b.key))
-	return func(c redistest.Command) bool { return acquires(c) || polls(c) }
+// asksOf chooses the requests of those who want the lock: for it, or how they stand.
+func asksOf(kind lockKind, key string) redistest.Match {
+	polls := redistest.Script(fairPollScript.source)
+	return redistest.With(key).And(func(c redistest.Command) bool { return kind.runs(acquireScript)(c) || polls(c) })
 }
 
-// whenContended returns a channel that is closed when a Lock has found the lock taken.
-func (b *faultBench) whenContended() <-chan struct{} {
-	contended := make(chan struct{})
-	go func() {
-		defer close(contended)
-		<-b.contended
-	}()
-	return contended
-}
-
-// whenAsleep returns a channel that is closed when a Lock has been told twice that the lock
-// is taken: before it had a subscription, and with it.
-func (b *faultBench) whenAsleep() <-chan struct{} {
-	asleep, told := make(chan struct{}), 0
-	b.relay.After(b.asks(), func(redistest.Command, string) {
-		if told++; told == 2 {
-			close(asleep)
-		}
-	}).Always()
+// asleepOn returns a channel that is closed when a Lock has been told twice on each server that the
+// lock is taken: before it had a subscription, and with it.
+func asleepOn(relays []*redistest.Relay, asks redistest.Match) <-chan struct{} {
+	asleep := make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(len(relays)))
+	for _, relay := range relays {
+		var told atomic.Int64
+		relay.After(asks, func(redistest.Command, string) {
+			if told.Add(1) == 2 && left.Add(-1) == 0 {
+				close(asleep)
+			}
+		}).Always()
+	}
 	return asleep
 }
 
-// eachFaultStage runs fn for each stage with each kind of lock on one Redis on each backend, again
-// until the Lock is back promptly when it has to be: fn returns how long after that it was.
-func eachFaultStage(t *testing.T, fn func(b *faultBench, stopped <-chan struct{}) time.Duration) {
+func (b *faultBench) whenAsleep() <-chan struct{} {
+	return asleepOn([]*redistest.Relay{b.relay}, asksOf(b.kind, b.key))
+}
+
+// eachFaultStage runs fn for each stage with each kind of lock on each backend, again until the
+// Lock is back promptly when it has to be: fn returns how long after that it was.
+func eachFaultStage(t *testing.T, fn func(b *cancelBench, stopped <-chan struct{}) time.Duration) {
 	t.Parallel()
 	for _, s := range faultStages {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+			eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 				onceWithin(t, promptly, func() time.Duration {
-					b := newCancelBench(t, kind, backend.Addr)
+					b := newCancelBench(t, backend, kind)
 					stopped, release := s.stop(b)
 					late := fn(b, stopped)
-					require.Zero(t, b.me.levels(b.m))
+					require.Zero(t, levelsOf(b.me, b.mutex()))
 					release()
-					b.awaitGone(faultTTL)
-					b.awaitIdle()
-					b.requireLockable()
+					require.Less(t, took(b.gone), faultTTL+time.Second, "it outlived its lease")
+					b.free()
+					b.me.locks(t, b.mutex())
+					b.requireHeld(b.mutex(), 1)
+					b.me.unlocks(t, b.mutex())
+					b.free()
 					return late
 				})
 			})
@@ -139,13 +217,13 @@ func eachFaultStage(t *testing.T, fn func(b *faultBench, stopped <-chan struct{}
 }
 
 func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
-	eachFaultStage(t, func(b *faultBench, stopped <-chan struct{}) time.Duration {
-		ctx, cancel := context.WithCancelCause(b.ctx)
-		locking := b.me.start(func() error { return b.m.Lock(ctx) })
-		b.awaitStop(stopped)
+	eachFaultStage(t, func(b *cancelBench, stopped <-chan struct{}) time.Duration {
+		ctx, cancel := context.WithCancelCause(b.t.Context())
+		locking := b.me.lock(ctx, b.mutex())
+		receives(b.t, stopped)
 		began := time.Now()
 		cancel(errGaveUp)
-		err := faultError(b.t, locking)
+		err := outcomeOf(b.t, locking)
 		late := time.Since(began)
 		require.ErrorIs(b.t, err, errGaveUp)
 		require.ErrorIs(b.t, err, context.Canceled)
@@ -161,7 +239,7 @@ func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 		t.Run("in line/"+name, func(t *testing.T) {
 			t.Parallel()
 			eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
-				b := newCancelBench(t, kind, backend.Addr)
+				b := newFaultBenchOf(t, kind, backend.Addr, WithTTL(defaultTTL))
 				b.m = b.mutex(opts...)
 				lockByRival(b)
 				before := b.keys()
@@ -175,7 +253,7 @@ func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 		t.Run("answer under way/"+name, func(t *testing.T) {
 			t.Parallel()
 			eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
-				b := newCancelBench(t, kind, backend.Addr)
+				b := newFaultBenchOf(t, kind, backend.Addr, WithTTL(defaultTTL))
 				b.m = b.mutex(opts...)
 				b.givesUpQuickly(func(cancel func()) {
 					b.relay.After(b.runs(acquireScript), func(redistest.Command, string) { cancel() })
@@ -185,7 +263,7 @@ func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 		t.Run("handed over/"+name, func(t *testing.T) {
 			t.Parallel()
 			eachKindOf(t, []string{"plain", "multi", "write"}, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
-				b := newCancelBench(t, kind, backend.Addr)
+				b := newFaultBenchOf(t, kind, backend.Addr, WithTTL(defaultTTL))
 				before := b.m
 				b.m = b.mutex(opts...)
 				b.givesUpQuickly(func(cancel func()) {
@@ -223,28 +301,26 @@ func (b *faultBench) givesUpQuickly(ends func(cancel func()), check func()) {
 // The lease would outlive the test: the key goes because it is released.
 func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
 	t.Parallel()
-	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
-		b := newCancelBench(t, kind, backend.Addr)
-		b.m = b.mutex(WithTTL(5 * time.Minute))
-		executed, release := b.stopReply(acquireScript)
-		ctx, cancel := context.WithCancelCause(b.ctx)
-		locking := b.me.start(func() error { return b.m.Lock(ctx) })
-		b.awaitStop(executed)
-		b.requireField(b.me, 1)
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+		b := newCancelBench(t, backend, kind)
+		executed, release := b.stopReplies(acquireScript)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		locking := b.me.lock(ctx, b.mutex(WithTTL(5*time.Minute)))
+		receives(t, executed)
+		require.Equal(t, "1", fieldsOn(b.kindBench)[0].count)
 		cancel(errGaveUp)
-		require.ErrorIs(t, faultError(t, locking), errGaveUp)
+		require.ErrorIs(t, outcomeOf(t, locking), errGaveUp)
 		release()
-		b.awaitIdle()
-		b.requireGone()
+		b.free()
 	})
 }
 
 func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
 	const timeout = 200 * time.Millisecond
-	eachFaultStage(t, func(b *faultBench, _ <-chan struct{}) time.Duration {
+	eachFaultStage(t, func(b *cancelBench, _ <-chan struct{}) time.Duration {
 		m := b.mutex(WithWaitTimeout(timeout))
 		began := time.Now()
-		err := b.me.lock(b.ctx, m)
+		err := outcomeOf(b.t, b.me.lock(b.t.Context(), m))
 		late := time.Since(began) - timeout
 		require.GreaterOrEqual(b.t, late, time.Duration(0))
 		require.ErrorIs(b.t, err, ErrTimeout)
@@ -254,64 +330,32 @@ func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestAnEndedContextSendsNothing(t *testing.T) {
-	t.Parallel()
-	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
-		b := newCancelBench(t, kind, backend.Addr)
-		ctx, cancel := context.WithCancelCause(b.ctx)
-		cancel(errGaveUp)
-		for name, call := range map[string]func() error{
-			"Lock":        func() error { return b.m.Lock(ctx) },
-			"TryLock":     func() error { _, err := b.m.TryLock(ctx); return err },
-			"Do":          func() error { return b.m.Do(ctx, func(context.Context) error { panic("ran") }) },
-			"State":       func() error { _, err := b.m.State(ctx); return err },
-			"ForceUnlock": func() error { _, err := b.m.ForceUnlock(ctx); return err },
-		} {
-			require.ErrorIs(t, call(), errGaveUp, name)
-		}
-		require.Zero(t, b.relay.Count(redistest.With(b.key)))
-	})
-}
-
 func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 	t.Parallel()
-	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		onceWithin(t, promptly, func() time.Duration {
-			b := newCancelBench(t, kind, backend.Addr)
-			lockOnce(b)
-			hold := b.me.holdOf(b.ctx, b.m)
-			rule := b.relay.Block(b.runs(reenterScript))
-			ctx, cancel := context.WithCancelCause(b.ctx)
-			entering := b.me.start(func() error { return b.m.Lock(ctx) })
-			b.awaitStop(rule.Caught())
+			b := newCancelBench(t, backend, kind)
+			m := b.mutex()
+			b.me.locks(t, m)
+			hold := contextOf(b.me, m)
+			blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(reenterScript)) })
+			ctx, cancel := context.WithCancelCause(t.Context())
+			entering := b.me.lock(ctx, m)
+			receives(t, blocked.caught())
 			late := took(func() {
 				cancel(errGaveUp)
-				require.ErrorIs(t, faultError(t, entering), errGaveUp)
+				require.ErrorIs(t, outcomeOf(t, entering), errGaveUp)
 			})
-			require.Equal(t, 1, b.me.levels(b.m))
-			rule.Release()
-			lockOnce(b)
-			b.requireHeld(b.me, b.m, 2, hold)
-			b.unwind(b.me, b.m, 2, hold)
-			b.requireGone()
-			b.awaitIdle()
+			require.Equal(t, 1, levelsOf(b.me, m))
+			blocked.release()
+			b.me.locks(t, m)
+			b.requireHeld(m, 2)
+			require.NoError(t, hold.Err())
+			b.me.unlocks(t, m)
+			b.me.unlocks(t, m)
+			require.ErrorIs(t, context.Cause(hold), ErrReleased)
+			b.free()
 			return late
 		})
-	})
-}
-
-func TestUnlockWorksWhenTheContextOfLockHasEnded(t *testing.T) {
-	t.Parallel()
-	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
-		b := newCancelBench(t, kind, backend.Addr)
-		ctx, cancel := context.WithCancelCause(b.ctx)
-		require.NoError(t, b.me.lock(ctx, b.m))
-		require.NoError(t, b.me.lock(ctx, b.m))
-		hold := b.me.holdOf(b.ctx, b.m)
-		cancel(errGaveUp)
-		b.requireHeld(b.me, b.m, 2, hold)
-		b.unwind(b.me, b.m, 2, hold)
-		b.requireGone()
-		b.awaitIdle()
 	})
 }

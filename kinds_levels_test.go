@@ -44,10 +44,17 @@ var levelProperties = []property{
 	{"Unlock does not need the context of Lock", func(b *kindBench) {
 		m := b.mutex()
 		ctx, cancel := context.WithCancel(b.t.Context())
-		require.NoError(b.t, outcomeOf(b.t, b.me.lock(ctx, m)))
+		for range 2 {
+			require.NoError(b.t, outcomeOf(b.t, b.me.lock(ctx, m)))
+		}
 		cancel()
-		require.NoError(b.t, contextOf(b.me, m).Err())
+		hold := contextOf(b.me, m)
+		require.NoError(b.t, hold.Err())
 		b.me.unlocks(b.t, m)
+		require.NoError(b.t, hold.Err())
+		require.False(b.t, b.you.tries(b.t, b.another()))
+		b.me.unlocks(b.t, m)
+		require.ErrorIs(b.t, context.Cause(hold), ErrReleased)
 	}},
 	{"Do unlocks though its body panics", func(b *kindBench) {
 		m := b.mutex()

@@ -100,7 +100,6 @@ var exchanges = []exchange{
 // test has the exchange done while replies of some nodes are lost, and the lock used after that.
 func (e exchange) test(b *kindBench) {
 	b.relay()
-	b.others = b.kind.client(b.t, b.rdbs)
 	m := b.mutex(WithFencing())
 	some := [][]int{{0}}
 	if b.kind.nodes > 0 {

@@ -28,7 +28,7 @@ type kindBench struct {
 	key    string
 	kind   lockKind
 	c      *Client
-	others *Client // another process, if there is one
+	others *Client // another process, where the client goes through relays
 	me     *actor
 	you    *actor
 }
@@ -43,15 +43,8 @@ func newKindBench(t *testing.T, backend *redistest.Backend, k lockKind) *kindBen
 	}
 }
 
-// relayedBench is newKindBench with a client that goes through a relay to each server.
-func relayedBench(t *testing.T, backend *redistest.Backend, k lockKind) *kindBench {
-	t.Helper()
-	b := newKindBench(t, backend, k)
-	b.relay()
-	return b
-}
-
-// relay gives the bench a new client, which goes through a relay to each server.
+// relay gives the bench a new client, which goes through a relay to each server, and another that
+// does not.
 func (b *kindBench) relay() {
 	b.t.Helper()
 	var rdbs []redis.UniversalClient
@@ -59,7 +52,7 @@ func (b *kindBench) relay() {
 		relay, rdb := relayedTo(b.t, node)
 		b.relays, rdbs = append(b.relays, relay), append(rdbs, rdb)
 	}
-	b.c = b.kind.client(b.t, rdbs)
+	b.c, b.others = b.kind.client(b.t, rdbs), b.kind.client(b.t, b.rdbs)
 }
 
 // runs chooses the runs of what the kind has in the place of s on the bench's lock.
@@ -80,10 +73,16 @@ func (b *kindBench) another(opts ...ClientOption) *Mutex {
 // free requires that nothing is left, on Redis or here.
 func (b *kindBench) free() {
 	b.t.Helper()
-	eventually(b.t, "nothing left on Redis", func() bool { return len(b.keys()) == 0 })
+	b.gone()
 	eventually(b.t, "nothing left here", func() bool {
 		return gatesOf(b.c) == 0 && (b.c.isClosed() || settledOn(b.c))
 	})
+}
+
+// gone waits until nothing is left on Redis.
+func (b *kindBench) gone() {
+	b.t.Helper()
+	eventually(b.t, "nothing left on Redis", func() bool { return len(b.keys()) == 0 })
 }
 
 // keys returns all that the lock has on any server, but for the counters of tokens, which stay.
