@@ -22,10 +22,13 @@ test: ## all tests of the core module; those for a real Redis are skipped withou
 race: ## the same with the race detector, a real Redis required
 	RELOCK_REQUIRE_REDIS=1 go test -race ./...
 
-# Each pass takes about three minutes.
-repeat: ## the tests of all kinds of locks and of faults on a real Redis, REPEATS (10) times
-	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h -skip '.*/miniredis|.*/.*/miniredis' \
+NO_MINIREDIS = -skip '.*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.*/miniredis'
+
+# Each pass takes about three minutes. What a test does on both backends is done on the real one alone.
+repeat: ## the tests of all kinds of locks, of faults, of queues and of wake-ups on a real Redis, REPEATS (10) times
+	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
 		-run "^($$(sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" .
+	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) ./internal/queue ./internal/wake
 
 soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
 	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v .
