@@ -97,7 +97,7 @@ type mutex interface {
 	State(ctx context.Context) (relock.State, error)
 }
 
-// kinds are the kinds of lock, as handles of one name.
+// kinds are the kinds of lock, as handles of one name, or of two that are held together.
 var kinds = map[string]func(c *relock.Client, name string, opts ...relock.MutexOption) mutex{
 	"plain": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex { return c.Mutex(name, opts...) },
 	"quorum": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex { // of another client
@@ -107,7 +107,7 @@ var kinds = map[string]func(c *relock.Client, name string, opts ...relock.MutexO
 		return c.FairMutex(name, opts...)
 	},
 	"multi": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
-		return c.MultiMutex([]string{name}, opts...)
+		return c.MultiMutex([]string{name, name + ":too"}, opts...)
 	},
 	"rw": func(c *relock.Client, name string, opts ...relock.MutexOption) mutex {
 		return writer{c.RWMutex(name, opts...)}
