@@ -135,7 +135,7 @@ func newClient(config clientConfig, recorder *history.Recorder) (*client, error)
 		stopping:     make(chan struct{}),
 	}
 	c.rdb = c.connect()
-	if config.Kind == quorum {
+	if config.Kind.votes() {
 		for _, addr := range config.Addrs[1:] {
 			c.others = append(c.others, c.connectTo(addr))
 		}
@@ -159,7 +159,7 @@ func (c *client) newLocks() (*relock.Client, error) {
 	if c.Work.Sharded {
 		opts = append(opts, relock.WithShardedPubSub())
 	}
-	if c.Kind == quorum {
+	if c.Kind.votes() {
 		return relock.NewQuorum(append(c.others[:len(c.others):len(c.others)], c.rdb), opts...)
 	}
 	return relock.New(c.rdb, opts...)

@@ -37,7 +37,7 @@ func TestEveryScenarioIsListedOnceByNumberAndName(t *testing.T) {
 			require.True(t, c.draw != nil || len(c.faults) > 0, s.name)
 		}
 	}
-	for i := 1; i <= 29; i++ {
+	for i := 1; i <= 31; i++ {
 		require.True(t, seen[strconv.Itoa(i)], "scenario %d", i)
 	}
 }

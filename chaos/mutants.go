@@ -66,8 +66,8 @@ func runMutants(ctx context.Context, out io.Writer, names []string) bool {
 		fmt.Fprintln(out, err)
 		return false
 	}
-	fmt.Fprintf(out, "| %-20s | %-28s | %-30s |\n|%s|%s|%s|\n", "mutant", "caught in", "by",
-		strings.Repeat("-", 22), strings.Repeat("-", 30), strings.Repeat("-", 32))
+	fmt.Fprintf(out, "| %-30s | %-32s | %-30s |\n|%s|%s|%s|\n", "mutant", "caught in", "by",
+		strings.Repeat("-", 32), strings.Repeat("-", 34), strings.Repeat("-", 32))
 	free := 0
 	for i := range chosen {
 		if ctx.Err() != nil || !h.hunt(ctx, &chosen[i]) {
@@ -126,7 +126,7 @@ func (h *hunt) hunt(ctx context.Context, m *mutant.Mutant) bool {
 }
 
 func (h *hunt) row(m *mutant.Mutant, in, by string) {
-	fmt.Fprintf(h.out, "| %-20s | %-28s | %-30s |\n", m.Name, in, by)
+	fmt.Fprintf(h.out, "| %-30s | %-32s | %-30s |\n", m.Name, in, by)
 }
 
 // passes returns "" if the library as it is passes, and otherwise why not.

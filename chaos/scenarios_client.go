@@ -40,6 +40,14 @@ var clientScenarios = []*scenario{
 		},
 		check: misuseWasRefused,
 	},
+	{
+		number: 30, name: "fair-waiters-stop",
+		what: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
+		casts: []cast{{kind: standalone, faults: []fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
+			work: usual().with(func(w *workload) {
+				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
+			})}},
+	},
 }
 
 // pauseProcess stops a process that holds a lock for a share of the lease.

@@ -81,14 +81,6 @@ var pointedScenarios = []*scenario{
 			work: patient.with(func(w *workload) { w.Workers, w.Fair, w.Impatient = 3, 0.5, 0.2 })}},
 	},
 	{
-		number: 112, name: "fair-waiters-stop",
-		what: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
-		casts: []cast{{kind: standalone, faults: []fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
-			work: usual().with(func(w *workload) {
-				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
-			})}},
-	},
-	{
 		number: 113, name: "sides-calm",
 		what: "no fault at all: readers read together, writers alone, whoever waits is woken, and who writes may go on reading",
 		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
@@ -100,6 +92,18 @@ var pointedScenarios = []*scenario{
 		casts: []cast{{kind: standalone, lanes: 2, work: usual().with(sided), faults: []fault{
 			rarely(killProcess), pauseProcess(1.2, 2.5), loseReply(acquire), loseReply(release), loseReply(reenter), loseReply(handoff), deliverLate(release),
 		}}},
+	},
+	{
+		number: 115, name: "quorum-calm",
+		what: "no fault at all: who splits the votes with others gives back what he got",
+		casts: []cast{{kind: quorum, lossless: true, prompt: true, faults: []fault{nothing},
+			work: patient.with(func(w *workload) { w.TTL, w.Poll = 4*time.Second, 4*time.Second })}},
+	},
+	{
+		number: 116, name: "quorum-slow-then-silent",
+		what: "a process' network is slow and then dead: it knows no later than the masters that its lease is over",
+		casts: []cast{{kind: quorum, faults: []fault{slowThenSilent},
+			work: voting.with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
 	},
 }
 

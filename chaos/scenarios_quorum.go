@@ -14,7 +14,7 @@ import (
 var quorumScenarios = []*scenario{
 	{
 		number: 24, name: "quorum-minority",
-		what: "two of five masters are dead, stop, or are slow: who comes then does not notice",
+		what: "two of five masters are dead, stop, or are slow: who comes then is served, and keeps what he gets",
 		casts: []cast{{kind: quorum, work: voting.with(lastingly),
 			faults: []fault{killMinority, freezeMinority, slowMinority, cutMinority}}},
 		check: unnoticed,
@@ -41,6 +41,11 @@ var quorumScenarios = []*scenario{
 			{kind: quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), faults: []fault{partition}},
 			{kind: quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), splitBrain: true, faults: []fault{partition, restartOne, restartOne}},
 		},
+	},
+	{
+		number: 31, name: "quorum-clocks",
+		what:  "the masters' clocks are up to 80 s apart, and every process is cut off from two masters of its own, and then from two others: tokens rise whoever votes",
+		casts: []cast{{kind: apart, work: voting.with(func(w *workload) { w.Long = 0.05 }), faults: []fault{partition}}},
 	},
 }
 

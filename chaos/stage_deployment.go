@@ -22,7 +22,11 @@ const (
 	cluster    kind = "cluster"    // three masters with a replica each
 	sentinel   kind = "sentinel"   // a master with two replicas and three sentinels
 	quorum     kind = "quorum"     // five independent masters that keep nothing on disk
+	apart      kind = "clocks"     // such a quorum whose clocks are far apart
 )
+
+// votes reports whether locks of the kind are those of a quorum.
+func (k kind) votes() bool { return k == quorum || k == apart }
 
 const masterName = redistest.MasterName
 
@@ -36,6 +40,7 @@ type deployment struct {
 	cluster  *redistest.Cluster
 	sentinel *redistest.Sentinel
 	clock    *clock
+	clocks   []*clock // of a quorum
 
 	failedOver time.Time // when a replica took over last
 }
@@ -62,6 +67,10 @@ func deploy(k kind) (*deployment, error) {
 		for range masters {
 			err = errors.Join(err, d.serve())
 		}
+	case apart:
+		for i := range masters {
+			err = errors.Join(err, d.serveAt(time.Duration(i-masters/2)*20*time.Second))
+		}
 	default:
 		err = d.serve()
 	}
@@ -80,6 +89,16 @@ func (d *deployment) serve(args ...string) error {
 	return err
 }
 
+// serveAt is serve by a clock that is so far ahead.
+func (d *deployment) serveAt(ahead time.Duration) error {
+	c, err := newClock()
+	if err != nil {
+		return err
+	}
+	d.clocks = append(d.clocks, c)
+	return errors.Join(c.shift(ahead), c.with(func() error { return d.serve() }))
+}
+
 func (d *deployment) close() {
 	switch {
 	case d.cluster != nil:
@@ -92,6 +111,9 @@ func (d *deployment) close() {
 		}
 	}
 	d.clock.close()
+	for _, c := range d.clocks {
+		c.close()
+	}
 }
 
 // relayed are the servers that clients connect to.

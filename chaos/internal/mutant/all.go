@@ -246,4 +246,38 @@ var All = []Mutant{
 			"		writes = field + writeSuffix\n"}},
 		Catch: []string{"sides-calm"},
 	},
+
+	// What a quorum agrees on.
+	{
+		Name:   "quorum-token-not-raised",
+		Breaks: "a token is the highest that was minted, and other masters never hear of it",
+		Edits: []Edit{{"quorum_protocol.go",
+			"return n.raise(q.client.background, e, t, field, s, g.token)",
+			"return true, outcome{}"}},
+		Catch: []string{"quorum-clocks"},
+	},
+	{
+		Name:   "quorum-half-is-enough",
+		Breaks: "less than half of the masters make a majority",
+		Edits: []Edit{{"quorum.go",
+			"return len(q.nodes)/2 + 1 }",
+			"return len(q.nodes) / 2 }"}},
+		Catch: []string{"quorum-calm"},
+	},
+	{
+		Name:   "quorum-undo-dropped",
+		Breaks: "who gets no majority keeps the masters that he got",
+		Edits: []Edit{{"quorum_protocol.go",
+			"clean := q.takeBack(ctx, b, e, t, field)",
+			"clean := true"}},
+		Catch: []string{"quorum-calm"},
+	},
+	{
+		Name:   "quorum-deadline-from-last-vote",
+		Breaks: "the lease counts from when the votes were counted, not from when they were asked for",
+		Edits: []Edit{{"ballot.go",
+			"out := outcome{sent: b.sent}",
+			"out := outcome{sent: systemClock()}"}},
+		Catch: []string{"quorum-slow-then-silent"},
+	},
 }
