@@ -9,7 +9,7 @@ CHAOSTIME ?= 60s
 REPEATS ?= 10
 REPEATED = $(wildcard *kinds*_test.go fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go \
 	explain_test.go watchdog_test.go scripts_fair_test.go scripts_multi_test.go ballot_test.go engine_test.go \
-	demotion_test.go life_test.go partly_test.go)
+	demotion_test.go life_test.go partly_test.go slots_test.go)
 
 .PHONY: help test race repeat soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
 
