@@ -209,10 +209,11 @@ func (c *Client) isClosed() bool {
 }
 
 // Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
-// the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for
-// Redis for 5 s at most; what Redis did not hear of by then ends with its TTL; a hold that it
-// did not hear of is in the error. Later calls of Close return the same; calls that need Redis
-// fail with ErrClosed. Errors are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
+// the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis
+// for 5 s at most; what Redis did not hear of by then ends with its TTL; a hold that it did
+// not hear of is in the error. Later calls of Close return the same; calls that need Redis
+// fail with ErrClosed. Errors are Redis' own, one for each hold, joined. One round trip for
+// each hold, all at once.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closing)

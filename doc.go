@@ -93,14 +93,14 @@
 //
 // # What is not promised
 //
-// A Redis server with replicas is no consensus system: a failover can forget a lock that
-// was just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum]
-// failovers do not matter, but a node that loses its data does. A key that is deleted or forced open from
-// outside is noticed at the next renewal, or when a fixed lease is over, and somebody else may
-// have the lock by then. No lease can prevent what a holder does between a pause and its next
-// look at its context. Where that must do no harm, use [WithFencing] and have the
-// resource refuse a lower token than it has seen. Between processes there is no order among
-// the waiters, except those for a [Client.FairMutex].
+// A Redis server with replicas is no consensus system: a failover can forget a lock that was
+// just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum]
+// failovers do not matter, but a node that loses its data does. A key that is deleted or
+// forced open from outside is noticed at the next renewal, or when a fixed lease is over, and
+// somebody else may have the lock by then. No lease can prevent what a holder does between a
+// pause and its next look at its context. Where that must do no harm, use [WithFencing] and
+// have the resource refuse a lower token than it has seen. Between processes there is no order
+// among the waiters, except those for a [Client.FairMutex].
 //
 // Redis should run with maxmemory-policy noeviction: an evicted lock is a lost one.
 //

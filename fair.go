@@ -8,12 +8,12 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// FairMutex returns a handle of the lock name that is served in order: whoever asked first,
-// in any goroutine of any process, gets it first. Asked means that Redis has executed the
-// request. It is the lock of [Client.Mutex]: both exclude and wake each other, and a
-// goroutine that holds it by one handle re-enters it by the other. Only those who use a Mutex or
-// MultiMutex may overtake. A bad name or option is returned by the first call that would use it; on a client
-// of NewQuorum that is ErrUnsupported.
+// FairMutex returns a handle of the lock name that is served in order: whoever asked first, in
+// any goroutine of any process, gets it first. Asked means that Redis has executed the
+// request. It is the lock of [Client.Mutex]: both exclude and wake each other, and a goroutine
+// that holds it by one handle re-enters it by the other. Only those who use a Mutex or
+// MultiMutex may overtake. A bad name or option is returned by the first call that would use
+// it; on a client of NewQuorum that is ErrUnsupported.
 //
 // Lock waits in a queue on Redis. A release gives the lock to the first who waits and lives,
 // and tells that process alone, which needs no further request to know that it holds it. A

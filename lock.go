@@ -75,8 +75,8 @@ func (m *Mutex) Name() string { return m.target.name }
 // than 50 ms; at the latest it ends with its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
-// has to be unlocked first, and for an owner given WithOwner if the lease was over before Lock
-// could return, by a hook; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
+// has to be unlocked first, and for an owner given WithOwner if a hook kept Lock until
+// the lease was over; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
 // ErrInvalidOption; ErrUnsupported; Redis' own. If Redis cannot be reached, a Lock that has
 // only just come fails after three attempts, in 5 s at most with the default TTL; one that was
 // waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or
@@ -103,10 +103,10 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // this process is waiting for it already, or getting it for the same fixed owner, or giving
 // it back.
 //
-// It blocks for one request only, which is tried three times if Redis cannot be reached, in 5 s
-// at most with the default TTL, and longer WithReplicas; ctx ends that, too. State after a failure and errors are those
-// of [Mutex.Lock]; Redis that cannot be reached is an error. At most one round trip, and one
-// more after a failure.
+// It blocks for one request only, which is tried three times if Redis cannot be reached, in
+// 5 s at most with the default TTL, and longer WithReplicas; ctx ends that, too. State after a
+// failure and errors are those of [Mutex.Lock]; Redis that cannot be reached is an error. At
+// most one round trip, and one more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, wrap("try lock", m.Name(), err)
@@ -178,11 +178,12 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 }
 
 // Context returns a context that ends with ctx or with the owner's hold of any of the names,
-// whichever is first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed. It ends
-// before the lease does on Redis, and its Err looks at the clocks itself; a key that was deleted
-// or forced open from outside ends it at the next renewal that Redis carries out, or with the lease. If
-// the owner holds nothing, it has ended already, with the cause ErrNotHeld. It costs memory
-// until it ends: within a long hold derive from a ctx that ends earlier. No round trip.
+// whichever is first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed.
+// It ends before the lease does on Redis, and its Err looks at the clocks itself; a key that
+// was deleted or forced open from outside ends it at the next renewal that Redis carries out,
+// or with the lease. If the owner holds nothing, it has ended already, with the cause
+// ErrNotHeld. It costs memory until it ends: within a long hold derive from a ctx that ends
+// earlier. No round trip.
 func (m *Mutex) Context(ctx context.Context) context.Context {
 	cause := m.err
 	if ctx == nil {
@@ -220,8 +221,8 @@ func (m *Mutex) HoldCount() int {
 }
 
 // FencingToken returns the fencing token of the owner's hold; 0 if no Lock of it, re-entries
-// included, was WithFencing, or the owner does not hold all of the names. A hold that was lost keeps its token until it
-// is unlocked, for the resource to refuse. No round trip.
+// included, was WithFencing, or the owner does not hold all of the names. A hold that was lost
+// keeps its token until it is unlocked, for the resource to refuse. No round trip.
 func (m *Mutex) FencingToken() int64 {
 	if m.err != nil {
 		return 0

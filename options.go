@@ -267,22 +267,24 @@ func WithoutReentrancy() Option {
 // return ErrNotReplicated: Lock does not go on waiting. The next waiter tries by itself. A
 // re-entry that too few confirm fails likewise and leaves the hold as it was. A renewal that
 // too few confirm has failed: Hooks.RenewFailed is told, it is tried again, and if that does
-// not help the hold is lost in time. Renewal and re-entry go by the largest n and the longest timeout
-// of the hold's open levels and of the Lock that began it, but wait for a quarter of what is left
-// of its lease at most. An Unlock that hands over to a waiter WithReplicas waits for those, half
-// of WithUnlockTimeout at most; if too few confirm, the waiter tries again itself.
+// not help the hold is lost in time. Renewal and re-entry go by the largest n and the longest
+// timeout of the hold's open levels and of the Lock that began it, but wait for a quarter of
+// what is left of its lease at most. An Unlock that hands over to a waiter WithReplicas waits
+// for those, half of WithUnlockTimeout at most; if too few confirm, the waiter tries again
+// itself.
 //
 // It narrows the window of a failover, no more: a replica that has not confirmed may be
 // promoted, unless n is their number, and clocks of the servers that differ shorten the
 // lease by as much. A master that has been cut off from its replicas grants nothing any more.
 //
-// Redis answers after the WAIT when the lock is taken, too: with a replica down, a TryLock that
-// returns false takes as long as timeout. Each request takes a connection of the Redis client's pool for as long as the replicas take, half of the pool at most at a time, in place of the shared pipeline. Users need
-// the permission for WAIT. A timeout that Redis has to notice is up to 100 ms late. n is at
-// least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to whole
-// milliseconds. It works with a *redis.Client and a *redis.ClusterClient; with another
-// UniversalClient, and on a quorum, it is ErrUnsupported. miniredis has no replicas: every Lock is
-// ErrNotReplicated there.
+// Redis answers after the WAIT when the lock is taken, too: with a replica down, a TryLock
+// that returns false takes as long as timeout. Each request takes a connection of the Redis
+// client's pool for as long as the replicas take, half of the pool at most at a time, in place
+// of the shared pipeline. Users need the permission for WAIT. A timeout that Redis has to
+// notice is up to 100 ms late. n is at least 1; the timeout at least 10 ms, at most a sixth of
+// the TTL, rounded up to whole milliseconds. It works with a *redis.Client and a
+// *redis.ClusterClient; with another UniversalClient, and on a quorum, it is ErrUnsupported.
+// miniredis has no replicas: every Lock is ErrNotReplicated there.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {

@@ -15,26 +15,27 @@ import (
 // chorusWindow is how far apart the messages of the nodes about one release may be.
 const chorusWindow = 5 * time.Millisecond
 
-// NewQuorum returns a client whose locks live on several independent Redis masters, the
-// nodes, and are held by whoever has them on most: the algorithm known as Redlock. It keeps
-// working as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest
+// NewQuorum returns a client whose locks live on several independent Redis masters, the nodes,
+// and are held by whoever has them on most: the algorithm known as Redlock. It keeps working
+// as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest
 // majority. Use 3 or 5; an even number survives no more failures than the odd one below it,
 // and one node is a quorum, too. The clients of all processes must be given the same nodes, in
-// any order, and each is to lead to one server: behind Sentinel, or a Cluster, a failover can lose a
-// vote. NewQuorum sends nothing. The rdbs stay the caller's, to be closed after the Client.
+// any order, and each is to lead to one server: behind Sentinel, or a Cluster, a failover can
+// lose a vote. NewQuorum sends nothing. The rdbs stay the caller's, to be closed after the
+// Client.
 //
 // What it promises: no failover can lose a lock, since nothing is replicated, and exclusion
 // holds while each node that granted a lock keeps its data and counts time at about the rate
-// of the client. A node that crashes and comes back without its data within a TTL breaks
-// that, and the order of tokens if clocks of nodes differ: run nodes with appendfsync always,
-// or start them again when a TTL, and what their clocks may differ by, is over. Martin
-// Kleppmann argued in 2016 that such a lock is unsafe all the same where correctness depends
-// on it, because a process may be paused, a message delayed or a clock set, while it believes
-// it holds the lock, and criticised that Redlock itself offers no fencing tokens. Salvatore Sanfilippo answered that the
-// time that was spent is compared with the lease after a majority has answered, so that only a
-// delay after that does harm, as with any lock that expires, and that clocks which do not jump
-// can be had. Either way, where two holders at once would do harm, use WithFencing, which
-// works here, and have the resource refuse a lower token.
+// of the client. A node that crashes and comes back without its data within a TTL breaks that,
+// and the order of tokens if clocks of nodes differ: run nodes with appendfsync always, or
+// start them again when a TTL, and what their clocks may differ by, is over. Martin Kleppmann
+// argued in 2016 that such a lock is unsafe all the same where correctness depends on it,
+// because a process may be paused, a message delayed or a clock set, while it believes it
+// holds the lock, and criticised that Redlock itself offers no fencing tokens. Salvatore
+// Sanfilippo answered that the time that was spent is compared with the lease after a majority
+// has answered, so that only a delay after that does harm, as with any lock that expires, and
+// that clocks which do not jump can be had. Either way, where two holders at once would do
+// harm, use WithFencing, which works here, and have the resource refuse a lower token.
 //
 // Mutex and MultiMutex are what they are on one Redis: re-entry, renewal, loss, hand-over,
 // waiting. Every request is sent to all nodes at once, and each round trip in the docs of the

@@ -79,10 +79,10 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 // read hold that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.
 func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 
-// TryLock takes the lock to write, or adds a level, if that can be done without waiting.
-// false without an error means that somebody else holds it, or that somebody of this process
-// waits to write, or is getting it for the same fixed owner, or giving it back. It claims nothing. Errors are those of [RWMutex.Lock]. At most one round
-// trip, and one more after a failure.
+// TryLock takes the lock to write, or adds a level, if that can be done without waiting. false
+// without an error means that somebody else holds it, or that somebody of this process waits
+// to write, or is getting it for the same fixed owner, or giving it back. It claims nothing.
+// Errors are those of [RWMutex.Lock]. At most one round trip, and one more after a failure.
 func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
 
 // Unlock takes one level of the owner's write hold away. With the last one the lock goes to
