@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -242,4 +243,34 @@ func TestAnOwnerKeepsItsWaitTimeoutToItself(t *testing.T) {
 		require.NoError(t, outcomeOf(t, waiting))
 		patient.unlocks(t, c.Mutex(key, WithOwner("job-17")))
 	})
+}
+
+// endsAtOnce is a context that ends when it has been looked at once.
+type endsAtOnce struct {
+	context.Context
+	looked atomic.Bool
+}
+
+func (c *endsAtOnce) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (c *endsAtOnce) Err() error {
+	if c.looked.Swap(true) {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Its caller has gone before the acquisition begins, which runs on another goroutine.
+func TestALockOfAFixedOwnerMayEndBeforeItHasBegun(t *testing.T) {
+	t.Parallel()
+	c, key := locksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
+	for range 200 {
+		ctx := &endsAtOnce{Context: t.Context()}
+		require.ErrorIs(t, c.Mutex(key, WithOwner("job")).Lock(ctx), context.Canceled)
+	}
+	eventually(t, "nothing is left", func() bool { return gatesOf(c) == 0 })
 }

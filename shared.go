@@ -29,6 +29,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	var granted bool
 	var err error
 	settled := make(chan struct{})
+	attempt := h.attempt // before the last caller can have gone
 	h.client.goroutines.Go(func() {
 		defer close(settled)
 		defer h.endAttempt()
@@ -40,7 +41,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 				}
 			}
 		}()
-		if granted, err = h.acquire(h.attempt, waits); !granted {
+		if granted, err = h.acquire(attempt, waits); !granted {
 			return
 		}
 		if granted, err = h.opened(nil); granted {
