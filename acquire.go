@@ -8,6 +8,32 @@ import (
 	"time"
 )
 
+// An attempt is one acquisition: from the wish for keys that the owner does not hold, until
+// Redis has granted them or the wish is given up. run is its state machine:
+//
+//	in line --may ask--> asking --granted--------------------> held
+//	   ^  \                |  \--final error, end of ctx------> given up
+//	   |   \--handed over--|-----------------------------------> held
+//	   |                   | taken, or an error that may pass
+//	   +-----news--------asleep --end of ctx------------------> given up
+//
+// Only the goroutine of the attempt moves it. Others ring its alarm: the queue when its turn
+// has come, a message, the end of a hold of this process.
+//
+// How a waiter gets in line, asks and sleeps depends on the kind of lock. That is its turn:
+// one object for each attempt, plainTurn, fairTurn, writerTurn or readerTurn.
+//
+// Invariants:
+//   - At most one request of an attempt is under way, under the client's current identity.
+//   - A request whose answer is in doubt has its identity retired and its name undone before
+//     the next request is sent. So a copy that arrives late meets a name that nothing uses.
+//   - A grant counts only while its lease is proven here. One that comes later is undone.
+//   - After a failure nothing is left, here or on Redis, that is not being undone.
+//
+// What can come late: the answer to a request (receive judges it), a hand-over to a waiter
+// that has left (passOn), a grant told to a fair waiter that has left (fairTurn.end), and a
+// wake-up, which is remembered by the queue until a request that began after it is answered.
+
 // acquireEffort bounds one try to acquire: a few quick resends.
 var acquireEffort = effort{attempts: 3}
 
@@ -18,299 +44,299 @@ const (
 	fastPollMax = 250 * time.Millisecond
 )
 
-// turnOfMessage is how long a waiter lets a wake-up that was just published, and that other
-// processes act on too, take to arrive.
-const turnOfMessage = 20 * time.Millisecond
-
 // errLate is the failure of a grant that came when its lease was over.
 var errLate = errors.New("the grant arrived after its lease was over: Redis is too slow for this TTL")
 
-// wait is one acquisition under way: what its tries have found so far.
-type wait struct {
-	*hold
-	ctx     context.Context
-	waits   bool       // Lock, not TryLock
-	queued  bool       // it has been in line, or was told that the lock is taken
-	listens bool       // it is one of the gates' listeners
-	at      int        // the key in whose queue it stands
-	vain    int        // how often it has not collected all turns
-	seen    grant      // the last answer
-	entry   *fairEntry // its place in a queue on Redis, for a kind of lock that has one
-	attends bool       // it has been listening since before it had that
-	claimed *identity  // the identity under which it last claimed the lock, for a kind that can
-	writes  bool       // at its last request its owner held the other side, to write
-	mark    uint64     // wake-ups of the queue before the last request, for a kind that asks without the turn
-	misses  int        // failed tries in a row
-	splits  int        // split votes in a row
+// turn is how one attempt gets to ask Redis for the keys. All of it runs on the goroutine of
+// the attempt.
+type turn interface {
+	// await waits until the attempt may ask Redis and has a reason to, or was given the lock:
+	// then its hold has a name. false, nil: it does not wait, and another waiter is before it.
+	await() (bool, error)
+	// ask makes one request, or finds out otherwise how things stand.
+	ask() (grant, outcome)
+	// rest follows an answer that was no grant: without news there is no need to ask for d.
+	rest(d time.Duration) error
+	// end ends the turn, by a grant or without one. Then nothing is left of it.
+	end(granted bool)
+}
 
+// attempt is one acquisition. The fields of the first group belong to its goroutine alone.
+type attempt struct {
+	hold  *hold
+	ctx   context.Context
+	waits bool // Lock, not TryLock
+	turn  turn
+
+	// longestSleep is how long it sleeps at most when no message reaches it.
+	longestSleep time.Duration
+	// over tells a waiter in line that it need not wait for the turn any more, or why that would
+	// be in vain. nil: only the turn ends that.
+	over func() (bool, error)
+
+	at      int           // the key in whose queue it stands
+	queued  bool          // it has been in line, or was told that the lock is taken
+	listens bool          // it is one of the listeners of its places
+	seen    grant         // the last answer
+	misses  int           // failed tries in a row
+	splits  int           // split votes in a row
+	wakes   vainWakes     // what became of the wake-ups before
 	polling bool          // the sleep to come is a safety poll's
 	polled  bool          // the last sleep was, and no message ended it
-	pause   time.Duration // of a waiter whom no message can reach
+	pause   time.Duration // of a waiter that no message can reach
+
+	plain plainTurn // room for the turn of most attempts
+
+	// offered is the identity under which a hand-over to this attempt has been sent, and
+	// handedOver is closed when that has ended. Both are guarded by the queue: written by
+	// Reserve, read after the ticket has left.
+	offered    *identity
+	handedOver chan struct{}
+
+	// What follows is guarded by the hold's mu.
+
+	// callers are the Locks of a fixed owner that wait for this attempt. shared is its
+	// context, and abort ends that.
+	callers int
+	shared  context.Context
+	abort   context.CancelFunc
+
+	// undone are closed when Redis has nothing more of what is being undone of the attempt.
+	undone []<-chan struct{}
 }
 
 // acquire gets h the keys: it waits for its turn, and then tries until Redis grants them.
-// Without `waits` there is one try, and none if somebody of this process is there already;
+// Without `waits` there is one try, and none if another owner of this process is before it;
 // false, nil says that the lock is taken. After a failure nothing is left, here or on
 // Redis, that is not being undone.
 func (h *hold) acquire(ctx context.Context, waits bool) (granted bool, err error) {
-	w := &h.asking
-	*w = wait{hold: h, ctx: ctx, waits: waits}
+	a := &h.attempt
+	a.hold, a.ctx, a.waits = h, ctx, waits
+	a.turn = h.kind.newTurn(a)
 	defer func() { // also after a panic in a hook
-		w.unlisten()
-		w.target.kind.end(w, granted)
-		*w = wait{}
+		a.unlisten()
+		a.turn.end(granted)
+		a.ctx, a.turn, a.over, a.plain, a.seen = nil, nil, nil, plainTurn{}, grant{}
 		if err == nil {
 			h.forgetUndone()
 		}
 	}()
-	return w.run()
+	return a.run()
 }
 
 // run asks, whenever it may and there is a reason to, until Redis grants the keys.
-func (w *wait) run() (bool, error) {
-	k := w.target.kind
+func (a *attempt) run() (bool, error) {
 	for {
-		if ready, err := k.line(w); !ready {
-			return false, w.explain(err)
+		if ready, err := a.turn.await(); !ready {
+			if err == nil {
+				err = a.hold.outage()
+			}
+			return false, a.hold.explain(err)
 		}
-		if w.named() { // handed over
+		if a.hold.named() { // handed over
 			return true, nil
 		}
-		w.requestBegins()
-		g, out := k.ask(w)
-		w.requestEnded(g, out)
+		a.requestBegins()
+		g, out := a.turn.ask()
+		a.requestEnded(g, out)
 		var nap time.Duration
 		switch {
 		case out.err != nil:
-			if final := w.failed(out); final != nil {
-				return false, w.explain(final)
+			if final := a.failed(out); final != nil {
+				return false, a.hold.explain(final)
 			}
-			nap = backoff(w.misses)
+			a.wakes.answered(g, out, false, a.hold.client.now())
+			nap = backoff(a.misses)
 		case g.held:
 			return true, nil
-		case !w.waits && (!g.split || w.splits == trySplits):
+		case !a.waits && (!g.split || a.splits == trySplits):
 			return false, nil
-		case !w.waits: // nobody has it: to say that it is taken would be wrong
-			nap = w.nap(g)
+		case !a.waits: // no owner has it: to say that it is taken would be wrong
+			nap = a.nap(g)
 		default:
-			w.misses, w.at = 0, g.key
-			w.contend()
-			nap = w.nap(g)
+			a.misses, a.at = 0, g.key
+			a.wakes.answered(g, out, g.holder != a.seen.holder, a.hold.client.now())
+			a.contend()
+			nap = a.nap(g)
 		}
-		if err := k.rest(w, nap); err != nil {
-			return false, w.explain(err)
+		if err := a.turn.rest(nap); err != nil {
+			return false, a.hold.explain(err)
 		}
 	}
 }
 
-// try is one request. Whatever it leaves in doubt is given up and undone.
-func (w *wait) try() (grant, outcome) {
-	identity := w.client.identity()
-	field := w.target.field(identity, w.owner)
-	g, out := w.target.kind.request(w, identity, field)
-	if out.doubt {
-		w.client.retire(identity)
+// newName is the name of one request, and of the hold that it may lead to.
+func (a *attempt) newName() name {
+	id := a.hold.client.identity()
+	return name{identity: id, field: a.hold.target.field(id, a.hold.owner)}
+}
+
+// effort is that of a request for the lock.
+func (a *attempt) effort() effort {
+	return a.hold.paced(a.untilClose()).confirmedBy(a.hold.settings.replicas)
+}
+
+// untilClose is acquireEffort but for a Close meanwhile: that waits for one copy at most.
+func (a *attempt) untilClose() effort {
+	e := acquireEffort
+	e.enough = a.hold.client.closing
+	return e
+}
+
+// doubted gives up what a request for n has left in doubt: Redis may have, for as long as
+// lasts, what no hold here will own.
+func (a *attempt) doubted(n name, g grant, out outcome, lasts time.Duration) {
+	if !out.doubt {
+		return
 	}
-	waits := out.err == nil && w.entry != nil // in a queue on Redis: an undo would take its place away
-	if out.doubt && !g.held && !waits {
-		lasts := w.settings.ttl
-		if w.entry != nil { // the lease of the place, and then that of the lock
-			lasts = max(lasts, 2*w.settings.entryLease())
-		}
-		w.undo(field, lasts, out.unseen)
+	a.hold.client.retire(n.identity)
+	if !g.held {
+		n.absent = g.absent
+		a.hold.undo(n, lasts, out.unseen)
 	}
+}
+
+// answered judges the answer to a request for n: a grant counts if the replicas that it was
+// to reach have it, and its lease is proven here. Else it is undone, and a failure.
+func (a *attempt) answered(n name, g grant, out outcome) (grant, outcome) {
 	if out.err != nil {
 		return grant{}, out
 	}
-	for _, p := range w.places {
-		p.heard()
+	h := a.hold
+	for _, p := range h.places {
+		p.gate.heard()
 	}
-	if g.held && out.unconfirmed != nil { // a failover could forget it: it does not count
-		w.client.retire(identity)
-		w.undo(field, w.settings.ttl, false)
+	if !g.held {
+		return g, out
+	}
+	n.token, n.absent = g.token, g.absent
+	if out.unconfirmed != nil { // a failover could forget it: it does not count
+		h.client.retire(n.identity)
+		h.undo(n, h.settings.ttl, false)
 		out.err, out.permanent = out.unconfirmed, true
 		return grant{}, out
 	}
-	if g.held {
-		w.receive(identity, field, g.token, out.sent, w.settings.ttl)
-		if w.late() {
-			out.err = errLate
-			return grant{}, out
-		}
+	h.receive(n, out.sent, h.settings.ttl)
+	h.mu.Lock()
+	h.lease.note(out.found, out.sent)
+	h.mu.Unlock()
+	if h.late() {
+		out.err = errLate
+		return grant{}, out
 	}
 	return g, out
 }
 
-// effort is that of a request for the lock.
-func (w *wait) effort() effort { return w.paced(acquireEffort).confirmedBy(w.settings.replicas) }
-
 // receive records a grant: that of a request, or of a hand-over by the holder before.
-func (h *hold) receive(identity *identity, field string, token int64, sent instant, lease time.Duration) {
+func (h *hold) receive(n name, sent instant, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.identity, h.field, h.token = identity, field, token
-	h.renewed, h.deadline = sent, deadline(sent, lease)
+	h.name = n
+	h.lease.grant(sent, lasts)
 }
 
 // late reports whether the grant that h received is past its deadline; then it is undone,
 // and counts as a failed try.
 func (h *hold) late() bool {
 	h.mu.Lock()
-	late := h.client.now().until(h.deadline) <= 0
+	late := h.lease.left(h.client.now()) <= 0
 	h.mu.Unlock()
 	if late {
-		h.disown()
+		h.rejectGrant()
 	}
 	return late
 }
 
-// disown gives a grant back that does not count.
-func (h *hold) disown() {
-	h.giveUp()
+// rejectGrant gives a grant back that does not count.
+func (h *hold) rejectGrant() {
+	h.retireAndUndo()
 	h.mu.Lock()
-	h.identity, h.field, h.token = nil, "", 0
+	h.name = name{}
 	h.mu.Unlock()
 }
 
-// failed decides what an error means for the wait: nil if it goes on. Who has only just
-// come learns of the error at once. Who is in line rides out an outage of up to one TTL;
-// then all who waited through it get the error together.
-func (w *wait) failed(out outcome) error {
-	w.misses++
-	w.polling = false // the sleep to come is a pause after a failure
-	if w.client.isClosed() {
+// failed decides what an error means for the attempt: nil if it goes on. One that has only
+// just come learns of the error at once, unless the slot moves, which passes. One that is in line
+// rides out an outage of up to one TTL; then all that waited through it get the error together.
+func (a *attempt) failed(out outcome) error {
+	a.misses++
+	a.polling = false // the sleep to come is a pause after a failure
+	h := a.hold
+	if h.client.isClosed() {
 		return ErrClosed
 	}
-	if w.ctx.Err() != nil && !errors.Is(out.err, context.Cause(w.ctx)) {
-		return out.abandoned(w.ctx).err // it has ended only now
+	if a.ctx.Err() != nil && !errors.Is(out.err, context.Cause(a.ctx)) {
+		return out.abandoned(a.ctx).err // it has ended only now
 	}
-	waiting := w.queued || errors.Is(out.err, errLate) // Redis did answer that one
-	if w.ctx.Err() != nil || !w.waits || out.permanent || !waiting {
+	waiting := a.queued || errors.Is(out.err, errLate) || slotMoves(out.err) // Redis did answer those
+	if a.ctx.Err() != nil || !a.waits || out.permanent || !waiting {
 		return out.err
 	}
-	now := w.client.now()
-	since := w.places[w.at].unheard(now)
+	now := h.client.now()
+	since := h.places[a.at].gate.unheard(now)
 	through := func(h *hold) bool { return now.since(latest(since, h.started)) >= h.settings.ttl }
-	if !through(w.hold) {
+	if !through(h) {
 		return nil
 	}
 	err := fmt.Errorf("no success with Redis for %v: %w", now.since(since).Round(time.Millisecond), out.err)
-	w.places[w.at].queue.Fail(err, through)
+	h.places[a.at].queue.Fail(err, through)
 	return err
 }
 
 // suspect has the subscription examined if a safety poll found out what a message should
-// have told: a release. Another holder may have got the lock by a release or by a hand-over
+// have told: a release. Another owner may have got the lock by a release or by a hand-over
 // within a process, of which no message tells.
-func (w *wait) suspect(g grant) {
-	channel := w.target.channels[w.seen.key]
+func (a *attempt) suspect(g grant) {
+	channel := a.hold.target.channels[a.seen.key]
 	switch {
-	case !w.polled:
+	case !a.polled:
 	case g.held:
-		w.client.hub.Missed(channel)
-	case g.holder != w.seen.holder:
-		w.client.hub.Suspect(channel)
+		a.hold.client.hub.Missed(channel)
+	case g.holder != a.seen.holder:
+		a.hold.client.hub.Suspect(channel)
 	}
 }
 
 // nap returns how long to sleep after having been told that the lock is taken: until a
 // message is overdue or the lease runs out.
-func (w *wait) nap(g grant) time.Duration {
-	changed := g.holder != w.seen.holder
-	w.seen = g
-	longest := w.target.kind.longest(w.settings)
+func (a *attempt) nap(g grant) time.Duration {
+	changed := g.holder != a.seen.holder
+	a.seen = g
 	if g.split {
-		w.splits++
-		w.polling = false
-		return min(splitPause(w.splits), longest)
+		a.splits++
+		a.polling = false
+		return min(splitPause(a.splits), a.longestSleep)
 	}
-	w.splits = 0
+	a.splits = 0
 	var d time.Duration
 	switch {
-	case w.listening():
+	case a.listening():
 		// The first sleep is of a random length, so that the waiters of many processes,
 		// woken together, do not poll together.
-		d, w.pause = longest, 0
-		if !w.polled {
-			d = jitter(longest)
+		d, a.pause = a.longestSleep, 0
+		if !a.polled {
+			d = jitter(a.longestSleep)
 		}
 	case changed:
-		w.pause = fastPoll
+		a.pause = fastPoll
 		d = fastPoll + rand.N(fastPollMax-fastPoll)
 	default:
-		w.pause = max(fastPoll, min(2*w.pause, longest))
-		d = jitter(w.pause)
+		a.pause = max(fastPoll, min(2*a.pause, a.longestSleep))
+		d = jitter(a.pause)
 	}
-	w.polling = w.pause == 0
+	a.polling = a.pause == 0
 	if g.ttl >= 0 && g.ttl < d {
-		d, w.polling = g.ttl+rand.N(4*time.Millisecond), false
+		d, a.polling = g.ttl+rand.N(4*time.Millisecond), false
 	}
-	return min(d, longest)
+	return min(d, a.longestSleep)
 }
 
 // trySplits is how many split votes TryLock tries again after.
 const trySplits = 3
 
-// splitPause is a random pause after the nth split vote in a row: whoever comes back first,
+// splitPause is a random pause after the nth split vote in a row: the first to come back,
 // by more than a vote takes, wins. It doubles, because a vote may take long, and because the
 // lock may be held after all, by the votes of nodes that do not answer here.
 func splitPause(n int) time.Duration {
 	return rand.N(4 * time.Millisecond << min(n-1, 6))
-}
-
-// rest sleeps until there is news, d has passed, or the wait is over, which it returns.
-func (w *wait) rest(d time.Duration) error {
-	until := w.client.now().after(d)
-	return w.restUntil(func() instant { return until })
-}
-
-// restUntil is rest until what due says, which may change; then the alarm has to ring.
-func (w *wait) restUntil(due func() instant) error {
-	for {
-		left := w.client.now().until(due())
-		if left <= 0 {
-			w.polled = w.polling
-			w.news()
-			return nil
-		}
-		if err := w.sleep(left); err != nil {
-			return err
-		}
-		if w.news() {
-			w.polled = false
-			if ahead := w.places[w.at].queue.Ahead(); ahead > 0 {
-				pause(w.ctx, time.Duration(min(ahead, mostAhead))*courtesy)
-			}
-			return nil
-		}
-	}
-}
-
-// courtesy is how long a waiter holds back after a wake-up for each process whose turn is
-// before its own. A process that has just run would win every race against those that
-// have to be woken first. Shorter sleeps are rounded up to a millisecond by the runtime.
-const (
-	courtesy  = time.Millisecond
-	mostAhead = 16
-)
-
-// sleep waits for the alarm, for d unless that is negative, or for the end of the wait,
-// which it returns.
-func (w *wait) sleep(d time.Duration) error {
-	var timeout <-chan time.Time
-	if d >= 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	select {
-	case <-w.alarm:
-		return nil
-	case <-timeout:
-		return nil
-	case <-w.ctx.Done():
-		return ended(w.ctx)
-	case <-w.client.closing:
-		return ErrClosed
-	}
 }

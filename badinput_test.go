@@ -171,6 +171,7 @@ func TestWhoHoldsNothingSendsNothing(t *testing.T) {
 }
 
 func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		key  picture
 		text string
@@ -238,6 +239,7 @@ func TestAKeyThatTurnsIntoSomethingElseIsALostHold(t *testing.T) {
 // Not even a field without a name, when it is given up what nobody knows if it was granted.
 func TestAForeignHashKeepsAllOfItsFields(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)

@@ -265,7 +265,9 @@ func (b *ballot[T]) failure(open error) error {
 		case b.inFavour(v):
 			continue
 		case !v.cast:
-			why = open
+			if why = open; why != nil {
+				why = b.nodes[i].exec.known(why)
+			}
 		case why == nil:
 			why = cmp.Or(b.no, errNotOnRedis)
 		}

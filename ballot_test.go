@@ -19,7 +19,7 @@ func cast(attended bool, votes string) *ballot[bool] {
 		box:      make(chan indexed[bool], len(votes)),
 	}
 	for i, v := range votes {
-		b.nodes = append(b.nodes, &node{at: i, name: fmt.Sprintf("node-%d", i)})
+		b.nodes = append(b.nodes, &node{plain: &plain{exec: newExecutor(nil, systemClock, defaultTTL)}, at: i, name: fmt.Sprintf("node-%d", i)})
 		err := map[rune]error{'e': errNoAnswer, 'p': ErrInvalidName}[v]
 		b.votes = append(b.votes, vote[bool]{
 			cast: v != '?', answer: v == 'y',

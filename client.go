@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"reflect"
@@ -15,9 +14,6 @@ import (
 
 	"github.com/relock-go/relock/internal/wake"
 )
-
-// closeTimeout bounds Close: behind a Redis that does not answer there is nothing to wait for.
-const closeTimeout = 5 * time.Second
 
 // hubConfig suits waiters that poll all the same: a deaf connection costs a safety poll, so
 // it is examined rarely, and when a poll found out what a message should have told.
@@ -35,10 +31,10 @@ var hubConfig = wake.Config{
 // Client makes locks on one Redis deployment, or on a quorum of them, and is the identity
 // under which they are held. It has one pub/sub connection to each deployment, while
 // somebody waits (WithShardedPubSub: one to each master with a lock that somebody waits
-// for), and one pipeline to each master; a command that comes alone goes on a connection of
-// the Redis client's pool if one is idle, or none is open and there is time to open one. Make
-// one for each process, and close it before the Redis clients. All methods are safe for
-// concurrent use.
+// for), and one pipeline to each master; a lone command uses an idle connection of the
+// Redis client's pool, or opens one before the pipeline has answered for the first time.
+// Make one for each process, and close it before the Redis clients. All methods are safe
+// for concurrent use.
 type Client struct {
 	settings settings
 	prefix   string
@@ -72,9 +68,11 @@ type Client struct {
 	// goroutines are the watchdogs that are awake, the one that watches the clocks, the
 	// acquirers of fixed owners, and those that clean up.
 	goroutines group
+	// closers are those of Close, one for each hold.
+	closers group
 	// background is the context of cleaning up. It ends last.
 	background    context.Context
-	endBackground context.CancelFunc
+	endBackground context.CancelCauseFunc
 
 	closing   chan struct{} // closed by Close, first of all
 	closeOnce sync.Once
@@ -94,7 +92,8 @@ type hub interface {
 // caller's, to be closed after the Client. To it a redis.NewFailoverClusterClient is a Cluster:
 // use a redis.NewFailoverClient for a MultiMutex of any names.
 //
-// Few commands, or none, run through rdb's process hooks; observe locks WithHooks.
+// Few commands, or none, run through rdb's process hooks; observe locks WithHooks. If rdb panics
+// that is an error of the call which met it; if it does so when asked to subscribe, waiters poll.
 //
 // Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring,
 // whose clients may disagree about where a name lives, for WithShardedPubSub on anything but a
@@ -144,14 +143,22 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 		hub = wake.NewShards(cluster, hubConfig)
 	}
 	c.hub = hub
+	c.registry.hub = hub
 	plain := &plain{exec: c.execs[0], sharded: s.sharded}
-	fair := &fair{plain: plain, hub: hub, process: c.ID()}
-	c.plain = &kind{protocol: plain, turns: inTurn{}}
-	c.fair = &kind{protocol: fair, turns: inOrder{fair}}
-	writes := &writeSide{rw{plain}}
-	c.write = &kind{protocol: writes, turns: claiming{writeSide: writes}, side: writing, twice: true}
-	reads := &readSide{rw{plain}}
-	c.read = &kind{protocol: reads, turns: together{readSide: reads}, side: reading}
+	plain.renewals = newRenewals(plain)
+	fair := &fair{plain: plain, process: c.ID()}
+	writes, reads := &writeSide{rw{plain}}, &readSide{rw{plain}}
+	c.plain = &kind{protocol: plain, newTurn: newPlainTurn, stand: atGate}
+	c.fair = &kind{
+		protocol: fair,
+		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair) },
+		stand: func(g *gate) place {
+			p := g.fairly(func() *party { return newParty(hub, g.channel, fair.grantsFor(g.key)) })
+			return place{gate: g, queue: &p.queue, messages: p}
+		},
+	}
+	c.write = &kind{protocol: writes, side: writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
+	c.read = &kind{protocol: reads, side: reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
 	return c
 }
 
@@ -171,7 +178,7 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Cli
 		c.scattered = c.cluster && !s.sharded
 		c.execs = append(c.execs, newExecutor(rdb, now, s.ttl))
 	}
-	c.background, c.endBackground = context.WithCancel(context.Background())
+	c.background, c.endBackground = context.WithCancelCause(context.Background())
 	id := identity(uuid.NewString())
 	c.id.Store(&id)
 	started := now() // before the goroutine, of which nobody knows when it will run
@@ -206,101 +213,4 @@ func (c *Client) isClosed() bool {
 	default:
 		return false
 	}
-}
-
-// Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
-// the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis
-// for 5 s at most; what Redis did not hear of by then ends with its TTL; a hold that it did
-// not hear of is in the error. Later calls of Close return the same; calls that need Redis
-// fail with ErrClosed. Errors are Redis' own, one for each hold, joined. One round trip for
-// each hold, all at once.
-func (c *Client) Close() error {
-	c.closeOnce.Do(func() {
-		close(c.closing)
-		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, noAnswerWithin(closeTimeout))
-		defer cancel()
-		var hub group
-		hub.Go(c.hub.Close) // which may be caught in connecting
-		c.closeErr = c.closeHolds(ctx)
-		c.settleRest(ctx)
-		c.endBackground()
-		c.goroutines.wait(ctx)
-		hub.wait(ctx)
-		var execs group
-		for _, x := range c.execs {
-			execs.Go(func() { x.close(ctx) })
-		}
-		execs.wait(ctx)
-	})
-	return c.closeErr
-}
-
-// settleRest waits for what is under way in the background. A minority that does not answer
-// is given as long as one command is.
-func (c *Client) settleRest(ctx context.Context) {
-	if len(c.execs) > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.patience)
-		defer cancel()
-	}
-	c.goroutines.wait(ctx)
-}
-
-// closeHolds ends what is held, and waits for what is being acquired or released.
-func (c *Client) closeHolds(ctx context.Context) error {
-	var mu sync.Mutex
-	var errs []error
-	var closing group
-	for _, h := range c.registry.all() {
-		closing.Go(func() {
-			if err := h.close(ctx); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			}
-		})
-	}
-	closing.wait(ctx)
-	mu.Lock()
-	defer mu.Unlock()
-	return errors.Join(errs...)
-}
-
-// close ends a hold because the client is closed. Its levels are left to be unlocked, to
-// no effect.
-func (h *hold) close(ctx context.Context) error {
-	h.mu.Lock()
-	for h.phase == acquiring || h.phase == ending {
-		changed := h.changes()
-		h.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil // whoever is at it reports it
-		}
-		h.mu.Lock()
-	}
-	if h.phase != held {
-		h.mu.Unlock()
-		return nil
-	}
-	h.end(ending, ErrClosed)
-	event, hooks := h.event(h.client.now().since(h.acquired), nil), *h.hooks()
-	h.mu.Unlock()
-
-	if h.take(ctx) {
-		event.Err = wrap("close", event.Name, h.giveBack(ctx, h.settings, false))
-		h.free()
-	} else {
-		event.Err = wrap("close", event.Name, h.abandon(ended(ctx)))
-	}
-	h.mu.Lock()
-	h.setPhase(lost)
-	unclaimed := len(h.levels) == 0
-	h.mu.Unlock()
-	if unclaimed {
-		h.unregister()
-	}
-	report(hooks.Released, event)
-	return event.Err
 }

@@ -100,6 +100,7 @@ func TestAWallClockBeyondTheLeaseIsNoticedWhileAHookStays(t *testing.T) {
 }
 
 func TestAWallClockSetBackLosesNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, events := b.Client(t), &chronicle{}
 		c, clocks := locksWithClock(t, rdb, WithTTL(10*time.Second), WithRenewInterval(20*time.Millisecond), WithHooks(events.hooks()))
@@ -121,6 +122,7 @@ func TestAWallClockSetBackLosesNothing(t *testing.T) {
 // A clock that was set back must not make a lease look longer than it is.
 func TestAfterTheWallClockWasSetBackTheLeaseStillEndsInTime(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		const ttl = 500 * time.Millisecond

@@ -146,6 +146,7 @@ func TestCloseDuringLocksLeavesNothing(t *testing.T) {
 
 func TestWaitersThatHaveGoneLeaveNothing(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		rdb, key := b.Client(t), redistest.Key(t)

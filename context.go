@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"slices"
+	"sync"
 )
 
 // holdContext is the context of a hold: it ends with its parent, or with the hold.
@@ -12,6 +13,64 @@ type holdContext struct {
 	hold   *hold
 	target *target // what it is a context of; some of its keys may be in another hold
 	cancel context.CancelCauseFunc
+	at     int // its position in the hold's contexts, as long as it is there; guarded by them
+}
+
+// holdContexts are the contexts of a hold that have not ended. They have a lock of their own: many
+// that end together must not keep the watchdog from renewing the hold. It is taken under the hold's
+// mu, never the other way round.
+type holdContexts struct {
+	mu  sync.Mutex
+	all []*holdContext
+}
+
+func (s *holdContexts) add(x *holdContext) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.at = len(s.all)
+	s.all = append(s.all, x)
+}
+
+// forget drops a context that has ended, if it is still there.
+func (s *holdContexts) forget(x *holdContext) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x.at >= len(s.all) || s.all[x.at] != x {
+		return
+	}
+	last := len(s.all) - 1
+	s.all[x.at] = s.all[last]
+	s.all[x.at].at = x.at
+	s.all[last] = nil
+	s.all = s.all[:last]
+}
+
+// takeAll forgets all of them, and returns them.
+func (s *holdContexts) takeAll() []*holdContext {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.all
+	s.all = nil
+	return taken
+}
+
+// take is takeAll for those that which agrees to.
+func (s *holdContexts) take(which func(*holdContext) bool) []*holdContext {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var taken []*holdContext
+	kept := s.all[:0]
+	for _, x := range s.all {
+		if which(x) {
+			taken = append(taken, x)
+			continue
+		}
+		x.at = len(kept)
+		kept = append(kept, x)
+	}
+	clear(s.all[len(kept):])
+	s.all = kept
+	return taken
 }
 
 // Err loses the hold first if its deadline has passed: the watchdog may not have run yet,
@@ -73,10 +132,10 @@ func (h *hold) context(ctx context.Context, t *target) *holdContext {
 		x.cancel(wrap("hold", name, cause))
 		return x
 	}
-	h.contexts = append(h.contexts, x)
+	h.contexts.add(x)
 	h.mu.Unlock()
 	// The parent may end long before the hold: do not keep x until then.
-	context.AfterFunc(x.Context, func() { h.forget(x) })
+	context.AfterFunc(x.Context, func() { h.contexts.forget(x) })
 	return x
 }
 
@@ -91,20 +150,10 @@ func (h *hold) freed(t *target) bool {
 
 // endFreed ends the contexts of keys of which h has no level any more. mu is held.
 func (h *hold) endFreed() {
-	h.contexts = slices.DeleteFunc(h.contexts, func(x *holdContext) bool {
-		if !h.freed(x.target) {
-			return false
-		}
+	if len(h.target.keys) == 1 {
+		return
+	}
+	for _, x := range h.contexts.take(func(x *holdContext) bool { return h.freed(x.target) }) {
 		x.cancel(wrap("hold", h.target.name, ErrReleased))
-		return true
-	})
-}
-
-// forget drops a context that has ended.
-func (h *hold) forget(x *holdContext) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if i := slices.Index(h.contexts, x); i >= 0 {
-		h.contexts = slices.Delete(h.contexts, i, i+1)
 	}
 }

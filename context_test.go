@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -184,7 +185,7 @@ func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
 		eventually(t, "the hold to forget the context", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return len(h.contexts) == 0
+			return h.contexts.number() == 0
 		})
 		requireUnlocked(t, m)
 	})
@@ -275,4 +276,86 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A watchdog that has to wait for many contexts that end together comes too late.
+func TestContextsThatEndDoNotKeepTheWatchdogWaiting(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		kept := m.Context(t.Context())
+		h, end := m.withContexts(t, 1000)
+		h.mu.Lock() // as the watchdog does
+		end()
+		eventually(t, "the others are forgotten", func() bool { return h.contexts.number() == 1 })
+		h.mu.Unlock()
+		require.NoError(t, kept.Err())
+		requireUnlocked(t, m)
+		require.ErrorIs(t, context.Cause(kept), ErrReleased)
+	})
+}
+
+// withContexts makes n contexts of the hold of m, and returns what ends them.
+func (m *Mutex) withContexts(tb testing.TB, n int) (h *hold, end context.CancelFunc) {
+	parent, end := context.WithCancel(tb.Context())
+	for range n {
+		m.Context(parent)
+	}
+	return holdsOn(m.client, m.target.keys[0])[0], end
+}
+
+// BenchmarkContextsThatEndTogether is the time until a hold has forgotten so many contexts, and
+// how often it was lost meanwhile.
+func BenchmarkContextsThatEndTogether(b *testing.B) {
+	for _, n := range []int{5000, 50_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			benchmarkOn(b, redistest.Redis(b).Client(b), func(b *testing.B, c *Client) {
+				m, lost, took := c.Mutex(redistest.Key(b), WithTTL(time.Second)), 0, time.Duration(0)
+				for range b.N {
+					if err := m.Lock(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+					h, end := m.withContexts(b, n)
+					began := time.Now()
+					end()
+					for h.contexts.number() > 0 {
+						time.Sleep(lookEvery)
+					}
+					took += time.Since(began)
+					if m.Unlock() != nil {
+						lost++
+					}
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(took.Milliseconds())/float64(b.N), "ms/ending")
+				b.ReportMetric(float64(lost)/float64(b.N), "lost/op")
+			})
+		})
+	}
+}
+
+func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
+	m := locksOn(t, redistest.Mini(t).Client(t)).Mutex(redistest.Key(t))
+	requireLocked(t, m)
+	h := holdsOn(m.client, m.target.keys[0])[0]
+	var all [7]*holdContext
+	for i := range all {
+		all[i] = m.Context(t.Context()).(*holdContext)
+	}
+	for n, i := range []int{3, 6, 0, 3, 5} { // one of them twice
+		h.contexts.forget(all[i])
+		require.Equal(t, max(3, 6-n+n/3), h.contexts.number(), "after the forgetting of %d", i)
+	}
+	requireUnlocked(t, m)
+	for i, x := range all {
+		require.Equal(t, i == 1 || i == 2 || i == 4, x.Err() != nil, "context %d", i)
+		h.contexts.forget(x)
+		x.cancel(nil)
+	}
+}
+
+func (s *holdContexts) number() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
 }

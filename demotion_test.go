@@ -135,6 +135,7 @@ func TestAMasterThatHasBecomeAReplicaAndIsCutOffTakesNothingAway(t *testing.T) {
 // An error that the time for dialing was up is told, and is not the end of the caller's context.
 func TestADialThatTakesTooLongNamesTheServerAndNotTheCaller(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	rdb := redis.NewClient(&redis.Options{DialTimeout: time.Second, DialerRetries: 1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: &net.TCPAddr{IP: net.IPv4(10, 255, 255, 1), Port: 6379}, Err: ctx.Err()}
@@ -153,6 +154,7 @@ func TestADialThatTakesTooLongNamesTheServerAndNotTheCaller(t *testing.T) {
 // A dialer that does not mind its context, as go-redis' own for TLS, keeps nobody.
 func TestALockEndsWithItsContextThoughADialerDoesNot(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	letGo := make(chan struct{})
 	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 		<-letGo

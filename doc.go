@@ -13,6 +13,9 @@
 //	defer m.Unlock()
 //	return ship(m.Context(ctx)) // this context ends when the lock is lost
 //
+// This defer drops the error of Unlock, which tells of a loss. The section "Loss" says how the
+// caller learns of one all the same.
+//
 // # Owner and levels
 //
 // A lock has a name and, while it is held, one owner. The owner is the calling goroutine.
@@ -61,6 +64,12 @@
 //	err := m.Do(ctx, func(ctx context.Context) error {
 //		return report(ctx)
 //	})
+//
+// Work that does not look at its context goes on, and may return nil. The error of Unlock says
+// then that the hold was lost. Do returns it, joined with that of its function; where
+// you defer Unlock yourself, join it to the named result of your function:
+//
+//	defer func() { err = errors.Join(err, m.Unlock()) }()
 //
 // A lost hold stays lost. Each Unlock of its levels returns ErrLost, and so does a Lock
 // inside of it; after the last Unlock the owner can lock anew.
@@ -116,7 +125,9 @@
 //
 //   - The lock is a hash at the name, after [WithPrefix]. Its one field is
 //     <client uuid>:<owner>, the value the number of levels; the key's TTL is the lease.
-//   - A release publishes the message 0 on the channel redisson_lock__channel:{name}.
+//   - A release publishes the message 0 on the channel redisson_lock__channel:{name}; and, if
+//     Java's fair lock has a queue redisson_lock_queue:{name}, on that of its first waiter, which
+//     is the same with :<waiter> after it.
 //   - With fencing, the last token is at redisson_lock_token:{name}.
 //   - Those who wait for a fair lock are in relock_fair_queue:{name} and
 //     relock_fair_entries:{name}; grants are told on relock_fair_grants:{name}:<process uuid>.

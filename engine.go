@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/guard"
 )
 
 // engine is how commands get to one Redis process: through a pipeline, or directly if there
 // is only one.
 type engine struct {
+	exec *executor
 	// node is the application's client of it.
 	node *redis.Client
 	// plain is the client with our time-outs: a clone that shares the pools, must not be
@@ -42,12 +45,16 @@ type engine struct {
 	// answers counts what Redis has answered through the pipe.
 	answers atomic.Uint64
 
-	// patient are clones for scripts that replicas confirm, by their read timeout. They are
-	// guarded by the executor.
-	patient map[time.Duration]*redis.Client
-	// waits has room for as many scripts as may wait for replicas at a time: half of the
-	// application's pool, so that a replica that is down does not stop the rest.
+	server *server
+
+	// waits has room for as many scripts as may wait for replicas at a time.
 	waits chan struct{}
+	// confirmers are the connections that they go on; nil before the first, and after one that
+	// went wrong. It is guarded by the executor.
+	confirmers *confirmers
+
+	// warmed is when a connection was last asked of the pool, to have one there, in nanoseconds.
+	warmed atomic.Int64
 }
 
 // pipelining is how commands are sent: at once while few are under way, which is what a
@@ -70,21 +77,16 @@ func pipelining() *redis.AutoPipelineOptions {
 func (g *engine) send(ctx context.Context, e effort, cmd call) answer {
 	alone := g.underWay.Add(1) == 1
 	defer g.underWay.Add(-1)
-	if bound, byTime := ctx.(*limit); byTime && alone {
+	if bound, byTime := ctx.(*limit); byTime && alone && e.avoid != pooled {
 		a, sent := g.sendDirectly(bound, e, cmd)
 		if sent || bound.Err() != nil { // the pipeline would send it all the same
+			a.server = g.server
 			return a
 		}
 		cmd = newCopy(ctx, cmd)
 	}
-	pipe := g.pipe.Load()
-	if pipe == nil {
-		return answer{err: errNotSent}
-	}
-	a := g.submit(ctx, e, pipe, cmd)
-	if errors.Is(a.err, redis.ErrClosed) && g.demoted.Load() {
-		a.err = errNotSent
-	}
+	a := g.submitTo(ctx, e, cmd)
+	a.server = g.server
 	return a
 }
 
@@ -94,7 +96,7 @@ func (g *engine) sendDirectly(ctx *limit, e effort, cmd call) (a answer, sent bo
 		return answer{err: errNotSent}, false
 	}
 	defer g.line.Unlock()
-	if !g.connected(ctx) {
+	if !g.connected() {
 		return answer{err: errNotSent}, false
 	}
 	err := g.process(ctx, e, cmd)
@@ -142,22 +144,38 @@ func errorOf(cmd call, err error) error {
 	return cmd.Err()
 }
 
-// handshake is what may be needed to open a connection: several round trips.
-const handshake = time.Second
-
 // connected reports whether the pool has a connection to spare: where they are in use, locks
-// do not queue for one. If it has none at all one is opened, but where time is short only if
-// the pipeline would have to do that too.
-func (g *engine) connected(ctx *limit) bool {
+// do not queue for one. If it has none at all one may be opened, but not while a command waits if
+// there is the pipeline, which has answered: new connections may be refused, or never come about.
+// Then one is opened beside that, for the next command.
+func (g *engine) connected() bool {
 	s := g.plain.PoolStats()
 	switch {
 	case s.PendingRequests > 0:
 		return false
 	case s.TotalConns > 0:
 		return s.IdleConns > 0
+	case g.answers.Load() == 0:
+		return true
 	}
-	end, _ := ctx.Deadline()
-	return time.Until(end) >= handshake || g.answers.Load() == 0
+	g.warm()
+	return false
+}
+
+// warmPause is how long a pool that has no connection is left alone after one was asked of it.
+const warmPause = time.Second
+
+// warm has the pool open a connection. What it is opened with may be refused: it is there then.
+func (g *engine) warm() {
+	last, now := g.warmed.Load(), time.Now().UnixNano()
+	if now-last < int64(warmPause) || !g.warmed.CompareAndSwap(last, now) {
+		return
+	}
+	g.exec.aside(func() {
+		ctx, cancel := context.WithTimeout(g.exec.life, g.exec.patience)
+		defer cancel()
+		_ = g.plain.Process(ctx, call{redis.NewCmd(ctx, "ping")})
+	})
 }
 
 // answerTo is the answer to cmd, which has ended with err.
@@ -170,10 +188,26 @@ func answerTo(cmd call, err error) answer {
 
 // close ends the pipeline, and waits for who is on the line; nobody gets on it any more.
 func (g *engine) close() {
+	var err error
+	defer guard.Recover(&err)
+	g.exec.closeConfirmers(g)
 	g.line.Lock()
 	if pipe := g.pipe.Load(); pipe != nil {
 		_ = pipe.Close() // says only that commands were cut short
 	}
+}
+
+// submitTo is submit to the pipeline that there is.
+func (g *engine) submitTo(ctx context.Context, e effort, cmd call) answer {
+	pipe := g.pipe.Load()
+	if pipe == nil {
+		return answer{err: errNotSent}
+	}
+	a := g.submit(ctx, e, pipe, cmd)
+	if errors.Is(a.err, redis.ErrClosed) && g.demoted.Load() {
+		a.err = errNotSent
+	}
+	return a
 }
 
 // submit sends cmd through pipe and waits for its answer, or for ctx. If e has more
@@ -231,11 +265,12 @@ func (x *executor) engineAt(node *redis.Client) *engine {
 			timeout = min(timeout, own)
 		}
 		e = &engine{
-			node:    node,
-			plain:   node.WithTimeout(timeout),
-			direct:  node.WithTimeout(timeout),
-			patient: make(map[time.Duration]*redis.Client),
-			waits:   make(chan struct{}, max(1, node.Options().PoolSize/2)),
+			exec:   x,
+			node:   node,
+			plain:  node.WithTimeout(timeout),
+			direct: node.WithTimeout(timeout),
+			server: serverOf(node),
+			waits:  make(chan struct{}, mostConfirmers(node)),
 		}
 		e.direct.Options().ContextTimeoutEnabled = true // a copy: nobody else has seen them
 		e.pair = newPair(e.direct)
@@ -254,9 +289,9 @@ func (x *executor) dropDeparted() {
 		return
 	}
 	known := slices.Collect(maps.Values(x.engines))
-	x.asides.Go(func() {
+	x.goAside(func() {
 		var nodes sync.Map // that are there
-		ctx, cancel := context.WithTimeout(context.Background(), x.patience)
+		ctx, cancel := context.WithTimeout(x.life, x.patience)
 		defer cancel()
 		if err := cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			nodes.Store(node, true)
@@ -292,7 +327,7 @@ func (x *executor) demote(g *engine) {
 	}
 	g.demoted.Store(true)
 	g.pipe.Store(nil)
-	x.asides.Go(func() {
+	x.goAside(func() {
 		_ = pipe.Close()
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -329,6 +364,6 @@ func (x *executor) drop(closed *engine) {
 	defer x.mu.Unlock()
 	if x.engines[closed.node] == closed {
 		delete(x.engines, closed.node)
-		x.asides.Go(closed.close)
+		x.goAside(closed.close)
 	}
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // The sentinel errors. What a method returns is wrapped with the name of the lock
-// and the circumstances: match with [errors.Is].
+// and the circumstances: match with [errors.Is]. It matches context.Canceled or
+// context.DeadlineExceeded only if the caller's own context has ended.
 var (
 	// ErrNotHeld is returned by Unlock and RUnlock when the owner holds nothing, or holds it
 	// only by handles with other names, and is the cause of the context of an owner that holds
@@ -87,12 +88,18 @@ func wrap(op, name string, err error) error {
 	return &opError{op: op, name: name, err: err}
 }
 
+// An error of this package matches context.Canceled or context.DeadlineExceeded only if the
+// caller's own context has ended: a caller that asks for those first would take anything else
+// for that, even a loss. Two functions see to it. ended describes the end of a context, and
+// knows which are the library's own; faultOf hides what Redis, the network and go-redis say
+// of time-outs of theirs.
+
 // ended describes the end of ctx: its cause, and its plain error where that differs,
-// so that a caller may match either. A wait that WithWaitTimeout ended is ErrTimeout
-// alone: the caller's own context is still alive.
+// so that a caller may match either. A context of the library's own is told by its cause
+// alone: the caller's is still alive.
 func ended(ctx context.Context) error {
 	cause, err := context.Cause(ctx), ctx.Err()
-	switch _, own := cause.(waitOver); { //nolint:errorlint // one that is wrapped is that of another Lock
+	switch _, own := cause.(ownEnd); { //nolint:errorlint // one that is wrapped is that of another Lock
 	case own:
 		return cause
 	case errors.Is(cause, err):
@@ -102,9 +109,47 @@ func ended(ctx context.Context) error {
 	}
 }
 
+// ownEnd is the cause of the end of a context that the library has made.
+type ownEnd interface {
+	error
+	ownEnd()
+}
+
+// reason is an ownEnd that says no more than an error.
+type reason struct{ error }
+
+func (r reason) Unwrap() error { return r.error }
+
+func (reason) ownEnd() {}
+
 // waitOver is the cause of the end of a wait by WithWaitTimeout.
 type waitOver time.Duration
+
+func (waitOver) ownEnd() {}
 
 func (w waitOver) Error() string { return fmt.Sprintf("%v after %v", ErrTimeout, time.Duration(w)) }
 
 func (w waitOver) Unwrap() error { return ErrTimeout }
+
+// fault is an error of Redis, the network or go-redis that reads like the end of a context, as
+// the time-out of a dial does. Nothing is lost of it but that.
+type fault struct{ error }
+
+// faultOf returns err as an error that is not taken for the end of a caller's context.
+func faultOf(err error) error {
+	if isContextError(err) {
+		return &fault{err}
+	}
+	return err
+}
+
+func (f *fault) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(f.error, target)
+}
+
+func (f *fault) As(target any) bool { return errors.As(f.error, target) }
+
+// isContextError reports whether err is, or reads like, the end of a context.
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

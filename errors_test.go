@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -121,6 +122,20 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 			[]error{context.DeadlineExceeded, context.Canceled},
 			"relock: wait timed out after 1s",
 		},
+		"the library's bound on a request": {
+			func() (context.Context, context.CancelFunc) {
+				return context.WithDeadlineCause(parent, past, noAnswerWithin(time.Second))
+			},
+			[]error{errNoAnswer},
+			[]error{context.DeadlineExceeded, context.Canceled},
+			"no answer from Redis within 1s",
+		},
+		"the library's background": {
+			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, reason{ErrClosed}) },
+			[]error{ErrClosed},
+			[]error{context.DeadlineExceeded, context.Canceled},
+			"relock: client closed",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := c.end()
@@ -141,4 +156,27 @@ func cancelledBy(ctx context.Context, cause error) (context.Context, context.Can
 	ctx, cancel := context.WithCancelCause(ctx)
 	cancel(cause)
 	return ctx, func() {}
+}
+
+func TestAFaultIsAllThatItWasButTheEndOfAContext(t *testing.T) {
+	require.Same(t, io.EOF, faultOf(io.EOF), "it is not taken for one")
+	require.NoError(t, faultOf(nil))
+	timedOut := dialTimedOut(t)
+	err := faultOf(fmt.Errorf("%w: %w", io.EOF, timedOut))
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, io.EOF)
+	require.ErrorContains(t, err, "i/o timeout")
+	var network *net.OpError
+	require.ErrorAs(t, err, &network)
+	require.True(t, network.Timeout())
+	require.NotErrorIs(t, faultOf(fmt.Errorf("dial: %w", context.Canceled)), context.Canceled)
+}
+
+func TestTheEndOfTheCallersContextIsNotMixedUpWithWhatRedisSaidBefore(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := outcome{err: dialTimedOut(t)}.abandoned(ctx).err
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "i/o timeout")
 }

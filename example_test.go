@@ -173,6 +173,43 @@ func ExampleMutex_Do() {
 	// <nil>
 }
 
+// How the caller of a function learns that the lock was lost while the function worked.
+func ExampleMutex_Unlock() {
+	here, there, stop := twoProcesses()
+	defer stop()
+
+	m := here.Mutex("orders:42")
+	ship := func(context.Context) error { // does not look at its context
+		_, err := there.Mutex("orders:42").ForceUnlock(ctx) // another process takes the lock away
+		return err
+	}
+
+	dropped := func() error {
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		defer m.Unlock() // its error is dropped
+		return ship(m.Context(ctx))
+	}
+	joined := func() (err error) {
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Unlock()) }()
+		return ship(m.Context(ctx))
+	}
+	done := func() error {
+		return m.Do(ctx, ship) // ErrLost if the lock was lost, joined with the error of ship
+	}
+	fmt.Println("defer m.Unlock():", dropped())
+	fmt.Println("joined, lost:", errors.Is(joined(), relock.ErrLost))
+	fmt.Println("Do, lost:", errors.Is(done(), relock.ErrLost))
+	// Output:
+	// defer m.Unlock(): <nil>
+	// joined, lost: true
+	// Do, lost: true
+}
+
 func ExampleMutex_Lock_reentry() {
 	locks, stop := oneProcess()
 	defer stop()

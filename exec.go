@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/guard"
 )
 
 // patienceFor is how long one copy of a command is waited for: about a second, or less if
@@ -26,14 +28,17 @@ const minCopyPatience = 50 * time.Millisecond
 //
 // Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
 // for each master, with a read timeout that suits locks; one that comes alone goes past it.
-// go-redis' resending is off for every command; the executor resends by itself, and past a
-// copy that was not answered it uses a connection outside of the engine, because one stuck
-// connection stalls the engine for its read timeout.
+// go-redis' resending is off for every command; the executor resends by itself, by two routes in
+// turns: through the pipeline, where one stuck connection stalls all for its read timeout, or on a
+// connection of the pool, where there may be none to be had.
 type executor struct {
 	rdb      redis.UniversalClient
 	now      clock
 	patience time.Duration // for one copy of a command
 	limits   limits
+
+	// anywhere is what is known of the server of commands that have no engine.
+	anywhere *server
 
 	mu      sync.Mutex
 	closed  bool
@@ -43,16 +48,46 @@ type executor struct {
 	// key's master does not block.
 	mapped atomic.Bool
 
+	// life is the context of what no caller waits for. It ends with close.
+	life context.Context
+	end  context.CancelFunc
+
 	// asides are the goroutines of commands outside of the engines.
 	asides group
 }
 
 func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *executor {
-	return &executor{
+	x := &executor{
 		rdb:      rdb,
 		now:      now,
 		patience: patienceFor(ttl),
+		anywhere: serverOf(rdb),
 		engines:  make(map[*redis.Client]*engine),
+	}
+	x.life, x.end = context.WithCancel(context.Background())
+	return x
+}
+
+// route is how a copy of a command gets to Redis.
+type route int
+
+const (
+	anyRoute route = iota
+	piped          // through an engine's pipeline, with others
+	pooled         // on a connection of the application's pool
+)
+
+// avoidAfter returns the route that a copy is not to go after so many that were not answered. The
+// second goes past the pipeline: of the connections that there are all may be stuck, and the pool
+// opens another. The third does not, for the pool may not be able to.
+func avoidAfter(failures int) route {
+	switch {
+	case failures == 0:
+		return anyRoute
+	case failures%2 == 1:
+		return piped
+	default:
+		return pooled
 	}
 }
 
@@ -61,8 +96,17 @@ type effort struct {
 	attempts int           // copies that are sent; 0: until the context ends
 	patience time.Duration // with each of them; 0: the executor's
 	most     time.Duration // patience with an engine that answers others meanwhile, if more
-	aside    bool          // not even the first copy goes through the engine
+	avoid    route         // that the first copy is not to go, if there is another
 	replicas replicas      // that are to confirm what the script wrote
+
+	// batchable says of a renewal that it may be sent together with others.
+	batchable bool
+
+	// needs is how many of the keys the script cannot do without, if not all. While their slot moves
+	// Redis refuses a command with keys of which only some are there: then the others are left out.
+	needs int
+	// undoes says that the name given up may have more than the lock.
+	undoes bool
 
 	// othersFirst has Redis send what the script publishes before its answer, if it goes
 	// directly: somebody waits for that. It takes another command, of no effect.
@@ -102,9 +146,16 @@ type outcome struct {
 	// permanent says of an err that trying again cannot help.
 	permanent bool
 
+	// refused says of an err that the script ran, and changed nothing: it is its answer.
+	refused bool
+
 	// unseen says of a doubt that what it is about is too little for anybody to have waited
 	// for it.
 	unseen bool
+
+	// found is what the lease of a read hold had left on Redis before it was set or lengthened, if
+	// that is less than it was meant to be; 0: that was not told.
+	found time.Duration
 }
 
 // with completes an outcome by what the reply turned out to say.
@@ -114,7 +165,7 @@ func (o outcome) with(r *reply) outcome {
 	case r.bad != nil:
 		o.err, o.doubt, o.permanent = r.bad, true, true
 	case r.refusal != nil:
-		o.err, o.permanent = r.refusal, true
+		o.err, o.permanent, o.refused = r.refusal, true, true
 	}
 	return o
 }
@@ -133,40 +184,49 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, arg
 		e.patience = x.patience
 	}
 	var out outcome
+	var began instant
+	at := x.anywhere
+	if e.attempts == 1 {
+		defer x.lookSoon(ctx, e, keys[0].(string)).Stop()
+	}
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
-			return &reply{}, out.abandoned(ctx)
+			return &reply{}, x.givenUp(ctx, out, at, began)
 		}
-		out.sent = x.now()
-		a := x.send(ctx, e, s, keys, args)
-		err, v := a.err, judge(a.err)
+		if out.sent = x.now(); attempt == 1 {
+			began = out.sent
+		}
+		a := x.send(ctx, e, s, keys, args, out.sent)
+		if e.needs > 0 && e.needs < len(keys) && isTryAgain(a.err) {
+			keys = keys[:e.needs]
+			a = x.send(ctx, e, s, keys, args, out.sent)
+		}
+		at = a.server
+		err, v := a.err, s.judge(a.err)
 		if v.answered {
-			out.err, out.permanent, out.unconfirmed = nil, false, a.unconfirmed
+			at.answered()
+			out.err, out.permanent, out.unconfirmed = nil, false, faultOf(a.unconfirmed)
 			return newReply(a.value), out
 		}
 		out.doubt = out.doubt || !v.notExecuted
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
-			return &reply{}, out.abandoned(ctx)
+			return &reply{}, x.givenUp(ctx, out, at, began)
 		}
-		if out.err == nil || !silent(err) { // silence explains nothing
+		if out.err == nil || telling(err) >= telling(out.err) {
 			out.err, out.permanent = err, v.permanent
 		}
+		at.learn(err, x.now())
 		if ctx.Err() != nil {
-			return &reply{}, out.abandoned(ctx)
+			return &reply{}, x.givenUp(ctx, out, at, began)
 		}
 		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend {
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
 		}
 		if !v.resend || attempt == e.attempts || e.needless() {
-			if attempt > 1 { // somebody is to read it; a single copy is in a hurry
-				out.err = x.diagnose(ctx, e, keys[0].(string), out.err)
-			}
-			if errors.Is(out.err, context.DeadlineExceeded) {
-				out.err = &timeUpHere{out.err}
-			}
+			out.err = faultOf(x.explain(ctx, e, at, attempt, out.err))
 			return &reply{}, out
 		}
-		e.aside = true
+		e.avoid = avoidAfter(attempt)
 		pause(ctx, backoff(attempt))
 	}
 }
@@ -177,7 +237,7 @@ func (o outcome) abandoned(ctx context.Context) outcome {
 	if o.err == nil || errors.Is(o.err, errNoAnswer) {
 		o.err = ended(ctx)
 	} else {
-		o.err = fmt.Errorf("%w; the last try: %w", ended(ctx), o.err)
+		o.err = fmt.Errorf("%w; the last try: %w", ended(ctx), faultOf(o.err))
 	}
 	return o
 }
@@ -199,54 +259,28 @@ func (n noAnswerWithin) Error() string {
 
 func (n noAnswerWithin) Unwrap() error { return errNoAnswer }
 
+func (noAnswerWithin) ownEnd() {}
+
 // silent reports whether err says no more than that time was up: also that of getting a connection.
 func silent(err error) bool {
 	return errors.Is(err, errNoAnswer) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// timeUpHere is an error that is not the end of the caller's context, though it may be that of one
-// of ours.
-type timeUpHere struct{ error }
-
-func (t *timeUpHere) Is(target error) bool {
-	return target != context.DeadlineExceeded && errors.Is(t.error, target)
-}
-
-func (t *timeUpHere) As(target any) bool { return errors.As(t.error, target) }
-
-// diagnose adds to a silence what dialing says: that nobody listens, for instance. go-redis
-// takes its time to find out, longer than a copy is waited for.
-func (x *executor) diagnose(ctx context.Context, e effort, key string, err error) error {
-	engine := x.engineOf(ctx, key)
-	if engine == nil || !silent(err) {
-		return err
-	}
-	dialing, cancel := context.WithTimeout(ctx, e.patience)
-	defer cancel()
-	waiting, cancel := context.WithTimeout(ctx, e.patience+minPatience) // a dialer names the server
-	defer cancel()
-	o := engine.plain.Options()
-	dialed := x.outside(waiting, func() answer { // not every dialer minds its context: that for TLS does not
-		conn, failure := o.Dialer(dialing, o.Network, o.Addr)
-		if failure == nil {
-			_ = conn.Close()
-		}
-		return answer{err: failure}
-	})
-	if dialed.err == nil || waiting.Err() != nil || errors.Is(dialed.err, redis.ErrClosed) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, dialed.err)
-}
-
 // send sends one copy, by its digest and, if Redis does not know that, in full.
-func (x *executor) send(ctx context.Context, e effort, s *script, keys []any, args []any) answer {
+func (x *executor) send(ctx context.Context, e effort, s *script, keys, args []any, sent instant) answer {
 	attempt, cancel := x.limits.within(ctx, max(e.patience, e.most))
 	defer cancel()
-	key := keys[0].(string)
-	a := x.dispatch(attempt, e, key, newCall(attempt, "evalsha", s.digest, keys, args))
-	if a.err != nil && redis.HasErrorPrefix(a.err, "NOSCRIPT") {
-		a = x.dispatch(attempt, e, key, newCall(attempt, "eval", s.source, keys, args))
+	named := func() answer { return x.dispatch(attempt, e, keys, newCall(attempt, "evalsha", s.digest, keys, args)) }
+	full := func() answer { return x.dispatch(attempt, e, keys, newCall(attempt, "eval", s.source, keys, args)) }
+	a := named()
+	switch {
+	case !unknownScript(a.err):
+	case e.replicas.n > 0: // that takes its time, and few do it at once
+		a = full()
+	default:
+		waiting, cancel := context.WithTimeout(attempt, e.patience/loadShare)
+		defer cancel()
+		a = x.sendUnknown(waiting, a.server, s, sent, named, full)
 	}
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
 		a.err = noAnswerWithin(max(e.patience, e.most))
@@ -259,6 +293,8 @@ type answer struct {
 	value       any
 	unconfirmed error // see outcome
 	err         error
+
+	server *server // that the command was sent to, or was to be
 }
 
 func newCall(ctx context.Context, name string, script any, keys []any, args []any) call {
@@ -270,21 +306,27 @@ func newCall(ctx context.Context, name string, script any, keys []any, args []an
 	return call{cmd}
 }
 
-// dispatch sends cmd to the master of key and waits for its answer, or for ctx. After ctx
+// dispatch sends cmd to the master of its keys and waits for its answer, or for ctx. After ctx
 // has ended the command belongs to go-redis alone: it is not touched again.
-func (x *executor) dispatch(ctx context.Context, e effort, key string, cmd call) answer {
+func (x *executor) dispatch(ctx context.Context, e effort, keys []any, cmd call) (a answer) {
+	defer guard.Recover(&a.err)
+	a.server = x.anywhere
+	key := keys[0].(string)
 	if e.replicas.n > 0 {
 		return x.confirm(ctx, e.replicas, key, cmd)
 	}
 	engine := x.engineOf(ctx, key)
-	var a answer
-	if e.aside || engine == nil || engine.pipe.Load() == nil {
+	if engine == nil {
+		return x.process(ctx, nil, cmd)
+	}
+	a.server = engine.server // also of a panic
+	if e.avoid == piped || engine.pipe.Load() == nil {
 		a = x.process(ctx, engine, cmd)
 	} else {
 		a = engine.send(ctx, e, cmd)
 	}
 	switch {
-	case engine == nil, a.err == nil:
+	case a.err == nil:
 	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, newCopy(ctx, cmd))
@@ -308,7 +350,7 @@ func newCopy(ctx context.Context, cmd call) call {
 // process runs cmd outside of the engine, on a connection of its own: that of e's node, or
 // wherever the application's client routes it.
 func (x *executor) process(ctx context.Context, e *engine, cmd call) answer {
-	return x.outside(ctx, func() answer {
+	a := x.outside(ctx, func() answer {
 		var err error
 		switch {
 		case e == nil:
@@ -323,29 +365,16 @@ func (x *executor) process(ctx context.Context, e *engine, cmd call) answer {
 		}
 		return answerTo(cmd, err)
 	})
-}
-
-// outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx.
-func (x *executor) outside(ctx context.Context, f func() answer) answer {
-	answered := make(chan answer, 1)
-	x.mu.Lock() // close waits for all that began before it
-	if x.closed {
-		x.mu.Unlock()
-		return answer{err: redis.ErrClosed}
+	if a.server = x.anywhere; e != nil {
+		a.server = e.server
 	}
-	x.asides.Go(func() { answered <- f() })
-	x.mu.Unlock()
-	select {
-	case a := <-answered:
-		return a
-	case <-ctx.Done():
-		return answer{err: ctx.Err()}
-	}
+	return a
 }
 
 // close ends the engines and waits for the executor's goroutines, or for ctx: behind a
 // dead server they last until their time-outs. The application's client stays open.
 func (x *executor) close(ctx context.Context) {
+	x.end()
 	x.mu.Lock()
 	x.closed = true
 	engines := x.engines

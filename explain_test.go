@@ -11,23 +11,19 @@ import (
 )
 
 // silentWait is a waiter that was told of a stranger before Redis went away.
-func silentWait(t *testing.T, away func(relay *redistest.Relay)) (c *Client, waiting <-chan error, giveUp context.CancelFunc) {
+func silentWait(t *testing.T, away func(relay *redistest.Relay)) (m *Mutex, waiting <-chan error, giveUp context.CancelFunc) {
 	t.Helper()
 	backend := redistest.Redis(t)
 	relay, rdb := relayedTo(t, backend)
-	c = locksOn(t, rdb)
 	key := redistest.Key(t)
 	heldByStranger(t, backend.Client(t), key, time.Minute)
 	t.Cleanup(func() { comesBack(relay) })
 	ctx, giveUp := context.WithCancel(t.Context())
-	m := c.Mutex(key, WithSafetyPoll(200*time.Millisecond))
+	m = locksOn(t, rdb).Mutex(key, WithSafetyPoll(200*time.Millisecond))
 	waiting = newActor(t).lock(ctx, m)
-	eventually(t, "told of the stranger", func() bool {
-		holds := holdsOn(c, key)
-		return len(holds) == 1 && holds[0].learned().holder == "stranger:1"
-	})
+	awaitTold(t, m, "stranger:1")
 	away(relay)
-	return c, waiting, giveUp
+	return m, waiting, giveUp
 }
 
 // comesBack ends what keeps Redis from answering: clients close sooner then.
@@ -37,19 +33,35 @@ func comesBack(relay *redistest.Relay) {
 	relay.Cut()
 }
 
-func (h *hold) learned() findings {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.findings
+// learnedOf returns what the client of m has learned of its key.
+func learnedOf(m *Mutex) (seen sighting, out outage) {
+	if g := m.client.registry.gate(m.target.gate(0)); g != nil {
+		seen, out = g.learned()
+	}
+	return seen, out
+}
+
+// awaitTold waits until the client of m was told that it is held by holder, or, if that is empty, by
+// anybody.
+func awaitTold(t *testing.T, m *Mutex, holder string) {
+	t.Helper()
+	eventually(t, "told who holds it", func() bool {
+		seen, _ := learnedOf(m)
+		return seen.holder != "" && (holder == "" || seen.holder == holder)
+	})
 }
 
 func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
 	t.Parallel()
-	c, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) {
+	redistest.Slow(t)
+	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) {
 		require.NoError(t, relay.Refuse(true))
 		relay.Cut()
 	})
-	eventually(t, "a request has failed", func() bool { return c.registry.all()[0].learned().failure != nil })
+	eventually(t, "a request has failed", func() bool {
+		_, out := learnedOf(m)
+		return out.failure != nil
+	})
 	giveUp()
 	err := outcomeOf(t, waiting)
 	require.ErrorIs(t, err, context.Canceled)
@@ -60,10 +72,10 @@ func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
 
 func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	t.Parallel()
-	c, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
+	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
 	eventually(t, "a request is not answered", func() bool {
-		since := c.registry.all()[0].learned().silent
-		return since != (instant{}) && c.now().since(since) > 2*minCopyPatience
+		_, out := learnedOf(m)
+		return out.asked != (instant{}) && m.client.now().since(out.asked) > 2*minCopyPatience
 	})
 	giveUp()
 	err := outcomeOf(t, waiting)
@@ -106,6 +118,7 @@ func TestALossSaysWhetherItWasMeant(t *testing.T) {
 
 func TestALossSaysWhyTheLeaseWasNotRenewed(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	renewFailed := make(chan struct{}, 100)
 	m := locksOn(t, rdb).Mutex(redistest.Key(t), WithTTL(time.Second), WithHooks(Hooks{RenewFailed: func(Event) { renewFailed <- struct{}{} }}))

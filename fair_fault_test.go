@@ -70,7 +70,7 @@ func (w *fairWait) awaitListening() {
 		default:
 		}
 		for _, h := range holdsOn(w.c, w.key) {
-			if places := placesOf(h); len(places) > 0 && places[0].fairly().listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].messages.listening() {
 				return true
 			}
 		}
@@ -200,6 +200,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 }
 
 func TestALostMessageCostsAWaiterOneSafetyPoll(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		w.relay.Deafen()
@@ -231,6 +232,7 @@ func TestALostReplyKeepsThePlaceInTheQueue(t *testing.T) {
 
 // The process of the first in line is cut off for good, as if it had been killed.
 func TestADeadWaiterKeepsOthersWaitingForItsLeaseAtMost(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		next := newActor(w.t)
@@ -250,6 +252,7 @@ func TestADeadWaiterKeepsOthersWaitingForItsLeaseAtMost(t *testing.T) {
 }
 
 func TestManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		for i := range 20 {
 			_ = newActor(w.t).lock(w.t.Context(), w.m)
@@ -283,6 +286,7 @@ func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
 
 func TestAPlaceOfWhichRedisHasLostAPartIsTakenAnew(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for _, part := range []func(*fairKeys) string{
 		func(k *fairKeys) string { return k.queue },
 		func(k *fairKeys) string { return k.entries },
@@ -321,6 +325,7 @@ func TestAWaiterThatGivesUpLeavesTheQueueAtOnce(t *testing.T) {
 }
 
 func TestAWakeUpIsNotLostWithTheWaiterThatWasToActOnIt(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		for range 10 {
 			ctx, cancel := context.WithCancel(w.t.Context())
@@ -388,6 +393,7 @@ func TestAReleaseThatIsNeverAnsweredServesTheNextAllTheSame(t *testing.T) {
 
 // A poll is waited for for as long as its place can spare: what is told meanwhile waits, too.
 func TestALostAnswerToAPollCostsNoBriefPlace(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.m = w.c.FairMutex(w.key, WithOwner("brief"), shortPlaces)
 		subscribed(w.t, w.c, w.key)

@@ -87,6 +87,7 @@ func TestTheClockOfTheServerIsNoOrder(t *testing.T) {
 
 // Half of the waiters give up, wherever they stand; the others are served in their order.
 func TestWhoGivesUpDoesNotDisturbTheOrderOfTheOthers(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const n = 24
 		rdb, key, holder := b.Client(t), redistest.Key(t), newActor(t)
@@ -125,6 +126,7 @@ func TestWhoGivesUpDoesNotDisturbTheOrderOfTheOthers(t *testing.T) {
 // While a holder takes its time, other processes cost their polls and nothing else.
 func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	const processes, poll = 20, 600 * time.Millisecond
 	key, holder := redistest.Key(t), newActor(t)
@@ -174,6 +176,7 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 
 // Whoever polls for a process does it as often as the briefest place needs.
 func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		brief := newActor(t).lock(w.t.Context(), w.c.FairMutex(w.key, WithTTL(2*time.Second), WithOwner("brief")))
@@ -191,7 +194,7 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 func partyOf(c *Client, key string) *party {
 	for _, h := range holdsOn(c, key) {
 		for _, p := range placesOf(h) {
-			return p.fairly()
+			return p.gate.fair
 		}
 	}
 	return nil
@@ -199,6 +202,7 @@ func partyOf(c *Client, key string) *party {
 
 // Who is served before the answer to its request has come has no say in when others poll.
 func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		subscribed(w.t, w.c, w.key)
 		ctx := context.WithoutCancel(w.t.Context())

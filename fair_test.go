@@ -77,6 +77,7 @@ func upTo(n int) []int {
 }
 
 func TestFiveHundredWaitersOfSeveralProcessesAreServedInOrder(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		n := 500
 		if !b.Real {
@@ -97,40 +98,51 @@ func TestFiveHundredWaitersOfSeveralProcessesAreServedInOrder(t *testing.T) {
 	})
 }
 
+// On a machine that stalls a waiter polls now and then, which is a script more. What costs more at
+// every hand-off does so every time.
 func TestAContendedHandOffOfAFairLockCostsTwoScripts(t *testing.T) {
+	redistest.Slow(t)
 	for _, waiters := range []int{2, 32, 500} {
 		t.Run(fmt.Sprint(waiters), func(t *testing.T) {
-			relay, _ := relayedTo(t, redistest.Redis(t))
-			key := redistest.Key(t)
-			var clients []*Client
-			for range min(waiters, 8) {
-				rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
-				t.Cleanup(func() { _ = rdb.Close() })
-				clients = append(clients, locksOn(t, rdb))
-			}
-			rounds := max(4, 600/waiters)
-			var all sync.WaitGroup
-			for i := range waiters {
-				m := clients[i%len(clients)].FairMutex(key)
-				all.Go(func() {
-					for range rounds {
-						if err := m.Lock(context.Background()); err != nil {
-							t.Error(err)
-							return
-						}
-						if err := m.Unlock(); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			all.Wait()
-			scripts := relay.Count(redistest.Named("EVALSHA", "EVAL"))
-			perHandOff := float64(scripts) / float64(rounds*waiters)
-			t.Logf("%d waiters: %.3f scripts per hand-off", waiters, perHandOff)
-			require.LessOrEqual(t, perHandOff, 2.2)
+			eventually(t, "two scripts for a hand-off", func() bool {
+				perHandOff := scriptsPerHandOff(t, waiters)
+				t.Logf("%d waiters: %.3f scripts per hand-off", waiters, perHandOff)
+				return perHandOff <= 2.2
+			})
 		})
 	}
+}
+
+// scriptsPerHandOff has waiters, of 8 processes at most, hand a lock to each other.
+func scriptsPerHandOff(t *testing.T, waiters int) float64 {
+	t.Helper()
+	relay, _ := relayedTo(t, redistest.Redis(t))
+	key := redistest.Key(t)
+	var clients []*Client
+	for range min(waiters, 8) {
+		rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+		t.Cleanup(func() { _ = rdb.Close() })
+		clients = append(clients, locksOn(t, rdb))
+	}
+	rounds := max(4, 600/waiters)
+	var all sync.WaitGroup
+	for i := range waiters {
+		m := clients[i%len(clients)].FairMutex(key)
+		all.Go(func() {
+			for range rounds {
+				if err := m.Lock(context.Background()); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := m.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	scripts := relay.Count(redistest.Named("EVALSHA", "EVAL"))
+	return float64(scripts) / float64(rounds*waiters)
 }
 
 func TestTryLockOfAFairLockDoesNotOvertake(t *testing.T) {
@@ -231,6 +243,7 @@ func waitedFor(t *testing.T, rdb *redis.Client, key string, m *Mutex) *actor {
 
 func TestTheLeaseOfALockThatWasWaitedForIsSoonTheFullOne(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for name, opts := range map[string][]MutexOption{
 		"renewed": {WithTTL(time.Hour)},
 		"fixed":   {WithTTL(time.Hour), WithoutRenewal()},
@@ -250,6 +263,7 @@ func TestTheLeaseOfALockThatWasWaitedForIsSoonTheFullOne(t *testing.T) {
 
 func TestAFixedLeaseThatWasWaitedForIsRaisedOnceAndThenRunsOut(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		var r chronicle
@@ -337,6 +351,7 @@ func TestAForeignValueInThePlaceOfTheQueueIsAnErrorAndLeftAlone(t *testing.T) {
 
 func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	key, holder := redistest.Key(t), newActor(t)
 	const poll = 600 * time.Millisecond

@@ -61,6 +61,7 @@ func newFaultBench(t *testing.T, addr string, opts ...ClientOption) *faultBench 
 // newFaultBenchOf is newFaultBench for a lock of that kind.
 func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...ClientOption) *faultBench {
 	t.Helper()
+	redistest.Slow(t)
 	b := &faultBench{
 		t: t, ctx: t.Context(), key: redistest.Key(t), kind: kind,
 		relay:   redistest.NewRelay(t, addr),
@@ -69,7 +70,7 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...ClientOpt
 		renewed: make(chan Event, 1024), contended: make(chan Event, 1024), lost: make(chan Event, 1024),
 	}
 	b.server = faultRedis(t, addr)
-	b.loadScripts()
+	loadScripts(t, b.server)
 	b.locks = faultLocks(t, b.relay.Addr, opts...)
 	b.hooks = Hooks{
 		Renewed:   func(e Event) { b.renewed <- e },
@@ -104,13 +105,6 @@ func faultLocks(t *testing.T, addr string, opts ...ClientOption) *Client {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// loadScripts makes the server know every script, so that a rule meets one that runs.
-func (b *faultBench) loadScripts() {
-	for _, s := range allScripts {
-		require.NoError(b.t, b.server.ScriptLoad(b.ctx, s.source).Err())
-	}
 }
 
 // runs chooses the runs of s on the bench's lock.

@@ -322,7 +322,7 @@ func (b *faultBench) dismiss(before map[string]string) {
 	}
 	for field := range b.fields() {
 		if _, there := before[field]; !there {
-			released, out := b.m.target.kind.release(b.ctx, acquireEffort, b.m.target, field, []int{0})
+			released, out := b.m.kind.release(b.ctx, acquireEffort, b.m.target, field, []int{0})
 			require.NoError(b.t, out.err)
 			require.True(b.t, released.ours)
 		}

@@ -33,7 +33,7 @@ func (b *faultBench) awaitSilence() {
 	require.Eventually(b.t, func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.silent
+		return g.outage.failed != (instant{})
 	}, faultPatience, faultPoll)
 }
 
@@ -264,5 +264,91 @@ func TestAHoldIsLostInABlackHoleThatIsLongerThanTheLease(t *testing.T) {
 		b.relay.BlackHole(false)
 		b.m = b.mutex() // whose lease a busy machine keeps
 		b.requireLockable()
+	})
+}
+
+// silence has nothing arrive any more, or again. Unlike in an outage, the relay keeps its port.
+func (b *faultBench) silence(on bool) {
+	b.relay.BlackHole(on)
+	if !on {
+		b.relay.Cut()
+	}
+}
+
+// TryLock does not ask where another waiter of the process is before it; but that one has.
+func TestTryLockBehindAWaiterToWhomRedisDoesNotAnswerIsAnError(t *testing.T) {
+	t.Parallel()
+	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+		b := newFaultBenchOf(t, kind, backend.Addr, hasty)
+		b.m = b.mutex(WithTTL(time.Minute), WithSafetyPoll(50*time.Millisecond))
+		rival, waiters, waiting := b.queueUp(1)
+		trier := newFaultOwner(t)
+		try := func() (held bool, err error) {
+			err = trier.do(func() (err error) {
+				held, err = b.m.TryLock(b.ctx)
+				return err
+			})
+			return held, err
+		}
+		held, err := try()
+		require.NoError(t, err, "it is taken")
+		require.False(t, held)
+
+		b.silence(true)
+		b.awaitSilence()
+		held, err = try()
+		require.Error(t, err)
+		if kind.name != "fair" { // of which it asks all the same
+			require.ErrorContains(t, err, "no success with Redis for ")
+		}
+		require.False(t, held)
+
+		b.silence(false)
+		require.Eventually(t, func() bool {
+			held, err := try()
+			require.False(t, held)
+			return err == nil
+		}, faultPatience, faultPoll, "it is taken again")
+		require.NoError(t, b.other.unlock(rival))
+		require.NoError(t, faultError(t, waiting[0]))
+		require.NoError(t, waiters[0].unlock(b.m))
+	})
+}
+
+func TestTryLockOfAnOwnerWhoseLockIsNotAnsweredIsAnError(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr, hasty)
+		b.m = b.mutex(WithTTL(time.Minute), WithOwner("job"), WithSafetyPoll(50*time.Millisecond))
+		rival, _, waiting := b.queueUp(1)
+		b.silence(true)
+		b.awaitSilence()
+		held, err := b.m.TryLock(b.ctx)
+		require.ErrorContains(t, err, "no success with Redis for ")
+		require.False(t, held)
+		b.silence(false)
+		require.NoError(t, b.other.unlock(rival))
+		require.NoError(t, faultError(t, waiting[0]))
+		require.NoError(t, b.m.Unlock())
+	})
+}
+
+func TestTryLockBehindAWaiterWhomRedisKeepsWaitingIsAnErrorInTheEnd(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr)
+		b.m = b.mutex(WithTTL(time.Minute), WithSafetyPoll(50*time.Millisecond))
+		_, _, waiting := b.queueUp(1)
+		b.silence(true)
+		err := error(nil)
+		require.Eventually(t, func() bool {
+			held := false
+			held, err = b.m.TryLock(b.ctx)
+			require.False(t, held)
+			return err != nil
+		}, faultPatience, faultPoll)
+		require.ErrorIs(t, err, errNoAnswer)
+		require.Empty(t, waiting[0], "it goes on")
+		b.silence(false)
 	})
 }

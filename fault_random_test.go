@@ -123,6 +123,7 @@ func (c *crowd) deliver(held <-chan *redistest.Held) {
 // everybody is served.
 func TestExclusionHoldsUnderRandomFaults(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	c := newCrowd(t, redistest.Redis(t).Addr)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

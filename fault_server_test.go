@@ -114,7 +114,7 @@ func TestUnlockAfterLostDataSaysSo(t *testing.T) {
 	b, _ := newServerBench(t)
 	b.m = b.mutex(WithTTL(20 * time.Second))
 	lockOnce(b)
-	id := b.locks.ID()
+	id := b.name()
 	require.NoError(t, b.server.FlushAll(b.ctx).Err())
 	require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
 	require.NotEqual(t, id, b.locks.ID(), "somebody else's command ended the hold: copies of it may follow")

@@ -29,12 +29,12 @@ func choose(which byte, d time.Duration) choice {
 	case 1:
 		return choice{
 			WithRenewInterval(d), fmt.Sprintf("WithRenewInterval(%v)", d), d >= 10*time.Millisecond,
-			func(s *settings) { s.renewed, s.renewInterval = true, d },
+			func(s *settings) { s.renewed, s.renewInterval, s.given.interval = true, d, true },
 		}
 	case 2:
-		return choice{WithoutRenewal(), "", true, func(s *settings) { s.renewed, s.renewInterval = false, 0 }}
+		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.renewed, s.renewInterval, s.maxHold, s.given.fixed = false, 0, 0, true }}
 	case 3:
-		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.maxHold = d }}
+		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.maxHold, s.given.maxHold = d, true }}
 	case 4:
 		return choice{WithWaitTimeout(d), fmt.Sprintf("WithWaitTimeout(%v)", d), d > 0, func(s *settings) { s.waitTimeout = d }}
 	case 5:
@@ -79,6 +79,7 @@ func FuzzOptions(f *testing.F) {
 		"", "\x00\x04\x0a", "\x00\x03\x01", "\x00\x02\x63", "\x00\x04\xff", "\x01\x04\x14", "\x01\x04\x15",
 		"\x00\x04\x01\x01\x03\x07", "\x01\x04\x09\x00\x04\x05", "\x03\x04\x1d", "\x03\x04\x1e", "\x05\x04\x1f",
 		"\x05\x04\x1e", "\x00\x04\x03\x05\x04\x03", "\x02\x00\x00\x01\x02\x0a", "\x01\x05\x3c\x02\x00\x00",
+		"\x02\x00\x00\x03\x05\x3c", "\x03\x05\x3c\x02\x00\x00", "\x01\x04\x05\x02\x00\x00",
 		"\x06\x00\x00\x07\x00\x00", "\x07\x00\x00\x06\x00\x00", "\x08\x00\x00\x09\x00\x00\x0b\x02\x0a",
 		"\x09\x00\xff", "\x0b\x02\x09", "\x0b\x02\x0a", "\x22\x02\x32", "\x22\x04\x05", "\x22\x03\x33", "\x0a\x02\x32", "\x16\x02\x32",
 		"\x00\x03\x01\x22\x02\x10", "\x22\x02\x09", "\x00\x07\x7f", "\x04\x00\x01", "\x04\x00\x00",
@@ -99,7 +100,7 @@ func FuzzOptions(f *testing.F) {
 			c.opt.(Option).applyToClient(&client)
 		}
 		good = good && documented(&want)
-		for _, got := range []settings{defaultSettings().with(opts), client.with(nil)} {
+		for _, got := range []settings{resolved(defaultSettings().settings, opts), resolved(client.settings, nil)} {
 			if !good {
 				require.ErrorIs(t, got.err, ErrInvalidOption, "%q", names)
 				require.True(t, blames(got.err, names), "%v, of %q", got.err, names)
@@ -114,6 +115,10 @@ func FuzzOptions(f *testing.F) {
 // documented fills in the defaults that depend on other options, and reports whether the
 // options suit each other.
 func documented(s *settings) bool {
+	given := s.given
+	if s.given = (settings{}).given; given.fixed && (given.interval || given.maxHold) {
+		return false
+	}
 	if s.renewed && s.renewInterval > s.ttl*2/3 || s.replicas.timeout > s.ttl/6 || s.unlockTimeout > s.ttl || s.maxHold != 0 && s.maxHold < s.ttl {
 		return false
 	}
@@ -143,7 +148,7 @@ func FuzzOwner(f *testing.F) {
 		f.Add(id, "job-17")
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		first, second := defaultSettings().with([]MutexOption{WithOwner(a)}), defaultSettings().with([]MutexOption{WithOwner(b)})
+		first, second := resolved(defaultSettings().settings, []MutexOption{WithOwner(a)}), resolved(defaultSettings().settings, []MutexOption{WithOwner(b)})
 		if first.err != nil {
 			require.ErrorIs(t, first.err, ErrInvalidOption)
 			require.ErrorContains(t, first.err, fmt.Sprintf("WithOwner(%q)", a))

@@ -88,7 +88,7 @@ var one = regexp.MustCompile(`:\+?0*1\r\n`)
 // FuzzReplyOnTheWire checks that whatever bytes a server sends, reading them is an error or
 // an answer that they contain, and never a panic or a grant of nobody's.
 func FuzzReplyOnTheWire(f *testing.F) {
-	for _, replies := range []map[string]string{nonsense, lame["acquire"], lame["reenter"], lame["release"], lame["renew"], lame["state"]} {
+	for _, replies := range []map[string]string{nonsense, lame["acquire"], lame["reenter"], lame["release"], lame["renew"], lame["renew many"], lame["state"]} {
 		for _, raw := range replies {
 			if len(raw) < 4096 {
 				f.Add(raw)
@@ -123,7 +123,7 @@ func FuzzReplyOnTheWire(f *testing.F) {
 			require.False(t, out.doubt, "%s of %q", name, raw)
 			require.False(t, out.permanent, "%s of %q", name, raw)
 		}
-		g, out := p.acquire(t.Context(), outside, target, me, terms())
+		g, out := p.acquire(t.Context(), outside, target, me, termsOf())
 		if g.held {
 			require.NoError(t, out.err)
 			require.Regexp(t, one, raw)
@@ -135,7 +135,7 @@ func FuzzReplyOnTheWire(f *testing.F) {
 var tooLong = regexp.MustCompile(`[*$%~>|=!(]\+?[0-9]{6,}`)
 
 // outside is one copy, past the engine: its connection does not have to be new.
-var outside = effort{attempts: 1, aside: true}
+var outside = effort{attempts: 1, avoid: piped}
 
 // FuzzErrorReply checks that an error reply is judged by its first words alone.
 func FuzzErrorReply(f *testing.F) {

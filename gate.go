@@ -2,7 +2,6 @@ package relock
 
 import (
 	"hash/maphash"
-	"slices"
 	"sync"
 
 	"github.com/relock-go/relock/internal/queue"
@@ -14,6 +13,7 @@ import (
 type gate struct {
 	gateID
 	channel string
+	hub     hub
 
 	// queue gives one hold at a time the right to talk to Redis about the key.
 	queue queue.Queue[*hold]
@@ -25,16 +25,16 @@ type gate struct {
 	refs int // of holds, guarded by the shard
 
 	mu sync.Mutex
-	// holds are the holds of all owners, in any state. One owner has at most one; several
-	// are here at once if all but one are waiting, or lost and not unwound yet.
-	holds []*hold
-	first [1]*hold // room for the usual one
+	// holds are the holds of all owners, in any state: several are here at once if all but one
+	// are waiting, or lost and not unwound yet.
+	holds holds
 	// subscription exists while somebody listens.
 	subscription *wake.Subscription
 	listeners    int
-	// silent is when Redis stopped answering requests about this key, if it has.
-	silent      bool
-	silentSince instant
+	// What this process has learned of the key, for all who wait for it: most of them stand in
+	// line, and never ask.
+	seen   sighting
+	outage outage
 }
 
 // gateID is what a gate is found by: a side of a key.
@@ -45,6 +45,7 @@ type gateID struct {
 
 // registry finds the gates in use.
 type registry struct {
+	hub    hub
 	seed   maphash.Seed
 	shards [64]struct {
 		mu    sync.Mutex
@@ -66,8 +67,7 @@ func (r *registry) enter(id gateID, channel string) *gate {
 		if s.gates == nil {
 			s.gates = make(map[gateID]*gate)
 		}
-		g = &gate{gateID: id, channel: channel}
-		g.holds = g.first[:0]
+		g = &gate{gateID: id, channel: channel, hub: r.hub}
 		s.gates[id] = g
 	}
 	g.refs++
@@ -109,7 +109,7 @@ func (r *registry) all() []*hold {
 		s.mu.Lock()
 		for _, g := range s.gates {
 			g.mu.Lock()
-			for _, h := range g.holds {
+			for h := range g.holds.all {
 				seen[h] = true
 			}
 			g.mu.Unlock()
@@ -126,50 +126,28 @@ func (r *registry) all() []*hold {
 func (g *gate) find(o owner) *hold {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, h := range g.holds {
-		if h.owner == o {
-			return h
-		}
-	}
-	return nil
+	return g.holds.find(o)
 }
 
 // add registers h, unless its owner has a hold here already.
 func (g *gate) add(h *hold) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, other := range g.holds {
-		if other.owner == h.owner {
-			return false
-		}
-	}
-	g.holds = append(g.holds, h)
-	return true
+	return g.holds.add(h)
 }
 
 func (g *gate) remove(h *hold) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if i := slices.Index(g.holds, h); i >= 0 {
-		g.holds = slices.Delete(g.holds, i, i+1)
-	}
+	g.holds.remove(h)
 }
 
 // holder returns the hold that has the given field on Redis, or nil.
 func (g *gate) holder(field string) *hold {
-	for _, h := range g.all() {
-		if h.holdsAs(field) {
-			return h
-		}
+	if h := g.find(ownerNamed(field)); h != nil && h.holdsAs(field) {
+		return h
 	}
 	return nil
-}
-
-// all returns the holds of all owners.
-func (g *gate) all() []*hold {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.holds)
 }
 
 // holder returns the hold of this client that has field on key i of t, or nil.
@@ -185,17 +163,18 @@ func (c *Client) holder(t *target, i int, field string) *hold {
 	return g.holder(field)
 }
 
-func (g *gate) fairly() *party {
-	g.fairOnce.Do(func() { g.fair = new(party) })
+// fairly returns the line of this process for the key as a fair lock.
+func (g *gate) fairly(make func() *party) *party {
+	g.fairOnce.Do(func() { g.fair = make() })
 	return g.fair
 }
 
 // listen has the queue woken by messages, until unlisten.
-func (g *gate) listen(hub hub) {
+func (g *gate) listen() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.listeners++; g.listeners == 1 {
-		g.subscription = hub.Subscribe(g.channel, g.queue.Wake)
+		g.subscription = g.hub.Subscribe(g.channel, g.queue.Wake)
 		if g.subscription.Live() {
 			// No confirmation is to come, and a message that came since the last try was
 			// nobody's.
@@ -220,19 +199,52 @@ func (g *gate) listening() bool {
 	return g.subscription != nil && g.subscription.Live()
 }
 
-// heard records that Redis answered a request.
-func (g *gate) heard() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.silent = false
+// holds finds the holds at a gate by their owners: each has at most one. Most gates have a single
+// hold, and for that need no map.
+type holds struct {
+	one  *hold // any of them, or nil
+	rest map[owner]*hold
 }
 
-// unheard records at now that Redis did not answer, and returns since when it does not.
-func (g *gate) unheard(now instant) instant {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.silent {
-		g.silent, g.silentSince = true, now
+func (s *holds) find(o owner) *hold {
+	if s.one != nil && s.one.owner == o {
+		return s.one
 	}
-	return g.silentSince
+	return s.rest[o]
+}
+
+// add adds h, unless its owner has a hold here already.
+func (s *holds) add(h *hold) bool {
+	switch {
+	case s.find(h.owner) != nil:
+		return false
+	case s.one == nil:
+		s.one = h
+	case s.rest == nil:
+		s.rest = map[owner]*hold{h.owner: h}
+	default:
+		s.rest[h.owner] = h
+	}
+	return true
+}
+
+func (s *holds) remove(h *hold) {
+	switch h {
+	case s.one:
+		s.one = nil
+	case s.rest[h.owner]:
+		delete(s.rest, h.owner)
+	}
+}
+
+// all yields each hold.
+func (s *holds) all(yield func(*hold) bool) {
+	if s.one != nil && !yield(s.one) {
+		return
+	}
+	for _, h := range s.rest {
+		if !yield(h) {
+			return
+		}
+	}
 }

@@ -3,30 +3,30 @@ package relock
 import (
 	"context"
 	"sync"
+
+	"github.com/relock-go/relock/internal/goid"
 )
 
 // group counts goroutines that have to have ended before Close returns. Unlike a
-// sync.WaitGroup it can be joined while somebody waits, and the wait has a bound.
+// sync.WaitGroup it can be joined during a wait, the wait has a bound, and a goroutine of the
+// group may be the one that waits.
 type group struct {
-	mu   sync.Mutex
-	n    int
-	idle chan struct{} // closed when n falls to 0; made when somebody waits for that
+	mu      sync.Mutex
+	n       int                // goroutines that have not ended, less the excused
+	running map[int64]struct{} // those of n that have started, by number
+	idle    chan struct{}      // closed when n falls to 0; made when that is waited for
 }
 
 // Go runs f in a goroutine of the group.
 func (g *group) Go(f func()) {
 	g.add()
-	go func() {
-		defer g.done()
-		f()
-	}()
+	go g.work(f)
 }
 
 // run runs f, in a goroutine that does nothing else.
 func (g *group) run(f func()) {
 	g.add()
-	defer g.done()
-	f()
+	g.work(f)
 }
 
 func (g *group) add() {
@@ -35,9 +35,28 @@ func (g *group) add() {
 	g.n++
 }
 
-func (g *group) done() {
+// work runs f on a goroutine that has been added.
+func (g *group) work(f func()) {
+	id := goid.Get()
+	g.mu.Lock()
+	if g.running == nil {
+		g.running = make(map[int64]struct{})
+	}
+	g.running[id] = struct{}{}
+	g.mu.Unlock()
+	defer g.excuse(id)
+	f()
+}
+
+// excuse has the goroutine with that number, if it is one of the group, not waited for any more: it
+// has ended, or waits for the group itself.
+func (g *group) excuse(id int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if _, running := g.running[id]; !running {
+		return
+	}
+	delete(g.running, id)
 	if g.n--; g.n == 0 && g.idle != nil {
 		close(g.idle)
 		g.idle = nil

@@ -38,14 +38,27 @@ func locksOn(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) *Cli
 // known to the server, so that a rule for one meets a run of it.
 func relayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Client) {
 	t.Helper()
-	direct := b.Client(t)
-	for _, s := range allScripts {
-		require.NoError(t, direct.ScriptLoad(t.Context(), s.source).Err())
-	}
+	loadScripts(t, b.Client(t))
 	relay := redistest.NewRelay(t, b.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return relay, rdb
+}
+
+// loadScripts has the server know every script.
+func loadScripts(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	var digests []string
+	for _, s := range allScripts {
+		digests = append(digests, s.digest.(string))
+	}
+	known, err := rdb.ScriptExists(t.Context(), digests...).Result()
+	require.NoError(t, err)
+	for i, s := range allScripts {
+		if !known[i] {
+			require.NoError(t, rdb.ScriptLoad(t.Context(), s.source).Err())
+		}
+	}
 }
 
 func runsOf(s *script) redistest.Match { return redistest.Script(s.source) }
@@ -278,7 +291,7 @@ func awaitListening(t *testing.T, c *Client, key string) {
 	t.Helper()
 	eventually(t, "listening", func() bool {
 		for _, h := range holdsOn(c, key) {
-			if places := placesOf(h); len(places) > 0 && places[0].listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].gate.listening() {
 				return true
 			}
 		}
@@ -372,15 +385,25 @@ func (r *chronicle) names() []string {
 // is to be done, with a miniredis that lives in memory alone.
 func inBubble(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 	t.Helper()
+	inBubbleOf(t, 1, func(t *testing.T, rdbs []redis.UniversalClient) { test(t, rdbs[0].(*redis.Client)) })
+}
+
+// inBubbleOf is inBubble with n independent servers.
+func inBubbleOf(t *testing.T, n int, test func(t *testing.T, rdbs []redis.UniversalClient)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		rdb := redis.NewClient(redistest.MiniDialer(m))
-		t.Cleanup(func() {
-			_ = rdb.Close()
-			m.Close()
-		})
-		test(t, rdb)
+		var rdbs []redis.UniversalClient
+		for range n {
+			m := miniredis.NewMiniRedis()
+			m.ClockTTL(true)
+			rdb := redis.NewClient(redistest.MiniDialer(m))
+			t.Cleanup(func() {
+				_ = rdb.Close()
+				m.Close()
+			})
+			rdbs = append(rdbs, rdb)
+		}
+		test(t, rdbs)
 	})
 }
 
@@ -393,6 +416,7 @@ func onEveryClock(t *testing.T, test func(t *testing.T, rdb *redis.Client, ttl t
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
+		redistest.Slow(t)
 		test(t, redistest.Redis(t).Client(t), 2*time.Second)
 	})
 }
@@ -405,4 +429,10 @@ func trafficOf(relay *redistest.Relay, start time.Time) string {
 		fmt.Fprintf(&text, "%v connection %d: %.60q -> %.60q\n", e.Time.Sub(start), e.Conn, e.Command, e.Reply)
 	}
 	return text.String()
+}
+
+// resolved is s changed by opts.
+func resolved(s settings, opts []MutexOption) settings {
+	s.apply(opts)
+	return s
 }

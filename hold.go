@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,15 @@ func (o owner) who() string {
 	return fmt.Sprintf("goroutine %d", o.goroutine)
 }
 
+// ownerNamed is the owner that a field names.
+func ownerNamed(field string) owner {
+	_, name, _ := strings.Cut(strings.TrimSuffix(field, writeSuffix), ":")
+	if n, err := strconv.ParseInt(name, 10, 64); err == nil && strings.Trim(name, "0123456789") == "" {
+		return owner{goroutine: n}
+	}
+	return owner{fixed: name}
+}
+
 // phase is where in its life a hold is.
 //
 //	acquiring -> held -> ending -> gone
@@ -53,6 +63,7 @@ const (
 // own, or one that no earlier hold can be reached by any more.
 type hold struct {
 	client   *Client
+	kind     *kind
 	owner    owner
 	settings *settings // of the handle that wanted it
 	started  instant
@@ -63,48 +74,32 @@ type hold struct {
 	// slot is taken by whoever has a command of this hold under way: one at a time.
 	slot chan struct{}
 
-	// asking is the acquisition, while it is under way.
-	asking wait
+	// attempt is its acquisition.
+	attempt attempt
 
-	// offered is the client identity under which a hand-over to this hold has been sent, and
-	// settled is closed when that has ended. Both are guarded by the queue: written by Reserve,
-	// read after the ticket has left.
-	offered *identity
-	settled chan struct{}
+	// other is the other side of a read-write lock.
+	other otherSide
 
 	mu    sync.Mutex
 	phase phase
-	// changed is closed at the next change of phase; made when somebody waits for that.
+	// changed is closed at the next change of phase, or of excused; made when that is waited for.
 	changed chan struct{}
-	// callers are the Locks of a fixed owner that wait for this acquisition; attempt is its
-	// context, abort gives it up.
-	callers int
-	attempt context.Context
-	abort   context.CancelFunc
-
-	findings findings
+	// acquirer is the goroutine on which a fixed owner's hold is acquired. excused says that the
+	// one which acquires the hold is in Close, and so is not waited for there.
+	acquirer int64
+	excused  bool
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
 	// level is unlocked.
 	target *target
 	places []place
 
-	identity *identity // the client's, when the hold was granted
-	field    string    // identity:owner, its name on Redis
-	token    int64
-	acquired instant
-	renewed  instant // when the last answered request that asked for the whole lease was sent
-	// deadline is when the hold is lost unless it is renewed: no later than the lease ends
-	// on Redis. It only moves forward, and only by answered requests.
-	deadline instant
-	longest  time.Duration // the longest lease that was ever asked for
-	raiseAt  instant       // when a lease shorter than was asked for is to be raised; zero: it is not
-	levels   []level       // open ones, the oldest first; none until the acquirer has claimed it
-	contexts []*holdContext
+	name     name
+	lease    lease
+	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
+	contexts holdContexts
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
-	// undone are closed when Redis has none any more of what is being undone of the attempt.
-	undone []<-chan struct{}
 
 	first struct { // room for the usual one of each
 		place [1]place
@@ -114,9 +109,19 @@ type hold struct {
 
 // place is where a hold stands for one of its keys.
 type place struct {
-	*gate
-	queue  *queue.Queue[*hold] // the one of the gate's that is for this kind of lock
-	ticket *queue.Ticket[*hold]
+	gate     *gate
+	queue    *queue.Queue[*hold] // where this kind of lock has its waiters stand
+	messages listener            // what wakes them
+	ticket   *queue.Ticket[*hold]
+}
+
+// name is what a hold is known by on Redis, while anything about it is in doubt: it is the
+// name of one acquisition, and of nothing else.
+type name struct {
+	identity *identity // the client's, when it was asked for
+	field    string    // identity:owner; empty: there is no name
+	token    int64     // for fencing
+	absent   *absences // on a quorum: the nodes that do not have it
 }
 
 // level is one Lock that has not been unlocked.
@@ -139,14 +144,16 @@ func (lv level) renewedAt(now instant) bool {
 	return lv.renewed && (lv.maxHold == 0 || now.until(lv.renewUntil) > 0)
 }
 
-func newHold(c *Client, o owner, t *target, s *settings) *hold {
+func newHold(c *Client, k *kind, o owner, t *target, s *settings) *hold {
 	h := &hold{
 		client:   c,
+		kind:     k,
 		owner:    o,
 		settings: s,
 		started:  c.now(),
 		target:   t,
-		longest:  s.ttl,
+		lease:    lease{max: s.ttl},
+		other:    newOtherSide(c, t, o),
 		alarm:    make(chan struct{}, 1),
 		slot:     make(chan struct{}, 1),
 	}
@@ -164,9 +171,10 @@ func (h *hold) register() bool {
 			h.unregister()
 			return false
 		}
-		q := h.target.kind.queue(g)
+		p := h.kind.stand(g)
+		p.ticket = p.queue.Ticket(h, h.alarm)
 		h.mu.Lock() // others can find it from here on
-		h.places = append(h.places, place{gate: g, queue: q, ticket: q.Ticket(h, h.alarm)})
+		h.places = append(h.places, p)
 		h.mu.Unlock()
 	}
 	return true
@@ -180,7 +188,7 @@ func (h *hold) unregister() {
 	h.places = nil
 	h.mu.Unlock()
 	for _, p := range places {
-		p.remove(h)
+		p.gate.remove(h)
 		h.client.registry.exit(p.gate)
 	}
 }
@@ -188,13 +196,18 @@ func (h *hold) unregister() {
 // setPhase moves h on. mu is held.
 func (h *hold) setPhase(p phase) {
 	h.phase = p
+	h.tellChange()
+}
+
+// tellChange has those look again that wait for a change. mu is held.
+func (h *hold) tellChange() {
 	if h.changed != nil {
 		close(h.changed)
 		h.changed = nil
 	}
 }
 
-// changes returns a channel that is closed at the next change of phase. mu is held.
+// changes returns a channel that is closed at the next change of phase, or sooner. mu is held.
 func (h *hold) changes() <-chan struct{} {
 	if h.changed == nil {
 		h.changed = make(chan struct{})
@@ -233,20 +246,6 @@ func (h *hold) ring() {
 	}
 }
 
-// prove records an answered request that set or lengthened the lease. One for less than the
-// hold asks for, as the re-entry by a handle with a shorter TTL, does not stand in for a
-// renewal. mu is held.
-func (h *hold) prove(sent instant, lease time.Duration) {
-	if lease >= h.lease() {
-		h.renewed, h.raiseAt = sent, instant{}
-	}
-	// Both clocks of one request: mixed with those of an older one they would hide a
-	// suspension of the machine, if the wall clock was set back in between.
-	if end := deadline(sent, lease); end.mono > h.deadline.mono {
-		h.deadline = end
-	}
-}
-
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
 // false: the client was closed meanwhile.
 func (h *hold) open(lv *level) bool {
@@ -255,8 +254,7 @@ func (h *hold) open(lv *level) bool {
 	if h.client.isClosed() {
 		return false
 	}
-	h.acquired = h.client.now()
-	h.findings = findings{}
+	h.lease.acquired = h.client.now()
 	h.setPhase(held)
 	if lv != nil {
 		h.push(*lv)
@@ -276,11 +274,11 @@ func (h *hold) renewable() []level {
 	if len(h.levels) > 0 {
 		return h.levels
 	}
-	return []level{level{settings: h.settings}.from(h.acquired)}
+	return []level{level{settings: h.settings}.from(h.lease.acquired)}
 }
 
-// lease is the longest of the open levels'. mu is held.
-func (h *hold) lease() time.Duration {
+// wantedLease is the longest of the open levels'. mu is held.
+func (h *hold) wantedLease() time.Duration {
 	lease := h.settings.ttl
 	for _, lv := range h.levels {
 		lease = max(lease, lv.ttl)
@@ -323,14 +321,14 @@ func (h *hold) count(t *target) int {
 func (h *hold) named() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.field != ""
+	return h.name.field != ""
 }
 
 // holdsAs reports whether field is the name that h holds its keys by.
 func (h *hold) holdsAs(field string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && h.field == field
+	return h.phase == held && h.name.field == field
 }
 
 // end is the local end of a hold that is held, which comes before Redis hears of it:
@@ -338,9 +336,7 @@ func (h *hold) holdsAs(field string) bool {
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	contexts := h.contexts
-	h.contexts = nil
-	for _, x := range contexts {
+	for _, x := range h.contexts.takeAll() {
 		x.cancel(wrap("hold", h.target.name, cause))
 	}
 	h.watchdog.timer.Stop()
@@ -366,7 +362,7 @@ func (h *hold) fencingToken(t *target) (int64, bool) {
 	if h.phase != held && h.phase != lost || len(h.levels) == 0 || h.freed(t) {
 		return 0, false
 	}
-	return h.token, true
+	return h.name.token, true
 }
 
 // wanted reports whether h is being acquired: its owner has not got it.

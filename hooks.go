@@ -6,7 +6,9 @@ import "time"
 // nil. A hook is called on the goroutine in which the event was met, with no internal
 // lock held, and delays it: be quick, and do not call back into the lock it is about. A panic in
 // a hook is not recovered: it unwinds the call that met the event, and ends the program if that
-// was on a goroutine of the library, as a renewal is. If Acquired panics the lock is given back.
+// was on a goroutine of the library, as a renewal is. If Acquired panics the lock is given back; if
+// another hook does in Unlock, that takes all its parts away first. A hook may call Client.Close
+// itself, but not wait for another goroutine that does.
 // Events may come at the same time, on different goroutines: the end of a hold may be told
 // before or during a renewal that was under way, or whose hook was.
 //
@@ -64,5 +66,5 @@ func (h *hold) hooks() *Hooks {
 
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {
-	return Event{Name: h.target.name, Owner: h.field, Token: h.token, Elapsed: elapsed, Err: err}
+	return Event{Name: h.target.name, Owner: h.name.field, Token: h.name.token, Elapsed: elapsed, Err: err}
 }

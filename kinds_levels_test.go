@@ -30,17 +30,6 @@ var levelProperties = []property{
 			b.me.unlocks(b.t, b.mutex())
 		}
 	}},
-	{"a hold that may be only so old is renewed no longer", func(b *kindBench) {
-		const most = 1600 * time.Millisecond
-		m := b.mutex(WithTTL(1200*time.Millisecond), WithMaxHold(most))
-		began := time.Now()
-		b.me.locks(b.t, m)
-		ctx := contextOf(b.me, m)
-		receives(b.t, ctx.Done())
-		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
-		require.GreaterOrEqual(b.t, time.Since(began), most, "it was not renewed before")
-		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
-	}},
 	{"Unlock does not need the context of Lock", func(b *kindBench) {
 		m := b.mutex()
 		ctx, cancel := context.WithCancel(b.t.Context())
@@ -90,6 +79,30 @@ var levelProperties = []property{
 		b.you.unlocks(b.t, mine)
 		require.True(b.t, b.you.tries(b.t, theirs))
 		b.me.unlocks(b.t, theirs)
+	}},
+}
+
+// leaseProperties are what every kind of lock promises of the length of a hold.
+var leaseProperties = []property{
+	{"a lease is renewed for as long as it is held", func(b *kindBench) {
+		const ttl = 1500 * time.Millisecond
+		m := b.mutex(WithTTL(ttl))
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		throughout(b.t, ttl*3/2, func() bool { return ctx.Err() == nil && b.leased() }, "held")
+		b.me.unlocks(b.t, m)
+		require.ErrorIs(b.t, context.Cause(ctx), ErrReleased)
+	}},
+	{"a hold that may be only so old is renewed no longer", func(b *kindBench) {
+		const most = 1600 * time.Millisecond
+		m := b.mutex(WithTTL(1200*time.Millisecond), WithMaxHold(most))
+		began := time.Now()
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		receives(b.t, ctx.Done())
+		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
+		require.GreaterOrEqual(b.t, time.Since(began), most, "it was not renewed before")
+		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
 	}},
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
@@ -44,6 +45,7 @@ func TestAnUnlockDoesNotWaitForAHookOfARenewal(t *testing.T) {
 
 func TestALossDoesNotWaitForAHookOfARenewal(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		hook, entered := hookThatStays(t)
@@ -132,15 +134,15 @@ func TestAHookThatEndsItsGoroutineIsNoLock(t *testing.T) {
 func TestAHookThatTakesLongerThanAFixedLeaseLosesTheLock(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}} {
-		redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 			events := &chronicle{}
 			hooks := events.hooks()
 			count := hooks.Acquired
 			hooks.Acquired = func(e Event) {
 				count(e)
-				time.Sleep(500 * time.Millisecond) // it is what is tested
+				time.Sleep(ttl * 3 / 2) // it is what is tested
 			}
-			c := locksOn(t, b.Client(t), WithTTL(200*time.Millisecond), WithoutRenewal())
+			c := locksOn(t, rdb, WithTTL(ttl), WithoutRenewal())
 			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(hooks))...)
 			err := m.Lock(t.Context())
 			if opts == nil {
@@ -158,11 +160,11 @@ func TestAHookThatTakesLongerThanAFixedLeaseLosesTheLock(t *testing.T) {
 func TestAHookMayTakeLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}, {WithOwner("job"), WithMaxHold(time.Hour)}} {
-		redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-			c, times := locksOn(t, b.Client(t), WithTTL(200*time.Millisecond)), 0
+		onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+			c, times := locksOn(t, rdb, WithTTL(ttl)), 0
 			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(Hooks{Acquired: func(Event) {
 				times++
-				time.Sleep(500 * time.Millisecond) // it is what is tested
+				time.Sleep(ttl * 3 / 2) // it is what is tested
 			}}))...)
 			requireLocked(t, m)
 			require.Equal(t, 1, times)

@@ -8,12 +8,16 @@ import (
 
 // limits are contexts that bound requests. One of its own for each would cost seven
 // allocations and a timer, and nearly every request is answered long before it ends: so
-// those that begin within an eighth of the time share one. It ends no earlier than was
-// asked for, and an eighth later at most.
+// those that begin at about the same time share one. It ends for none of them later than was
+// asked for, and for no one noticeably earlier.
 type limits struct {
 	mu      sync.Mutex
 	current map[time.Duration]*limit
 }
+
+// sharedFor is the part of its time for which a limit is given to others: so many times as many
+// are alive at once, of each length.
+const sharedFor = 64
 
 // mostLimits bounds how many times of different length are kept: applications use a few.
 const mostLimits = 16
@@ -33,8 +37,8 @@ func (l *limits) after(d time.Duration) *limit {
 	if c := l.current[d]; c != nil && now.Before(c.shared) {
 		return c
 	}
-	c := &limit{shared: now.Add(d / 8)}
-	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d+d/8, noAnswerWithin(d))
+	c := &limit{shared: now.Add(d / sharedFor)}
+	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d, noAnswerWithin(d))
 	if l.current == nil || len(l.current) >= mostLimits {
 		l.current = make(map[time.Duration]*limit)
 	}
@@ -48,7 +52,7 @@ func (l *limits) within(ctx context.Context, d time.Duration) (context.Context, 
 		return l.after(d), func() {}
 	}
 	if c, byTime := ctx.(*limit); byTime {
-		if end, _ := c.Deadline(); time.Until(end) >= d+d/8 {
+		if end, _ := c.Deadline(); time.Until(end) >= d {
 			return l.after(d), func() {}
 		}
 	}

@@ -28,6 +28,7 @@ import (
 // All methods are safe for concurrent use.
 type Mutex struct {
 	client   *Client
+	kind     *kind
 	target   *target
 	settings settings
 	err      error // of a bad name or option; every call that would use it returns it
@@ -39,10 +40,21 @@ func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.plain, []string{name}, opts)
 }
 
+// mutex makes a handle, together with what it locks: users may make one for each use.
 func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
-	m := &Mutex{client: c, settings: c.settings.with(opts)}
-	m.target, m.err = newTarget(c.prefix, names)
-	m.target.kind = k
+	handle := &struct {
+		mutex  Mutex
+		target target
+	}{mutex: Mutex{client: c, kind: k, settings: c.settings}}
+	m := &handle.mutex
+	m.target = &handle.target
+	m.settings.apply(opts)
+	if m.err = m.target.init(c.prefix, names); m.err == nil && m.settings.fencing {
+		m.target.mints()
+	}
+	if k != nil {
+		m.target.side = k.side
+	}
 	if m.err == nil && c.cluster && !m.target.oneSlot() {
 		m.err = fmt.Errorf("%w: on a Cluster the names of a MultiMutex need a common {tag}, as in %q",
 			ErrInvalidName, "{"+hashTag(m.target.keys[0])+"}:a")
@@ -79,8 +91,8 @@ func (m *Mutex) Name() string { return m.target.name }
 // the lease was over; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
 // ErrInvalidOption; ErrUnsupported; Redis' own. If Redis cannot be reached, a Lock that has
 // only just come fails after three attempts, in 5 s at most with the default TTL; one that was
-// waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or
-// since when Redis has not answered.
+// waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or had
+// it when that was last told, and for how long Redis has not answered.
 //
 // It may be called by any number of goroutines. One round trip if the lock is free; none but
 // the holder's if one of the same process hands it over; two and a subscription when it is
@@ -94,7 +106,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, waitOver(m.settings.waitTimeout))
 		defer cancel()
 	}
-	_, err := m.client.lock(ctx, m.owner(), m.target, &m.settings, true)
+	_, err := m.client.lock(ctx, m.kind, m.owner(), m.target, &m.settings, true)
 	return wrap("lock", m.Name(), err)
 }
 
@@ -105,13 +117,14 @@ func (m *Mutex) Lock(ctx context.Context) error {
 //
 // It blocks for one request only, which is tried three times if Redis cannot be reached, in
 // 5 s at most with the default TTL, and longer WithReplicas; ctx ends that, too. State after a
-// failure and errors are those of [Mutex.Lock]; Redis that cannot be reached is an error. At
-// most one round trip, and one more after a failure.
+// failure and errors are those of [Mutex.Lock]. Redis that cannot be reached is an error, also
+// where another goroutine of this process waits already and gets no answer. At most one round
+// trip, and one more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, wrap("try lock", m.Name(), err)
 	}
-	held, err := m.client.lock(ctx, m.owner(), m.target, &m.settings, false)
+	held, err := m.client.lock(ctx, m.kind, m.owner(), m.target, &m.settings, false)
 	return held, wrap("try lock", m.Name(), err)
 }
 
@@ -122,6 +135,11 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // It blocks until Redis has answered, or WithUnlockTimeout has passed; it does not depend on
 // the context of Lock. The level is gone whatever it returns: an error from Redis means
 // that the key may live on for up to one TTL.
+//
+// A plain defer m.Unlock() drops its error, and with it the news of a loss. To have the caller
+// learn of one use [Mutex.Do], or join the error to the named result of your function:
+//
+//	defer func() { err = errors.Join(err, m.Unlock()) }()
 //
 // Errors: ErrNotHeld if the owner holds nothing, or holds it only by handles with other names;
 // ErrLost for each level of a hold that was lost, also if this call found that out; ErrClosed for
@@ -139,11 +157,11 @@ func (m *Mutex) Unlock() error {
 		return wrap("unlock", m.Name(), m.notHeld(o))
 	}
 	var errs []error
-	for _, h := range holds {
+	each(holds, func(h *hold) {
 		if err := h.unlock(m.target, &m.settings); err != nil {
 			errs = append(errs, err)
 		}
-	}
+	})
 	return wrap("unlock", m.Name(), join(errs...))
 }
 
@@ -267,7 +285,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	}
 	var state State
 	for i := range m.target.keys {
-		k, out := m.target.kind.state(ctx, acquireEffort, m.target, i)
+		k, out := m.kind.state(ctx, acquireEffort, m.target, i)
 		if out.err != nil {
 			return State{}, wrap("read state of", m.Name(), out.err)
 		}
@@ -295,7 +313,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	found := make([]keyState, len(m.target.keys))
 	for i := range found {
 		var out outcome
-		if found[i], out = m.target.kind.state(ctx, acquireEffort, m.target, i); out.err != nil {
+		if found[i], out = m.kind.state(ctx, acquireEffort, m.target, i); out.err != nil {
 			return false, wrap("force unlock", m.Name(), out.err)
 		}
 	}
@@ -304,7 +322,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		if len(k.fields) == 0 {
 			continue
 		}
-		done, err := m.client.forceUnlock(ctx, m.target, i, k.fields)
+		done, err := m.forceUnlock(ctx, i, k.fields)
 		if err != nil {
 			return forced, wrap("force unlock", m.Name(), err)
 		}
@@ -313,15 +331,15 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return forced, nil
 }
 
-func (c *Client) forceUnlock(ctx context.Context, t *target, i int, fields []string) (bool, error) {
+func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string) (bool, error) {
 	ours := false
 	for _, field := range fields {
-		if h := c.holder(t, i, field); h != nil {
+		if h := m.client.holder(m.target, i, field); h != nil {
 			h.lose(errForced)
 			ours = true
 		}
 	}
-	done, out := t.kind.force(ctx, acquireEffort, t, i, fields)
+	done, out := m.kind.force(ctx, acquireEffort, m.target, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
 	return done || ours || out.err == nil && out.doubt, out.err
@@ -355,10 +373,10 @@ func (m *Mutex) owner() owner {
 // notHeld is ErrNotHeld for an owner without a hold of m; he may have the other side.
 func (m *Mutex) notHeld(o owner) error {
 	other, unlock := reading, "RUnlock"
-	if m.target.kind.side == reading {
+	if m.target.side == reading {
 		other, unlock = writing, "Unlock"
 	}
-	if m.target.kind.side != alone && m.client.registry.find(gateID{m.target.keys[0], other}, o) != nil {
+	if m.target.side != alone && m.client.registry.find(gateID{m.target.keys[0], other}, o) != nil {
 		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.who(), unlock)
 	}
 	return notHeld(o)

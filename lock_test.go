@@ -42,6 +42,7 @@ func TestANameGivesTheHandleItsName(t *testing.T) {
 }
 
 func TestAnotherGoroutineOfTheSameProcessWaits(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)

@@ -10,7 +10,7 @@ import (
 )
 
 var allScripts = []*script{
-	acquireScript, reenterScript, renewScript, releaseScript, handoffScript, forceScript, stateScript,
+	acquireScript, reenterScript, renewScript, renewManyScript, releaseScript, handoffScript, forceScript, stateScript,
 	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
 	rwReadScript, rwReadReenterScript, rwReadRenewScript, rwReadReleaseScript,
 	rwWriteScript, rwWriteReleaseScript, rwHandoffScript, rwForceScript, rwStateScript,

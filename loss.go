@@ -9,7 +9,7 @@ import (
 func (h *hold) check() {
 	h.mu.Lock()
 	now := h.client.now()
-	if h.phase != held || now.until(h.deadline) > 0 {
+	if h.phase != held || h.lease.left(now) > 0 {
 		h.mu.Unlock()
 		return
 	}
@@ -54,9 +54,9 @@ func (h *hold) lose(why error) {
 		return
 	}
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
-	h.client.retire(h.identity)
+	h.client.retire(h.name.identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
-	event := h.event(h.client.now().since(h.acquired), why)
+	event := h.event(h.client.now().since(h.lease.acquired), why)
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
 	for _, p := range h.places {
@@ -64,8 +64,8 @@ func (h *hold) lose(why error) {
 	}
 	h.mu.Unlock()
 
-	h.giveUp()
-	h.wakeOtherSide()
+	h.retireAndUndo()
+	h.other.wake()
 	if unclaimed { // nobody will unlock it
 		h.unregister()
 	}

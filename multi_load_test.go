@@ -21,6 +21,7 @@ func goroutinesOf(c *Client) int {
 
 // Every set overlaps every other, in a circle, and nobody knows of an order of the names.
 func TestOverlappingMultiMutexesOfManyProcessesDoNotDeadlock(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const rounds = 12
 		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)

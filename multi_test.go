@@ -24,6 +24,7 @@ func namesFrom(key string, n int) []string {
 }
 
 func TestAMultiMutexTakesAllOrNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
 		c := locksOn(t, rdb)

@@ -11,6 +11,8 @@ const (
 	channelPrefix = "redisson_lock__channel"
 	counterPrefix = "redisson_lock_token"
 	rwPrefix      = "redisson_rwlock"
+
+	javaQueuePrefix = "redisson_lock_queue" // of Java's fair lock
 )
 
 // What only this library has is called by its own name.
@@ -24,17 +26,28 @@ const (
 // target is what a handle locks: one key, or several taken together. It is made once for
 // a handle and never changes.
 type target struct {
-	kind     *kind    // of lock
+	side     side
 	name     string   // as the user wrote it, for errors and hooks
 	keys     []string // sorted, without doubles
 	counters []string // of the fencing tokens, one for each key; and others (see fencedWith)
 	channels []string // of the wake-ups, one for each key
-	words    []any    // KEYS of a script that may mint a token: keys and counters, as go-redis takes them
+
+	// As go-redis takes them: made once, they cost no allocation at each call.
+	freeing []any // KEYS of a script that gives locks back: keys, and the queues of Java's fair lock
+	minting []any // KEYS of one that may mint a token: keys and counters; nil: they are made at each call
 
 	fair *fairKeys // of a fair lock, which has one key; else nil
 	rw   *rwKeys   // of a read-write lock, which has one key; else nil
 
+	// absent goes with the name under which a hold on a quorum has the keys. A handle's has none.
+	absent *absences
+
 	id targetID
+
+	first struct { // room for those of the usual target, which has one key
+		key, counter, channel [1]string
+		words                 [2]any
+	}
 }
 
 // targetID is the same for two targets exactly if their keys are.
@@ -45,16 +58,23 @@ type targetID struct {
 
 // newTarget derives the keys of names. The error says which name cannot be a lock.
 func newTarget(prefix string, names []string) (*target, error) {
-	t := &target{name: strings.Join(names, ",")}
+	t := new(target)
+	return t, t.init(prefix, names)
+}
+
+// init is newTarget for a target that is part of something else.
+func (t *target) init(prefix string, names []string) error {
+	t.name = strings.Join(names, ",")
 	if len(names) == 0 {
-		return t, fmt.Errorf("%w: no names", ErrInvalidName)
+		return fmt.Errorf("%w: no names", ErrInvalidName)
 	}
+	t.keys = t.first.key[:0]
 	for i, name := range names {
 		if name == "" {
-			return t, fmt.Errorf("%w: name %d of %d is empty", ErrInvalidName, i+1, len(names))
+			return fmt.Errorf("%w: name %d of %d is empty", ErrInvalidName, i+1, len(names))
 		}
 		if !derivable(prefix + name) {
-			return t, fmt.Errorf("%w: %q, with the prefix %q, has braces that are no {tag}: its helper keys would fall into other Cluster slots",
+			return fmt.Errorf("%w: %q, with the prefix %q, has braces that are no {tag}: its helper keys would fall into other Cluster slots",
 				ErrInvalidName, prefix+name, prefix)
 		}
 		t.keys = append(t.keys, prefix+name)
@@ -64,15 +84,17 @@ func newTarget(prefix string, names []string) (*target, error) {
 		t.keys = slices.Compact(t.keys)
 	}
 	t.derive()
-	return t, nil
+	return nil
 }
 
 func (t *target) derive() {
+	t.counters, t.channels = t.first.counter[:0], t.first.channel[:0]
+	queues := make([]string, 0, 1)
 	for _, key := range t.keys {
-		t.counters = append(t.counters, derived(counterPrefix, key))
-		t.channels = append(t.channels, derived(channelPrefix, key))
+		counter, channel, queue := helpersOf(key)
+		t.counters, t.channels, queues = append(t.counters, counter), append(t.channels, channel), append(queues, queue)
 	}
-	t.words = boxed(append(slices.Clone(t.keys), t.counters...)...)
+	t.freeing = box(box(t.first.words[:0], t.keys), queues)
 	t.id = targetID{n: len(t.keys), text: t.keys[0]}
 	if len(t.keys) > 1 {
 		// Lengths keep two lists of keys apart that read the same when joined.
@@ -85,16 +107,18 @@ func (t *target) derive() {
 }
 
 // boxed returns texts as go-redis takes them. Made once, they cost no allocation at each call.
-func boxed(texts ...string) []any {
-	boxes := make([]any, len(texts))
-	for i, text := range texts {
-		boxes[i] = text
+func boxed(texts ...string) []any { return box(make([]any, 0, len(texts)), texts) }
+
+// box appends texts to boxes as go-redis takes them.
+func box(boxes []any, texts []string) []any {
+	for _, text := range texts {
+		boxes = append(boxes, text)
 	}
 	return boxes
 }
 
 // gate is what the gate of key i is found by.
-func (t *target) gate(i int) gateID { return gateID{key: t.keys[i], side: t.kind.side} }
+func (t *target) gate(i int) gateID { return gateID{key: t.keys[i], side: t.side} }
 
 // has reports whether key is one of t's.
 func (t *target) has(key string) bool {
@@ -110,7 +134,7 @@ func (t *target) only(keys []string) *target {
 	if len(keys) == len(t.keys) {
 		return t
 	}
-	part := &target{kind: t.kind, name: t.name, keys: keys}
+	part := &target{side: t.side, name: t.name, keys: keys, absent: t.absent}
 	part.derive()
 	return part
 }
@@ -129,7 +153,7 @@ func (t *target) fencedWith(whole *target) *target {
 			fenced.counters = append(fenced.counters, counter)
 		}
 	}
-	fenced.words = boxed(append(slices.Clone(t.keys), fenced.counters...)...)
+	fenced.minting = nil
 	return &fenced
 }
 
@@ -161,8 +185,26 @@ func derived(prefix, key string) string {
 	return prefix + ":{" + key + "}"
 }
 
+// helpersOf returns the names of the token counter of key, of its wake-up channel, and of the queue
+// of Java's fair lock, which are parts of one text: a handle is made for each use of a lock, and
+// each text is an allocation.
+func helpersOf(key string) (counter, channel, queue string) {
+	before, after := ":{", "}"
+	if strings.Contains(key, "{") {
+		before, after = ":", ""
+	}
+	all := counterPrefix + before + key + after + channelPrefix + before + key + after + javaQueuePrefix + before + key + after
+	rest := len(before) + len(key) + len(after)
+	n := len(counterPrefix) + rest
+	m := n + len(channelPrefix) + rest
+	return all[:n], all[n:m], all[m:]
+}
+
 // derivable reports whether the names derived from key stay in key's Cluster slot.
 func derivable(key string) bool {
+	if !strings.ContainsAny(key, "{}") {
+		return true
+	}
 	return hashTag(derived(channelPrefix, key)) == hashTag(key)
 }
 

@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,23 +72,44 @@ func (n *node) settle(c *Client) func(undo) bool {
 		t := n.line([]string{u.field})
 		defer t.pass()
 		t.await()
+		if u.target.absent.on(n) {
+			return true
+		}
 		var out outcome
 		if e := (effort{attempts: 1}); u.unseen {
 			_, out = n.releaseQuietly(c.background, e, u.target, u.field)
 		} else {
 			_, out = n.release(c.background, e, u.target, u.field, make([]int, len(u.target.keys)))
 		}
-		return out.err == nil || c.isClosed()
+		return out.err == nil || forGood(out.err) || c.isClosed()
 	}
 }
 
-// nameOf returns what people know rdb by.
-func nameOf(rdb redis.UniversalClient) string {
+// nameOf returns what people know the ith of rdbs by: its address, and its number if that is not
+// known, as behind Sentinel, or not its alone.
+func nameOf(rdbs []redis.UniversalClient, i int) string {
+	number := fmt.Sprintf("number %d of %d", i+1, len(rdbs))
+	addr := addressOf(rdbs[i])
+	if addr == "" {
+		return number
+	}
+	for j, other := range rdbs {
+		if j != i && addressOf(other) == addr {
+			return fmt.Sprintf("%s (%s)", addr, number)
+		}
+	}
+	return addr
+}
+
+// addressOf returns where rdb leads; "" if it does not tell.
+func addressOf(rdb redis.UniversalClient) string {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
-		return rdb.Options().Addr
+		if addr := rdb.Options().Addr; addr != behindSentinel {
+			return addr
+		}
 	case *redis.ClusterClient:
 		return strings.Join(rdb.Options().Addrs, ",")
 	}
-	return "a Redis of unknown address"
+	return ""
 }

@@ -37,22 +37,31 @@ type Option interface {
 	MutexOption
 }
 
+// terms are the options of a handle that its requests carry to Redis, or that decide how.
+type terms struct {
+	ttl         time.Duration // whole milliseconds
+	renewed     bool          // the lease will be asked for again
+	fencing     bool
+	counterLife time.Duration // 0: for ever
+	safetyPoll  time.Duration
+}
+
 // settings are the options of a handle.
 type settings struct {
-	ttl           time.Duration // whole milliseconds
+	terms
 	renewInterval time.Duration // 0: a third of ttl
-	renewed       bool
 	maxHold       time.Duration // 0: no bound
 	waitTimeout   time.Duration // 0: no bound
 	unlockTimeout time.Duration // 0: defaultUnlockTimeout, or ttl if that is less
 	owner         string        // "": the calling goroutine
-	fencing       bool
-	counterLife   time.Duration // 0: for ever
 	reentrant     bool
 	localHandoffs int
-	safetyPoll    time.Duration
 	replicas      replicas
 	hooks         Hooks
+
+	// given says which options of renewal are in the list that is being applied: those of a handle
+	// replace its client's, but within one list they must not contradict each other.
+	given struct{ fixed, interval, maxHold bool }
 
 	err error // of the first bad option
 }
@@ -66,11 +75,9 @@ type clientSettings struct {
 
 func defaultSettings() clientSettings {
 	return clientSettings{settings: settings{
-		ttl:           defaultTTL,
-		renewed:       true,
+		terms:         terms{ttl: defaultTTL, renewed: true, safetyPoll: defaultSafetyPoll},
 		reentrant:     true,
 		localHandoffs: defaultLocalHandoffs,
-		safetyPoll:    defaultSafetyPoll,
 	}}
 }
 
@@ -83,7 +90,10 @@ func newClientSettings(opts []ClientOption) (clientSettings, error) {
 		}
 		opt.applyToClient(&s)
 	}
-	return s, s.settings.with(nil).err
+	s.endList()
+	resolved := s.settings
+	resolved.apply(nil)
+	return s, resolved.err
 }
 
 // reject records the first bad option.
@@ -113,17 +123,28 @@ func (s *settings) resolve() {
 	}
 }
 
-// with returns the settings of a handle: s changed by opts.
-func (s settings) with(opts []MutexOption) settings {
+// endList checks what the options of one list say together that a later list may replace.
+func (s *settings) endList() {
+	switch {
+	case s.given.fixed && s.given.interval:
+		s.reject("WithoutRenewal and WithRenewInterval contradict each other")
+	case s.given.maxHold && !s.renewed:
+		s.reject("WithMaxHold bounds the renewal, and there is none (WithoutRenewal): the TTL is the bound")
+	}
+	s.given = settings{}.given
+}
+
+// apply makes s, the settings of a client, those of a handle with opts.
+func (s *settings) apply(opts []MutexOption) {
 	for _, opt := range opts {
 		if opt == nil {
 			s.reject("nil MutexOption")
 			continue
 		}
-		opt.applyToMutex(&s)
+		opt.applyToMutex(s)
 	}
+	s.endList()
 	s.resolve()
-	return s
 }
 
 type option func(*settings)
@@ -158,20 +179,29 @@ func WithTTL(d time.Duration) Option {
 // WithRenewInterval turns renewal on and sets the watchdog's period. Default: a third of
 // the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
 // tried again in time. Read holds of an RWMutex are renewed at least every 10 s.
+//
+// Renewals that a client has to send at the same time go as one command, of up to 100 keys. So that
+// there are such, the first renewal of a hold comes up to a tenth of the interval sooner. Sent alone
+// are those of read holds, WithReplicas, on a quorum, and on a Cluster of names without the same {tag}.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minRenewInterval {
 			s.reject("WithRenewInterval(%v): at least %v", d, minRenewInterval)
 			return
 		}
-		s.renewed, s.renewInterval = true, d
+		s.renewed, s.renewInterval, s.given.interval = true, d, true
 	})
 }
 
 // WithoutRenewal makes the lease a fixed one: no renewal, the hold is lost when the TTL
-// has passed (Redisson's leaseTime). Default: renewed.
+// has passed (Redisson's leaseTime). Default: renewed. It is ErrInvalidOption beside
+// WithRenewInterval or WithMaxHold. Of a handle it replaces those of the client; a handle of a
+// client WithoutRenewal is renewed by WithRenewInterval.
 func WithoutRenewal() Option {
-	return option(func(s *settings) { s.renewed, s.renewInterval = false, 0 })
+	return option(func(s *settings) {
+		s.renewed, s.renewInterval, s.maxHold = false, 0, 0
+		s.given.fixed = true
+	})
 }
 
 // WithMaxHold bounds a stuck or forgotten holder: the watchdog stops renewing d after the
@@ -183,7 +213,7 @@ func WithMaxHold(d time.Duration) Option {
 			s.reject("WithMaxHold(%v): must be positive", d)
 			return
 		}
-		s.maxHold = d
+		s.maxHold, s.given.maxHold = d, true
 	})
 }
 
@@ -200,8 +230,7 @@ func WithWaitTimeout(d time.Duration) Option {
 }
 
 // WithUnlockTimeout bounds the attempts of Unlock and RUnlock to tell Redis. Default: 5 s, or
-// the TTL if that is less. At most the TTL. Since calls share a timer, one may last an eighth
-// longer.
+// the TTL if that is less. At most the TTL.
 func WithUnlockTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -216,7 +245,7 @@ func WithUnlockTimeout(d time.Duration) Option {
 // handle with this owner locks and unlocks as that owner, so a lock can be passed between
 // goroutines. Give each use of its own ("job-17") an owner of its own: goroutines that
 // share one do not exclude each other. The id must contain a character that is not a digit,
-// and no ':', and not be "write". Owners of different clients never collide.
+// and no ':'; "write" is reserved. Owners of different clients never collide.
 func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
@@ -225,7 +254,7 @@ func WithOwner(id string) MutexOption {
 		case strings.Contains(id, ":"):
 			s.reject("WithOwner(%q): contains ':'", id)
 		case ":"+id == writeSuffix:
-			s.reject("WithOwner(%q): what it reads by would look like a write hold", id)
+			s.reject("WithOwner(%q): the id is reserved", id)
 		case strings.Trim(id, "0123456789") == "":
 			s.reject("WithOwner(%q): only digits, which is how goroutines are named", id)
 		default:
@@ -278,13 +307,15 @@ func WithoutReentrancy() Option {
 // lease by as much. A master that has been cut off from its replicas grants nothing any more.
 //
 // Redis answers after the WAIT when the lock is taken, too: with a replica down, a TryLock
-// that returns false takes as long as timeout. Each request takes a connection of the Redis
-// client's pool for as long as the replicas take, half of the pool at most at a time, in place
-// of the shared pipeline. Users need the permission for WAIT. A timeout that Redis has to
-// notice is up to 100 ms late. n is at least 1; the timeout at least 10 ms, at most a sixth of
-// the TTL, rounded up to whole milliseconds. It works with a *redis.Client and a
-// *redis.ClusterClient; with another UniversalClient, and on a quorum, it is ErrUnsupported.
-// miniredis has no replicas: every Lock is ErrNotReplicated there.
+// that returns false takes as long as timeout. Each request takes a connection for as long
+// as the replicas take: not of the Redis client's pool but one of the Client's own, made
+// with the options of that one, without its hooks, and closed by Close. There are half as
+// many for each master as PoolSize says, but at least 8; more requests wait for their turn.
+// Users need the permission for WAIT. A timeout that Redis has to notice is up to 100 ms
+// late. n is at least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up
+// to whole milliseconds. It works with a *redis.Client and a *redis.ClusterClient; with
+// another UniversalClient, and on a quorum, it is ErrUnsupported. miniredis has no
+// replicas: every Lock is ErrNotReplicated there.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {

@@ -68,6 +68,10 @@ var badOptions = map[string]struct {
 	"zero safety poll":               {[]Option{WithSafetyPoll(0)}, "WithSafetyPoll(0s): at least 10ms"},
 	"negative safety poll":           {[]Option{WithSafetyPoll(-1)}, "WithSafetyPoll(-1ns)"},
 	"short safety poll":              {[]Option{WithSafetyPoll(minSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
+	"an interval of no renewal":      {[]Option{WithRenewInterval(time.Second), WithoutRenewal()}, "WithoutRenewal and WithRenewInterval contradict each other"},
+	"no renewal at an interval":      {[]Option{WithoutRenewal(), WithRenewInterval(time.Second)}, "WithoutRenewal and WithRenewInterval contradict each other"},
+	"a bound of no renewal":          {[]Option{WithMaxHold(time.Hour), WithoutRenewal()}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
+	"no renewal with a bound":        {[]Option{WithoutRenewal(), WithMaxHold(time.Hour)}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
 	"the first of several":           {[]Option{WithSafetyPoll(1), WithTTL(1)}, "WithSafetyPoll(1ns)"},
 	"good ones after it":             {[]Option{WithTTL(1), WithTTL(time.Minute)}, "WithTTL(1ns)"},
 	"nil":                            {[]Option{WithTTL(time.Minute), nil}, "nil"},
@@ -125,7 +129,7 @@ func TestBadOwnersAreRefused(t *testing.T) {
 		"job:17":    `WithOwner("job:17"): contains ':'`,
 		"7:write":   `WithOwner("7:write"): contains ':'`,
 		"a\n:":      `WithOwner("a\n:"): contains ':'`,
-		"write":     `WithOwner("write"): `,
+		"write":     `WithOwner("write"): the id is reserved`,
 	} {
 		unusable(t, locks.Mutex("orders", WithOwner(id)), ErrInvalidOption, text)
 	}
@@ -153,8 +157,6 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 		"shortest safety poll":     {WithSafetyPoll(minSafetyPoll)},
 		"endless safety poll":      {WithSafetyPoll(math.MaxInt64)},
 		"no hooks":                 {WithHooks(Hooks{})},
-		"no renewal, long or not":  {WithRenewInterval(time.Hour), WithoutRenewal()},
-		"a bound beyond renewal":   {WithMaxHold(time.Hour), WithoutRenewal()},
 		"everything that goes off": {WithoutReentrancy(), WithoutRenewal(), WithFencing(), WithSharedFencing()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,13 +186,11 @@ func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := clientOn(t, offline(t)).Mutex("orders").settings
 	require.Equal(t, settings{
-		ttl:           30 * time.Second,
+		terms:         terms{ttl: 30 * time.Second, renewed: true, safetyPoll: 5 * time.Second},
 		renewInterval: 10 * time.Second,
-		renewed:       true,
 		unlockTimeout: 5 * time.Second,
 		reentrant:     true,
 		localHandoffs: 16,
-		safetyPoll:    5 * time.Second,
 	}, s)
 }
 
@@ -216,21 +216,24 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "client", called)
 	s.hooks = Hooks{}
 	client := settings{
-		ttl: 10 * time.Second, renewInterval: time.Second, renewed: true, maxHold: time.Minute,
-		waitTimeout: time.Second, unlockTimeout: 2 * time.Second, fencing: true, counterLife: 24 * time.Hour,
-		localHandoffs: 3, safetyPoll: time.Second,
+		terms: terms{
+			ttl: 10 * time.Second, renewed: true, fencing: true, counterLife: 24 * time.Hour, safetyPoll: time.Second,
+		},
+		renewInterval: time.Second, maxHold: time.Minute, waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
+		localHandoffs: 3,
 	}
 	require.Equal(t, client, s)
 
-	s = locks.Mutex("orders", WithTTL(20*time.Second), WithoutRenewal(), WithMaxHold(time.Hour), WithWaitTimeout(time.Minute),
+	s = locks.Mutex("orders", WithTTL(20*time.Second), WithRenewInterval(2*time.Second), WithMaxHold(time.Hour), WithWaitTimeout(time.Minute),
 		WithUnlockTimeout(time.Second), WithSharedFencing(), WithLocalHandoffs(0), WithSafetyPoll(time.Minute),
 		WithHooks(hooks("handle")), WithOwner("me")).settings
 	s.hooks.Lost(Event{})
 	require.Equal(t, "handle", called)
 	s.hooks = Hooks{}
 	require.Equal(t, settings{
-		ttl: 20 * time.Second, renewInterval: 20 * time.Second / 3, maxHold: time.Hour, waitTimeout: time.Minute,
-		unlockTimeout: time.Second, owner: "me", fencing: true, safetyPoll: time.Minute,
+		terms:         terms{ttl: 20 * time.Second, renewed: true, fencing: true, safetyPoll: time.Minute},
+		renewInterval: 2 * time.Second, maxHold: time.Hour, waitTimeout: time.Minute,
+		unlockTimeout: time.Second, owner: "me",
 	}, s)
 
 	s = locks.Mutex("orders").settings
@@ -246,9 +249,22 @@ func TestAHandleIsCheckedTogetherWithItsClientsOptions(t *testing.T) {
 	unusable(t, locks.Mutex("orders", WithTTL(3*time.Minute)), ErrInvalidOption, "WithMaxHold(2m0s)")
 	require.NoError(t, locks.Mutex("orders", WithTTL(50*time.Second)).err)
 
+}
+
+func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 	fixed := clientOn(t, offline(t), WithoutRenewal())
-	require.True(t, fixed.Mutex("orders", WithRenewInterval(time.Second)).settings.renewed, "an interval turns renewal on")
-	require.False(t, clientOn(t, offline(t), WithRenewInterval(time.Second)).Mutex("orders", WithoutRenewal()).settings.renewed)
+	require.False(t, fixed.Mutex("orders").settings.renewed)
+	s := fixed.Mutex("orders", WithRenewInterval(time.Second), WithMaxHold(time.Hour)).settings
+	require.NoError(t, s.err)
+	require.True(t, s.renewed, "an interval turns renewal on")
+	require.Equal(t, time.Hour, s.maxHold)
+	unusable(t, fixed.Mutex("orders", WithMaxHold(time.Hour)), ErrInvalidOption, "WithMaxHold bounds the renewal")
+	unusable(t, fixed.Mutex("orders", WithoutRenewal(), WithRenewInterval(time.Second)), ErrInvalidOption, "contradict")
+
+	s = clientOn(t, offline(t), WithRenewInterval(time.Second), WithMaxHold(time.Minute)).Mutex("orders", WithTTL(time.Hour), WithoutRenewal()).settings
+	require.NoError(t, s.err, "nothing is left to bound")
+	require.False(t, s.renewed)
+	require.Zero(t, s.maxHold)
 }
 
 func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {

@@ -156,6 +156,7 @@ func TestATokenIsThatOfAllNamesOrNone(t *testing.T) {
 }
 
 func TestALockOfNamesThatArePartlyHeldEndsWithItsContext(t *testing.T) {
+	redistest.Slow(t)
 	eachPartly(t, func(b *partly) {
 		ctx, cancel := context.WithCancel(b.t.Context())
 		defer cancel()
@@ -192,7 +193,7 @@ func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
 		eventually(b.t, "no contexts", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return len(h.contexts) == 0
+			return h.contexts.number() == 0
 		})
 		requireUnlocked(b.t, one)
 	})
@@ -214,7 +215,7 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 		eventually(b.t, "no contexts but that of who waits", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return len(h.contexts) == 1
+			return h.contexts.number() == 1
 		})
 		require.ErrorIs(b.t, both.Unlock(), ErrNotHeld, "by him who waits")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())
@@ -229,6 +230,7 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 // Hand over hand: of all holds but the last nothing is kept.
 func TestAHoldDoesNotKeepThoseBeforeIt(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for name, opts := range map[string][]MutexOption{"goroutine": nil, "owner": {WithOwner("job")}} {
 		t.Run(name, func(t *testing.T) {
 			c, key := locksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)

@@ -17,12 +17,21 @@ type party struct {
 	// queue is that for the turn to poll. Everybody in it has a place on Redis.
 	queue queue.Queue[*hold]
 
+	hub            messageHub
+	releaseChannel string // of what wakes everybody
+	grantChannel   string // of what is meant for this process
+
 	mu        sync.Mutex
 	entries   map[uint64]*fairEntry // by ticket: those who do not know yet what became of them
 	pollAt    instant               // when the next poll is due
 	listeners int
 	releases  *wake.Subscription // of what wakes everybody
 	grants    *wake.Subscription // of what is meant for this process
+}
+
+// newParty is the line of one process for a key, which hub tells of releases and grants.
+func newParty(hub messageHub, releases, grants string) *party {
+	return &party{hub: hub, releaseChannel: releases, grantChannel: grants}
 }
 
 // fairEntry is one place in the queue of a fair lock.
@@ -39,8 +48,7 @@ type fairEntry struct {
 	ticket uint64
 	mark   uint64 // wake-ups of the queue, before the request
 
-	identity *identity
-	field    string
+	name name // under which the place is kept; without a token yet
 
 	// The fields below are guarded by party.mu.
 	now   standing
@@ -176,9 +184,6 @@ func (e *fairEntry) standing() standing {
 	return e.now
 }
 
-// settled reports whether e's owner need not wait any more; false without an entry.
-func (e *fairEntry) settled() bool { return e != nil && e.standing().state > entryWaiting }
-
 // paced is effort for a command that keeps e, among others: several copies have to fit into
 // the lease of the briefest place.
 func (e *fairEntry) paced(effort effort) effort {
@@ -218,17 +223,24 @@ func (p *party) due() instant {
 	return p.pollAt
 }
 
-// listen adds a listener. open is how the channels are subscribed to that are not yet; one
-// that may not be opened stays so.
-func (p *party) listen(open func(name string, wake func(), message func(string)) *wake.Subscription, releases, grants string) {
+// listen adds a listener, until unlisten.
+func (p *party) listen() { p.subscribe(p.hub.SubscribeTo) }
+
+// attend is listen on subscriptions that there are still; those that there are not stay so.
+func (p *party) attend() { p.subscribe(p.hub.Rejoin) }
+
+// suspect has the subscription to grants examined.
+func (p *party) suspect() { p.hub.Suspect(p.grantChannel) }
+
+func (p *party) subscribe(open func(name string, wake func(), message func(string)) *wake.Subscription) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.listeners++
 	if p.releases == nil {
-		p.releases = open(releases, p.queue.Wake, nil)
+		p.releases = open(p.releaseChannel, p.queue.Wake, nil)
 	}
 	if p.grants == nil {
-		p.grants = open(grants, p.queue.Wake, p.message)
+		p.grants = open(p.grantChannel, p.queue.Wake, p.message)
 	}
 }
 

@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -65,7 +66,8 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 		}
 		same := func(other redis.UniversalClient) bool { return reflect.ValueOf(rdb).Comparable() && other == rdb }
 		if slices.ContainsFunc(rdbs[:i], same) {
-			return nil, fmt.Errorf("%w: the Redis client of %s is there twice: it would have two votes", ErrInvalidOption, nameOf(rdb))
+			return nil, fmt.Errorf("%w: number %d of %d, the Redis client of %s, is there twice: it would have two votes",
+				ErrInvalidOption, i+1, len(rdbs), cmp.Or(addressOf(rdb), "an unknown address"))
 		}
 	}
 	s, err := newClientSettings(opts)
@@ -88,14 +90,15 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock) 
 	q := &quorum{client: c}
 	var hubs []*wake.Hub
 	for i, rdb := range rdbs {
-		n := &node{plain: &plain{exec: c.execs[i]}, at: i, name: nameOf(rdb), last: make(map[string]chan struct{})}
+		n := &node{plain: &plain{exec: c.execs[i]}, at: i, name: nameOf(rdbs, i), last: make(map[string]chan struct{})}
 		n.undos = newUndos(c, n.settle(c))
 		q.nodes = append(q.nodes, n)
 		c.undos = append(c.undos, n.undos)
 		hubs = append(hubs, wake.NewHub(rdb, hubConfig))
 	}
 	c.hub = wake.NewMajority(hubs, chorusWindow)
-	c.plain = &kind{protocol: q, turns: inTurn{}}
+	c.registry.hub = c.hub
+	c.plain = &kind{protocol: q, newTurn: newPlainTurn, stand: atGate}
 	return c
 }
 

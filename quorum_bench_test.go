@@ -28,6 +28,7 @@ type quorumBench struct {
 // onQuorum runs fn as a subtest on each backend, with n nodes.
 func onQuorum(t *testing.T, n int, fn func(b *quorumBench), opts ...ClientOption) {
 	t.Helper()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		t.Parallel()
 		nodes := backend.Nodes(t, n)

@@ -60,7 +60,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 		h := holdsOn(b.locks, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.deadline
+		return h.lease.deadline
 	}
 	for _, s := range []struct {
 		name   string

@@ -19,7 +19,7 @@ type QuorumError struct {
 
 // NodeError is what one node of a quorum said.
 type NodeError struct {
-	Node string // its address
+	Node string // its address; or its number, "number 2 of 3", where that does not tell, as behind Sentinel
 	Err  error
 }
 
@@ -41,7 +41,8 @@ func (e *QuorumError) Unwrap() []error {
 }
 
 func (e *NodeError) Error() string {
-	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), "relock: ")
+	said := strings.TrimPrefix(e.Err.Error(), "relock: ")
+	return e.Node + ": " + strings.TrimPrefix(said, e.Node+": ") // it may say so itself
 }
 
 // Unwrap returns what the node said, without its address.

@@ -261,6 +261,40 @@ func TestAnAcquisitionThatArrivesAfterItsReleaseLetsNobodyIn(t *testing.T) {
 	})
 }
 
+// Two of three nodes refuse a try, which is over then. The third one grants it later, when the lock
+// is free again: it takes no part in the next hold, and that is all.
+func TestATryThatANodeGrantsTooLateCostsTheNextLockThatNodeAlone(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		m, theirs := b.mutex(WithFencing(), WithTTL(5*time.Second)), b.rival.Mutex(b.key, WithFencing())
+		b.you.locks(b.t, theirs)
+		b.awaitOn(1, 0, 1, 2)
+		tries := runsOf(acquireScript).And(redistest.With(b.key))
+		late, answered := b.relays[1].Block(tries), make(chan struct{})
+		answer := sync.OnceFunc(func() { close(answered) })
+		b.t.Cleanup(late.Release)
+		b.t.Cleanup(answer)
+		b.relays[1].After(tries, func(redistest.Command, string) { <-answered })
+		require.False(b.t, b.me.tries(b.t, m))
+		last := tokenOf(b.you, theirs)
+		b.you.unlocks(b.t, theirs)
+		b.awaitFree()
+
+		late.Release()
+		b.awaitHeldOn(1)
+		b.me.locks(b.t, m)
+		ctx := contextOf(b.me, m)
+		require.Greater(b.t, tokenOf(b.me, m), last)
+		answer() // and it is taken back
+		b.awaitOn(1, 0, 2)
+		require.False(b.t, b.rivalTries(), "two holders")
+		require.NoError(b.t, ctx.Err())
+		b.me.unlocks(b.t, m)
+		b.awaitFree()
+	})
+}
+
 func TestAReleaseThatArrivesLateHitsNoLaterHold(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
@@ -405,7 +439,7 @@ func TestAHandOffThatIsCarriedOutAsTheUnlockEndsIsNotTakenForALoss(t *testing.T)
 			ctx := &pausedContext{Context: b.t.Context(), done: make(chan struct{}), settle: func() {
 				eventually(b.t, "all voted", func() bool { return settledOn(b.locks) })
 			}}
-			g, out := q.handoff(ctx, effort{patience: time.Second}, m.target, "holder:1", fmt.Sprint("next:", i), &m.settings)
+			g, out := q.handoff(ctx, effort{patience: time.Second}, m.target, "holder:1", fmt.Sprint("next:", i), &m.settings.terms)
 			require.True(b.t, g.held || out.err != nil, "round %d", i)
 			for _, rdb := range b.servers {
 				require.NoError(b.t, rdb.Del(b.t.Context(), b.key).Err())

@@ -19,14 +19,16 @@ var errTaken = errors.New("it is taken there")
 // any more answers all the same, and what it answers is what the next command goes by. But for
 // renewals: the next one says the same.
 
-// acquire is a vote on who gets the keys. Without a majority what was got is given back at
+// elect is a vote on who gets the keys. Without a majority what was got is given back at
 // once: quietly, since nobody has seen a hold that never was.
-func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+func (q *quorum) elect(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
 		ask: func(n *node, e effort) (grant, outcome) {
-			return n.acquire(q.client.background, e, t, field, s)
+			g, out := n.acquire(q.client.background, e, t, field, s)
+			t.absent.learn(n, out)
+			return g, out
 		},
 		yes: getsIt, no: errTaken, attended: true,
 	})
@@ -147,7 +149,7 @@ func (q *quorum) refusal(b *ballot[grant]) grant {
 // and it counts when a majority has it in the counter, put there while it had the lock for
 // this owner. Whoever gets the lock later gets a node of that majority, when it has been
 // free since: so his token is at least the one minted there, which is higher.
-func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *target, field string, s *settings, wished bool) (grant, outcome) {
+func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *target, field string, s *terms, wished bool) (grant, outcome) {
 	out := b.outcome(ctx)
 	g := grant{held: true}
 	if !wished {
@@ -184,7 +186,7 @@ func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *targe
 }
 
 // reenter counts when a majority has it. Those that have lost the lock get nothing new.
-func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
+func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string, s *terms, mint bool, counts []int) (grant, outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
@@ -213,7 +215,8 @@ func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, l
 		yes: saysYes, repeated: true,
 	})
 	defer b.close()
-	soon, cancel := context.WithTimeoutCause(ctx, max(e.patience, e.most), errNoAnswer)
+	patience := max(e.patience, e.most) + 2*e.glance() // a node that is silent says why in a moment more
+	soon, cancel := context.WithTimeoutCause(ctx, patience, noAnswerWithin(patience))
 	defer cancel()
 	result := b.count(soon)
 	return result == carried, b.outcome(soon)
@@ -234,7 +237,7 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 		lenient:  true,
 		repeated: !slices.Contains(counts, 0),
 		mend: func(n *node) {
-			if freed := t.without(counts); freed != nil {
+			if freed := t.without(counts); freed != nil && !t.absent.on(n) {
 				n.undos.add(undo{target: freed, field: field, until: q.until()})
 			}
 		},
@@ -259,23 +262,31 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 	return answer, out
 }
 
-// handoff counts when a majority has done it. A node that has not got the lock from the one
-// does not get it for the other.
-func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
+// bequeath is a hand-over, which counts when a majority has done it. A node that has not got the
+// lock from the one does not get it for the other. t is of the one, heir of the other.
+func (q *quorum) bequeath(ctx context.Context, e effort, t, heir *target, from, to string, s *terms) (grant, outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{from, to},
 		ask: func(n *node, e effort) (grant, outcome) {
-			return n.handoff(q.client.background, e, t, from, to, s)
+			g, out := n.handoff(q.client.background, e, t, from, to, s)
+			if heir.absent.learn(n, out); t.absent.on(n) {
+				heir.absent.nodes[n.at].Store(true)
+			}
+			return g, out
 		},
-		yes:  getsIt,
-		mend: func(n *node) { n.undos.add(undo{target: t, field: from, until: q.until()}) },
+		yes: getsIt,
+		mend: func(n *node) {
+			if !t.absent.on(n) {
+				n.undos.add(undo{target: t, field: from, until: q.until()})
+			}
+		},
 	})
 	defer b.close()
 	result := b.countSoon(ctx, func() time.Duration { return lossWindow(ctx, e) })
 	if result == inconclusive && b.quorate() {
 		// The one had it on nodes that do not answer. Neither is to have it on the others.
-		q.client.undo(t, from, q.until(), false)
+		q.client.undo(q.client.plain, t, from, q.until(), false)
 		return grant{held: true}, outcome{sent: b.sent, doubt: true, unconfirmed: b.failure(errNoAnswer)}
 	}
 	switch result {
@@ -286,7 +297,7 @@ func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to stri
 	case rejected:
 		// The one had lost it. Some nodes may have passed it on all the same, or may yet.
 		q.retire(to)
-		q.client.undo(t, to, q.until(), false)
+		q.client.undo(q.client.plain, heir, to, q.until(), false)
 		return grant{}, outcome{sent: b.sent}
 	}
 	out := b.outcome(ctx)

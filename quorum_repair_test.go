@@ -156,3 +156,100 @@ func TestASlowNodeIsToldOfALongerFixedLease(t *testing.T) {
 		}
 	})
 }
+
+// impatient returns a client of the bench's quorum that is told at once of a connection that is
+// refused: by default go-redis tries for longer than a command is waited for.
+func (b *quorumBench) impatient() *Client {
+	var rdbs []redis.UniversalClient
+	for _, relay := range b.relays {
+		rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, MaxRetries: -1, DialerRetries: 1})
+		b.t.Cleanup(func() { _ = rdb.Close() })
+		rdbs = append(rdbs, rdb)
+	}
+	return quorumOn(b.t, rdbs, WithTTL(time.Hour))
+}
+
+// refuses takes a node of the bench down for c: its connections end, and new ones are refused. What
+// meets the end of a connection is in doubt, so that is a hold of another name.
+func (b *quorumBench) refuses(c *Client, node int) {
+	b.t.Helper()
+	eventually(b.t, "all settled", func() bool { return settledOn(c) })
+	require.NoError(b.t, b.relays[node].Refuse(true))
+	b.relays[node].Cut()
+	other := c.Mutex(b.key + "-other")
+	actor := newActor(b.t)
+	actor.locks(b.t, other)
+	actor.unlocks(b.t, other)
+	b.awaitAnswers(c, node)
+}
+
+// awaitAnswers waits until no command is under way to a node.
+func (b *quorumBench) awaitAnswers(c *Client, node int) {
+	b.t.Helper()
+	n := c.plain.protocol.(*quorum).nodes[node]
+	eventually(b.t, "no command under way", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.last) == 0
+	})
+}
+
+// owedOf returns how many names of holds on the bench's key are still to be released on a node.
+func (b *quorumBench) owedOf(c *Client, node int) (n int) {
+	u := c.undos[node]
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id := range u.pending {
+		if id.keys.text == b.key {
+			n++
+		}
+	}
+	return n
+}
+
+func TestNothingIsOwedToANodeThatRefusedAConnectionForTheAcquisition(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		c := b.impatient()
+		m := c.Mutex(b.key)
+		b.me.locks(b.t, m)
+		b.me.unlocks(b.t, m)
+		b.refuses(c, 2)
+		for range 20 {
+			b.me.locks(b.t, m)
+			b.me.unlocks(b.t, m)
+		}
+		b.me.locks(b.t, m)
+		next := b.you.lock(b.t.Context(), m) // nor does what was handed over stand there
+		awaitWaiters(b.t, c, b.key, 1)
+		b.me.unlocks(b.t, m)
+		require.NoError(b.t, outcomeOf(b.t, next))
+		b.you.unlocks(b.t, m)
+		b.awaitAnswers(c, 2)
+		throughout(b.t, aWhile, func() bool { return b.owedOf(c, 2) == 0 }, "nothing is owed")
+		b.awaitFree()
+	})
+}
+
+// The one who hands over has it on all nodes, the other only on those that heard of it.
+func TestANodeThatRefusesConnectionsIsOwedOnlyWhatStandsThere(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		c := b.impatient()
+		m := c.Mutex(b.key)
+		b.me.locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		next := b.you.lock(b.t.Context(), m)
+		awaitWaiters(b.t, c, b.key, 1)
+		b.refuses(c, 2)
+		b.me.unlocks(b.t, m)
+		require.NoError(b.t, outcomeOf(b.t, next))
+		b.you.unlocks(b.t, m)
+		eventually(b.t, "the first hold's name is owed", func() bool { return b.owedOf(c, 2) == 1 })
+		b.awaitAnswers(c, 2)
+		throughout(b.t, aWhile, func() bool { return b.owedOf(c, 2) == 1 }, "only that")
+		require.NoError(b.t, b.relays[2].Refuse(false))
+		b.awaitFree()
+		eventually(b.t, "nothing is owed", func() bool { return owed(c, 2) == 0 })
+	})
+}

@@ -121,7 +121,7 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 		eventually(t, "a grant", func() bool { return m.Lock(t.Context()) == nil })
 		h := holdsOn(c, m.Name())[0]
 		h.mu.Lock()
-		valid := h.deadline.since(now)
+		valid := h.lease.deadline.since(now)
 		h.mu.Unlock()
 		require.LessOrEqual(t, valid, ttl-ttl/100-2*time.Millisecond)
 		require.Greater(t, valid, ttl-ttl/50-10*time.Millisecond)
@@ -131,6 +131,7 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 
 func TestProcessesThatContendForAQuorumAreAllServed(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const rounds = 20
 	for _, n := range []int{3, 5} {
 		for _, processes := range []int{2, 8} {
@@ -282,7 +283,7 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 		t.Cleanup(func() { p.exec.close(context.Background()) })
 		target, err := newTarget("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)
-		s := &settings{ttl: time.Minute, fencing: true, counterLife: time.Hour}
+		s := &terms{ttl: time.Minute, fencing: true, counterLife: time.Hour}
 		g, out := p.acquire(t.Context(), acquireEffort, target, "me:1", s)
 		require.NoError(t, out.err)
 		require.NoError(t, rdb.Persist(t.Context(), target.counters[0]).Err())
@@ -336,7 +337,7 @@ func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
 				ctx := contextOf(b.me, m)
 				s, err = m.State(b.t.Context())
 				require.NoError(b.t, err)
-				require.Equal(b.t, holdsOn(b.locks, b.key)[0].field, s.Owner)
+				require.Equal(b.t, holdsOn(b.locks, b.key)[0].name.field, s.Owner)
 				require.Equal(b.t, 1, s.Count)
 				require.Positive(b.t, s.TTL)
 				require.GreaterOrEqual(b.t, s.FencingToken, b.tokenOf(b.me, m))

@@ -22,13 +22,13 @@ import (
 
 // The recipes of the README. TestTheCodeInTheReadmeCompiles holds the two together.
 
-func nightly(ctx context.Context, locks *relock.Client, job func(context.Context) error) error {
+func nightly(ctx context.Context, locks *relock.Client, job func(context.Context) error) (err error) {
 	m := locks.Mutex("cron:nightly")
 	held, err := m.TryLock(ctx)
 	if err != nil || !held {
 		return err // not held: another node is at it
 	}
-	defer m.Unlock()
+	defer func() { err = errors.Join(err, m.Unlock()) }()
 	return job(m.Context(ctx))
 }
 
@@ -42,6 +42,16 @@ func TestTheCronJobRecipeRunsOnOneNode(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, runs)
+}
+
+func TestTheCronJobRecipeTellsOfALoss(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	err := nightly(t.Context(), here, func(context.Context) error {
+		_, err := there.Mutex("cron:nightly").ForceUnlock(t.Context())
+		return err
+	})
+	require.ErrorIs(t, err, relock.ErrLost)
 }
 
 type shop struct {
@@ -65,6 +75,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 
 func TestTheHandlerRecipeAnswersEachErrorInItsOwnWay(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	here, there, stop := twoProcesses()
 	defer stop()
 	s := &shop{locks: here, charge: func(context.Context) error { return nil }}

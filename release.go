@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -22,7 +23,14 @@ import (
 // hold: here first, then on Redis, where the lock goes to the next waiter of this process
 // or is given back.
 func (h *hold) unlock(t *target, s *settings) error {
+	checked := false
+	defer func() {
+		if !checked { // a panic in the hook Lost: the level goes all the same
+			_ = h.unlock(t, s)
+		}
+	}()
 	h.check()
+	checked = true
 	h.mu.Lock()
 	if !h.pop(t) {
 		held := len(h.levels) > 0
@@ -53,6 +61,15 @@ func (h *hold) unlock(t *target, s *settings) error {
 		return h.release(ctx, s)
 	}
 	return h.step(ctx, s)
+}
+
+// each calls f with every hold, though a hook panics in it, or ends the goroutine: no part of what
+// is given back is left locked, and renewed, without an owner. Then the panic goes on.
+func each(holds []*hold, f func(*hold)) {
+	if len(holds) > 0 {
+		defer each(holds[1:], f)
+		f(holds[0])
+	}
 }
 
 // releaseEffort is that of the commands of an Unlock by a handle with the settings s. A second
@@ -108,17 +125,18 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		}
 		return nil
 	}
-	t, field, identity, counts, longest := h.target, h.field, h.identity, h.counts(), h.longest
+	n, counts, lasts := h.name, h.counts(), h.lease.max
+	t := h.target.lacking(n.absent)
 	h.mu.Unlock()
 
-	answer, out := t.kind.release(ctx, h.releaseEffort(s), t, field, counts)
+	answer, out := h.kind.release(ctx, h.releaseEffort(s), t, n.field, counts)
 	if out.doubt {
-		h.client.retire(identity)
+		h.client.retire(n.identity)
 	}
 	if out.err != nil {
 		if freed := t.without(counts); freed != nil { // or the next renewal would miss them
-			h.client.retire(identity)
-			h.client.undo(freed, field, h.client.now().after(longest), false)
+			h.client.retire(n.identity)
+			h.client.undo(h.kind, freed, n.field, h.client.now().after(lasts), false)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.err)
@@ -145,14 +163,14 @@ func (h *hold) shrink(counts []int) {
 		if counts[i] == 0 {
 			left = append(left, p)
 		} else {
-			keys, kept = append(keys, p.key), append(kept, p)
+			keys, kept = append(keys, p.gate.key), append(kept, p)
 		}
 	}
 	h.target, h.places = h.target.only(keys), kept
 	h.mu.Unlock()
 	for _, p := range left {
 		p.ticket.Leave()
-		p.remove(h)
+		p.gate.remove(h)
 		h.client.registry.exit(p.gate)
 	}
 }
@@ -161,7 +179,7 @@ func (h *hold) shrink(counts []int) {
 func (h *hold) release(ctx context.Context, s *settings) error {
 	err := h.finish(ctx, s)
 	h.mu.Lock()
-	event := h.event(h.client.now().since(h.acquired), err)
+	event := h.event(h.client.now().since(h.lease.acquired), err)
 	hooks := h.hooks()
 	h.mu.Unlock()
 	report(hooks.Released, event)
@@ -198,7 +216,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	if !waiting {
 		return nil, false
 	}
-	if inRow >= limit || h.target.kind.rivals(h) > 0 {
+	if inRow >= limit || h.other.rivals() > 0 {
 		return nil, true
 	}
 	return first.ticket.Reserve(func(w *hold) bool {
@@ -206,7 +224,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.offered, w.settled = h.client.identity(), make(chan struct{})
+		w.attempt.offered, w.attempt.handedOver = h.client.identity(), make(chan struct{})
 		return true
 	}), false
 }
@@ -215,14 +233,16 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 // surely did not, and the lock is still to be given back.
 func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
-	defer close(next.settled)
-	c, identity := h.client, next.offered
-	to := h.target.field(identity, next.owner)
+	defer close(next.attempt.handedOver)
+	c, identity := h.client, next.attempt.offered
+	to := name{identity: identity, field: h.target.field(identity, next.owner)}
 	e := h.releaseEffort(s).confirmedBy(next.settings.replicas.before(ctx))
 	began := c.now()
-	g, out := h.target.kind.handoff(ctx, e, next.target, h.field, to, next.settings) // the same keys
+	t := next.target.lacking(h.name.absent) // the same keys
+	g, out := h.kind.handoff(ctx, e, t, h.name.field, to.field, &next.settings.terms)
+	to.token, to.absent = g.token, g.absent
 	if out.doubt {
-		c.retire(h.identity)
+		c.retire(h.name.identity)
 		c.retire(identity)
 	}
 	switch {
@@ -232,11 +252,14 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	case out.err != nil:
 		next.undo(to, next.settings.ttl, false) // before the waiter can leave without owing it
 		ticket.Refuse()
+		if out.refused {
+			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undo(to, next.settings.ttl, false) })
+		}
 		return true, h.abandon(out.err)
 	case !g.held:
 		ticket.Refuse()
 		h.leave()
-		h.wakeOtherSide()
+		h.other.wake()
 		return true, h.notOurs(began, out)
 	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		c.retire(identity)
@@ -245,13 +268,13 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		h.leave()
 		return true, nil
 	}
-	next.receive(identity, to, g.token, out.sent, next.settings.ttl)
+	next.receive(to, out.sent, next.settings.ttl)
 	if !h.places[0].ticket.Grant(ticket) {
-		h.passOn(next, identity, to, g.token, out.sent)
+		h.passOn(next, to, out.sent)
 		return true, nil
 	}
 	for i, p := range h.places {
-		p.heard()
+		p.gate.heard()
 		if i > 0 {
 			p.ticket.Replace(next.places[i].ticket) // next waits for it
 		}
@@ -261,27 +284,38 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 
 // passOn deals with a grant for a waiter that has gone: the client, not the caller of
 // Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
-func (h *hold) passOn(next *hold, identity *identity, field string, token int64, sent instant) {
-	orphan := newHold(h.client, next.owner, h.target, next.settings)
+func (h *hold) passOn(next *hold, granted name, sent instant) {
+	orphan := newHold(h.client, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
-	orphan.receive(identity, field, token, sent, next.settings.ttl)
+	orphan.receive(granted, sent, next.settings.ttl)
 	for _, p := range h.places {
-		g := h.client.registry.enter(p.gateID, p.channel)
+		g := h.client.registry.enter(p.gate.gateID, p.gate.channel)
 		ticket := p.queue.Ticket(orphan, orphan.alarm)
-		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, ticket: ticket})
+		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, messages: p.messages, ticket: ticket})
 		p.ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})
-	next.owe(passed)
+	next.trackUndo(passed)
 	h.client.goroutines.Go(func() {
 		defer close(passed)
-		ctx, cancel := context.WithTimeout(context.Background(), next.settings.unlockTimeout)
-		defer cancel()
+		ctx := h.client.limits.after(next.settings.unlockTimeout)
 		// An error is already being dealt with: its name is undone in the background.
 		if orphan.finish(ctx, next.settings) != nil {
-			orphan.tidy()
+			orphan.awaitUndo()
 		}
 	})
+}
+
+// giveBackInDoubt is giveBack after a hand-over begun at began that Redis has refused, but of which
+// a copy was not answered. If that is executed before the release, the name it was for has the keys:
+// to be undone then, because what undid it before may have come too soon.
+func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began instant, undo func()) error {
+	err := h.giveBack(ctx, s, false)
+	if errors.Is(err, errNotOnRedis) {
+		undo()
+		return h.notOurs(began, outcome{doubt: true})
+	}
+	return err
 }
 
 // giveBack releases the keys for everybody. crowded: waiters of this process were not
@@ -292,32 +326,27 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		marks[i] = p.queue.Wakes()
 	}
 	began := h.client.now()
-	answer, out := h.target.kind.release(ctx, h.releaseEffort(s), h.target, h.field, make([]int, len(h.places)))
+	answer, out := h.kind.release(ctx, h.releaseEffort(s), h.target.lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
 	if out.doubt {
-		h.client.retire(h.identity)
+		h.client.retire(h.name.identity)
 	}
 	if out.err != nil {
 		return h.abandon(out.err)
 	}
 	for i, p := range h.places {
-		p.heard()
-		heard := answer.heard + h.target.kind.rivals(h)
+		p.gate.heard()
+		heard := answer.heard + h.other.rivals()
 		if h.client.scattered && answer.heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
-		alone := heard == 0 || heard == 1 && p.listening()
+		alone := heard == 0 || heard == 1 && p.gate.listening()
 		if crowded && !alone {
-			if h.target.kind.twice {
-				heard *= 2
-			}
-			p.ticket.GiveWay(marks[i], max(heard, 1))
+			p.ticket.GiveWay(marks[i], max(heard*(1+answer.extra), 1))
 		} else {
 			p.ticket.Leave()
 		}
 	}
-	if g := h.otherSide(); g != nil && (answer.heard < 0 || !answer.ours || !g.listening()) {
-		g.queue.Wake() // no message tells it
-	}
+	h.other.released(answer)
 	if !answer.ours {
 		return h.notOurs(began, out)
 	}
@@ -329,10 +358,10 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of somebody else's, of which late copies may be on their way to the name.
 func (h *hold) notOurs(began instant, out outcome) error {
-	h.client.retire(h.identity)
+	h.client.retire(h.name.identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if out.doubt && began.until(h.deadline) > 0 {
+	if out.doubt && began.until(h.lease.deadline) > 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)
@@ -341,10 +370,15 @@ func (h *hold) notOurs(began instant, out outcome) error {
 // abandon ends the hold without Redis' answer: its name is released in the background, and
 // the next waiter tries under a new one.
 func (h *hold) abandon(err error) error {
-	h.giveUp()
+	h.retireAndUndo()
 	h.leave()
-	h.wakeOtherSide()
+	h.other.wake()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", h.longest, err)
+	return h.unheard(err)
+}
+
+// unheard is err for a hold that has ended here, of which Redis may not have heard. mu is held.
+func (h *hold) unheard(err error) error {
+	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", h.lease.max, err)
 }

@@ -129,6 +129,9 @@ func (x *executor) confirm(ctx context.Context, r replicas, key string, cmd call
 	if a.err != nil && settled.CompareAndSwap(false, true) {
 		a.err = fmt.Errorf("%w: %w", errNotSent, a.err)
 	}
+	if a.server == nil {
+		a.server = x.serverOf(ctx, key)
+	}
 	return a
 }
 
@@ -143,46 +146,29 @@ func (x *executor) pair(ctx context.Context, node *redis.Client, r replicas, cmd
 	case e.waits <- struct{}{}:
 		defer func() { <-e.waits }()
 	case <-ctx.Done():
-		return answer{err: ctx.Err()}
+		return answer{err: ctx.Err(), server: e.server}
 	}
 	if !settled.CompareAndSwap(false, true) {
-		return answer{err: ctx.Err()}
+		return answer{err: ctx.Err(), server: e.server}
 	}
-	// Of the pool for plain commands: that for pipelines is small.
-	conn := x.patient(e, node, r).Conn()
-	defer func() { _ = conn.Close() }()
-	wait := call{redis.NewCmd(ctx, "wait", r.n, r.timeout.Milliseconds())}
-	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, cmd := range append(ahead, cmd, wait) {
-			_ = p.Process(ctx, cmd)
-		}
-		return nil
-	})
-	value, err := cmd.Val(), errorOf(cmd, err)
-	if err != nil && value == nil { // where it is refused, WAIT may be content all the same
-		return answer{err: err}
+	c := x.confirmersOf(e)
+	if c == nil {
+		return answer{err: errNotSent, server: e.server}
 	}
-	// A value and an error: the script was answered, and then the connection failed.
-	acks, err := wait.Int()
-	if err != nil || acks < r.n {
-		return answer{value: value, unconfirmed: r.shortfall(acks, err)}
-	}
-	return answer{value: value}
+	failed := true // by a panic
+	defer func() { x.leave(e, c, failed) }()
+	a := c.send(ctx, r, cmd, ahead)
+	a.server = e.server
+	failed = suspect(a)
+	return a
 }
 
-// patient returns a client of the node with a read timeout that is longer than any WAIT of
-// r: a clone, as an engine's. There are few different ones.
-func (x *executor) patient(e *engine, node *redis.Client, r replicas) *redis.Client {
-	timeout := time.Second
-	for timeout < x.patience+r.patience() {
-		timeout *= 2
+// serverOf returns what is known of the server that a command for key goes to.
+func (x *executor) serverOf(ctx context.Context, key string) *server {
+	if e := x.engineOf(ctx, key); e != nil {
+		return e.server
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if e.patient[timeout] == nil {
-		e.patient[timeout] = node.WithTimeout(timeout)
-	}
-	return e.patient[timeout]
+	return x.anywhere
 }
 
 // redirection returns the address that an error points to, if it does, and what that node

@@ -94,9 +94,41 @@ func TestAMasterThatWasReplacedGrantsNothing(t *testing.T) {
 	require.ErrorIs(t, m.Lock(t.Context()), ErrNotReplicated, "nor does it later")
 }
 
-// What waits for replicas takes half of the application's connections at most, and nothing
-// is left behind by what never got one.
-func TestWaitingForReplicasLeavesConnectionsToTheApplication(t *testing.T) {
+// However long the application keeps all of its connections.
+func TestALockWithReplicasTakesNoConnectionOfTheApplications(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	rdb := redis.NewClient(&redis.Options{Addr: b.relay.Addr, PoolSize: 2, PoolTimeout: 10 * time.Second})
+	t.Cleanup(func() { _ = rdb.Close() })
+	pops := make(chan error, 2)
+	for range cap(pops) {
+		go func() { pops <- rdb.BLPop(t.Context(), time.Minute, b.key+":work").Err() }()
+	}
+	eventually(t, "used up", func() bool { return b.relay.Count(redistest.Named("BLPOP")) == cap(pops) })
+	locks := locksOn(t, rdb, WithReplicas(1, 300*time.Millisecond), WithTTL(2*time.Second), WithHooks(b.events.hooks()))
+	m := locks.Mutex(b.key)
+	b.locked(m)
+	hold := m.Context(t.Context())
+	b.awaitEvent("renewed", 5) // more than a lease
+	require.NoError(t, hold.Err())
+	requireUnlocked(t, m)
+	b.locked(m)
+	requireUnlocked(t, m)
+	require.Zero(t, rdb.PoolStats().WaitCount, "nothing queued for a connection")
+
+	require.NoError(t, locks.Close())
+	for range cap(pops) {
+		require.NoError(t, b.master.LPush(t.Context(), b.key+":work", "done").Err())
+	}
+	for range cap(pops) {
+		require.NoError(t, receives(t, pops))
+	}
+	require.NoError(t, rdb.Close())
+	eventually(t, "no connection is left", func() bool { return b.relay.Conns() == 0 })
+}
+
+// What waits for replicas that do not answer is bounded, and nothing is left behind by what had
+// to wait for its turn.
+func TestHowManyWaitForReplicasAtATimeIsBounded(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	rdb := redis.NewClient(&redis.Options{Addr: b.relay.Addr, PoolSize: 2, PoolTimeout: 10 * time.Second})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -105,24 +137,57 @@ func TestWaitingForReplicasLeavesConnectionsToTheApplication(t *testing.T) {
 	b.pause()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	first, second := newActor(t), newActor(t)
-	one := first.lock(ctx, locks.Mutex(b.key))
-	eventually(t, "one waits", func() bool { return b.relay.Count(waits) == 1 })
+	var first []<-chan error
+	var keys []string
+	for i := range mostConfirmers(rdb) {
+		keys = append(keys, fmt.Sprintf("%s-%d", b.key, i))
+		first = append(first, newActor(t).lock(ctx, locks.Mutex(keys[i])))
+	}
+	eventually(t, "they wait", func() bool { return b.relay.Count(waits) == len(first) })
 	id := locks.ID()
 	brief, end := context.WithCancel(t.Context())
 	defer end()
-	two := second.lock(brief, locks.Mutex(b.key+"-2"))
-	goesOn(t, two)
-	began := time.Now()
-	require.NoError(t, rdb.Ping(t.Context()).Err())
-	require.Less(t, time.Since(began), time.Second)
+	last := newActor(t).lock(brief, locks.Mutex(b.key))
+	goesOn(t, last)
+	require.EqualValues(t, 1, rdb.PoolStats().TotalConns, "none of the application's")
 	end()
-	require.ErrorIs(t, outcomeOf(t, two), context.Canceled)
+	require.ErrorIs(t, outcomeOf(t, last), context.Canceled)
 	require.Equal(t, id, locks.ID(), "what was not sent is in no doubt")
-	require.Equal(t, 1, b.relay.Count(waits))
+	require.Equal(t, len(first), b.relay.Count(waits))
 	cancel()
-	require.ErrorIs(t, outcomeOf(t, one), context.Canceled)
-	b.awaitFree(b.key)
+	for _, result := range first {
+		require.ErrorIs(t, outcomeOf(t, result), context.Canceled)
+	}
+	b.awaitFree(append(keys, b.key)...)
+}
+
+// Nothing tells of a failover those that were made before it.
+func TestConnectionsForReplicasAreNotUsedAgainAfterOneWentWrong(t *testing.T) {
+	b := newReplicaBench(t, 1, WithReplicas(1, time.Second))
+	m := b.locks.Mutex(b.key)
+	used := func() (conn int) {
+		b.relay.ResetLog()
+		b.locked(m)
+		requireUnlocked(t, m)
+		for _, e := range b.relay.Log() {
+			if waits(e.Command) {
+				conn = e.Conn
+			}
+		}
+		return conn
+	}
+	one := used()
+	require.Equal(t, one, used())
+	b.relay.ReplyWith("-READONLY You can't write against a read only replica.\r\n", runsOf(acquireScript))
+	two := used()
+	require.NotEqual(t, one, two)
+	require.NoError(t, b.Promote(t.Context(), b.Replicas[0])) // nobody confirms any more
+	require.ErrorIs(t, m.Lock(t.Context()), ErrNotReplicated)
+	b.relay.ResetLog()
+	require.ErrorIs(t, m.Lock(t.Context()), ErrNotReplicated)
+	for _, e := range b.relay.Log() {
+		require.False(t, waits(e.Command) && e.Conn == two)
+	}
 }
 
 func TestReplicasBehindSentinel(t *testing.T) {

@@ -78,7 +78,7 @@ func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
 		h := holdsOn(b.locks, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.deadline
+		return h.lease.deadline
 	}
 	before := deadline()
 	b.pause()

@@ -115,6 +115,31 @@ func (r *reply) flag() bool {
 	return n == 1
 }
 
+// lost returns the positions of those of n holds that a script found lost, which it names in order.
+func (r *reply) lost(n int) []int {
+	if r.bare {
+		if r.integer(0) != int64(n) {
+			r.surprise("not %d", n)
+		}
+		return nil
+	}
+	lost := make([]int, 0, min(n, len(r.values)))
+	last := 0
+	for i := range r.values {
+		at := r.integer(i)
+		if at <= int64(last) || at > int64(n) {
+			r.surprise("no hold at %d", i)
+			return nil
+		}
+		last = int(at)
+		lost = append(lost, last)
+	}
+	if last == 0 {
+		r.surprise("no hold is lost")
+	}
+	return lost
+}
+
 // grant returns the grant of a script that takes a lock which is free, or says who holds it.
 // tells: it says the token, too, 0 at least.
 func (r *reply) grant(t *target, tells bool) grant {
@@ -155,6 +180,22 @@ func (r *reply) granted(tells bool) grant {
 		return grant{held: true}
 	}
 	return grant{held: true, token: r.integer(1)}
+}
+
+// reads returns the answer of a script to a reader who asked for lease. A number says that it reads,
+// and completes the outcome by what the lock had left; of a list grantOf returns the meaning.
+func (r *reply) reads(t *target, out outcome, lease time.Duration, grantOf func(*target, bool) grant) (grant, outcome) {
+	if !r.bare {
+		return understood(grantOf(t, false), out, r)
+	}
+	found := r.life(0)
+	switch {
+	case found <= 0:
+		r.surprise("no lease")
+	case found < lease:
+		out.found = found
+	}
+	return understood(grant{held: true}, out, r)
 }
 
 // released reads the reply of a script that gives a lock back.

@@ -17,23 +17,27 @@ import (
 // calls are the functions of the protocol, each with whether it gave an answer at all.
 var calls = map[string]func(p *plain, e effort, t *target) (answer bool, out outcome){
 	"acquire": func(p *plain, e effort, t *target) (bool, outcome) {
-		g, out := p.acquire(context.Background(), e, t, me, terms())
+		g, out := p.acquire(context.Background(), e, t, me, termsOf())
 		return g != grant{}, out
 	},
 	"reenter": func(p *plain, e effort, t *target) (bool, outcome) {
-		g, out := p.reenter(context.Background(), e, t, me, terms(), false, []int{2, 2})
+		g, out := p.reenter(context.Background(), e, t, me, termsOf(), false, []int{2, 2})
 		return g != grant{}, out
 	},
 	"renew": func(p *plain, e effort, t *target) (bool, outcome) {
-		ok, out := p.renew(context.Background(), e, t, me, lease)
+		ok, out := p.renew(context.Background(), e, t, me, asked)
 		return ok, out
+	},
+	"renew many": func(p *plain, e effort, t *target) (bool, outcome) {
+		lost, out := p.renewMany(context.Background(), e, t.locks(), boxed(me), asked)
+		return lost != nil, out
 	},
 	"release": func(p *plain, e effort, t *target) (bool, outcome) {
 		status, out := p.release(context.Background(), e, t, me, []int{0, 0})
 		return status.ours, out
 	},
 	"handoff": func(p *plain, e effort, t *target) (bool, outcome) {
-		g, out := p.handoff(context.Background(), e, t, me, you, terms())
+		g, out := p.handoff(context.Background(), e, t, me, you, termsOf())
 		return g != grant{}, out
 	},
 	"force": func(p *plain, e effort, t *target) (bool, outcome) {
@@ -128,7 +132,11 @@ var lame = map[string]map[string]string{
 	"reenter": {"done without a token": list(1), "done with a named token": list(1, bulk("7")), "refusal alone, bare": ":-1\r\n"},
 	"handoff": {"done without a token": list(1), "done with a named token": list(1, bulk("7")), "refusal alone, bare": ":-1\r\n"},
 	"renew":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
-	"force":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
+	"renew many": {
+		"none": ":0\r\n", "more than all": ":2\r\n",
+		"no hold lost": list(0), "a second lost": list(2), "the same lost twice": list(1, 1), "lost, and an error inside": list(1, "-ERR no\r\n"),
+	},
+	"force": {"two": ":2\r\n", "minus one": ":-1\r\n"},
 	"release": {
 		"heard by less than none": ":-2\r\n",
 		"done, in a list":         list(1),
@@ -232,29 +240,29 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	answers := func(values ...any) { rdb.value = values }
 
 	answers(int64(1), int64(7))
-	g, out := p.acquire(t.Context(), once, target, me, terms())
+	g, out := p.acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
 	require.Equal(t, grant{held: true, token: 7}, g)
 	rdb.value = int64(1)
-	g, out = p.acquire(t.Context(), once, target, me, terms())
+	g, out = p.acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
 	require.Equal(t, grant{held: true}, g)
-	_, out = p.acquire(t.Context(), once, target, me, terms(WithFencing()))
+	_, out = p.acquire(t.Context(), once, target, me, termsOf(WithFencing()))
 	require.ErrorContains(t, out.err, "unexpected reply", "a token was asked for")
 	answers(int64(0), int64(1500), int64(2), them)
-	g, out = p.acquire(t.Context(), once, target, me, terms())
+	g, out = p.acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
 	require.Equal(t, grant{key: 1, ttl: 1500 * time.Millisecond, holder: them}, g)
 	answers(int64(0), int64(-2), int64(2), them)
-	g, out = p.acquire(t.Context(), once, target, me, terms())
+	g, out = p.acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
 	require.Equal(t, grant{key: 1, holder: them}, g, "it has just ended: not without expiry")
 	for i, name := range []string{`"a"`, `"b"`} {
 		answers(int64(-1), int64(i+1))
-		_, out = p.acquire(t.Context(), once, target, me, terms())
+		_, out = p.acquire(t.Context(), once, target, me, termsOf())
 		refusedAs(t, out, ErrInvalidName, name)
 		answers(int64(-3), int64(i+1))
-		_, out = p.reenter(t.Context(), once, target, me, terms(), true, []int{1, 1})
+		_, out = p.reenter(t.Context(), once, target, me, termsOf(), true, []int{1, 1})
 		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.keys[i]+"}")
 	}
 	for _, want := range []released{{}, {heard: 2}, {ours: true}, {ours: true, heard: 3}, {ours: true, heard: -1}} {

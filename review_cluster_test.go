@@ -47,6 +47,7 @@ func useEngine(t *testing.T, c *Client, servers ...*redistest.Backend) {
 // A master that died answers nobody with MOVED, and go-redis looks for its successor every
 // 10 s only.
 func TestAHoldOnAClusterFollowsItsKeyToANewMaster(t *testing.T) {
+	t.Parallel()
 	old, fresh := redistest.Mini(t), redistest.Mini(t)
 	relay := redistest.NewRelay(t, old.Addr)
 	rdb := newOneMaster(t, relay.Addr)

@@ -39,6 +39,7 @@ func (c *testClock) set(d time.Duration) { c.step.Add(int64(d)) }
 // A release or undo of a lost hold is sent to its name at any time: nobody may be able to
 // acquire under that name again by the time the loss can be seen.
 func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
+	t.Parallel()
 	c := reviewClient(t, redistest.Mini(t))
 	for range 200 {
 		m := c.Mutex(redistest.Key(t), WithOwner("job"))
@@ -50,7 +51,7 @@ func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
 		go h.lose(errForced)
 		<-changed
 		h.mu.Lock()
-		same := h.identity == c.identity()
+		same := h.name.identity == c.identity()
 		h.mu.Unlock()
 		require.False(t, same)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
@@ -68,12 +69,12 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 
 	stale := c.identity()
 	c.retire(stale)
-	waiter := newHold(c, owner{fixed: "second"}, m.target, &m.settings)
+	waiter := newHold(c, m.kind, owner{fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
 	require.False(t, waiter.places[0].ticket.Join())
 	next, _ := h.successor(16)
 	require.Same(t, waiter, next.Value)
-	require.Same(t, c.identity(), next.Value.offered)
+	require.Same(t, c.identity(), next.Value.attempt.offered)
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
@@ -137,7 +138,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	clock := &testClock{}
 	s := defaultSettings()
-	s.settings = s.with(nil)
+	s.settings = resolved(s.settings, nil)
 	c := newClient(redistest.Mini(t).Client(t), s, clock.now)
 	defer c.Close()
 	m := c.Mutex(redistest.Key(t), WithTTL(time.Minute), WithRenewInterval(10*time.Millisecond))
@@ -148,7 +149,7 @@ func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.renewed.mono > renewed.mono
+		return h.lease.renewed.mono > renewed.mono
 	}, 10*time.Second, time.Millisecond)
 	clock.set(30 * time.Minute) // the machine sleeps: only the wall clock goes on
 	require.Zero(t, m.HoldCount())
@@ -174,7 +175,7 @@ func TestEveryContextUnderAHoldLooksAtTheClocksItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock := &testClock{}
 			s := defaultSettings()
-			s.settings = s.with(nil)
+			s.settings = resolved(s.settings, nil)
 			c := newClient(redistest.Mini(t).Client(t), s, clock.now)
 			defer c.Close()
 			outer := c.Mutex(redistest.Key(t), WithTTL(time.Minute))
@@ -262,7 +263,7 @@ func TestWhoJoinedAnAcquisitionThatWasGivenUpDoesNotReenter(t *testing.T) {
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.callers == n
+			return h.attempt.callers == n
 		}
 	}
 	require.Eventually(t, callers(1), 10*time.Second, time.Millisecond)
@@ -277,6 +278,7 @@ func TestWhoJoinedAnAcquisitionThatWasGivenUpDoesNotReenter(t *testing.T) {
 }
 
 func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
+	t.Parallel()
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
 	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
@@ -305,6 +307,7 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 // The client's TTL is 30 s: what suits that is too patient for a handle with a short one.
 func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})

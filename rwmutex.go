@@ -25,21 +25,23 @@ import (
 // wait for another that wants to: a writer may be between them. After a writer, readers and
 // writers have the same chance, and those who are woken together read together. Java's
 // readers do not know of writers that wait: a stream of them that never stops can keep
-// a writer out.
+// a writer out. Nor does a Java writer that waits keep any readers out.
 //
 // A reader that has died keeps a writer waiting until its own lease is over, whoever else
 // reads. A writer that died waiting keeps readers out for 10 s at most, or for twice
 // WithSafetyPoll or the TTL if one of those is less; others who wait may ask for more.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
-// at least every 10 s, unless WithoutRenewal. All methods are safe for concurrent use.
+// at least every 10 s, unless WithoutRenewal; and at a third of what is left of the lock while Java's
+// watchdog makes that less than was asked for. All methods are safe for concurrent use.
 type RWMutex struct {
 	write Mutex
 	read  Mutex
 }
 
 // readRenewInterval is the most that the renewal of a read hold may take: Java's
-// watchdog sets the key's time to live to its own 30 s, whoever else reads.
+// watchdog sets the key's time to live to its own 30 s, whoever else reads. It is known for less
+// than that only when a renewal has met it: see pressed.
 const readRenewInterval = 10 * time.Second
 
 // RWMutex returns a handle of the read-write lock name. A bad name or option is returned by
@@ -58,8 +60,8 @@ func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	}
 	m.read = m.write
 	target := *m.write.target
-	target.kind = c.read
-	m.read.target = &target
+	target.side = reading
+	m.read.kind, m.read.target = c.read, &target
 	m.read.settings.fencing = false
 	m.read.settings.renewInterval = min(m.read.settings.renewInterval, readRenewInterval)
 	return m
@@ -176,8 +178,7 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
 		return RWState{}, wrap("read state of", m.Name(), err)
 	}
-	t := m.write.target
-	k, out := t.kind.state(ctx, acquireEffort, t, 0)
+	k, out := m.write.kind.state(ctx, acquireEffort, m.write.target, 0)
 	if out.err != nil {
 		return RWState{}, wrap("read state of", m.Name(), out.err)
 	}

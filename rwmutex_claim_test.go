@@ -121,8 +121,8 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 		leave()
 		require.Greater(b.t, b.undoing(), entryLeaseMax)
 		m := b.mutex()
-		b.c.undo(m.write.target, "uuid:1:write", b.c.now().after(time.Hour), false)
-		b.c.undo(m.write.target, "uuid:1:write", b.c.now().after(time.Millisecond), false)
+		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().after(time.Hour), false)
+		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().after(time.Millisecond), false)
 		require.Greater(b.t, b.undoing(), entryLeaseMax, "a later undo ends an earlier one")
 		require.NoError(b.t, relay.Refuse(false))
 	})
@@ -134,7 +134,7 @@ func TestAWriterThatGivesUpHasWithdrawnItsClaimWhenItReturns(t *testing.T) {
 		began := time.Now()
 		leave()
 		_, claimant, _ := strings.Cut(b.rdb.Get(b.t.Context(), b.claims("")).Val(), " ")
-		if time.Since(began) < moment {
+		if time.Since(began) < undoGrace {
 			require.Empty(b.t, claimant)
 		}
 		relay.Latency(0)

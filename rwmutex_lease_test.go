@@ -75,7 +75,7 @@ func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
 		m := b.mutex(WithTTL(time.Minute))
 		b.me.locks(b.t, toRead(m))
 		b.me.locks(b.t, toRead(b.mutex(WithTTL(time.Hour))))
-		field := holdsOn(b.c, b.key)[0].field
+		field := holdsOn(b.c, b.key)[0].name.field
 		for level := range 2 {
 			require.Greater(b.t, ttlOf(b.rdb, b.timeout(field, level+1)), 50*time.Minute)
 		}
@@ -87,6 +87,7 @@ func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
 }
 
 func TestADeadReaderIsNotKeptAliveByOthers(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithRenewInterval(20 * time.Millisecond))
 		b.me.locks(b.t, toRead(m))
@@ -106,6 +107,7 @@ func TestADeadReaderIsNotKeptAliveByOthers(t *testing.T) {
 }
 
 func TestAWriterTakesOverFromDeadReaders(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		const lease = time.Second
 		eventually(b.t, "a try before their leases end", func() bool {
@@ -166,7 +168,7 @@ func TestAReaderWhoseTimeoutKeyIsGoneHasLostItsHoldAndNoOtherHas(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithRenewInterval(20 * time.Millisecond))
 		b.me.locks(b.t, toRead(m))
-		field := holdsOn(b.c, b.key)[0].field
+		field := holdsOn(b.c, b.key)[0].name.field
 		b.you.locks(b.t, toRead(m))
 		mine, yours := contextOf(b.me, toRead(m)), contextOf(b.you, toRead(m))
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.timeout(field, 1)).Err())
@@ -188,6 +190,7 @@ func TestReadersAreRenewedBeforeAJavaReaderCanEndTheirLease(t *testing.T) {
 }
 
 func TestAWriterThatHasDiedWhileItWaitedKeepsReadersOutForItsClaimOnly(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithSafetyPoll(time.Minute))
 		b.strangerReads("alive:1", time.Hour)
@@ -262,6 +265,7 @@ func TestNoNewReaderComesInOnceTheClaimHasBegun(t *testing.T) {
 }
 
 func TestALossOnOneSideIsToldOnTheOther(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithTTL(time.Second), WithoutRenewal())
 		b.me.locks(b.t, toWrite(m))

@@ -14,6 +14,15 @@ func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
 			{"mode": "both", "uuid:1": "1"},
 			{"name": "somebody else's"},
 			{"uuid:1": "1"},
+			{"mode": "read", "path": "/dev/sda"},
+			{"mode": "read", "path": "/dev/sda", "size": "7", "serial": "a:b"},
+			{"mode": "write", "path": "/dev/sda"},
+			{"mode": "write"},
+			{"mode": "write", "uuid:1:write": "1", "path": "7"},
+			{"mode": "read", "uuid:1": "many"},
+			{"mode": "read", "uuid:1": "-1"},
+			{"mode": "read", "uuid:1": "1e18"},
+			{"mode": "read", "uuid:1": "nan", "uuid:2": ""},
 		} {
 			require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, fields).Err())
 			for _, side := range []*Mutex{toRead(b.mutex()), toWrite(b.mutex())} {
@@ -23,6 +32,9 @@ func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
 			}
 			_, err := b.mutex().ForceUnlock(b.t.Context())
 			require.ErrorIs(b.t, err, ErrInvalidName)
+			_, err = b.mutex().State(b.t.Context())
+			require.ErrorIs(b.t, err, ErrInvalidName)
+			require.Negative(b.t, ttlOf(b.rdb, b.key))
 			require.Equal(b.t, fields, onRedis(b.t, b.rdb, b.key))
 			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key).Err())
 		}
@@ -34,10 +46,8 @@ func TestWhatNobodyHoldsIsFree(t *testing.T) {
 		for _, fields := range []map[string]string{
 			{"mode": "read"},
 			{"mode": "read", "uuid:1": "1"},
-			{"mode": "read", "uuid:1": "many"},
-			{"mode": "read", "uuid:1": "-1"},
-			{"mode": "read", "uuid:1": "1e18"},
-			{"mode": "read", "uuid:1": "nan", "uuid:2": ""},
+			{"mode": "read", "uuid:1": "99999999999999999999"},
+			{"mode": "read", "uuid:1": "1", "uuid:2": "12"},
 		} {
 			for _, side := range []*Mutex{toRead(b.mutex()), toWrite(b.mutex())} {
 				require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, fields).Err())
@@ -104,8 +114,8 @@ func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
 		m := b.mutex()
 		b.me.locks(b.t, toWrite(m))
 		b.me.locks(b.t, toRead(m))
-		k, before := m.write.target.kind, onRedis(b.t, b.rdb, b.key)
-		g, out := k.handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, writing), "uuid:7:write", &m.write.settings)
+		k, before := m.write.kind, onRedis(b.t, b.rdb, b.key)
+		g, out := k.handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, writing), "uuid:7:write", &m.write.settings.terms)
 		require.ErrorIs(b.t, out.err, errReadsToo)
 		require.False(b.t, out.doubt, "its owner gives it back")
 		require.False(b.t, g.held)
@@ -143,9 +153,9 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 			b.requireLife(life)
 			for _, h := range holdsOn(b.c, b.key) {
 				h.mu.Lock()
-				longest := h.longest
+				longest := h.lease.max
 				h.mu.Unlock()
-				require.Equal(b.t, life, longest, "%v", h.target.kind.side)
+				require.Equal(b.t, life, longest, "%v", h.kind.side)
 			}
 		}
 		b.me.unlocks(b.t, toRead(m))
@@ -157,8 +167,8 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 // holderOf is the field of the hold on that side.
 func holderOf(b *rwBench, s side) string {
 	for _, h := range holdsOn(b.c, b.key) {
-		if h.target.kind.side == s {
-			return h.field
+		if h.kind.side == s {
+			return h.name.field
 		}
 	}
 	return ""

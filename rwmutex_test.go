@@ -261,6 +261,7 @@ func TestAWriterThatGivesUpLetsReadersInAtOnce(t *testing.T) {
 }
 
 func TestAStreamOfReadersDoesNotStarveAWriterNorTheReverse(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		handles := []*RWMutex{b.mutex(), b.another()}
 		ctx, stop := context.WithCancel(b.t.Context())

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"time"
 )
@@ -20,6 +21,8 @@ var (
 	reenterSource string
 	//go:embed lua/renew.lua
 	renewSource string
+	//go:embed lua/renew_many.lua
+	renewManySource string
 	//go:embed lua/release.lua
 	releaseSource string
 	//go:embed lua/handoff.lua
@@ -29,19 +32,24 @@ var (
 	//go:embed lua/state.lua
 	stateSource string
 
-	acquireScript = newScript(acquireSource)
-	reenterScript = newScript(reenterSource)
-	renewScript   = newScript(renewSource)
-	releaseScript = newScript(releaseSource)
-	handoffScript = newScript(handoffSource)
-	forceScript   = newScript(forceSource)
-	stateScript   = newScript(stateSource)
+	acquireScript   = newScript(acquireSource)
+	reenterScript   = newScript(reenterSource)
+	renewScript     = newScript(renewSource)
+	renewManyScript = newScript(renewManySource)
+	releaseScript   = newScript(releaseSource)
+	handoffScript   = newScript(handoffSource)
+	forceScript     = newScript(forceSource)
+	stateScript     = newScript(stateSource)
 )
 
 // script is a Lua script and the name Redis knows it by.
 type script struct {
 	source string
 	digest any // SHA-1, in a box as go-redis takes it
+
+	// looksFirst says that it touches every key that it needs before it changes anything: refused
+	// because one is not on that node, it may be sent again.
+	looksFirst bool
 }
 
 // newScript puts the prelude, and more of the kind, before source, or where that has the line
@@ -51,7 +59,10 @@ func newScript(source string, more ...string) *script {
 	if !found {
 		before, after = "", source
 	}
-	source = before + prelude + strings.Join(more, "") + after
+	return digested(before + prelude + strings.Join(more, "") + after)
+}
+
+func digested(source string) *script {
 	sum := sha1.Sum([]byte(source))
 	return &script{source: source, digest: hex.EncodeToString(sum[:])}
 }
@@ -59,8 +70,9 @@ func newScript(source string, more ...string) *script {
 // plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
 // the owner's and counts its levels.
 type plain struct {
-	exec    *executor
-	sharded bool // wake-ups stay within the shard of the key
+	exec     *executor
+	sharded  bool      // wake-ups stay within the shard of the key
+	renewals *renewals // that are sent together; nil: each is sent alone
 }
 
 // publishCommand wakes the waiters of a lock. A sharded channel is on the key's node,
@@ -72,13 +84,13 @@ func (p *plain) publishCommand() any { // which costs no allocation
 	return "publish"
 }
 
-func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, acquireScript, t.locksAndCounters(s.fencing),
 		field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds())
 	return understood(r.grant(t, s.fencing), out, r)
 }
 
-func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, s *settings, mint bool, counts []int) (grant, outcome) {
+func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, s *terms, mint bool, counts []int) (grant, outcome) {
 	args := []any{field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds()}
 	for _, count := range counts {
 		args = append(args, count)
@@ -88,21 +100,45 @@ func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, 
 }
 
 func (p *plain) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+	if e.batchable && p.renewals != nil {
+		return p.renewals.renew(ctx, e, t, field, lease)
+	}
+	return p.renewAlone(ctx, e, t, field, lease)
+}
+
+func (p *plain) renewAlone(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
 	r, out := p.exec.run(ctx, e, renewScript, t.locks(), field, lease.Milliseconds())
 	return understood(r.flag(), out, r)
 }
 
+// renewMany is renewAlone for several holds, one of each field, with as many keys each, which
+// stand hold by hold. It returns the positions, from 1, of those that are lost.
+func (p *plain) renewMany(ctx context.Context, e effort, keys, fields []any, lease time.Duration) (lost []int, out outcome) {
+	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
+	r, out := p.exec.run(ctx, e, renewManyScript, keys, args...)
+	return understood(r.lost(len(fields)), out, r)
+}
+
 func (p *plain) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
 	args := make([]any, 0, 2+2*len(t.keys))
-	args = append(args, field, p.publishCommand())
+	args = append(args, field)
+	keys := t.locks()
 	for i := range t.keys {
-		args = append(args, counts[i], t.channels[i])
+		args = append(args, t.channels[i], counts[i])
+		if counts[i] == 0 {
+			keys = t.freeing
+		}
 	}
-	r, out := p.exec.run(ctx, e, releaseScript, t.locks(), args...)
+	args = append(args, p.publishCommand())
+	if len(counts) == 1 && counts[0] == 0 && !p.sharded {
+		args = args[:2]
+	}
+	e.needs = len(t.keys)
+	r, out := p.exec.run(ctx, e, releaseScript, keys, args...)
 	return understood(r.released(), out, r)
 }
 
-func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
+func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *terms) (grant, outcome) {
 	r, out := p.exec.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),
 		from, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.fencing), out, r)
@@ -113,13 +149,14 @@ func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	r, out := p.exec.run(ctx, e, forceScript, t.words[i:i+1:i+1], args...)
+	e.needs = 1
+	r, out := p.exec.run(ctx, e, forceScript, []any{t.freeing[i], t.freeing[len(t.keys)+i]}, args...)
 	return understood(r.flag(), out, r)
 }
 
 func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
 	t = t.only(t.keys[i : i+1])
-	r, out := p.exec.run(ctx, e, stateScript, t.words)
+	r, out := p.exec.run(ctx, e, stateScript, t.locksAndCounters(true))
 	return r.state(t, out)
 }
 
@@ -138,11 +175,18 @@ func (r *reply) state(t *target, out outcome) (keyState, outcome) {
 
 // locksAndCounters returns the KEYS of a script that may mint a token.
 func (t *target) locksAndCounters(mint bool) []any {
-	if !mint {
+	switch {
+	case !mint:
 		return t.locks()
+	case t.minting != nil:
+		return t.minting
+	default:
+		return box(slices.Clone(t.locks()), t.counters)
 	}
-	return t.words
 }
 
+// mints says that tokens will be minted for t.
+func (t *target) mints() { t.minting = t.locksAndCounters(true) }
+
 // locks returns the KEYS of a script that mints none.
-func (t *target) locks() []any { return t.words[:len(t.keys):len(t.keys)] }
+func (t *target) locks() []any { return t.freeing[:len(t.keys):len(t.keys)] }

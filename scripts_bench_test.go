@@ -19,7 +19,7 @@ const (
 	me, you, them = "uuid-1:7", "uuid-1:8", "uuid-2:7"
 
 	short = 100 * time.Second  // of a key that is there before
-	lease = 1000 * time.Second // that a script asks for
+	asked = 1000 * time.Second // that a script asks for
 	long  = 9000 * time.Second // of a key that is there before
 
 	forever = -time.Millisecond     // PTTL of a key without expiry
@@ -70,10 +70,10 @@ func (b *bench) target(n int) *target {
 	return t
 }
 
-// terms are the settings of a test's lock.
-func terms(opts ...MutexOption) *settings {
-	s := defaultSettings().with(append([]MutexOption{WithTTL(lease)}, opts...))
-	return &s
+// termsOf are the terms of a test's lock.
+func termsOf(opts ...MutexOption) *terms {
+	s := resolved(defaultSettings().settings, append([]MutexOption{WithTTL(asked)}, opts...))
+	return &s.terms
 }
 
 // picture is all that Redis knows of one key.
@@ -81,7 +81,7 @@ type picture struct {
 	kind string            // as TYPE says it
 	hash map[string]string // if it is a hash
 	text string            // if it is a string
-	life time.Duration     // short, lease, long, forever or nothing
+	life time.Duration     // short, asked, long, forever or nothing
 }
 
 var absent = picture{kind: "none", life: nothing}
@@ -143,7 +143,7 @@ func (b *bench) life(key string) time.Duration {
 	left, err := b.rdb.Do(b.t.Context(), "pttl", key).Int64()
 	require.NoError(b.t, err)
 	ttl := time.Duration(left) * time.Millisecond
-	for _, life := range []time.Duration{short, lease, long, counterLife} {
+	for _, life := range []time.Duration{short, asked, long, counterLife} {
 		if ttl <= life && ttl > life-short/2 {
 			return life
 		}

@@ -25,7 +25,6 @@ var (
 // beside it. Taking the lock and giving it back mind the queue; all else is the same.
 type fair struct {
 	*plain
-	hub messageHub
 	// process is what the channels end in on which this client is told of grants.
 	process string
 }
@@ -35,6 +34,7 @@ type fairKeys struct {
 	queue, entries string
 	grants         string // prefix of the channels
 	words          []any  // KEYS of all scripts
+	freeing        []any  // and those of the release
 }
 
 func newFairKeys(key string) *fairKeys {
@@ -43,13 +43,19 @@ func newFairKeys(key string) *fairKeys {
 		entries: derived(fairEntriesPrefix, key),
 		grants:  derived(fairGrantsPrefix, key) + ":",
 	}
-	k.words = boxed(key, k.queue, k.entries, derived(counterPrefix, key))
+	k.freeing = boxed(key, k.queue, k.entries, derived(counterPrefix, key), derived(javaQueuePrefix, key))
+	k.words = k.freeing[:4:4]
 	return k
+}
+
+// grantsFor is the channel on which this process is told of grants of key.
+func (f *fair) grantsFor(key string) string {
+	return derived(fairGrantsPrefix, key) + ":" + f.process
 }
 
 // keepFor tells the scripts what token s wishes for: the life of its counter in
 // milliseconds, -1 for none.
-func keepFor(s *settings) int64 {
+func keepFor(s *terms) int64 {
 	if !s.fencing {
 		return -1
 	}
@@ -57,16 +63,16 @@ func keepFor(s *settings) int64 {
 }
 
 // acquire takes the lock if it is free and nobody waits for it.
-func (f *fair) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+func (f *fair) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
 	return f.take(ctx, e, t, field, s)
 }
 
 // enqueue is acquire for an owner who waits if need be, and is told of the grant by ticket.
-func (f *fair) enqueue(ctx context.Context, e effort, t *target, field string, s *settings, ticket uint64) (grant, outcome) {
+func (f *fair) enqueue(ctx context.Context, e effort, t *target, field string, s *terms, ticket uint64) (grant, outcome) {
 	return f.take(ctx, e, t, field, s, s.entryLease().Milliseconds(), ticket, t.fair.grants+f.process)
 }
 
-func (f *fair) take(ctx context.Context, e effort, t *target, field string, s *settings, entry ...any) (grant, outcome) {
+func (f *fair) take(ctx context.Context, e effort, t *target, field string, s *terms, entry ...any) (grant, outcome) {
 	args := []any{field, s.ttl.Milliseconds(), keepFor(s), f.publishCommand()}
 	r, out := f.exec.run(ctx, e, fairAcquireScript, t.fair.words, append(args, entry...)...)
 	return understood(r.grant(t, true), out, r)
@@ -75,7 +81,7 @@ func (f *fair) take(ctx context.Context, e effort, t *target, field string, s *s
 // waiter is somebody who waits in the queue of a fair lock, as a poll speaks of him.
 type waiter struct {
 	field string
-	*settings
+	*terms
 }
 
 // poll keeps the places of waiters, and asks how they stand and who has the lock.
@@ -83,7 +89,7 @@ func (f *fair) poll(ctx context.Context, e effort, t *target, waiters []waiter) 
 	args := make([]any, 0, 1+3*len(waiters))
 	args = append(args, f.publishCommand())
 	for _, w := range waiters {
-		args = append(args, w.field, w.entryLease().Milliseconds(), keepFor(w.settings))
+		args = append(args, w.field, w.entryLease().Milliseconds(), keepFor(w.terms))
 	}
 	r, out := f.exec.run(ctx, e, fairPollScript, t.fair.words, args...)
 	if status := r.integer(0); status != 0 {
@@ -128,7 +134,10 @@ func (f *fair) release(ctx context.Context, e effort, t *target, field string, c
 		return f.plain.release(ctx, e, t, field, counts)
 	}
 	e.othersFirst = true // a grant wakes who waits for it some 30 us sooner, of 560
-	r, out := f.exec.run(ctx, e, fairReleaseScript, t.fair.words, field, f.publishCommand(), t.channels[0])
+	if !e.undoes {       // a place in the queue may be all that there is to give up
+		e.needs = 1
+	}
+	r, out := f.exec.run(ctx, e, fairReleaseScript, t.fair.freeing, field, f.publishCommand(), t.channels[0])
 	return understood(r.released(), out, r)
 }
 
@@ -141,11 +150,11 @@ const (
 	pollsInLease  = 3
 )
 
-func (s *settings) entryLease() time.Duration {
+func (s *terms) entryLease() time.Duration {
 	return max(entryLeaseMin, min(2*min(s.safetyPoll, entryLeaseMax), entryLeaseMax, s.ttl)).Truncate(time.Millisecond)
 }
 
 // entryPoll is the longest sleep of somebody who has to keep an entry, or whom one keeps out.
-func (s *settings) entryPoll() time.Duration {
+func (s *terms) entryPoll() time.Duration {
 	return min(s.safetyPoll, s.entryLease()/pollsInLease)
 }

@@ -18,7 +18,7 @@ type fairBench struct {
 	*bench
 	fair    *fair
 	on      *target
-	terms   *settings
+	terms   *terms
 	tickets uint64
 }
 
@@ -26,7 +26,7 @@ func eachFairBench(t *testing.T, fn func(b *fairBench)) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		on := b.target(1)
 		on.fair = newFairKeys(on.keys[0])
-		fn(&fairBench{bench: b, fair: &fair{plain: b.plain, process: "p"}, on: on, terms: terms()})
+		fn(&fairBench{bench: b, fair: &fair{plain: b.plain, process: "p"}, on: on, terms: termsOf()})
 	})
 }
 
@@ -58,7 +58,7 @@ func (b *fairBench) poll(fields ...string) []entryState {
 	b.t.Helper()
 	var waiters []waiter
 	for _, field := range fields {
-		waiters = append(waiters, waiter{field: field, settings: b.terms})
+		waiters = append(waiters, waiter{field: field, terms: b.terms})
 	}
 	all, _, out := b.fair.poll(b.t.Context(), once, b.on, waiters)
 	require.NoError(b.t, out.err)
@@ -146,11 +146,12 @@ func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
 }
 
 func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
+	t.Parallel()
 	eachFairBench(t, func(b *fairBench) {
 		b.take(me)
-		b.terms = terms(WithSafetyPoll(minSafetyPoll)) // lives for a tenth of a second
+		b.terms = termsOf(WithSafetyPoll(minSafetyPoll)) // lives for a tenth of a second
 		b.enqueue(you)
-		b.terms = terms()
+		b.terms = termsOf()
 		b.enqueue(them)
 		throughout(b.t, 150*time.Millisecond, func() bool {
 			return len(fairQueueOf(b.t, b.rdb, b.on.keys[0])) == 2
@@ -237,7 +238,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	limited, full := asUser(t, allowed...)
 	on := full.target(1)
 	on.fair = newFairKeys(on.keys[0])
-	b := &fairBench{bench: full, fair: &fair{plain: full.plain, process: "p"}, on: on, terms: terms()}
+	b := &fairBench{bench: full, fair: &fair{plain: full.plain, process: "p"}, on: on, terms: termsOf()}
 	b.take(me)
 	b.enqueue(you)
 	all := b.rdb.Subscribe(t.Context(), on.channels[0])
@@ -276,15 +277,15 @@ func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	f := &fair{plain: p, process: "p"}
 	calls := map[string]func() (bool, outcome){
 		"acquire": func() (bool, outcome) {
-			g, out := f.acquire(context.Background(), once, on, me, terms())
+			g, out := f.acquire(context.Background(), once, on, me, termsOf())
 			return g != grant{}, out
 		},
 		"enqueue": func() (bool, outcome) {
-			g, out := f.enqueue(context.Background(), once, on, me, terms(), 1)
+			g, out := f.enqueue(context.Background(), once, on, me, termsOf(), 1)
 			return g != grant{}, out
 		},
 		"poll": func() (bool, outcome) {
-			all, g, out := f.poll(context.Background(), once, on, []waiter{{me, terms()}, {you, terms()}})
+			all, g, out := f.poll(context.Background(), once, on, []waiter{{me, termsOf()}, {you, termsOf()}})
 			return all != nil || g != grant{}, out
 		},
 		"release": func() (bool, outcome) {

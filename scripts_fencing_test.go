@@ -12,27 +12,27 @@ import (
 // the keys that it needs.
 var minters = map[string]struct {
 	needs picture
-	run   func(b *bench, target *target, s *settings) (grant, outcome)
+	run   func(b *bench, target *target, s *terms) (grant, outcome)
 }{
-	"acquire": {absent, func(b *bench, target *target, s *settings) (grant, outcome) {
+	"acquire": {absent, func(b *bench, target *target, s *terms) (grant, outcome) {
 		return b.acquire(b.t.Context(), acquireEffort, target, me, s)
 	}},
-	"reenter": {hashOf(short, me, "1"), func(b *bench, target *target, s *settings) (grant, outcome) {
+	"reenter": {hashOf(short, me, "1"), func(b *bench, target *target, s *terms) (grant, outcome) {
 		return b.reenter(b.t.Context(), acquireEffort, target, me, s, true, make([]int, len(target.keys)))
 	}},
-	"handoff": {hashOf(short, them, "1"), func(b *bench, target *target, s *settings) (grant, outcome) {
+	"handoff": {hashOf(short, them, "1"), func(b *bench, target *target, s *terms) (grant, outcome) {
 		return b.handoff(b.t.Context(), acquireEffort, target, them, me, s)
 	}},
 }
 
 // eachMinter runs fn for each script that mints, on n keys that are ready for it.
-func eachMinter(t *testing.T, n int, fn func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome))) {
+func eachMinter(t *testing.T, n int, fn func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome))) {
 	for name, m := range minters {
 		t.Run(name, func(t *testing.T) {
 			eachBench(t, func(t *testing.T, b *bench) {
 				target := b.target(n)
 				b.paintAll(target, counted(n, m.needs)...)
-				fn(t, b, target, func(s *settings) (grant, outcome) { return m.run(b, target, s) })
+				fn(t, b, target, func(s *terms) (grant, outcome) { return m.run(b, target, s) })
 			})
 		})
 	}
@@ -49,9 +49,9 @@ func (b *bench) microseconds() int64 {
 func text(token int64) string { return strconv.FormatInt(token, 10) }
 
 func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 		before := b.microseconds()
-		g, out := mint(terms(WithFencing()))
+		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.True(t, g.held)
 		require.GreaterOrEqual(t, g.token, before)
@@ -61,10 +61,10 @@ func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
 }
 
 func TestEveryReplayMintsANewerToken(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 		last := int64(0)
 		for range 20 {
-			g, out := mint(terms(WithFencing()))
+			g, out := mint(termsOf(WithFencing()))
 			mustDo(t, out)
 			require.Greater(t, g.token, last)
 			last = g.token
@@ -74,22 +74,22 @@ func TestEveryReplayMintsANewerToken(t *testing.T) {
 }
 
 func TestTokensRiseOverALostCounter(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
-		first, out := mint(terms(WithFencing()))
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+		first, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		b.paint(target.counters[0], absent)
-		second, out := mint(terms(WithFencing()))
+		second, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.Greater(t, second.token, first.token)
 	})
 }
 
 func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 		ahead := b.microseconds() + int64(365*24*time.Hour/time.Microsecond)
 		for i, last := range []int64{ahead, 1<<53 - 3} {
 			b.paint(target.counters[0], textOf(short, text(last)))
-			g, out := mint(terms(WithFencing()))
+			g, out := mint(termsOf(WithFencing()))
 			mustDo(t, out)
 			require.Equal(t, last+1, g.token, "case %d", i)
 			require.Equal(t, text(last+1), b.look(target.counters[0]).text)
@@ -98,11 +98,11 @@ func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
 }
 
 func TestACounterBehindTheClockIsLeftBehind(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 		for _, last := range []string{"0", "1", "41"} { // as Java's counter says them
 			b.paint(target.counters[0], textOf(forever, last))
 			before := b.microseconds()
-			g, out := mint(terms(WithFencing()))
+			g, out := mint(termsOf(WithFencing()))
 			mustDo(t, out)
 			require.GreaterOrEqual(t, g.token, before)
 		}
@@ -110,9 +110,10 @@ func TestACounterBehindTheClockIsLeftBehind(t *testing.T) {
 }
 
 func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
-	private, shared := terms(WithFencing()), terms(WithSharedFencing())
+	t.Parallel()
+	private, shared := termsOf(WithFencing()), termsOf(WithSharedFencing())
 	for name, c := range map[string]struct {
-		terms  *settings
+		terms  *terms
 		before picture
 		life   time.Duration
 	}{
@@ -125,7 +126,7 @@ func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
 		"one without expiry, ahead of the clock": {private, textOf(forever, "8000000000000000"), forever},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+			eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 				b.paint(target.counters[0], c.before)
 				for range 2 {
 					g, out := mint(c.terms)
@@ -138,11 +139,11 @@ func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
 }
 
 func TestSeveralKeysGetOneTokenAboveAllTheirCounters(t *testing.T) {
-	eachMinter(t, 3, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+	eachMinter(t, 3, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 		b.paint(target.counters[0], textOf(short, "5"))
 		b.paint(target.counters[1], textOf(forever, "8000000000000000"))
 		b.paint(target.counters[2], absent)
-		g, out := mint(terms(WithFencing()))
+		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.Equal(t, int64(8000000000000001), g.token)
 		for i, life := range []time.Duration{counterLife, forever, counterLife} {
@@ -152,6 +153,7 @@ func TestSeveralKeysGetOneTokenAboveAllTheirCounters(t *testing.T) {
 }
 
 func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []picture{
 		{kind: "list", life: forever},
 		hashOf(short, "a", "1"),
@@ -169,13 +171,13 @@ func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
 		textOf(forever, "99999999999999999999"),
 	} {
 		t.Run(bad.kind+" "+bad.text, func(t *testing.T) {
-			eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+			eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 				for i := range 2 {
 					b.paint(target.counters[i], bad)
 					b.paint(target.counters[1-i], textOf(short, "7"))
 					before := b.lookAll(target)
 					var out outcome
-					heard := b.heard(target, func() { _, out = mint(terms(WithFencing())) })
+					heard := b.heard(target, func() { _, out = mint(termsOf(WithFencing())) })
 					refusedAs(t, out, ErrInvalidName, `"`+target.counters[i]+`"`)
 					require.Equal(t, [][]string{nil, nil}, heard)
 					require.Equal(t, before, b.lookAll(target))
@@ -188,9 +190,9 @@ func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
 }
 
 func TestAScriptThatFailsToLockMintsNothing(t *testing.T) {
-	eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*settings) (grant, outcome)) {
+	eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
 		b.paint(target.keys[1], hashOf(short, "uuid-3:1", "1"))
-		g, out := mint(terms(WithFencing()))
+		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.False(t, g.held)
 		require.Zero(t, g.token)
@@ -204,7 +206,7 @@ func TestReentryMintsOnlyWhenAsked(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.keys[0], hashOf(short, me, "1"))
-		g, out := b.reenter(t.Context(), acquireEffort, target, me, terms(WithFencing()), false, []int{2})
+		g, out := b.reenter(t.Context(), acquireEffort, target, me, termsOf(WithFencing()), false, []int{2})
 		mustDo(t, out)
 		require.Equal(t, grant{held: true}, g)
 		require.Equal(t, absent, b.look(target.counters[0]))
@@ -214,13 +216,13 @@ func TestReentryMintsOnlyWhenAsked(t *testing.T) {
 func TestTokensAreReadableByOtherPrograms(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
-		g, out := b.acquire(t.Context(), acquireEffort, target, me, terms(WithSharedFencing()))
+		g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf(WithSharedFencing()))
 		mustDo(t, out)
 		// What Java does with it.
 		next, err := b.rdb.Incr(t.Context(), target.counters[0]).Result()
 		require.NoError(t, err)
 		require.Equal(t, g.token+1, next)
-		g, out = b.acquire(t.Context(), acquireEffort, target, me, terms(WithSharedFencing()))
+		g, out = b.acquire(t.Context(), acquireEffort, target, me, termsOf(WithSharedFencing()))
 		mustDo(t, out)
 		require.Greater(t, g.token, next)
 	})

@@ -32,7 +32,7 @@ func counted(n int, p picture) []picture {
 var silence = [][]string{nil, nil, nil}
 
 func TestAcquireOfSeveralKeysTakesAllOrNone(t *testing.T) {
-	mine, theirs := hashOf(lease, me, "1"), hashOf(short, them, "1")
+	mine, theirs := hashOf(asked, me, "1"), hashOf(short, them, "1")
 	for name, c := range map[string]struct {
 		before []picture
 		reply  string
@@ -56,7 +56,7 @@ func TestAcquireOfSeveralKeysTakesAllOrNone(t *testing.T) {
 				}
 				for range 2 {
 					heard := b.heard(target, func() {
-						require.Equal(t, c.reply, granted(b.acquire(t.Context(), acquireEffort, target, me, terms())))
+						require.Equal(t, c.reply, granted(b.acquire(t.Context(), acquireEffort, target, me, termsOf())))
 					})
 					require.Equal(t, silence, heard)
 					require.Equal(t, after, b.lookAll(target))
@@ -71,10 +71,10 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.keys[i], hashOf(forever, them, "1"))
-			r, out := b.exec.run(t.Context(), acquireEffort, acquireScript, target.locks(), me, lease.Milliseconds(), 3, 0)
+			r, out := b.exec.run(t.Context(), acquireEffort, acquireScript, target.locks(), me, asked.Milliseconds(), 3, 0)
 			mustDo(t, out)
 			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r.values)
-			g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+			g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 			mustDo(t, out)
 			require.Equal(t, grant{key: i, ttl: forever, holder: them}, g)
 		}
@@ -86,7 +86,7 @@ func TestARefusedKeyIsNamedInTheError(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.keys[i], textOf(forever, "x"))
-			_, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+			_, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 			refusedAs(t, out, ErrInvalidName, `"`+target.keys[i]+`"`)
 			_, out = b.state(t.Context(), acquireEffort, target, i)
 			refusedAs(t, out, ErrInvalidName, `"`+target.keys[i]+`"`)
@@ -95,18 +95,19 @@ func TestARefusedKeyIsNamedInTheError(t *testing.T) {
 }
 
 func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
+	t.Parallel()
 	scripts := map[string]func(b *bench, target *target) string{
 		"reenter": func(b *bench, target *target) string {
-			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, terms(), false, []int{2, 3, 2}))
+			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{2, 3, 2}))
 		},
 		"renew": func(b *bench, target *target) string {
-			if ok := yes(b.renew(b.t.Context(), acquireEffort, target, me, lease)); ok != "false" {
+			if ok := yes(b.renew(b.t.Context(), acquireEffort, target, me, asked)); ok != "false" {
 				return ok
 			}
 			return "lost"
 		},
 		"handoff": func(b *bench, target *target) string {
-			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, terms()))
+			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
 		},
 	}
 	states := map[string]picture{
@@ -139,8 +140,8 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, me, "1"))...)
 		require.Equal(t, "held, token 0",
-			granted(b.reenter(t.Context(), acquireEffort, target, me, terms(), false, []int{1, 2, 3})))
-		require.Equal(t, []picture{hashOf(lease, me, "1"), hashOf(lease, me, "2"), hashOf(lease, me, "3")}, b.lookAll(target))
+			granted(b.reenter(t.Context(), acquireEffort, target, me, termsOf(), false, []int{1, 2, 3})))
+		require.Equal(t, []picture{hashOf(asked, me, "1"), hashOf(asked, me, "2"), hashOf(asked, me, "3")}, b.lookAll(target))
 
 		heard := b.heard(target, func() {
 			status, out := b.release(t.Context(), acquireEffort, target, me, []int{0, 1, 2})
@@ -148,7 +149,7 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 			require.Equal(t, released{ours: true, heard: 1}, status)
 		})
 		require.Equal(t, [][]string{{"0"}, nil, nil}, heard, "only the key given back is free")
-		require.Equal(t, []picture{absent, hashOf(lease, me, "1"), hashOf(lease, me, "2")}, b.lookAll(target))
+		require.Equal(t, []picture{absent, hashOf(asked, me, "1"), hashOf(asked, me, "2")}, b.lookAll(target))
 	})
 }
 
@@ -180,8 +181,8 @@ func TestRenewLengthensEachKeyByWhatItLacks(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, me, "1"), hashOf(short, me, "2"), hashOf(forever, me, "1"))
-		require.Equal(t, "true", yes(b.renew(t.Context(), acquireEffort, target, me, lease)))
-		require.Equal(t, []picture{hashOf(long, me, "1"), hashOf(lease, me, "2"), hashOf(lease, me, "1")}, b.lookAll(target))
+		require.Equal(t, "true", yes(b.renew(t.Context(), acquireEffort, target, me, asked)))
+		require.Equal(t, []picture{hashOf(long, me, "1"), hashOf(asked, me, "2"), hashOf(asked, me, "1")}, b.lookAll(target))
 	})
 }
 
@@ -221,10 +222,10 @@ func TestHandoffOfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, you, "1"), hashOf(short, me, "2"), hashOf(short, you, "2"))
 		heard := b.heard(target, func() {
-			require.Equal(t, "held, token 0", granted(b.handoff(t.Context(), acquireEffort, target, me, you, terms())))
+			require.Equal(t, "held, token 0", granted(b.handoff(t.Context(), acquireEffort, target, me, you, termsOf())))
 		})
 		require.Equal(t, silence, heard)
-		require.Equal(t, []picture{hashOf(long, you, "1"), hashOf(lease, you, "1"), hashOf(lease, you, "2")}, b.lookAll(target))
+		require.Equal(t, []picture{hashOf(long, you, "1"), hashOf(asked, you, "1"), hashOf(asked, you, "2")}, b.lookAll(target))
 	})
 }
 
@@ -248,7 +249,7 @@ func TestALifeOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
 	b.paint(target.keys[0], hashOf(forever, them, "1"))
 	for _, life := range []int64{10_000_000_000_000, 18446744073710, 27670116110564} {
 		require.NoError(t, b.rdb.Do(t.Context(), "pexpire", target.keys[0], life).Err())
-		g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+		g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
 		require.Greater(t, g.ttl, 290*365*24*time.Hour, "of %d ms", life)
 		s, out := b.state(t.Context(), acquireEffort, target, 0)

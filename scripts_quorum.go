@@ -11,8 +11,8 @@ var raiseSource string
 var raiseScript = newScript(raiseSource)
 
 // raise raises the counters of locks that field holds to token; false: it does not hold them.
-func (p *plain) raise(ctx context.Context, e effort, t *target, field string, s *settings, token int64) (bool, outcome) {
-	r, out := p.exec.run(ctx, e, raiseScript, t.words,
+func (p *plain) raise(ctx context.Context, e effort, t *target, field string, s *terms, token int64) (bool, outcome) {
+	r, out := p.exec.run(ctx, e, raiseScript, t.locksAndCounters(true),
 		field, len(t.keys), s.counterLife.Milliseconds(), token)
 	return understood(r.grantOrLost(t, true).held, out, r)
 }
@@ -20,10 +20,11 @@ func (p *plain) raise(ctx context.Context, e effort, t *target, field string, s 
 // releaseQuietly gives locks back that never counted, and wakes nobody.
 func (p *plain) releaseQuietly(ctx context.Context, e effort, t *target, field string) (bool, outcome) {
 	args := make([]any, 0, 2+2*len(t.keys))
-	args = append(args, field, p.publishCommand())
+	args = append(args, field)
 	for range t.keys {
-		args = append(args, 0, "")
+		args = append(args, "", 0)
 	}
+	args = append(args, p.publishCommand())
 	r, out := p.exec.run(ctx, e, releaseScript, t.locks(), args...)
 	return understood(r.released().ours, out, r)
 }

@@ -29,16 +29,26 @@ var (
 	//go:embed lua/rw_state.lua
 	rwStateSource string
 
-	rwReadScript         = newScript(rwReadSource, rwPrelude)
-	rwReadReenterScript  = newScript(rwReadReenterSource, rwPrelude)
-	rwReadRenewScript    = newScript(rwReadRenewSource, rwPrelude)
-	rwReadReleaseScript  = newScript(rwReadReleaseSource, rwPrelude)
-	rwWriteScript        = newScript(rwWriteSource, rwPrelude)
-	rwWriteReleaseScript = newScript(rwWriteReleaseSource, rwPrelude)
-	rwHandoffScript      = newScript(rwHandoffSource, rwPrelude)
-	rwForceScript        = newScript(rwForceSource, rwPrelude)
-	rwStateScript        = newScript(rwStateSource, rwPrelude)
+	rwReadScript         = newReadWriteScript(rwReadSource)
+	rwReadReenterScript  = newReadWriteScript(rwReadReenterSource)
+	rwReadRenewScript    = newReadWriteScript(rwReadRenewSource)
+	rwReadReleaseScript  = newReadWriteScript(rwReadReleaseSource)
+	rwWriteScript        = newReadWriteScript(rwWriteSource)
+	rwWriteReleaseScript = newReadWriteScript(rwWriteReleaseSource)
+	rwHandoffScript      = newReadWriteScript(rwHandoffSource)
+	rwForceScript        = newReadWriteScript(rwForceSource)
+	rwStateScript        = newReadWriteScript(rwStateSource)
 )
+
+// undeclared is the line by which Dragonfly lets a script touch keys that are not in KEYS: those of
+// readers follow from the lock. It has to be the first; to Redis it is a comment.
+const undeclared = "--!df flags=allow-undeclared-keys\n"
+
+func newReadWriteScript(source string) *script {
+	s := digested(undeclared + newScript(source, rwPrelude).source)
+	s.looksFirst = true
+	return s
+}
 
 // rw is what both sides of a read-write lock do alike on Redis.
 type rw struct{ *plain }
@@ -61,7 +71,7 @@ var (
 type rwKeys struct {
 	claim    string
 	timeouts string // prefix of the timeout keys
-	words    []any  // KEYS of a script that may mint a token
+	words    []any  // KEYS of a script that minds the claim, and may mint a token
 }
 
 // writeSuffix ends the field of a write hold. An owner has no ':' in it.
@@ -82,61 +92,70 @@ func (t *target) readWrite() {
 	t.channels = []string{derived(rwPrefix, key)}
 }
 
-// rwKeys returns the KEYS of a script that may mint a token.
-func (t *target) rwKeys(mint bool) []any {
+// withClaim returns the KEYS of a script that minds the claim. Those of one that only renews or gives back
+// are the lock's: the claim is rarely there, and two keys of which one is missing are refused while
+// their slot moves.
+func (t *target) withClaim(mint bool) []any {
 	if !mint {
 		return t.rw.words[:2:2]
 	}
 	return t.rw.words
 }
 
-func (p *readSide) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+func (p *readSide) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
 	return p.take(ctx, e, t, field, s, "")
 }
 
 // take is acquire for an owner that writes under the name writes, if that is not empty.
-func (p *readSide) take(ctx context.Context, e effort, t *target, field string, s *settings, writes string) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwReadScript, t.rwKeys(false), t.rw.timeouts, field, s.ttl.Milliseconds(), writes)
-	return understood(r.grant(t, false), out, r)
+func (p *readSide) take(ctx context.Context, e effort, t *target, field string, s *terms, writes string) (grant, outcome) {
+	r, out := p.exec.run(ctx, e, rwReadScript, t.withClaim(false), t.rw.timeouts, field, s.ttl.Milliseconds(), writes)
+	return r.reads(t, out, s.ttl, r.grant)
 }
 
-func (p *readSide) reenter(ctx context.Context, e effort, t *target, field string, s *settings, _ bool, counts []int) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwReadReenterScript, t.rwKeys(false), t.rw.timeouts, field, s.ttl.Milliseconds(), counts[0])
-	return understood(r.grantOrLost(t, false), out, r)
+func (p *readSide) reenter(ctx context.Context, e effort, t *target, field string, s *terms, _ bool, counts []int) (grant, outcome) {
+	r, out := p.exec.run(ctx, e, rwReadReenterScript, t.locks(), t.rw.timeouts, field, s.ttl.Milliseconds(), counts[0])
+	return r.reads(t, out, s.ttl, r.grantOrLost)
 }
 
 func (p *readSide) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
-	r, out := p.exec.run(ctx, e, rwReadRenewScript, t.rwKeys(false), t.rw.timeouts, field, lease.Milliseconds())
-	return understood(r.flag(), out, r)
+	r, out := p.exec.run(ctx, e, rwReadRenewScript, t.locks(), t.rw.timeouts, field, lease.Milliseconds())
+	g, out := r.reads(t, out, lease, r.grantOrLost)
+	return g.held, out
 }
 
 func (p *readSide) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
-	return p.giveBack(ctx, e, rwReadReleaseScript, t, field, counts[0])
+	return p.giveBack(ctx, e, rwReadReleaseScript, t, t.locks(), field, counts[0])
 }
 
-func (p *writeSide) acquire(ctx context.Context, e effort, t *target, field string, s *settings) (grant, outcome) {
+func (p *writeSide) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
 	return p.take(ctx, e, t, field, s, 0)
 }
 
 // take is acquire for a writer who claims the lock for so long if he finds readers.
-func (p *writeSide) take(ctx context.Context, e effort, t *target, field string, s *settings, claim time.Duration) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwWriteScript, t.rwKeys(s.fencing), t.rw.timeouts, field,
+func (p *writeSide) take(ctx context.Context, e effort, t *target, field string, s *terms, claim time.Duration) (grant, outcome) {
+	r, out := p.exec.run(ctx, e, rwWriteScript, t.withClaim(s.fencing), t.rw.timeouts, field,
 		s.ttl.Milliseconds(), s.counterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
 	return understood(r.grant(t, s.fencing), out, r)
 }
 
 func (p *writeSide) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
-	return p.giveBack(ctx, e, rwWriteReleaseScript, t, field, counts[0])
+	keys := t.locks()
+	if e.undoes { // a claim may be all that there is to give up
+		keys = t.withClaim(false)
+	}
+	answer, out := p.giveBack(ctx, e, rwWriteReleaseScript, t, keys, field, counts[0])
+	answer.extra = 1 // one for writers, and one for readers
+	return answer, out
 }
 
-func (p *writeSide) handoff(ctx context.Context, e effort, t *target, from, to string, s *settings) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwHandoffScript, t.rwKeys(s.fencing),
+func (p *writeSide) handoff(ctx context.Context, e effort, t *target, from, to string, s *terms) (grant, outcome) {
+	r, out := p.exec.run(ctx, e, rwHandoffScript, t.locksAndCounters(s.fencing),
 		t.rw.timeouts, from, s.ttl.Milliseconds(), s.counterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.fencing), out, r)
 }
 
-func (p *rw) giveBack(ctx context.Context, e effort, s *script, t *target, field string, count int) (released, outcome) {
-	r, out := p.exec.run(ctx, e, s, t.rwKeys(false), t.rw.timeouts, field, count, p.publishCommand(), t.channels[0])
+func (p *rw) giveBack(ctx context.Context, e effort, s *script, t *target, keys []any, field string, count int) (released, outcome) {
+	r, out := p.exec.run(ctx, e, s, keys, t.rw.timeouts, field, count, p.publishCommand(), t.channels[0])
 	return understood(r.released(), out, r)
 }
 
@@ -146,12 +165,12 @@ func (p *rw) force(ctx context.Context, e effort, t *target, _ int, fields []str
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	r, out := p.exec.run(ctx, e, rwForceScript, t.rwKeys(false), args...)
+	r, out := p.exec.run(ctx, e, rwForceScript, t.locks(), args...)
 	return understood(r.flag(), out, r)
 }
 
 // state reads all live holds, a writer's first.
 func (p *rw) state(ctx context.Context, e effort, t *target, _ int) (keyState, outcome) {
-	r, out := p.exec.run(ctx, e, rwStateScript, t.rwKeys(true), t.rw.timeouts)
+	r, out := p.exec.run(ctx, e, rwStateScript, t.locksAndCounters(true), t.rw.timeouts)
 	return r.state(t, out)
 }

@@ -25,7 +25,7 @@ func fullBench(t *testing.T) (b *bench, fill func()) {
 func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 	b, fill := fullBench(t)
 	fill()
-	for _, s := range []*settings{terms(), terms(WithFencing())} {
+	for _, s := range []*terms{termsOf(), termsOf(WithFencing())} {
 		target := b.target(3)
 		g, out := b.acquire(t.Context(), acquireEffort, target, me, s)
 		require.ErrorContains(t, out.err, "OOM")
@@ -39,14 +39,15 @@ func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 }
 
 func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
-	for name, s := range map[string]*settings{"plain": terms(), "with fencing": terms(WithFencing())} {
+	t.Parallel()
+	for name, s := range map[string]*terms{"plain": termsOf(), "with fencing": termsOf(WithFencing())} {
 		for n := 1; n <= 2; n++ {
 			t.Run(fmt.Sprint(name, ", keys: ", n), func(t *testing.T) { testHoldsOutOfMemory(t, s, n) })
 		}
 	}
 }
 
-func testHoldsOutOfMemory(t *testing.T, s *settings, n int) {
+func testHoldsOutOfMemory(t *testing.T, s *terms, n int) {
 	b, fill := fullBench(t)
 	target := b.target(n)
 	b.paintAll(target, counted(n, hashOf(short, me, "1"))...)
@@ -55,7 +56,7 @@ func testHoldsOutOfMemory(t *testing.T, s *settings, n int) {
 	g, out := b.reenter(t.Context(), acquireEffort, target, me, s, s.fencing, []int{2, 3}[:n])
 	mustDo(t, out)
 	require.True(t, g.held)
-	require.Equal(t, []picture{hashOf(lease, me, "2"), hashOf(lease, me, "3")}[:n], b.lookAll(target))
+	require.Equal(t, []picture{hashOf(asked, me, "2"), hashOf(asked, me, "3")}[:n], b.lookAll(target))
 
 	ours, out := b.renew(t.Context(), acquireEffort, target, me, long)
 	mustDo(t, out)
@@ -77,7 +78,7 @@ func testHoldsOutOfMemory(t *testing.T, s *settings, n int) {
 	mustDo(t, out)
 	require.True(t, g.held)
 	require.Equal(t, s.fencing, g.token > first, "a newer token if one was wished")
-	require.Equal(t, counted(n, hashOf(lease, you, "1")), b.lookAll(target))
+	require.Equal(t, counted(n, hashOf(asked, you, "1")), b.lookAll(target))
 
 	forced, out := b.force(t.Context(), acquireEffort, target, 0, []string{you})
 	mustDo(t, out)
@@ -90,7 +91,7 @@ func testHoldsOutOfMemory(t *testing.T, s *settings, n int) {
 
 // allCommands are those that the scripts use.
 var allCommands = []string{
-	"hlen", "hexists", "hgetall", "hset", "hdel", "pttl", "pexpire", "time", "get", "set", "publish",
+	"hlen", "hexists", "hgetall", "hset", "hdel", "pttl", "pexpire", "time", "get", "set", "lindex", "publish",
 }
 
 // asUser returns a bench on a server of the test's own as a user with these ACL rules,
@@ -131,7 +132,7 @@ func allowed(without ...string) []string {
 
 func TestAUserWithoutPexpireLeavesNoKeyWithoutExpiry(t *testing.T) {
 	limited, full := asUser(t, allowed("pexpire")...)
-	for _, s := range []*settings{terms(), terms(WithFencing())} {
+	for _, s := range []*terms{termsOf(), termsOf(WithFencing())} {
 		target := full.target(2)
 		g, out := limited.acquire(t.Context(), acquireEffort, target, me, s)
 		require.Regexp(t, refusedByACL, out.err)
@@ -172,13 +173,14 @@ func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
 // A command that is not allowed is an error in its server's words, and never taken for a
 // state of the lock.
 func TestAUserWithoutACommandLearnsThatFromTheServer(t *testing.T) {
+	t.Parallel()
 	for _, command := range []string{"hlen", "hexists", "hset", "pttl", "time", "get", "set"} {
 		t.Run(command, func(t *testing.T) {
 			limited, full := asUser(t, allowed(command)...)
 			target := full.target(1)
-			_, out := limited.acquire(t.Context(), acquireEffort, target, me, terms(WithFencing()))
+			_, out := limited.acquire(t.Context(), acquireEffort, target, me, termsOf(WithFencing()))
 			if out.err == nil && slices.Contains([]string{"pttl", "hexists"}, command) {
-				_, out = limited.acquire(t.Context(), acquireEffort, target, you, terms(WithFencing()))
+				_, out = limited.acquire(t.Context(), acquireEffort, target, you, termsOf(WithFencing()))
 			}
 			require.Regexp(t, refusedByACL, out.err)
 			require.NotErrorIs(t, out.err, ErrInvalidName)

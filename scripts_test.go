@@ -105,15 +105,15 @@ func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		held := "held, token 0"
 		b.check(append(strangers("busy: "+them, "another type", "read-write lock"),
-			situation{name: "absent", before: absent, after: hashOf(lease, me, "1"), reply: held},
-			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(lease, me, "1"), reply: held},
+			situation{name: "absent", before: absent, after: hashOf(asked, me, "1"), reply: held},
+			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "1"), reply: held},
 			situation{name: "mine for longer", before: hashOf(long, me, "1"), after: hashOf(long, me, "1"), reply: held},
-			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(lease, me, "1"), reply: held},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: held},
 			// A copy that arrives after a level was added must not take it away again.
-			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(lease, me, "2"), reply: held},
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: held},
 			untouched("mine and somebody else's", hashOf(short, "a:1", "1", me, "1"), "busy: a:1"),
 		), func(b *bench, target *target) string {
-			return granted(b.acquire(b.t.Context(), acquireEffort, target, me, terms()))
+			return granted(b.acquire(b.t.Context(), acquireEffort, target, me, termsOf()))
 		})
 	})
 }
@@ -123,12 +123,12 @@ func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
 		held := "held, token 0"
 		b.check(append(strangers("lost", "lost", "lost"),
 			untouched("absent", absent, "lost"),
-			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(lease, me, "3"), reply: held},
+			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "3"), reply: held},
 			situation{name: "mine for longer", before: hashOf(long, me, "2"), after: hashOf(long, me, "3"), reply: held},
-			situation{name: "mine more often", before: hashOf(short, me, "9"), after: hashOf(lease, me, "3"), reply: held},
-			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(lease, me, "3"), reply: held},
+			situation{name: "mine more often", before: hashOf(short, me, "9"), after: hashOf(asked, me, "3"), reply: held},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "3"), reply: held},
 		), func(b *bench, target *target) string {
-			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, terms(), false, []int{3}))
+			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{3}))
 		})
 	})
 }
@@ -137,12 +137,21 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		b.check(append(strangers("false", "false", "false"),
 			untouched("absent", absent, "false"),
-			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(lease, me, "1"), reply: "true"},
-			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(lease, me, "2"), reply: "true"},
+			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: "true"},
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
-			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(lease, me, "1"), reply: "true"},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *target) string {
-			return yes(b.renew(b.t.Context(), acquireEffort, target, me, lease))
+			return yes(b.renew(b.t.Context(), acquireEffort, target, me, asked))
+		})
+		b.check(append(strangers("false", "false", "false"),
+			untouched("absent", absent, "false"),
+			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
+			untouched("mine for longer", hashOf(long, me, "1"), "true"),
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
+		), func(b *bench, target *target) string {
+			lost, out := b.renewMany(b.t.Context(), acquireEffort, target.locks(), boxed(me), asked)
+			return yes(lost == nil, out)
 		})
 	})
 }
@@ -195,7 +204,7 @@ func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
 
 func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		held, passed := "held, token 0", hashOf(lease, you, "1")
+		held, passed := "held, token 0", hashOf(asked, you, "1")
 		b.check(append(strangers("lost", "lost", "lost"),
 			untouched("absent", absent, "lost"),
 			situation{name: "mine", before: hashOf(short, me, "1"), after: passed, reply: held},
@@ -205,9 +214,9 @@ func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 			situation{name: "passed before", before: hashOf(short, you, "1"), after: passed, reply: held},
 			untouched("passed before for longer", hashOf(long, you, "1"), held),
 			// A copy that arrives after the new owner added a level must not take it away.
-			situation{name: "passed before and entered again", before: hashOf(short, you, "2"), after: hashOf(lease, you, "2"), reply: held},
+			situation{name: "passed before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: held},
 		), func(b *bench, target *target) string {
-			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, terms()))
+			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
 		})
 	})
 }
@@ -309,7 +318,7 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 			pairs = append(pairs, fmt.Sprint("field", i), "1")
 		}
 		require.NoError(t, b.rdb.HSet(t.Context(), target.keys[0], pairs).Err())
-		_, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+		_, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		refusedAs(t, out, ErrInvalidName, "no lock")
 		_, out = b.state(t.Context(), acquireEffort, target, 0)
 		refusedAs(t, out, ErrInvalidName, "no lock")
@@ -320,13 +329,13 @@ func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.keys[0], hashOf(short, them, "1"))
-		g, out := b.acquire(t.Context(), acquireEffort, target, me, terms())
+		g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
 		require.LessOrEqual(t, g.ttl, short)
 		require.Greater(t, g.ttl, short/2)
 
 		b.paint(target.keys[0], hashOf(forever, them, "1"))
-		g, out = b.acquire(t.Context(), acquireEffort, target, me, terms())
+		g, out = b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
 		require.Equal(t, forever, g.ttl)
 	})

@@ -18,11 +18,10 @@ import (
 
 func TestAnExpiredHolderDoesNotDeleteTheNextHoldersLock(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, key := b.Client(t), redistest.Key(t)
-		c, next := locksOn(t, rdb), newActor(t)
+	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+		c, next, key := locksOn(t, rdb), newActor(t), redistest.Key(t)
 		for _, rival := range []*Client{locksOn(t, rdb), c} { // another process, and the same
-			m := c.Mutex(key, WithTTL(300*time.Millisecond), WithoutRenewal())
+			m := c.Mutex(key, WithTTL(ttl), WithoutRenewal())
 			requireLocked(t, m)
 			require.NoError(t, outcomeOf(t, next.lock(t.Context(), rival.Mutex(key))))
 			s, err := m.State(t.Context())
@@ -38,6 +37,7 @@ func TestAnExpiredHolderDoesNotDeleteTheNextHoldersLock(t *testing.T) {
 
 func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		relay, rdb := relayedTo(t, b)
@@ -99,9 +99,9 @@ func TestAfterAnExpiryExactlyOneOfManyContendersWins(t *testing.T) {
 
 func TestAHolderWhoseLeaseEndedIsTold(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, events := b.Client(t), &chronicle{}
-		c := locksOn(t, rdb, WithTTL(300*time.Millisecond), WithoutRenewal(), WithHooks(events.hooks()))
+	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+		events := &chronicle{}
+		c := locksOn(t, rdb, WithTTL(ttl), WithoutRenewal(), WithHooks(events.hooks()))
 		m := c.Mutex(redistest.Key(t))
 		err := m.Do(t.Context(), func(ctx context.Context) error {
 			receives(t, ctx.Done())
@@ -116,6 +116,7 @@ func TestAHolderWhoseLeaseEndedIsTold(t *testing.T) {
 }
 
 func TestAnAcquireWhoseReplyWasLostIsReleased(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)
@@ -147,6 +148,7 @@ func TestAnAcquireWhoseReplyWasLostIsReleased(t *testing.T) {
 func ownerOf(m *Mutex) string { return m.owner().String() }
 
 func TestAWaiterThatGivesUpLeavesNothing(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, holder := locksOn(t, rdb), newActor(t)
@@ -169,6 +171,7 @@ func TestAWaiterThatGivesUpLeavesNothing(t *testing.T) {
 }
 
 func TestOnlyOneWaiterOfAProcessIsWokenByARelease(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		direct := b.Client(t)
@@ -211,6 +214,7 @@ func TestOnlyOneWaiterOfAProcessIsWokenByARelease(t *testing.T) {
 }
 
 func TestReleaseByAStrangerIsRefused(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, other := locksOn(t, rdb), newActor(t)
@@ -269,6 +273,7 @@ func TestALeaseGivenExplicitlySwitchesTheWatchdogOff(t *testing.T) {
 }
 
 func TestFineGrainedNamesDoNotBlockEachOther(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, holder := locksOn(t, rdb), newActor(t)

@@ -94,6 +94,7 @@ func (s *sharded) requireNoListeners() {
 
 func TestShardedPubSub(t *testing.T) {
 	t.Parallel()
+	redistest.RequireVersion(t, 7)
 	s := newSharded(t, redistest.NewCluster(t))
 	t.Run("wakes the waiters of names in several slots at once", s.wakesManySlots)
 	t.Run("wakes the waiters of several names together", s.wakesMultiMutex)
@@ -256,6 +257,7 @@ func (s *sharded) followsCrash(t *testing.T) {
 // told, on a Cluster whose nodes are all behind relays.
 func TestADeafShardIsReplaced(t *testing.T) {
 	t.Parallel()
+	redistest.RequireVersion(t, 7)
 	s := newSharded(t, redistest.NewCluster(t))
 	relays := map[string]*redistest.Relay{}
 	for _, node := range s.cluster.Nodes {
@@ -312,20 +314,24 @@ func newLoneNode(t *testing.T, rules []any, args ...string) (admin *redis.Client
 
 func TestWhereShardedPubSubIsNotToBeHadWaitersPoll(t *testing.T) {
 	t.Parallel()
+	unknown := []string{"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", ""}
+	if redistest.Version() < 7 {
+		unknown = nil // as it is
+	}
 	for _, test := range []struct {
 		name  string
 		rules []any
 		args  []string
+		since int // the major version of Redis that takes these
 	}{
-		{name: "no permission to subscribe", rules: []any{"-ssubscribe"}},
-		{name: "no permission to publish", rules: []any{"-spublish"}},
+		{name: "no permission to subscribe", rules: []any{"-ssubscribe"}, since: 7},
+		{name: "no permission to publish", rules: []any{"-spublish"}, since: 7},
 		{name: "no permission for the channel", rules: []any{"resetchannels"}},
-		{name: "a server that does not know it", args: []string{
-			"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "",
-		}},
+		{name: "a server that does not know it", args: unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
+			redistest.RequireVersion(t, test.since)
 			admin, limited := newLoneNode(t, test.rules, test.args...)
 			opts := []ClientOption{WithShardedPubSub(), WithTTL(time.Minute), WithSafetyPoll(300 * time.Millisecond)}
 			holder, waiter := locksOn(t, limited, opts...), locksOn(t, limited, opts...)
@@ -344,6 +350,7 @@ func TestWhereShardedPubSubIsNotToBeHadWaitersPoll(t *testing.T) {
 }
 
 func TestShardedPubSubWorksWithAClusterThatHasNone(t *testing.T) {
+	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Mini(t).Addr}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	c, other := locksOn(t, rdb, WithShardedPubSub()), locksOn(t, rdb, WithShardedPubSub())

@@ -112,9 +112,9 @@ func TestAScriptForReplicasFollowsItsSlotOverIPv6(t *testing.T) {
 	require.NoError(t, err)
 	_, targetPort, err := net.SplitHostPort(target.Addr)
 	require.NoError(t, err)
-	for _, cmd := range []*redis.Cmd{
+	for _, cmd := range []redis.Cmder{
 		from.Do(ctx, "cluster", "set-config-epoch", 1), to.Do(ctx, "cluster", "set-config-epoch", 2),
-		from.Do(ctx, "cluster", "addslotsrange", 0, 8191), to.Do(ctx, "cluster", "addslotsrange", 8192, 16383),
+		from.ClusterAddSlotsRange(ctx, 0, 8191), to.ClusterAddSlotsRange(ctx, 8192, 16383),
 		from.Do(ctx, "cluster", "meet", ip, targetPort),
 	} {
 		require.NoError(t, cmd.Err())

@@ -41,6 +41,7 @@ type soakReport struct {
 }
 
 func TestManyGoroutinesOfManyProcessesShareOneName(t *testing.T) {
+	redistest.Slow(t)
 	b := redistest.Redis(t)
 	rdb := b.Client(t)
 	key := redistest.Key(t)

@@ -92,6 +92,7 @@ func TestForceUnlockTellsAHolderOfTheSameClient(t *testing.T) {
 }
 
 func TestForceUnlockEndsTheHoldOfAnotherClientAndWakesWaiters(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		holder := locksOn(t, rdb, WithRenewInterval(100*time.Millisecond))

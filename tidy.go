@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// giveUp retires the hold's name and has it released in the background.
-func (h *hold) giveUp() {
+// retireAndUndo retires the hold's name and has it released in the background.
+func (h *hold) retireAndUndo() {
 	h.mu.Lock()
-	identity, field, longest := h.identity, h.field, h.longest
+	n, lasts := h.name, h.lease.max
 	h.mu.Unlock()
-	h.client.retire(identity)
-	h.undo(field, longest, false)
+	h.client.retire(n.identity)
+	h.undo(n, lasts, false)
 }
 
-// undo has what h may have on Redis by the name field, which has been retired, given up in
+// undo has what h may have on Redis by the name n, which has been retired, given up in
 // the background. It ends by itself within lasts.
-func (h *hold) undo(field string, lasts time.Duration, unseen bool) {
+func (h *hold) undo(n name, lasts time.Duration, unseen bool) {
 	h.mu.Lock()
-	t := h.target
+	t := h.target.lacking(n.absent)
 	h.mu.Unlock()
-	h.owe(h.client.undo(t, field, h.client.now().after(lasts), unseen))
+	h.trackUndo(h.client.undo(h.kind, t, n.field, h.client.now().after(lasts), unseen))
 }
 
-// owe has tidy wait until settled is closed.
-func (h *hold) owe(settled <-chan struct{}) {
+// trackUndo has awaitUndo wait until settled is closed.
+func (h *hold) trackUndo(settled <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.undone = append(slices.DeleteFunc(h.undone, closed), settled)
+	h.attempt.undone = append(slices.DeleteFunc(h.attempt.undone, closed), settled)
 }
 
 func closed(c <-chan struct{}) bool {
@@ -39,22 +39,22 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// moment is how long a Lock that has failed waits until Redis has nothing of it any more:
+// undoGrace is how long a Lock that has failed waits until Redis has nothing of it any more:
 // whoever tries next does not meet that, and nobody has to wait for it to end by itself if
 // the failure makes the program exit. It is time for a round trip on a slow link.
-const moment = 50 * time.Millisecond
+const undoGrace = 50 * time.Millisecond
 
-// forgetUndone has tidy not wait for what was undone on the way of an attempt that did not fail.
+// forgetUndone has awaitUndo not wait for what was undone on the way of an attempt that did not fail.
 func (h *hold) forgetUndone() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.undone = nil
+	h.attempt.undone = nil
 }
 
-// tidy waits for a moment until an attempt that has failed is over, here and on Redis. It is
+// awaitUndo waits for a moment until an attempt that has failed is over, here and on Redis. It is
 // over for good, unless somebody else of the same owner has made it his hold.
-func (h *hold) tidy() {
-	timer := time.NewTimer(moment)
+func (h *hold) awaitUndo() {
+	timer := time.NewTimer(undoGrace)
 	defer timer.Stop()
 	for {
 		next := h.untidy()
@@ -71,7 +71,7 @@ func (h *hold) tidy() {
 	}
 }
 
-// untidy returns what tidy has to wait for next; nil if there is nothing.
+// untidy returns what awaitUndo has to wait for next; nil if there is nothing.
 func (h *hold) untidy() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,8 +81,8 @@ func (h *hold) untidy() <-chan struct{} {
 	case h.phase != gone:
 		return h.changes()
 	}
-	if h.undone = slices.DeleteFunc(h.undone, closed); len(h.undone) > 0 {
-		return h.undone[0]
+	if h.attempt.undone = slices.DeleteFunc(h.attempt.undone, closed); len(h.attempt.undone) > 0 {
+		return h.attempt.undone[0]
 	}
 	return nil
 }

@@ -1,9 +1,13 @@
 package relock
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // undos are the names that may hold keys on a Redis without anybody here holding them: of
@@ -11,22 +15,32 @@ import (
 // not be released. Every such name has been retired, so it may be released at any time, and
 // any number of times, without touching anybody else. A few goroutines of the client do it,
 // while there are any.
+//
+// An undo is only tidiness. One that is dropped can let nobody in: at worst its name stands on this
+// one Redis, and keeps its keys there until its lease is over. So they are bounded: due and unheard
+// have mostUndos between them at most, and what is dropped for a new one is what has least of its
+// lease left.
 type undos struct {
 	client *Client
 	// settle releases one name, and reports whether nothing is left to do about it.
 	settle func(undo) bool
 
 	mu      sync.Mutex
-	pending map[undoID]*undo // all of them
-	due     []*undo          // those to be sent
+	pending map[undoID]*undo // all of them: in due, in unheard, or being sent
+	due     []*undo          // those to be sent, and what newer ones of the same names have replaced
 	unheard []*undo          // those that were sent to no effect, and are to be sent again after a pause
 	misses  int              // pauses in a row
 	workers int              // goroutines that send
 }
 
-// mostWorkers bounds what is sent at a time: many may give up at once, and a Redis that does
-// not answer keeps each that is sent for as long as a command is waited for.
-const mostWorkers = 16
+const (
+	// mostWorkers bounds what is sent at a time: many may give up at once, and a Redis that does
+	// not answer keeps each that is sent for as long as a command is waited for.
+	mostWorkers = 16
+	// mostUndos bounds what waits to be sent: a Redis that is down for long is owed the end of
+	// every hold, 5 MB of them at this number.
+	mostUndos = 8192
+)
 
 type undoID struct {
 	field string
@@ -34,10 +48,12 @@ type undoID struct {
 }
 
 type undo struct {
+	kind   *kind
 	target *target
 	field  string
 	until  instant // by then the lease has run out by itself
 	unseen bool    // nobody can have waited for it to be released: nobody is to be woken
+	missed bool    // it was sent to no effect
 
 	tallies []*tally // of who waits until nothing is left to do about it
 }
@@ -69,18 +85,35 @@ func newUndos(c *Client, settle func(undo) bool) *undos {
 }
 
 // settleByKind releases what u says as locks of its kind are released. A refusal does not
-// settle it: what is missing, a permission or a password, may come back in time.
+// settle it: what is missing, a permission or a password, may come back in time. Once the client
+// is being closed, it does not wait for a Redis to come back that nothing can be sent to.
 func (c *Client) settleByKind(u undo) bool {
-	_, out := u.target.kind.release(c.background, effort{attempts: 1}, u.target, u.field, make([]int, len(u.target.keys)))
-	return out.err == nil
+	if u.missed && c.isClosed() && c.execs[0].unreachable(c.background, u.target.keys[0]) {
+		return true
+	}
+	e := effort{attempts: 1, undoes: true}
+	_, out := u.kind.release(c.background, e, u.target, u.field, make([]int, len(u.target.keys)))
+	return out.err == nil || forGood(out.err)
+}
+
+// forGood reports whether err says that Redis will hear nothing more: the application has closed
+// its client.
+func forGood(err error) bool { return errors.Is(err, redis.ErrClosed) }
+
+// unreachable reports whether no connection to the master of key can be opened.
+func (x *executor) unreachable(ctx context.Context, key string) bool {
+	s := x.serverOf(ctx, key)
+	x.see(ctx, s, x.patience)
+	known := s.tells()
+	return known == tellsBarred || known == tellsBroken
 }
 
 // undo has the keys of t released for field in the background, wherever it holds them.
 // unseen: nobody can have waited for that. The channel is closed when most nodes have done it.
-func (c *Client) undo(t *target, field string, until instant, unseen bool) (settled <-chan struct{}) {
+func (c *Client) undo(k *kind, t *target, field string, until instant, unseen bool) (settled <-chan struct{}) {
 	n := newTally(len(c.undos))
 	for _, u := range c.undos {
-		u.add(undo{target: t, field: field, until: until, unseen: unseen, tallies: []*tally{n}})
+		u.add(undo{kind: k, target: t, field: field, until: until, unseen: unseen, tallies: []*tally{n}})
 	}
 	return n.settled
 }
@@ -96,6 +129,26 @@ func (u *undos) add(next undo) {
 	}
 	u.pending[next.id()] = &next
 	u.send(&next)
+	for len(u.due)+len(u.unheard) > mostUndos {
+		u.drop()
+	}
+}
+
+// drop forgets what is first in line: of both lines, the one whose lease is over first. mu is held.
+func (u *undos) drop() {
+	line := &u.due
+	if len(u.due) == 0 || len(u.unheard) > 0 && u.unheard[0].until.mono < u.due[0].until.mono {
+		line = &u.unheard
+	}
+	u.forget(first(line))
+}
+
+// first takes the first of a line away.
+func first(line *[]*undo) *undo {
+	u := (*line)[0]
+	(*line)[0] = nil // what the line is made of lives on
+	*line = (*line)[1:]
+	return u
 }
 
 // send has all sent, in the order of their coming. mu is held.
@@ -125,9 +178,7 @@ func (u *undos) take() *undo {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for len(u.due) > 0 {
-		next := u.due[0]
-		u.due = u.due[1:]
-		if u.pending[next.id()] == next {
+		if next := first(&u.due); u.pending[next.id()] == next {
 			return next
 		}
 	}
@@ -141,10 +192,15 @@ func (u *undos) over(undo *undo) bool {
 	return u.client.background.Err() != nil || u.client.now().until(undo.until) <= 0
 }
 
-// remove forgets an undo, unless a newer one of the same name has come.
+// remove forgets an undo.
 func (u *undos) remove(done *undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.forget(done)
+}
+
+// forget forgets an undo, unless a newer one of the same name has come. mu is held.
+func (u *undos) forget(done *undo) {
 	if u.pending[done.id()] != done {
 		return
 	}
@@ -161,6 +217,7 @@ func (u *undos) remove(done *undo) {
 func (u *undos) repeat(undo *undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	undo.missed = true
 	if u.unheard = append(u.unheard, undo); len(u.unheard) > 1 {
 		return
 	}

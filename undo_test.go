@@ -141,3 +141,55 @@ func TestATallyIsSettledByMostNodes(t *testing.T) {
 		require.True(t, closed(tally.settled))
 	}
 }
+
+// Redis answers none of them.
+func TestUndosAreBoundedAndTheOldestAreDropped(t *testing.T) {
+	t.Parallel()
+	answered := make(chan struct{})
+	u := undosOf(t, func(undo) bool { <-answered; return true })
+	t.Cleanup(func() { close(answered) }) // before the client is closed
+	const n = 2 * mostUndos
+	var all []<-chan struct{}
+	for i := range n {
+		all = append(all, u.adds(t, fmt.Sprint(i)))
+	}
+	u.mu.Lock()
+	kept, lines := len(u.pending), len(u.due)+len(u.unheard)
+	u.mu.Unlock()
+	require.LessOrEqual(t, lines, mostUndos)
+	require.LessOrEqual(t, kept, mostUndos+mostWorkers)
+	for i := n - mostUndos; i < n; i++ {
+		require.False(t, closed(all[i]), "undo %d of %d is a new one", i, n)
+	}
+	dropped := 0
+	for _, settled := range all[:n-mostUndos] {
+		if closed(settled) {
+			dropped++
+		}
+	}
+	require.GreaterOrEqual(t, dropped, n-mostUndos-mostWorkers, "nothing is left to be done about them")
+}
+
+func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
+	t.Parallel()
+	u := undosOf(t, func(undo) bool { return true })
+	now := u.client.now()
+	lasts := func(name string, d time.Duration) *undo {
+		target, err := newTarget("", []string{"key"})
+		require.NoError(t, err)
+		undo := &undo{target: target, field: name, until: now.after(d)}
+		u.pending[undo.id()] = undo
+		return undo
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.due = append(u.due, lasts("second", 2), lasts("fourth", 4))
+	u.unheard = append(u.unheard, lasts("first", 1), lasts("third", 3))
+	for _, name := range []string{"first", "second", "third", "fourth"} {
+		u.drop()
+		for id := range u.pending {
+			require.NotEqual(t, name, id.field)
+		}
+	}
+	require.Empty(t, u.pending)
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/guard"
 )
 
 // verdict is what the error of one copy of a command says about it.
@@ -62,9 +64,12 @@ func judge(err error) verdict {
 	}
 	var server redis.Error
 	var network *net.OpError
+	var panicked *guard.Panic
 	switch {
 	case errors.Is(err, redis.Nil):
 		return fine
+	case errors.As(err, &panicked):
+		return halfway // and it would again
 	case errors.Is(err, redis.ErrClosed):
 		return forbidden
 	case errors.Is(err, errNotSent):
@@ -81,13 +86,46 @@ func judge(err error) verdict {
 	}
 }
 
+// elsewhere is what Redis says to a script that touches a key which is not on its node, as is so while
+// a slot moves. The words before it, and after, differ by version.
+const elsewhere = "script attempted to access a non local key in a cluster node"
+
+// isElsewhere reports whether err is the error of a script that met such a key.
+func isElsewhere(err error) bool {
+	if err == nil {
+		return false
+	}
+	var server redis.Error
+	return errors.As(err, &server) && strings.Contains(strings.ToLower(server.Error()), elsewhere)
+}
+
+// isTryAgain reports whether Redis refused a command because not all of its keys are on one node.
+func isTryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
+
+// slotMoves reports whether err says that the slot of the keys is on the move.
+func slotMoves(err error) bool { return isTryAgain(err) || isElsewhere(err) }
+
+// judge classifies the error of one copy of s.
+func (s *script) judge(err error) verdict {
+	v := judge(err)
+	if v == halfway && s.looksFirst && isElsewhere(err) {
+		return transient
+	}
+	return v
+}
+
 // unsent reports whether err says that there was no connection to send a command on.
 func unsent(err error) bool {
 	if !judge(err).notExecuted { // most are not: what errors.As writes to is allocated
 		return false
 	}
+	return !replied(err)
+}
+
+// replied reports whether err is Redis' own.
+func replied(err error) bool {
 	var server redis.Error
-	return !errors.As(err, &server)
+	return errors.As(err, &server)
 }
 
 // judgeReply classifies an error reply.

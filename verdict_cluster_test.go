@@ -21,7 +21,7 @@ var clusterDistresses = map[string]*distress{
 		heal:   func(p *patient) { p.cluster(p.source, "addslots", p.slot()) },
 	},
 	"a slot that moves": {
-		says: "TRYAGAIN", want: transient, refuses: everything,
+		says: "TRYAGAIN", want: transient, refuses: everything, passes: true,
 		strike: func(p *patient) {
 			p.beginMove()
 			p.move(p.names("kept")[1], p.names("ended")[1], p.names("queued")[1])
@@ -163,7 +163,7 @@ func (c *misrouting) run(t *testing.T, p *patient) {
 	rdb, names := c.ask(p)
 	locks := locksOn(t, rdb)
 	m, id := locks.MultiMutex(names, WithFencing()), locks.ID()
-	_, out := newPlain(t, rdb).acquire(t.Context(), once, m.target, me, &m.settings)
+	_, out := newPlain(t, rdb).acquire(t.Context(), once, m.target, me, &m.settings.terms)
 	require.ErrorContains(t, out.err, c.says)
 	require.Equal(t, c.want, judge(out.err))
 	require.False(t, out.doubt)

@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"strings"
@@ -28,7 +29,9 @@ type distress struct {
 	says    string // a regular expression
 	want    verdict
 	refuses refusals
+	passes  bool // by itself: a Lock that comes meanwhile waits for that
 	admit   func(t *testing.T) *patient
+	since   int // the major version of Redis that has it, or the settings for it
 
 	strike, heal func(p *patient)
 }
@@ -53,7 +56,7 @@ var distresses = map[string]*distress{
 		strike: asks("config set maxmemory 1"), heal: asks("config set maxmemory 0"),
 	},
 	"a disk that fails": {
-		says: "MISCONF", want: refused, refuses: writes, admit: standalone("app", "--save", "900 1"),
+		says: "MISCONF", want: refused, refuses: writes, admit: standalone("app", "--save", "900", "1"),
 		strike: loseTheDisk, heal: asks("config set stop-writes-on-bgsave-error no"),
 	},
 	"a script without end": {
@@ -61,7 +64,7 @@ var distresses = map[string]*distress{
 		strike: func(p *patient) { p.occupy("BUSY", "eval", "while true do end", 0) }, heal: asks("script kill"),
 	},
 	"loading": {
-		says: "LOADING", want: transient, refuses: everything,
+		says: "LOADING", want: transient, refuses: everything, since: 7,
 		admit:  standalone("app", "--rdbcompression", "no", "--loading-process-events-interval-bytes", "1024"),
 		strike: reload, heal: asks("config set key-load-delay 0"),
 	},
@@ -170,6 +173,7 @@ func TestARefusalIsAnErrorOfItsCallAndPassesWithItsReason(t *testing.T) {
 	for name, d := range distresses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			redistest.RequireVersion(t, d.since)
 			newCourse(t, d, d.admit(t)).run()
 		})
 	}
@@ -255,7 +259,7 @@ func (c *course) awaitFailure() {
 // requireRefused asserts what one copy of an acquisition fails with.
 func (c *course) requireRefused() {
 	c.t.Helper()
-	_, out := newPlain(c.t, c.p.rdb).acquire(c.ctx, once, c.free.target, me, terms(WithFencing()))
+	_, out := newPlain(c.t, c.p.rdb).acquire(c.ctx, once, c.free.target, me, termsOf(WithFencing()))
 	require.Error(c.t, out.err)
 	require.Regexp(c.t, c.says, out.err.Error())
 	require.Equal(c.t, c.want, judge(out.err), "%T: %v", out.err, out.err)
@@ -269,7 +273,7 @@ func (c *course) requireRefused() {
 func (c *course) requireErrors() {
 	c.t.Helper()
 	for name, lock := range map[string]func() error{
-		"Lock":    func() error { return c.free.Lock(c.ctx) },
+		"Lock":    c.lockFree,
 		"TryLock": func() error { _, err := c.free.TryLock(c.ctx); return err },
 	} {
 		eventually(c.t, "nothing in doubt after "+name, func() bool {
@@ -278,6 +282,17 @@ func (c *course) requireErrors() {
 			return c.locks.ID() == id
 		})
 	}
+}
+
+func (c *course) lockFree() error {
+	if !c.passes {
+		return c.free.Lock(c.ctx)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, 5*aWhile) // more than the resends take
+	defer cancel()
+	err := c.free.Lock(ctx)
+	require.ErrorIs(c.t, err, context.DeadlineExceeded, "it has not waited")
+	return err
 }
 
 func (c *course) requireError(name string, lock func() error) {

@@ -154,12 +154,12 @@ func TestAScriptThatTheServerForgotIsSentInFull(t *testing.T) {
 	for range 2 {
 		require.NoError(t, b.rdb.ScriptFlush(t.Context()).Err())
 		relay.ResetLog()
-		_, out := b.acquire(t.Context(), once, b.target(1), me, terms())
+		_, out := b.acquire(t.Context(), once, b.target(1), me, termsOf())
 		mustDo(t, out)
 		require.Equal(t, 2, relay.Count(redistest.Script(acquireScript.source)))
 		require.Equal(t, 1, relay.Executed(redistest.Script(acquireScript.source)))
 	}
-	_, out := b.acquire(t.Context(), once, b.target(1), me, terms())
+	_, out := b.acquire(t.Context(), once, b.target(1), me, termsOf())
 	mustDo(t, out)
 	require.Equal(t, 3, relay.Count(redistest.Script(acquireScript.source)), "now it is known")
 }

@@ -75,6 +75,7 @@ func TestAHandOverIsOneRoundTrip(t *testing.T) {
 }
 
 func TestDrainingThreeHundredWaitersCostsAboutOneScriptEach(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		c := locksOn(t, rdb)
@@ -128,6 +129,7 @@ func answered(relay *redistest.Relay, match redistest.Match) int {
 }
 
 func TestThreeHundredWaitersCostOneWaitersTraffic(t *testing.T) {
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)
@@ -224,6 +226,7 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 }
 
 func TestTheWaitTimeoutEndsAWait(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		heldByStranger(t, rdb, key, time.Minute)
@@ -318,12 +321,13 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 }
 
 func TestAWaiterThatMayNotSubscribePolls(t *testing.T) {
+	t.Parallel()
 	b := redistest.Redis(t)
 	admin := b.Client(t)
 	key := redistest.Key(t)
 	user := strings.ToLower(strings.ReplaceAll(key, "_", "-"))
 	require.NoError(t, admin.Do(t.Context(), "acl", "setuser", user, "on", ">secret", "~*", "resetchannels",
-		"+@all", "-subscribe", "-ssubscribe", "-psubscribe").Err())
+		"+@all", "-subscribe", "-psubscribe").Err())
 	t.Cleanup(func() { _ = admin.Do(context.Background(), "acl", "deluser", user).Err() })
 	rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: user, Password: "secret"})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -343,6 +347,7 @@ func TestAWaiterThatMayNotSubscribePolls(t *testing.T) {
 }
 
 func TestTryLockNeitherWaitsNorBarges(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,7 +12,7 @@ import (
 const minPatience = 10 * time.Millisecond
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
-var errNotRenewed = fmt.Errorf("%w before the lease ran out", errNoAnswer)
+var errNotRenewed = reason{fmt.Errorf("%w before the lease ran out", errNoAnswer)}
 
 // watchdog is what accompanies a hold from its grant to its end: it renews the lease while
 // a renewed level is open, tries again when Redis does not answer, and declares the hold
@@ -25,7 +26,7 @@ type watchdog struct {
 	stop  func()      // ends the renewal under way; nil if there was none
 
 	failures int     // renewals in a row without an answer
-	failure  error   // of the last one; nil if it was answered
+	failure  error   // the most telling of theirs; nil if the last one was answered
 	retry    instant // after one: not before
 }
 
@@ -75,19 +76,15 @@ func (h *hold) watch() {
 // wakeAtDeadline has the watchdog look at the hold when its lease is over, if not before. mu is held.
 func (h *hold) wakeAtDeadline() {
 	if h.phase == held {
-		h.watchdog.timer.Reset(max(0, h.client.now().until(h.deadline)))
+		h.watchdog.timer.Reset(max(0, h.lease.left(h.client.now())))
 	}
 }
 
 // plan returns how long there is nothing to do, and then whether a renewal is due; if not,
 // the hold has come to its end. mu is held.
 func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
-	left := now.until(h.deadline)
-	if h.phase != held || left <= 0 {
+	if h.phase != held {
 		return 0, false
-	}
-	if h.raiseAt != (instant{}) {
-		return h.soon(now, min(left, now.until(h.raiseAt))), true
 	}
 	interval := time.Duration(0)
 	for _, lv := range h.renewable() {
@@ -95,10 +92,10 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 			interval = lv.renewInterval
 		}
 	}
-	if interval == 0 {
-		return left, false
+	if wait, renew = h.lease.next(now, interval); renew {
+		wait = h.soon(now, wait)
 	}
-	return h.soon(now, min(left, now.until(h.renewed.after(interval)))), true
+	return wait, renew
 }
 
 // soon returns the time to a renewal that is due in d: after a failure it comes when it is
@@ -120,7 +117,7 @@ func (h *hold) renew() {
 	life, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.watchdog.stop = stop
-	left := h.client.now().until(h.deadline)
+	left := h.lease.left(h.client.now())
 	h.mu.Unlock()
 	// Another command of the hold may be under way for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
@@ -140,9 +137,9 @@ func (h *hold) renewNow(life context.Context) {
 		h.mu.Unlock()
 		return
 	}
-	t, field, lease, identity := h.target, h.field, h.lease(), h.identity
+	t, n, lease := h.target, h.name, h.wantedLease()
 	e := h.renewEffort()
-	left := h.client.now().until(h.deadline)
+	left := h.lease.left(h.client.now())
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
@@ -150,9 +147,9 @@ func (h *hold) renewNow(life context.Context) {
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
 	began := h.client.now()
-	ours, out := t.kind.renew(inTime, e, t, field, lease)
+	ours, out := h.kind.renew(inTime, e, t, n.field, lease)
 	if out.doubt {
-		h.client.retire(identity)
+		h.client.retire(n.identity)
 	}
 	if out.err == nil && !ours {
 		h.lose(errNotOnRedis)
@@ -166,7 +163,7 @@ func (h *hold) renewNow(life context.Context) {
 		h.mu.Unlock()
 		return
 	}
-	h.renewalSettled(out, lease)
+	out.err = h.renewalSettled(out, lease)
 	event := h.event(h.client.now().since(began), out.err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
@@ -178,31 +175,36 @@ func (h *hold) renewNow(life context.Context) {
 	}
 }
 
-// renewEffort is that of one renewal. A second attempt does not go through the engine: that
-// may be what is stuck. mu is held.
+// renewEffort is that of one renewal. mu is held.
 func (h *hold) renewEffort() effort {
-	left := h.client.now().until(h.deadline)
-	aside := h.watchdog.failures > 0
-	e := effort{attempts: 1, patience: h.client.patience, aside: aside}.confirmedBy(h.replicas().within(left / 4))
+	left, failures := h.lease.left(h.client.now()), h.watchdog.failures
+	e := effort{attempts: 1, patience: h.client.patience, avoid: avoidAfter(failures)}.confirmedBy(h.replicas().within(left / 4))
 	e.patience = max(minPatience, min(e.patience, left/2))
-	if !aside && e.replicas.n == 0 {
-		e.most = left / 2
+	if failures == 0 && e.replicas.n == 0 {
+		e.most, e.batchable = left/2, true
 	}
 	return e
 }
 
-// renewalSettled records how a renewal ended. mu is held.
-func (h *hold) renewalSettled(out outcome, lease time.Duration) {
+// renewalSettled records how a renewal ended, and returns its failure. mu is held.
+func (h *hold) renewalSettled(out outcome, lease time.Duration) error {
 	w := &h.watchdog
 	if out.err == nil {
-		h.prove(out.sent, lease)
+		h.lease.prove(out.sent, lease, h.wantedLease())
+		h.lease.note(out.found, out.sent)
 		w.failures, w.failure = 0, nil
-		return
+		return nil
 	}
 	w.failures++
-	w.failure = out.err
+	if errors.Is(out.err, errNotRenewed) && w.failure != nil { // cut short: those before know more
+		out.err = fmt.Errorf("%w; before that: %w", out.err, w.failure)
+	}
+	if w.failure == nil || telling(out.err) >= telling(w.failure) {
+		w.failure = out.err
+	}
 	now := h.client.now()
-	w.retry = now.after(min(backoff(w.failures), max(0, now.until(h.deadline))/4))
+	w.retry = now.after(min(backoff(w.failures), max(0, h.lease.left(now))/4))
+	return out.err
 }
 
 // watchClocks wakes every watchdog when the wall clock and the monotonic one have moved

@@ -70,18 +70,20 @@ func TestCommandsAreCounted(t *testing.T) {
 
 func TestMonitoredCommandsAreTakenApart(t *testing.T) {
 	name := []byte("bench:7:1:")
-	at, lock, ok := parseMonitored([]byte(`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:7:1:42" "x"`), name)
-	require.True(t, ok)
-	require.Equal(t, 42, lock)
+	at, locks := parseMonitored([]byte(`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:7:1:42" "x"`), name)
+	require.Equal(t, []int{42}, locks)
 	require.Equal(t, int64(1700000000123456), at.UnixMicro())
+
+	_, locks = parseMonitored([]byte(`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "2" "bench:7:1:42" "bench:7:1:8" "x"`), name)
+	require.Equal(t, []int{42, 8}, locks, "renewed together")
 
 	for _, line := range []string{
 		`+1700000000.123456 [0 lua] "hset" "bench:7:1:42" "x"`, // the script's doing
 		`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:8:1:42"`,
 		`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:7:1:check"`,
 	} {
-		_, _, ok := parseMonitored([]byte(line), name)
-		require.False(t, ok, line)
+		_, locks := parseMonitored([]byte(line), name)
+		require.Empty(t, locks, line)
 	}
 }
 

@@ -91,7 +91,7 @@ type monitor struct {
 	mu    sync.Mutex
 	last  map[int]time.Time // of each lock
 	gap   time.Duration     // the longest between two commands about one lock
-	total int               // commands
+	total int               // how often a lock was in a command
 }
 
 func (s *server) monitor(name string) (*monitor, error) {
@@ -116,43 +116,44 @@ func (m *monitor) read(r *bufio.Reader, name string) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		at, lock, ok := parseMonitored(lines.Bytes(), []byte(name+":"))
-		if !ok {
-			continue
-		}
+		at, locks := parseMonitored(lines.Bytes(), []byte(name+":"))
 		m.mu.Lock()
-		if last, known := m.last[lock]; known {
-			m.gap = max(m.gap, at.Sub(last))
+		for _, lock := range locks {
+			if last, known := m.last[lock]; known {
+				m.gap = max(m.gap, at.Sub(last))
+			}
+			m.last[lock] = at
+			m.total++
 		}
-		m.last[lock] = at
-		m.total++
 		m.mu.Unlock()
 	}
 }
 
-// parseMonitored reads a line like `+1700000000.123456 [0 127.0.0.1:5] "evalsha" … "name:17" …`.
-// Commands that a script has called are not of interest.
-func parseMonitored(line, name []byte) (at time.Time, lock int, ok bool) {
-	i := bytes.Index(line, name)
-	if i < 0 || bytes.Contains(line[:min(i, 40)], []byte(" lua] ")) {
-		return at, 0, false
+// parseMonitored reads a line like `+1700000000.123456 [0 127.0.0.1:5] "evalsha" … "name:17" …`, and
+// returns the locks in it: none if it is not of interest, as commands that a script has called.
+func parseMonitored(line, name []byte) (at time.Time, locks []int) {
+	head, rest, found := bytes.Cut(line, name)
+	if !found || bytes.Contains(head[:min(len(head), 40)], []byte(" lua] ")) {
+		return at, nil
 	}
-	digits := line[i+len(name):]
-	if end := bytes.IndexByte(digits, '"'); end >= 0 {
-		digits = digits[:end]
-	}
-	lock, err := strconv.Atoi(string(digits))
-	if err != nil {
-		return at, 0, false
-	}
-	stamp, _, _ := strings.Cut(strings.TrimPrefix(string(line[:i]), "+"), " ")
+	stamp, _, _ := strings.Cut(strings.TrimPrefix(string(head), "+"), " ")
 	seconds, micros, _ := strings.Cut(stamp, ".")
 	s, err1 := strconv.ParseInt(seconds, 10, 64)
 	us, err2 := strconv.ParseInt(micros, 10, 64)
-	return time.Unix(s, us*1000), lock, err1 == nil && err2 == nil
+	if err1 != nil || err2 != nil {
+		return at, nil
+	}
+	for found {
+		digits, _, _ := bytes.Cut(rest, []byte{'"'})
+		if lock, err := strconv.Atoi(string(digits)); err == nil {
+			locks = append(locks, lock)
+		}
+		_, rest, found = bytes.Cut(rest, name)
+	}
+	return time.Unix(s, us*1000), locks
 }
 
-// seen returns how many commands there were so far.
+// seen returns how often a lock was in a command so far.
 func (m *monitor) seen() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

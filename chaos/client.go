@@ -58,6 +58,7 @@ type workload struct {
 	Sides     float64 // of holds of read-write locks,
 	Reads     float64 // and of those the share that only reads
 
+	Enduring bool // long holds last for two to four TTLs, and not for a half to two
 	Kept     bool // nothing but the end of its lease takes a hold away
 	Counts   bool // compare the levels with what Redis says
 	PoolSize int  // of the go-redis client; 0: its default

@@ -67,6 +67,9 @@ func (w *worker) names() []string {
 // length is how long a hold is to last.
 func (w *worker) length() time.Duration {
 	if w.chance(w.Work.Long) {
+		if w.Work.Enduring {
+			return w.between(2*w.Work.TTL, 4*w.Work.TTL)
+		}
 		return w.between(w.Work.TTL/2, 2*w.Work.TTL)
 	}
 	return w.between(0, 20*time.Millisecond)

@@ -22,7 +22,7 @@ var pointedScenarios = []*scenario{
 		what: "replies are lost and releases delivered late, to owners who have the lock again",
 		casts: []cast{{kind: standalone, lossless: true, faults: []fault{deliverLate(release), deliverLate(release), loseReply(release), loseReply(acquire)},
 			work: plain().with(func(w *workload) {
-				w.Processes, w.Workers, w.Names = 2, 1, 1
+				w.Processes, w.Workers, w.Names = 1, 1, 1 // a late release finds the next hold of the same owner
 				w.Long, w.Fixed, w.TTL = 0.5, 0, 1500*time.Millisecond
 			})}},
 	},
@@ -30,7 +30,7 @@ var pointedScenarios = []*scenario{
 		number: 104, name: "slow-then-silent",
 		what: "a process' network is slow and then dead: it knows no later than Redis that its lease is over",
 		casts: []cast{{kind: standalone, faults: []fault{slowThenSilent},
-			work: plain().with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
+			work: plain().with(enduring)}},
 	},
 	{
 		number: 105, name: "deleted-while-held",
@@ -81,6 +81,12 @@ var pointedScenarios = []*scenario{
 			work: patient.with(func(w *workload) { w.Workers, w.Fair, w.Impatient = 3, 0.5, 0.2 })}},
 	},
 	{
+		number: 112, name: "slow-holder",
+		what: "no fault but a slow network of one process: what it has unlocked it holds no more when another gets it",
+		casts: []cast{{kind: standalone, lossless: true, faults: []fault{slowOne},
+			work: patient.with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Shared = 2, 1, 1, 0 })}},
+	},
+	{
 		number: 113, name: "sides-calm",
 		what: "no fault at all: readers read together, writers alone, whoever waits is woken, and who writes may go on reading",
 		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
@@ -103,8 +109,27 @@ var pointedScenarios = []*scenario{
 		number: 116, name: "quorum-slow-then-silent",
 		what: "a process' network is slow and then dead: it knows no later than the masters that its lease is over",
 		casts: []cast{{kind: quorum, faults: []fault{slowThenSilent},
-			work: voting.with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed = 2, 2, 2, 1, 0 })}},
+			work: voting.with(enduring)}},
 	},
+	{
+		number: 117, name: "readers-stream",
+		what: "no fault, but readers that come one after the other and never stop: a writer that waits gets its turn",
+		casts: []cast{{kind: standalone, lossless: true, prompt: true, faults: []fault{nothing},
+			work: plain().with(sided).with(func(w *workload) { w.Long, w.Fixed, w.Joint, w.Reads, w.Impatient = 0, 0, 0, 0.99, 0 })}},
+	},
+	{
+		number: 118, name: "deleted-in-a-batch",
+		what: "locks are deleted that their process renews together with others: it learns of it then",
+		casts: []cast{{kind: standalone, splitBrain: true, faults: []fault{deleteLock},
+			work: plain().with(func(w *workload) { w.Processes, w.Workers, w.Names, w.Long, w.Fixed, w.Joint = 2, 16, 16, 1, 0, 0 })}},
+	},
+}
+
+// enduring has two processes wait for one lock, and hold it for so long that a lease of theirs is
+// sure to run out on a network that is dead.
+func enduring(w *workload) {
+	w.Processes, w.Workers, w.Names = 2, 2, 1
+	w.Long, w.Fixed, w.Enduring = 1, 0, true
 }
 
 // sided has everybody use read-write locks.
@@ -143,9 +168,25 @@ func (a *act) slowed(d time.Duration) {
 	}
 }
 
+// slowOne makes every message of one process take longer.
+var slowOne = fault{name: "slowness of one", inject: func(a *act) error {
+	p, d := a.victim(), a.between(50*time.Millisecond, 100*time.Millisecond)
+	a.disturb("process %d: every message takes %v longer", p.number, d)
+	for _, r := range p.relays {
+		r.Latency(d)
+	}
+	a.hit()
+	a.lasts(a.work.TTL)
+	for _, r := range p.relays {
+		r.Latency(0)
+	}
+	a.lasts(d)
+	return nil
+}}
+
 // slowThenSilent lets nothing through after it has delayed everything.
 var slowThenSilent = fault{name: "slow, then silent", inject: func(a *act) error {
-	p, d := a.victim(), a.between(a.work.TTL/12, a.work.TTL/10)
+	p, d := a.holder(), a.between(a.work.TTL/12, a.work.TTL/10)
 	a.begin("process %d: every message takes %v longer, and then none arrives", p.number, d)
 	defer a.end()
 	for _, r := range p.relays {

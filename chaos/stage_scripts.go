@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -102,6 +103,8 @@ func learn(ctx context.Context, locks *relock.Client, relay *redistest.Relay) (m
 		{renew, func() error { return await(renewed) }},
 		{reenter, func() error { return m.Lock(ctx) }},
 		{release, m.Unlock},
+		// Locks that are renewed together are renewed by a script of its own.
+		{renew, func() error { return renewTogether(ctx, locks, relay, known) }},
 		{"", func() error { return follow(m, contended) }},
 		{handoff, m.Unlock},
 		{"", func() error { return <-next }},
@@ -128,6 +131,27 @@ func learn(ctx context.Context, locks *relock.Client, relay *redistest.Relay) (m
 		}
 	}
 	return scripts, nil
+}
+
+// renewTogether holds locks until several of them have been renewed by one script, which is none of
+// those known.
+func renewTogether(ctx context.Context, locks *relock.Client, relay *redistest.Relay, known map[string]bool) (err error) {
+	for i := range 10 {
+		m := locks.Mutex(fmt.Sprint("learn-", i), relock.WithRenewInterval(50*time.Millisecond))
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Unlock()) }()
+	}
+	unknown := func(c redistest.Command) bool { return c.Name() == "EVAL" && !known[c.Arg(1)] }
+	for relay.Count(unknown) == 0 {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // either chooses what one of the two does; the first may be nil.

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -11,13 +12,13 @@ import (
 )
 
 // Redisson's fair lock tells a release to the waiter whose turn it is, on a channel of that
-// waiter's own; its spin lock tells nobody. So a Mutex of the name hears of neither, and the
-// fair lock not of the Mutex: exclusion holds, and waiting ends by polling or by the lease.
+// waiter's own; its spin lock tells nobody. So a Mutex of the name hears of neither: exclusion
+// holds, and waiting ends by polling. A Mutex tells the fair lock's waiter as that lock does.
 
 func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
-	const poll, ttl = 300 * time.Millisecond, 2500 * time.Millisecond
+	const poll = 300 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
-		java, locks := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll), relock.WithTTL(ttl))
+		java, locks := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll))
 		thread, g := java.thread(), newActor(t)
 		name := redistest.Key(t)
 		fair, m := java.lock("fair", name), locks.Mutex(name)
@@ -33,14 +34,45 @@ func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
 		t.Logf("Go came after %v, its safety poll is %v", took.Round(time.Millisecond), poll)
 
 		require.False(t, thread.tries(t, fair), "both hold it")
-		returned := thread.waits(t, fair)
-		unlocked = time.Now()
 		g.unlocks(t, m)
-		took = thread.comes(t, returned).ended().Sub(unlocked)
-		require.Less(t, took, ttl+overhead, "Java waited for longer than the lease")
-		t.Logf("Java came after %v, the TTL is %v", took.Round(time.Millisecond), ttl)
-		thread.unlocks(t, fair)
+		for _, m := range []goLock{m, locks.FairMutex(name)} {
+			g.locks(t, m)
+			returned := thread.waits(t, fair)
+			unlocked = time.Now()
+			g.unlocks(t, m)
+			took = thread.comes(t, returned).ended().Sub(unlocked)
+			require.Less(t, took, overhead, "Java waited for the lease")
+			t.Logf("Java came after %v", took.Round(time.Millisecond))
+			thread.unlocks(t, fair)
+		}
 		d.requireFree(t, append(fairQueueOf(name), name)...)
+	})
+}
+
+// Each of them tells the next: Java's unlock the thread that is first in the queue, and Go's, too.
+func TestAnUnlockInGoWakesTheThreadsOfAFairLockInTheirOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, d *deployment) {
+		java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
+		g := newActor(t)
+		for _, name := range namesOf(t) {
+			fair, m := java.lock("fair", name), locks.Mutex(name)
+			g.locks(t, m)
+			var threads []*javaThread
+			var all []<-chan answer
+			for i := range 3 {
+				threads = append(threads, java.thread())
+				all = append(all, threads[i].begin("lock", fair))
+				eventually(t, "its place", func() bool { return rdb.LLen(t.Context(), fairQueueOf(name)[0]).Val() == int64(i+1) })
+			}
+			g.unlocks(t, m)
+			for i, returned := range all {
+				began := time.Now()
+				threads[i].comes(t, returned)
+				require.Less(t, time.Since(began), overhead)
+				threads[i].unlocks(t, fair)
+			}
+			d.requireFree(t, append(fairQueueOf(name), name)...)
+		}
 	})
 }
 
@@ -71,7 +103,11 @@ func TestAMutexTakesNoTurnInTheQueueOfAFairLock(t *testing.T) {
 
 // fairQueueOf returns the other keys of Redisson's fair lock.
 func fairQueueOf(name string) []string {
-	return []string{"redisson_lock_queue:{" + name + "}", "redisson_lock_timeout:{" + name + "}"}
+	var keys []string
+	for _, part := range []string{"lock_queue", "lock_timeout"} {
+		keys = append(keys, strings.Replace(channelOf(name), "lock__channel", part, 1))
+	}
+	return keys
 }
 
 func TestASpinLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {

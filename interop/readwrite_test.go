@@ -252,6 +252,33 @@ func TestWatchdogsOfBothLanguagesKeepReadersLongerThanTheirTTL(t *testing.T) {
 	d.requireFree(t, p.name)
 }
 
+// Java's watchdog gives the lock its own lease, whoever else needs a longer one.
+func TestAReaderInGoWithALongTTLOutlivesAJavaReaderThatCrashes(t *testing.T) {
+	d := single(t)
+	doomed := newPeer(t)
+	java, locks, rdb := doomed.opened(t, d, crashTTL), d.locks(t, relock.WithTTL(time.Minute)), d.client(t)
+	g, writer := newActor(t), newActor(t)
+	p := java.rwPair(locks, redistest.Key(t))
+	java.thread().locks(t, p.read)
+	g.locks(t, p.ro)
+	hold := g.context(t, p.ro)
+	left := func() time.Duration { return rdb.PTTL(t.Context(), p.name).Val() }
+	for range 3 {
+		eventually(t, "Go's lease", func() bool { return left() > crashTTL })
+		eventually(t, "Java's lease", func() bool { return left() <= crashTTL })
+	}
+	doomed.die(t)
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(2 * crashTTL); time.Now().Before(end); <-look.C {
+		require.NoError(t, hold.Err())
+		require.False(t, writer.tries(t, p.rw))
+	}
+	require.Greater(t, left(), crashTTL)
+	g.unlocks(t, p.ro)
+	d.requireFree(t, p.name)
+}
+
 func TestALongReadInGoOutlivesAShortOneInJava(t *testing.T) {
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)

@@ -4,7 +4,7 @@
 --   1  the lock
 --   2  its queue: a sorted set of the fields that wait, by a number that rises with each that comes
 --   3  its entries: a hash from field to what a grant needs: "end lease keep ticket channel"
---   4  the token counter
+--   4  the token counter; the release has one more key
 --
 -- An entry counts until `end`, by this server's clock in milliseconds: `lease` after its
 -- client has last said that it waits. The lease is also that of the lock if it is granted.
@@ -24,11 +24,11 @@ end
 -- something else. To be stored when the lock is his.
 local function token_for(keep)
   if keep == '-1' then return 0 end
-  return (next_token(3))
+  return (next_token(3, 4))
 end
 
 local function store(token, keep)
-  if keep ~= '-1' then store_token(3, token, keep) end
+  if keep ~= '-1' then store_token(3, token, keep, 4) end
 end
 
 -- Has field wait behind all others; if it waits already it keeps its place.

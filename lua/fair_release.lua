@@ -1,6 +1,8 @@
 -- Gives a fair lock back, and with it any place in the queue; the first live waiter gets the
--- lock, or whoever listens is woken if there is none.
+-- lock, or whoever listens is woken if there is none, and the first who waits in Java.
 --
+-- KEYS  those of all, and the queue of Java's fair lock; or the lock alone, which is then given
+--       back to everybody
 -- ARGV  field, publish command, channel of the lock
 --
 -- Replies
@@ -12,7 +14,7 @@
 
 -- The usual case: the first of the queue gets the lock, and wishes for no token. To define
 -- functions costs more than it does.
-local alone = redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('hlen', KEYS[1]) == 1
+local alone = KEYS[2] and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('hlen', KEYS[1]) == 1
 local first = alone and redis.pcall('zrange', KEYS[2], '0', '0')[1]
 local entry = first and redis.pcall('hget', KEYS[3], first)
 if type(entry) == 'string' and first ~= ARGV[1] then
@@ -40,7 +42,7 @@ local field, publish = ARGV[1], ARGV[2]
 local ours = held(lock, field)
 
 local served, heard = false, 0
-if not spoiled() then
+if queue and not spoiled() then
   leave(field)
   if ours and redis.call('hlen', lock) == 1 or not ours and redis.call('exists', lock) == 0 then
     served, heard = serve(publish, field)
@@ -48,5 +50,7 @@ if not spoiled() then
 end
 if ours and not served then redis.call('hdel', lock, field) end
 if not ours then return {0, heard or 0} end
-if not served then heard = wake(publish, ARGV[3]) end
-return heard
+if served then return heard end
+heard = wake(publish, ARGV[3])
+local told = wake_java(publish, ARGV[3], KEYS[5])
+return heard < 0 and heard or heard + told

@@ -1,6 +1,6 @@
 -- Ends the hold that the caller saw, whoever has it.
 --
--- KEYS  the lock key
+-- KEYS  the lock key, its queue of Java's fair lock, if that is to be told
 -- ARGV  publish command, channel, then the fields that the caller saw
 --
 -- Replies  1 = deleted; 0 = the key does not hold exactly these fields, nothing was changed
@@ -10,4 +10,5 @@ end
 if redis.call('hlen', KEYS[1]) ~= #ARGV - 2 then return 0 end
 redis.call('hdel', KEYS[1], unpack(ARGV, 3))
 wake(ARGV[1], ARGV[2])
+wake_java(ARGV[1], ARGV[2], KEYS[2])
 return 1

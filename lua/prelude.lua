@@ -15,11 +15,12 @@ local function held(key, field)
   return found == 1
 end
 
--- Whether a hash that is read as `fields` is a lock: each field is somebody's, uuid:owner, and
--- has his count.
+-- Whether a hash that is read as `fields` is a lock: each field but `mode` is an owner's,
+-- uuid:owner, and has its count.
 local function locked(fields)
   for i = 1, #fields, 2 do
-    if not string.find(fields[i], ':', 1, true) or not string.find(fields[i + 1], '^[1-9]%d*$') then return false end
+    if fields[i] ~= 'mode' and
+      not (string.find(fields[i], ':', 1, true) and string.find(fields[i + 1], '^[1-9]%d*$')) then return false end
   end
   return true
 end
@@ -68,24 +69,32 @@ local function wake(command, channel, message)
   return heard
 end
 
--- A fencing token above every counter, which are the KEYS after the n locks, and not
--- below the server's clock, so that tokens keep rising when a counter was lost; 0
--- without counters. Reads only; nil and the position of the counter if one holds
+-- Wakes the first in the queue of Java's fair lock, if there is one: it listens to a channel
+-- of its own. Returns how many processes heard it.
+local function wake_java(command, channel, queue)
+  local first = queue and redis.pcall('lindex', queue, '0')
+  if type(first) ~= 'string' then return 0 end
+  return math.max(wake(command, channel .. ':' .. first), 0)
+end
+
+-- A fencing token above every counter, which are the KEYS after the n locks (up to `last`, if
+-- that is given), and not below the server's clock, so that tokens keep rising when a counter
+-- was lost; 0 without counters. Reads only; nil and the position of the counter if one holds
 -- something else than a token.
-local function next_token(n)
+local function next_token(n, last)
   if #KEYS == n then return 0 end
   local now = redis.call('time')
   local token = now[1] * 1000000 + now[2]
-  for i = n + 1, #KEYS do
-    local last = redis.pcall('get', KEYS[i])
-    if last then
-      if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then
+  for i = n + 1, last or #KEYS do
+    local before = redis.pcall('get', KEYS[i])
+    if before then
+      if type(before) == 'table' and not string.find(before.err, 'WRONGTYPE', 1, true) then
         redis.call('get', KEYS[i]) -- raises the error as the server words it
       end
-      if type(last) ~= 'string' or not string.find(last, '^%d+$') then return nil, i - n end
-      last = tonumber(last)
-      if not last or last >= 9007199254740991 then return nil, i - n end
-      if last >= token then token = last + 1 end
+      if type(before) ~= 'string' or not string.find(before, '^%d+$') then return nil, i - n end
+      before = tonumber(before)
+      if not before or before >= 9007199254740991 then return nil, i - n end
+      if before >= token then token = before + 1 end
     end
   end
   return token
@@ -101,10 +110,10 @@ local function store(counter, text, keep)
   end
 end
 
--- Stores token in every counter.
-local function store_token(n, token, keep)
+-- Stores token in every counter that next_token has read.
+local function store_token(n, token, keep, last)
   local text = string.format('%.0f', token)
-  for i = n + 1, #KEYS do store(KEYS[i], text, keep) end
+  for i = n + 1, last or #KEYS do store(KEYS[i], text, keep) end
 end
 
 -- The server's clock in milliseconds.

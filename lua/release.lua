@@ -1,8 +1,9 @@
 -- Sets hold counts on the way down; a count of 0 gives the lock back and wakes
 -- its waiters.
 --
--- KEYS  n lock keys
--- ARGV  field, publish command, then for each key its count and its channel ('' = wake nobody)
+-- KEYS  n lock keys, then their n queues of Java's fair lock, if those are to be told
+-- ARGV  field, for each lock its channel ('' = wake nobody) and its count, publish command; the
+--       channel alone if one lock is to be given back by `publish`: each argument takes time
 --
 -- Replies
 --   heard        done; each wake-up was heard by so many processes at least, -1 if one was refused
@@ -10,25 +11,32 @@
 
 -- The usual cases, one key that is given back, and one that keeps a level. To define
 -- functions costs more than they do.
-if #KEYS == 1 and ARGV[4] ~= '' then
-  if ARGV[3] == '0' then
-    if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
-      local heard = redis.pcall(ARGV[2], ARGV[4], '0')
-      if type(heard) == 'table' then heard = -1 end -- see wake
+local try, channel, count = redis.pcall, ARGV[2], ARGV[3] or '0'
+if not ARGV[5] and channel ~= '' then
+  if count == '0' then
+    if try('hdel', KEYS[1], ARGV[1]) == 1 then
+      local publish = ARGV[4] or 'publish'
+      local heard, first = try(publish, channel, '0'), KEYS[2] and try('lindex', KEYS[2], '0')
+      if heard ~= 0 and type(heard) == 'table' then heard = -1 end -- see wake
+      if first and type(first) == 'string' then -- see wake_java
+        local told = try(publish, channel .. ':' .. first, '0')
+        if heard >= 0 and type(told) == 'number' then heard = heard + told end
+      end
       return heard
     end
-  elseif redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+  elseif try('hexists', KEYS[1], ARGV[1]) == 1 then
     redis.call('hdel', KEYS[1], '') -- needs no memory, and so opens the way for HSET
-    redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
+    redis.call('hset', KEYS[1], ARGV[1], count)
     return 0
   end
 end
 
 -- prelude
-local field, publish = ARGV[1], ARGV[2]
+local field, n = ARGV[1], math.max(1, #ARGV / 2 - 1)
+local publish = ARGV[2 * n + 2] or 'publish'
 local ours, freed = true, {}
-for i = 1, #KEYS do
-  local count, channel = ARGV[1 + 2 * i], ARGV[2 + 2 * i]
+for i = 1, n do
+  local channel, count = ARGV[2 * i], ARGV[2 * i + 1] or '0'
   if not held(KEYS[i], field) then
     ours = false
   elseif count ~= '0' then
@@ -36,12 +44,15 @@ for i = 1, #KEYS do
     redis.call('hset', KEYS[i], field, count)
   else
     redis.call('hdel', KEYS[i], field)
-    if channel ~= '' then freed[#freed + 1] = channel end
+    if channel ~= '' then freed[#freed + 1] = i end
   end
 end
 local heard
-for _, channel in ipairs(freed) do
+for _, i in ipairs(freed) do
+  local channel = ARGV[2 * i]
   local by = wake(publish, channel)
+  local told = wake_java(publish, channel, KEYS[n + i])
+  if by >= 0 then by = by + told end
   if not heard or by < heard then heard = by end
 end
 if ours then return heard or 0 end

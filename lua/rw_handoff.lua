@@ -1,7 +1,7 @@
 -- Passes a read-write lock from one writer to another: the release of the one and the
 -- acquisition of the other in one step, so nobody can come between.
 --
--- KEYS  the lock, its claim, and its token counter if a token is wished
+-- KEYS  the lock, and its token counter if a token is wished
 -- ARGV  prefix, from field, lease of the new owner (ms), life of a counter (ms; 0 = for ever), to field
 --
 -- Replies
@@ -13,7 +13,7 @@
 -- Sent again it finds `to` in place, lengthens, and mints a newer token.
 
 -- The usual case: no token, and from does not read. To define functions costs more than it does.
-if #KEYS == 2 and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('hdel', KEYS[1], ARGV[2]) == 1 then
+if #KEYS == 1 and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('hdel', KEYS[1], ARGV[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[5], '1')
   redis.call('pexpire', KEYS[1], ARGV[3])
   return 1
@@ -27,7 +27,7 @@ if not passed then
   if redis.call('hlen', lock) ~= 2 then return {-6, 1} end
 end
 
-local token = next_token(2)
+local token = next_token(1)
 if not token then return {-3, 1} end
 redis.call('hdel', lock, from) -- first: it needs no memory
 if passed then
@@ -36,5 +36,5 @@ else
   redis.call('hset', lock, to, '1')
   redis.call('pexpire', lock, lease)
 end
-store_token(2, token, keep)
+store_token(1, token, keep)
 return {1, token}

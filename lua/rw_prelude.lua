@@ -1,19 +1,36 @@
 -- Shared by the scripts of read-write locks: scripts_rw.go puts it after prelude.lua in each.
 --
--- KEYS of all of them
---   1  the lock: a hash with the field `mode`, which is `read` or `write`, and for each hold a
---      field with its levels; that of a writer ends in `:write`
---   2  the claim of a writer that waits for readers: "from field"; "from " for the moment after
---      he has given up
+-- KEYS[1] of all of them is the lock: a hash with the field `mode`, which is `read` or `write`,
+-- and for each hold a field with its levels; that of a writer ends in `:write`.
 -- ARGV[1] of all of them is what the names of timeout keys begin with.
 --
 -- Each level of a read hold has a timeout key, which lives for the hold's lease. A read hold
--- without any is dead, and whoever looks drops it. The hash lives as long as the longest of
--- its live holds. The names of timeout keys follow from its fields, so they are not in KEYS.
+-- without any is dead, and a script that finds it drops it. The hash lives as long as the longest
+-- of its live holds at least; not for longer once there are few. The names of timeout keys follow
+-- from its fields, so they are not in KEYS.
 --
--- From `from` on, in milliseconds of this server's clock, and for as long as there is a claim,
--- nobody new may read.
-local lock, claim, prefix = KEYS[1], KEYS[2], ARGV[1]
+-- While a Cluster moves the slot, these keys may be on two nodes, and Redis refuses to touch one
+-- that is not on the script's. So each script looks at all that it needs before it changes
+-- anything (that a dead hold is dropped changes nothing): refused, it may be sent again.
+--
+-- The claim, a key of its own, is a writer's that waits for readers: "from field"; "from " for
+-- the moment after it has given up. From `from` on, in milliseconds of this server's clock, and for
+-- as long as there is a claim, nobody new may read.
+local lock, prefix = KEYS[1], ARGV[1]
+
+-- So many fields of the lock and their values, or more; and whether they are all, as they are if
+-- there are less.
+local function some(n)
+  local fields = redis.pcall('hrandfield', lock, n, 'withvalues')
+  if not fields.err then return fields, #fields < 2 * n end
+  local cursor, more = '0'
+  fields = {}
+  repeat -- Redis has no HRANDFIELD before 6.2
+    cursor, more = unpack(redis.call('hscan', lock, cursor, 'count', n))
+    for _, text in ipairs(more) do fields[#fields + 1] = text end
+  until cursor == '0' or #fields >= 2 * n
+  return fields, cursor == '0'
+end
 
 -- Whether the lock is held for `read` or for `write`; nil if it is free. Else the reply that
 -- says what else it is.
@@ -23,7 +40,10 @@ local function examine_mode()
     if string.find(mode.err, 'WRONGTYPE', 1, true) then return nil, {-1, 1} end
     return nil, mode
   end
-  if mode == 'read' or mode == 'write' then return mode end
+  if mode == 'read' or mode == 'write' then
+    local fields = some(3)
+    if locked(fields) and (mode == 'read' or #fields > 2) then return mode end
+  end
   if mode then return nil, {-1, 1} end
   if redis.call('exists', lock) == 1 then return nil, {-5, 1} end
   return nil
@@ -59,48 +79,83 @@ local function untime(field, from, to)
   for i = from, to do redis.call('del', timeout(field, i)) end
 end
 
+-- So many fields, with the mode, are few: then it is known which reader's hold is the longest.
+local few = 17
+
 local function writes(field)
   return string.sub(field, -6) == ':write'
 end
 
--- Drops dead read holds. Returns the longest that a live one has left, and whose it is; nil if
--- there is none. One that has `enough` will do: it is the last that is looked at.
-local function survey(enough)
-  local longest, reader
-  local fields = redis.call('hgetall', lock)
-  for i = 1, #fields, 2 do
-    local field = fields[i]
-    if field ~= 'mode' then
-      local life = left(field, levels(fields[i + 1]))
-      if life == -2 then
-        redis.call('hdel', lock, field)
-      elseif not longest or life > longest then
-        longest, reader = life, field
-        if enough and life >= enough then break end
+-- Returns a reader that is alive, other than the fields in `gone`; nil if there is none. If it has
+-- looked at all of them, then also the longest that one has left. It looks at n fields at a time, which
+-- are at least three and more than `gone`, and drops the dead among them: each is paid for once,
+-- however many read.
+local function survey(gone, n)
+  while true do
+    local reader, longest, dead = nil, -1, {}
+    local fields, all = some(n)
+    for i = 1, #fields, 2 do
+      local field = fields[i]
+      if field ~= 'mode' and not gone[field] then
+        local life = left(field, levels(fields[i + 1]))
+        if life == -2 then
+          dead[#dead + 1] = field
+        else
+          reader, longest = field, math.max(longest, life)
+          if not all then break end
+        end
       end
     end
+    if #dead > 0 then redis.call('hdel', lock, unpack(dead)) end
+    if reader or all then return reader, all and longest end
   end
-  return longest, reader
 end
 
--- After a hold has gone: the lock is a writer's, or that of the readers who are left, for as
--- long as the longest of them, which need not be known if one has enough; else it is free,
--- which settle returns.
-local function settle(enough)
+-- Who has the lock without the holds in `gone`: a writer, or what survey says of readers. It comes
+-- before the first change.
+local function heir(gone, n)
   if redis.call('hget', lock, 'mode') == 'write' then
     for _, field in ipairs(redis.call('hkeys', lock)) do
-      if writes(field) then return false end
+      if writes(field) and not gone[field] then return field end
     end
   end
-  local longest = survey(enough)
-  if not longest then
+  return survey(gone, n)
+end
+
+-- Ends holds. The lock is their heir's then, for as long as the longest of the readers if that is
+-- known; else it is free, which settle returns.
+local function settle(gone, heir, longest)
+  for field, had in pairs(gone) do
+    untime(field, 1, had)
+    redis.call('hdel', lock, field)
+  end
+  if not heir then
     redis.call('del', lock)
     return true
   end
-  if enough and longest >= enough then return false end
+  if writes(heir) then return false end
   redis.call('hset', lock, 'mode', 'read')
-  if longest >= 0 then redis.call('pexpire', lock, math.max(longest, 1)) end
+  if longest and longest >= 0 then redis.call('pexpire', lock, math.max(longest, 1)) end
   return false
+end
+
+-- What a reader is told: the PTTL that the lock had before, from 1 to its lease; the lease also if
+-- there was none. Java's watchdog gives the lock its own lease, however much longer others
+-- need it: so they know how soon they have to renew.
+local function seen(had, lease)
+  lease = tonumber(lease)
+  if had < 0 then return lease end
+  return math.max(1, math.min(had, lease))
+end
+
+-- Raises the lock's time to live to lease for a reader that has `life` left, and returns what it
+-- is told: its lease, too, if the lock would have lived for as long as it needs. Some servers
+-- look at the clock for each command.
+local function prolong(lease, life)
+  local had = redis.call('pttl', lock)
+  if had < tonumber(lease) then redis.call('pexpire', lock, lease) end
+  if had >= life - 10 then return tonumber(lease) end
+  return seen(had, lease)
 end
 
 -- Has field hold the lock, which is free or shared, as mode says. A refused PEXPIRE is
@@ -133,9 +188,9 @@ local function busy()
   return {0, redis.call('pttl', lock), 1, holder}
 end
 
--- The claim: when it begins, and the field of the writer whose it is, '' if it is nobody's any
+-- A claim: when it begins, and the field of the writer whose it is, '' if it is nobody's any
 -- more; nil if there is none.
-local function claimed()
+local function claimed(claim)
   local text = redis.pcall('get', claim)
   if type(text) ~= 'string' then return nil end
   local from, writer = string.match(text, '^(%d+) (.*)$')

@@ -3,7 +3,7 @@
 -- ARGV  prefix, field, lease (ms), count
 --
 -- Replies
---   1        field reads count times, each for at least the lease
+--   pttl     field reads count times, each for at least the lease; the lock had so much left (see prolong)
 --   {0, 1}   lost: there is no such hold, or it is dead; nothing was changed
 local field, lease, count = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not held(lock, field) then return {0, 1} end
@@ -11,10 +11,11 @@ local had = levels_of(field)
 local life = left(field, had)
 if life == -2 then return {0, 1} end
 
-life = math.max(life, lease)
+local longest = math.max(life, lease)
 redis.call('hdel', lock, '') -- needs no memory, and so opens the way for the others
-lengthen(lock, life)
+for i = count, 1, -1 do -- the new ones first: while the slot moves it is those that are refused
+  redis.call('set', timeout(field, i), '1', 'px', longest)
+end
 redis.call('hset', lock, field, count)
-for i = 1, count do redis.call('set', timeout(field, i), '1', 'px', life) end
 untime(field, count + 1, had)
-return 1
+return prolong(longest, life)

@@ -12,19 +12,25 @@
 local found = ARGV[3] == '0' and redis.pcall('hmget', KEYS[1], 'mode', ARGV[2])
 if found and found[1] == 'read' and found[2] == '1' then
   local mine = ARGV[1] .. ':' .. ARGV[2] .. ':rwlock_timeout:1'
-  local some = redis.pcall('hrandfield', KEYS[1], 3) -- unknown before Redis 6.2
+  local some = redis.pcall('hrandfield', KEYS[1], '3') -- unknown before Redis 6.2
   if #some == 2 then
     redis.call('del', KEYS[1], mine)
     local heard = redis.pcall(ARGV[4], ARGV[5], '0')
     if type(heard) == 'table' then heard = -1 end -- see wake
     return heard
   end
-  local enough = math.max(redis.call('pttl', KEYS[1]) - 1000, 0) -- see below
+  -- The lock may live a second longer than the longest of few readers, and for as long as it likes
+  -- if they are many, or it does so already: then any other that is alive will do.
+  local enough = 0
+  if redis.call('hlen', KEYS[1]) < 17 then -- see few
+    enough = redis.call('pttl', KEYS[1]) - 1000
+    if enough < 0 or redis.call('pttl', mine) < enough then enough = 0 end
+  end
   for _, other in ipairs(some) do
     if other ~= 'mode' and other ~= ARGV[2] and
       redis.call('pttl', ARGV[1] .. ':' .. other .. ':rwlock_timeout:1') >= enough then
+      redis.call('del', mine) -- first: see rw_prelude.lua
       redis.call('hdel', KEYS[1], ARGV[2])
-      redis.call('del', mine)
       return 0
     end
   end
@@ -36,6 +42,7 @@ if not held(lock, field) then return {0, 0} end
 local mode = redis.call('hget', lock, 'mode')
 if mode ~= 'read' and mode ~= 'write' then return {0, 0} end -- a plain lock, which has the same fields
 local had = levels_of(field)
+left(field, had) -- or, while the slot moves, an error
 if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
   redis.call('hset', lock, field, count)
@@ -43,15 +50,11 @@ if count > 0 then
   return 0
 end
 
-local life = left(field, had)
-redis.call('hdel', lock, field)
-untime(field, 1, had)
-if mode == 'write' then return 0 end
--- There is no need to look at all readers: the lock lives at most a second longer than the
--- longest of them, so any will do that is within the second. If this one was not, the longest is
--- another, or the lock outlives all of them, as Java leaves it: any that is alive will do then.
--- Servers that look at the clock for each command need some margin.
-local enough = redis.call('pttl', lock) - 1000
-if life >= 0 and life < enough - 10 then enough = 0 end
-if not settle(math.max(enough, 0)) then return 0 end
+if mode == 'write' then
+  untime(field, 1, had)
+  redis.call('hdel', lock, field)
+  return 0
+end
+local gone = {[field] = had}
+if not settle(gone, survey(gone, few)) then return 0 end
 return wake(ARGV[4], ARGV[5])

@@ -23,19 +23,19 @@ if #KEYS == 2 and redis.call('exists', KEYS[1], KEYS[2]) == 0 then
 end
 
 -- prelude
-local field, lease, keep, claiming, grace = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local claim, field, lease, keep, claiming, grace = KEYS[2], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local mode, refusal = examine_mode()
 if refusal then return refusal end
 local ours = mode == 'write' and redis.call('hexists', lock, field) == 1
 if mode == 'write' and not ours then return busy() end
 if mode == 'read' then
-  local _, reader = survey(-1)
+  local reader = survey({}, 3)
   if reader then
     if claiming > 0 then
       -- One claim stands for all who wait: it begins when the first of them came, and lives for as
       -- long as each of them wants. None begins later than one that is made now: the clock may
       -- have been set back since, or be another server's.
-      local from = math.min(claimed() or math.huge, clock() + grace)
+      local from = math.min(claimed(claim) or math.huge, clock() + grace)
       local life = math.max(claiming, redis.call('pttl', claim))
       redis.pcall('set', claim, string.format('%.0f ', from) .. field, 'px', life) -- %s ends at a NUL
     end
@@ -48,7 +48,6 @@ if not token then return {-3, 1} end
 if ours then
   lengthen(lock, lease)
 else
-  redis.call('del', lock) -- a reader that is dead may have left it
   refusal = join(true, 'write', field, lease)
   if refusal then return refusal end
 end

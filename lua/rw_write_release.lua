@@ -1,6 +1,7 @@
 -- Sets the levels of a write hold on the way down; a count of 0 ends it, and wakes the
 -- waiters: the lock is free, or its owner reads on. A claim of the field is withdrawn.
 --
+-- KEYS  the lock, and its claim if field may have claimed it
 -- ARGV  prefix, field, count, publish command, channel
 --
 -- Replies
@@ -9,8 +10,8 @@
 
 -- The usual case: the only level, no claim, and its owner does not read. To define functions
 -- costs more than it does.
-if ARGV[3] == '0' and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('exists', KEYS[2]) == 0 and
-  redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+if ARGV[3] == '0' and redis.pcall('hlen', KEYS[1]) == 2 and
+  redis.call('hexists', KEYS[1], ARGV[2]) == 1 and (not KEYS[2] or redis.call('exists', KEYS[2]) == 0) then
   redis.call('del', KEYS[1])
   local heard = redis.pcall(ARGV[4], ARGV[5], '1') -- see wake_all
   redis.pcall(ARGV[4], ARGV[5], '0')
@@ -19,8 +20,10 @@ if ARGV[3] == '0' and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('exists',
 end
 
 -- prelude
-local field, count, publish, channel = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local ours, from, claimant = held(lock, field), claimed()
+local claim, field, count, publish, channel = KEYS[2], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local ours, gone, other, longest, from, claimant = held(lock, field), {[field] = 0}
+if ours and count == 0 then other, longest = heir(gone, few) end
+if claim then from, claimant = claimed(claim) end
 if claimant == field then
   -- It may stand for others, too: for a moment it stays as nobody's, so that a writer who still
   -- waits takes it up as old as it is. The wake-up is his, and that of those whom it kept out.
@@ -34,6 +37,5 @@ if count > 0 then
   redis.call('hset', lock, field, count)
   return 0
 end
-redis.call('hdel', lock, field)
-settle()
+settle(gone, other, longest)
 return wake_all(publish, channel)

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestTheMainJobRunsOnAnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -71,6 +72,7 @@ func requireTimeline(t *testing.T, out string) {
 
 func TestTwoRunsOnOneRedisDoNotMeet(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := redistest.Mini(t)
 	failed := make(chan error)
 	for range 2 {
@@ -172,6 +174,7 @@ func TestALongJobWithoutAWatchdogIsDetected(t *testing.T) {
 
 func TestALongJobThatDidNotNeedItsWatchdogIsDetected(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	d := newTestDemo(t)
 	err := d.longJob(t.Context(), relock.WithTTL(time.Minute))
 	require.EqualError(t, err, "the lock was never renewed")
@@ -179,6 +182,7 @@ func TestALongJobThatDidNotNeedItsWatchdogIsDetected(t *testing.T) {
 
 func TestAHolderThatDoesNotLoseItsLockIsDetected(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	d := newTestDemo(t)
 	err := d.lose(t.Context(), func(context.Context) error { return nil })
 	require.ErrorContains(t, err, "the holder's context did not end by the loss")

@@ -25,18 +25,22 @@ type Backend struct {
 	Miniredis *miniredis.Miniredis
 }
 
-// Each runs fn as the subtests "miniredis" and "redis". The second skips when there is
-// no real server, see Redis.
+// Each runs fn as the subtests "miniredis" and "redis". The first has a server for itself, whose
+// TTLs run with the clock, and which may know scripts of earlier tests. The second skips when
+// there is no real server, see Redis.
 func Each(t *testing.T, fn func(t *testing.T, b *Backend)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { fn(t, Mini(t)) })
+	t.Run("miniredis", func(t *testing.T) { fn(t, minis.lend(t)) })
 	t.Run("redis", func(t *testing.T) { fn(t, Redis(t)) })
 }
 
-// Mini returns a miniredis of the test's own, whose TTLs run with the clock.
+// Mini returns a new miniredis of the test's own, whose TTLs run with the clock.
 func Mini(tb testing.TB) *Backend {
 	tb.Helper()
-	m := miniredis.RunT(tb)
+	return miniBackend(miniredis.RunT(tb))
+}
+
+func miniBackend(m *miniredis.Miniredis) *Backend {
 	m.ClockTTL(true)
 	return &Backend{Name: "miniredis", Addr: m.Addr(), Miniredis: m}
 }
@@ -57,14 +61,14 @@ func Redis(tb testing.TB) *Backend {
 }
 
 // Nodes returns n independent servers of b's sort, b among them as the first. Other
-// miniredises are the test's own, other real servers are children that all tests of this
+// miniredises are the test's own, as with Each, other real servers are children that all tests of this
 // process share: use Key for names.
 func (b *Backend) Nodes(tb testing.TB, n int) []*Backend {
 	tb.Helper()
 	nodes := []*Backend{b}
 	for i := 1; i < n; i++ {
 		if !b.Real {
-			nodes = append(nodes, Mini(tb))
+			nodes = append(nodes, minis.lend(tb))
 			continue
 		}
 		RequireServer(tb)
@@ -98,6 +102,9 @@ func MiniDialer(m *miniredis.Miniredis) *redis.Options {
 	return &redis.Options{
 		Addr:   "127.0.0.1:6379",
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		// A pool that is never full: go-redis waits for a place with timers that it keeps for
+		// the next to wait, who may be in another bubble.
+		PoolSize: 1000, PipelinePoolSize: 1000,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
 		},

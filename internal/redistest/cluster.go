@@ -47,9 +47,10 @@ func StartCluster() (*Cluster, error) {
 }
 
 // NewCluster is StartCluster for the length of a test, which is skipped when no
-// redis-server is installed.
+// redis-server is installed, and with -short.
 func NewCluster(tb testing.TB) *Cluster {
 	tb.Helper()
+	Slow(tb)
 	RequireServer(tb)
 	c, err := StartCluster()
 	if err != nil {
@@ -80,8 +81,11 @@ func (c *Cluster) assemble(ctx context.Context) error {
 	for i, node := range c.Nodes {
 		commands := [][]any{{"cluster", "set-config-epoch", i + 1}, {"cluster", "meet", host, port}}
 		if i < clusterMasters {
-			first, last := i*clusterSlots/clusterMasters, (i+1)*clusterSlots/clusterMasters-1
-			commands = append(commands, []any{"cluster", "addslotsrange", first, last})
+			slots := []any{"cluster", "addslots"} // one by one: there are ranges since version 7
+			for slot := i * clusterSlots / clusterMasters; slot < (i+1)*clusterSlots/clusterMasters; slot++ {
+				slots = append(slots, slot)
+			}
+			commands = append(commands, slots)
 		}
 		for _, command := range commands {
 			if err := node.do(ctx, command...).Err(); err != nil {

@@ -23,6 +23,7 @@ func Main(m *testing.M) {
 	runMoreAtOnce()
 	code := m.Run()
 	shared.stop()
+	minis.stop()
 	if code == 0 {
 		if err := FindLeaks(); err != nil {
 			fmt.Fprintln(os.Stderr, "redistest: goroutines left after the tests:", err)
@@ -30,6 +31,15 @@ func Main(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// Slow leaves a test out of a run with -short, which is for the loop of edit and test: ten
+// seconds for all, and what is promised on a sound Redis.
+func Slow(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("redistest: it takes long, or is about faults: left out with -short")
+	}
 }
 
 // leakTimeout is how long a goroutine may take to end before it counts as left over.

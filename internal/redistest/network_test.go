@@ -14,6 +14,7 @@ import (
 )
 
 func TestLatencyDelaysEachCommandButDoesNotSerialiseThem(t *testing.T) {
+	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		through.Ping(t.Context())
@@ -83,6 +84,8 @@ func TestRefuseConcernsNewConnectionsOnly(t *testing.T) {
 }
 
 func TestADeafConnectionStaysDeafAndOthersWork(t *testing.T) {
+	t.Parallel()
+	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		through.Ping(t.Context())
@@ -99,6 +102,8 @@ func TestADeafConnectionStaysDeafAndOthersWork(t *testing.T) {
 }
 
 func TestABlackHoleSwallowsNewConnectionsUntilItEnds(t *testing.T) {
+	t.Parallel()
+	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		relay.BlackHole(true)

@@ -82,6 +82,8 @@ func TestADroppedReplyWasExecutedAndTheClientSeesEOF(t *testing.T) {
 }
 
 func TestALostReplyWasExecutedAndTheClientTimesOut(t *testing.T) {
+	t.Parallel()
+	Slow(t)
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		through.Ping(t.Context()) // connect first: that takes the time it takes
@@ -116,6 +118,8 @@ func TestAHeldBackCommandIsExecutedOnlyWhenDelivered(t *testing.T) {
 }
 
 func TestASilentlyHeldBackCommandMakesTheClientTimeOut(t *testing.T) {
+	t.Parallel()
+	Slow(t)
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		through.Ping(t.Context()) // connect first
@@ -138,6 +142,8 @@ func TestDeliverWithNothingHeldBackEndsWithItsContext(t *testing.T) {
 }
 
 func TestABlockedCommandIsExecutedAfterReleaseThoughItsClientIsGone(t *testing.T) {
+	t.Parallel()
+	Slow(t)
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		through.Ping(t.Context()) // connect first
@@ -164,6 +170,8 @@ func poll(t *testing.T, cond func() bool) {
 }
 
 func TestADelayedCommandHoldsUpItsConnectionAlone(t *testing.T) {
+	t.Parallel()
+	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, direct := relayed(t, b, 3)
 		// A stall of the machine looks the same, but does not last for ever longer delays.

@@ -32,9 +32,10 @@ func StartReplicated(n int) (*Replicated, error) {
 }
 
 // NewReplicated is StartReplicated for the length of a test, which is skipped when no
-// redis-server is installed.
+// redis-server is installed, and with -short.
 func NewReplicated(tb testing.TB, n int) *Replicated {
 	tb.Helper()
+	Slow(tb)
 	RequireServer(tb)
 	r, err := StartReplicated(n)
 	if err != nil {

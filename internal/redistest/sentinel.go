@@ -49,9 +49,10 @@ func StartSentinel() (*Sentinel, error) {
 }
 
 // NewSentinel is StartSentinel for the length of a test, which is skipped when no
-// redis-server is installed.
+// redis-server is installed, and with -short.
 func NewSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
+	Slow(tb)
 	RequireServer(tb)
 	s, err := StartSentinel()
 	if err != nil {

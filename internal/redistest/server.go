@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -25,6 +24,18 @@ const readyTimeout = time.Minute
 
 // Available reports whether a redis-server is installed, so that StartServer can work.
 func Available() bool { return serverVersion() > 0 }
+
+// Version is the major version of the installed redis-server, 0 if there is none.
+func Version() int { return serverVersion() }
+
+// RequireVersion skips the test when the installed redis-server is older than that major version.
+// Without any it is RequireServer that skips.
+func RequireVersion(tb testing.TB, major int) {
+	tb.Helper()
+	if Available() && Version() < major {
+		tb.Skipf("redistest: it needs Redis %d, the redis-server on PATH is of version %d", major, Version())
+	}
+}
 
 // serverVersion is the major version of the installed redis-server, 0 if there is none.
 var serverVersion = sync.OnceValue(func() int {
@@ -76,9 +87,10 @@ func StartServer(dir string, args ...string) (*Server, error) {
 }
 
 // NewServer is StartServer in a directory of its own for the length of a test, which
-// is skipped when no redis-server is installed.
+// is skipped when no redis-server is installed, and with -short.
 func NewServer(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	Slow(tb)
 	RequireServer(tb)
 	s, err := StartServer("", args...)
 	if err != nil {
@@ -230,46 +242,6 @@ func probe(addr string) (string, error) {
 	}
 	info, err := readFrame(r)
 	return string(info), err
-}
-
-// freePort finds a port that is free now, and so is the one 10000 above it, which a
-// Cluster node uses too. Both are below the range that the system hands out to
-// outgoing connections, and in this process a port belongs to whoever got it until it is
-// given back, so a server that is down for a while does not lose its own.
-func freePort() (int, error) {
-	for range 200 {
-		port := 10000 + rand.IntN(12000)
-		if _, taken := portsTaken.LoadOrStore(port, true); taken {
-			continue
-		}
-		if canListen(port) && canListen(port+10000) {
-			return port, nil
-		}
-		portsTaken.Delete(port)
-	}
-	return 0, errors.New("redistest: no free port found")
-}
-
-// portsTaken are the ports that freePort has given out: one that nobody listens on may be that
-// of a server that is down, or of a relay that refuses.
-var portsTaken sync.Map
-
-// givePortBack lets others have the port of addr, whose owner has been closed.
-func givePortBack(addr string) {
-	if _, port, err := net.SplitHostPort(addr); err == nil {
-		if n, err := strconv.Atoi(port); err == nil {
-			portsTaken.Delete(n)
-		}
-	}
-}
-
-func canListen(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return false
-	}
-	l.Close()
-	return true
 }
 
 // eventually polls cond until it holds, fails, or readyTimeout has passed.

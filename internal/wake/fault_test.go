@@ -151,6 +151,7 @@ func TestAFrozenServerIsNoticedByTheMissingPong(t *testing.T) {
 }
 
 func TestABlackHoleIsNoticedByTheMissingPong(t *testing.T) {
+	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
 	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
@@ -199,6 +200,7 @@ func TestAnErrorNobodyAskedForReplacesTheConnection(t *testing.T) {
 }
 
 func TestADeadServerIsNotBesieged(t *testing.T) {
+	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	var dials atomic.Int64
 	opt := &redis.Options{Addr: m.Addr()}
@@ -304,6 +306,7 @@ func TestAChannelThatABusyServerRefusesIsAskedForSoon(t *testing.T) {
 }
 
 func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
+	redistest.Slow(t)
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	cfg := config()

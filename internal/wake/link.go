@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/guard"
 )
 
 // A link is one pub/sub connection, from its opening until anything goes wrong
@@ -123,7 +125,10 @@ func (l *link) send(rdb Subscriber, c *command) {
 		l.hub.all.Go(func() { l.call(c) })
 		return
 	}
-	l.ps = rdb.Subscribe(l.ctx)
+	if err := l.open(rdb); err != nil {
+		l.hub.all.Go(func() { l.tell(event{broken: err}) })
+		return
+	}
 	l.hub.all.Go(func() {
 		if l.call(c) {
 			l.read()
@@ -131,25 +136,38 @@ func (l *link) send(rdb Subscriber, c *command) {
 	})
 }
 
-// call calls the method of the PubSub that sends c.
+// open makes the PubSub, unless the client panics, as one behind which there is a *redis.Ring
+// does: then messages cannot be had, and waiters go on polling.
+func (l *link) open(rdb Subscriber) (err error) {
+	defer guard.Recover(&err)
+	l.ps = rdb.Subscribe(l.ctx)
+	return nil
+}
+
+// call sends c, and tells if it could not.
 func (l *link) call(c *command) (ok bool) {
-	var err error
-	switch c.verb {
-	case plain.subscribe:
-		err = l.ps.Subscribe(l.ctx, c.args...)
-	case plain.unsubscribe:
-		err = l.ps.Unsubscribe(l.ctx, c.args...)
-	case sharded.subscribe:
-		err = l.ps.SSubscribe(l.ctx, c.args...)
-	case sharded.unsubscribe:
-		err = l.ps.SUnsubscribe(l.ctx, c.args...)
-	case ping:
-		err = l.ps.Ping(l.ctx, c.args...)
-	}
+	err := l.ask(c)
 	if err != nil {
 		l.tell(event{broken: err})
 	}
 	return err == nil
+}
+
+// ask calls the method of the PubSub that sends c.
+func (l *link) ask(c *command) (err error) {
+	defer guard.Recover(&err)
+	switch c.verb {
+	case plain.subscribe:
+		return l.ps.Subscribe(l.ctx, c.args...)
+	case plain.unsubscribe:
+		return l.ps.Unsubscribe(l.ctx, c.args...)
+	case sharded.subscribe:
+		return l.ps.SSubscribe(l.ctx, c.args...)
+	case sharded.unsubscribe:
+		return l.ps.SUnsubscribe(l.ctx, c.args...)
+	default:
+		return l.ps.Ping(l.ctx, c.args...)
+	}
 }
 
 // backToBack is how soon after the one before a message comes that arrived with it. All of
@@ -166,7 +184,7 @@ const backToBack = 100 * time.Microsecond
 func (l *link) read() {
 	for {
 		began := time.Now()
-		msg, err := l.ps.Receive(l.ctx)
+		msg, err := l.receive()
 		var reply redis.Error
 		switch {
 		case err == nil:
@@ -188,6 +206,12 @@ func (l *link) read() {
 	}
 }
 
+// receive waits for what the server sends next.
+func (l *link) receive() (msg any, err error) {
+	defer guard.Recover(&err)
+	return l.ps.Receive(l.ctx)
+}
+
 // tell hands ev to the run goroutine, if the link has not been dropped.
 func (l *link) tell(ev event) {
 	select {
@@ -201,6 +225,10 @@ func (l *link) tell(ev event) {
 func (l *link) drop() {
 	l.cancel()
 	if l.ps != nil {
-		l.hub.all.Go(func() { _ = l.ps.Close() })
+		l.hub.all.Go(func() {
+			var err error
+			defer guard.Recover(&err)
+			_ = l.ps.Close()
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -68,6 +69,7 @@ func (c *choir) settled() int64 {
 const never = time.Hour
 
 func TestWhatMostServersSayWakesOnce(t *testing.T) {
+	redistest.Slow(t)
 	c := newChoir(t, 3, never)
 	before := c.settled() // the confirmations are through
 	c.says(0)             // repeated by a server that has spoken: the next thing
@@ -114,6 +116,7 @@ func TestASubscriptionIsLiveWithMostServers(t *testing.T) {
 }
 
 func TestAClosedSubscriptionOfAMajorityIsSilent(t *testing.T) {
+	redistest.Slow(t)
 	c := newChoir(t, 3, 50*time.Millisecond)
 	before := c.settled()
 	c.says(0)
@@ -129,6 +132,7 @@ func TestAClosedSubscriptionOfAMajorityIsSilent(t *testing.T) {
 
 // Who acted on the first message was too early: the others come within the same moment.
 func TestAMajorityWakesThoughAFewHaveBefore(t *testing.T) {
+	redistest.Slow(t)
 	c := newChoir(t, 3, time.Second)
 	before := c.settled()
 	c.says(0)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/guard"
 )
 
 // Cluster tells on which master a channel lives. *redis.ClusterClient does.
@@ -185,14 +187,14 @@ func (s *Shards) search() {
 			return
 		}
 		if r.reload {
-			s.cluster.ReloadState(s.ctx)
+			s.reload()
 		}
 		for _, ch := range r.lost {
-			master, err := s.cluster.MasterForKey(s.ctx, ch.name)
+			master, err := s.masterOf(ch)
 			s.settle(ch, master, err)
 		}
 		for _, ch := range r.found {
-			if master, err := s.cluster.MasterForKey(s.ctx, ch.name); err == nil {
+			if master, err := s.masterOf(ch); err == nil {
 				s.verify(ch, master)
 			}
 		}
@@ -205,6 +207,19 @@ func (s *Shards) search() {
 		case <-timer.C:
 		}
 	}
+}
+
+// reload has the map renewed.
+func (s *Shards) reload() {
+	var err error
+	defer guard.Recover(&err)
+	s.cluster.ReloadState(s.ctx)
+}
+
+// masterOf returns the master of ch, by the map.
+func (s *Shards) masterOf(ch *channel) (master *redis.Client, err error) {
+	defer guard.Recover(&err)
+	return s.cluster.MasterForKey(s.ctx, ch.name)
 }
 
 // look decides what the search does next.

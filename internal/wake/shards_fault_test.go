@@ -70,6 +70,7 @@ func TestWhereChannelsBelongIsLookedUpNowAndThen(t *testing.T) {
 }
 
 func TestAMapThatStaysWrongIsNotAskedAllTheTime(t *testing.T) {
+	redistest.Slow(t)
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	relay.ReplyWith("-MOVED 1 127.0.0.1:1\r\n", redistest.Named("SSUBSCRIBE")).Always()
 	cfg := config()

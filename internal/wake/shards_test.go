@@ -66,6 +66,7 @@ func (a *atlas) questions() int {
 // newShards returns shards on an atlas with a single master.
 func newShards(t *testing.T, master *redis.Client, cfg wake.Config) (*wake.Shards, *atlas) {
 	t.Helper()
+	redistest.RequireVersion(t, 7)
 	a := &atlas{masters: make(map[string]*redis.Client), other: master}
 	s := wake.NewShards(a, cfg)
 	t.Cleanup(s.Close)

@@ -93,6 +93,7 @@ func TestWithoutSubscriptionsThereIsNoConnection(t *testing.T) {
 }
 
 func TestManyChannelsShareOneConnectionAndLeaveNothingBehind(t *testing.T) {
+	redistest.Slow(t)
 	const n = 10_000
 	rdb := redistest.NewServer(t).Client(t)
 	h := newHub(t, rdb, config())

@@ -15,18 +15,29 @@ var All = []Mutant{
 	{
 		Name:   "renew-no-owner",
 		Breaks: "a renewal lengthens the lease of whoever has the lock",
-		Edits: []Edit{{"lua/renew.lua",
-			"if not held(KEYS[i], field) then return 0 end",
-			"if redis.call('exists', KEYS[i]) == 0 then return 0 end"}},
+		Edits: []Edit{
+			{"lua/renew.lua", "if not held(KEYS[i], field) then return 0 end", "if redis.call('exists', KEYS[i]) == 0 then return 0 end"},
+			{"lua/renew_many.lua", "pcall('hexists', KEYS[i], field) == 1", "pcall('exists', KEYS[i]) == 1"},
+		},
 		Catch: []string{"deleted-while-held"},
 	},
 	{
 		Name:   "renew-recreates",
 		Breaks: "a renewal that does not find the lock makes it again",
-		Edits: []Edit{{"lua/renew.lua",
-			"if not held(KEYS[i], field) then return 0 end",
-			"if not held(KEYS[i], field) then redis.call('hset', KEYS[i], field, 1) end"}},
+		Edits: []Edit{
+			{"lua/renew.lua", "if not held(KEYS[i], field) then return 0 end", "if not held(KEYS[i], field) then redis.call('hset', KEYS[i], field, 1) end"},
+			{"lua/renew_many.lua", "or held(KEYS[i], field))", "or held(KEYS[i], field) or call('hset', KEYS[i], field, 1) == 1)"},
+		},
 		Catch: []string{"deleted-while-held"},
+	},
+	{
+		Name:   "renew-many-deaf",
+		Breaks: "a hold that is renewed together with others does not hear that it is lost",
+		Edits: []Edit{
+			{"renewals.go", "b.out.err == nil && !slices.Contains(b.lost, m.position)", "b.out.err == nil && !slices.Contains(b.lost[:0], m.position)"},
+			{"renewals.go", "duePoints   = 10", "duePoints   = 1"}, // together more often: no flaw
+		},
+		Catch: []string{"deleted-in-a-batch"},
 	},
 	{
 		Name:   "fence-incr",
@@ -49,17 +60,17 @@ var All = []Mutant{
 		Name:   "release-silent",
 		Breaks: "a release tells nobody",
 		Edits: []Edit{
-			{"lua/release.lua", "local heard = redis.pcall(ARGV[2], ARGV[4], '0')", "local heard = 1"},
+			{"lua/release.lua", "try(publish, channel, '0'), KEYS", "1, KEYS"},
 			{"lua/release.lua", "local by = wake(publish, channel)", "local by = 1"},
 		},
 		Catch: []string{"calm"},
 	},
 	{
 		Name:   "handoff-no-token",
-		Breaks: "a hand-over mints no token of its own",
-		Edits: []Edit{{"scripts.go",
-			"p.exec.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),",
-			"p.exec.run(ctx, e, handoffScript, t.locks(),"}},
+		Breaks: "a hand-over mints no token of its own: the next holder gets that of the one before",
+		Edits: []Edit{{"lua/handoff.lua",
+			"local token, bad = next_token(n)\n",
+			"local token, bad = 0\nfor i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[i])) or 0) end\n"}},
 		Catch: []string{"calm"},
 	},
 
@@ -110,22 +121,22 @@ var All = []Mutant{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
 		Edits: []Edit{{"hold.go",
-			"	for _, x := range contexts {\n		x.cancel(wrap(\"hold\", h.target.name, cause))\n	}\n",
-			"	cause = wrap(\"hold\", h.target.name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+			"	for _, x := range h.contexts.takeAll() {\n		x.cancel(wrap(\"hold\", h.target.name, cause))\n	}\n",
+			"	contexts := h.contexts.takeAll()\n	cause = wrap(\"hold\", h.target.name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
 				"		for _, x := range contexts {\n			x.cancel(cause)\n		}\n	}\n" +
 				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
-		Catch: []string{"slow-then-silent"},
+		Catch: []string{"slow-holder"},
 	},
 	{
 		Name:   "reentry-not-counted",
 		Breaks: "a re-entry does not tell Redis that there is one more level",
-		Edits:  []Edit{{"enter.go", "counts[i]++", "counts[i] += 0"}},
+		Edits:  []Edit{{"reenter.go", "counts[i]++", "counts[i] += 0"}},
 		Catch:  []string{"calm"},
 	},
 	{
 		Name:   "loss-forgotten",
 		Breaks: "Lock inside a lost hold acquires the lock again, and the levels outside believe that they have it",
-		Edits: []Edit{{"enter.go",
+		Edits: []Edit{{"reenter.go",
 			"	case lost:\n		return h.cause\n	default:\n		return errAgain\n",
 			"	case lost:\n		h.unregister()\n		return errAgain\n	default:\n		return errAgain\n"}},
 		Catch: []string{"misuse"},
@@ -144,7 +155,7 @@ var All = []Mutant{
 		Name:   "no-poll",
 		Breaks: "a waiter sleeps until a message comes, and messages get lost",
 		Edits: []Edit{{"acquire.go",
-			"	return min(d, longest)\n",
+			"	return min(d, a.longestSleep)\n",
 			"	return time.Hour\n"}},
 		Catch: []string{"client-killed", "subscribers-deaf"},
 	},
@@ -161,7 +172,7 @@ var All = []Mutant{
 		Breaks: "a head of the queue that leaves takes the wake-up with it",
 		Edits: []Edit{
 			{"internal/queue/queue.go", "	q.give(next)\n	pass(q, next)\n", "	q.give(next)\n	next.fresh = false\n	pass(q, next)\n"},
-			{"turn.go", "w.rest(jitter(2 * turnOfMessage))", "w.rest(w.settings.safetyPoll)"},
+			{"acquire_plain.go", "a.sleepFor(jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
 		},
 		Catch: []string{"slow-wakeups"},
 	},
@@ -196,8 +207,8 @@ var All = []Mutant{
 	{
 		Name:   "fair-place-kept",
 		Breaks: "who gives up leaves his place in the queue behind",
-		Edits: []Edit{{"fair.go",
-			"		w.undo(e.field, 2*w.settings.entryLease(), false)\n",
+		Edits: []Edit{{"acquire_fair.go",
+			"		h.undo(e.name, 2*h.settings.entryLease(), false)\n",
 			""}},
 		Catch: []string{"fair-calm"},
 	},
@@ -215,7 +226,7 @@ var All = []Mutant{
 		Name:   "writer-ends-readers",
 		Breaks: "the release of a writer takes the lock from those who read on",
 		Edits: []Edit{{"lua/rw_write_release.lua",
-			"redis.call('hdel', lock, field)\nsettle()\n",
+			"settle(gone, other, longest)\n",
 			"redis.call('del', lock)\n"}},
 		Catch: []string{"sides-calm"},
 	},
@@ -236,15 +247,15 @@ var All = []Mutant{
 		Edits: []Edit{{"lua/rw_read.lua",
 			"if from and clock() >= from then",
 			"if from and clock() < 0 then"}},
-		Catch: []string{"sides-calm"},
+		Catch: []string{"readers-stream"},
 	},
 	{
 		Name:   "writer-kept-waiting",
 		Breaks: "who writes may not read if his client has got a new identity since",
-		Edits: []Edit{{"rwturns.go",
-			"		writes = h.field\n",
-			"		writes = field + writeSuffix\n"}},
-		Catch: []string{"sides-calm"},
+		Edits: []Edit{{"acquire_rw.go",
+			"		writes = writer.name.field\n",
+			"		writes = n.field + writeSuffix\n"}},
+		Catch: []string{"sides-harmed"},
 	},
 
 	// What a quorum agrees on.

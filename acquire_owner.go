@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/relock-go/relock/internal/goid"
 )
 
 // errHookEnded is the failure of an acquisition of which a hook called runtime.Goexit.
@@ -17,8 +19,8 @@ var errHookEnded = errors.New("a hook ended the goroutine that it was called on"
 // before anybody can find the hold.
 func (h *hold) share(ctx context.Context) {
 	if h.owner.fixed != "" {
-		h.callers = 1
-		h.attempt, h.abort = context.WithCancel(context.WithoutCancel(ctx))
+		h.attempt.callers = 1
+		h.attempt.shared, h.attempt.abort = context.WithCancel(context.WithoutCancel(ctx))
 	}
 }
 
@@ -29,7 +31,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	var granted bool
 	var err error
 	settled := make(chan struct{})
-	attempt := h.attempt // before the last caller can have gone
+	attempt := h.attempt.shared // before the last caller can have gone
 	h.client.goroutines.Go(func() {
 		defer close(settled)
 		defer h.endAttempt()
@@ -41,11 +43,14 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 				}
 			}
 		}()
+		h.mu.Lock()
+		h.acquirer = goid.Get()
+		h.mu.Unlock()
 		if granted, err = h.acquire(attempt, waits); !granted {
 			return
 		}
 		if granted, err = h.opened(nil); granted {
-			h.rouseOwner()
+			h.other.wakeOwner()
 		}
 		h.dropUnclaimed()
 	})
@@ -89,13 +94,13 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 // waited for for a moment.
 func (h *hold) part() {
 	h.mu.Lock()
-	h.callers--
-	abandoned := h.callers == 0
+	h.attempt.callers--
+	abandoned := h.attempt.callers == 0
 	h.mu.Unlock()
 	if abandoned {
 		h.endAttempt()
 		h.dropUnclaimed()
-		h.tidy()
+		h.awaitUndo()
 	}
 }
 
@@ -104,10 +109,10 @@ func (h *hold) part() {
 func (h *hold) endAttempt() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.abort != nil {
-		h.abort()
+	if h.attempt.abort != nil {
+		h.attempt.abort()
 	}
-	h.attempt, h.abort = nil, nil
+	h.attempt.shared, h.attempt.abort = nil, nil
 }
 
 // dropUnclaimed gives back what has no level and no caller left to claim one: the hold, or some
@@ -115,7 +120,7 @@ func (h *hold) endAttempt() {
 func (h *hold) dropUnclaimed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || h.callers > 0 {
+	if h.phase != held || h.attempt.callers > 0 {
 		return
 	}
 	if len(h.levels) > 0 {
@@ -126,8 +131,7 @@ func (h *hold) dropUnclaimed() {
 	}
 	h.end(ending, ErrReleased)
 	h.client.goroutines.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), h.settings.unlockTimeout)
-		defer cancel()
+		ctx := h.client.limits.after(h.settings.unlockTimeout)
 		// An error is already being dealt with: the name is undone in the background.
 		_ = h.release(ctx, h.settings)
 	})

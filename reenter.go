@@ -37,7 +37,7 @@ func (m *Mutex) covers(holds []*hold) bool {
 
 // lock gets o one more level on every key of t: by re-entry where it holds the key, by an
 // acquisition of all others together.
-func (c *Client) lock(ctx context.Context, o owner, t *target, s *settings, waits bool) (bool, error) {
+func (c *Client) lock(ctx context.Context, k *kind, o owner, t *target, s *settings, waits bool) (bool, error) {
 	lv := level{settings: s, target: t}
 	var buf [4]*hold
 	for {
@@ -47,7 +47,7 @@ func (c *Client) lock(ctx context.Context, o owner, t *target, s *settings, wait
 		holds := c.find(buf[:0], o, t)
 		if h := unsettled(holds); h != nil {
 			if !waits {
-				return false, nil
+				return false, h.explain(h.outage())
 			}
 			if h.join(t) {
 				defer h.part() // at the end: until then it keeps the acquisition going
@@ -62,7 +62,7 @@ func (c *Client) lock(ctx context.Context, o owner, t *target, s *settings, wait
 		if len(holds) > 0 {
 			held, err = c.reenter(ctx, holds, lv, waits)
 		} else {
-			held, err = c.enterNew(ctx, o, t, lv, waits)
+			held, err = c.enterNew(ctx, k, o, t, lv, waits)
 		}
 		if !errors.Is(err, errAgain) {
 			return held, err
@@ -72,8 +72,8 @@ func (c *Client) lock(ctx context.Context, o owner, t *target, s *settings, wait
 
 // enterNew gets o a hold on t, whose keys it does not hold, with the level lv. errAgain:
 // another goroutine of the same owner was faster.
-func (c *Client) enterNew(ctx context.Context, o owner, t *target, lv level, waits bool) (bool, error) {
-	h := newHold(c, o, t, lv.settings)
+func (c *Client) enterNew(ctx context.Context, k *kind, o owner, t *target, lv level, waits bool) (bool, error) {
+	h := newHold(c, k, o, t, lv.settings)
 	h.share(ctx)
 	if !h.register() {
 		return false, errAgain
@@ -98,10 +98,10 @@ func unsettled(holds []*hold) *hold {
 func (h *hold) join(t *target) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != acquiring || h.target.id != t.id || h.callers == 0 {
+	if h.phase != acquiring || h.target.id != t.id || h.attempt.callers == 0 {
 		return false
 	}
-	h.callers++
+	h.attempt.callers++
 	return true
 }
 
@@ -139,7 +139,7 @@ func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 			h.unregister()
 		}
 		if err != nil {
-			h.tidy()
+			h.awaitUndo()
 		}
 	}()
 	if acquired, err = h.acquire(ctx, waits); !acquired {
@@ -151,14 +151,16 @@ func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 // opened makes h, which was granted, held.
 func (h *hold) opened(lv *level) (bool, error) {
 	if !h.open(lv) {
-		h.giveUp()
+		h.retireAndUndo()
 		h.leave()
 		h.unregister()
 		return false, ErrClosed
 	}
 	h.mu.Lock()
-	event := h.event(h.acquired.since(h.started), nil)
+	event, places := h.event(h.lease.acquired.since(h.started), nil), h.places
+	seen := sighting{at: h.lease.acquired, holder: h.name.field, hold: h}
 	h.mu.Unlock()
+	h.seenAt(places, seen)
 	told := false
 	defer func() {
 		if !told && lv != nil { // a panic in the hook: nobody is there to unlock it
@@ -212,7 +214,7 @@ func (c *Client) enterRest(ctx context.Context, holds []*hold, rest *target, lv 
 		defer x.cancel(nil)
 		waiting = x
 	}
-	held, err := c.enterNew(waiting, holds[0].owner, rest, lv, waits)
+	held, err := c.enterNew(waiting, holds[0].kind, holds[0].owner, rest, lv, waits)
 	if !held && ctx.Err() != nil {
 		return false, err
 	}
@@ -232,13 +234,13 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	var errs []error
 	s := *lv.settings
 	if ctx.Err() != nil {
-		s.unlockTimeout = min(s.unlockTimeout, moment)
+		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
-	for _, h := range holds {
+	each(holds, func(h *hold) {
 		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}
-	}
+	})
 	return join(errs...)
 }
 
@@ -291,18 +293,16 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		return err
 	}
 	h.mu.Lock()
-	t, field, identity := h.target, h.field, h.identity
-	mint := lv.fencing && (h.token == 0 || lv.target.spans(t))
+	t, n := h.target, h.name
+	mint := lv.fencing && (n.token == 0 || lv.target.spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
-	left := h.client.now().until(h.deadline)
+	left := h.lease.left(h.client.now())
 	e := h.paced(acquireEffort).confirmedBy(h.replicas().and(lv.replicas).within(left / 4))
 	claimed := len(h.levels) > 0
-	h.longest = max(h.longest, lv.ttl)
+	h.lease.lengthen(lv.ttl)
 	h.mu.Unlock()
-	if t.kind.side == reading {
-		h.prolongWriter(lv.ttl)
-	}
+	h.other.lengthen(lv.ttl)
 	if claimed && !lv.reentrant {
 		return ErrReentrant
 	}
@@ -317,9 +317,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := t.kind.reenter(ctx, e, t.fencedWith(lv.target), field, lv.settings, mint, counts)
+	g, out := h.kind.reenter(ctx, e, t.fencedWith(lv.target), n.field, &lv.settings.terms, mint, counts)
 	if out.doubt {
-		h.client.retire(identity)
+		h.client.retire(n.identity)
 	}
 	if out.err != nil {
 		return out.err
@@ -333,8 +333,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	if h.phase == held {
-		h.prove(out.sent, lv.ttl)
-		h.token = max(h.token, g.token)
+		h.lease.prove(out.sent, lv.ttl, h.wantedLease())
+		h.lease.note(out.found, out.sent)
+		h.name.token = max(h.name.token, g.token)
 		h.push(lv)
 		h.replan()
 	}

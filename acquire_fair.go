@@ -1,0 +1,249 @@
+package relock
+
+import (
+	"slices"
+	"time"
+
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// fairTurn is the turn of a fair lock: every waiter stands in the queue on Redis, and is told
+// when the lock is its own. The turn in the process' queue is only that to poll, for all of
+// the process: a waiter that is served passes it on, and what it holds is not handed over here
+// but given back.
+type fairTurn struct {
+	a       *attempt
+	fair    *fair
+	line    *party     // those of this process that wait for the lock
+	entry   *fairEntry // its place in the queue on Redis, while it has one
+	attends bool       // it has been listening since before it had that
+}
+
+var _ turn = (*fairTurn)(nil)
+
+func newFairTurn(a *attempt, f *fair) turn {
+	a.longestSleep = a.hold.settings.entryPoll()
+	t := &fairTurn{a: a, fair: f, line: a.hold.places[0].gate.fair}
+	a.over = func() (bool, error) { return t.settled(), nil }
+	return t
+}
+
+// await lets a newcomer ask at once. A waiter with a place on Redis waits until that has become
+// the lock, or has ended, or it is its turn to poll and time for it.
+func (t *fairTurn) await() (bool, error) {
+	for t.entry != nil {
+		if s := t.entry.standing(); s.state > entryWaiting {
+			return t.settle(s)
+		}
+		if due, err := t.awaitPoll(); due || err != nil {
+			return due, err
+		}
+	}
+	return true, nil
+}
+
+// settle acts on what has become of the place. true: the hold has a name, and the lock; or it
+// has lost the place, and asks anew.
+func (t *fairTurn) settle(s standing) (bool, error) {
+	a := t.a
+	switch s.state {
+	case entryFailed:
+		return false, s.err
+	case entryGone:
+		// However that came about: nothing is to come back under that name.
+		a.hold.client.retire(t.entry.name.identity)
+		t.dropEntry()
+		return true, nil
+	}
+	t.accept()
+	if a.hold.late() {
+		return true, nil
+	}
+	out := t.confirm()
+	if out.err == nil {
+		return true, nil
+	}
+	if err := a.failed(out); err != nil {
+		return false, err
+	}
+	err := a.sleepFor(backoff(a.misses))
+	return err == nil, err
+}
+
+// settled reports whether there is a place, and it does not wait any more.
+func (t *fairTurn) settled() bool { return t.entry != nil && t.entry.standing().state > entryWaiting }
+
+// awaitPoll waits until it is this waiter's turn to poll, and time for it. false, nil: the place
+// is to be looked at first, there may be news of it.
+func (t *fairTurn) awaitPoll() (bool, error) {
+	a := t.a
+	ticket := a.hold.places[0].ticket
+	state, _ := ticket.State()
+	if state == queue.Gone && ticket.Join() {
+		ticket.Since(t.entry.mark)
+		state = queue.Turn
+	}
+	if state != queue.Turn {
+		return false, a.awaitTurn(ticket)
+	}
+	var err error
+	if a.news() { // of before it had the turn, even
+		err = a.heed()
+	} else {
+		err = a.sleepUntil(t.entry.party.due)
+	}
+	return err == nil && !t.settled(), err
+}
+
+// ask gets a place on Redis; from then on it polls for all of the process. The grant may
+// be told before the answer has come: the ticket is known, and messages that reach this
+// process are heard, before the request is sent.
+func (t *fairTurn) ask() (grant, outcome) {
+	if t.entry != nil {
+		return t.poll()
+	}
+	a, h := t.a, t.a.hold
+	if !a.waits {
+		n := a.newName()
+		g, out := t.fair.acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.terms)
+		a.doubted(n, g, out, h.settings.ttl)
+		return a.answered(n, g, out)
+	}
+	p := t.line
+	if !t.attends {
+		t.attends = true
+		p.attend()
+	}
+	t.entry = p.enter(h)
+	g, out := t.enqueue()
+	switch {
+	case out.err != nil:
+		t.dropEntry()
+	case g.held:
+		t.dropEntry()
+		out = t.confirm()
+		g.held = out.err == nil
+	default:
+		p.placed(t.entry, out)
+	}
+	return g, out
+}
+
+// enqueue asks for the lock, or for a place in the queue. Replicas are not waited for yet: a
+// place is to be kept meanwhile.
+func (t *fairTurn) enqueue() (grant, outcome) {
+	a, h := t.a, t.a.hold
+	n := a.newName()
+	t.entry.name = n
+	g, out := t.fair.enqueue(a.ctx, t.entry.paced(a.untilClose()), h.target, n.field, &h.settings.terms, t.entry.ticket)
+	if out.err == nil && !g.held { // it waits: an undo would take its place away
+		if out.doubt {
+			h.client.retire(n.identity)
+		}
+		return a.answered(n, g, out)
+	}
+	// The lease of the place, and then that of the lock.
+	a.doubted(n, g, out, max(h.settings.ttl, 2*h.settings.entryLease()))
+	return a.answered(n, g, out)
+}
+
+// mostPolled is how many waiters one script polls for: Redis does nothing else meanwhile.
+const mostPolled = 500
+
+// poll keeps the places of all that wait in this process, and learns how they stand.
+func (t *fairTurn) poll() (g grant, out outcome) {
+	a, h, p := t.a, t.a.hold, t.entry.party
+	for entries := range slices.Chunk(p.waiting(), mostPolled) {
+		waiters := make([]waiter, len(entries))
+		effort := a.untilClose()
+		for i, e := range entries {
+			waiters[i] = waiter{field: e.name.field, terms: &e.hold.settings.terms}
+			effort = e.paced(effort)
+		}
+		var all []standing
+		all, g, out = t.fair.poll(a.ctx, effort, h.target, waiters)
+		if out.err != nil {
+			return g, out
+		}
+		h.places[0].gate.heard()
+		if served := p.learn(entries, all, out.sent); served && a.polled {
+			p.suspect() // a message might have told
+		}
+	}
+	return g, out
+}
+
+// rest sets the time of the next poll, which is for the waiter that has the turn then.
+func (t *fairTurn) rest(d time.Duration) error {
+	if t.entry == nil {
+		return t.a.sleepFor(d) // it has no place yet: Redis did not answer
+	}
+	state, _ := t.a.hold.places[0].ticket.State()
+	t.entry.party.schedule(t.entry, t.a.hold.client.now(), d, state == queue.Turn)
+	return nil
+}
+
+// end passes the turn on, and gives a place up that has not become the lock; or has, by now.
+// The name is retired: what it is given up with may be sent again at any time.
+func (t *fairTurn) end(bool) {
+	a, h := t.a, t.a.hold
+	if e := t.entry; e != nil {
+		h.client.retire(e.name.identity)
+		h.undo(e.name, 2*h.settings.entryLease(), false)
+		t.dropEntry()
+	}
+	if t.attends {
+		t.line.unlisten()
+	}
+	if ticket := h.places[0].ticket; a.misses > 0 {
+		ticket.Leave() // what it was to find out was not answered: the next asks at once
+	} else {
+		ticket.Pass()
+	}
+}
+
+// accept makes a place that has become the lock a hold.
+func (t *fairTurn) accept() {
+	h, s := t.a.hold, t.entry.standing()
+	n := t.entry.name
+	n.token = s.token
+	h.receive(n, s.proof, h.settings.entryLease())
+	h.mu.Lock()
+	h.lease.raiseSoon(h.client.now())
+	h.mu.Unlock()
+	t.dropEntry()
+}
+
+// confirm has the replicas confirm a lock that was got: they have not been asked yet. It raises
+// the lease before they are waited for. After a failure the grant has been given back.
+func (t *fairTurn) confirm() outcome {
+	a, h := t.a, t.a.hold
+	if h.settings.replicas.n == 0 {
+		return outcome{}
+	}
+	h.places[0].ticket.Pass() // others poll meanwhile
+	ours, out := h.kind.renew(a.ctx, a.effort(), h.target, h.name.field, h.settings.ttl)
+	switch {
+	case out.err != nil:
+	case !ours:
+		out.err = errNotOnRedis
+	case out.unconfirmed != nil:
+		out.err, out.permanent = out.unconfirmed, true
+	default:
+		if out.doubt {
+			h.client.retire(h.name.identity)
+		}
+		h.mu.Lock()
+		h.lease.prove(out.sent, h.settings.ttl, h.wantedLease())
+		h.mu.Unlock()
+		return out
+	}
+	h.rejectGrant()
+	return out
+}
+
+// dropEntry forgets the place.
+func (t *fairTurn) dropEntry() {
+	t.entry.party.remove(t.entry)
+	t.entry = nil
+}

@@ -1,0 +1,187 @@
+package relock
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// pubsubDelay is how long a waiter lets a wake-up that was just published, and that other
+// processes act on too, take to arrive.
+const pubsubDelay = 20 * time.Millisecond
+
+// plainTurn is the turn of a plain lock: one waiter of a process at a time has the turn on
+// a key. It alone asks Redis for it, and keeps the turn for as long as it holds the lock, so
+// that it can hand both over to the next.
+//
+// An attempt that wants several keys stands in one queue at a time, that of the key which was
+// taken last: waiting for it, it is in no other waiter's way on the others. It collects the
+// turns on those for a try, and lets no other pass for as long as that takes: which is not
+// long, or it would be in the way after all, and not never, or it would starve where every
+// key is always in use.
+type plainTurn struct {
+	a    *attempt
+	vain int // how often it has not collected all turns
+}
+
+var _ turn = (*plainTurn)(nil)
+
+// newPlainTurn is the turn of a Mutex or MultiMutex.
+func newPlainTurn(a *attempt) turn {
+	a.longestSleep = a.hold.settings.safetyPoll
+	a.plain = plainTurn{a: a}
+	return &a.plain
+}
+
+// await collects the turns on all keys.
+func (t *plainTurn) await() (bool, error) {
+	h := t.a.hold
+	for {
+		if turn, err := t.awaitFirst(); !turn {
+			return false, err
+		}
+		if h.named() {
+			if !h.late() {
+				return true, nil
+			}
+			t.releaseTurns()
+		}
+		if turn, err := t.acquireTurns(); turn || err != nil || !t.a.waits {
+			return turn, err
+		}
+	}
+}
+
+func (t *plainTurn) ask() (grant, outcome) {
+	a, h := t.a, t.a.hold
+	n := a.newName()
+	g, out := h.kind.acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.terms)
+	return t.answered(n, g, out)
+}
+
+// answered judges the answer to a request for n.
+func (t *plainTurn) answered(n name, g grant, out outcome) (grant, outcome) {
+	a := t.a
+	a.doubted(n, g, out, a.hold.settings.ttl)
+	if g, out = a.answered(n, g, out); out.err != nil {
+		return g, out
+	}
+	a.suspect(g)
+	if g.held && a.queued {
+		a.hold.places[a.at].queue.Served()
+	}
+	return g, out
+}
+
+func (t *plainTurn) rest(d time.Duration) error {
+	t.releaseTurns()
+	return t.a.sleepFor(d)
+}
+
+func (t *plainTurn) end(granted bool) {
+	if !granted {
+		t.a.hold.leave()
+	}
+}
+
+// gathering is how long one turn is waited for while those on other keys are kept: at
+// first, doubling with every time that was in vain, and at most.
+const (
+	gathering    = 40 * time.Millisecond
+	gatheringMax = 2 * time.Second
+)
+
+// awaitFirst waits for the turn in the queue where the attempt stands. A hand-over comes with
+// the turn on every key. false, nil: it does not wait, and another waiter is there.
+func (t *plainTurn) awaitFirst() (bool, error) {
+	a := t.a
+	ticket := a.hold.places[a.at].ticket
+	if state, _ := ticket.State(); state == queue.Turn {
+		return true, nil
+	}
+	if !a.waits {
+		return ticket.TryJoin(), nil
+	}
+	if !ticket.Join() {
+		a.contend()
+		if err := a.awaitTurn(ticket); err != nil {
+			return false, err
+		}
+		if a.hold.named() {
+			t.takeOver()
+			return true, nil
+		}
+	}
+	if !a.news() {
+		// The last holder gave the lock back to all, to give way to other processes:
+		// compete with them, and wait for the message they wait for.
+		if err := a.sleepFor(jitter(2 * pubsubDelay)); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// takeOver waits until a hand-over, which comes with the turn on one key, has passed the
+// turns on the others, too. Nothing keeps it from that.
+func (t *plainTurn) takeOver() {
+	for _, p := range t.a.hold.places {
+		for state, _ := p.ticket.State(); state != queue.Turn; state, _ = p.ticket.State() {
+			<-t.a.hold.alarm
+		}
+	}
+}
+
+// acquireTurns collects the turns on the other keys, in their order: only for later keys does
+// it wait, so no circle of attempts waits for each other. If one cannot be had in time, the
+// attempt goes to stand in that queue instead.
+func (t *plainTurn) acquireTurns() (bool, error) {
+	a := t.a
+	for i, p := range a.hold.places {
+		if i == a.at || p.ticket.TryJoin() {
+			continue
+		}
+		turn, err := false, error(nil)
+		if a.waits && i > a.at {
+			turn, err = t.awaitOther(p.ticket)
+		}
+		if !turn {
+			a.at = i
+			t.releaseTurns()
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// awaitOther waits for the turn on another key, for a while.
+func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
+	if ticket.Join() {
+		return true, nil
+	}
+	a := t.a
+	a.contend()
+	until := a.hold.client.now().after(jitter(min(gathering<<min(t.vain, 10), gatheringMax)))
+	for {
+		if state, err := ticket.State(); state == queue.Turn || state == queue.Failed {
+			return state == queue.Turn, err
+		}
+		left := a.hold.client.now().until(until)
+		if left <= 0 {
+			t.vain++
+			return ticket.Quit() == queue.Turn, nil
+		}
+		if err := a.sleep(left); err != nil {
+			return false, err
+		}
+	}
+}
+
+// releaseTurns gives up the turns on the keys in whose queues the attempt does not stand.
+func (t *plainTurn) releaseTurns() {
+	for i, p := range t.a.hold.places {
+		if i != t.a.at {
+			p.ticket.Leave()
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package relock
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/queue"
+)
+
+// How an attempt sleeps, and what wakes it: its alarm, which the queue rings when the turn has
+// come or a message is there; the end of its context; the end of the client.
+
+// listener is what messages reach: the gate of a key, or this process' line for a fair lock.
+type listener interface {
+	listen()
+	unlisten()
+	// listening reports whether messages arrive.
+	listening() bool
+}
+
+// contend notes that the lock is taken and, at the first time, starts to listen for messages.
+func (a *attempt) contend() {
+	a.queued = true
+	if a.listens {
+		return
+	}
+	a.listens = true
+	h := a.hold
+	for _, p := range h.places {
+		p.messages.listen()
+	}
+	report(h.settings.hooks.Contended, Event{Name: h.target.name, Elapsed: h.client.now().since(h.started)})
+}
+
+func (a *attempt) unlisten() {
+	if !a.listens {
+		return
+	}
+	a.listens = false
+	for _, p := range a.hold.places {
+		p.messages.unlisten()
+	}
+}
+
+// listening reports whether a release of the key that a waits for would reach it as a message.
+func (a *attempt) listening() bool { return a.hold.places[a.at].messages.listening() }
+
+// news reports whether there is a reason to try at once, and starts a try.
+func (a *attempt) news() bool { return a.hold.places[a.at].ticket.News() || a.settled() }
+
+// settled reports whether there is no more to wait for.
+func (a *attempt) settled() bool {
+	if a.over == nil {
+		return false
+	}
+	settled, _ := a.over()
+	return settled
+}
+
+// sleepUntil sleeps until there is news, due has come, which may change with a ring of the
+// alarm, or the wait is over, which it returns.
+func (a *attempt) sleepUntil(due func() instant) error {
+	for {
+		left := a.hold.client.now().until(due())
+		if left <= 0 {
+			a.polled = a.polling
+			a.news()
+			return nil
+		}
+		if err := a.sleep(left); err != nil {
+			return err
+		}
+		if a.news() {
+			a.polled = false
+			a.yield()
+			return a.heed()
+		}
+	}
+}
+
+// sleepFor is sleepUntil for d from now.
+func (a *attempt) sleepFor(d time.Duration) error {
+	until := a.hold.client.now().after(d)
+	return a.sleepUntil(func() instant { return until })
+}
+
+// yieldDelay is how long a waiter holds back after a wake-up for each process whose turn is
+// before its own. A process that has just run would win every race against those that
+// have to be woken first. Shorter sleeps are rounded up to a millisecond by the runtime.
+const (
+	yieldDelay = time.Millisecond
+	mostAhead  = 16
+)
+
+// yield holds a woken attempt back while it is the turn of other processes.
+func (a *attempt) yield() {
+	if ahead := a.hold.places[a.at].queue.Ahead(); ahead > 0 {
+		pause(a.ctx, time.Duration(min(ahead, mostAhead))*yieldDelay)
+	}
+}
+
+// sleep waits for the alarm, for d unless that is negative, or for the end of the wait,
+// which it returns.
+func (a *attempt) sleep(d time.Duration) error {
+	var timeout <-chan time.Time
+	if d >= 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-a.hold.alarm:
+		return nil
+	case <-timeout:
+		return nil
+	case <-a.ctx.Done():
+		return ended(a.ctx)
+	case <-a.hold.client.closing:
+		return ErrClosed
+	}
+}
+
+// awaitTurn waits until t has the turn, or was let out of the line, or failed, or a.over says so,
+// or the wait is over.
+func (a *attempt) awaitTurn(t *queue.Ticket[*hold]) error {
+	for {
+		switch state, err := t.State(); {
+		case state == queue.Turn, state == queue.Gone, a.settled():
+			return nil
+		case state == queue.Failed:
+			return err
+		}
+		err := a.sleep(-1)
+		if err == nil && a.over != nil {
+			_, err = a.over()
+		}
+		if err == nil {
+			continue
+		}
+		if a.handedOverTo(t) {
+			return nil // a hand-over came first: it counts
+		}
+		return err
+	}
+}
+
+// handedOverTo leaves the line with t, and reports whether the lock was handed over before.
+func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
+	switch t.Quit() {
+	case queue.Turn:
+		return a.hold.named()
+	case queue.Reserved:
+		// The name that the hand-over carries is in use, in an unknown state.
+		a.hold.client.retire(a.offered)
+		a.hold.trackUndo(a.handedOver)
+	}
+	return false
+}

@@ -1,0 +1,49 @@
+package relock
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/guard"
+)
+
+// outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx.
+func (x *executor) outside(ctx context.Context, f func() answer) answer {
+	answered := make(chan answer, 1)
+	if !x.aside(func() { answered <- guarded(f) }) {
+		return answer{err: redis.ErrClosed}
+	}
+	select {
+	case a := <-answered:
+		return a
+	case <-ctx.Done():
+		return answer{err: ctx.Err()}
+	}
+}
+
+// guarded returns the answer of f, which may panic.
+func guarded(f func() answer) (a answer) {
+	defer guard.Recover(&a.err)
+	return f()
+}
+
+// aside runs f, which calls the Redis client, in a goroutine that close waits for. false: x is
+// closed.
+func (x *executor) aside(f func()) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.closed {
+		x.goAside(f)
+	}
+	return !x.closed
+}
+
+// goAside is aside when mu is held. A panic ends f and nothing else.
+func (x *executor) goAside(f func()) {
+	x.asides.Go(func() {
+		var err error
+		defer guard.Recover(&err)
+		f()
+	})
+}

@@ -1,0 +1,160 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/internal/goid"
+)
+
+const (
+	// closeTimeout bounds Close: behind a Redis that does not answer there is nothing to wait for.
+	closeTimeout = 5 * time.Second
+	// lastWords is how long before that Close stops asking Redis, so that each hold can still say
+	// what it was told.
+	lastWords = closeTimeout / 20
+)
+
+// Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
+// the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis
+// for 5 s at most; what Redis did not hear of by then ends with its TTL; a hold that it did
+// not hear of is in the error. If nothing is held and no connection can be had, it waits for
+// two tries at most. A hook may call it: the call that the hook belongs to is not waited for
+// then. Later calls of Close return the same; calls that need Redis fail with ErrClosed. Errors
+// are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
+func (c *Client) Close() error {
+	c.excuse(goid.Get())
+	c.closeOnce.Do(func() {
+		close(c.closing)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, noAnswerWithin(closeTimeout))
+		defer cancel()
+		var hub group
+		hub.Go(c.hub.Close) // which may be caught in connecting
+		c.closeErr = c.closeHolds(ctx)
+		c.settleRest(ctx)
+		c.endBackground(reason{ErrClosed})
+		c.goroutines.wait(ctx)
+		hub.wait(ctx)
+		var execs group
+		for _, x := range c.execs {
+			execs.Go(func() { x.close(ctx) })
+		}
+		execs.wait(ctx)
+	})
+	return c.closeErr
+}
+
+// excuse has Close not wait for the goroutine that calls it, which is in a hook if it is one of
+// those that Close waits for: of a watchdog, of a call of Lock, or of another Close.
+func (c *Client) excuse(caller int64) {
+	c.goroutines.excuse(caller)
+	c.closers.excuse(caller)
+	for _, h := range c.registry.all() {
+		h.mu.Lock()
+		if h.owner.goroutine == caller || h.acquirer == caller {
+			h.excused = true
+			h.tellChange()
+		}
+		h.mu.Unlock()
+	}
+}
+
+// settleRest waits for what is under way in the background. A minority that does not answer
+// is given as long as one command is.
+func (c *Client) settleRest(ctx context.Context) {
+	if len(c.execs) > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.patience)
+		defer cancel()
+	}
+	c.goroutines.wait(ctx)
+}
+
+// closeHolds ends what is held, and waits for what is being acquired or released. A hold that
+// Redis has not heard of when the time is up is in the error.
+func (c *Client) closeHolds(ctx context.Context) error {
+	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout-lastWords, noAnswerWithin(closeTimeout-lastWords))
+	defer cancel()
+	var failures failures
+	for _, h := range c.registry.all() {
+		c.closers.Go(func() { h.close(asking, &failures) })
+	}
+	c.closers.wait(ctx)
+	return failures.all()
+}
+
+// failures are what became of holds that Close has ended: each has its error from when it was
+// ended here until Redis has heard of it.
+type failures struct {
+	mu   sync.Mutex
+	errs map[*hold]error
+}
+
+// set records what became of h so far; nil: Redis has heard of it.
+func (f *failures) set(h *hold, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.errs == nil {
+		f.errs = make(map[*hold]error)
+	}
+	f.errs[h] = err
+}
+
+func (f *failures) all() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return errors.Join(slices.Collect(maps.Values(f.errs))...)
+}
+
+// close ends a hold because the client is closed. Its levels are left to be unlocked, to
+// no effect.
+func (h *hold) close(ctx context.Context, failures *failures) {
+	if !h.endForClose(ctx) {
+		return
+	}
+	h.mu.Lock()
+	event, hooks := h.event(h.client.now().since(h.lease.acquired), nil), *h.hooks()
+	failures.set(h, wrap("close", event.Name, h.unheard(noAnswerWithin(closeTimeout))))
+	h.mu.Unlock()
+
+	if h.take(ctx) {
+		event.Err = wrap("close", event.Name, h.giveBack(ctx, h.settings, false))
+		h.free()
+	} else {
+		event.Err = wrap("close", event.Name, h.abandon(ended(ctx)))
+	}
+	failures.set(h, event.Err)
+	h.mu.Lock()
+	h.setPhase(lost)
+	unclaimed := len(h.levels) == 0
+	h.mu.Unlock()
+	if unclaimed {
+		h.unregister()
+	}
+	report(hooks.Released, event)
+}
+
+// endForClose ends a hold here, when it is not being acquired or released any more. false: there is
+// nothing to be released, or another call is at it, and reports what becomes of it.
+func (h *hold) endForClose(ctx context.Context) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ctx.Err() == nil && (h.phase == ending || h.phase == acquiring && !h.excused) {
+		changed := h.changes()
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+	}
+	if h.phase != held {
+		return false
+	}
+	h.end(ending, ErrClosed)
+	return true
+}

@@ -1,0 +1,112 @@
+package relock
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// confirmers are connections of our own to one Redis process, for scripts that replicas confirm:
+// each needs one to itself for as long as a WAIT takes. Those of the application's pool may all be
+// in use, for as long as the application likes, and a renewal cannot wait for that.
+//
+// Nobody tells them of a failover, as go-redis tells the application's pool. So when something went
+// wrong on one of them, or too few replicas have confirmed, new ones are made for those who come
+// later, and the old ones are closed when the last who uses them has gone.
+type confirmers struct {
+	rdb *redis.Client
+
+	// What follows is guarded by the executor.
+	users int
+	stale bool
+}
+
+// minConfirmers is how many there may be at a time, at least, by the size of the application's pool.
+const minConfirmers = 8
+
+// mostConfirmers is how many scripts may wait for the replicas of node at a time: half as many as
+// the application has connections, so that it does not double what Redis has to bear.
+func mostConfirmers(node *redis.Client) int {
+	return max(minConfirmers, node.Options().PoolSize/2)
+}
+
+// newConfirmers opens nothing yet. The connections are like those of node, but that nothing bounds
+// an answer except the context of who waits for it.
+func newConfirmers(node *redis.Client) *confirmers {
+	o := *node.Options()
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = mostConfirmers(node), 0, 0, 0
+	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = -1, -1, true
+	o.PipelinePoolSize, o.AutoPipelineOptions = -1, nil
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
+	o.PushNotificationProcessor = nil // one cannot serve two clients
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &confirmers{rdb: redis.NewClient(&o)}
+}
+
+// send sends a script and its WAIT, and what has to go ahead of them.
+func (c *confirmers) send(ctx context.Context, r replicas, cmd call, ahead []call) answer {
+	conn := c.rdb.Conn()
+	defer func() { _ = conn.Close() }()
+	wait := call{redis.NewCmd(ctx, "wait", r.n, r.timeout.Milliseconds())}
+	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, cmd := range append(ahead, cmd, wait) {
+			_ = p.Process(ctx, cmd)
+		}
+		return nil
+	})
+	value, err := cmd.Val(), errorOf(cmd, err)
+	if err != nil && value == nil { // where it is refused, WAIT may be content all the same
+		return answer{err: err}
+	}
+	// A value and an error: the script was answered, and then the connection failed.
+	acks, err := wait.Int()
+	if err != nil || acks < r.n {
+		return answer{value: value, unconfirmed: r.shortfall(acks, err)}
+	}
+	return answer{value: value}
+}
+
+// suspect reports whether an answer may be that of the wrong server, or of none.
+func suspect(a answer) bool {
+	return a.unconfirmed != nil || a.err != nil && (telling(a.err) != tellsAll || redis.IsReadOnlyError(a.err))
+}
+
+// confirmersOf returns those of an engine, for one more user; nil if the engine has been given up.
+func (x *executor) confirmersOf(e *engine) *confirmers {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.engines[e.node] != e {
+		return nil // who would close them?
+	}
+	if e.confirmers == nil {
+		e.confirmers = newConfirmers(e.node)
+	}
+	e.confirmers.users++
+	return e.confirmers
+}
+
+// leave is how a user of c leaves, after whom others had better not use it if it has failed.
+func (x *executor) leave(e *engine, c *confirmers, failed bool) {
+	x.mu.Lock()
+	c.users--
+	if failed && e.confirmers == c {
+		e.confirmers, c.stale = nil, true
+	}
+	over := c.stale && c.users == 0
+	x.mu.Unlock()
+	if over {
+		_ = c.rdb.Close()
+	}
+}
+
+// closeConfirmers ends those of an engine that has been given up, also for who uses them.
+func (x *executor) closeConfirmers(e *engine) {
+	x.mu.Lock()
+	c := e.confirmers
+	e.confirmers = nil
+	x.mu.Unlock()
+	if c != nil {
+		_ = c.rdb.Close()
+	}
+}

@@ -1,0 +1,119 @@
+package relock
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// gatedRedis is a client whose new connections come about only while that is let; else the
+// attempt hangs, as it does behind a firewall or a full backlog.
+func gatedRedis(t *testing.T, addr string) (rdb *redis.Client, open *atomic.Bool) {
+	t.Helper()
+	open = new(atomic.Bool)
+	open.Store(true)
+	rdb = redis.NewClient(&redis.Options{
+		Addr: addr, DialTimeout: 2 * time.Second, DialerRetries: 1, // longer than a copy is waited for
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !open.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb, open
+}
+
+func TestAnUnlockGoesByTheConnectionThatHasWorkedWhereNewOnesHang(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		t.Parallel()
+		rdb, open := gatedRedis(t, backend.Addr)
+		locks := locksOn(t, rdb)
+		m, id := locks.Mutex(redistest.Key(t)), locks.ID()
+		requireLocked(t, m) // with a context that can be cancelled: through the pipeline
+		open.Store(false)
+		began := time.Now()
+		requireUnlocked(t, m)
+		require.Less(t, time.Since(began), locks.patience/2, "it tried another one first")
+		require.Equal(t, id, locks.ID(), "nothing was in doubt")
+		requireFree(t, backend.Client(t), m.Name())
+	})
+}
+
+func TestAnUnlockWorksOnAServerThatLetsNobodyElseIn(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	admin := server.Client(t)
+	locks := locksOn(t, faultRedis(t, server.Addr))
+	m := locks.Mutex(redistest.Key(t))
+	requireLocked(t, m)
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "2").Err())
+	requireUnlocked(t, m)
+	requireFree(t, admin, m.Name())
+}
+
+// Copies go both ways in turns: the connection that still works may be the pipeline's, or one of
+// the pool.
+func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(t *testing.T, relay *redistest.Relay, locks *Client){
+		"the pipeline's": func(_ *testing.T, relay *redistest.Relay, _ *Client) {
+			relay.LoseReply(runsOf(releaseScript)) // the first copy goes on a connection of the pool
+		},
+		"one of the pool": func(t *testing.T, relay *redistest.Relay, locks *Client) {
+			relay.LoseReply(runsOf(acquireScript))
+			ctx, cancel := context.WithTimeout(t.Context(), aWhile)
+			defer cancel()
+			require.Error(t, locks.Mutex(redistest.Key(t)).Lock(ctx)) // through the pipeline
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+				t.Parallel()
+				relay, _ := relayedTo(t, backend)
+				rdb, open := gatedRedis(t, relay.Addr)
+				locks := locksOn(t, rdb, WithTTL(time.Minute))
+				t.Cleanup(func() { open.Store(true) })
+				m, other := locks.Mutex(redistest.Key(t)), locks.Mutex(redistest.Key(t))
+				require.NoError(t, other.Lock(context.Background())) // on a connection of the pool
+				requireLocked(t, m)                                  // through the pipeline
+				open.Store(false)
+				spoil(t, relay, locks)
+				requireUnlocked(t, m)
+				requireUnlocked(t, other)
+				requireFree(t, backend.Client(t), m.Name(), other.Name())
+			})
+		})
+	}
+}
+
+func TestARenewalFindsTheOneConnectionThatStillWorks(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		t.Parallel()
+		relay, _ := relayedTo(t, backend)
+		rdb, open := gatedRedis(t, relay.Addr)
+		events := &chronicle{}
+		locks := locksOn(t, rdb, WithTTL(4*time.Second), WithRenewInterval(200*time.Millisecond), WithHooks(events.hooks()))
+		m := locks.Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		open.Store(false)
+		// The first is refused for a reason that has nothing to do with the connection, and there is no other.
+		relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", runsOf(renewScript))
+		eventually(t, "a renewal has failed", func() bool { return len(events.of("renew failed")) > 0 })
+		before := len(events.of("renewed"))
+		eventually(t, "renewed", func() bool { return len(events.of("renewed")) > before })
+		require.Equal(t, 1, m.HoldCount())
+		requireUnlocked(t, m)
+	})
+}

@@ -1,0 +1,47 @@
+// Package guard keeps a panic of the application's Redis client from ending the process.
+//
+// The library calls that client on goroutines of its own, where the application cannot recover;
+// and the client may be any wrapper, with methods that were never meant to be called. So every
+// call of it is guarded, on every goroutine: a panic is an error like that of a lost connection.
+// What runs the application's own code (a hook, the fn of Do) is not guarded.
+package guard
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+)
+
+// Panic is the error of a call that has panicked. What the call did before is not known.
+type Panic struct {
+	Value any
+	Where string // the function that has panicked
+}
+
+func (p *Panic) Error() string {
+	return fmt.Sprintf("the Redis client panicked in %s: %v", p.Where, p.Value)
+}
+
+// Recover ends a panic of the function that defers it, and says so in *err, which else stays as it
+// is:
+//
+//	defer guard.Recover(&err)
+func Recover(err *error) {
+	if p := recover(); p != nil {
+		*err = &Panic{Value: p, Where: where()}
+	}
+}
+
+// where returns the function whose panic is being recovered.
+func where() string {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])]) // above Recover
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		if f.Function != "" && !strings.HasPrefix(f.Function, "runtime.") {
+			return f.Function
+		}
+	}
+	return "an unknown function"
+}

@@ -1,0 +1,171 @@
+package relock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// What Redisson does to Redis, done by plain commands. interop/ has the real one.
+
+// javaReads has a Java thread read key, whose watchdog gives the key and its own hold its lease, whatever
+// others need, every third of that, until it dies.
+func javaReads(t *testing.T, rdb *redis.Client, key string, lease time.Duration) (dies func()) {
+	t.Helper()
+	const field = "8743c9c0-0795-4907-87fd-6c719a6b4586:1"
+	hold := "{" + key + "}:" + field + ":rwlock_timeout:1"
+	require.NoError(t, rdb.HSet(t.Context(), key, "mode", "read", field, 1).Err())
+	renew := func() {
+		rdb.Set(t.Context(), hold, 1, lease)
+		rdb.PExpire(t.Context(), key, lease)
+	}
+	renew()
+	dead, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		ticker := time.NewTicker(lease / 3)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				renew()
+			case <-dead:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(dead)
+		<-gone
+	}
+}
+
+func TestAReaderWithALongTTLOutlivesAJavaReaderThatDies(t *testing.T) {
+	t.Parallel()
+	onEveryClock(t, func(t *testing.T, rdb *redis.Client, lease time.Duration) {
+		lease /= 2
+		m := locksOn(t, rdb, WithTTL(time.Minute)).RWMutex(redistest.Key(t))
+		dies := javaReads(t, rdb, m.Name(), lease)
+		require.NoError(t, m.RLock(t.Context()))
+		hold := m.RContext(t.Context())
+		throughout(t, 2*lease, func() bool { return hold.Err() == nil }, "beside a Java reader")
+		dies()
+		require.NoError(t, rdb.PExpire(t.Context(), m.Name(), lease).Err()) // the last it did
+		throughout(t, 3*lease, func() bool {
+			return hold.Err() == nil && rdb.Exists(t.Context(), m.Name()).Val() == 1
+		}, "after its death")
+		require.Greater(t, ttlOf(rdb, m.Name()), 30*time.Second)
+		require.NoError(t, m.RUnlock())
+		requireFree(t, rdb, m.Name())
+	})
+}
+
+// A lease that was found to be shorter than it was made is minded for as long as it may be Java's.
+func TestAReaderRenewsAtAThirdOfTheLeaseThatItFinds(t *testing.T) {
+	now := systemClock()
+	after := func(d time.Duration) instant { return now.after(d) }
+	const interval = 10 * time.Second
+	for _, c := range []struct {
+		found, since, want time.Duration
+	}{
+		{0, 0, interval},
+		{3 * time.Second, 0, time.Second},
+		{3 * time.Second, 5 * time.Second, time.Second},
+		{3 * time.Second, 7 * time.Second, interval},
+		{19 * time.Second, 0, 19 * time.Second / 3},
+		{20 * time.Second, 0, interval}, // it is minded by what is done anyway
+		{time.Millisecond, 0, minRenewInterval},
+	} {
+		var l lease
+		l.note(c.found, now)
+		l.note(0, after(c.since))
+		require.Equal(t, c.want, l.pressed(interval, after(c.since)), "%+v", c)
+	}
+}
+
+// javaWaits has a Java thread stand first in the queue of its fair lock, and returns where it is told.
+func javaWaits(t *testing.T, rdb *redis.Client, key string) <-chan *redis.Message {
+	t.Helper()
+	const first, second = "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "8743c9c0-0795-4907-87fd-6c719a6b4586:2"
+	queue := "redisson_lock_queue:{" + key + "}"
+	require.NoError(t, rdb.RPush(t.Context(), queue, first, second).Err())
+	sub := rdb.Subscribe(t.Context(), "redisson_lock__channel:{"+key+"}:"+first)
+	_, err := sub.Receive(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sub.Close() })
+	return sub.Channel()
+}
+
+func TestAReleaseTellsTheFirstWhoWaitsForAFairLockInJava(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		c, key := locksOn(t, rdb), redistest.Key(t)
+		told := javaWaits(t, rdb, key)
+		for name, ends := range map[string]func() error{
+			"Mutex":        func() error { return lockAndUnlockAll(t, c.Mutex(key)) },
+			"with levels":  func() error { return lockAndUnlockAll(t, c.Mutex(key), c.Mutex(key)) },
+			"MultiMutex":   func() error { return lockAndUnlockAll(t, c.MultiMutex([]string{key + "2", key})) },
+			"FairMutex":    func() error { return lockAndUnlockAll(t, c.FairMutex(key)) },
+			"with a token": func() error { return lockAndUnlockAll(t, c.FairMutex(key, WithFencing())) },
+			"ForceUnlock": func() error {
+				heldByStranger(t, rdb, key, time.Minute)
+				_, err := c.Mutex(key).ForceUnlock(t.Context())
+				return err
+			},
+		} {
+			require.NoError(t, ends(), name)
+			require.Equal(t, "0", receives(t, told).Payload, name)
+			require.Empty(t, told, name)
+		}
+		require.EqualValues(t, 2, rdb.LLen(t.Context(), "redisson_lock_queue:{"+key+"}").Val(), "the queue is Java's")
+	})
+}
+
+func lockAndUnlockAll(t *testing.T, all ...*Mutex) error {
+	t.Helper()
+	var errs []error
+	for _, m := range all {
+		errs = append(errs, m.Lock(t.Context()))
+	}
+	for _, m := range all {
+		errs = append(errs, m.Unlock())
+	}
+	return join(errs...)
+}
+
+func TestAReleaseThatMayNotTellJavaIsOneAllTheSame(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb, key := backend.Client(t), redistest.Key(t)
+		require.NoError(t, rdb.Set(t.Context(), "redisson_lock_queue:{"+key+"}", "no queue", 0).Err())
+		c := locksOn(t, rdb)
+		for _, m := range []*Mutex{c.Mutex(key), c.FairMutex(key), c.MultiMutex([]string{key, key + "2"})} {
+			require.NoError(t, lockAndUnlockAll(t, m))
+			requireFree(t, rdb, key)
+		}
+	})
+	limited, full := asUser(t, allowed("lindex")...)
+	m := locksOn(t, limited.rdb).Mutex("x")
+	require.NoError(t, full.rdb.RPush(t.Context(), "redisson_lock_queue:{x}", "java:1").Err())
+	require.NoError(t, lockAndUnlockAll(t, m))
+	requireFree(t, full.rdb, "x")
+}
+
+// Dragonfly refuses a script keys that it does not name, unless it says that it builds some, in its first line.
+func TestTheScriptsThatBuildKeysSaySoToDragonfly(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		for _, s := range allScripts {
+			require.Equal(t, s.looksFirst, len(s.source) > len(undeclared) && s.source[:len(undeclared)] == undeclared)
+			digest, err := rdb.ScriptLoad(t.Context(), s.source).Result()
+			require.NoError(t, err)
+			require.Equal(t, s.digest, any(digest))
+		}
+	})
+}

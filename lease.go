@@ -1,0 +1,94 @@
+package relock
+
+import "time"
+
+// lease is how long a hold is proven, and when it is to be renewed. It is a value without a
+// clock and without Redis: all times are given to it.
+//
+// It is the only writer of the deadline of a hold. Invariants: the deadline is no later than
+// the end of the lease on Redis, because it counts from before a request was sent that was
+// answered since; and within one grant it never moves back.
+type lease struct {
+	acquired instant // when the hold began
+	renewed  instant // when the last answered request that asked for the whole lease was sent
+
+	// deadline is when the hold is lost unless it is renewed.
+	deadline instant
+
+	// max is the longest lease that was ever asked for: so long the key may live on Redis.
+	max time.Duration
+
+	// found is what the lease had left on Redis when it was last found to be shorter than this hold
+	// had made it, by a request sent at foundAt. Java's watchdog makes it so, every third of its own
+	// lease.
+	found   time.Duration
+	foundAt instant
+
+	// raiseAt is when a lease shorter than was asked for is to be raised; zero: it is not.
+	raiseAt instant
+}
+
+// grant begins the lease of a grant: of one that was asked for by a request sent then.
+func (l *lease) grant(sent instant, lasts time.Duration) {
+	l.renewed, l.deadline = sent, deadline(sent, lasts)
+}
+
+// prove records an answered request that set or lengthened the lease. One for less than is
+// wanted, as the re-entry by a handle with a shorter TTL, does not stand in for a renewal.
+func (l *lease) prove(sent instant, lasts, wanted time.Duration) {
+	if lasts >= wanted {
+		l.renewed, l.raiseAt = sent, instant{}
+	}
+	// Both clocks of one request: mixed with those of an older one they would hide a
+	// suspension of the machine, if the wall clock was set back in between.
+	if end := deadline(sent, lasts); end.mono > l.deadline.mono {
+		l.deadline = end
+	}
+}
+
+// left is how long the hold is proven yet.
+func (l *lease) left(now instant) time.Duration { return now.until(l.deadline) }
+
+// lengthen says that a lease was asked for: whether it was granted or not, Redis may keep the
+// key for so long.
+func (l *lease) lengthen(lasts time.Duration) { l.max = max(l.max, lasts) }
+
+// raiseWithin is the part of a short lease after which it is raised to the full one: at
+// once would be a request more for each of the many holds that end sooner.
+const raiseWithin = 16
+
+// raiseSoon has a lease that is shorter than was asked for raised.
+func (l *lease) raiseSoon(now instant) { l.raiseAt = now.after(l.left(now) / raiseWithin) }
+
+// note records what an answered request found of the lease on Redis; 0: it was as this hold made it.
+func (l *lease) note(found time.Duration, sent instant) {
+	if found > 0 {
+		l.found, l.foundAt = found, sent
+	}
+}
+
+// pressed returns interval, or less while another program shortens the lease: that program may die at
+// any time, and the lock would with it. A lease that was found once is at most half as long again;
+// one that has not been found for longer than that is over.
+func (l *lease) pressed(interval time.Duration, now instant) time.Duration {
+	if l.found == 0 || l.found >= 2*interval || now.since(l.foundAt) > 2*l.found {
+		return interval
+	}
+	return max(l.found/3, minRenewInterval)
+}
+
+// next is how long there is nothing to do for a hold that is renewed every interval, 0 for
+// never, and whether it is to be renewed then: else its lease is over.
+func (l *lease) next(now instant, interval time.Duration) (wait time.Duration, renew bool) {
+	left := l.left(now)
+	switch {
+	case left <= 0:
+		return 0, false
+	case l.raiseAt != (instant{}):
+		return min(left, now.until(l.raiseAt)), true
+	case interval == 0:
+		return left, false
+	default:
+		return min(left, now.until(renewalDue(l.renewed, l.pressed(interval, now)))), true
+	}
+}

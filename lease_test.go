@@ -1,0 +1,111 @@
+package relock
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// at is the instant so long after the beginning of a test, on both clocks.
+func at(d time.Duration) instant { return instant{}.after(d) }
+
+// The table of what moves a deadline, and where to. The lease is granted at 0 for 10 s: less
+// the margin of 1 %, that is until 9.9 s.
+func TestADeadlineIsThatOfTheLatestAnsweredRequest(t *testing.T) {
+	const asked = 10 * time.Second
+	for name, c := range map[string]struct {
+		happens  func(l *lease)
+		deadline time.Duration
+	}{
+		"nothing":                               {func(*lease) {}, 9900 * time.Millisecond},
+		"a renewal":                             {func(l *lease) { l.prove(at(3*time.Second), asked, asked) }, 12900 * time.Millisecond},
+		"a renewal whose answer came late":      {func(l *lease) { l.prove(at(-time.Second), asked, asked) }, 9900 * time.Millisecond},
+		"a re-entry for longer":                 {func(l *lease) { l.prove(at(time.Second), time.Minute, time.Minute) }, 60400 * time.Millisecond},
+		"a re-entry for less":                   {func(l *lease) { l.prove(at(time.Second), time.Second, asked) }, 9900 * time.Millisecond},
+		"a lease that was asked for":            {func(l *lease) { l.lengthen(time.Hour) }, 9900 * time.Millisecond},
+		"a wish to raise it":                    {func(l *lease) { l.raiseSoon(at(time.Second)) }, 9900 * time.Millisecond},
+		"another grant":                         {func(l *lease) { l.grant(at(time.Minute), asked) }, 69900 * time.Millisecond},
+		"a renewal, and the answer to an older": {func(l *lease) { l.prove(at(4*time.Second), asked, asked); l.prove(at(2*time.Second), asked, asked) }, 13900 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l lease
+			l.grant(at(0), asked)
+			c.happens(&l)
+			require.Equal(t, at(c.deadline), l.deadline)
+			require.Equal(t, c.deadline-5*time.Second, l.left(at(5*time.Second)))
+		})
+	}
+}
+
+func TestALeaseSaysWhatIsToBeDoneNext(t *testing.T) {
+	const asked, interval = 10 * time.Second, 3 * time.Second
+	for name, c := range map[string]struct {
+		happens  func(l *lease)
+		now      time.Duration
+		interval time.Duration
+		wait     time.Duration
+		renew    bool
+	}{
+		"a renewal in an interval":                {func(*lease) {}, 0, interval, interval, true},
+		"a renewal that is overdue":               {func(*lease) {}, 4 * time.Second, interval, -time.Second, true},
+		"nothing until the end, if not wanted":    {func(*lease) {}, 4 * time.Second, 0, 5900 * time.Millisecond, false},
+		"the end":                                 {func(*lease) {}, 9900 * time.Millisecond, interval, 0, false},
+		"a renewal an interval after the last":    {func(l *lease) { l.prove(at(3*time.Second), asked, asked) }, 3 * time.Second, interval, interval, true},
+		"a renewal a little before, with others":  {func(l *lease) { l.prove(at(2*time.Second), asked, asked) }, 2 * time.Second, interval, interval - 200*time.Millisecond, true},
+		"one soon, where Java shortens the lease": {func(l *lease) { l.note(1500*time.Millisecond, at(0)) }, 0, interval, time.Second / 2, true},
+		"no later for a re-entry for less":        {func(l *lease) { l.prove(at(2*time.Second), time.Second, asked) }, 2 * time.Second, interval, time.Second, true},
+		"the end, before a later renewal":         {func(*lease) {}, 9 * time.Second, time.Hour, 900 * time.Millisecond, true},
+		"soon, to raise a short lease":            {func(l *lease) { l.raiseSoon(at(1900 * time.Millisecond)) }, 1900 * time.Millisecond, 0, 500 * time.Millisecond, true},
+		"nothing more, when it was raised": {func(l *lease) {
+			l.raiseSoon(at(0))
+			l.prove(at(time.Second), asked, asked)
+		}, time.Second, 0, 9900 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l lease
+			l.grant(at(0), asked)
+			c.happens(&l)
+			wait, renew := l.next(at(c.now), c.interval)
+			require.Equal(t, c.wait, wait)
+			require.Equal(t, c.renew, renew)
+		})
+	}
+}
+
+// Whatever is answered in whichever order, the deadline never moves back within one grant,
+// and is never beyond the lease of a request that was answered, less the margin.
+func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
+	for range 2000 {
+		var l lease
+		random := func(limit time.Duration) time.Duration { return rand.N(limit) }
+		sent, lasts := random(time.Minute), minTTL+random(time.Minute)
+		l.grant(at(sent), lasts)
+		proven := sent + lasts - margin(lasts)
+		for range 20 {
+			before := l.deadline
+			switch rand.IntN(4) {
+			case 0:
+				l.lengthen(random(time.Hour))
+			case 1:
+				l.raiseSoon(at(random(time.Hour)))
+			default:
+				sent, lasts = random(2*time.Minute), minTTL+random(time.Minute)
+				l.prove(at(sent), lasts, minTTL+random(time.Minute))
+				proven = max(proven, sent+lasts-margin(lasts))
+			}
+			require.GreaterOrEqual(t, l.deadline.mono, before.mono)
+			require.Equal(t, at(proven), l.deadline)
+		}
+	}
+}
+
+// The wall clock was set back between two requests: the deadline is that of one of them, on
+// both clocks, or a suspension of the machine could go unnoticed.
+func TestADeadlineIsOfOneRequestOnBothClocks(t *testing.T) {
+	var l lease
+	l.grant(instant{mono: 0, wall: time.Hour}, 10*time.Second)
+	l.prove(instant{mono: time.Second, wall: time.Minute}, 10*time.Second, 10*time.Second)
+	require.Equal(t, instant{mono: 10900 * time.Millisecond, wall: time.Minute + 9900*time.Millisecond}, l.deadline)
+}

@@ -1,0 +1,89 @@
+package relock
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// loads are the scripts that a server does not know and is being told, or was told a moment ago.
+// After a SCRIPT FLUSH, a restart or a failover every command under way finds that out, and a
+// script is fifty times the length of a command that names it. So one call sends it, as the EVAL
+// that it needs anyway, since a user may lack SCRIPT LOAD; the others wait for that, and then name
+// it again.
+type loads struct {
+	mu     sync.Mutex
+	latest map[*script]*load
+}
+
+// load is one EVAL by which a server gets to know a script.
+type load struct {
+	over  chan struct{} // closed when it is
+	known bool          // what follows is there when it is over: whether Redis answered,
+	ended instant       // and when
+}
+
+// join returns the load to wait for by a call that named s at the time sent, to no avail; or one
+// that is the caller's to do, and to end.
+func (l *loads) join(s *script, sent instant) (current *load, own bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.latest[s]; c != nil && (!closed(c.over) || c.known && c.ended.mono >= sent.mono) {
+		return c, false
+	}
+	if l.latest == nil {
+		l.latest = make(map[*script]*load)
+	}
+	own, current = true, &load{over: make(chan struct{})}
+	l.latest[s] = current
+	return current, own
+}
+
+// end tells those who wait for l whether Redis knows the script now.
+func (l *load) end(known bool, now instant) {
+	l.known, l.ended = known, now
+	close(l.over)
+}
+
+// await reports whether l has ended before ctx.
+func (l *load) await(ctx context.Context) bool {
+	select {
+	case <-l.over:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// loadShare is the part of the patience with a copy that it may spend on waiting for another's
+// load: it has to leave time for the call's own.
+const loadShare = 2
+
+// sendUnknown sends a copy whose script to did not know when it was sent by its digest. named and
+// full send it once more so, and in full. It waits for the load of another call until waiting
+// ends, and then goes on by itself.
+func (x *executor) sendUnknown(waiting context.Context, to *server, s *script, sent instant, named, full func() answer) answer {
+	for {
+		current, own := to.loads.join(s, sent)
+		if own {
+			a := full()
+			current.end(a.err == nil, x.now())
+			return a
+		}
+		if !current.await(waiting) {
+			return full()
+		}
+		if current.known {
+			if a := named(); !unknownScript(a.err) {
+				return a
+			}
+			return full() // another server than that one
+		}
+	}
+}
+
+// unknownScript reports whether Redis has answered that it does not know a script by its digest.
+func unknownScript(err error) bool {
+	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
+}

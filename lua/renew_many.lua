@@ -1,0 +1,28 @@
+-- Lengthens the leases of several holds, as renew does that of one. Creates nothing.
+--
+-- KEYS  the lock keys, n of each hold, hold by hold
+-- ARGV  lease (ms), n, then the field of each hold
+--
+-- Replies
+--   the number of holds   every key lives for at least the lease
+--   {i, ...}              these are lost: a key of hold i does not hold its field; none of its keys
+--                         was changed, those of the others live for at least the lease
+local lease, n = ARGV[1], tonumber(ARGV[2])
+local least, holds, lost = tonumber(lease), #ARGV - 2, {}
+local call, pcall = redis.call, redis.pcall
+for hold = 1, holds do
+  local field, first, last = ARGV[2 + hold], (hold - 1) * n + 1, hold * n
+  local ours = true
+  for i = first, last do -- the usual case does without the functions: they take a fifth of the time
+    ours = ours and (pcall('hexists', KEYS[i], field) == 1 or held(KEYS[i], field))
+  end
+  if not ours then
+    lost[#lost + 1] = hold
+  else
+    for i = first, last do -- lengthen
+      if call('pttl', KEYS[i]) < least then call('pexpire', KEYS[i], lease) end
+    end
+  end
+end
+if #lost == 0 then return holds end
+return lost

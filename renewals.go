@@ -1,0 +1,277 @@
+package relock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Renewals of different holds that are due together go to Redis as one command, a batch. That saves
+// Redis' time: to receive and answer a command costs more than one renewal in it.
+//
+// renewalDue makes them due together. It never puts a renewal off, but brings it forward, by up to
+// a tenth of its interval, to the nearest of ten points of time that all holds of the process with
+// this interval share. From its second renewal on a hold is at such a point already.
+//
+// A renewal is in one of these states:
+//
+//	alone       No renewal like it is under way, or it has no time to lose: it is sent at once, as
+//	            if there were no batches.
+//	gathering   It waits for others: until its batch is full, or every command like it that is
+//	            under way has ended, or companyTime has passed.
+//	sent        Its batch is under way.
+//	answered    It is renewed, or its hold is lost: the answer says which.
+//	refused     Redis answered the batch with an error, perhaps because of one key: the user may
+//	            not use it, or a Cluster is moving it. The renewal is sent again, alone, at once.
+//	failed      The batch was not answered, or not sent. The hold tries again by itself, as after
+//	            any renewal that failed (see watchdog).
+//	left        Its hold has ended, or it has waited for as long as it would have waited alone. It
+//	            does not wait for the batch. When all have left, the batch is abandoned.
+//
+// Why that is safe:
+//
+//   - The script judges each hold by itself: a hold is lost only if its own keys say so.
+//   - The lease of every member counts from a time before the batch was sent.
+//   - A batch that arrives late, or twice, creates no key and shortens no lease. All it could do is
+//     lengthen a later hold of the same name. So a member that gets no answer is in doubt, as after
+//     any command, and its name is retired: that is every member of a batch that stays unanswered
+//     or fails half-way, and each that leaves after the batch was sent.
+//   - A member has taken its hold's turn to send (see hold.take). It gives that back when it
+//     leaves, so an Unlock does not wait for the batch.
+//
+// After a batch was refused or failed, all renewals go alone for batchPause: some proxies take no
+// command with several keys.
+
+const (
+	batchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
+	companyTime = 5 * time.Millisecond
+	batchPause  = time.Minute
+	duePoints   = 10 // in an interval
+)
+
+// renewalDue is when a hold that was renewed at `renewed` is to be renewed again. The points are those
+// of the monotonic clock, which each process counts from a time of its own: many processes do not
+// renew at the same moment.
+func renewalDue(renewed instant, interval time.Duration) instant {
+	due, step := renewed.after(interval), interval/duePoints
+	past := due.mono % step
+	if past < 0 { // in tests
+		past += step
+	}
+	return due.after(-past)
+}
+
+// renewals sends the renewals of plain's holds.
+type renewals struct {
+	plain   *plain
+	oneSlot bool          // any keys can be in one command
+	company time.Duration // companyTime
+
+	mu       sync.Mutex
+	lanes    map[alike]*lane // in which something is under way
+	apartEnd instant         // until then no batch is sent
+}
+
+// alike is what the renewals in one command have in common.
+type alike struct {
+	tag   string // of the keys, unless any keys can be in one command
+	keys  int    // of each hold
+	lease time.Duration
+}
+
+// lane is the renewals that are alike. It is guarded by renewals.mu.
+type lane struct {
+	alike
+	underWay int    // commands: never 0 while there is a next
+	next     *batch // gathers; nil if none waits
+}
+
+// batch is renewals that are one command.
+type batch struct {
+	lane  *lane
+	flush *time.Timer // sends it if nothing else does
+
+	// These are guarded by renewals.mu.
+	members []*member // that have not left
+	stop    func()    // abandons it; nil before it is sent
+
+	// done is closed when the fields below are written, which is once.
+	done chan struct{}
+	lost []int // positions
+	out  outcome
+	each bool // every member is to go alone; out says only whether there is a doubt
+}
+
+// member is a renewal in a batch.
+type member struct {
+	target   *target
+	field    string
+	effort   effort
+	batch    *batch
+	position int // in the command, from 1
+}
+
+// patience is how long m is waited for.
+func (m *member) patience() time.Duration { return max(m.effort.patience, m.effort.most) }
+
+func newRenewals(p *plain) *renewals {
+	_, one := p.exec.rdb.(*redis.Client)
+	return &renewals{plain: p, oneSlot: one, company: companyTime, lanes: make(map[alike]*lane)}
+}
+
+// renew is plain.renew. It waits no longer than that.
+func (r *renewals) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+	m := &member{target: t, field: field, effort: e}
+	r.mu.Lock()
+	l := r.lane(t, lease)
+	if l.underWay == 0 || m.patience() < 10*companyTime {
+		l.underWay++
+		r.mu.Unlock()
+		defer r.answered(l)
+		return r.plain.renewAlone(ctx, e, t, field, lease)
+	}
+	r.join(l, m)
+	r.mu.Unlock()
+	if !r.await(ctx, m) {
+		return r.leave(ctx, m)
+	}
+	b := m.batch
+	if !b.each {
+		return b.out.err == nil && !slices.Contains(b.lost, m.position), b.out
+	}
+	e.most = 0 // some of the time has passed
+	ours, out := r.plain.renewAlone(ctx, e, t, field, lease)
+	out.doubt = out.doubt || b.out.doubt
+	return ours, out
+}
+
+// lane returns the lane of t's renewals. If they are to go alone it is one of their own. mu is held.
+func (r *renewals) lane(t *target, lease time.Duration) *lane {
+	like := alike{keys: len(t.keys), lease: lease}
+	if !r.oneSlot {
+		like.tag = hashTag(t.keys[0])
+	}
+	if r.apart() || 2*like.keys > batchKeys {
+		return &lane{alike: like}
+	}
+	if r.lanes[like] == nil {
+		r.lanes[like] = &lane{alike: like}
+	}
+	return r.lanes[like]
+}
+
+// apart reports whether no batch is to be sent now. mu is held.
+func (r *renewals) apart() bool { return r.plain.exec.now().until(r.apartEnd) > 0 }
+
+// join adds m to the batch that l gathers, and sends it when it is full. mu is held.
+func (r *renewals) join(l *lane, m *member) {
+	b := l.next
+	if b == nil {
+		b = &batch{lane: l, done: make(chan struct{})}
+		b.flush = time.AfterFunc(r.company, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if l.next == b {
+				r.send(b)
+			}
+		})
+		l.next = b
+	}
+	m.batch = b
+	b.members = append(b.members, m)
+	if (len(b.members)+1)*l.keys > batchKeys {
+		r.send(b)
+	}
+}
+
+// await waits for m's batch. false: its patience, or ctx, ended before.
+func (r *renewals) await(ctx context.Context, m *member) bool {
+	patience := time.NewTimer(m.patience())
+	defer patience.Stop()
+	select {
+	case <-m.batch.done:
+		return true
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// leave takes m out of its batch, and returns how its renewal has ended by that.
+func (r *renewals) leave(ctx context.Context, m *member) (bool, outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := m.batch
+	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
+	out := outcome{doubt: b.stop != nil}
+	switch {
+	case len(b.members) > 0:
+	case out.doubt:
+		b.stop()
+	case b.lane.next == b:
+		b.lane.next = nil
+		b.flush.Stop()
+	}
+	if ctx.Err() != nil {
+		return false, out.abandoned(ctx)
+	}
+	out.err = noAnswerWithin(m.patience())
+	return false, out
+}
+
+// send sends b, which gathers. mu is held.
+func (r *renewals) send(b *batch) {
+	b.lane.next = nil
+	b.flush.Stop()
+	if r.apart() {
+		b.each = true
+		close(b.done)
+		return
+	}
+	var keys, fields []any
+	e := effort{attempts: 1}
+	for i, m := range b.members {
+		m.position = i + 1
+		keys, fields = append(keys, m.target.locks()...), append(fields, m.field)
+		// The batch is waited for as long as any member waits: each leaves in its own time.
+		e.patience, e.most = max(e.patience, m.effort.patience), max(e.most, m.effort.most)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	b.lane.underWay++
+	r.plain.exec.asides.Go(func() {
+		defer stop()
+		b.lost, b.out = r.plain.renewMany(ctx, e, keys, fields, b.lane.lease)
+		r.settle(ctx, b)
+		r.answered(b.lane)
+	})
+}
+
+// settle tells the members of b what became of it.
+func (r *renewals) settle(ctx context.Context, b *batch) {
+	if b.out.err != nil && ctx.Err() == nil {
+		r.mu.Lock()
+		r.apartEnd = r.plain.exec.now().after(batchPause)
+		r.mu.Unlock()
+		b.each = b.out.permanent || replied(b.out.err)
+	}
+	close(b.done)
+}
+
+// answered ends a command in l, whether it was answered or not. After the last, what has gathered goes.
+func (r *renewals) answered(l *lane) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.underWay--; l.underWay > 0 {
+		return
+	}
+	if l.next != nil {
+		r.send(l.next)
+	}
+	if l.underWay == 0 && r.lanes[l.alike] == l {
+		delete(r.lanes, l.alike)
+	}
+}

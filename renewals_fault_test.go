@@ -1,0 +1,349 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
+	t.Parallel()
+	replies := map[string]struct {
+		reply string
+		doubt bool // it may have been executed
+	}{
+		"a key that the user may not use": {reply: "-NOPERM No permissions to access a key\r\n"},
+		"a slot that moves":               {reply: "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"},
+		"keys of several slots":           {reply: "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
+		"an error half-way":               {reply: "-ERR something in the script\r\n", doubt: true},
+		"another script's reply":          {reply: ":77\r\n", doubt: true},
+		"a hold that there is not":        {reply: "*1\r\n:4\r\n", doubt: true},
+	}
+	for name, refused := range replies {
+		t.Run(name, func(t *testing.T) {
+			onFleet(t, 4, func(t *testing.T, w *fleet) {
+				id := w.c.ID()
+				w.relay.ReplyWith(refused.reply, runsOf(renewManyScript))
+				w.together()
+				w.requireRenewed(0, 1, 2, 3)
+				w.requireSent(1+3, 0) // the relay has answered the batch
+				require.Len(t, w.events.of("renewed"), 4)
+				require.Empty(t, w.events.of("renew failed"))
+				require.Equal(t, !refused.doubt, w.c.ID() == id)
+			})
+		})
+	}
+}
+
+// There are proxies that take no command for several keys.
+func TestAfterABatchThatFailedRenewalsAreSentAloneForAWhile(t *testing.T) {
+	onFleet(t, 3, func(t *testing.T, w *fleet) {
+		w.relay.ReplyWith("-CROSSSLOT Keys in request don't hash to the same slot\r\n", runsOf(renewManyScript))
+		w.together()
+		w.requireSent(3, 0)
+
+		first := w.relay.Block(runsOf(renewScript))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.holds[0].renew()
+		}()
+		first.Wait(t)
+		w.clocks.set(batchPause - time.Second)
+		second := make(chan struct{})
+		go func() {
+			defer close(second)
+			w.holds[1].renew()
+		}()
+		throughout(t, aWhile, func() bool { return w.gathered() == 0 }, "it does not wait for others")
+		first.Release()
+		receives(t, done)
+		receives(t, second)
+		w.requireSent(5, 0)
+
+		w.clocks.set(2 * time.Second)
+		w.together()
+		w.requireSent(6, 1)
+		w.requireRenewed(0, 1, 2)
+	})
+}
+
+// Who gathers while the batch before it fails goes alone, too.
+func TestABatchThatGathersWhenAnotherFailsIsNotSent(t *testing.T) {
+	onFleet(t, 3, func(t *testing.T, w *fleet) {
+		proceed, renewed := w.gather()
+		r := w.renewals()
+		r.mu.Lock()
+		r.apartEnd = w.clocks.now().after(batchPause)
+		r.mu.Unlock()
+		id := w.c.ID()
+		proceed()
+		receives(t, renewed)
+		w.requireSent(3, 0)
+		w.requireRenewed(0, 1, 2)
+		require.Equal(t, id, w.c.ID(), "nothing is in doubt")
+	})
+}
+
+func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
+	t.Parallel()
+	redistest.RequireServer(t)
+	server := redistest.NewServer(t)
+	admin := server.Client(t)
+	for _, s := range allScripts {
+		require.NoError(t, admin.ScriptLoad(t.Context(), s.source).Err())
+	}
+	user := func(keys string) {
+		require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "resetkeys", keys, "allchannels", "+@all").Err())
+	}
+	user("~*")
+	relay := redistest.NewRelay(t, server.Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, Username: "app", Password: "secret", ReadTimeout: fleetPatience})
+	t.Cleanup(func() { _ = rdb.Close() })
+	w := newFleetOn(t, rdb, relay, admin, kindNamed("plain"), 5)
+	forbidden := w.locks[3].Name()
+	user("~*-[0124]")
+	id := w.c.ID()
+	w.together()
+	w.requireSent(1+4, 1)
+	require.Equal(t, id, w.c.ID(), "nothing was executed that is not known")
+	require.Len(t, w.events.of("renewed"), 4)
+	failed := w.events.of("renew failed")
+	require.Len(t, failed, 1)
+	require.Equal(t, forbidden, failed[0].Name)
+	require.ErrorContains(t, failed[0].Err, "NOPERM")
+	require.LessOrEqual(t, ttlOf(admin, forbidden), worn)
+	user("~*")
+	w.holds[3].renew()
+	w.requireRenewed(0, 1, 2, 3, 4)
+	w.clocks.set(batchPause + time.Second)
+	w.together()
+	w.requireSent(1+4+1+1, 2)
+	w.requireRenewed(0, 1, 2, 3, 4)
+}
+
+// Each hold tries again by itself, on a connection of its own.
+func TestALostReplyToABatchLosesNoHold(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		t.Parallel()
+		for name, lose := range map[string]func(*redistest.Relay, redistest.Match) *redistest.Rule{
+			"silently": (*redistest.Relay).LoseReply, "and its connection cut": (*redistest.Relay).DropReply,
+		} {
+			t.Run(name, func(t *testing.T) {
+				relay, rdb := relayedTo(t, b)
+				events := &chronicle{}
+				c := locksOn(t, rdb, WithTTL(4*time.Second), WithRenewInterval(slowly), WithHooks(events.hooks()))
+				id := c.ID()
+				lost := lose(relay, runsOf(renewManyScript))
+				var locks []*Mutex
+				for i := range 20 {
+					locks = append(locks, c.Mutex(redistest.Key(t), WithOwner("job-"+string(rune('a'+i)))))
+					requireLocked(t, locks[i])
+				}
+				lost.Wait(t)
+				eventually(t, "a renewal that failed", func() bool { return len(events.of("renew failed")) > 0 })
+				require.NotEqual(t, id, c.ID(), "who knows what may still be executed")
+				fails := func() (owners map[string]bool) {
+					owners = map[string]bool{}
+					for _, e := range events.of("renew failed") {
+						owners[e.Owner] = true
+					}
+					return owners
+				}
+				eventually(t, "renewals of all", func() bool {
+					renewed := map[string]bool{}
+					for _, e := range events.since("renew failed", "renewed") {
+						renewed[e.Owner] = true
+					}
+					for owner := range fails() {
+						if !renewed[owner] {
+							return false
+						}
+					}
+					return true
+				})
+				for _, m := range locks {
+					require.Equal(t, 1, m.HoldCount())
+					requireUnlocked(t, m)
+				}
+				require.Empty(t, events.of("lost"))
+			})
+		}
+	})
+}
+
+// since returns the events of a hook that came after the first one of another.
+func (r *chronicle) since(first, hook string) []Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var events []Event
+	begun := false
+	for _, e := range r.events {
+		begun = begun || e.hook == first
+		if begun && e.hook == hook {
+			events = append(events, e.Event)
+		}
+	}
+	return events
+}
+
+func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
+	onFleet(t, 4, func(t *testing.T, w *fleet) {
+		late := w.relay.HoldBackSilently(runsOf(renewManyScript))
+		proceed, renewed := w.gather()
+		proceed()
+		late.Wait(t)
+		requireUnlocked(t, w.locks[2])
+		requireFree(t, w.direct, w.locks[2].target.keys...)
+
+		next := w.c.Mutex(w.locks[2].target.keys[0], WithOwner("job-2"), WithTTL(worn), WithoutRenewal())
+		requireLocked(t, next)
+		reply, err := late.Deliver(t.Context())
+		require.NoError(t, err)
+		require.Regexp(t, `^\*1\r\n:[123]\r\n$`, reply, "one is lost")
+		require.LessOrEqual(t, ttlOf(w.direct, next.target.keys[0]), worn, "it is another life")
+		requireUnlocked(t, next)
+		w.relay.Cut() // or the others would wait for long
+		receives(t, renewed)
+		w.requireRenewed(0, 1, 3)
+	})
+}
+
+func TestARenewalThatLeavesItsBatchIsInDoubtIfThatWasSent(t *testing.T) {
+	onFleet(t, 1, func(t *testing.T, w *fleet) {
+		r, h := w.renewals(), w.holds[0]
+		first, late := w.relay.Block(runsOf(renewScript)), w.relay.HoldBackSilently(runsOf(renewManyScript))
+		ended := make(chan outcome, 3)
+		renew := func(ctx context.Context) {
+			_, out := r.renew(ctx, effort{attempts: 1, patience: fleetPatience}, h.target, h.name.field, fleetTTL)
+			ended <- out
+		}
+		go renew(t.Context())
+		first.Wait(t)
+		gathering, leave := context.WithCancel(t.Context())
+		go renew(gathering)
+		underWay, leaveLater := context.WithCancel(t.Context())
+		go renew(underWay)
+		eventually(t, "both in a batch", func() bool { return w.gathered() == 2 })
+		leave()
+		out := receives(t, ended)
+		require.ErrorIs(t, out.err, context.Canceled)
+		require.False(t, out.doubt)
+		first.Release()
+		require.NoError(t, receives(t, ended).err)
+		late.Wait(t)
+		leaveLater()
+		out = receives(t, ended)
+		require.ErrorIs(t, out.err, context.Canceled)
+		require.True(t, out.doubt)
+		eventually(t, "the batch to be abandoned", func() bool { return w.underWay() == 0 })
+		w.relay.Cut()
+	})
+}
+
+func TestAnUnlockTakesARenewalOutOfTheBatchThatGathers(t *testing.T) {
+	onFleet(t, 4, func(t *testing.T, w *fleet) {
+		proceed, renewed := w.gather()
+		id := w.c.ID()
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- w.locks[2].Unlock() }() // which comes through behind the first
+		eventually(t, "it to leave", func() bool { return w.gathered() == 2 })
+		require.Equal(t, id, w.c.ID(), "nothing was sent")
+		proceed()
+		require.NoError(t, outcomeOf(t, unlocked))
+		receives(t, renewed)
+		for _, e := range w.relay.Log() {
+			if runsOf(renewManyScript)(e.Command) {
+				require.False(t, e.Command.Has(w.locks[2].target.keys[0]))
+			}
+		}
+		w.requireRenewed(0, 1, 3)
+	})
+}
+
+func TestCloseDoesNotWaitForBatches(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]bool{"gathering": false, "under way": true} {
+		t.Run(name, func(t *testing.T) {
+			onFleet(t, 4, func(t *testing.T, w *fleet) {
+				late := w.relay.HoldBackSilently(runsOf(renewManyScript))
+				proceed, renewed := w.gather()
+				if sent {
+					proceed()
+					late.Wait(t)
+				} else {
+					defer proceed()
+				}
+				closed := make(chan error, 1)
+				go func() { closed <- w.c.Close() }()
+				if sent {
+					eventually(t, "the batch to be abandoned", func() bool { return w.underWay() == 0 })
+				} else {
+					eventually(t, "all to leave", func() bool { return w.gathered() == 0 })
+					proceed()
+				}
+				receives(t, renewed)
+				w.relay.Cut() // or Close would wait for a time-out of that connection
+				require.NoError(t, outcomeOf(t, closed))
+				for _, m := range w.locks {
+					requireFree(t, w.direct, m.target.keys...)
+				}
+				w.awaitNothingKept()
+			})
+		})
+	}
+}
+
+// A batch is waited for as long as its most patient member waits: each leaves in its own time.
+func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
+	onFleet(t, 4, func(t *testing.T, w *fleet) {
+		rule := w.relay.Block(runsOf(renewManyScript))
+		short := w.holds[3]
+		short.mu.Lock()
+		short.lease.deadline = w.clocks.now().after(time.Second)
+		short.mu.Unlock()
+		ctx := w.locks[3].Context(t.Context())
+		proceed, renewed := w.gather()
+		proceed()
+		short.mu.Lock()
+		short.replan() // which is what its own watchdog would have done
+		short.mu.Unlock()
+		receives(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+		failed := w.events.of("renew failed")
+		require.NotEmpty(t, failed)
+		require.NotErrorIs(t, failed[0].Err, errNotRenewed, "it has tried once more before the end")
+		rule.Release()
+		receives(t, renewed)
+	})
+}
+
+// What it asks for it asked for before it was executed, however late the answer is.
+func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
+	onFleet(t, 3, func(t *testing.T, w *fleet) {
+		rule := w.relay.Block(runsOf(renewManyScript))
+		before := make([]instant, len(w.holds))
+		for i, h := range w.holds {
+			before[i] = h.lease.renewed
+		}
+		proceed, renewed := w.gather()
+		proceed()
+		rule.Wait(t)
+		sent := w.clocks.now()
+		throughout(t, 20*time.Millisecond, func() bool { return true }, "time to pass")
+		rule.Release()
+		receives(t, renewed)
+		for i, h := range w.holds[1:] {
+			require.Greater(t, h.lease.renewed.mono, before[i+1].mono)
+			require.LessOrEqual(t, h.lease.renewed.mono, sent.mono)
+			require.Equal(t, deadline(h.lease.renewed, fleetTTL), h.lease.deadline)
+		}
+		w.requireRenewed(0, 1, 2)
+	})
+}

@@ -1,0 +1,292 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/guard"
+)
+
+// server is what an executor knows of one Redis process: what to call it, and what has been
+// learned of it since it answered last. There is one for each engine, and one for what goes
+// wherever the application's client routes it.
+//
+// Calls share what they learn. One that gets no answer could say no more than that; but another
+// may have met a refused connection a moment ago, or one may dial and see, for all of them.
+type server struct {
+	addr string                                      // "" if the address is not known beforehand
+	dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
+
+	loads loads
+
+	ailment atomic.Pointer[ailment] // nil: nothing has failed since it answered last
+
+	mu   sync.Mutex
+	look *look // the last one; guarded by mu
+}
+
+// ailment is the most telling thing that was learned of a server since it answered last.
+type ailment struct {
+	err error
+	at  instant
+}
+
+// The degrees of telling: how much an error explains, from the least to the most.
+const (
+	tellsNothing = iota // but that nothing came back in time
+	tellsBroken         // a connection broke, or there was none to be had in time
+	tellsBarred         // nothing listens there, or there is no way there
+	tellsAll            // Redis itself says what is wrong, or it is the client that is
+)
+
+// telling returns how much err explains. This is the one place that decides which of several
+// errors of the same thing people are told.
+func telling(err error) int {
+	var said redis.Error
+	var network *net.OpError
+	var panicked *guard.Panic
+	switch {
+	case errors.As(err, &said), errors.As(err, &panicked), errors.Is(err, redis.ErrClosed):
+		return tellsAll
+	case silent(err), errors.Is(err, context.Canceled):
+		return tellsNothing
+	case !errors.As(err, &network):
+		return tellsBroken
+	case network.Op != "dial" && network.Timeout():
+		return tellsNothing
+	case network.Op != "dial" || network.Timeout():
+		return tellsBroken
+	default:
+		return tellsBarred
+	}
+}
+
+// answered records that the server did.
+func (s *server) answered() {
+	if s.ailment.Load() != nil { // that is rare, and a store is dear where many processors look
+		s.ailment.Store(nil)
+	}
+}
+
+// learn records what a copy of a command, or a look, has failed with, if it is about the server
+// and says something: not about that one command, as NOPERM is.
+func (s *server) learn(err error, now instant) {
+	if telling(err) == tellsNothing || !judge(err).resend {
+		return
+	}
+	for {
+		known := s.ailment.Load()
+		if known != nil && telling(known.err) > telling(err) {
+			return
+		}
+		if s.ailment.CompareAndSwap(known, &ailment{err, now}) {
+			return
+		}
+	}
+}
+
+// tells returns how telling that is which is known of the server.
+func (s *server) tells() int {
+	if known := s.ailment.Load(); known != nil {
+		return telling(known.err)
+	}
+	return tellsNothing
+}
+
+// explain says what server err is about, and adds what is known of it if that is more telling.
+func (s *server) explain(err error, now instant) error {
+	if known := s.ailment.Load(); known != nil && telling(known.err) > telling(err) {
+		if ago := now.since(known.at); ago < time.Second {
+			err = fmt.Errorf("%w: %w", err, known.err)
+		} else {
+			err = fmt.Errorf("%w; %v before: %w", err, ago.Round(time.Millisecond), known.err)
+		}
+	}
+	return s.named(err)
+}
+
+// named says what server err is about, unless it does so itself.
+func (s *server) named(err error) error {
+	addr := s.addr
+	if addr == "" && telling(err) == tellsNothing {
+		addr = s.seen() // a reply may be that of another server, of before a failover
+	}
+	if addr == "" || strings.Contains(err.Error(), addr) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", addr, err)
+}
+
+// lately returns err, which may be nil, or what was learned of the server since began if that is
+// more telling.
+func (s *server) lately(began instant, err error) error {
+	known := s.ailment.Load()
+	if known != nil && known.at.mono >= began.mono && (err == nil || telling(known.err) > telling(err)) {
+		err = known.err
+	}
+	if err == nil {
+		return nil
+	}
+	return s.named(err)
+}
+
+// look is one dial of a server, to learn why it is silent: that nobody listens, for instance.
+// go-redis takes its time to find out, longer than a copy of a command is waited for.
+type look struct {
+	over  chan struct{} // closed when it is
+	ended instant       // what follows is there when it is over
+	addr  string        // that the dialer chose
+}
+
+// lookLife is how long what a look has found is good for: a server is not dialed again before,
+// however many calls want to know.
+const lookLife = time.Second
+
+// see waits for a look at s to end, for d at most, or for ctx. It begins one if none is under way
+// and none has ended a moment ago.
+func (x *executor) see(ctx context.Context, s *server, d time.Duration) {
+	l := x.lookAt(s)
+	if l == nil {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-l.over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// lookAt returns the look at s to wait for; nil if there can be none.
+func (x *executor) lookAt(s *server) *look {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dial == nil {
+		return nil
+	}
+	if l := s.look; l != nil && (!closed(l.over) || x.now().since(l.ended) < lookLife) {
+		return l
+	}
+	l := &look{over: make(chan struct{})}
+	if !x.aside(func() { x.peer(s, l) }) {
+		return nil
+	}
+	s.look = l
+	return l
+}
+
+// peer dials s, and hangs up. Not every dialer minds its context: that for TLS does not.
+func (x *executor) peer(s *server, l *look) {
+	defer close(l.over)
+	ctx, cancel := context.WithTimeout(x.life, x.patience)
+	defer cancel()
+	conn, err := net.Conn(nil), error(nil)
+	func() {
+		defer guard.Recover(&err)
+		conn, err = s.dial(ctx)
+	}()
+	var network *net.OpError
+	switch {
+	case err == nil:
+		l.addr = conn.RemoteAddr().String()
+		_ = conn.Close()
+	case errors.As(err, &network) && network.Addr != nil:
+		l.addr = network.Addr.String()
+	}
+	l.ended = x.now()
+	switch {
+	case err == nil, errors.Is(err, redis.ErrClosed):
+	case errors.Is(err, context.DeadlineExceeded):
+		s.learn(faultOf(err), l.ended)
+	default:
+		s.learn(err, l.ended)
+	}
+}
+
+// seen returns the address that the last look at s has found; "" if there is none.
+func (s *server) seen() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.look == nil || !closed(s.look.over) {
+		return ""
+	}
+	return s.look.addr
+}
+
+// explain says of what server err is, with which the last of so many copies has failed, and what
+// else is known of it: that nobody listens there, for instance.
+func (x *executor) explain(ctx context.Context, e effort, s *server, copies int, err error) error {
+	if telling(err) < tellsBarred {
+		d := e.patience + minPatience // as long as a look takes, after which its dialer names the server
+		if copies == 1 {
+			d = e.glance()
+		}
+		x.see(ctx, s, d)
+	}
+	return s.explain(err, x.now())
+}
+
+// known adds to err, a silence, the most telling thing that is known of a server that x talks to.
+func (x *executor) known(err error) error {
+	x.mu.Lock()
+	worst := x.anywhere
+	for _, e := range x.engines {
+		if e.server.tells() > worst.tells() {
+			worst = e.server
+		}
+	}
+	x.mu.Unlock()
+	return worst.explain(err, x.now())
+}
+
+// lookSoon has the server of key looked at when a copy has not been answered for half of its
+// patience, so that a call that is in a hurry need not wait for that afterwards.
+func (x *executor) lookSoon(ctx context.Context, e effort, key string) *time.Timer {
+	return time.AfterFunc(e.patience/2, func() {
+		var err error
+		defer guard.Recover(&err)
+		x.lookAt(x.serverOf(ctx, key))
+	})
+}
+
+// glance is how long a call that is in a hurry waits to learn why it was not answered.
+func (e effort) glance() time.Duration { return min(e.patience/4, minCopyPatience) }
+
+// givenUp is the outcome of a call that ctx ended, the last copy of which went to s. There was no
+// time to find out why it was not answered, but another call may have done so meanwhile.
+func (x *executor) givenUp(ctx context.Context, out outcome, s *server, began instant) outcome {
+	out.err = s.lately(began, out.err)
+	out = out.abandoned(ctx)
+	if errors.Is(context.Cause(ctx), errNoAnswer) { // a bound of ours, which means a silence
+		out.err = s.explain(out.err, x.now())
+	}
+	return out
+}
+
+// behindSentinel is what go-redis calls the address of a client whose dialer asks Sentinel.
+const behindSentinel = "FailoverClient"
+
+// serverOf returns what is known of the server that rdb leads to, which is its address at most.
+func serverOf(rdb redis.UniversalClient) *server {
+	s := new(server)
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		o := rdb.Options()
+		if o.Addr != behindSentinel {
+			s.addr = o.Addr
+		}
+		s.dial = func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }
+	case *redis.ClusterClient:
+		s.addr = strings.Join(rdb.Options().Addrs, ",")
+	}
+	return s
+}

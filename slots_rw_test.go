@@ -1,0 +1,145 @@
+package relock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// A slot stays on the move, as it does when a resharding stops half-way: its keys are at the source,
+// and what is not there is refused or looked for at the target.
+
+func TestHoldsOfEveryKindAreRenewedAndReleasedWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewCluster(t)
+	for name, lock := range map[string]func(c *Client, name string) goMutex{
+		"plain":            func(c *Client, name string) goMutex { return c.Mutex(name) },
+		"plain with token": func(c *Client, name string) goMutex { return c.Mutex(name, WithFencing()) },
+		"fair":             func(c *Client, name string) goMutex { return c.FairMutex(name) },
+		"fair with token":  func(c *Client, name string) goMutex { return c.FairMutex(name, WithFencing()) },
+		"read":             func(c *Client, name string) goMutex { return toRead(c.RWMutex(name)) },
+		"write":            func(c *Client, name string) goMutex { return toWrite(c.RWMutex(name)) },
+		"write with token": func(c *Client, name string) goMutex { return toWrite(c.RWMutex(name, WithFencing())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, events := ward(t, cluster), &chronicle{}
+			const ttl = 600 * time.Millisecond
+			c := locksOn(t, cluster.Client(t), WithTTL(ttl), WithRenewInterval(100*time.Millisecond), WithHooks(events.hooks()))
+			m := lock(c, p.names("k")[0])
+			require.NoError(t, m.Lock(t.Context()))
+			require.NoError(t, m.Lock(t.Context()))
+			id := c.ID()
+			p.beginMove()
+			throughout(t, 3*ttl/2, func() bool { return m.HoldCount() == 2 }, "lost")
+			require.NoError(t, m.Unlock())
+			require.NoError(t, m.Unlock())
+			require.Empty(t, events.of("renew failed"))
+			require.Equal(t, id, c.ID(), "nothing was in doubt")
+			p.endMove()
+			requireFree(t, p.admin, p.names("k")[0])
+		})
+	}
+}
+
+// goMutex is what the sides of all kinds can do.
+type goMutex interface {
+	Lock(ctx context.Context) error
+	Unlock() error
+	HoldCount() int
+}
+
+func TestOneWhoComesWhileTheSlotMovesWaitsForItsEnd(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewCluster(t)
+	for name, lock := range map[string]func(c *Client, names []string) *Mutex{
+		"plain with token": func(c *Client, names []string) *Mutex { return c.Mutex(names[0], WithFencing()) },
+		"multi":            func(c *Client, names []string) *Mutex { return c.MultiMutex(names) },
+		"fair":             func(c *Client, names []string) *Mutex { return c.FairMutex(names[0]) },
+		"read":             func(c *Client, names []string) *Mutex { return toRead(c.RWMutex(names[0])) },
+		"write":            func(c *Client, names []string) *Mutex { return toWrite(c.RWMutex(names[0])) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := ward(t, cluster)
+			c, comer := locksOn(t, cluster.Client(t)), newActor(t)
+			m, id := lock(c, p.names("k")), c.ID()
+			p.beginMove()
+			waiting := comer.lock(t.Context(), m)
+			goesOn(t, waiting)
+			_, err := lock(locksOn(t, cluster.Client(t)), p.names("k")).TryLock(t.Context())
+			require.ErrorContains(t, err, "TRYAGAIN")
+			p.endMove()
+			require.NoError(t, outcomeOf(t, waiting))
+			require.Equal(t, id, c.ID(), "nothing was in doubt")
+			comer.unlocks(t, m)
+		})
+	}
+}
+
+func TestOneWhoComesWhileTheSlotMovesForLongerThanATTLLearnsOfIt(t *testing.T) {
+	t.Parallel()
+	p := ward(t, redistest.NewCluster(t))
+	const ttl = time.Second
+	m := locksOn(t, p.rdb, WithTTL(ttl)).RWMutex(p.names("k")[0])
+	p.beginMove()
+	began := time.Now()
+	err := outcomeOf(t, newActor(t).lock(t.Context(), toWrite(m)))
+	require.ErrorContains(t, err, "TRYAGAIN")
+	require.ErrorContains(t, err, m.Name())
+	require.GreaterOrEqual(t, time.Since(began), ttl)
+	p.endMove()
+}
+
+// The lock and the keys of its readers are on two nodes: of the latter there is none where the script
+// runs, and it must not take them for dead, nor what it does for half done.
+func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewCluster(t)
+	p := ward(t, cluster)
+	name := p.names("rw")[0]
+	c := locksOn(t, cluster.Client(t), WithRenewInterval(time.Minute), WithTTL(5*time.Minute), WithUnlockTimeout(5*time.Minute))
+	m, me, you := c.RWMutex(name), newActor(t), newActor(t)
+	for _, reader := range []*actor{me, you} {
+		reader.locks(t, toRead(m))
+		reader.locks(t, toRead(m))
+	}
+	id, before := c.ID(), onRedis(t, p.admin, name)
+	p.beginMove()
+	for _, gone := range [][]string{nil, {name}} { // at first only a new level's key is not there
+		p.move(gone...)
+		for _, h := range holdsOn(c, name) {
+			k, t1 := h.kind, h.target
+			_, out := k.reenter(t.Context(), once, t1, h.name.field, &h.settings.terms, false, []int{3})
+			requireElsewhere(t, out)
+			if gone == nil {
+				continue
+			}
+			_, out = k.renew(t.Context(), once, t1, h.name.field, time.Hour)
+			requireElsewhere(t, out)
+			_, out = k.release(t.Context(), once, t1, h.name.field, []int{1})
+			requireElsewhere(t, out)
+		}
+		require.Equal(t, before, onRedis(t, p.admin, name))
+	}
+	releasing := me.begin(m.RUnlock) // the count goes from 2 to 1
+	goesOn(t, releasing)
+	p.endMove()
+	require.NoError(t, outcomeOf(t, releasing))
+	require.Equal(t, id, c.ID())
+	require.NoError(t, me.call(m.RUnlock))
+	you.unlocks(t, toRead(m))
+	you.unlocks(t, toRead(m))
+	requireFree(t, p.admin, name)
+}
+
+func requireElsewhere(t *testing.T, out outcome) {
+	t.Helper()
+	require.ErrorContains(t, out.err, "non local key")
+	require.False(t, out.doubt, "it was not executed")
+	require.False(t, out.permanent)
+}
