@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // An attempt is one acquisition: from the wish for keys that the owner does not hold, until
@@ -146,7 +148,7 @@ func (a *attempt) run() (bool, error) {
 				return false, a.hold.explain(final)
 			}
 			a.wakes.answered(g, out, false, a.hold.client.now())
-			nap = backoff(a.misses)
+			nap = clock.Backoff(a.misses)
 		case g.held:
 			return true, nil
 		case !a.waits && (!g.split || a.splits == trySplits):
@@ -228,7 +230,7 @@ func (a *attempt) answered(n name, g grant, out outcome) (grant, outcome) {
 }
 
 // receive records a grant: that of a request, or of a hand-over by the holder before.
-func (h *hold) receive(n name, sent instant, lasts time.Duration) {
+func (h *hold) receive(n name, sent clock.Instant, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name = n
@@ -274,11 +276,11 @@ func (a *attempt) failed(out outcome) error {
 	}
 	now := h.client.now()
 	since := h.places[a.at].gate.unheard(now)
-	through := func(h *hold) bool { return now.since(latest(since, h.started)) >= h.settings.ttl }
+	through := func(h *hold) bool { return now.Since(clock.Latest(since, h.started)) >= h.settings.ttl }
 	if !through(h) {
 		return nil
 	}
-	err := fmt.Errorf("no success with Redis for %v: %w", now.since(since).Round(time.Millisecond), out.err)
+	err := fmt.Errorf("no success with Redis for %v: %w", now.Since(since).Round(time.Millisecond), out.err)
 	h.places[a.at].queue.Fail(err, through)
 	return err
 }
@@ -315,14 +317,14 @@ func (a *attempt) nap(g grant) time.Duration {
 		// woken together, do not poll together.
 		d, a.pause = a.longestSleep, 0
 		if !a.polled {
-			d = jitter(a.longestSleep)
+			d = clock.Jitter(a.longestSleep)
 		}
 	case changed:
 		a.pause = fastPoll
 		d = fastPoll + rand.N(fastPollMax-fastPoll)
 	default:
 		a.pause = max(fastPoll, min(2*a.pause, a.longestSleep))
-		d = jitter(a.pause)
+		d = clock.Jitter(a.pause)
 	}
 	a.polling = a.pause == 0
 	if g.ttl >= 0 && g.ttl < d {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
 )
 
@@ -66,7 +67,7 @@ func (t *fairTurn) settle(s standing) (bool, error) {
 	if err := a.failed(out); err != nil {
 		return false, err
 	}
-	err := a.sleepFor(backoff(a.misses))
+	err := a.sleepFor(clock.Backoff(a.misses))
 	return err == nil, err
 }
 

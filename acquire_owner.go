@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // errHookEnded is the failure of an acquisition of which a hook called runtime.Goexit.
@@ -57,7 +58,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	select {
 	case <-settled:
 	case <-ctx.Done():
-		return false, h.explain(ended(ctx))
+		return false, h.explain(lockerr.Ended(ctx))
 	}
 	if !granted {
 		return false, err
@@ -73,7 +74,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 // next would be, too.
 func (h *hold) claim(ctx context.Context, lv level) error {
 	if !h.take(ctx) {
-		return ended(ctx)
+		return lockerr.Ended(ctx)
 	}
 	defer h.free()
 	h.check()

@@ -3,6 +3,7 @@ package relock
 import (
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
 )
 
@@ -115,7 +116,7 @@ func (t *plainTurn) awaitFirst() (bool, error) {
 	if !a.news() {
 		// The last holder gave the lock back to all, to give way to other processes:
 		// compete with them, and wait for the message they wait for.
-		if err := a.sleepFor(jitter(2 * pubsubDelay)); err != nil {
+		if err := a.sleepFor(clock.Jitter(2 * pubsubDelay)); err != nil {
 			return false, err
 		}
 	}
@@ -161,12 +162,12 @@ func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 	}
 	a := t.a
 	a.contend()
-	until := a.hold.client.now().after(jitter(min(gathering<<min(t.vain, 10), gatheringMax)))
+	until := a.hold.client.now().After(clock.Jitter(min(gathering<<min(t.vain, 10), gatheringMax)))
 	for {
 		if state, err := ticket.State(); state == queue.Turn || state == queue.Failed {
 			return state == queue.Turn, err
 		}
-		left := a.hold.client.now().until(until)
+		left := a.hold.client.now().Until(until)
 		if left <= 0 {
 			t.vain++
 			return ticket.Quit() == queue.Turn, nil

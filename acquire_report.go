@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // explain adds to the end of a wait what it was waiting for: who has the lock, or had it when that
@@ -39,7 +42,7 @@ func (h *hold) explain(err error) error {
 	if !answers {
 		return fmt.Errorf("%w; before that %s was %s", err, it, seen.kept())
 	}
-	waited := now.since(h.started).Round(time.Millisecond)
+	waited := now.Since(h.started).Round(time.Millisecond)
 	if left, still := seen.left(now); still {
 		return fmt.Errorf("%w; after %v %s was still %s, %s", err, waited, it, seen.kept(), left)
 	}
@@ -48,11 +51,11 @@ func (h *hold) explain(err error) error {
 
 // learned returns what is known of that one of h's keys that is in its way, and of Redis: of a key
 // that another hold of this client has, or else of the one that was told of last.
-func (h *hold) learned(places []place, now instant) (seen sighting, key string, out outage) {
+func (h *hold) learned(places []place, now clock.Instant) (seen sighting, key string, out outage) {
 	here := false
 	for _, p := range places {
 		s, o := p.gate.learned()
-		if out.failure == nil && o.asked != (instant{}) {
+		if out.failure == nil && o.asked != (clock.Instant{}) {
 			out = o
 		}
 		if s.holder == "" || s.hold == h || here {
@@ -60,7 +63,7 @@ func (h *hold) learned(places []place, now instant) (seen sighting, key string, 
 		}
 		_, here = s.left(now)
 		here = here && s.hold != nil
-		if here || seen.holder == "" || s.at.since(seen.at) > 0 {
+		if here || seen.holder == "" || s.at.Since(seen.at) > 0 {
 			seen, key = s, p.gate.key
 		}
 	}
@@ -81,11 +84,11 @@ func (s *sighting) kept() string {
 
 // left says what the one who was seen has left by now. false: nothing, so it may not have the key any
 // more.
-func (s *sighting) left(now instant) (string, bool) {
+func (s *sighting) left(now clock.Instant) (string, bool) {
 	if s.hold == nil && s.lease < 0 {
 		return "without expiry", true
 	}
-	left, still := s.lease-now.since(s.at), true
+	left, still := s.lease-now.Since(s.at), true
 	if s.hold != nil {
 		s.hold.mu.Lock()
 		left, still = s.hold.lease.left(now), s.hold.phase == held
@@ -103,4 +106,4 @@ func lasting(d time.Duration) string {
 }
 
 // byContext reports whether err is the end of a caller's patience.
-func byContext(err error) bool { return errors.Is(err, ErrTimeout) || isContextError(err) }
+func byContext(err error) bool { return errors.Is(err, ErrTimeout) || lockerr.IsContextError(err) }

@@ -3,6 +3,8 @@ package relock
 import (
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
 )
 
@@ -28,7 +30,7 @@ func (a *attempt) contend() {
 	for _, p := range h.places {
 		p.messages.listen()
 	}
-	report(h.settings.hooks.Contended, Event{Name: h.target.name, Elapsed: h.client.now().since(h.started)})
+	report(h.settings.hooks.Contended, Event{Name: h.target.name, Elapsed: h.client.now().Since(h.started)})
 }
 
 func (a *attempt) unlisten() {
@@ -58,9 +60,9 @@ func (a *attempt) settled() bool {
 
 // sleepUntil sleeps until there is news, due has come, which may change with a ring of the
 // alarm, or the wait is over, which it returns.
-func (a *attempt) sleepUntil(due func() instant) error {
+func (a *attempt) sleepUntil(due func() clock.Instant) error {
 	for {
-		left := a.hold.client.now().until(due())
+		left := a.hold.client.now().Until(due())
 		if left <= 0 {
 			a.polled = a.polling
 			a.news()
@@ -79,8 +81,8 @@ func (a *attempt) sleepUntil(due func() instant) error {
 
 // sleepFor is sleepUntil for d from now.
 func (a *attempt) sleepFor(d time.Duration) error {
-	until := a.hold.client.now().after(d)
-	return a.sleepUntil(func() instant { return until })
+	until := a.hold.client.now().After(d)
+	return a.sleepUntil(func() clock.Instant { return until })
 }
 
 // yieldDelay is how long a waiter holds back after a wake-up for each process whose turn is
@@ -94,7 +96,7 @@ const (
 // yield holds a woken attempt back while it is the turn of other processes.
 func (a *attempt) yield() {
 	if ahead := a.hold.places[a.at].queue.Ahead(); ahead > 0 {
-		pause(a.ctx, time.Duration(min(ahead, mostAhead))*yieldDelay)
+		clock.Pause(a.ctx, time.Duration(min(ahead, mostAhead))*yieldDelay)
 	}
 }
 
@@ -113,7 +115,7 @@ func (a *attempt) sleep(d time.Duration) error {
 	case <-timeout:
 		return nil
 	case <-a.ctx.Done():
-		return ended(a.ctx)
+		return lockerr.Ended(a.ctx)
 	case <-a.hold.client.closing:
 		return ErrClosed
 	}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // question is what is put to the nodes of a quorum.
@@ -38,10 +41,10 @@ type ballot[T any] struct {
 	question[T]
 	majority int
 	nodes    []*node
-	votes    []vote[T] // by node
-	sent     instant   // when the question was put: before any node got it
-	closed   bool      // who has not voted does not take part any more
-	unsent   error     // why the question was put to nobody
+	votes    []vote[T]     // by node
+	sent     clock.Instant // when the question was put: before any node got it
+	closed   bool          // who has not voted does not take part any more
+	unsent   error         // why the question was put to nobody
 
 	box    chan indexed[T]
 	enough chan struct{} // closed when the result is known
@@ -78,12 +81,12 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, questio
 		majority: q.majority(),
 		nodes:    nodes,
 		votes:    make([]vote[T], len(nodes)),
-		sent:     q.client.now().after(-expiryPrecision),
+		sent:     q.client.now().After(-expiryPrecision),
 		box:      make(chan indexed[T], len(nodes)),
 		enough:   make(chan struct{}),
 	}
 	if ctx.Err() != nil {
-		b.unsent = ended(ctx)
+		b.unsent = lockerr.Ended(ctx)
 		return b
 	}
 	e.enough = b.enough
@@ -94,12 +97,12 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, questio
 			began := q.client.now()
 			var answer T
 			out := outcome{err: errNoAnswer}
-			silent := began.since(b.sent) >= cmp.Or(e.patience, q.client.patience)/2
+			silent := began.Since(b.sent) >= cmp.Or(e.patience, q.client.patience)/2
 			if !b.repeated || !silent || !e.needless() {
 				answer, out = b.ask(n, e)
 			}
 			if out.err == nil {
-				n.took.Store(int64(q.client.now().since(began)))
+				n.took.Store(int64(q.client.now().Since(began)))
 			}
 			errand.pass()
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
@@ -140,8 +143,8 @@ func (b *ballot[T]) countSoon(ctx context.Context, rest func() time.Duration) re
 // usual returns how long to wait for the nodes that have not voted: as long as they usually
 // take, and for most. One that does not answer any more would keep those waiting who have split
 // the votes.
-func (b *ballot[T]) usual(now clock, most time.Duration) time.Duration {
-	usual := now().since(b.sent)
+func (b *ballot[T]) usual(now clock.Clock, most time.Duration) time.Duration {
+	usual := now().Since(b.sent)
 	for i, v := range b.votes {
 		if !v.cast {
 			usual = max(usual, time.Duration(b.nodes[i].took.Load()))
@@ -248,7 +251,7 @@ func (b *ballot[T]) outcome(ctx context.Context) outcome {
 	}
 	switch b.result() {
 	case undecided:
-		out.err = fmt.Errorf("%w; %w", ended(ctx), b.failure(errNoAnswer))
+		out.err = fmt.Errorf("%w; %w", lockerr.Ended(ctx), b.failure(errNoAnswer))
 	case inconclusive:
 		out.err, out.permanent = b.failure(nil), permanent > len(b.votes)-b.majority
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // cast makes a ballot with these votes: y yes, n no, e an error, p a permanent one, ? still
@@ -19,7 +21,7 @@ func cast(attended bool, votes string) *ballot[bool] {
 		box:      make(chan indexed[bool], len(votes)),
 	}
 	for i, v := range votes {
-		b.nodes = append(b.nodes, &node{plain: &plain{exec: newExecutor(nil, systemClock, defaultTTL)}, at: i, name: fmt.Sprintf("node-%d", i)})
+		b.nodes = append(b.nodes, &node{plain: &plain{exec: newExecutor(nil, clock.System, defaultTTL)}, at: i, name: fmt.Sprintf("node-%d", i)})
 		err := map[rune]error{'e': errNoAnswer, 'p': ErrInvalidName}[v]
 		b.votes = append(b.votes, vote[bool]{
 			cast: v != '?', answer: v == 'y',

@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -42,7 +44,7 @@ type Client struct {
 	// scattered says that other processes may hear of a release at nodes of the Cluster where
 	// Redis does not count them.
 	scattered bool
-	now       clock
+	now       clock.Clock
 	patience  time.Duration // with one copy of a command
 	limits    limits        // of calls of Unlock
 
@@ -67,9 +69,9 @@ type Client struct {
 
 	// goroutines are the watchdogs that are awake, the one that watches the clocks, the
 	// acquirers of fixed owners, and those that clean up.
-	goroutines group
+	goroutines group.Group
 	// closers are those of Close, one for each hold.
-	closers group
+	closers group.Group
 	// background is the context of cleaning up. It ends last.
 	background    context.Context
 	endBackground context.CancelCauseFunc
@@ -114,7 +116,7 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if _, cluster := rdb.(*redis.ClusterClient); s.sharded && !cluster {
 		return nil, fmt.Errorf("%w: WithShardedPubSub on a %T: only a *redis.ClusterClient knows the shards", ErrUnsupported, rdb)
 	}
-	return newClient(rdb, s, systemClock), nil
+	return newClient(rdb, s, clock.System), nil
 }
 
 // usableRedis says why there can be no locks on rdb.
@@ -129,7 +131,7 @@ func usableRedis(rdb redis.UniversalClient) error {
 }
 
 // newClient returns a client on one deployment.
-func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
+func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
 	c := newClientOn([]redis.UniversalClient{rdb}, s, now)
 	c.undos = []*undos{newUndos(c, c.settleByKind)}
 	c.supports = func(s *settings) error {
@@ -163,7 +165,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock) *Client {
 }
 
 // newClientOn returns a client of these deployments, without any kind of lock yet.
-func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock) *Client {
+func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
 	c := &Client{
 		settings: s.settings,
 		prefix:   s.prefix,

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 const (
@@ -32,18 +34,18 @@ func (c *Client) Close() error {
 		close(c.closing)
 		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, noAnswerWithin(closeTimeout))
 		defer cancel()
-		var hub group
+		var hub group.Group
 		hub.Go(c.hub.Close) // which may be caught in connecting
 		c.closeErr = c.closeHolds(ctx)
 		c.settleRest(ctx)
-		c.endBackground(reason{ErrClosed})
-		c.goroutines.wait(ctx)
-		hub.wait(ctx)
-		var execs group
+		c.endBackground(lockerr.Reason(ErrClosed))
+		c.goroutines.Wait(ctx)
+		hub.Wait(ctx)
+		var execs group.Group
 		for _, x := range c.execs {
 			execs.Go(func() { x.close(ctx) })
 		}
-		execs.wait(ctx)
+		execs.Wait(ctx)
 	})
 	return c.closeErr
 }
@@ -51,8 +53,8 @@ func (c *Client) Close() error {
 // excuse has Close not wait for the goroutine that calls it, which is in a hook if it is one of
 // those that Close waits for: of a watchdog, of a call of Lock, or of another Close.
 func (c *Client) excuse(caller int64) {
-	c.goroutines.excuse(caller)
-	c.closers.excuse(caller)
+	c.goroutines.Excuse(caller)
+	c.closers.Excuse(caller)
 	for _, h := range c.registry.all() {
 		h.mu.Lock()
 		if h.owner.goroutine == caller || h.acquirer == caller {
@@ -71,7 +73,7 @@ func (c *Client) settleRest(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, c.patience)
 		defer cancel()
 	}
-	c.goroutines.wait(ctx)
+	c.goroutines.Wait(ctx)
 }
 
 // closeHolds ends what is held, and waits for what is being acquired or released. A hold that
@@ -83,7 +85,7 @@ func (c *Client) closeHolds(ctx context.Context) error {
 	for _, h := range c.registry.all() {
 		c.closers.Go(func() { h.close(asking, &failures) })
 	}
-	c.closers.wait(ctx)
+	c.closers.Wait(ctx)
 	return failures.all()
 }
 
@@ -117,7 +119,7 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 		return
 	}
 	h.mu.Lock()
-	event, hooks := h.event(h.client.now().since(h.lease.acquired), nil), *h.hooks()
+	event, hooks := h.event(h.client.now().Since(h.lease.acquired), nil), *h.hooks()
 	failures.set(h, wrap("close", event.Name, h.unheard(noAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
@@ -125,7 +127,7 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 		event.Err = wrap("close", event.Name, h.giveBack(ctx, h.settings, false))
 		h.free()
 	} else {
-		event.Err = wrap("close", event.Name, h.abandon(ended(ctx)))
+		event.Err = wrap("close", event.Name, h.abandon(lockerr.Ended(ctx)))
 	}
 	failures.set(h, event.Err)
 	h.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -82,7 +83,7 @@ func TestAClosedEngineSendsNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
-		x := newExecutor(rdb, systemClock, defaultTTL)
+		x := newExecutor(rdb, clock.System, defaultTTL)
 		key := redistest.Key(t)
 		_, out := x.run(t.Context(), acquireEffort, dawdle, []any{key})
 		require.NoError(t, out.err)
@@ -121,7 +122,7 @@ func TestACommandThatComesAloneEndsWithItsTime(t *testing.T) {
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	rdb := faultRedis(t, relay.Addr)
-	x := newExecutor(rdb, systemClock, defaultTTL)
+	x := newExecutor(rdb, clock.System, defaultTTL)
 	t.Cleanup(func() { x.close(context.Background()) })
 	const each, all = 400 * time.Millisecond, 600 * time.Millisecond
 	relay.Delay(each, func(redistest.Command) bool { return true }).Always()
@@ -138,7 +139,7 @@ func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
-		x := newExecutor(rdb, systemClock, defaultTTL)
+		x := newExecutor(rdb, clock.System, defaultTTL)
 		t.Cleanup(func() { x.close(context.Background()) })
 		run := func(ctx context.Context) {
 			t.Helper()
@@ -190,7 +191,7 @@ func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() answer) {
 	t.Helper()
 	relay, rdb := relayedTo(t, backend)
-	x := newExecutor(rdb, systemClock, defaultTTL)
+	x := newExecutor(rdb, clock.System, defaultTTL)
 	t.Cleanup(func() { x.close(context.Background()) })
 	require.NoError(t, rdb.ScriptLoad(t.Context(), dawdle.source).Err())
 	return relay, func() answer {
@@ -252,7 +253,7 @@ func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
 	} {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "nobody", Password: "wrong"})
 		t.Cleanup(func() { _ = rdb.Close() })
-		x := newExecutor(rdb, systemClock, defaultTTL)
+		x := newExecutor(rdb, clock.System, defaultTTL)
 		t.Cleanup(func() { x.close(context.Background()) })
 		e.attempts = 1
 		_, out := x.run(context.Background(), e, dawdle, []any{redistest.Key(t)})

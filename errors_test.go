@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/stretchr/testify/require"
 )
 
@@ -131,7 +132,7 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 			"no answer from Redis within 1s",
 		},
 		"the library's background": {
-			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, reason{ErrClosed}) },
+			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, lockerr.Reason(ErrClosed)) },
 			[]error{ErrClosed},
 			[]error{context.DeadlineExceeded, context.Canceled},
 			"relock: client closed",
@@ -140,7 +141,7 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := c.end()
 			cancel()
-			err := ended(ctx)
+			err := lockerr.Ended(ctx)
 			require.EqualError(t, err, c.text)
 			for _, target := range c.is {
 				require.ErrorIs(t, err, target)
@@ -159,17 +160,17 @@ func cancelledBy(ctx context.Context, cause error) (context.Context, context.Can
 }
 
 func TestAFaultIsAllThatItWasButTheEndOfAContext(t *testing.T) {
-	require.Same(t, io.EOF, faultOf(io.EOF), "it is not taken for one")
-	require.NoError(t, faultOf(nil))
+	require.Same(t, io.EOF, lockerr.Fault(io.EOF), "it is not taken for one")
+	require.NoError(t, lockerr.Fault(nil))
 	timedOut := dialTimedOut(t)
-	err := faultOf(fmt.Errorf("%w: %w", io.EOF, timedOut))
+	err := lockerr.Fault(fmt.Errorf("%w: %w", io.EOF, timedOut))
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, io.EOF)
 	require.ErrorContains(t, err, "i/o timeout")
 	var network *net.OpError
 	require.ErrorAs(t, err, &network)
 	require.True(t, network.Timeout())
-	require.NotErrorIs(t, faultOf(fmt.Errorf("dial: %w", context.Canceled)), context.Canceled)
+	require.NotErrorIs(t, lockerr.Fault(fmt.Errorf("dial: %w", context.Canceled)), context.Canceled)
 }
 
 func TestTheEndOfTheCallersContextIsNotMixedUpWithWhatRedisSaidBefore(t *testing.T) {

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // patienceFor is how long one copy of a command is waited for: about a second, or less if
@@ -33,7 +35,7 @@ const minCopyPatience = 50 * time.Millisecond
 // connection of the pool, where there may be none to be had.
 type executor struct {
 	rdb      redis.UniversalClient
-	now      clock
+	now      clock.Clock
 	patience time.Duration // for one copy of a command
 	limits   limits
 
@@ -53,10 +55,10 @@ type executor struct {
 	end  context.CancelFunc
 
 	// asides are the goroutines of commands outside of the engines.
-	asides group
+	asides group.Group
 }
 
-func newExecutor(rdb redis.UniversalClient, now clock, ttl time.Duration) *executor {
+func newExecutor(rdb redis.UniversalClient, now clock.Clock, ttl time.Duration) *executor {
 	x := &executor{
 		rdb:      rdb,
 		now:      now,
@@ -133,7 +135,7 @@ type outcome struct {
 
 	// sent is the time before the copy was sent that was answered: what it asked for, it
 	// asked for then or later.
-	sent instant
+	sent clock.Instant
 
 	// unconfirmed says of a script that was answered that too few replicas have confirmed
 	// what it wrote.
@@ -184,7 +186,7 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, arg
 		e.patience = x.patience
 	}
 	var out outcome
-	var began instant
+	var began clock.Instant
 	at := x.anywhere
 	if e.attempts == 1 {
 		defer x.lookSoon(ctx, e, keys[0].(string)).Stop()
@@ -205,7 +207,7 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, arg
 		err, v := a.err, s.judge(a.err)
 		if v.answered {
 			at.answered()
-			out.err, out.permanent, out.unconfirmed = nil, false, faultOf(a.unconfirmed)
+			out.err, out.permanent, out.unconfirmed = nil, false, lockerr.Fault(a.unconfirmed)
 			return newReply(a.value), out
 		}
 		out.doubt = out.doubt || !v.notExecuted
@@ -223,11 +225,11 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, arg
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
 		}
 		if !v.resend || attempt == e.attempts || e.needless() {
-			out.err = faultOf(x.explain(ctx, e, at, attempt, out.err))
+			out.err = lockerr.Fault(x.explain(ctx, e, at, attempt, out.err))
 			return &reply{}, out
 		}
 		e.avoid = avoidAfter(attempt)
-		pause(ctx, backoff(attempt))
+		clock.Pause(ctx, clock.Backoff(attempt))
 	}
 }
 
@@ -235,9 +237,9 @@ func (x *executor) run(ctx context.Context, e effort, s *script, keys []any, arg
 // Redis' last word stays readable.
 func (o outcome) abandoned(ctx context.Context) outcome {
 	if o.err == nil || errors.Is(o.err, errNoAnswer) {
-		o.err = ended(ctx)
+		o.err = lockerr.Ended(ctx)
 	} else {
-		o.err = fmt.Errorf("%w; the last try: %w", ended(ctx), faultOf(o.err))
+		o.err = fmt.Errorf("%w; the last try: %w", lockerr.Ended(ctx), lockerr.Fault(o.err))
 	}
 	return o
 }
@@ -259,7 +261,7 @@ func (n noAnswerWithin) Error() string {
 
 func (n noAnswerWithin) Unwrap() error { return errNoAnswer }
 
-func (noAnswerWithin) ownEnd() {}
+func (noAnswerWithin) OwnEnd() {}
 
 // silent reports whether err says no more than that time was up: also that of getting a connection.
 func silent(err error) bool {
@@ -267,7 +269,7 @@ func silent(err error) bool {
 }
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
-func (x *executor) send(ctx context.Context, e effort, s *script, keys, args []any, sent instant) answer {
+func (x *executor) send(ctx context.Context, e effort, s *script, keys, args []any, sent clock.Instant) answer {
 	attempt, cancel := x.limits.within(ctx, max(e.patience, e.most))
 	defer cancel()
 	named := func() answer { return x.dispatch(attempt, e, keys, newCall(attempt, "evalsha", s.digest, keys, args)) }
@@ -389,31 +391,10 @@ func (x *executor) close(ctx context.Context) {
 			all.Go(e.close)
 		}
 		all.Wait()
-		x.asides.wait(ctx)
+		x.asides.Wait(ctx)
 	}()
 	select {
 	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-// backoff returns the pause after the nth failure in a row: 8 to 16 ms at first, doubling
-// up to 256 to 512 ms.
-func backoff(n int) time.Duration {
-	return jitter(16 * time.Millisecond << min(n-1, 5))
-}
-
-// jitter returns a random duration between half of d and d.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1)
-}
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 }

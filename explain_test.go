@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -75,7 +76,7 @@ func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
 	eventually(t, "a request is not answered", func() bool {
 		_, out := learnedOf(m)
-		return out.asked != (instant{}) && m.client.now().since(out.asked) > 2*minCopyPatience
+		return out.asked != (clock.Instant{}) && m.client.now().Since(out.asked) > 2*minCopyPatience
 	})
 	giveUp()
 	err := outcomeOf(t, waiting)

@@ -193,9 +193,7 @@ func (b *faultBench) awaitIdle() {
 		c.undos[0].mu.Lock()
 		undoing := len(c.undos[0].pending) > 0
 		c.undos[0].mu.Unlock()
-		c.goroutines.mu.Lock()
-		running := c.goroutines.n
-		c.goroutines.mu.Unlock()
+		running := c.goroutines.Len()
 		return len(c.registry.all()) == 0 && !undoing && running == 1 // it watches the clocks
 	}, faultPatience, faultPoll)
 }

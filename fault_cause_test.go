@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -129,13 +130,13 @@ var tales = []error{
 
 func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing.T) {
 	t.Parallel()
-	var now instant
+	var now clock.Instant
 	for i, more := range tales {
 		for j, less := range tales {
 			s := &server{addr: "10.0.0.1:6379"}
 			s.learn(more, now)
-			s.learn(less, now.after(time.Minute))
-			said := s.explain(noAnswerWithin(time.Second), now.after(2*time.Minute))
+			s.learn(less, now.After(time.Minute))
+			said := s.explain(noAnswerWithin(time.Second), now.After(2*time.Minute))
 			require.ErrorContains(t, said, "10.0.0.1:6379: no answer from Redis within 1s")
 			require.ErrorIs(t, said, tales[min(i, j)])
 			if i < j && j < len(tales) && more != tales[len(tales)-1] {
@@ -156,7 +157,7 @@ func TestWhatConcernsOneCommandIsNotTakenForTheStateOfAServer(t *testing.T) {
 		context.Canceled, context.DeadlineExceeded, redis.ErrClosed,
 	} {
 		s := new(server)
-		s.learn(err, instant{})
+		s.learn(err, clock.Instant{})
 		require.Nil(t, s.ailment.Load(), "%v", err)
 	}
 }

@@ -71,7 +71,7 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 		h := holdsOn(b.locks, b.key)[0]
 		eventually(t, "a renewal that ends in time", func() bool {
 			h.mu.Lock()
-			h.lease.deadline = h.client.now().after(2 * time.Millisecond)
+			h.lease.deadline = h.client.now().After(2 * time.Millisecond)
 			h.mu.Unlock()
 			began := time.Now()
 			h.renew()

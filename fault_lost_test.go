@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -105,7 +106,7 @@ func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
 		id := b.name()
 		hold := b.me.holdOf(b.ctx, m)
 		b.requireLostBy(hold, b.lastAnswered(acquireScript).Add(ttl))
-		require.GreaterOrEqual(b.t, time.Since(began), ttl-margin(ttl), "lost early")
+		require.GreaterOrEqual(b.t, time.Since(began), ttl-clock.Margin(ttl), "lost early")
 		require.ErrorIs(b.t, context.Cause(hold), ErrLost)
 		require.NotEqual(b.t, id, b.locks.ID())
 		require.ErrorIs(b.t, b.me.lock(b.ctx, m), ErrLost)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -33,7 +34,7 @@ func (b *faultBench) awaitSilence() {
 	require.Eventually(b.t, func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.outage.failed != (instant{})
+		return g.outage.failed != (clock.Instant{})
 	}, faultPatience, faultPoll)
 }
 

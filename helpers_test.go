@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redistest"
@@ -305,11 +306,11 @@ type twoClocks struct {
 	wall time.Duration // what the wall clock is ahead
 }
 
-func (c *twoClocks) now() instant {
+func (c *twoClocks) now() clock.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := systemClock()
-	now.wall += c.wall
+	now := clock.System()
+	now.Wall += c.wall
 	return now
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
 )
 
@@ -66,7 +67,7 @@ type hold struct {
 	kind     *kind
 	owner    owner
 	settings *settings // of the handle that wanted it
-	started  instant
+	started  clock.Instant
 
 	// alarm wakes the waiter, while acquiring.
 	alarm chan struct{}
@@ -127,21 +128,21 @@ type name struct {
 // level is one Lock that has not been unlocked.
 type level struct {
 	*settings
-	target     *target // what the handle locks; some of its keys may be in another hold
-	renewUntil instant // WithMaxHold; zero: no bound
+	target     *target       // what the handle locks; some of its keys may be in another hold
+	renewUntil clock.Instant // WithMaxHold; zero: no bound
 }
 
 // from returns the level as it is when it begins at now.
-func (lv level) from(now instant) level {
+func (lv level) from(now clock.Instant) level {
 	if lv.maxHold > 0 {
-		lv.renewUntil = now.after(min(lv.maxHold, maxTTL)) // that is for ever
+		lv.renewUntil = now.After(min(lv.maxHold, maxTTL)) // that is for ever
 	}
 	return lv
 }
 
 // renewedAt reports whether the level has its hold renewed at now.
-func (lv level) renewedAt(now instant) bool {
-	return lv.renewed && (lv.maxHold == 0 || now.until(lv.renewUntil) > 0)
+func (lv level) renewedAt(now clock.Instant) bool {
+	return lv.renewed && (lv.maxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
 func newHold(c *Client, k *kind, o owner, t *target, s *settings) *hold {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -111,7 +112,7 @@ func TestAHookThatPanicsInTheUnlockThatFindsALossTakesTheLevelAllTheSame(t *test
 		key := redistest.Key(t)
 		s := defaultSettings()
 		var ahead atomic.Int64 // both clocks: nothing but the call itself finds out
-		c := newClient(b.Client(t), s, func() instant { return systemClock().after(time.Duration(ahead.Load())) })
+		c := newClient(b.Client(t), s, func() clock.Instant { return clock.System().After(time.Duration(ahead.Load())) })
 		t.Cleanup(func() { _ = c.Close() })
 		m := c.Mutex(key, WithOwner("job"), WithHooks(Hooks{Lost: func(Event) { panic("in a hook") }}))
 		requireLocked(t, m)

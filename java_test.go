@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -66,8 +67,8 @@ func TestAReaderWithALongTTLOutlivesAJavaReaderThatDies(t *testing.T) {
 
 // A lease that was found to be shorter than it was made is minded for as long as it may be Java's.
 func TestAReaderRenewsAtAThirdOfTheLeaseThatItFinds(t *testing.T) {
-	now := systemClock()
-	after := func(d time.Duration) instant { return now.after(d) }
+	now := clock.System()
+	after := func(d time.Duration) clock.Instant { return now.After(d) }
 	const interval = 10 * time.Second
 	for _, c := range []struct {
 		found, since, want time.Duration

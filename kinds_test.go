@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -126,7 +127,7 @@ func (b *kindBench) lastSent(s *script) (at time.Duration) {
 	for _, relay := range b.relays {
 		for _, e := range relay.Log() {
 			if runs(e.Command) {
-				at = max(at, e.Time.Sub(epoch))
+				at = max(at, clock.At(e.Time).Mono)
 			}
 		}
 	}
@@ -140,7 +141,7 @@ func (b *kindBench) deadline() time.Duration {
 	require.Len(b.t, holds, 1)
 	holds[0].mu.Lock()
 	defer holds[0].mu.Unlock()
-	return holds[0].lease.deadline.mono
+	return holds[0].lease.deadline.Mono
 }
 
 // requireNothingSent requires that no server has heard of the client.
@@ -322,7 +323,7 @@ var properties = []property{
 		b.relay()
 		m := b.mutex(WithTTL(ttl), WithoutRenewal())
 		b.me.locks(b.t, m)
-		require.LessOrEqual(b.t, b.deadline(), b.lastSent(acquireScript)+ttl-margin(ttl))
+		require.LessOrEqual(b.t, b.deadline(), b.lastSent(acquireScript)+ttl-clock.Margin(ttl))
 		ctx := contextOf(b.me, m)
 		receives(b.t, ctx.Done())
 		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)

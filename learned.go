@@ -3,6 +3,8 @@ package relock
 import (
 	"fmt"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // What a process has learned of a key is kept at its gates. All who wait for the key share it: one of
@@ -10,7 +12,7 @@ import (
 
 // sighting is who had a key when that was last told. The zero sighting: no one was seen.
 type sighting struct {
-	at     instant
+	at     clock.Instant
 	holder string        // the holder's field on Redis
 	hold   *hold         // its hold, if it is of this client
 	claims bool          // it did not hold the key: it waited to write
@@ -19,9 +21,9 @@ type sighting struct {
 
 // outage says since when Redis has not answered about a key. The zero outage: it answers.
 type outage struct {
-	asked   instant // when the first request began that was not answered
-	failed  instant // when the first of those failed; zero: none has
-	failure error   // of the last one that has
+	asked   clock.Instant // when the first request began that was not answered
+	failed  clock.Instant // when the first of those failed; zero: none has
+	failure error         // of the last one that has
 }
 
 // seenAt has those who wait at places know that h holds the lock. A reader keeps no other reader out.
@@ -68,10 +70,10 @@ func (g *gate) sees(s sighting) {
 }
 
 // asks records that a request begins.
-func (g *gate) asks(now instant) {
+func (g *gate) asks(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outage.asked == (instant{}) {
+	if g.outage.asked == (clock.Instant{}) {
 		g.outage.asked = now
 	}
 }
@@ -85,29 +87,29 @@ func (g *gate) heard() {
 
 // stopsAsking records that the caller did not wait for the answer: if it was given little time,
 // that says nothing of Redis.
-func (g *gate) stopsAsking(now instant) {
+func (g *gate) stopsAsking(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outage.failure == nil && now.since(g.outage.asked) < minCopyPatience {
+	if g.outage.failure == nil && now.Since(g.outage.asked) < minCopyPatience {
 		g.outage = outage{}
 	}
 }
 
 // failsToAsk records that a request has failed. One whose answer came too late counts from now.
-func (g *gate) failsToAsk(now instant, err error) {
+func (g *gate) failsToAsk(now clock.Instant, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.outage.failure = err
-	if g.outage.asked == (instant{}) {
+	if g.outage.asked == (clock.Instant{}) {
 		g.outage.asked = now
 	}
 }
 
 // unheard records at now that Redis did not answer, and returns since when it does not.
-func (g *gate) unheard(now instant) instant {
+func (g *gate) unheard(now clock.Instant) clock.Instant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outage.failed == (instant{}) {
+	if g.outage.failed == (clock.Instant{}) {
 		g.outage.failed = now
 	}
 	return g.outage.failed
@@ -121,11 +123,11 @@ func (g *gate) learned() (sighting, outage) {
 
 // since is how long Redis has not answered by now, of the time from start on. It may have
 // been silent before, but then for lack of questions.
-func (o *outage) since(start, now instant) time.Duration {
-	if o.asked == (instant{}) {
+func (o *outage) since(start, now clock.Instant) time.Duration {
+	if o.asked == (clock.Instant{}) {
 		return 0
 	}
-	return now.since(latest(o.asked, start))
+	return now.Since(clock.Latest(o.asked, start))
 }
 
 // outage is the error of a TryLock that does not ask, because another waiter of this process is

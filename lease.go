@@ -1,6 +1,10 @@
 package relock
 
-import "time"
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+)
 
 // lease is how long a hold is proven, and when it is to be renewed. It is a value without a
 // clock and without Redis: all times are given to it.
@@ -9,11 +13,11 @@ import "time"
 // the end of the lease on Redis, because it counts from before a request was sent that was
 // answered since; and within one grant it never moves back.
 type lease struct {
-	acquired instant // when the hold began
-	renewed  instant // when the last answered request that asked for the whole lease was sent
+	acquired clock.Instant // when the hold began
+	renewed  clock.Instant // when the last answered request that asked for the whole lease was sent
 
 	// deadline is when the hold is lost unless it is renewed.
-	deadline instant
+	deadline clock.Instant
 
 	// max is the longest lease that was ever asked for: so long the key may live on Redis.
 	max time.Duration
@@ -22,32 +26,32 @@ type lease struct {
 	// had made it, by a request sent at foundAt. Java's watchdog makes it so, every third of its own
 	// lease.
 	found   time.Duration
-	foundAt instant
+	foundAt clock.Instant
 
 	// raiseAt is when a lease shorter than was asked for is to be raised; zero: it is not.
-	raiseAt instant
+	raiseAt clock.Instant
 }
 
 // grant begins the lease of a grant: of one that was asked for by a request sent then.
-func (l *lease) grant(sent instant, lasts time.Duration) {
-	l.renewed, l.deadline = sent, deadline(sent, lasts)
+func (l *lease) grant(sent clock.Instant, lasts time.Duration) {
+	l.renewed, l.deadline = sent, clock.Deadline(sent, lasts)
 }
 
 // prove records an answered request that set or lengthened the lease. One for less than is
 // wanted, as the re-entry by a handle with a shorter TTL, does not stand in for a renewal.
-func (l *lease) prove(sent instant, lasts, wanted time.Duration) {
+func (l *lease) prove(sent clock.Instant, lasts, wanted time.Duration) {
 	if lasts >= wanted {
-		l.renewed, l.raiseAt = sent, instant{}
+		l.renewed, l.raiseAt = sent, clock.Instant{}
 	}
 	// Both clocks of one request: mixed with those of an older one they would hide a
 	// suspension of the machine, if the wall clock was set back in between.
-	if end := deadline(sent, lasts); end.mono > l.deadline.mono {
+	if end := clock.Deadline(sent, lasts); end.Mono > l.deadline.Mono {
 		l.deadline = end
 	}
 }
 
 // left is how long the hold is proven yet.
-func (l *lease) left(now instant) time.Duration { return now.until(l.deadline) }
+func (l *lease) left(now clock.Instant) time.Duration { return now.Until(l.deadline) }
 
 // lengthen says that a lease was asked for: whether it was granted or not, Redis may keep the
 // key for so long.
@@ -58,10 +62,10 @@ func (l *lease) lengthen(lasts time.Duration) { l.max = max(l.max, lasts) }
 const raiseWithin = 16
 
 // raiseSoon has a lease that is shorter than was asked for raised.
-func (l *lease) raiseSoon(now instant) { l.raiseAt = now.after(l.left(now) / raiseWithin) }
+func (l *lease) raiseSoon(now clock.Instant) { l.raiseAt = now.After(l.left(now) / raiseWithin) }
 
 // note records what an answered request found of the lease on Redis; 0: it was as this hold made it.
-func (l *lease) note(found time.Duration, sent instant) {
+func (l *lease) note(found time.Duration, sent clock.Instant) {
 	if found > 0 {
 		l.found, l.foundAt = found, sent
 	}
@@ -70,8 +74,8 @@ func (l *lease) note(found time.Duration, sent instant) {
 // pressed returns interval, or less while another program shortens the lease: that program may die at
 // any time, and the lock would with it. A lease that was found once is at most half as long again;
 // one that has not been found for longer than that is over.
-func (l *lease) pressed(interval time.Duration, now instant) time.Duration {
-	if l.found == 0 || l.found >= 2*interval || now.since(l.foundAt) > 2*l.found {
+func (l *lease) pressed(interval time.Duration, now clock.Instant) time.Duration {
+	if l.found == 0 || l.found >= 2*interval || now.Since(l.foundAt) > 2*l.found {
 		return interval
 	}
 	return max(l.found/3, minRenewInterval)
@@ -79,16 +83,16 @@ func (l *lease) pressed(interval time.Duration, now instant) time.Duration {
 
 // next is how long there is nothing to do for a hold that is renewed every interval, 0 for
 // never, and whether it is to be renewed then: else its lease is over.
-func (l *lease) next(now instant, interval time.Duration) (wait time.Duration, renew bool) {
+func (l *lease) next(now clock.Instant, interval time.Duration) (wait time.Duration, renew bool) {
 	left := l.left(now)
 	switch {
 	case left <= 0:
 		return 0, false
-	case l.raiseAt != (instant{}):
-		return min(left, now.until(l.raiseAt)), true
+	case l.raiseAt != (clock.Instant{}):
+		return min(left, now.Until(l.raiseAt)), true
 	case interval == 0:
 		return left, false
 	default:
-		return min(left, now.until(renewalDue(l.renewed, l.pressed(interval, now)))), true
+		return min(left, now.Until(renewalDue(l.renewed, l.pressed(interval, now)))), true
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // at is the instant so long after the beginning of a test, on both clocks.
-func at(d time.Duration) instant { return instant{}.after(d) }
+func at(d time.Duration) clock.Instant { return clock.Instant{}.After(d) }
 
 // The table of what moves a deadline, and where to. The lease is granted at 0 for 10 s: less
 // the margin of 1 %, that is until 9.9 s.
@@ -82,7 +84,7 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 		random := func(limit time.Duration) time.Duration { return rand.N(limit) }
 		sent, lasts := random(time.Minute), minTTL+random(time.Minute)
 		l.grant(at(sent), lasts)
-		proven := sent + lasts - margin(lasts)
+		proven := sent + lasts - clock.Margin(lasts)
 		for range 20 {
 			before := l.deadline
 			switch rand.IntN(4) {
@@ -93,9 +95,9 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 			default:
 				sent, lasts = random(2*time.Minute), minTTL+random(time.Minute)
 				l.prove(at(sent), lasts, minTTL+random(time.Minute))
-				proven = max(proven, sent+lasts-margin(lasts))
+				proven = max(proven, sent+lasts-clock.Margin(lasts))
 			}
-			require.GreaterOrEqual(t, l.deadline.mono, before.mono)
+			require.GreaterOrEqual(t, l.deadline.Mono, before.Mono)
 			require.Equal(t, at(proven), l.deadline)
 		}
 	}
@@ -105,7 +107,7 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 // both clocks, or a suspension of the machine could go unnoticed.
 func TestADeadlineIsOfOneRequestOnBothClocks(t *testing.T) {
 	var l lease
-	l.grant(instant{mono: 0, wall: time.Hour}, 10*time.Second)
-	l.prove(instant{mono: time.Second, wall: time.Minute}, 10*time.Second, 10*time.Second)
-	require.Equal(t, instant{mono: 10900 * time.Millisecond, wall: time.Minute + 9900*time.Millisecond}, l.deadline)
+	l.grant(clock.Instant{Mono: 0, Wall: time.Hour}, 10*time.Second)
+	l.prove(clock.Instant{Mono: time.Second, Wall: time.Minute}, 10*time.Second, 10*time.Second)
+	require.Equal(t, clock.Instant{Mono: 10900 * time.Millisecond, Wall: time.Minute + 9900*time.Millisecond}, l.deadline)
 }

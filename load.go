@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // loads are the scripts that a server does not know and is being told, or was told a moment ago.
@@ -21,15 +23,15 @@ type loads struct {
 type load struct {
 	over  chan struct{} // closed when it is
 	known bool          // what follows is there when it is over: whether Redis answered,
-	ended instant       // and when
+	ended clock.Instant // and when
 }
 
 // join returns the load to wait for by a call that named s at the time sent, to no avail; or one
 // that is the caller's to do, and to end.
-func (l *loads) join(s *script, sent instant) (current *load, own bool) {
+func (l *loads) join(s *script, sent clock.Instant) (current *load, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.latest[s]; c != nil && (!closed(c.over) || c.known && c.ended.mono >= sent.mono) {
+	if c := l.latest[s]; c != nil && (!closed(c.over) || c.known && c.ended.Mono >= sent.Mono) {
 		return c, false
 	}
 	if l.latest == nil {
@@ -41,7 +43,7 @@ func (l *loads) join(s *script, sent instant) (current *load, own bool) {
 }
 
 // end tells those who wait for l whether Redis knows the script now.
-func (l *load) end(known bool, now instant) {
+func (l *load) end(known bool, now clock.Instant) {
 	l.known, l.ended = known, now
 	close(l.over)
 }
@@ -63,7 +65,7 @@ const loadShare = 2
 // sendUnknown sends a copy whose script to did not know when it was sent by its digest. named and
 // full send it once more so, and in full. It waits for the load of another call until waiting
 // ends, and then goes on by itself.
-func (x *executor) sendUnknown(waiting context.Context, to *server, s *script, sent instant, named, full func() answer) answer {
+func (x *executor) sendUnknown(waiting context.Context, to *server, s *script, sent clock.Instant, named, full func() answer) answer {
 	for {
 		current, own := to.loads.join(s, sent)
 		if own {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -22,7 +23,7 @@ func forgetful(t *testing.T, b *redistest.Backend) (*redistest.Relay, *executor,
 	relay := redistest.NewRelay(t, b.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = rdb.Close() })
-	x := newExecutor(rdb, systemClock, defaultTTL)
+	x := newExecutor(rdb, clock.System, defaultTTL)
 	x.patience = time.Minute // only what a test says keeps a call waiting
 	t.Cleanup(func() { x.close(context.Background()) })
 	return relay, x, newScript(fmt.Sprintf("return #'%s'", redistest.Key(t))) // of its own
@@ -139,20 +140,20 @@ func TestWhoWaitsForAnothersLoadIsGoneWhenItsContextEnds(t *testing.T) {
 func TestLoadsAreOfTheServerThatHasForgotten(t *testing.T) {
 	t.Parallel()
 	var l loads
-	var then instant
+	var then clock.Instant
 	s := newScript("return 1")
 	own, mine := l.join(s, then)
 	require.True(t, mine)
 	other, mine := l.join(s, then)
 	require.False(t, mine)
 	require.Same(t, own, other)
-	own.end(true, then.after(time.Second))
+	own.end(true, then.After(time.Second))
 
-	_, mine = l.join(s, then.after(time.Second/2))
+	_, mine = l.join(s, then.After(time.Second/2))
 	require.False(t, mine, "it was sent before the script was known")
-	again, mine := l.join(s, then.after(2*time.Second))
+	again, mine := l.join(s, then.After(2*time.Second))
 	require.True(t, mine, "it has been forgotten since")
-	again.end(false, then.after(3*time.Second))
-	_, mine = l.join(s, then.after(2*time.Second))
+	again.end(false, then.After(3*time.Second))
+	_, mine = l.join(s, then.After(2*time.Second))
 	require.True(t, mine, "that failed")
 }

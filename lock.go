@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // Mutex is a lock on one name, or on several names taken together, shared by all processes
@@ -357,7 +358,7 @@ func (m *Mutex) usable(ctx context.Context) error {
 	case m.client.isClosed():
 		return ErrClosed
 	case ctx.Err() != nil:
-		return ended(ctx)
+		return lockerr.Ended(ctx)
 	}
 	return nil
 }

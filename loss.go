@@ -3,6 +3,8 @@ package relock
 import (
 	"errors"
 	"fmt"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // check loses the hold if its deadline has passed: the watchdog may not have run yet.
@@ -19,7 +21,7 @@ func (h *hold) check() {
 }
 
 // leaseOver says why the lease of h has run out. mu is held.
-func (h *hold) leaseOver(now instant) error {
+func (h *hold) leaseOver(now clock.Instant) error {
 	renewed, bounded := false, false
 	for _, lv := range h.renewable() {
 		renewed = renewed || lv.renewedAt(now)
@@ -56,7 +58,7 @@ func (h *hold) lose(why error) {
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
 	h.client.retire(h.name.identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
-	event := h.event(h.client.now().since(h.lease.acquired), why)
+	event := h.event(h.client.now().Since(h.lease.acquired), why)
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
 	for _, p := range h.places {

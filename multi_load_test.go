@@ -14,9 +14,7 @@ import (
 
 // goroutinesOf counts the goroutines that c runs besides the one that watches the clocks.
 func goroutinesOf(c *Client) int {
-	c.goroutines.mu.Lock()
-	defer c.goroutines.mu.Unlock()
-	return c.goroutines.n - 1
+	return c.goroutines.Len() - 1
 }
 
 // Every set overlaps every other, in a circle, and nobody knows of an order of the names.

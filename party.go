@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/wake"
 )
@@ -23,7 +24,7 @@ type party struct {
 
 	mu        sync.Mutex
 	entries   map[uint64]*fairEntry // by ticket: those who do not know yet what became of them
-	pollAt    instant               // when the next poll is due
+	pollAt    clock.Instant         // when the next poll is due
 	listeners int
 	releases  *wake.Subscription // of what wakes everybody
 	grants    *wake.Subscription // of what is meant for this process
@@ -60,9 +61,9 @@ type fairEntry struct {
 // standing is how an entry stands.
 type standing struct {
 	state entryState
-	proof instant // when the request was sent whose answer said last that it waits, or is granted
-	token int64   // of a grant
-	err   error   // of a failure
+	proof clock.Instant // when the request was sent whose answer said last that it waits, or is granted
+	token int64         // of a grant
+	err   error         // of a failure
 }
 
 type entryState int
@@ -130,7 +131,7 @@ func (p *party) message(payload string) {
 // believe takes the grant of e that was told if it is proven, and complete. mu is held.
 func (p *party) believe(e *fairEntry) {
 	s, lease := e.hold.settings, e.hold.settings.entryLease()
-	inTime := e.hold.client.now().until(deadline(e.now.proof, lease)) > 0
+	inTime := e.hold.client.now().Until(clock.Deadline(e.now.proof, lease)) > 0
 	if !e.sure || !inTime || s.fencing && e.token <= 0 {
 		p.queue.Wake()
 		return
@@ -160,7 +161,7 @@ func (p *party) waiting() []*fairEntry {
 
 // learn records how entries stand, as the answer to a request sent then says, and reports
 // whether any was granted.
-func (p *party) learn(entries []*fairEntry, all []standing, sent instant) (served bool) {
+func (p *party) learn(entries []*fairEntry, all []standing, sent clock.Instant) (served bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, e := range entries {
@@ -196,7 +197,7 @@ func (e *fairEntry) paced(effort effort) effort {
 
 // schedule sets the time of the next poll: as said by e, who has just polled, or else no later
 // than suits e, who has just come.
-func (p *party) schedule(e *fairEntry, now instant, d time.Duration, polled bool) {
+func (p *party) schedule(e *fairEntry, now clock.Instant, d time.Duration, polled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if polled { // for all of them, each as often as its own place needs
@@ -204,20 +205,20 @@ func (p *party) schedule(e *fairEntry, now instant, d time.Duration, polled bool
 			d = min(d, e.hold.settings.entryPoll())
 		}
 	}
-	at, others := now.after(d), len(p.entries)
+	at, others := now.After(d), len(p.entries)
 	if p.entries[e.ticket] == e { // it may have been served by now
 		others--
 	}
 	if polled || others == 0 {
 		p.pollAt = at
-	} else if at.mono < p.pollAt.mono {
+	} else if at.Mono < p.pollAt.Mono {
 		p.pollAt = at
 		p.queue.Rouse()
 	}
 }
 
 // due is when the next poll is.
-func (p *party) due() instant {
+func (p *party) due() clock.Instant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pollAt

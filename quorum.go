@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -80,11 +81,11 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 	if err := supportedByQuorum(&s.settings); err != nil {
 		return nil, err
 	}
-	return newQuorumClient(rdbs, s, systemClock), nil
+	return newQuorumClient(rdbs, s, clock.System), nil
 }
 
 // newQuorumClient returns a client on several deployments.
-func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock) *Client {
+func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
 	c := newClientOn(rdbs, s, now)
 	c.supports = supportedByQuorum
 	q := &quorum{client: c}
@@ -156,6 +157,6 @@ func (q *quorum) leases(lease time.Duration) {
 }
 
 // until is by when every lease that was asked for has run out.
-func (q *quorum) until() instant {
-	return q.client.now().after(time.Duration(q.longest.Load()))
+func (q *quorum) until() clock.Instant {
+	return q.client.now().After(time.Duration(q.longest.Load()))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -39,24 +40,24 @@ func TestALossIsToldInTimeThoughSilentNodesAreFarBehind(t *testing.T) {
 }
 
 // firstSeen returns the time at which a node of b was first sent a run of s, once there was one.
-func (b *quorumBench) firstSeen(s *script) func() instant {
-	seen := make(chan instant, len(b.relays))
+func (b *quorumBench) firstSeen(s *script) func() clock.Instant {
+	seen := make(chan clock.Instant, len(b.relays))
 	for _, relay := range b.relays {
 		relay.Before(runsOf(s).And(redistest.With(b.key)), func(redistest.Command) {
 			select {
-			case seen <- systemClock():
+			case seen <- clock.System():
 			default: // only the first matters
 			}
 		})
 	}
-	return func() instant { return receives(b.t, seen) }
+	return func() clock.Instant { return receives(b.t, seen) }
 }
 
 // A vote takes time, which is not there any more when the lock is held.
 func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
-	deadlineOf := func(b *quorumBench) instant {
+	deadlineOf := func(b *quorumBench) clock.Instant {
 		h := holdsOn(b.locks, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -65,14 +66,14 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 	for _, s := range []struct {
 		name   string
 		script *script
-		do     func(b *quorumBench, m *Mutex) (instant, *actor) // the deadline after it, and who holds it then
+		do     func(b *quorumBench, m *Mutex) (clock.Instant, *actor) // the deadline after it, and who holds it then
 	}{
-		{"acquire", acquireScript, func(b *quorumBench, m *Mutex) (instant, *actor) {
+		{"acquire", acquireScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {
 			b.me.locks(b.t, m)
 			return deadlineOf(b), b.me
 		}},
-		{"renew", renewScript, func(b *quorumBench, _ *Mutex) (instant, *actor) {
-			first := make(chan instant, 1)
+		{"renew", renewScript, func(b *quorumBench, _ *Mutex) (clock.Instant, *actor) {
+			first := make(chan clock.Instant, 1)
 			b.me.locks(b.t, b.mutex(WithRenewInterval(300*time.Millisecond), WithHooks(Hooks{Renewed: func(Event) {
 				select {
 				case first <- deadlineOf(b): // before the next renewal
@@ -81,7 +82,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 			}})))
 			return receives(b.t, first), b.me
 		}},
-		{"handoff", handoffScript, func(b *quorumBench, m *Mutex) (instant, *actor) {
+		{"handoff", handoffScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {
 			b.me.locks(b.t, m)
 			next := b.you.lock(b.t.Context(), m)
 			awaitWaiters(b.t, b.locks, b.key, 1)
@@ -98,7 +99,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 					relay.Latency(100 * time.Millisecond)
 				}
 				end, holder := s.do(b, b.mutex())
-				require.LessOrEqual(b.t, end.mono, seen().after(ttl-margin(ttl)).mono)
+				require.LessOrEqual(b.t, end.Mono, seen().After(ttl-clock.Margin(ttl)).Mono)
 				for _, relay := range b.relays {
 					relay.Latency(0)
 				}

@@ -78,9 +78,7 @@ func TestASlowNodeIsReleasedBehindItsAcquisition(t *testing.T) {
 
 // settledOn reports whether nothing is under way on any node of c.
 func settledOn(c *Client) bool {
-	c.goroutines.mu.Lock()
-	defer c.goroutines.mu.Unlock()
-	return c.goroutines.n == 1 // it watches the clocks
+	return c.goroutines.Len() == 1 // it watches the clocks
 }
 
 func TestAFrozenServerOfAQuorumCostsNothing(t *testing.T) {

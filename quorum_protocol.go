@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // errTaken is the no of a node to somebody who wants a lock.
@@ -70,8 +72,8 @@ func (q *quorum) rest(b *ballot[grant]) time.Duration {
 
 // grace is how long the rest of the votes is waited for when a result is known that is in no
 // hurry: a node that is not much slower than the others leaves nothing in doubt.
-func (q *quorum) grace(sent instant) time.Duration {
-	return min(time.Millisecond+2*q.client.now().since(sent), q.client.patience)
+func (q *quorum) grace(sent clock.Instant) time.Duration {
+	return min(time.Millisecond+2*q.client.now().Since(sent), q.client.patience)
 }
 
 // lossWindow is how long the rest of the votes is waited for when most nodes do not have the

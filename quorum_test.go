@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -112,16 +113,16 @@ func TestAMajorityIsMoreThanHalf(t *testing.T) {
 func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []time.Duration{minTTL, time.Second, 30 * time.Second, time.Hour} {
-		s, now := defaultSettings(), systemClock()
+		s, now := defaultSettings(), clock.System()
 		WithTTL(ttl).applyToClient(&s)
-		c := newQuorumClient(clientsOf(t, redistest.Mini(t).Nodes(t, 3)), s, func() instant { return now })
+		c := newQuorumClient(clientsOf(t, redistest.Mini(t).Nodes(t, 3)), s, func() clock.Instant { return now })
 		t.Cleanup(func() { _ = c.Close() })
 		m := c.Mutex(redistest.Key(t))
 		// A busy machine may not get, or not keep, the shortest lease: its end is what this is about.
 		eventually(t, "a grant", func() bool { return m.Lock(t.Context()) == nil })
 		h := holdsOn(c, m.Name())[0]
 		h.mu.Lock()
-		valid := h.lease.deadline.since(now)
+		valid := h.lease.deadline.Since(now)
 		h.mu.Unlock()
 		require.LessOrEqual(t, valid, ttl-ttl/100-2*time.Millisecond)
 		require.Greater(t, valid, ttl-ttl/50-10*time.Millisecond)
@@ -279,7 +280,7 @@ func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
 func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		rdb, p := backend.Client(t), &plain{exec: newExecutor(backend.Client(t), systemClock, time.Minute)}
+		rdb, p := backend.Client(t), &plain{exec: newExecutor(backend.Client(t), clock.System, time.Minute)}
 		t.Cleanup(func() { p.exec.close(context.Background()) })
 		target, err := newTarget("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // errAgain says that a hold ended while a level was being added to it, by an Unlock of the
@@ -118,7 +120,7 @@ func (h *hold) await(ctx context.Context) error {
 	case <-changed:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx)
+		return lockerr.Ended(ctx)
 	case <-h.client.closing:
 		return ErrClosed
 	}
@@ -157,7 +159,7 @@ func (h *hold) opened(lv *level) (bool, error) {
 		return false, ErrClosed
 	}
 	h.mu.Lock()
-	event, places := h.event(h.lease.acquired.since(h.started), nil), h.places
+	event, places := h.event(h.lease.acquired.Since(h.started), nil), h.places
 	seen := sighting{at: h.lease.acquired, holder: h.name.field, hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
@@ -286,7 +288,7 @@ func (h *hold) claimed() bool {
 // not there, and what Redis has of it is set right by the next command.
 func (h *hold) enter(ctx context.Context, lv level) error {
 	if !h.take(ctx) {
-		return ended(ctx)
+		return lockerr.Ended(ctx)
 	}
 	defer h.free()
 	if err := h.usable(); err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
 )
 
@@ -101,7 +103,7 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 	}
 	// Not left to the next command: that might be a renewal, and keep keys without a level.
 	h.client.goroutines.Go(func() { h.stepLate(s) })
-	return fmt.Errorf("the level is unlocked, but Redis does not know yet: %w", ended(ctx))
+	return fmt.Errorf("the level is unlocked, but Redis does not know yet: %w", lockerr.Ended(ctx))
 }
 
 // stepLate is step for a caller who has gone.
@@ -136,7 +138,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	if out.err != nil {
 		if freed := t.without(counts); freed != nil { // or the next renewal would miss them
 			h.client.retire(n.identity)
-			h.client.undo(h.kind, freed, n.field, h.client.now().after(lasts), false)
+			h.client.undo(h.kind, freed, n.field, h.client.now().After(lasts), false)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.err)
@@ -179,7 +181,7 @@ func (h *hold) shrink(counts []int) {
 func (h *hold) release(ctx context.Context, s *settings) error {
 	err := h.finish(ctx, s)
 	h.mu.Lock()
-	event := h.event(h.client.now().since(h.lease.acquired), err)
+	event := h.event(h.client.now().Since(h.lease.acquired), err)
 	hooks := h.hooks()
 	h.mu.Unlock()
 	report(hooks.Released, event)
@@ -191,7 +193,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	defer h.unregister()
 	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
 	if !h.take(ctx) {
-		return h.abandon(ended(ctx))
+		return h.abandon(lockerr.Ended(ctx))
 	}
 	defer h.free()
 	next, crowded := h.successor(s.localHandoffs)
@@ -284,7 +286,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 
 // passOn deals with a grant for a waiter that has gone: the client, not the caller of
 // Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
-func (h *hold) passOn(next *hold, granted name, sent instant) {
+func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
 	orphan := newHold(h.client, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
 	orphan.receive(granted, sent, next.settings.ttl)
@@ -309,7 +311,7 @@ func (h *hold) passOn(next *hold, granted name, sent instant) {
 // giveBackInDoubt is giveBack after a hand-over begun at began that Redis has refused, but of which
 // a copy was not answered. If that is executed before the release, the name it was for has the keys:
 // to be undone then, because what undid it before may have come too soon.
-func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began instant, undo func()) error {
+func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Instant, undo func()) error {
 	err := h.giveBack(ctx, s, false)
 	if errors.Is(err, errNotOnRedis) {
 		undo()
@@ -357,11 +359,11 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // If an earlier copy of the same command may have been executed, that one succeeded, however
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of somebody else's, of which late copies may be on their way to the name.
-func (h *hold) notOurs(began instant, out outcome) error {
+func (h *hold) notOurs(began clock.Instant, out outcome) error {
 	h.client.retire(h.name.identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if out.doubt && began.until(h.lease.deadline) > 0 {
+	if out.doubt && began.Until(h.lease.deadline) > 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)

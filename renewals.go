@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // Renewals of different holds that are due together go to Redis as one command, a batch. That saves
@@ -55,13 +57,13 @@ const (
 // renewalDue is when a hold that was renewed at `renewed` is to be renewed again. The points are those
 // of the monotonic clock, which each process counts from a time of its own: many processes do not
 // renew at the same moment.
-func renewalDue(renewed instant, interval time.Duration) instant {
-	due, step := renewed.after(interval), interval/duePoints
-	past := due.mono % step
+func renewalDue(renewed clock.Instant, interval time.Duration) clock.Instant {
+	due, step := renewed.After(interval), interval/duePoints
+	past := due.Mono % step
 	if past < 0 { // in tests
 		past += step
 	}
-	return due.after(-past)
+	return due.After(-past)
 }
 
 // renewals sends the renewals of plain's holds.
@@ -72,7 +74,7 @@ type renewals struct {
 
 	mu       sync.Mutex
 	lanes    map[alike]*lane // in which something is under way
-	apartEnd instant         // until then no batch is sent
+	apartEnd clock.Instant   // until then no batch is sent
 }
 
 // alike is what the renewals in one command have in common.
@@ -164,7 +166,7 @@ func (r *renewals) lane(t *target, lease time.Duration) *lane {
 }
 
 // apart reports whether no batch is to be sent now. mu is held.
-func (r *renewals) apart() bool { return r.plain.exec.now().until(r.apartEnd) > 0 }
+func (r *renewals) apart() bool { return r.plain.exec.now().Until(r.apartEnd) > 0 }
 
 // join adds m to the batch that l gathers, and sends it when it is full. mu is held.
 func (r *renewals) join(l *lane, m *member) {
@@ -254,7 +256,7 @@ func (r *renewals) send(b *batch) {
 func (r *renewals) settle(ctx context.Context, b *batch) {
 	if b.out.err != nil && ctx.Err() == nil {
 		r.mu.Lock()
-		r.apartEnd = r.plain.exec.now().after(batchPause)
+		r.apartEnd = r.plain.exec.now().After(batchPause)
 		r.mu.Unlock()
 		b.each = b.out.permanent || replied(b.out.err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -23,15 +24,15 @@ func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
 		for _, at := range []time.Duration{0, 1, time.Microsecond, 12345678901234567, -1, -12345678901234567} {
 			points := map[time.Duration]bool{}
 			for i := range time.Duration(1000) {
-				renewed := instant{mono: at + interval*i/1000, wall: interval + at*2}
+				renewed := clock.Instant{Mono: at + interval*i/1000, Wall: interval + at*2}
 				due := renewalDue(renewed, interval)
-				wait := due.since(renewed)
+				wait := due.Since(renewed)
 				require.LessOrEqual(t, wait, interval)
 				require.Greater(t, wait, interval*9/10-1)
-				require.Equal(t, wait, due.wall-renewed.wall, "both clocks")
-				points[due.mono] = true
-				late := due.after(interval / 100) // as timers and round trips are
-				require.Equal(t, due.mono+interval/10*10, renewalDue(late, interval/10*10).mono, "the same point for good")
+				require.Equal(t, wait, due.Wall-renewed.Wall, "both clocks")
+				points[due.Mono] = true
+				late := due.After(interval / 100) // as timers and round trips are
+				require.Equal(t, due.Mono+interval/10*10, renewalDue(late, interval/10*10).Mono, "the same point for good")
 			}
 			require.LessOrEqual(t, len(points), 11)
 		}

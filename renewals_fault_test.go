@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -79,7 +80,7 @@ func TestABatchThatGathersWhenAnotherFailsIsNotSent(t *testing.T) {
 		proceed, renewed := w.gather()
 		r := w.renewals()
 		r.mu.Lock()
-		r.apartEnd = w.clocks.now().after(batchPause)
+		r.apartEnd = w.clocks.now().After(batchPause)
 		r.mu.Unlock()
 		id := w.c.ID()
 		proceed()
@@ -306,7 +307,7 @@ func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
 		rule := w.relay.Block(runsOf(renewManyScript))
 		short := w.holds[3]
 		short.mu.Lock()
-		short.lease.deadline = w.clocks.now().after(time.Second)
+		short.lease.deadline = w.clocks.now().After(time.Second)
 		short.mu.Unlock()
 		ctx := w.locks[3].Context(t.Context())
 		proceed, renewed := w.gather()
@@ -328,7 +329,7 @@ func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
 func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		rule := w.relay.Block(runsOf(renewManyScript))
-		before := make([]instant, len(w.holds))
+		before := make([]clock.Instant, len(w.holds))
 		for i, h := range w.holds {
 			before[i] = h.lease.renewed
 		}
@@ -340,9 +341,9 @@ func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 		rule.Release()
 		receives(t, renewed)
 		for i, h := range w.holds[1:] {
-			require.Greater(t, h.lease.renewed.mono, before[i+1].mono)
-			require.LessOrEqual(t, h.lease.renewed.mono, sent.mono)
-			require.Equal(t, deadline(h.lease.renewed, fleetTTL), h.lease.deadline)
+			require.Greater(t, h.lease.renewed.Mono, before[i+1].Mono)
+			require.LessOrEqual(t, h.lease.renewed.Mono, sent.Mono)
+			require.Equal(t, clock.Deadline(h.lease.renewed, fleetTTL), h.lease.deadline)
 		}
 		w.requireRenewed(0, 1, 2)
 	})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // A waiter that is refused does not go on waiting; the one behind it tries by itself.
@@ -74,7 +76,7 @@ func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
 	requireLocked(t, m)
 	hold := m.Context(t.Context())
 	field := fieldOf(b.locks)
-	deadline := func() instant {
+	deadline := func() clock.Instant {
 		h := holdsOn(b.locks, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()

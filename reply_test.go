@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -166,7 +167,7 @@ func hostile(t *testing.T, ttl time.Duration) (p *plain, say func(raw string)) {
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
 	t.Cleanup(func() { rdb.Close() })
 	last := relay.ReplyWith("", redistest.Scripts)
-	x := newExecutor(rdb, systemClock, ttl) // which waits a quarter of it for a reply
+	x := newExecutor(rdb, clock.System, ttl) // which waits a quarter of it for a reply
 	t.Cleanup(func() { x.close(context.Background()) })
 	return &plain{exec: x}, func(raw string) {
 		last.Remove()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -28,9 +29,9 @@ func holdOf(m *Mutex) *hold {
 // testClock is the system's, with a wall clock that can be set.
 type testClock struct{ step atomic.Int64 }
 
-func (c *testClock) now() instant {
-	now := systemClock()
-	now.wall += time.Duration(c.step.Load())
+func (c *testClock) now() clock.Instant {
+	now := clock.System()
+	now.Wall += time.Duration(c.step.Load())
 	return now
 }
 
@@ -149,7 +150,7 @@ func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.lease.renewed.mono > renewed.mono
+		return h.lease.renewed.Mono > renewed.Mono
 	}, 10*time.Second, time.Millisecond)
 	clock.set(30 * time.Minute) // the machine sleeps: only the wall clock goes on
 	require.Zero(t, m.HoldCount())
@@ -293,7 +294,7 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 	require.Error(t, hasty.Unlock()) // the last level
 	c.undos[0].mu.Lock()
 	for _, u := range c.undos[0].pending {
-		require.Greater(t, c.now().until(u.until), 30*time.Second)
+		require.Greater(t, c.now().Until(u.until), 30*time.Second)
 	}
 	require.Len(t, c.undos[0].pending, 1)
 	c.undos[0].mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -42,7 +43,7 @@ func BenchmarkWriterAmongReaders(b *testing.B) {
 			readers.Go(func() {
 				for ctx.Err() == nil {
 					err := m.RDo(context.WithoutCancel(ctx), func(ctx context.Context) error {
-						pause(ctx, time.Millisecond)
+						clock.Pause(ctx, time.Millisecond)
 						return nil
 					})
 					if err != nil {

@@ -109,7 +109,7 @@ func (b *rwBench) undoing() time.Duration {
 	require.NotEmpty(b.t, u.pending)
 	shortest := time.Duration(1<<63 - 1)
 	for _, undo := range u.pending {
-		shortest = min(shortest, b.c.now().until(undo.until))
+		shortest = min(shortest, b.c.now().Until(undo.until))
 	}
 	return shortest
 }
@@ -121,8 +121,8 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 		leave()
 		require.Greater(b.t, b.undoing(), entryLeaseMax)
 		m := b.mutex()
-		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().after(time.Hour), false)
-		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().after(time.Millisecond), false)
+		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().After(time.Hour), false)
+		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().After(time.Millisecond), false)
 		require.Greater(b.t, b.undoing(), entryLeaseMax, "a later undo ends an earlier one")
 		require.NoError(b.t, relay.Refuse(false))
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -272,7 +273,7 @@ func TestAStreamOfReadersDoesNotStarveAWriterNorTheReverse(t *testing.T) {
 				for ctx.Err() == nil {
 					err := do(context.WithoutCancel(ctx), func(context.Context) error {
 						turns.Add(1)
-						pause(ctx, 2*time.Millisecond)
+						clock.Pause(ctx, 2*time.Millisecond)
 						return nil
 					})
 					if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -218,7 +219,7 @@ func awaitNoSubscriber(ctx context.Context, admin *redis.Client, channel string)
 
 func poll(ctx context.Context, cond func() bool) error {
 	for !cond() {
-		pause(ctx, 2*time.Millisecond)
+		clock.Pause(ctx, 2*time.Millisecond)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -40,7 +41,7 @@ func newBench(t *testing.T, rdb *redis.Client) *bench {
 
 func newPlain(tb testing.TB, rdb redis.UniversalClient) *plain {
 	tb.Helper()
-	x := newExecutor(rdb, systemClock, defaultTTL)
+	x := newExecutor(rdb, clock.System, defaultTTL)
 	tb.Cleanup(func() { x.close(context.Background()) })
 	return &plain{exec: x}
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // server is what an executor knows of one Redis process: what to call it, and what has been
@@ -36,7 +38,7 @@ type server struct {
 // ailment is the most telling thing that was learned of a server since it answered last.
 type ailment struct {
 	err error
-	at  instant
+	at  clock.Instant
 }
 
 // The degrees of telling: how much an error explains, from the least to the most.
@@ -78,7 +80,7 @@ func (s *server) answered() {
 
 // learn records what a copy of a command, or a look, has failed with, if it is about the server
 // and says something: not about that one command, as NOPERM is.
-func (s *server) learn(err error, now instant) {
+func (s *server) learn(err error, now clock.Instant) {
 	if telling(err) == tellsNothing || !judge(err).resend {
 		return
 	}
@@ -102,9 +104,9 @@ func (s *server) tells() int {
 }
 
 // explain says what server err is about, and adds what is known of it if that is more telling.
-func (s *server) explain(err error, now instant) error {
+func (s *server) explain(err error, now clock.Instant) error {
 	if known := s.ailment.Load(); known != nil && telling(known.err) > telling(err) {
-		if ago := now.since(known.at); ago < time.Second {
+		if ago := now.Since(known.at); ago < time.Second {
 			err = fmt.Errorf("%w: %w", err, known.err)
 		} else {
 			err = fmt.Errorf("%w; %v before: %w", err, ago.Round(time.Millisecond), known.err)
@@ -127,9 +129,9 @@ func (s *server) named(err error) error {
 
 // lately returns err, which may be nil, or what was learned of the server since began if that is
 // more telling.
-func (s *server) lately(began instant, err error) error {
+func (s *server) lately(began clock.Instant, err error) error {
 	known := s.ailment.Load()
-	if known != nil && known.at.mono >= began.mono && (err == nil || telling(known.err) > telling(err)) {
+	if known != nil && known.at.Mono >= began.Mono && (err == nil || telling(known.err) > telling(err)) {
 		err = known.err
 	}
 	if err == nil {
@@ -142,7 +144,7 @@ func (s *server) lately(began instant, err error) error {
 // go-redis takes its time to find out, longer than a copy of a command is waited for.
 type look struct {
 	over  chan struct{} // closed when it is
-	ended instant       // what follows is there when it is over
+	ended clock.Instant // what follows is there when it is over
 	addr  string        // that the dialer chose
 }
 
@@ -173,7 +175,7 @@ func (x *executor) lookAt(s *server) *look {
 	if s.dial == nil {
 		return nil
 	}
-	if l := s.look; l != nil && (!closed(l.over) || x.now().since(l.ended) < lookLife) {
+	if l := s.look; l != nil && (!closed(l.over) || x.now().Since(l.ended) < lookLife) {
 		return l
 	}
 	l := &look{over: make(chan struct{})}
@@ -206,7 +208,7 @@ func (x *executor) peer(s *server, l *look) {
 	switch {
 	case err == nil, errors.Is(err, redis.ErrClosed):
 	case errors.Is(err, context.DeadlineExceeded):
-		s.learn(faultOf(err), l.ended)
+		s.learn(lockerr.Fault(err), l.ended)
 	default:
 		s.learn(err, l.ended)
 	}
@@ -263,7 +265,7 @@ func (e effort) glance() time.Duration { return min(e.patience/4, minCopyPatienc
 
 // givenUp is the outcome of a call that ctx ended, the last copy of which went to s. There was no
 // time to find out why it was not answered, but another call may have done so meanwhile.
-func (x *executor) givenUp(ctx context.Context, out outcome, s *server, began instant) outcome {
+func (x *executor) givenUp(ctx context.Context, out outcome, s *server, began clock.Instant) outcome {
 	out.err = s.lately(began, out.err)
 	out = out.abandoned(ctx)
 	if errors.Is(context.Cause(ctx), errNoAnswer) { // a bound of ours, which means a silence

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // undos are the names that may hold keys on a Redis without anybody here holding them: of
@@ -51,9 +53,9 @@ type undo struct {
 	kind   *kind
 	target *target
 	field  string
-	until  instant // by then the lease has run out by itself
-	unseen bool    // nobody can have waited for it to be released: nobody is to be woken
-	missed bool    // it was sent to no effect
+	until  clock.Instant // by then the lease has run out by itself
+	unseen bool          // nobody can have waited for it to be released: nobody is to be woken
+	missed bool          // it was sent to no effect
 
 	tallies []*tally // of who waits until nothing is left to do about it
 }
@@ -110,7 +112,7 @@ func (x *executor) unreachable(ctx context.Context, key string) bool {
 
 // undo has the keys of t released for field in the background, wherever it holds them.
 // unseen: nobody can have waited for that. The channel is closed when most nodes have done it.
-func (c *Client) undo(k *kind, t *target, field string, until instant, unseen bool) (settled <-chan struct{}) {
+func (c *Client) undo(k *kind, t *target, field string, until clock.Instant, unseen bool) (settled <-chan struct{}) {
 	n := newTally(len(c.undos))
 	for _, u := range c.undos {
 		u.add(undo{kind: k, target: t, field: field, until: until, unseen: unseen, tallies: []*tally{n}})
@@ -124,7 +126,7 @@ func (u *undos) add(next undo) {
 	defer u.mu.Unlock()
 	if before := u.pending[next.id()]; before != nil {
 		next.unseen = next.unseen && before.unseen
-		next.until = latest(next.until, before.until)
+		next.until = clock.Latest(next.until, before.until)
 		next.tallies = slices.Concat(before.tallies, next.tallies)
 	}
 	u.pending[next.id()] = &next
@@ -137,7 +139,7 @@ func (u *undos) add(next undo) {
 // drop forgets what is first in line: of both lines, the one whose lease is over first. mu is held.
 func (u *undos) drop() {
 	line := &u.due
-	if len(u.due) == 0 || len(u.unheard) > 0 && u.unheard[0].until.mono < u.due[0].until.mono {
+	if len(u.due) == 0 || len(u.unheard) > 0 && u.unheard[0].until.Mono < u.due[0].until.Mono {
 		line = &u.unheard
 	}
 	u.forget(first(line))
@@ -189,7 +191,7 @@ func (u *undos) take() *undo {
 
 // over reports whether it is too late for an undo.
 func (u *undos) over(undo *undo) bool {
-	return u.client.background.Err() != nil || u.client.now().until(undo.until) <= 0
+	return u.client.background.Err() != nil || u.client.now().Until(undo.until) <= 0
 }
 
 // remove forgets an undo.
@@ -222,9 +224,9 @@ func (u *undos) repeat(undo *undo) {
 		return
 	}
 	u.misses++
-	d := backoff(u.misses)
+	d := clock.Backoff(u.misses)
 	u.client.goroutines.Go(func() {
-		pause(u.client.background, d)
+		clock.Pause(u.client.background, d)
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		again := u.unheard

@@ -24,7 +24,7 @@ func (u *undos) adds(t *testing.T, name string) (settled <-chan struct{}) {
 	target, err := newTarget("", []string{"key"})
 	require.NoError(t, err)
 	n := newTally(1)
-	u.add(undo{target: target, field: name, until: u.client.now().after(time.Hour), tallies: []*tally{n}})
+	u.add(undo{target: target, field: name, until: u.client.now().After(time.Hour), tallies: []*tally{n}})
 	return n.settled
 }
 
@@ -177,7 +177,7 @@ func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
 	lasts := func(name string, d time.Duration) *undo {
 		target, err := newTarget("", []string{"key"})
 		require.NoError(t, err)
-		undo := &undo{target: target, field: name, until: now.after(d)}
+		undo := &undo{target: target, field: name, until: now.After(d)}
 		u.pending[undo.id()] = undo
 		return undo
 	}

@@ -3,6 +3,8 @@ package relock
 import (
 	"math"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // A wake-up is a hint, and whoever may publish can send any number of them. One that was in vain,
@@ -22,20 +24,20 @@ const (
 )
 
 // never is when a hold without a lease ends.
-var never = instant{mono: math.MaxInt64}
+var never = clock.Instant{Mono: math.MaxInt64}
 
 // vainWakes is what a waiter knows of the hold in its way, and how often it asked in vain.
 type vainWakes struct {
-	asked instant // when the last request was sent
-	woken bool    // the one to come is for a wake-up
-	n     int     // requests in a row that were, and found that nothing has changed
+	asked clock.Instant // when the last request was sent
+	woken bool          // the one to come is for a wake-up
+	n     int           // requests in a row that were, and found that nothing has changed
 
-	seen instant // when the hold was first seen
-	ends instant // the hold ends by then, unless it is renewed: the earliest that an answer has told
+	seen clock.Instant // when the hold was first seen
+	ends clock.Instant // the hold ends by then, unless it is renewed: the earliest that an answer has told
 }
 
 // answered takes note of how the last request has ended. changed: another holder is in the way.
-func (v *vainWakes) answered(g grant, out outcome, changed bool, now instant) {
+func (v *vainWakes) answered(g grant, out outcome, changed bool, now clock.Instant) {
 	woken := v.woken
 	v.woken = false
 	if out.err != nil {
@@ -48,24 +50,24 @@ func (v *vainWakes) answered(g grant, out outcome, changed bool, now instant) {
 	v.asked = out.sent
 	earliest, latest := never, never // end of the hold
 	if g.ttl >= 0 {
-		earliest, latest = out.sent.after(g.ttl), now.after(g.ttl+time.Millisecond)
+		earliest, latest = out.sent.After(g.ttl), now.After(g.ttl+time.Millisecond)
 	}
 	switch {
-	case changed, earliest.mono > v.ends.mono:
+	case changed, earliest.Mono > v.ends.Mono:
 		v.n, v.seen, v.ends = 0, now, latest
 		return
-	case latest.mono < v.ends.mono:
+	case latest.Mono < v.ends.Mono:
 		v.ends = latest
 	}
-	if woken && !g.split && out.sent.since(v.seen) >= ageOfHold {
+	if woken && !g.split && out.sent.Since(v.seen) >= ageOfHold {
 		v.n++
 	}
 }
 
 // due is when the next request may be sent: not later than the end of the hold.
-func (v *vainWakes) due() instant {
-	due := v.asked.after(jitter(leastGap << min(v.n, mostGaps)))
-	if v.ends.mono < due.mono {
+func (v *vainWakes) due() clock.Instant {
+	due := v.asked.After(clock.Jitter(leastGap << min(v.n, mostGaps)))
+	if v.ends.Mono < due.Mono {
 		return v.ends
 	}
 	return due
@@ -80,7 +82,7 @@ func (a *attempt) heed() error {
 		return nil
 	}
 	due := v.due()
-	for left := a.hold.client.now().until(due); left > 0 && !a.settled(); left = a.hold.client.now().until(due) {
+	for left := a.hold.client.now().Until(due); left > 0 && !a.settled(); left = a.hold.client.now().Until(due) {
 		if err := a.sleep(left); err != nil {
 			return err
 		}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // A vainTrial has a waiter ask at times of its own making.
 type vainTrial struct {
 	vainWakes
-	now    instant
+	now    clock.Instant
 	holder string
 }
 
@@ -32,11 +33,11 @@ func always(ttl time.Duration) leftAt { return func(time.Duration) time.Duration
 func (v *vainTrial) asks(holder string, left leftAt) (waited time.Duration) {
 	const way = 100 * time.Microsecond
 	if v.woken = true; v.n > 0 {
-		waited = max(0, v.now.until(v.due()))
+		waited = max(0, v.now.Until(v.due()))
 	}
-	sent := v.now.after(waited)
-	g := grant{holder: holder, ttl: left(sent.mono + way).Truncate(time.Millisecond)}
-	v.now = sent.after(2 * way)
+	sent := v.now.After(waited)
+	g := grant{holder: holder, ttl: left(sent.Mono + way).Truncate(time.Millisecond)}
+	v.now = sent.After(2 * way)
 	v.answered(g, outcome{sent: sent}, holder != v.holder, v.now)
 	v.holder = holder
 	return waited
@@ -50,11 +51,11 @@ func TestWakeUpsInVainWaitLongerAndLongerForTheLastRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var v vainTrial
 			requests := 0
-			for ; v.now.mono < 2*time.Second; requests++ { // messages come all the time
+			for ; v.now.Mono < 2*time.Second; requests++ { // messages come all the time
 				require.LessOrEqual(t, v.asks("other", left), longestGap)
 			}
 			require.Less(t, requests, 100)
-			v.now = v.now.after(longestGap)
+			v.now = v.now.After(longestGap)
 			require.Zero(t, v.asks("other", left), "one that comes alone")
 		})
 	}
@@ -64,10 +65,10 @@ func TestAWakeUpWaitsNoLongerThanTheHoldLasts(t *testing.T) {
 	t.Parallel()
 	for range 100 { // the gaps are random
 		var v vainTrial
-		for v.now.mono < time.Second {
+		for v.now.Mono < time.Second {
 			v.asks("other", until(time.Second))
 		}
-		require.Less(t, v.now.mono, time.Second+5*time.Millisecond)
+		require.Less(t, v.now.Mono, time.Second+5*time.Millisecond)
 	}
 }
 

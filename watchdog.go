@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // minPatience is the least time a renewal is waited for, however close the deadline is.
 const minPatience = 10 * time.Millisecond
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
-var errNotRenewed = reason{fmt.Errorf("%w before the lease ran out", errNoAnswer)}
+var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", errNoAnswer))
 
 // watchdog is what accompanies a hold from its grant to its end: it renews the lease while
 // a renewed level is open, tries again when Redis does not answer, and declares the hold
@@ -25,9 +28,9 @@ type watchdog struct {
 	awake bool        // the goroutine is there, and looks again before it goes
 	stop  func()      // ends the renewal under way; nil if there was none
 
-	failures int     // renewals in a row without an answer
-	failure  error   // the most telling of theirs; nil if the last one was answered
-	retry    instant // after one: not before
+	failures int           // renewals in a row without an answer
+	failure  error         // the most telling of theirs; nil if the last one was answered
+	retry    clock.Instant // after one: not before
 }
 
 // replan has the watchdog look at the hold, which is held, when there is something to do.
@@ -39,7 +42,7 @@ func (h *hold) replan() {
 	}
 	wait, _ := h.plan(h.client.now())
 	if w.timer == nil {
-		w.timer = time.AfterFunc(wait, func() { h.client.goroutines.run(h.watch) })
+		w.timer = time.AfterFunc(wait, func() { h.client.goroutines.Run(h.watch) })
 	} else {
 		w.timer.Reset(wait)
 	}
@@ -82,7 +85,7 @@ func (h *hold) wakeAtDeadline() {
 
 // plan returns how long there is nothing to do, and then whether a renewal is due; if not,
 // the hold has come to its end. mu is held.
-func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
+func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	if h.phase != held {
 		return 0, false
 	}
@@ -100,9 +103,9 @@ func (h *hold) plan(now instant) (wait time.Duration, renew bool) {
 
 // soon returns the time to a renewal that is due in d: after a failure it comes when it is
 // time to try again. mu is held.
-func (h *hold) soon(now instant, d time.Duration) time.Duration {
+func (h *hold) soon(now clock.Instant, d time.Duration) time.Duration {
 	if h.watchdog.failures > 0 {
-		d = max(d, now.until(h.watchdog.retry))
+		d = max(d, now.Until(h.watchdog.retry))
 	}
 	return max(0, d)
 }
@@ -164,7 +167,7 @@ func (h *hold) renewNow(life context.Context) {
 		return
 	}
 	out.err = h.renewalSettled(out, lease)
-	event := h.event(h.client.now().since(began), out.err)
+	event := h.event(h.client.now().Since(began), out.err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	free() // who unlocks need not wait for a hook
@@ -203,13 +206,13 @@ func (h *hold) renewalSettled(out outcome, lease time.Duration) error {
 		w.failure = out.err
 	}
 	now := h.client.now()
-	w.retry = now.after(min(backoff(w.failures), max(0, h.lease.left(now))/4))
+	w.retry = now.After(min(clock.Backoff(w.failures), max(0, h.lease.left(now))/4))
 	return out.err
 }
 
 // watchClocks wakes every watchdog when the wall clock and the monotonic one have moved
 // apart since last, as they do when the machine was suspended: timers run on the latter.
-func (c *Client) watchClocks(last instant) {
+func (c *Client) watchClocks(last clock.Instant) {
 	ticker := time.NewTicker(clockCheck)
 	defer ticker.Stop()
 	for {
@@ -219,7 +222,7 @@ func (c *Client) watchClocks(last instant) {
 		case <-ticker.C:
 		}
 		now := c.now()
-		if now.drift(last) < clockDrift {
+		if now.Drift(last) < clockDrift {
 			continue
 		}
 		last = now

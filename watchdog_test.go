@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -74,7 +75,7 @@ func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.Zero(t, m.HoldCount())
 		h := holdsOn(m.client, key)[0]
-		require.LessOrEqual(t, h.lease.deadline.mono-h.lease.acquired.mono, ttl-margin(ttl), "the deadline is before the end of the lease")
+		require.LessOrEqual(t, h.lease.deadline.Mono-h.lease.acquired.Mono, ttl-clock.Margin(ttl), "the deadline is before the end of the lease")
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		require.Empty(t, events.of("renewed"))
 		eventually(t, "the key to go", func() bool { return ttlOf(rdb, key) < 0 })
@@ -171,9 +172,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(time.Hour))
 		running := func() int {
-			c.goroutines.mu.Lock()
-			defer c.goroutines.mu.Unlock()
-			return c.goroutines.n
+			return c.goroutines.Len()
 		}
 		idle := running()
 		requireLocked(t, c.Mutex(key))
@@ -244,9 +243,9 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 			h.mu.Lock()
 			due := renewalDue(h.lease.renewed, minRenewInterval)
 			h.mu.Unlock()
-			at := due.mono + time.Duration(i-40)*20*time.Microsecond
-			for systemClock().mono < at {
-				time.Sleep(at - systemClock().mono)
+			at := due.Mono + time.Duration(i-40)*20*time.Microsecond
+			for clock.System().Mono < at {
+				time.Sleep(at - clock.System().Mono)
 			}
 			requireUnlocked(t, m)
 			require.Equal(t, time.Duration(-2), ttlOf(rdb, key), "round %d", i)
@@ -369,8 +368,8 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 		relay.BlackHole(true)
 		receives(t, ctx.Done())
 		h := holdsOn(m.client, key)[0]
-		now := systemClock()
-		require.LessOrEqual(t, now.until(h.lease.deadline), time.Duration(0), "not before")
+		now := clock.System()
+		require.LessOrEqual(t, now.Until(h.lease.deadline), time.Duration(0), "not before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		eventually(t, "the hook", func() bool { return len(events.of("lost")) == 1 })
 		require.ErrorIs(t, events.of("lost")[0].Err, errLeaseOver)

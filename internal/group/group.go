@@ -1,4 +1,5 @@
-package relock
+// Package group counts goroutines, and waits for them for a bounded time.
+package group
 
 import (
 	"context"
@@ -7,10 +8,10 @@ import (
 	"github.com/relock-go/relock/internal/goid"
 )
 
-// group counts goroutines that have to have ended before Close returns. Unlike a
+// Group counts goroutines that have to have ended before Close returns. Unlike a
 // sync.WaitGroup it can be joined during a wait, the wait has a bound, and a goroutine of the
 // group may be the one that waits.
-type group struct {
+type Group struct {
 	mu      sync.Mutex
 	n       int                // goroutines that have not ended, less the excused
 	running map[int64]struct{} // those of n that have started, by number
@@ -18,25 +19,25 @@ type group struct {
 }
 
 // Go runs f in a goroutine of the group.
-func (g *group) Go(f func()) {
+func (g *Group) Go(f func()) {
 	g.add()
 	go g.work(f)
 }
 
-// run runs f, in a goroutine that does nothing else.
-func (g *group) run(f func()) {
+// Run runs f, in a goroutine that does nothing else.
+func (g *Group) Run(f func()) {
 	g.add()
 	g.work(f)
 }
 
-func (g *group) add() {
+func (g *Group) add() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n++
 }
 
 // work runs f on a goroutine that has been added.
-func (g *group) work(f func()) {
+func (g *Group) work(f func()) {
 	id := goid.Get()
 	g.mu.Lock()
 	if g.running == nil {
@@ -44,13 +45,13 @@ func (g *group) work(f func()) {
 	}
 	g.running[id] = struct{}{}
 	g.mu.Unlock()
-	defer g.excuse(id)
+	defer g.Excuse(id)
 	f()
 }
 
-// excuse has the goroutine with that number, if it is one of the group, not waited for any more: it
+// Excuse has the goroutine with that number, if it is one of the group, not waited for any more: it
 // has ended, or waits for the group itself.
-func (g *group) excuse(id int64) {
+func (g *Group) Excuse(id int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, running := g.running[id]; !running {
@@ -63,8 +64,15 @@ func (g *group) excuse(id int64) {
 	}
 }
 
-// wait waits until the group is empty, or for ctx.
-func (g *group) wait(ctx context.Context) {
+// Len returns how many goroutines of the group are waited for.
+func (g *Group) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n
+}
+
+// Wait waits until the group is empty, or for ctx.
+func (g *Group) Wait(ctx context.Context) {
 	g.mu.Lock()
 	if g.n == 0 {
 		g.mu.Unlock()

@@ -1,0 +1,63 @@
+// Package clock tells the time on two clocks, and has the arithmetic of leases and pauses.
+package clock
+
+import "time"
+
+// Instant is a point in time on two clocks. The monotonic clock never jumps but stands
+// still while the machine is suspended; the wall clock goes on but can be set. Of two
+// instants the longer distance counts wherever a lease might have run out: a clock that
+// is set forward costs a false loss, never a hold that outlives its lease.
+type Instant struct {
+	Mono, Wall time.Duration
+}
+
+// epoch is what instants are counted from.
+var epoch = time.Now()
+
+// Clock tells the time. Tests put in one whose two clocks drift apart.
+type Clock func() Instant
+
+// System is the machine's.
+func System() Instant { return At(time.Now()) }
+
+// At returns a time of the machine's clocks as an instant.
+func At(t time.Time) Instant {
+	return Instant{Mono: t.Sub(epoch), Wall: time.Duration(t.UnixNano())}
+}
+
+// After returns the instant d later.
+func (i Instant) After(d time.Duration) Instant {
+	return Instant{Mono: i.Mono + d, Wall: i.Wall + d}
+}
+
+// Since returns the time from start to i on the clock that shows more of it.
+func (i Instant) Since(start Instant) time.Duration {
+	return max(i.Mono-start.Mono, i.Wall-start.Wall)
+}
+
+// Until returns what is left before end, on the clock that shows less.
+func (i Instant) Until(end Instant) time.Duration {
+	return -i.Since(end)
+}
+
+// Latest returns the later of two instants, clock by clock.
+func Latest(a, b Instant) Instant {
+	return Instant{Mono: max(a.Mono, b.Mono), Wall: max(a.Wall, b.Wall)}
+}
+
+// Drift returns how far the two clocks have moved apart between start and i.
+func (i Instant) Drift(start Instant) time.Duration {
+	d := (i.Mono - start.Mono) - (i.Wall - start.Wall)
+	return max(d, -d)
+}
+
+// Margin is what a local deadline is earlier than the lease on Redis.
+func Margin(lease time.Duration) time.Duration {
+	return max(lease/100, 5*time.Millisecond)
+}
+
+// Deadline is when a lease is over that was asked for by a request sent then. The request
+// was executed no earlier, so Redis keeps the key at least until then.
+func Deadline(sent Instant, lease time.Duration) Instant {
+	return sent.After(lease - Margin(lease))
+}
