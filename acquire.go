@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // An attempt is one acquisition: from the wish for keys that the owner does not hold, until
@@ -37,7 +38,7 @@ import (
 // wake-up, which is remembered by the queue until a request that began after it is answered.
 
 // acquireEffort bounds one try to acquire: a few quick resends.
-var acquireEffort = effort{attempts: 3}
+var acquireEffort = redisexec.CallOptions{Attempts: 3}
 
 // While no message can be had, a waiter polls: fast while the owner keeps changing, then
 // less and less often.
@@ -56,7 +57,7 @@ type turn interface {
 	// then its hold has a name. false, nil: it does not wait, and another waiter is before it.
 	await() (bool, error)
 	// ask makes one request, or finds out otherwise how things stand.
-	ask() (grant, outcome)
+	ask() (grant, redisexec.Outcome)
 	// rest follows an answer that was no grant: without news there is no need to ask for d.
 	rest(d time.Duration) error
 	// end ends the turn, by a grant or without one. Then nothing is left of it.
@@ -143,7 +144,7 @@ func (a *attempt) run() (bool, error) {
 		a.requestEnded(g, out)
 		var nap time.Duration
 		switch {
-		case out.err != nil:
+		case out.Err != nil:
 			if final := a.failed(out); final != nil {
 				return false, a.hold.explain(final)
 			}
@@ -174,34 +175,34 @@ func (a *attempt) newName() name {
 }
 
 // effort is that of a request for the lock.
-func (a *attempt) effort() effort {
-	return a.hold.paced(a.untilClose()).confirmedBy(a.hold.settings.replicas)
+func (a *attempt) effort() redisexec.CallOptions {
+	return a.hold.paced(a.untilClose()).ConfirmedBy(a.hold.settings.replicas)
 }
 
 // untilClose is acquireEffort but for a Close meanwhile: that waits for one copy at most.
-func (a *attempt) untilClose() effort {
+func (a *attempt) untilClose() redisexec.CallOptions {
 	e := acquireEffort
-	e.enough = a.hold.client.closing
+	e.Enough = a.hold.client.closing
 	return e
 }
 
 // doubted gives up what a request for n has left in doubt: Redis may have, for as long as
 // lasts, what no hold here will own.
-func (a *attempt) doubted(n name, g grant, out outcome, lasts time.Duration) {
-	if !out.doubt {
+func (a *attempt) doubted(n name, g grant, out redisexec.Outcome, lasts time.Duration) {
+	if !out.Ambiguous {
 		return
 	}
 	a.hold.client.retire(n.identity)
 	if !g.held {
 		n.absent = g.absent
-		a.hold.undo(n, lasts, out.unseen)
+		a.hold.undo(n, lasts, out.Unobserved)
 	}
 }
 
 // answered judges the answer to a request for n: a grant counts if the replicas that it was
 // to reach have it, and its lease is proven here. Else it is undone, and a failure.
-func (a *attempt) answered(n name, g grant, out outcome) (grant, outcome) {
-	if out.err != nil {
+func (a *attempt) answered(n name, g grant, out redisexec.Outcome) (grant, redisexec.Outcome) {
+	if out.Err != nil {
 		return grant{}, out
 	}
 	h := a.hold
@@ -212,18 +213,18 @@ func (a *attempt) answered(n name, g grant, out outcome) (grant, outcome) {
 		return g, out
 	}
 	n.token, n.absent = g.token, g.absent
-	if out.unconfirmed != nil { // a failover could forget it: it does not count
+	if out.Unconfirmed != nil { // a failover could forget it: it does not count
 		h.client.retire(n.identity)
 		h.undo(n, h.settings.ttl, false)
-		out.err, out.permanent = out.unconfirmed, true
+		out.Err, out.Permanent = out.Unconfirmed, true
 		return grant{}, out
 	}
-	h.receive(n, out.sent, h.settings.ttl)
+	h.receive(n, out.Sent, h.settings.ttl)
 	h.mu.Lock()
-	h.lease.note(out.found, out.sent)
+	h.lease.note(out.LeaseLeft, out.Sent)
 	h.mu.Unlock()
 	if h.late() {
-		out.err = errLate
+		out.Err = errLate
 		return grant{}, out
 	}
 	return g, out
@@ -260,19 +261,19 @@ func (h *hold) rejectGrant() {
 // failed decides what an error means for the attempt: nil if it goes on. One that has only
 // just come learns of the error at once, unless the slot moves, which passes. One that is in line
 // rides out an outage of up to one TTL; then all that waited through it get the error together.
-func (a *attempt) failed(out outcome) error {
+func (a *attempt) failed(out redisexec.Outcome) error {
 	a.misses++
 	a.polling = false // the sleep to come is a pause after a failure
 	h := a.hold
 	if h.client.isClosed() {
 		return ErrClosed
 	}
-	if a.ctx.Err() != nil && !errors.Is(out.err, context.Cause(a.ctx)) {
-		return out.abandoned(a.ctx).err // it has ended only now
+	if a.ctx.Err() != nil && !errors.Is(out.Err, context.Cause(a.ctx)) {
+		return out.Abandoned(a.ctx).Err // it has ended only now
 	}
-	waiting := a.queued || errors.Is(out.err, errLate) || slotMoves(out.err) // Redis did answer those
-	if a.ctx.Err() != nil || !a.waits || out.permanent || !waiting {
-		return out.err
+	waiting := a.queued || errors.Is(out.Err, errLate) || redisexec.SlotMoves(out.Err) // Redis did answer those
+	if a.ctx.Err() != nil || !a.waits || out.Permanent || !waiting {
+		return out.Err
 	}
 	now := h.client.now()
 	since := h.places[a.at].gate.unheard(now)
@@ -280,7 +281,7 @@ func (a *attempt) failed(out outcome) error {
 	if !through(h) {
 		return nil
 	}
-	err := fmt.Errorf("no success with Redis for %v: %w", now.Since(since).Round(time.Millisecond), out.err)
+	err := fmt.Errorf("no success with Redis for %v: %w", now.Since(since).Round(time.Millisecond), out.Err)
 	h.places[a.at].queue.Fail(err, through)
 	return err
 }

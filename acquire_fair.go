@@ -6,6 +6,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // fairTurn is the turn of a fair lock: every waiter stands in the queue on Redis, and is told
@@ -61,7 +62,7 @@ func (t *fairTurn) settle(s standing) (bool, error) {
 		return true, nil
 	}
 	out := t.confirm()
-	if out.err == nil {
+	if out.Err == nil {
 		return true, nil
 	}
 	if err := a.failed(out); err != nil {
@@ -99,7 +100,7 @@ func (t *fairTurn) awaitPoll() (bool, error) {
 // ask gets a place on Redis; from then on it polls for all of the process. The grant may
 // be told before the answer has come: the ticket is known, and messages that reach this
 // process are heard, before the request is sent.
-func (t *fairTurn) ask() (grant, outcome) {
+func (t *fairTurn) ask() (grant, redisexec.Outcome) {
 	if t.entry != nil {
 		return t.poll()
 	}
@@ -118,12 +119,12 @@ func (t *fairTurn) ask() (grant, outcome) {
 	t.entry = p.enter(h)
 	g, out := t.enqueue()
 	switch {
-	case out.err != nil:
+	case out.Err != nil:
 		t.dropEntry()
 	case g.held:
 		t.dropEntry()
 		out = t.confirm()
-		g.held = out.err == nil
+		g.held = out.Err == nil
 	default:
 		p.placed(t.entry, out)
 	}
@@ -132,13 +133,13 @@ func (t *fairTurn) ask() (grant, outcome) {
 
 // enqueue asks for the lock, or for a place in the queue. Replicas are not waited for yet: a
 // place is to be kept meanwhile.
-func (t *fairTurn) enqueue() (grant, outcome) {
+func (t *fairTurn) enqueue() (grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	n := a.newName()
 	t.entry.name = n
 	g, out := t.fair.enqueue(a.ctx, t.entry.paced(a.untilClose()), h.target, n.field, &h.settings.terms, t.entry.ticket)
-	if out.err == nil && !g.held { // it waits: an undo would take its place away
-		if out.doubt {
+	if out.Err == nil && !g.held { // it waits: an undo would take its place away
+		if out.Ambiguous {
 			h.client.retire(n.identity)
 		}
 		return a.answered(n, g, out)
@@ -152,7 +153,7 @@ func (t *fairTurn) enqueue() (grant, outcome) {
 const mostPolled = 500
 
 // poll keeps the places of all that wait in this process, and learns how they stand.
-func (t *fairTurn) poll() (g grant, out outcome) {
+func (t *fairTurn) poll() (g grant, out redisexec.Outcome) {
 	a, h, p := t.a, t.a.hold, t.entry.party
 	for entries := range slices.Chunk(p.waiting(), mostPolled) {
 		waiters := make([]waiter, len(entries))
@@ -163,11 +164,11 @@ func (t *fairTurn) poll() (g grant, out outcome) {
 		}
 		var all []standing
 		all, g, out = t.fair.poll(a.ctx, effort, h.target, waiters)
-		if out.err != nil {
+		if out.Err != nil {
 			return g, out
 		}
 		h.places[0].gate.heard()
-		if served := p.learn(entries, all, out.sent); served && a.polled {
+		if served := p.learn(entries, all, out.Sent); served && a.polled {
 			p.suspect() // a message might have told
 		}
 	}
@@ -217,25 +218,25 @@ func (t *fairTurn) accept() {
 
 // confirm has the replicas confirm a lock that was got: they have not been asked yet. It raises
 // the lease before they are waited for. After a failure the grant has been given back.
-func (t *fairTurn) confirm() outcome {
+func (t *fairTurn) confirm() redisexec.Outcome {
 	a, h := t.a, t.a.hold
-	if h.settings.replicas.n == 0 {
-		return outcome{}
+	if h.settings.replicas.N == 0 {
+		return redisexec.Outcome{}
 	}
 	h.places[0].ticket.Pass() // others poll meanwhile
 	ours, out := h.kind.renew(a.ctx, a.effort(), h.target, h.name.field, h.settings.ttl)
 	switch {
-	case out.err != nil:
+	case out.Err != nil:
 	case !ours:
-		out.err = errNotOnRedis
-	case out.unconfirmed != nil:
-		out.err, out.permanent = out.unconfirmed, true
+		out.Err = errNotOnRedis
+	case out.Unconfirmed != nil:
+		out.Err, out.Permanent = out.Unconfirmed, true
 	default:
-		if out.doubt {
+		if out.Ambiguous {
 			h.client.retire(h.name.identity)
 		}
 		h.mu.Lock()
-		h.lease.prove(out.sent, h.settings.ttl, h.wantedLease())
+		h.lease.prove(out.Sent, h.settings.ttl, h.wantedLease())
 		h.mu.Unlock()
 		return out
 	}

@@ -132,7 +132,7 @@ func (h *hold) dropUnclaimed() {
 	}
 	h.end(ending, ErrReleased)
 	h.client.goroutines.Go(func() {
-		ctx := h.client.limits.after(h.settings.unlockTimeout)
+		ctx := h.client.limits.After(h.settings.unlockTimeout)
 		// An error is already being dealt with: the name is undone in the background.
 		_ = h.release(ctx, h.settings)
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // pubsubDelay is how long a waiter lets a wake-up that was just published, and that other
@@ -53,7 +54,7 @@ func (t *plainTurn) await() (bool, error) {
 	}
 }
 
-func (t *plainTurn) ask() (grant, outcome) {
+func (t *plainTurn) ask() (grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	n := a.newName()
 	g, out := h.kind.acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.terms)
@@ -61,10 +62,10 @@ func (t *plainTurn) ask() (grant, outcome) {
 }
 
 // answered judges the answer to a request for n.
-func (t *plainTurn) answered(n name, g grant, out outcome) (grant, outcome) {
+func (t *plainTurn) answered(n name, g grant, out redisexec.Outcome) (grant, redisexec.Outcome) {
 	a := t.a
 	a.doubted(n, g, out, a.hold.settings.ttl)
-	if g, out = a.answered(n, g, out); out.err != nil {
+	if g, out = a.answered(n, g, out); out.Err != nil {
 		return g, out
 	}
 	a.suspect(g)

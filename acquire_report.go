@@ -8,6 +8,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // explain adds to the end of a wait what it was waiting for: who has the lock, or had it when that
@@ -18,7 +19,7 @@ func (h *hold) explain(err error) error {
 	places := h.places
 	h.mu.Unlock()
 	seen, key, outage := h.learned(places, now)
-	failed := outage.failure != nil && errors.Is(err, outage.failure) || !byContext(err) && errors.Is(err, errNoAnswer)
+	failed := outage.failure != nil && errors.Is(err, outage.failure) || !byContext(err) && errors.Is(err, lockerr.NoAnswer)
 	if !byContext(err) && !failed || errors.Is(err, ErrNotReplicated) {
 		return err // says all itself
 	}
@@ -27,7 +28,7 @@ func (h *hold) explain(err error) error {
 	case failed:
 	case outage.failure != nil:
 		err = fmt.Errorf("%w; no success with Redis%s: %w", err, lasting(silence), outage.failure)
-	case silence >= minCopyPatience:
+	case silence >= redisexec.MinCopyPatience:
 		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
 	default:
 		answers = true // or it may be on its way

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // The turns of a read-write lock, and what its two sides have to do with each other in one
@@ -50,7 +51,7 @@ func (t *writerTurn) ownerReads() error {
 	return nil
 }
 
-func (t *writerTurn) ask() (grant, outcome) {
+func (t *writerTurn) ask() (grant, redisexec.Outcome) {
 	a, h := t.queue.a, t.queue.a.hold
 	n := a.newName()
 	if !a.waits {
@@ -58,7 +59,7 @@ func (t *writerTurn) ask() (grant, outcome) {
 		return t.queue.answered(n, g, out)
 	}
 	g, out := t.writes.take(a.ctx, a.effort(), h.target, n.field, &h.settings.terms, h.settings.entryLease())
-	if out.doubt || !g.held && out.err == nil && sideOf(g.holder) == reading {
+	if out.Ambiguous || !g.held && out.Err == nil && sideOf(g.holder) == reading {
 		if t.claimed != n.identity {
 			t.withdraw()
 		}
@@ -127,7 +128,7 @@ func (t *readerTurn) await() (bool, error) {
 
 // ask says under which name the owner writes, if it does: not always that which its read
 // hold will have, because the client may have got a new identity since.
-func (t *readerTurn) ask() (grant, outcome) {
+func (t *readerTurn) ask() (grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	t.mark = h.places[0].queue.Wakes()
 	n := a.newName()
@@ -141,7 +142,7 @@ func (t *readerTurn) ask() (grant, outcome) {
 	t.writes = writes != ""
 	g, out := t.reads.take(a.ctx, a.effort(), h.target, n.field, &h.settings.terms, writes)
 	a.doubted(n, g, out, h.settings.ttl)
-	if g, out = a.answered(n, g, out); out.err == nil {
+	if g, out = a.answered(n, g, out); out.Err == nil {
 		a.suspect(g)
 	}
 	return g, out

@@ -8,12 +8,13 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // question is what is put to the nodes of a quorum.
 type question[T any] struct {
 	names []string // that the locks are held by, or are to be
-	ask   func(n *node, e effort) (T, outcome)
+	ask   func(n *node, e redisexec.CallOptions) (T, redisexec.Outcome)
 	yes   func(vote[T]) bool // whether an answer is in favour
 	no    error              // what one means that is not; nil: errNotOnRedis
 
@@ -55,7 +56,7 @@ type ballot[T any] struct {
 type vote[T any] struct {
 	cast   bool // it has come
 	answer T
-	out    outcome
+	out    redisexec.Outcome
 }
 
 type indexed[T any] struct {
@@ -75,7 +76,7 @@ const (
 
 // put puts a question to nodes of q. A ctx that has ended asks nobody; one that ends later
 // does not take the question back.
-func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, question question[T]) *ballot[T] {
+func put[T any](ctx context.Context, q *quorum, nodes []*node, e redisexec.CallOptions, question question[T]) *ballot[T] {
 	b := &ballot[T]{
 		question: question,
 		majority: q.majority(),
@@ -89,24 +90,24 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e effort, questio
 		b.unsent = lockerr.Ended(ctx)
 		return b
 	}
-	e.enough = b.enough
+	e.Enough = b.enough
 	for i, n := range nodes {
 		errand := n.line(b.names)
 		q.client.goroutines.Go(func() {
 			errand.await()
 			began := q.client.now()
 			var answer T
-			out := outcome{err: errNoAnswer}
-			silent := began.Since(b.sent) >= cmp.Or(e.patience, q.client.patience)/2
-			if !b.repeated || !silent || !e.needless() {
+			out := redisexec.Outcome{Err: lockerr.NoAnswer}
+			silent := began.Since(b.sent) >= cmp.Or(e.Patience, q.client.patience)/2
+			if !b.repeated || !silent || !e.Needless() {
 				answer, out = b.ask(n, e)
 			}
-			if out.err == nil {
+			if out.Err == nil {
 				n.took.Store(int64(q.client.now().Since(began)))
 			}
 			errand.pass()
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
-			if out.err != nil && b.mend != nil {
+			if out.Err != nil && b.mend != nil {
 				<-b.enough
 				if b.final == carried || b.final == rejected {
 					b.mend(n)
@@ -197,10 +198,10 @@ func (b *ballot[T]) number(which func(vote[T]) bool) int {
 	return n
 }
 
-func (v vote[T]) answered() bool { return v.cast && v.out.err == nil }
+func (v vote[T]) answered() bool { return v.cast && v.out.Err == nil }
 
 // clean reports whether the node has answered every copy of the question.
-func (v vote[T]) clean() bool { return v.answered() && !v.out.doubt }
+func (v vote[T]) clean() bool { return v.answered() && !v.out.Ambiguous }
 
 func (b *ballot[T]) inFavour(v vote[T]) bool { return v.answered() && b.yes(v) }
 
@@ -237,23 +238,23 @@ func (b *ballot[T]) result() result {
 
 // outcome is what the ballot means for the call. It is in doubt if a node is that has, or
 // might have, executed a copy of the question which it has not answered.
-func (b *ballot[T]) outcome(ctx context.Context) outcome {
+func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	if b.unsent != nil {
-		return outcome{err: b.unsent}
+		return redisexec.Outcome{Err: b.unsent}
 	}
-	out := outcome{sent: b.sent}
+	out := redisexec.Outcome{Sent: b.sent}
 	permanent := 0
 	for _, v := range b.votes {
-		out.doubt = out.doubt || !v.cast || v.out.doubt
-		if v.out.permanent {
+		out.Ambiguous = out.Ambiguous || !v.cast || v.out.Ambiguous
+		if v.out.Permanent {
 			permanent++
 		}
 	}
 	switch b.result() {
 	case undecided:
-		out.err = fmt.Errorf("%w; %w", lockerr.Ended(ctx), b.failure(errNoAnswer))
+		out.Err = fmt.Errorf("%w; %w", lockerr.Ended(ctx), b.failure(lockerr.NoAnswer))
 	case inconclusive:
-		out.err, out.permanent = b.failure(nil), permanent > len(b.votes)-b.majority
+		out.Err, out.Permanent = b.failure(nil), permanent > len(b.votes)-b.majority
 	}
 	return out
 }
@@ -263,13 +264,13 @@ func (b *ballot[T]) outcome(ctx context.Context) outcome {
 func (b *ballot[T]) failure(open error) error {
 	err := &QuorumError{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
 	for i, v := range b.votes {
-		why := v.out.err
+		why := v.out.Err
 		switch {
 		case b.inFavour(v):
 			continue
 		case !v.cast:
 			if why = open; why != nil {
-				why = b.nodes[i].exec.known(why)
+				why = b.nodes[i].exec.Explain(why)
 			}
 		case why == nil:
 			why = cmp.Or(b.no, errNotOnRedis)

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // cast makes a ballot with these votes: y yes, n no, e an error, p a permanent one, ? still
@@ -21,11 +23,11 @@ func cast(attended bool, votes string) *ballot[bool] {
 		box:      make(chan indexed[bool], len(votes)),
 	}
 	for i, v := range votes {
-		b.nodes = append(b.nodes, &node{plain: &plain{exec: newExecutor(nil, clock.System, defaultTTL)}, at: i, name: fmt.Sprintf("node-%d", i)})
-		err := map[rune]error{'e': errNoAnswer, 'p': ErrInvalidName}[v]
+		b.nodes = append(b.nodes, &node{plain: &plain{exec: redisexec.New(nil, clock.System, defaultTTL)}, at: i, name: fmt.Sprintf("node-%d", i)})
+		err := map[rune]error{'e': lockerr.NoAnswer, 'p': ErrInvalidName}[v]
 		b.votes = append(b.votes, vote[bool]{
 			cast: v != '?', answer: v == 'y',
-			out: outcome{err: err, doubt: v == 'e', permanent: v == 'p'},
+			out: redisexec.Outcome{Err: err, Ambiguous: v == 'e', Permanent: v == 'p'},
 		})
 	}
 	return b
@@ -106,15 +108,15 @@ func TestABallotIsOverWhenItsResultIsCertain(t *testing.T) {
 
 func TestABallotIsInDoubtWhileANodeMayHaveExecutedWhatItDidNotAnswer(t *testing.T) {
 	for votes, doubt := range map[string]bool{"yyy": false, "yy?": true, "yye": true, "yyp": false, "nnn": false, "nn?": true} {
-		require.Equal(t, doubt, cast(false, votes).outcome(t.Context()).doubt, votes)
+		require.Equal(t, doubt, cast(false, votes).outcome(t.Context()).Ambiguous, votes)
 	}
 }
 
 func TestABallotIsHopelessWhenTooManyNodesAre(t *testing.T) {
 	for votes, hopeless := range map[string]bool{"ypp": true, "yep": false, "eee": false, "ppp": true, "yyp": false} {
 		out := cast(true, votes).outcome(t.Context())
-		require.Equal(t, hopeless, out.permanent, votes)
-		require.Equal(t, votes == "yyp", out.err == nil, votes)
+		require.Equal(t, hopeless, out.Permanent, votes)
+		require.Equal(t, votes == "yyp", out.Err == nil, votes)
 	}
 }
 
@@ -125,10 +127,10 @@ func TestAnUndecidedBallotEndsWithItsContext(t *testing.T) {
 	b := cast(true, "yp?")
 	require.Equal(t, undecided, b.count(ctx))
 	out := b.outcome(ctx)
-	require.ErrorIs(t, out.err, cause)
-	require.ErrorIs(t, out.err, ErrInvalidName)
-	require.True(t, out.doubt)
-	require.ErrorIs(t, cast(true, "y??").outcome(ctx).err, cause)
+	require.ErrorIs(t, out.Err, cause)
+	require.ErrorIs(t, out.Err, ErrInvalidName)
+	require.True(t, out.Ambiguous)
+	require.ErrorIs(t, cast(true, "y??").outcome(ctx).Err, cause)
 }
 
 func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
@@ -138,7 +140,7 @@ func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
 	require.Len(t, q.Errors, 3)
 	require.ErrorIs(t, err, ErrInvalidName)
 	require.ErrorIs(t, err, errNotOnRedis)
-	require.ErrorIs(t, err, errNoAnswer)
+	require.ErrorIs(t, err, lockerr.NoAnswer)
 	var n *NodeError
 	require.ErrorAs(t, err, &n)
 	require.Equal(t, "node-1", n.Node)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -45,11 +46,11 @@ type Client struct {
 	// Redis does not count them.
 	scattered bool
 	now       clock.Clock
-	patience  time.Duration // with one copy of a command
-	limits    limits        // of calls of Unlock
+	patience  time.Duration    // with one copy of a command
+	limits    redisexec.Limits // of calls of Unlock
 
 	// What follows is of the one deployment, or of each node of a quorum.
-	execs    []*executor
+	execs    []*redisexec.Executor
 	undos    []*undos
 	supports func(*settings) error // says what cannot be done there
 
@@ -108,8 +109,8 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.replicas.n > 0 {
-		if err := canWait(rdb); err != nil {
+	if s.replicas.N > 0 {
+		if err := redisexec.CanWait(rdb); err != nil {
 			return nil, err
 		}
 	}
@@ -135,8 +136,8 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 	c := newClientOn([]redis.UniversalClient{rdb}, s, now)
 	c.undos = []*undos{newUndos(c, c.settleByKind)}
 	c.supports = func(s *settings) error {
-		if s.replicas.n > 0 {
-			return canWait(rdb)
+		if s.replicas.N > 0 {
+			return redisexec.CanWait(rdb)
 		}
 		return nil
 	}
@@ -170,7 +171,7 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock
 		settings: s.settings,
 		prefix:   s.prefix,
 		now:      now,
-		patience: patienceFor(s.ttl),
+		patience: redisexec.PatienceFor(s.ttl),
 		registry: registry{seed: maphash.MakeSeed()},
 		closing:  make(chan struct{}),
 	}
@@ -178,7 +179,7 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock
 		_, cluster := rdb.(*redis.ClusterClient)
 		c.cluster = c.cluster || cluster
 		c.scattered = c.cluster && !s.sharded
-		c.execs = append(c.execs, newExecutor(rdb, now, s.ttl))
+		c.execs = append(c.execs, redisexec.New(rdb, now, s.ttl))
 	}
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
 	id := identity(uuid.NewString())

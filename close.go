@@ -32,7 +32,7 @@ func (c *Client) Close() error {
 	c.excuse(goid.Get())
 	c.closeOnce.Do(func() {
 		close(c.closing)
-		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, noAnswerWithin(closeTimeout))
+		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, lockerr.NoAnswerWithin(closeTimeout))
 		defer cancel()
 		var hub group.Group
 		hub.Go(c.hub.Close) // which may be caught in connecting
@@ -43,7 +43,7 @@ func (c *Client) Close() error {
 		hub.Wait(ctx)
 		var execs group.Group
 		for _, x := range c.execs {
-			execs.Go(func() { x.close(ctx) })
+			execs.Go(func() { x.Close(ctx) })
 		}
 		execs.Wait(ctx)
 	})
@@ -79,7 +79,7 @@ func (c *Client) settleRest(ctx context.Context) {
 // closeHolds ends what is held, and waits for what is being acquired or released. A hold that
 // Redis has not heard of when the time is up is in the error.
 func (c *Client) closeHolds(ctx context.Context) error {
-	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout-lastWords, noAnswerWithin(closeTimeout-lastWords))
+	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout-lastWords, lockerr.NoAnswerWithin(closeTimeout-lastWords))
 	defer cancel()
 	var failures failures
 	for _, h := range c.registry.all() {
@@ -120,7 +120,7 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 	}
 	h.mu.Lock()
 	event, hooks := h.event(h.client.now().Since(h.lease.acquired), nil), *h.hooks()
-	failures.set(h, wrap("close", event.Name, h.unheard(noAnswerWithin(closeTimeout))))
+	failures.set(h, wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
 	if h.take(ctx) {

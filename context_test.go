@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -237,7 +238,7 @@ func TestTheContextOfAHoldEndsWithTheClient(t *testing.T) {
 func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 	ends := map[string]struct {
 		end   func(t *testing.T, c *Client, m *Mutex)
-		sends *script
+		sends *redisexec.Script
 		cause error
 	}{
 		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { requireUnlocked(t, m) }, releaseScript, ErrReleased},

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -61,14 +63,14 @@ func (s *twoServers) throughThePipeline(c *Client) {
 	m := c.Mutex(redistest.Key(s.t))
 	requireLocked(s.t, m) // with a context that may end
 	requireUnlocked(s.t, m)
-	require.Positive(s.t, engineOfOnly(c).answers.Load())
+	require.Positive(s.t, engineOfOnly(c).Answers.Load())
 }
 
-func engineOfOnly(c *Client) *engine {
+func engineOfOnly(c *Client) *redisexec.Engine {
 	x := c.execs[0]
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, e := range x.engines {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	for _, e := range x.Engines {
 		return e
 	}
 	return nil
@@ -86,7 +88,7 @@ func TestAMasterThatHasBecomeAReplicaIsLeft(t *testing.T) {
 	eventually(t, "renewed", func() bool { return len(events.of("renewed")) >= renewed+3 })
 	failed := len(events.of("renew failed"))
 	eventually(t, "renewed by a pipeline", func() bool {
-		return engineOfOnly(c).pipe.Load() != nil && len(events.of("renewed")) >= renewed+10
+		return engineOfOnly(c).Pipe.Load() != nil && len(events.of("renewed")) >= renewed+10
 	})
 	require.Len(t, events.of("renew failed"), failed, "it still asks the replica")
 	requireUnlocked(t, m)
@@ -104,7 +106,7 @@ func TestAReplicaBeforeVersion7IsLeft(t *testing.T) {
 	relay.ReplyWith("-ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4a4dbbe1d2e0d1fc): "+
 		"@user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.\r\n", runsOf(acquireScript)).Times(3)
 	require.ErrorContains(t, m.Lock(t.Context()), "READONLY")
-	require.True(t, engineOfOnly(c).demoted.Load())
+	require.True(t, engineOfOnly(c).Demoted.Load())
 }
 
 // It knows nothing of what its successor has granted. That is not to be taken for a loss.
@@ -169,5 +171,5 @@ func TestALockEndsWithItsContextThoughADialerDoesNot(t *testing.T) {
 		defer cancel()
 		ended <- c.Mutex("x").Lock(ctx)
 	}()
-	require.ErrorIs(t, receives(t, ended), errNoAnswer)
+	require.ErrorIs(t, receives(t, ended), lockerr.NoAnswer)
 }

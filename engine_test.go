@@ -14,35 +14,36 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // dawdle is a script of no effect.
-var dawdle = newScript("return 1")
+var dawdle = redisexec.NewScript("return 1")
 
 // Many holds that are renewed at once by a slow machine look like this to each of them.
 func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	rdb, events := faultRedis(t, relay.Addr), &chronicle{}
-	for _, s := range []*script{dawdle, renewScript} {
-		require.NoError(t, rdb.ScriptLoad(t.Context(), s.source).Err())
+	for _, s := range []*redisexec.Script{dawdle, renewScript} {
+		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
 	}
 	c := locksOn(t, rdb, WithTTL(16*time.Second), WithHooks(events.hooks()))
 	m := c.Mutex(redistest.Key(t), WithRenewInterval(500*time.Millisecond))
 	requireLocked(t, m)
-	relay.Delay(120*time.Millisecond, redistest.Script(dawdle.source)).Always() // and all that follow
+	relay.Delay(120*time.Millisecond, redistest.Script(dawdle.Source)).Always() // and all that follow
 
 	var busy sync.WaitGroup
 	defer busy.Wait()
 	for range 30 { // together longer than a command is usually waited for
 		busy.Go(func() {
-			e := effort{attempts: 1, patience: time.Minute}
-			_, _ = c.execs[0].run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
+			e := redisexec.CallOptions{Attempts: 1, Patience: time.Minute}
+			_, _ = c.execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
 		})
 	}
 	eventually(t, "a renewal in a busy pipeline", func() bool {
-		return slices.ContainsFunc(events.of("renewed"), func(e Event) bool { return e.Elapsed > c.execs[0].patience })
+		return slices.ContainsFunc(events.of("renewed"), func(e Event) bool { return e.Elapsed > c.execs[0].Patience })
 	})
 	require.Empty(t, events.of("renew failed"), "a second copy would have followed")
 	requireUnlocked(t, m)
@@ -60,7 +61,7 @@ func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
 			requireUnlocked(t, m)
 			requireUnlocked(t, m)
 		}
-		require.Zero(t, c.execs[0].engineAt(rdb).answers.Load())
+		require.Zero(t, c.execs[0].EngineAt(rdb).Answers.Load())
 	})
 }
 
@@ -83,16 +84,16 @@ func TestAClosedEngineSendsNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
-		x := newExecutor(rdb, clock.System, defaultTTL)
+		x := redisexec.New(rdb, clock.System, defaultTTL)
 		key := redistest.Key(t)
-		_, out := x.run(t.Context(), acquireEffort, dawdle, []any{key})
-		require.NoError(t, out.err)
-		engine := x.engineAt(rdb)
-		x.close(t.Context())
+		_, out := x.Run(t.Context(), acquireEffort, dawdle, []any{key})
+		require.NoError(t, out.Err)
+		engine := x.EngineAt(rdb)
+		x.Close(t.Context())
 
-		limit := x.limits.after(x.patience)
-		a := engine.send(limit, effort{patience: x.patience}, newCall(limit, "set", key, nil, []any{"1"}))
-		require.ErrorIs(t, a.err, redis.ErrClosed)
+		limit := x.Limits.After(x.Patience)
+		a := engine.Send(limit, redisexec.CallOptions{Patience: x.Patience}, redisexec.NewCall(limit, "set", key, nil, []any{"1"}))
+		require.ErrorIs(t, a.Err, redis.ErrClosed)
 		require.Zero(t, rdb.Exists(t.Context(), key).Val())
 	})
 }
@@ -122,14 +123,14 @@ func TestACommandThatComesAloneEndsWithItsTime(t *testing.T) {
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	rdb := faultRedis(t, relay.Addr)
-	x := newExecutor(rdb, clock.System, defaultTTL)
-	t.Cleanup(func() { x.close(context.Background()) })
+	x := redisexec.New(rdb, clock.System, defaultTTL)
+	t.Cleanup(func() { x.Close(context.Background()) })
 	const each, all = 400 * time.Millisecond, 600 * time.Millisecond
 	relay.Delay(each, func(redistest.Command) bool { return true }).Always()
 
-	limit := x.limits.after(all)
-	a := x.engineAt(rdb).send(limit, effort{patience: all}, newCall(limit, "evalsha", dawdle.digest, []any{redistest.Key(t)}, nil))
-	require.Error(t, a.err)
+	limit := x.Limits.After(all)
+	a := x.EngineAt(rdb).Send(limit, redisexec.CallOptions{Patience: all}, redisexec.NewCall(limit, "evalsha", dawdle.Digest, []any{redistest.Key(t)}, nil))
+	require.Error(t, a.Err)
 	require.LessOrEqual(t, len(relay.Log()), 2, "it went on for a third answer")
 }
 
@@ -139,14 +140,14 @@ func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
-		x := newExecutor(rdb, clock.System, defaultTTL)
-		t.Cleanup(func() { x.close(context.Background()) })
+		x := redisexec.New(rdb, clock.System, defaultTTL)
+		t.Cleanup(func() { x.Close(context.Background()) })
 		run := func(ctx context.Context) {
 			t.Helper()
-			_, out := x.run(ctx, effort{attempts: 1}, dawdle, []any{redistest.Key(t)})
-			require.NoError(t, out.err)
+			_, out := x.Run(ctx, redisexec.CallOptions{Attempts: 1}, dawdle, []any{redistest.Key(t)})
+			require.NoError(t, out.Err)
 		}
-		piped := func() uint64 { return x.engineAt(rdb).answers.Load() }
+		piped := func() uint64 { return x.EngineAt(rdb).Answers.Load() }
 		run(t.Context()) // it can be cancelled
 		first := piped()
 		require.NotZero(t, first)
@@ -188,16 +189,16 @@ func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 }
 
 // orderly is an engine behind a relay, and what sends a script directly, others first.
-func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() answer) {
+func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() redisexec.Answer) {
 	t.Helper()
 	relay, rdb := relayedTo(t, backend)
-	x := newExecutor(rdb, clock.System, defaultTTL)
-	t.Cleanup(func() { x.close(context.Background()) })
-	require.NoError(t, rdb.ScriptLoad(t.Context(), dawdle.source).Err())
-	return relay, func() answer {
-		limit := x.limits.after(x.patience)
-		e := effort{patience: x.patience, othersFirst: true}
-		return x.engineAt(rdb).send(limit, e, newCall(limit, "evalsha", dawdle.digest, []any{redistest.Key(t)}, nil))
+	x := redisexec.New(rdb, clock.System, defaultTTL)
+	t.Cleanup(func() { x.Close(context.Background()) })
+	require.NoError(t, rdb.ScriptLoad(t.Context(), dawdle.Source).Err())
+	return relay, func() redisexec.Answer {
+		limit := x.Limits.After(x.Patience)
+		e := redisexec.CallOptions{Patience: x.Patience, PublishFirst: true}
+		return x.EngineAt(rdb).Send(limit, e, redisexec.NewCall(limit, "evalsha", dawdle.Digest, []any{redistest.Key(t)}, nil))
 	}
 }
 
@@ -212,7 +213,7 @@ func TestTheReleaseOfAFairLockTellsOthersFirst(t *testing.T) {
 		}
 		require.Equal(t, 1, relay.Count(redistest.Named("TIME")), "nobody waits for what other scripts publish with a lock in it")
 		log := relay.Log()
-		release := slices.IndexFunc(log, func(e redistest.Entry) bool { return redistest.Script(fairReleaseScript.source)(e.Command) })
+		release := slices.IndexFunc(log, func(e redistest.Entry) bool { return redistest.Script(fairReleaseScript.Source)(e.Command) })
 		require.Equal(t, "TIME", log[release-1].Command.Name())
 		require.Equal(t, log[release].Conn, log[release-1].Conn)
 		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)
@@ -227,16 +228,16 @@ func TestWhatBecameOfTheCommandBeforeOneIsNotTakenForItsAnswer(t *testing.T) {
 		refused := relay.ReplyWith("-NOPERM this user has no permissions\r\n", redistest.Named("TIME"))
 		a := send()
 		refused.Wait(t)
-		require.NoError(t, a.err)
-		require.EqualValues(t, 1, a.value)
+		require.NoError(t, a.Err)
+		require.EqualValues(t, 1, a.Value)
 
 		relay.ReplyWith("-BUSY Redis is busy running a script\r\n", redistest.Scripts)
-		require.ErrorContains(t, send().err, "BUSY")
+		require.ErrorContains(t, send().Err, "BUSY")
 
 		relay.DropReply(redistest.Scripts)
 		a = send()
-		require.Error(t, a.err)
-		require.False(t, judge(a.err).notExecuted, "%v", a.err)
+		require.Error(t, a.Err)
+		require.False(t, redisexec.Judge(a.Err).NotExecuted, "%v", a.Err)
 		require.Equal(t, 2, relay.Count(redistest.Named("TIME")), "besides the one that did not get there")
 	})
 }
@@ -245,19 +246,19 @@ func TestWhatBecameOfTheCommandBeforeOneIsNotTakenForItsAnswer(t *testing.T) {
 func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)
-	for name, e := range map[string]effort{
+	for name, e := range map[string]redisexec.CallOptions{
 		"alone":              {},
-		"which tells others": {othersFirst: true},
-		"past the engine":    {avoid: piped},
-		"for replicas":       {replicas: replicas{n: 1, timeout: time.Second}},
+		"which tells others": {PublishFirst: true},
+		"past the engine":    {Avoid: redisexec.Piped},
+		"for replicas":       {Replicas: redisexec.Replicas{N: 1, Timeout: time.Second}},
 	} {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "nobody", Password: "wrong"})
 		t.Cleanup(func() { _ = rdb.Close() })
-		x := newExecutor(rdb, clock.System, defaultTTL)
-		t.Cleanup(func() { x.close(context.Background()) })
-		e.attempts = 1
-		_, out := x.run(context.Background(), e, dawdle, []any{redistest.Key(t)})
-		require.ErrorContains(t, out.err, "WRONGPASS", name)
-		require.False(t, out.doubt, name)
+		x := redisexec.New(rdb, clock.System, defaultTTL)
+		t.Cleanup(func() { x.Close(context.Background()) })
+		e.Attempts = 1
+		_, out := x.Run(context.Background(), e, dawdle, []any{redistest.Key(t)})
+		require.ErrorContains(t, out.Err, "WRONGPASS", name)
+		require.False(t, out.Ambiguous, name)
 	}
 }

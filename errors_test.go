@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/stretchr/testify/require"
 )
 
@@ -125,9 +126,9 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 		},
 		"the library's bound on a request": {
 			func() (context.Context, context.CancelFunc) {
-				return context.WithDeadlineCause(parent, past, noAnswerWithin(time.Second))
+				return context.WithDeadlineCause(parent, past, lockerr.NoAnswerWithin(time.Second))
 			},
-			[]error{errNoAnswer},
+			[]error{lockerr.NoAnswer},
 			[]error{context.DeadlineExceeded, context.Canceled},
 			"no answer from Redis within 1s",
 		},
@@ -176,7 +177,7 @@ func TestAFaultIsAllThatItWasButTheEndOfAContext(t *testing.T) {
 func TestTheEndOfTheCallersContextIsNotMixedUpWithWhatRedisSaidBefore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := outcome{err: dialTimedOut(t)}.abandoned(ctx).err
+	err := redisexec.Outcome{Err: dialTimedOut(t)}.Abandoned(ctx).Err
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "i/o timeout")

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -78,7 +79,7 @@ func TestAWaitThatEndsWhileTheLockIsGivenBackSaysWhoHadIt(t *testing.T) {
 }
 
 // releases is the script that gives a lock of the kind back, when others wait for it.
-func (k lockKind) releases() *script {
+func (k lockKind) releases() *redisexec.Script {
 	if others := k.scripts[releaseScript]; len(others) > 0 {
 		return others[0]
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -76,7 +77,7 @@ func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
 	eventually(t, "a request is not answered", func() bool {
 		_, out := learnedOf(m)
-		return out.asked != (clock.Instant{}) && m.client.now().Since(out.asked) > 2*minCopyPatience
+		return out.asked != (clock.Instant{}) && m.client.now().Since(out.asked) > 2*redisexec.MinCopyPatience
 	})
 	giveUp()
 	err := outcomeOf(t, waiting)

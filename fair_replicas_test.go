@@ -48,7 +48,7 @@ func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
 	holder.locks(t, b.locks.FairMutex(b.key))
 	waiting := waiter.lock(t.Context(), m)
 	awaitFairQueue(t, b.master, b.key, 1)
-	loading := b.relay.ReplyWith("-LOADING it is\r\n", runsOf(renewScript)).Times(acquireEffort.attempts)
+	loading := b.relay.ReplyWith("-LOADING it is\r\n", runsOf(renewScript)).Times(acquireEffort.Attempts)
 	holder.unlocks(t, b.locks.FairMutex(b.key))
 	loading.Wait(t)
 	require.NoError(t, outcomeOf(t, waiting))

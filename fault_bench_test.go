@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -108,7 +109,7 @@ func faultLocks(t *testing.T, addr string, opts ...ClientOption) *Client {
 }
 
 // runs chooses the runs of s on the bench's lock.
-func (b *faultBench) runs(s *script) redistest.Match {
+func (b *faultBench) runs(s *redisexec.Script) redistest.Match {
 	return b.kind.runs(s).And(redistest.With(b.key))
 }
 
@@ -200,7 +201,7 @@ func (b *faultBench) awaitIdle() {
 
 // stopReply stops the reply to the next run of s, when that has been executed, until
 // release is called.
-func (b *faultBench) stopReply(s *script) (executed <-chan struct{}, release func()) {
+func (b *faultBench) stopReply(s *redisexec.Script) (executed <-chan struct{}, release func()) {
 	reached, released := make(chan struct{}), make(chan struct{})
 	b.relay.After(b.runs(s), func(redistest.Command, string) {
 		close(reached)

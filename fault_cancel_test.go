@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -96,7 +97,7 @@ func (r rules) release() {
 }
 
 // stopReplies is faultBench.stopReply on every server.
-func (b *cancelBench) stopReplies(s *script) (executed <-chan struct{}, release func()) {
+func (b *cancelBench) stopReplies(s *redisexec.Script) (executed <-chan struct{}, release func()) {
 	reached, released := make(chan struct{}), make(chan struct{})
 	var left atomic.Int64
 	left.Store(int64(len(b.relays)))
@@ -164,7 +165,7 @@ var faultStages = []faultStage{
 
 // asksOf chooses the requests of those who want the lock: for it, or how they stand.
 func asksOf(kind lockKind, key string) redistest.Match {
-	polls := redistest.Script(fairPollScript.source)
+	polls := redistest.Script(fairPollScript.Source)
 	return redistest.With(key).And(func(c redistest.Command) bool { return kind.runs(acquireScript)(c) || polls(c) })
 }
 
@@ -299,7 +300,7 @@ func (b *faultBench) givesUpQuickly(ends func(cancel func()), left ...string) {
 		case err == nil: // it was granted before it heard of that
 			require.NoError(b.t, b.me.unlock(b.m))
 			late = undoGrace
-		case time.Since(began) >= patienceFor(faultTTL):
+		case time.Since(began) >= redisexec.PatienceFor(faultTTL):
 			late = undoGrace
 		}
 		if late < undoGrace {

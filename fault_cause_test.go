@@ -15,6 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -125,7 +128,7 @@ var tales = []error{
 	replyError("LOADING Redis is loading the dataset in memory"),
 	&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
 	&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET},
-	noAnswerWithin(time.Second),
+	lockerr.NoAnswerWithin(time.Second),
 }
 
 func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing.T) {
@@ -133,18 +136,18 @@ func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing
 	var now clock.Instant
 	for i, more := range tales {
 		for j, less := range tales {
-			s := &server{addr: "10.0.0.1:6379"}
-			s.learn(more, now)
-			s.learn(less, now.After(time.Minute))
-			said := s.explain(noAnswerWithin(time.Second), now.After(2*time.Minute))
+			s := &redisexec.Server{Addr: "10.0.0.1:6379"}
+			s.Learn(more, now)
+			s.Learn(less, now.After(time.Minute))
+			said := s.Explain(lockerr.NoAnswerWithin(time.Second), now.After(2*time.Minute))
 			require.ErrorContains(t, said, "10.0.0.1:6379: no answer from Redis within 1s")
 			require.ErrorIs(t, said, tales[min(i, j)])
 			if i < j && j < len(tales) && more != tales[len(tales)-1] {
 				require.ErrorContains(t, said, "; 2m0s before: "+more.Error())
 			}
-			require.NotErrorIs(t, s.explain(tales[0], now), tales[1], "what says more needs no more")
-			s.answered()
-			require.EqualError(t, s.explain(noAnswerWithin(time.Second), now), "10.0.0.1:6379: no answer from Redis within 1s")
+			require.NotErrorIs(t, s.Explain(tales[0], now), tales[1], "what says more needs no more")
+			s.Answered()
+			require.EqualError(t, s.Explain(lockerr.NoAnswerWithin(time.Second), now), "10.0.0.1:6379: no answer from Redis within 1s")
 		}
 	}
 }
@@ -156,9 +159,9 @@ func TestWhatConcernsOneCommandIsNotTakenForTheStateOfAServer(t *testing.T) {
 		replyError("CROSSSLOT Keys in request don't hash to the same slot"),
 		context.Canceled, context.DeadlineExceeded, redis.ErrClosed,
 	} {
-		s := new(server)
-		s.learn(err, clock.Instant{})
-		require.Nil(t, s.ailment.Load(), "%v", err)
+		s := new(redisexec.Server)
+		s.Learn(err, clock.Instant{})
+		require.Nil(t, s.Ailment.Load(), "%v", err)
 	}
 }
 
@@ -218,12 +221,12 @@ func TestManyWhoFailTogetherDoNotEachDial(t *testing.T) {
 }
 
 // onlyDialed is an executor of which a test wants to know when it looks.
-func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*executor, *server, *twoClocks) {
+func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*redisexec.Executor, *redisexec.Server, *twoClocks) {
 	t.Helper()
 	clocks := &twoClocks{}
-	x := newExecutor(faultRedis(t, "127.0.0.1:1"), clocks.now, defaultTTL)
-	t.Cleanup(func() { x.close(context.Background()) })
-	return x, &server{dial: dial}, clocks
+	x := redisexec.New(faultRedis(t, "127.0.0.1:1"), clocks.now, defaultTTL)
+	t.Cleanup(func() { x.Close(context.Background()) })
+	return x, &redisexec.Server{Dial: dial}, clocks
 }
 
 func TestALookAtAServerIsSharedByAllForASecond(t *testing.T) {
@@ -239,31 +242,31 @@ func TestALookAtAServerIsSharedByAllForASecond(t *testing.T) {
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			x.see(context.Background(), s, soonEnough)
-			if s.ailment.Load() == nil {
+			x.See(context.Background(), s, soonEnough)
+			if s.Ailment.Load() == nil {
 				t.Error("it did not wait for what was found")
 			}
 		})
 	}
 	receives(t, dialing)
-	x.see(context.Background(), s, time.Millisecond) // who has no time does not wait
-	require.Nil(t, s.ailment.Load())
+	x.See(context.Background(), s, time.Millisecond) // who has no time does not wait
+	require.Nil(t, s.Ailment.Load())
 	close(refuse)
 	all.Wait()
-	x.see(context.Background(), s, soonEnough)
+	x.See(context.Background(), s, soonEnough)
 	require.EqualValues(t, 1, dials.Load())
 
-	clocks.set(lookLife)
-	x.see(context.Background(), s, soonEnough)
+	clocks.set(redisexec.LookLife)
+	x.See(context.Background(), s, soonEnough)
 	require.EqualValues(t, 2, dials.Load(), "that was long ago")
 }
 
 func TestADialerThatPanicsIsNoMoreThanALookInVain(t *testing.T) {
 	t.Parallel()
 	x, s, _ := onlyDialed(t, func(context.Context) (net.Conn, error) { panic("no network") })
-	x.see(context.Background(), s, soonEnough)
-	require.Nil(t, s.ailment.Load())
-	require.True(t, closed(s.look.over))
+	x.See(context.Background(), s, soonEnough)
+	require.Nil(t, s.Ailment.Load())
+	require.True(t, group.Closed(s.Look.Over))
 }
 
 // Nobody knows beforehand where the dialer of a failover client leads to.

@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // faultStep is one command in the life of a lock.
 type faultStep struct {
 	name   string
-	script *script
+	script *redisexec.Script
 	before func(b *faultBench) // leads up to the command
 	do     func(b *faultBench) // sends it, and succeeds in spite of the fault
 	levels int                 // that b.me holds then
@@ -323,7 +324,7 @@ func (b *faultBench) dismiss(before map[string]string) {
 	for field := range b.fields() {
 		if _, there := before[field]; !there {
 			released, out := b.m.kind.release(b.ctx, acquireEffort, b.m.target, field, []int{0})
-			require.NoError(b.t, out.err)
+			require.NoError(b.t, out.Err)
 			require.True(b.t, released.ours)
 		}
 	}
@@ -341,7 +342,7 @@ func (b *faultBench) deliver(held *redistest.Held) {
 
 // requireFreeAfter asserts that a late copy has left nothing, or for one TTL at most if it
 // is one of an acquisition.
-func (b *faultBench) requireFreeAfter(s *script) {
+func (b *faultBench) requireFreeAfter(s *redisexec.Script) {
 	b.t.Helper()
 	if s == acquireScript {
 		b.awaitGone(faultTTL)

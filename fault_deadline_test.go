@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -75,7 +76,7 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 			h.mu.Unlock()
 			began := time.Now()
 			h.renew()
-			return time.Since(began) < minPatience
+			return time.Since(began) < redisexec.MinPatience
 		})
 		require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
 		rule.Release()

@@ -8,21 +8,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // eachTotalLoss runs fn twice for each kind, or for those named, on each backend: with a rule that lets every copy of a command
 // be executed and loses the reply, and with one that loses every copy itself.
-func eachTotalLoss(t *testing.T, fn func(b *faultBench, lose func(*script) *redistest.Rule, executed bool), kinds ...string) {
+func eachTotalLoss(t *testing.T, fn func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool), kinds ...string) {
 	t.Parallel()
 	eachKindOf(t, kinds, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		t.Run("executed", func(t *testing.T) {
 			b := newFaultBenchOf(t, kind, backend.Addr)
-			fn(b, func(s *script) *redistest.Rule { return b.relay.DropReply(b.runs(s)).Always() }, true)
+			fn(b, func(s *redisexec.Script) *redistest.Rule { return b.relay.DropReply(b.runs(s)).Always() }, true)
 		})
 		t.Run("not executed", func(t *testing.T) {
 			b := newFaultBenchOf(t, kind, backend.Addr)
-			fn(b, func(s *script) *redistest.Rule { return b.relay.HoldBack(b.runs(s)).Always().Rule }, false)
+			fn(b, func(s *redisexec.Script) *redistest.Rule { return b.relay.HoldBack(b.runs(s)).Always().Rule }, false)
 		})
 	})
 }
@@ -39,7 +40,7 @@ func (b *faultBench) requireLockable() {
 }
 
 func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		rule := lose(acquireScript)
 		id, began := b.name(), time.Now()
 		err := b.me.lock(b.ctx, b.m)
@@ -57,7 +58,7 @@ func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
 }
 
 func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		lockOnce(b)
 		rule := lose(reenterScript)
 		id := b.name()
@@ -75,7 +76,7 @@ func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
 }
 
 func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(WithUnlockTimeout(200 * time.Millisecond))
 		lockAndQueue(b)
 		lose(handoffScript)
@@ -97,7 +98,7 @@ func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing
 
 // The server may go on lengthening the lease: the client does not know, and must not hope.
 func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		const ttl = 500 * time.Millisecond
 		rule := lose(renewScript)
 		m := b.mutex(WithTTL(ttl))
@@ -119,7 +120,7 @@ func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
 }
 
 func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, executed bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		m := b.mutex(WithUnlockTimeout(faultTTL / 4))
 		require.NoError(b.t, b.me.lock(b.ctx, m))
 		hold := b.me.holdOf(b.ctx, m)
@@ -143,7 +144,7 @@ func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
 }
 
 func TestAnInnerReleaseThatIsNeverAnsweredTakesTheLevelAllTheSame(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, _ bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(WithUnlockTimeout(100 * time.Millisecond))
 		lockTwice(b)
 		hold := b.me.holdOf(b.ctx, b.m)
@@ -162,7 +163,7 @@ func TestAnInnerReleaseThatIsNeverAnsweredTakesTheLevelAllTheSame(t *testing.T) 
 }
 
 func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, executed bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		const ttl = faultTTL / 2 // that is waited for
 		b.m = b.mutex(WithTTL(ttl))
 		b.rule = lose(releaseScript)
@@ -184,7 +185,7 @@ func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
 }
 
 func TestAForceThatIsNeverAnsweredIsAnError(t *testing.T) {
-	eachTotalLoss(t, func(b *faultBench, lose func(*script) *redistest.Rule, executed bool) {
+	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		lockByRival(b)
 		lose(forceScript)
 		began := time.Now()

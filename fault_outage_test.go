@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -348,7 +349,7 @@ func TestTryLockBehindAWaiterWhomRedisKeepsWaitingIsAnErrorInTheEnd(t *testing.T
 			require.False(t, held)
 			return err != nil
 		}, faultPatience, faultPoll)
-		require.ErrorIs(t, err, errNoAnswer)
+		require.ErrorIs(t, err, lockerr.NoAnswer)
 		require.Empty(t, waiting[0], "it goes on")
 		b.silence(false)
 	})

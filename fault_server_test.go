@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -67,7 +68,7 @@ func (b *faultBench) requireLostBy(hold context.Context, end time.Time) {
 }
 
 // lastAnswered returns when the relay forwarded the last run of scripts that was answered.
-func (b *faultBench) lastAnswered(scripts ...*script) (at time.Time) {
+func (b *faultBench) lastAnswered(scripts ...*redisexec.Script) (at time.Time) {
 	b.t.Helper()
 	for _, entry := range b.relay.Log() {
 		for _, s := range scripts {
@@ -232,7 +233,7 @@ func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 			t.Run(refusal[:4], func(t *testing.T) {
 				b := newPatientBench(t, backend.Addr)
 				id := b.locks.ID()
-				refuse := func(s *script) { b.relay.ReplyWith("-"+refusal+"\r\n", b.runs(s)).Times(2) }
+				refuse := func(s *redisexec.Script) { b.relay.ReplyWith("-"+refusal+"\r\n", b.runs(s)).Times(2) }
 				refuse(acquireScript)
 				lockOnce(b)
 				hold := b.me.holdOf(b.ctx, b.m)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // choice is one option with an argument, and what its documentation makes of that.
@@ -54,7 +56,7 @@ func choose(which byte, d time.Duration) choice {
 			// An error may name the timeout as it is after rounding.
 			WithReplicas(n, d), fmt.Sprintf("WithReplicas(%d, ", n), n >= 1 && d >= 10*time.Millisecond && d <= century,
 			func(s *settings) {
-				s.replicas = replicas{n: n, timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
+				s.replicas = redisexec.Replicas{N: n, Timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
 			},
 		}
 	default:
@@ -119,7 +121,7 @@ func documented(s *settings) bool {
 	if s.given = (settings{}).given; given.fixed && (given.interval || given.maxHold) {
 		return false
 	}
-	if s.renewed && s.renewInterval > s.ttl*2/3 || s.replicas.timeout > s.ttl/6 || s.unlockTimeout > s.ttl || s.maxHold != 0 && s.maxHold < s.ttl {
+	if s.renewed && s.renewInterval > s.ttl*2/3 || s.replicas.Timeout > s.ttl/6 || s.unlockTimeout > s.ttl || s.maxHold != 0 && s.maxHold < s.ttl {
 		return false
 	}
 	if s.renewInterval == 0 {

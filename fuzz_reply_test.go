@@ -16,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // liar is a server in memory that answers every script with the same bytes, and then hangs up.
@@ -116,16 +118,16 @@ func FuzzReplyOnTheWire(f *testing.F) {
 		l.says.Store(&raw)
 		for name, do := range calls {
 			answer, out := do(p, outside, target)
-			if out.err != nil {
+			if out.Err != nil {
 				require.False(t, answer, "%s took something from %q", name, raw)
 				continue
 			}
-			require.False(t, out.doubt, "%s of %q", name, raw)
-			require.False(t, out.permanent, "%s of %q", name, raw)
+			require.False(t, out.Ambiguous, "%s of %q", name, raw)
+			require.False(t, out.Permanent, "%s of %q", name, raw)
 		}
 		g, out := p.acquire(t.Context(), outside, target, me, termsOf())
 		if g.held {
-			require.NoError(t, out.err)
+			require.NoError(t, out.Err)
 			require.Regexp(t, one, raw)
 		}
 	})
@@ -135,7 +137,7 @@ func FuzzReplyOnTheWire(f *testing.F) {
 var tooLong = regexp.MustCompile(`[*$%~>|=!(]\+?[0-9]{6,}`)
 
 // outside is one copy, past the engine: its connection does not have to be new.
-var outside = effort{attempts: 1, avoid: piped}
+var outside = redisexec.CallOptions{Attempts: 1, Avoid: redisexec.Piped}
 
 // FuzzErrorReply checks that an error reply is judged by its first words alone.
 func FuzzErrorReply(f *testing.F) {
@@ -143,14 +145,14 @@ func FuzzErrorReply(f *testing.F) {
 		f.Add(words)
 	}
 	f.Fuzz(func(t *testing.T, words string) {
-		v := judgeReply(words)
-		require.False(t, v.answered)
-		require.False(t, v.resend && !v.notExecuted, "what ran goes wrong again")
-		require.Equal(t, v, judge(fmt.Errorf("wrapped: %w", replyError(words))))
-		require.Equal(t, v, judgeReply(words+" and so on"))
-		require.Equal(t, halfway, judgeReply("x"+words))
+		v := redisexec.JudgeReply(words)
+		require.False(t, v.Answered)
+		require.False(t, v.Resend && !v.NotExecuted, "what ran goes wrong again")
+		require.Equal(t, v, redisexec.Judge(fmt.Errorf("wrapped: %w", replyError(words))))
+		require.Equal(t, v, redisexec.JudgeReply(words+" and so on"))
+		require.Equal(t, redisexec.Halfway, redisexec.JudgeReply("x"+words))
 		if !strings.HasPrefix(words, "ERR ") {
-			require.Equal(t, v, judgeReply("ERR "+words), "some servers put it before everything")
+			require.Equal(t, v, redisexec.JudgeReply("ERR "+words), "some servers put it before everything")
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -51,18 +52,18 @@ func loadScripts(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	var digests []string
 	for _, s := range allScripts {
-		digests = append(digests, s.digest.(string))
+		digests = append(digests, s.Digest.(string))
 	}
 	known, err := rdb.ScriptExists(t.Context(), digests...).Result()
 	require.NoError(t, err)
 	for i, s := range allScripts {
 		if !known[i] {
-			require.NoError(t, rdb.ScriptLoad(t.Context(), s.source).Err())
+			require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
 		}
 	}
 }
 
-func runsOf(s *script) redistest.Match { return redistest.Script(s.source) }
+func runsOf(s *redisexec.Script) redistest.Match { return redistest.Script(s.Source) }
 
 // An actor is a goroutine that does what it is told: an owner of its own.
 type actor struct{ jobs chan func() }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // owner is who holds: a goroutine, or everybody who uses a handle made WithOwner.
@@ -234,8 +235,8 @@ func (h *hold) take(ctx context.Context) bool {
 func (h *hold) free() { <-h.slot }
 
 // paced is e for a command of h: several copies have to fit into the lease.
-func (h *hold) paced(e effort) effort {
-	e.patience = min(h.client.patience, patienceFor(h.settings.ttl))
+func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
+	e.Patience = min(h.client.patience, redisexec.PatienceFor(h.settings.ttl))
 	return e
 }
 
@@ -371,4 +372,13 @@ func (h *hold) wanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.phase == acquiring
+}
+
+// replicas are those that the open levels ask for. mu is held.
+func (h *hold) replicas() redisexec.Replicas {
+	r := h.settings.replicas
+	for _, lv := range h.levels {
+		r = r.And(lv.replicas)
+	}
+	return r
 }

@@ -163,10 +163,10 @@ func TestTheScriptsThatBuildKeysSaySoToDragonfly(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
 		for _, s := range allScripts {
-			require.Equal(t, s.looksFirst, len(s.source) > len(undeclared) && s.source[:len(undeclared)] == undeclared)
-			digest, err := rdb.ScriptLoad(t.Context(), s.source).Result()
+			require.Equal(t, s.LooksFirst, len(s.Source) > len(undeclared) && s.Source[:len(undeclared)] == undeclared)
+			digest, err := rdb.ScriptLoad(t.Context(), s.Source).Result()
 			require.NoError(t, err)
-			require.Equal(t, s.digest, any(digest))
+			require.Equal(t, s.Digest, any(digest))
 		}
 	})
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // exchange is a command of a lock, and a use of the lock that it is part of.
 type exchange struct {
 	name   string
-	script *script
+	script *redisexec.Script
 	do     func(b *kindBench, m *Mutex)
 	kinds  []string // that have it; nil: all
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -65,7 +66,7 @@ func (b *kindBench) relay() {
 }
 
 // runs chooses the runs of what the kind has in the place of s on the bench's lock.
-func (b *kindBench) runs(s *script) redistest.Match {
+func (b *kindBench) runs(s *redisexec.Script) redistest.Match {
 	return b.kind.runs(s).And(redistest.With(b.key))
 }
 
@@ -122,7 +123,7 @@ func (b *kindBench) vainly(c *Client, opts ...MutexOption) error {
 
 // lastSent is when the last run of what the kind has in the place of s came through a relay, on
 // the clock of deadlines: no earlier than it was sent.
-func (b *kindBench) lastSent(s *script) (at time.Duration) {
+func (b *kindBench) lastSent(s *redisexec.Script) (at time.Duration) {
 	runs := b.runs(s)
 	for _, relay := range b.relays {
 		for _, e := range relay.Log() {

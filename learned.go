@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // What a process has learned of a key is kept at its gates. All who wait for the key share it: one of
@@ -45,19 +47,19 @@ func (a *attempt) requestBegins() {
 }
 
 // requestEnded records how the request has ended.
-func (a *attempt) requestEnded(g grant, out outcome) {
+func (a *attempt) requestEnded(g grant, out redisexec.Outcome) {
 	h, now := a.hold, a.hold.client.now()
 	for _, p := range h.places {
 		switch {
-		case out.err == nil, out.permanent: // the latter ends the wait
+		case out.Err == nil, out.Permanent: // the latter ends the wait
 			p.gate.heard()
-		case byContext(out.err):
+		case byContext(out.Err):
 			p.gate.stopsAsking(now)
 		default:
-			p.gate.failsToAsk(now, out.err)
+			p.gate.failsToAsk(now, out.Err)
 		}
 	}
-	if out.err == nil && g.holder != "" {
+	if out.Err == nil && g.holder != "" {
 		here := h.client.holder(h.target, g.key, g.holder)
 		h.places[g.key].gate.sees(sighting{at: now, holder: g.holder, hold: here, claims: g.claimed, lease: g.ttl})
 	}
@@ -90,7 +92,7 @@ func (g *gate) heard() {
 func (g *gate) stopsAsking(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outage.failure == nil && now.Since(g.outage.asked) < minCopyPatience {
+	if g.outage.failure == nil && now.Since(g.outage.asked) < redisexec.MinCopyPatience {
 		g.outage = outage{}
 	}
 }
@@ -134,7 +136,7 @@ func (o *outage) since(start, now clock.Instant) time.Duration {
 // before it: nil if Redis answers that one, or may be about to.
 func (h *hold) outage() error {
 	now := h.client.now()
-	patience := h.paced(effort{}).confirmedBy(h.settings.replicas).patience
+	patience := h.paced(redisexec.CallOptions{}).ConfirmedBy(h.settings.replicas).Patience
 	h.mu.Lock()
 	places := h.places
 	h.mu.Unlock()
@@ -144,7 +146,7 @@ func (h *hold) outage() error {
 		case o.failure != nil:
 			return fmt.Errorf("no success with Redis%s: %w", lasting(silence), o.failure)
 		case silence > patience:
-			return fmt.Errorf("%w%s", errNoAnswer, lasting(silence))
+			return fmt.Errorf("%w%s", lockerr.NoAnswer, lasting(silence))
 		}
 	}
 	return nil

@@ -8,36 +8,38 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/stretchr/testify/require"
 )
 
 func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l limits
+		var l redisexec.Limits
 		const d = 800 * time.Millisecond
 		began := time.Now()
-		first := l.after(d)
-		time.Sleep(d/sharedFor - time.Millisecond)
-		last := l.after(d)
+		first := l.After(d)
+		time.Sleep(d/redisexec.SharedFor - time.Millisecond)
+		last := l.After(d)
 		require.Same(t, first, last)
 		<-last.Done()
 		require.Equal(t, d, time.Since(began))
-		require.ErrorIs(t, context.Cause(last), errNoAnswer)
+		require.ErrorIs(t, context.Cause(last), lockerr.NoAnswer)
 		require.ErrorContains(t, context.Cause(last), "within 800ms")
 
-		other := l.after(d)
+		other := l.After(d)
 		require.NotSame(t, first, other)
-		time.Sleep(d / sharedFor)
-		require.NotSame(t, other, l.after(d), "it is not shared any more")
-		require.NotSame(t, other, l.after(d/2), "of another length")
+		time.Sleep(d / redisexec.SharedFor)
+		require.NotSame(t, other, l.After(d), "it is not shared any more")
+		require.NotSame(t, other, l.After(d/2), "of another length")
 	})
 }
 
 func TestALimitWithinAContextEndsWithThat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l limits
+		var l redisexec.Limits
 		endsIn := func(parent context.Context, d time.Duration) time.Duration {
-			ctx, cancel := l.within(parent, d)
+			ctx, cancel := l.Within(parent, d)
 			defer cancel()
 			began := time.Now()
 			<-ctx.Done()
@@ -57,16 +59,16 @@ func TestALimitWithinAContextEndsWithThat(t *testing.T) {
 		require.Zero(t, endsIn(gaveUp, time.Second))
 
 		// Two limits: the inner one may be a shared one only if that ends before the outer one.
-		require.Equal(t, time.Second, endsIn(l.after(5*time.Second), time.Second))
-		require.Equal(t, time.Second, endsIn(l.after(time.Second), 5*time.Second))
+		require.Equal(t, time.Second, endsIn(l.After(5*time.Second), time.Second))
+		require.Equal(t, time.Second, endsIn(l.After(time.Second), 5*time.Second))
 	})
 }
 
 func TestLimitsOfManyLengthsAreNotKept(t *testing.T) {
-	var l limits
-	for i := range 10 * mostLimits {
-		l.after(time.Hour + time.Duration(i))
-		require.LessOrEqual(t, len(l.current), mostLimits)
+	var l redisexec.Limits
+	for i := range 10 * redisexec.MostLimits {
+		l.After(time.Hour + time.Duration(i))
+		require.LessOrEqual(t, len(l.Current), redisexec.MostLimits)
 	}
 }
 
@@ -80,7 +82,7 @@ func TestAnUnlockLastsNoLongerThanItsTimeout(t *testing.T) {
 		l.cut()
 		began := time.Now()
 		err := m.Unlock()
-		require.ErrorIs(t, err, errNoAnswer)
+		require.ErrorIs(t, err, lockerr.NoAnswer)
 		require.ErrorContains(t, err, "within 5s")
 		took := time.Since(began)
 		require.LessOrEqual(t, took, 5*time.Second)

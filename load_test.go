@@ -12,24 +12,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 var evals = redistest.Named("EVAL")
 
 // forgetful is an executor behind a relay to a server that does not know the script.
-func forgetful(t *testing.T, b *redistest.Backend) (*redistest.Relay, *executor, *script) {
+func forgetful(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redisexec.Executor, *redisexec.Script) {
 	t.Helper()
 	relay := redistest.NewRelay(t, b.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = rdb.Close() })
-	x := newExecutor(rdb, clock.System, defaultTTL)
-	x.patience = time.Minute // only what a test says keeps a call waiting
-	t.Cleanup(func() { x.close(context.Background()) })
-	return relay, x, newScript(fmt.Sprintf("return #'%s'", redistest.Key(t))) // of its own
+	x := redisexec.New(rdb, clock.System, defaultTTL)
+	x.Patience = time.Minute // only what a test says keeps a call waiting
+	t.Cleanup(func() { x.Close(context.Background()) })
+	return relay, x, redisexec.NewScript(fmt.Sprintf("return #'%s'", redistest.Key(t))) // of its own
 }
 
-func patiently(d time.Duration) effort { return effort{attempts: 1, patience: d} }
+func patiently(d time.Duration) redisexec.CallOptions {
+	return redisexec.CallOptions{Attempts: 1, Patience: d}
+}
 
 func TestAScriptThatIsUnknownIsSentInFullOnceHoweverManyNeedIt(t *testing.T) {
 	t.Parallel()
@@ -43,7 +46,7 @@ func TestAScriptThatIsUnknownIsSentInFullOnceHoweverManyNeedIt(t *testing.T) {
 			var all sync.WaitGroup
 			for range 300 {
 				all.Go(func() {
-					if _, out := x.run(context.Background(), patiently(time.Minute), s, []any{key}); out.err != nil || out.doubt {
+					if _, out := x.Run(context.Background(), patiently(time.Minute), s, []any{key}); out.Err != nil || out.Ambiguous {
 						t.Errorf("%+v", out)
 					}
 				})
@@ -59,13 +62,13 @@ func TestAScriptThatIsUnknownIsSentInFullOnceHoweverManyNeedIt(t *testing.T) {
 }
 
 // unknownTo has one call send s in full, and be stopped on the way by rule; then others come.
-func unknownTo(t *testing.T, x *executor, s *script, stopped *redistest.Rule, e effort) (first, second <-chan outcome) {
+func unknownTo(t *testing.T, x *redisexec.Executor, s *redisexec.Script, stopped *redistest.Rule, e redisexec.CallOptions) (first, second <-chan redisexec.Outcome) {
 	t.Helper()
 	key := redistest.Key(t)
-	run := func(ctx context.Context) <-chan outcome {
-		done := make(chan outcome, 1)
+	run := func(ctx context.Context) <-chan redisexec.Outcome {
+		done := make(chan redisexec.Outcome, 1)
 		go func() {
-			_, out := x.run(ctx, e, s, []any{key})
+			_, out := x.Run(ctx, e, s, []any{key})
 			done <- out
 		}()
 		return done
@@ -83,10 +86,10 @@ func TestWhoWaitsForAnothersLoadThatIsSlowLoadsTheScriptItself(t *testing.T) {
 		stopped := relay.Block(evals)
 		first, second := unknownTo(t, x, s, stopped, patiently(8*time.Second))
 		began := time.Now()
-		require.NoError(t, receives(t, second).err)
+		require.NoError(t, receives(t, second).Err)
 		require.Less(t, time.Since(began), 6*time.Second)
 		stopped.Release()
-		require.NoError(t, receives(t, first).err)
+		require.NoError(t, receives(t, first).Err)
 		require.Equal(t, 2, relay.Count(evals))
 	})
 }
@@ -101,8 +104,8 @@ func TestWhoWaitsForAnothersLoadThatFailsLoadsTheScriptItself(t *testing.T) {
 		first, second := unknownTo(t, x, s, stopped, patiently(time.Minute))
 		eventually(t, "told that the script is unknown", func() bool { return notKnown(relay) == 2 })
 		stopped.Release()
-		require.ErrorContains(t, receives(t, first).err, "NOPERM")
-		require.NoError(t, receives(t, second).err)
+		require.ErrorContains(t, receives(t, first).Err, "NOPERM")
+		require.NoError(t, receives(t, second).Err)
 	})
 }
 
@@ -122,38 +125,38 @@ func TestWhoWaitsForAnothersLoadIsGoneWhenItsContextEnds(t *testing.T) {
 	relay, x, s := forgetful(t, redistest.Mini(t))
 	stopped := relay.Block(evals)
 	key := []any{redistest.Key(t)}
-	first := make(chan outcome, 1)
+	first := make(chan redisexec.Outcome, 1)
 	go func() {
-		_, out := x.run(context.Background(), patiently(time.Minute), s, key)
+		_, out := x.Run(context.Background(), patiently(time.Minute), s, key)
 		first <- out
 	}()
 	receives(t, stopped.Caught())
 	ctx, cancel := context.WithCancel(t.Context())
 	relay.After(redistest.Scripts, func(redistest.Command, string) { cancel() }) // it has been told that the script is unknown
-	_, out := x.run(ctx, patiently(time.Minute), s, key)
-	require.ErrorIs(t, out.err, context.Canceled)
+	_, out := x.Run(ctx, patiently(time.Minute), s, key)
+	require.ErrorIs(t, out.Err, context.Canceled)
 	stopped.Release()
-	require.NoError(t, receives(t, first).err)
+	require.NoError(t, receives(t, first).Err)
 	require.Equal(t, 1, relay.Count(evals))
 }
 
 func TestLoadsAreOfTheServerThatHasForgotten(t *testing.T) {
 	t.Parallel()
-	var l loads
+	var l redisexec.Loads
 	var then clock.Instant
-	s := newScript("return 1")
-	own, mine := l.join(s, then)
+	s := redisexec.NewScript("return 1")
+	own, mine := l.Join(s, then)
 	require.True(t, mine)
-	other, mine := l.join(s, then)
+	other, mine := l.Join(s, then)
 	require.False(t, mine)
 	require.Same(t, own, other)
-	own.end(true, then.After(time.Second))
+	own.End(true, then.After(time.Second))
 
-	_, mine = l.join(s, then.After(time.Second/2))
+	_, mine = l.Join(s, then.After(time.Second/2))
 	require.False(t, mine, "it was sent before the script was known")
-	again, mine := l.join(s, then.After(2*time.Second))
+	again, mine := l.Join(s, then.After(2*time.Second))
 	require.True(t, mine, "it has been forgotten since")
-	again.end(false, then.After(3*time.Second))
-	_, mine = l.join(s, then.After(2*time.Second))
+	again.End(false, then.After(3*time.Second))
+	_, mine = l.Join(s, then.After(2*time.Second))
 	require.True(t, mine, "that failed")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // Mutex is a lock on one name, or on several names taken together, shared by all processes
@@ -287,8 +288,8 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	var state State
 	for i := range m.target.keys {
 		k, out := m.kind.state(ctx, acquireEffort, m.target, i)
-		if out.err != nil {
-			return State{}, wrap("read state of", m.Name(), out.err)
+		if out.Err != nil {
+			return State{}, wrap("read state of", m.Name(), out.Err)
 		}
 		if len(k.fields) > 0 {
 			return State{Owner: k.fields[0], Count: k.counts[0], TTL: k.ttl, FencingToken: k.token}, nil
@@ -313,9 +314,9 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	// All names are looked at first: with the first that is free the next in line may have all.
 	found := make([]keyState, len(m.target.keys))
 	for i := range found {
-		var out outcome
-		if found[i], out = m.kind.state(ctx, acquireEffort, m.target, i); out.err != nil {
-			return false, wrap("force unlock", m.Name(), out.err)
+		var out redisexec.Outcome
+		if found[i], out = m.kind.state(ctx, acquireEffort, m.target, i); out.Err != nil {
+			return false, wrap("force unlock", m.Name(), out.Err)
 		}
 	}
 	forced := false
@@ -343,7 +344,7 @@ func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string) (bool, 
 	done, out := m.kind.force(ctx, acquireEffort, m.target, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
-	return done || ours || out.err == nil && out.doubt, out.err
+	return done || ours || out.Err == nil && out.Ambiguous, out.Err
 }
 
 var errNilContext = fmt.Errorf("%w: nil context", ErrInvalidOption)

@@ -6,10 +6,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-var allScripts = []*script{
+var allScripts = []*redisexec.Script{
 	acquireScript, reenterScript, renewScript, renewManyScript, releaseScript, handoffScript, forceScript, stateScript,
 	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
 	rwReadScript, rwReadReenterScript, rwReadRenewScript, rwReadReleaseScript,
@@ -23,7 +24,7 @@ type lockKind struct {
 	// against makes the lock that is excluded by it, if that is another.
 	against func(c *Client, key string, opts ...MutexOption) *Mutex
 	// scripts are those that take the place of a plain lock's; more than one if it depends.
-	scripts map[*script][]*script
+	scripts map[*redisexec.Script][]*redisexec.Script
 	// nodes is how many Redis servers it takes; 0 is one that is no quorum.
 	nodes int
 }
@@ -68,7 +69,7 @@ var lockKinds = []lockKind{
 	{
 		name:  "fair",
 		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.FairMutex(key, opts...) },
-		scripts: map[*script][]*script{
+		scripts: map[*redisexec.Script][]*redisexec.Script{
 			acquireScript: {fairAcquireScript},
 			releaseScript: {fairReleaseScript, releaseScript},
 		},
@@ -76,7 +77,7 @@ var lockKinds = []lockKind{
 	{
 		name:  "write",
 		mutex: writeSideOf,
-		scripts: map[*script][]*script{
+		scripts: map[*redisexec.Script][]*redisexec.Script{
 			acquireScript: {rwWriteScript},
 			releaseScript: {rwWriteReleaseScript},
 			handoffScript: {rwHandoffScript},
@@ -88,7 +89,7 @@ var lockKinds = []lockKind{
 		name:    "read",
 		mutex:   readSideOf,
 		against: writeSideOf,
-		scripts: map[*script][]*script{
+		scripts: map[*redisexec.Script][]*redisexec.Script{
 			acquireScript: {rwReadScript, rwWriteScript},
 			reenterScript: {rwReadReenterScript},
 			renewScript:   {rwReadRenewScript},
@@ -116,14 +117,14 @@ func (k lockKind) rival(c *Client, key string, opts ...MutexOption) *Mutex {
 }
 
 // runs chooses the runs of what the kind has in the place of s.
-func (k lockKind) runs(s *script) redistest.Match {
+func (k lockKind) runs(s *redisexec.Script) redistest.Match {
 	scripts := k.scripts[s]
 	if scripts == nil {
-		return redistest.Script(s.source)
+		return redistest.Script(s.Source)
 	}
 	return func(command redistest.Command) bool {
 		for _, s := range scripts {
-			if redistest.Script(s.source)(command) {
+			if redistest.Script(s.Source)(command) {
 				return true
 			}
 		}

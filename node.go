@@ -2,11 +2,12 @@ package relock
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // node is one master of a quorum. What happens on it is what happens on a single Redis,
@@ -75,13 +76,13 @@ func (n *node) settle(c *Client) func(undo) bool {
 		if u.target.absent.on(n) {
 			return true
 		}
-		var out outcome
-		if e := (effort{attempts: 1}); u.unseen {
+		var out redisexec.Outcome
+		if e := (redisexec.CallOptions{Attempts: 1}); u.unseen {
 			_, out = n.releaseQuietly(c.background, e, u.target, u.field)
 		} else {
 			_, out = n.release(c.background, e, u.target, u.field, make([]int, len(u.target.keys)))
 		}
-		return out.err == nil || forGood(out.err) || c.isClosed()
+		return out.Err == nil || forGood(out.Err) || c.isClosed()
 	}
 }
 
@@ -89,27 +90,14 @@ func (n *node) settle(c *Client) func(undo) bool {
 // known, as behind Sentinel, or not its alone.
 func nameOf(rdbs []redis.UniversalClient, i int) string {
 	number := fmt.Sprintf("number %d of %d", i+1, len(rdbs))
-	addr := addressOf(rdbs[i])
+	addr := redisexec.AddressOf(rdbs[i])
 	if addr == "" {
 		return number
 	}
 	for j, other := range rdbs {
-		if j != i && addressOf(other) == addr {
+		if j != i && redisexec.AddressOf(other) == addr {
 			return fmt.Sprintf("%s (%s)", addr, number)
 		}
 	}
 	return addr
-}
-
-// addressOf returns where rdb leads; "" if it does not tell.
-func addressOf(rdb redis.UniversalClient) string {
-	switch rdb := rdb.(type) {
-	case *redis.Client:
-		if addr := rdb.Options().Addr; addr != behindSentinel {
-			return addr
-		}
-	case *redis.ClusterClient:
-		return strings.Join(rdb.Options().Addrs, ",")
-	}
-	return ""
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // Defaults and limits of the options.
@@ -56,7 +58,7 @@ type settings struct {
 	owner         string        // "": the calling goroutine
 	reentrant     bool
 	localHandoffs int
-	replicas      replicas
+	replicas      redisexec.Replicas
 	hooks         Hooks
 
 	// given says which options of renewal are in the list that is being applied: those of a handle
@@ -118,8 +120,8 @@ func (s *settings) resolve() {
 	if s.maxHold != 0 && s.maxHold < s.ttl {
 		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.maxHold, s.ttl)
 	}
-	if s.replicas.timeout > s.ttl/6 {
-		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.replicas.n, s.replicas.timeout, s.ttl)
+	if s.replicas.Timeout > s.ttl/6 {
+		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.replicas.N, s.replicas.Timeout, s.ttl)
 	}
 }
 
@@ -326,7 +328,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 		case timeout > maxTTL:
 			s.reject("WithReplicas(%d, %v): at most a sixth of the TTL", n, timeout)
 		default:
-			s.replicas = replicas{n: n, timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
+			s.replicas = redisexec.Replicas{N: n, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -96,10 +97,10 @@ func (p *party) remove(e *fairEntry) {
 }
 
 // placed records the answer that e waits.
-func (p *party) placed(e *fairEntry, out outcome) {
+func (p *party) placed(e *fairEntry, out redisexec.Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.now, e.sure = standing{state: entryWaiting, proof: out.sent}, !out.doubt
+	e.now, e.sure = standing{state: entryWaiting, proof: out.Sent}, !out.Ambiguous
 	if e.told {
 		p.believe(e)
 	}
@@ -187,10 +188,10 @@ func (e *fairEntry) standing() standing {
 
 // paced is effort for a command that keeps e, among others: several copies have to fit into
 // the lease of the briefest place.
-func (e *fairEntry) paced(effort effort) effort {
-	patience := min(e.hold.client.patience, patienceFor(e.hold.settings.entryLease()))
-	if effort.patience == 0 || patience < effort.patience {
-		effort.patience = patience
+func (e *fairEntry) paced(effort redisexec.CallOptions) redisexec.CallOptions {
+	patience := min(e.hold.client.patience, redisexec.PatienceFor(e.hold.settings.entryLease()))
+	if effort.Patience == 0 || patience < effort.Patience {
+		effort.Patience = patience
 	}
 	return effort
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // kind is a kind of lock: what it does on Redis, and how its waiters get to ask for it. It
@@ -53,19 +55,19 @@ func (t *target) field(identity *identity, o owner) string {
 // changes nothing, because it carries what is wanted and not what to add.
 type protocol interface {
 	// acquire takes every key of t for field, which holds none of them.
-	acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome)
+	acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome)
 	// reenter sets the counts of keys that field holds. It mints a token if asked to.
-	reenter(ctx context.Context, e effort, t *target, field string, s *terms, mint bool, counts []int) (grant, outcome)
+	reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome)
 	// renew lengthens the lease; false: field does not hold every key.
-	renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome)
+	renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome)
 	// release sets counts on their way down; a key whose count is 0 is given back.
-	release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome)
+	release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome)
 	// handoff passes every key from one field to another, on the terms s of the new one.
-	handoff(ctx context.Context, e effort, t *target, from, to string, s *terms) (grant, outcome)
+	handoff(ctx context.Context, e redisexec.CallOptions, t *target, from, to string, s *terms) (grant, redisexec.Outcome)
 	// force deletes key i of t if its fields are still those given.
-	force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome)
+	force(ctx context.Context, e redisexec.CallOptions, t *target, i int, fields []string) (bool, redisexec.Outcome)
 	// state reads key i of t.
-	state(ctx context.Context, e effort, t *target, i int) (keyState, outcome)
+	state(ctx context.Context, e redisexec.CallOptions, t *target, i int) (keyState, redisexec.Outcome)
 }
 
 var _ protocol = (*plain)(nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -68,7 +69,7 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 		same := func(other redis.UniversalClient) bool { return reflect.ValueOf(rdb).Comparable() && other == rdb }
 		if slices.ContainsFunc(rdbs[:i], same) {
 			return nil, fmt.Errorf("%w: number %d of %d, the Redis client of %s, is there twice: it would have two votes",
-				ErrInvalidOption, i+1, len(rdbs), cmp.Or(addressOf(rdb), "an unknown address"))
+				ErrInvalidOption, i+1, len(rdbs), cmp.Or(redisexec.AddressOf(rdb), "an unknown address"))
 		}
 	}
 	s, err := newClientSettings(opts)
@@ -106,7 +107,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 // supportedByQuorum says what of s cannot be had on a quorum.
 func supportedByQuorum(s *settings) error {
 	switch {
-	case s.replicas.n > 0:
+	case s.replicas.N > 0:
 		return fmt.Errorf("%w: WithReplicas on a quorum: its nodes are to have none, a failover would forget their votes", ErrUnsupported)
 	case s.fencing && s.counterLife == 0:
 		return fmt.Errorf("%w: WithSharedFencing on a quorum: Java counts on one Redis; use WithFencing", ErrUnsupported)

@@ -3,6 +3,8 @@ package relock
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // absences are the nodes on which the name of a hold does not stand, and never will: the command
@@ -17,8 +19,8 @@ func newAbsences(q *quorum) *absences { return &absences{make([]atomic.Bool, len
 func (a *absences) on(n *node) bool { return a != nil && a.nodes[n.at].Load() }
 
 // learn takes note of how the command that was to create the name on n has ended.
-func (a *absences) learn(n *node, out outcome) {
-	if out.err != nil && !out.doubt {
+func (a *absences) learn(n *node, out redisexec.Outcome) {
+	if out.Err != nil && !out.Ambiguous {
 		a.nodes[n.at].Store(true)
 	}
 }
@@ -35,14 +37,14 @@ func (t *target) lacking(a *absences) *target {
 
 // The commands that create names, and what they find out about where those are absent.
 
-func (q *quorum) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
+func (q *quorum) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
 	t = t.lacking(newAbsences(q))
 	g, out := q.elect(ctx, e, t, field, s)
 	g.absent = t.absent
 	return g, out
 }
 
-func (q *quorum) handoff(ctx context.Context, e effort, t *target, from, to string, s *terms) (grant, outcome) {
+func (q *quorum) handoff(ctx context.Context, e redisexec.CallOptions, t *target, from, to string, s *terms) (grant, redisexec.Outcome) {
 	heir := t.lacking(newAbsences(q))
 	g, out := q.bequeath(ctx, e, t, heir, from, to, s)
 	g.absent = heir.absent

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -40,7 +41,7 @@ func TestALossIsToldInTimeThoughSilentNodesAreFarBehind(t *testing.T) {
 }
 
 // firstSeen returns the time at which a node of b was first sent a run of s, once there was one.
-func (b *quorumBench) firstSeen(s *script) func() clock.Instant {
+func (b *quorumBench) firstSeen(s *redisexec.Script) func() clock.Instant {
 	seen := make(chan clock.Instant, len(b.relays))
 	for _, relay := range b.relays {
 		relay.Before(runsOf(s).And(redistest.With(b.key)), func(redistest.Command) {
@@ -65,7 +66,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 	}
 	for _, s := range []struct {
 		name   string
-		script *script
+		script *redisexec.Script
 		do     func(b *quorumBench, m *Mutex) (clock.Instant, *actor) // the deadline after it, and who holds it then
 	}{
 		{"acquire", acquireScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {

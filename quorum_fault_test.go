@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -437,8 +438,8 @@ func TestAHandOffThatIsCarriedOutAsTheUnlockEndsIsNotTakenForALoss(t *testing.T)
 			ctx := &pausedContext{Context: b.t.Context(), done: make(chan struct{}), settle: func() {
 				eventually(b.t, "all voted", func() bool { return settledOn(b.locks) })
 			}}
-			g, out := q.handoff(ctx, effort{patience: time.Second}, m.target, "holder:1", fmt.Sprint("next:", i), &m.settings.terms)
-			require.True(b.t, g.held || out.err != nil, "round %d", i)
+			g, out := q.handoff(ctx, redisexec.CallOptions{Patience: time.Second}, m.target, "holder:1", fmt.Sprint("next:", i), &m.settings.terms)
+			require.True(b.t, g.held || out.Err != nil, "round %d", i)
 			for _, rdb := range b.servers {
 				require.NoError(b.t, rdb.Del(b.t.Context(), b.key).Err())
 			}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // errTaken is the no of a node to somebody who wants a lock.
@@ -23,11 +25,11 @@ var errTaken = errors.New("it is taken there")
 
 // elect is a vote on who gets the keys. Without a majority what was got is given back at
 // once: quietly, since nobody has seen a hold that never was.
-func (q *quorum) elect(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
+func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
-		ask: func(n *node, e effort) (grant, outcome) {
+		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
 			g, out := n.acquire(q.client.background, e, t, field, s)
 			t.absent.learn(n, out)
 			return g, out
@@ -38,7 +40,7 @@ func (q *quorum) elect(ctx context.Context, e effort, t *target, field string, s
 	switch b.countSoon(ctx, func() time.Duration { return q.rest(b) }) {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.fencing)
-		out.doubt = out.doubt || out.err != nil // what was got is to be undone
+		out.Ambiguous = out.Ambiguous || out.Err != nil // what was got is to be undone
 		return g, out
 	case undecided: // ctx has ended: what was got is in doubt
 		return grant{}, b.outcome(ctx)
@@ -48,9 +50,9 @@ func (q *quorum) elect(ctx context.Context, e effort, t *target, field string, s
 	}
 	clean := q.takeBack(ctx, b, e, t, field)
 	out := b.outcome(ctx)
-	out.doubt = out.doubt || !clean
-	out.unseen = b.number(func(v vote[grant]) bool { return !v.cast || v.out.doubt || b.inFavour(v) }) < q.majority()
-	if out.err != nil {
+	out.Ambiguous = out.Ambiguous || !clean
+	out.Unobserved = b.number(func(v vote[grant]) bool { return !v.cast || v.out.Ambiguous || b.inFavour(v) }) < q.majority()
+	if out.Err != nil {
 		return grant{}, out
 	}
 	return q.refusal(b), out
@@ -80,8 +82,8 @@ func (q *quorum) grace(sent clock.Instant) time.Duration {
 // lock any more, but some did not have it before: those that are still out decide if it was
 // lost. One that does not answer at all leaves that open, and must not keep the lock for long.
 // The same goes for who asks for the state.
-func lossWindow(ctx context.Context, e effort) time.Duration {
-	left := e.patience
+func lossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
+	left := e.Patience
 	if end, ends := ctx.Deadline(); ends {
 		left = min(left, time.Until(end))
 	}
@@ -90,17 +92,17 @@ func lossWindow(ctx context.Context, e effort) time.Duration {
 
 // takeBack releases the nodes that have granted, and reports whether those are clean. When
 // ctx ends, it is not known.
-func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e effort, t *target, field string) bool {
+func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e redisexec.CallOptions, t *target, field string) bool {
 	var nodes []*node
 	for i, v := range b.votes {
 		if b.inFavour(v) {
 			nodes = append(nodes, b.nodes[i])
 		}
 	}
-	e.attempts = 1
+	e.Attempts = 1
 	back := put(q.client.background, q, nodes, e, question[bool]{
 		names: []string{field},
-		ask: func(n *node, e effort) (bool, outcome) {
+		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			return n.releaseQuietly(q.client.background, e, t, field)
 		},
 		yes: saysYes,
@@ -151,7 +153,7 @@ func (q *quorum) refusal(b *ballot[grant]) grant {
 // and it counts when a majority has it in the counter, put there while it had the lock for
 // this owner. Whoever gets the lock later gets a node of that majority, when it has been
 // free since: so his token is at least the one minted there, which is higher.
-func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *target, field string, s *terms, wished bool) (grant, outcome) {
+func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[grant], t *target, field string, s *terms, wished bool) (grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := grant{held: true}
 	if !wished {
@@ -166,9 +168,9 @@ func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *targe
 	}
 	r := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
-		ask: func(n *node, e effort) (bool, outcome) {
+		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			if minted[n.at] == g.token {
-				return true, outcome{}
+				return true, redisexec.Outcome{}
 			}
 			return n.raise(q.client.background, e, t, field, s, g.token)
 		},
@@ -179,20 +181,20 @@ func (q *quorum) fence(ctx context.Context, e effort, b *ballot[grant], t *targe
 	case carried:
 		return g, out
 	case rejected:
-		out.err = r.failure(nil)
+		out.Err = r.failure(nil)
 	default:
 		raised := r.outcome(ctx)
-		out.err, out.permanent = raised.err, raised.permanent
+		out.Err, out.Permanent = raised.Err, raised.Permanent
 	}
 	return grant{}, out
 }
 
 // reenter counts when a majority has it. Those that have lost the lock get nothing new.
-func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string, s *terms, mint bool, counts []int) (grant, outcome) {
+func (q *quorum) reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
-		ask: func(n *node, e effort) (grant, outcome) {
+		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
 			return n.reenter(q.client.background, e, t, field, s, mint, counts)
 		},
 		yes: getsIt, repeated: s.renewed, // a longer lease that is fixed is told but once
@@ -207,18 +209,18 @@ func (q *quorum) reenter(ctx context.Context, e effort, t *target, field string,
 // renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
 // when so many nodes have not got it that no majority can be had. It is waited for no longer
 // than one copy is on one node, whatever else is under way on those: the lease may end.
-func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+func (q *quorum) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	q.leases(lease)
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
-		ask: func(n *node, e effort) (bool, outcome) {
+		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			return n.renew(ctx, e, t, field, lease)
 		},
 		yes: saysYes, repeated: true,
 	})
 	defer b.close()
-	patience := max(e.patience, e.most) + 2*e.glance() // a node that is silent says why in a moment more
-	soon, cancel := context.WithTimeoutCause(ctx, patience, noAnswerWithin(patience))
+	patience := max(e.Patience, e.MaxPatience) + 2*e.Glance() // a node that is silent says why in a moment more
+	soon, cancel := context.WithTimeoutCause(ctx, patience, lockerr.NoAnswerWithin(patience))
 	defer cancel()
 	result := b.count(soon)
 	return result == carried, b.outcome(soon)
@@ -227,14 +229,14 @@ func (q *quorum) renew(ctx context.Context, e effort, t *target, field string, l
 // release is sent to every node, and made up for in the background on those that fail. It is
 // done when most nodes do not have the lock for this owner any more: those that do not answer
 // are not waited for longer than lossWindow, even if the hold was theirs too.
-func (q *quorum) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[released]{
 		names: []string{field},
-		ask: func(n *node, e effort) (released, outcome) {
+		ask: func(n *node, e redisexec.CallOptions) (released, redisexec.Outcome) {
 			return n.release(q.client.background, e, t, field, counts)
 		},
 		yes: func(v vote[released]) bool {
-			return v.answer.ours || v.out.doubt && slices.Contains(counts, 0) // an earlier copy may have done it
+			return v.answer.ours || v.out.Ambiguous && slices.Contains(counts, 0) // an earlier copy may have done it
 		},
 		lenient:  true,
 		repeated: !slices.Contains(counts, 0),
@@ -257,20 +259,20 @@ func (q *quorum) release(ctx context.Context, e effort, t *target, field string,
 	case carried:
 		others := b.number(func(v vote[released]) bool { return v.answered() && !v.answer.ours })
 		answer.ours = others <= len(q.nodes)-q.majority() // so it may have been held until then
-		out.doubt = b.number(vote[released].clean) < len(q.nodes)
+		out.Ambiguous = b.number(vote[released].clean) < len(q.nodes)
 	case rejected:
-		out.doubt = false // it was lost before, not by a copy of this
+		out.Ambiguous = false // it was lost before, not by a copy of this
 	}
 	return answer, out
 }
 
 // bequeath is a hand-over, which counts when a majority has done it. A node that has not got the
 // lock from the one does not get it for the other. t is of the one, heir of the other.
-func (q *quorum) bequeath(ctx context.Context, e effort, t, heir *target, from, to string, s *terms) (grant, outcome) {
+func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *target, from, to string, s *terms) (grant, redisexec.Outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{from, to},
-		ask: func(n *node, e effort) (grant, outcome) {
+		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
 			g, out := n.handoff(q.client.background, e, t, from, to, s)
 			if heir.absent.learn(n, out); t.absent.on(n) {
 				heir.absent.nodes[n.at].Store(true)
@@ -289,22 +291,22 @@ func (q *quorum) bequeath(ctx context.Context, e effort, t, heir *target, from, 
 	if result == inconclusive && b.quorate() {
 		// The one had it on nodes that do not answer. Neither is to have it on the others.
 		q.client.undo(q.client.plain, t, from, q.until(), false)
-		return grant{held: true}, outcome{sent: b.sent, doubt: true, unconfirmed: b.failure(errNoAnswer)}
+		return grant{held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.NoAnswer)}
 	}
 	switch result {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, to, s, s.fencing)
-		out.doubt = out.err != nil || b.number(vote[grant].clean) < len(q.nodes)
+		out.Ambiguous = out.Err != nil || b.number(vote[grant].clean) < len(q.nodes)
 		return g, out
 	case rejected:
 		// The one had lost it. Some nodes may have passed it on all the same, or may yet.
 		q.retire(to)
 		q.client.undo(q.client.plain, heir, to, q.until(), false)
-		return grant{}, outcome{sent: b.sent}
+		return grant{}, redisexec.Outcome{Sent: b.sent}
 	}
 	out := b.outcome(ctx)
 	b.linger(ctx, q.client.patience, b.complete) // if all have refused, it can be released instead
-	out.doubt = b.outcome(ctx).doubt || b.number(b.inFavour) > 0
+	out.Ambiguous = b.outcome(ctx).Ambiguous || b.number(b.inFavour) > 0
 	return grant{}, out
 }
 
@@ -316,37 +318,41 @@ func (q *quorum) retire(field string) {
 }
 
 // force ends the hold that a majority has said there is: on so many nodes that it has none.
-func (q *quorum) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {
+func (q *quorum) force(ctx context.Context, e redisexec.CallOptions, t *target, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[bool]{
-		ask: func(n *node, e effort) (bool, outcome) { return n.force(q.client.background, e, t, i, fields) },
+		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
+			return n.force(q.client.background, e, t, i, fields)
+		},
 		yes: func(vote[bool]) bool { return true },
 	})
 	defer b.close()
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)
 	out := b.outcome(ctx)
-	out.doubt = b.number(func(v vote[bool]) bool { return v.answered() && v.out.doubt }) > 0
+	out.Ambiguous = b.number(func(v vote[bool]) bool { return v.answered() && v.out.Ambiguous }) > 0
 	return b.number(func(v vote[bool]) bool { return v.answered() && v.answer }) > 0, out
 }
 
 // state is what most nodes say. Where they do not agree the rest is waited for for as long as
 // it may decide if there is a holder: one whom so many name that he may have a majority, by
 // those nodes that do not answer, is named then.
-func (q *quorum) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
+func (q *quorum) state(ctx context.Context, e redisexec.CallOptions, t *target, i int) (keyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[keyState]{
-		ask: func(n *node, e effort) (keyState, outcome) { return n.state(q.client.background, e, t, i) },
+		ask: func(n *node, e redisexec.CallOptions) (keyState, redisexec.Outcome) {
+			return n.state(q.client.background, e, t, i)
+		},
 		yes: func(vote[keyState]) bool { return true },
 	})
 	defer b.close()
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)
-	e.patience = cmp.Or(e.patience, q.client.patience)
+	e.Patience = cmp.Or(e.Patience, q.client.patience)
 	b.linger(ctx, lossWindow(ctx, e), func() bool {
 		_, certain := agreedState(b.votes, q.majority())
 		return certain || b.complete()
 	})
 	out := b.outcome(ctx)
-	if out.err != nil {
+	if out.Err != nil {
 		return keyState{}, out
 	}
 	state, _ := agreedState(b.votes, q.majority())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -280,19 +281,19 @@ func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
 func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		rdb, p := backend.Client(t), &plain{exec: newExecutor(backend.Client(t), clock.System, time.Minute)}
-		t.Cleanup(func() { p.exec.close(context.Background()) })
+		rdb, p := backend.Client(t), &plain{exec: redisexec.New(backend.Client(t), clock.System, time.Minute)}
+		t.Cleanup(func() { p.exec.Close(context.Background()) })
 		target, err := newTarget("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)
 		s := &terms{ttl: time.Minute, fencing: true, counterLife: time.Hour}
 		g, out := p.acquire(t.Context(), acquireEffort, target, "me:1", s)
-		require.NoError(t, out.err)
+		require.NoError(t, out.Err)
 		require.NoError(t, rdb.Persist(t.Context(), target.counters[0]).Err())
 		require.NoError(t, rdb.Set(t.Context(), target.counters[1], g.token+1000, 0).Err())
 
 		raise := func(field string, token int64) (bool, error) {
 			ours, out := p.raise(t.Context(), acquireEffort, target, field, s, token)
-			return ours, out.err
+			return ours, out.Err
 		}
 		counters := func() []string {
 			return []string{rdb.Get(t.Context(), target.counters[0]).Val(), rdb.Get(t.Context(), target.counters[1]).Val()}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -17,7 +18,7 @@ import (
 // been heard: loses is an Unlock that finds that the lock is lost, if they were.
 func (b *quorumBench) onceHeard(f func(loses func(*Mutex))) {
 	b.t.Helper()
-	window := lossWindow(b.t.Context(), effort{patience: b.locks.patience})
+	window := lossWindow(b.t.Context(), redisexec.CallOptions{Patience: b.locks.patience})
 	onceWithin(b.t, window, func() (longest time.Duration) {
 		f(func(m *Mutex) {
 			var err error
@@ -120,7 +121,7 @@ func TestASlowNodeThatHasLostTheLockIsHeardByAnUnlock(t *testing.T) {
 }
 
 func TestALossIsWaitedForHalfOfTheTimeThatThereIs(t *testing.T) {
-	e := effort{patience: time.Second}
+	e := redisexec.CallOptions{Patience: time.Second}
 	require.Equal(t, 500*time.Millisecond, lossWindow(t.Context(), e))
 	long, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -300,7 +300,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	counts := h.counts()
 	// No renewal gets through meanwhile.
 	left := h.lease.left(h.client.now())
-	e := h.paced(acquireEffort).confirmedBy(h.replicas().and(lv.replicas).within(left / 4))
+	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
 	h.lease.lengthen(lv.ttl)
 	h.mu.Unlock()
@@ -320,23 +320,23 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
 	g, out := h.kind.reenter(ctx, e, t.fencedWith(lv.target), n.field, &lv.settings.terms, mint, counts)
-	if out.doubt {
+	if out.Ambiguous {
 		h.client.retire(n.identity)
 	}
-	if out.err != nil {
-		return out.err
+	if out.Err != nil {
+		return out.Err
 	}
 	if !g.held {
 		h.lose(errNotOnRedis)
 		return h.usable()
 	}
-	if out.unconfirmed != nil {
-		return out.unconfirmed
+	if out.Unconfirmed != nil {
+		return out.Unconfirmed
 	}
 	h.mu.Lock()
 	if h.phase == held {
-		h.lease.prove(out.sent, lv.ttl, h.wantedLease())
-		h.lease.note(out.found, out.sent)
+		h.lease.prove(out.Sent, lv.ttl, h.wantedLease())
+		h.lease.note(out.LeaseLeft, out.Sent)
 		h.name.token = max(h.name.token, g.token)
 		h.push(lv)
 		h.replan()

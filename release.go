@@ -9,6 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // How a hold ends, from the outside in:
@@ -58,7 +59,7 @@ func (h *hold) unlock(t *target, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx := h.client.limits.after(s.unlockTimeout)
+	ctx := h.client.limits.After(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
@@ -77,9 +78,9 @@ func each(holds []*hold, f func(*hold)) {
 // releaseEffort is that of the commands of an Unlock by a handle with the settings s. A second
 // copy of them, which does not go through the engine, is to fit into its time-out: it learns
 // what keeps the engine silent.
-func (h *hold) releaseEffort(s *settings) effort {
-	e := h.paced(effort{})
-	e.patience = min(e.patience, max(minCopyPatience, s.unlockTimeout/2))
+func (h *hold) releaseEffort(s *settings) redisexec.CallOptions {
+	e := h.paced(redisexec.CallOptions{})
+	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.unlockTimeout/2))
 	return e
 }
 
@@ -132,19 +133,19 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	h.mu.Unlock()
 
 	answer, out := h.kind.release(ctx, h.releaseEffort(s), t, n.field, counts)
-	if out.doubt {
+	if out.Ambiguous {
 		h.client.retire(n.identity)
 	}
-	if out.err != nil {
+	if out.Err != nil {
 		if freed := t.without(counts); freed != nil { // or the next renewal would miss them
 			h.client.retire(n.identity)
 			h.client.undo(h.kind, freed, n.field, h.client.now().After(lasts), false)
 			h.shrink(counts)
 		}
-		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.err)
+		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one gave back.
-	if !answer.ours && !(out.doubt && slices.Contains(counts, 0)) {
+	if !answer.ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
 		h.lose(errNotOnRedis)
 		return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)
 	}
@@ -238,41 +239,41 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	defer close(next.attempt.handedOver)
 	c, identity := h.client, next.attempt.offered
 	to := name{identity: identity, field: h.target.field(identity, next.owner)}
-	e := h.releaseEffort(s).confirmedBy(next.settings.replicas.before(ctx))
+	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
 	t := next.target.lacking(h.name.absent) // the same keys
 	g, out := h.kind.handoff(ctx, e, t, h.name.field, to.field, &next.settings.terms)
 	to.token, to.absent = g.token, g.absent
-	if out.doubt {
+	if out.Ambiguous {
 		c.retire(h.name.identity)
 		c.retire(identity)
 	}
 	switch {
-	case out.err != nil && !out.doubt:
+	case out.Err != nil && !out.Ambiguous:
 		ticket.Refuse()
 		return false, nil
-	case out.err != nil:
+	case out.Err != nil:
 		next.undo(to, next.settings.ttl, false) // before the waiter can leave without owing it
 		ticket.Refuse()
-		if out.refused {
+		if out.Refused {
 			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undo(to, next.settings.ttl, false) })
 		}
-		return true, h.abandon(out.err)
+		return true, h.abandon(out.Err)
 	case !g.held:
 		ticket.Refuse()
 		h.leave()
 		h.other.wake()
 		return true, h.notOurs(began, out)
-	case out.unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
+	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		c.retire(identity)
 		next.undo(to, next.settings.ttl, false)
 		ticket.Refuse()
 		h.leave()
 		return true, nil
 	}
-	next.receive(to, out.sent, next.settings.ttl)
+	next.receive(to, out.Sent, next.settings.ttl)
 	if !h.places[0].ticket.Grant(ticket) {
-		h.passOn(next, to, out.sent)
+		h.passOn(next, to, out.Sent)
 		return true, nil
 	}
 	for i, p := range h.places {
@@ -300,7 +301,7 @@ func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
 	next.trackUndo(passed)
 	h.client.goroutines.Go(func() {
 		defer close(passed)
-		ctx := h.client.limits.after(next.settings.unlockTimeout)
+		ctx := h.client.limits.After(next.settings.unlockTimeout)
 		// An error is already being dealt with: its name is undone in the background.
 		if orphan.finish(ctx, next.settings) != nil {
 			orphan.awaitUndo()
@@ -315,7 +316,7 @@ func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Ins
 	err := h.giveBack(ctx, s, false)
 	if errors.Is(err, errNotOnRedis) {
 		undo()
-		return h.notOurs(began, outcome{doubt: true})
+		return h.notOurs(began, redisexec.Outcome{Ambiguous: true})
 	}
 	return err
 }
@@ -329,11 +330,11 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	}
 	began := h.client.now()
 	answer, out := h.kind.release(ctx, h.releaseEffort(s), h.target.lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
-	if out.doubt {
+	if out.Ambiguous {
 		h.client.retire(h.name.identity)
 	}
-	if out.err != nil {
-		return h.abandon(out.err)
+	if out.Err != nil {
+		return h.abandon(out.Err)
 	}
 	for i, p := range h.places {
 		p.gate.heard()
@@ -359,11 +360,11 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // If an earlier copy of the same command may have been executed, that one succeeded, however
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of somebody else's, of which late copies may be on their way to the name.
-func (h *hold) notOurs(began clock.Instant, out outcome) error {
+func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 	h.client.retire(h.name.identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if out.doubt && began.Until(h.lease.deadline) > 0 {
+	if out.Ambiguous && began.Until(h.lease.deadline) > 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)

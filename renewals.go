@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // Renewals of different holds that are due together go to Redis as one command, a batch. That saves
@@ -103,7 +103,7 @@ type batch struct {
 	// done is closed when the fields below are written, which is once.
 	done chan struct{}
 	lost []int // positions
-	out  outcome
+	out  redisexec.Outcome
 	each bool // every member is to go alone; out says only whether there is a doubt
 }
 
@@ -111,21 +111,20 @@ type batch struct {
 type member struct {
 	target   *target
 	field    string
-	effort   effort
+	effort   redisexec.CallOptions
 	batch    *batch
 	position int // in the command, from 1
 }
 
 // patience is how long m is waited for.
-func (m *member) patience() time.Duration { return max(m.effort.patience, m.effort.most) }
+func (m *member) patience() time.Duration { return max(m.effort.Patience, m.effort.MaxPatience) }
 
 func newRenewals(p *plain) *renewals {
-	_, one := p.exec.rdb.(*redis.Client)
-	return &renewals{plain: p, oneSlot: one, company: companyTime, lanes: make(map[alike]*lane)}
+	return &renewals{plain: p, oneSlot: p.exec.OneNode(), company: companyTime, lanes: make(map[alike]*lane)}
 }
 
 // renew is plain.renew. It waits no longer than that.
-func (r *renewals) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
+func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	m := &member{target: t, field: field, effort: e}
 	r.mu.Lock()
 	l := r.lane(t, lease)
@@ -142,11 +141,11 @@ func (r *renewals) renew(ctx context.Context, e effort, t *target, field string,
 	}
 	b := m.batch
 	if !b.each {
-		return b.out.err == nil && !slices.Contains(b.lost, m.position), b.out
+		return b.out.Err == nil && !slices.Contains(b.lost, m.position), b.out
 	}
-	e.most = 0 // some of the time has passed
+	e.MaxPatience = 0 // some of the time has passed
 	ours, out := r.plain.renewAlone(ctx, e, t, field, lease)
-	out.doubt = out.doubt || b.out.doubt
+	out.Ambiguous = out.Ambiguous || b.out.Ambiguous
 	return ours, out
 }
 
@@ -166,7 +165,7 @@ func (r *renewals) lane(t *target, lease time.Duration) *lane {
 }
 
 // apart reports whether no batch is to be sent now. mu is held.
-func (r *renewals) apart() bool { return r.plain.exec.now().Until(r.apartEnd) > 0 }
+func (r *renewals) apart() bool { return r.plain.exec.Now().Until(r.apartEnd) > 0 }
 
 // join adds m to the batch that l gathers, and sends it when it is full. mu is held.
 func (r *renewals) join(l *lane, m *member) {
@@ -203,24 +202,24 @@ func (r *renewals) await(ctx context.Context, m *member) bool {
 }
 
 // leave takes m out of its batch, and returns how its renewal has ended by that.
-func (r *renewals) leave(ctx context.Context, m *member) (bool, outcome) {
+func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := m.batch
 	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
-	out := outcome{doubt: b.stop != nil}
+	out := redisexec.Outcome{Ambiguous: b.stop != nil}
 	switch {
 	case len(b.members) > 0:
-	case out.doubt:
+	case out.Ambiguous:
 		b.stop()
 	case b.lane.next == b:
 		b.lane.next = nil
 		b.flush.Stop()
 	}
 	if ctx.Err() != nil {
-		return false, out.abandoned(ctx)
+		return false, out.Abandoned(ctx)
 	}
-	out.err = noAnswerWithin(m.patience())
+	out.Err = lockerr.NoAnswerWithin(m.patience())
 	return false, out
 }
 
@@ -234,17 +233,17 @@ func (r *renewals) send(b *batch) {
 		return
 	}
 	var keys, fields []any
-	e := effort{attempts: 1}
+	e := redisexec.CallOptions{Attempts: 1}
 	for i, m := range b.members {
 		m.position = i + 1
 		keys, fields = append(keys, m.target.locks()...), append(fields, m.field)
 		// The batch is waited for as long as any member waits: each leaves in its own time.
-		e.patience, e.most = max(e.patience, m.effort.patience), max(e.most, m.effort.most)
+		e.Patience, e.MaxPatience = max(e.Patience, m.effort.Patience), max(e.MaxPatience, m.effort.MaxPatience)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.lane.underWay++
-	r.plain.exec.asides.Go(func() {
+	r.plain.exec.Go(func() {
 		defer stop()
 		b.lost, b.out = r.plain.renewMany(ctx, e, keys, fields, b.lane.lease)
 		r.settle(ctx, b)
@@ -254,11 +253,11 @@ func (r *renewals) send(b *batch) {
 
 // settle tells the members of b what became of it.
 func (r *renewals) settle(ctx context.Context, b *batch) {
-	if b.out.err != nil && ctx.Err() == nil {
+	if b.out.Err != nil && ctx.Err() == nil {
 		r.mu.Lock()
-		r.apartEnd = r.plain.exec.now().After(batchPause)
+		r.apartEnd = r.plain.exec.Now().After(batchPause)
 		r.mu.Unlock()
-		b.each = b.out.permanent || replied(b.out.err)
+		b.each = b.out.Permanent || redisexec.Replied(b.out.Err)
 	}
 	close(b.done)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -58,7 +59,7 @@ func TestAThousandLocksAreRenewedByFewCommands(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		defer m.Close()
 		m.ClockTTL(true)
-		words := map[string]*atomic.Int64{renewScript.digest.(string): {}, renewManyScript.digest.(string): {}}
+		words := map[string]*atomic.Int64{renewScript.Digest.(string): {}, renewManyScript.Digest.(string): {}}
 		options := redistest.MiniDialer(m)
 		dial := options.Dialer
 		options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -164,9 +165,9 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	h := w.holds[0]
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	require.True(t, h.renewEffort().batchable)
+	require.True(t, h.renewEffort().Batchable)
 	settings := *h.levels[0].settings
-	settings.replicas = replicas{n: 1, timeout: time.Second}
+	settings.replicas = redisexec.Replicas{N: 1, Timeout: time.Second}
 	h.levels[0].settings = &settings
-	require.False(t, h.renewEffort().batchable)
+	require.False(t, h.renewEffort().Batchable)
 }

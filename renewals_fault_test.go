@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -97,7 +98,7 @@ func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
 	for _, s := range allScripts {
-		require.NoError(t, admin.ScriptLoad(t.Context(), s.source).Err())
+		require.NoError(t, admin.ScriptLoad(t.Context(), s.Source).Err())
 	}
 	user := func(keys string) {
 		require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "resetkeys", keys, "allchannels", "+@all").Err())
@@ -220,9 +221,9 @@ func TestARenewalThatLeavesItsBatchIsInDoubtIfThatWasSent(t *testing.T) {
 	onFleet(t, 1, func(t *testing.T, w *fleet) {
 		r, h := w.renewals(), w.holds[0]
 		first, late := w.relay.Block(runsOf(renewScript)), w.relay.HoldBackSilently(runsOf(renewManyScript))
-		ended := make(chan outcome, 3)
+		ended := make(chan redisexec.Outcome, 3)
 		renew := func(ctx context.Context) {
-			_, out := r.renew(ctx, effort{attempts: 1, patience: fleetPatience}, h.target, h.name.field, fleetTTL)
+			_, out := r.renew(ctx, redisexec.CallOptions{Attempts: 1, Patience: fleetPatience}, h.target, h.name.field, fleetTTL)
 			ended <- out
 		}
 		go renew(t.Context())
@@ -234,15 +235,15 @@ func TestARenewalThatLeavesItsBatchIsInDoubtIfThatWasSent(t *testing.T) {
 		eventually(t, "both in a batch", func() bool { return w.gathered() == 2 })
 		leave()
 		out := receives(t, ended)
-		require.ErrorIs(t, out.err, context.Canceled)
-		require.False(t, out.doubt)
+		require.ErrorIs(t, out.Err, context.Canceled)
+		require.False(t, out.Ambiguous)
 		first.Release()
-		require.NoError(t, receives(t, ended).err)
+		require.NoError(t, receives(t, ended).Err)
 		late.Wait(t)
 		leaveLater()
 		out = receives(t, ended)
-		require.ErrorIs(t, out.err, context.Canceled)
-		require.True(t, out.doubt)
+		require.ErrorIs(t, out.Err, context.Canceled)
+		require.True(t, out.Ambiguous)
 		eventually(t, "the batch to be abandoned", func() bool { return w.underWay() == 0 })
 		w.relay.Cut()
 	})

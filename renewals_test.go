@@ -46,7 +46,7 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	t.Helper()
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
 	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.hooks()))
-	w.c.patience, w.c.execs[0].patience = fleetPatience, fleetPatience
+	w.c.patience, w.c.execs[0].Patience = fleetPatience, fleetPatience
 	w.renewals().company = soonEnough // what is in a batch is for the test to say
 	key := redistest.Key(t)
 	for i := range n {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -139,7 +140,7 @@ func TestHowManyWaitForReplicasAtATimeIsBounded(t *testing.T) {
 	defer cancel()
 	var first []<-chan error
 	var keys []string
-	for i := range mostConfirmers(rdb) {
+	for i := range redisexec.MostConfirmers(rdb) {
 		keys = append(keys, fmt.Sprintf("%s-%d", b.key, i))
 		first = append(first, newActor(t).lock(ctx, locks.Mutex(keys[i])))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -72,11 +73,11 @@ var waits = redistest.Named("WAIT")
 
 // waitsFor lists, for every run of s on the bench's key in order, what number of replicas
 // the next command of its connection waits for; "" where that is no WAIT.
-func (b *replicaBench) waitsFor(s *script) []string {
+func (b *replicaBench) waitsFor(s *redisexec.Script) []string {
 	var found []string
 	log := b.relay.Log()
 	for i, entry := range log {
-		if !redistest.Script(s.source)(entry.Command) || !entry.Command.Has(b.key) {
+		if !redistest.Script(s.Source)(entry.Command) || !entry.Command.Has(b.key) {
 			continue
 		}
 		n := ""
@@ -108,7 +109,7 @@ func TestWithReplicasEveryLeaseIsFollowedByItsWaitAndNoReleaseIs(t *testing.T) {
 	requireFree(t, b.master, b.key)
 
 	all := 0
-	for _, s := range []*script{acquireScript, reenterScript, renewScript, handoffScript} {
+	for _, s := range []*redisexec.Script{acquireScript, reenterScript, renewScript, handoffScript} {
 		found := b.waitsFor(s)
 		require.NotEmpty(t, found)
 		for _, n := range found {
@@ -239,7 +240,7 @@ func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	c := locksOn(t, rdb, WithTTL(600*time.Millisecond), WithReplicas(3, 99500*time.Microsecond))
-	require.Equal(t, replicas{n: 3, timeout: 100 * time.Millisecond}, c.settings.replicas)
+	require.Equal(t, redisexec.Replicas{N: 3, Timeout: 100 * time.Millisecond}, c.settings.replicas)
 	require.ErrorIs(t, c.Mutex("name", WithTTL(100*time.Millisecond)).Lock(t.Context()), ErrInvalidOption)
 }
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // reply reads what a script answered. A server, a proxy or somebody else's script may
@@ -19,21 +21,33 @@ type reply struct {
 	bad     error // the first surprise
 }
 
-func newReply(value any) *reply {
+func newReply(value any) reply {
 	if values, ok := value.([]any); ok {
-		return &reply{values: values}
+		return reply{values: values}
 	}
-	return &reply{values: []any{value}, bare: true}
+	return reply{values: []any{value}, bare: true}
 }
 
 // understood completes the outcome of a call by what its reply r turned out to say, and
 // returns the answer read from it; none after an error.
-func understood[T any](answer T, out outcome, r *reply) (T, outcome) {
-	if out = out.with(r); out.err != nil {
+func understood[T any](answer T, out redisexec.Outcome, r *reply) (T, redisexec.Outcome) {
+	if out = r.complete(out); out.Err != nil {
 		var none T
 		return none, out
 	}
 	return answer, out
+}
+
+// complete completes an outcome by what the reply turned out to say.
+func (r *reply) complete(o redisexec.Outcome) redisexec.Outcome {
+	switch {
+	case o.Err != nil:
+	case r.bad != nil:
+		o.Err, o.Ambiguous, o.Permanent = r.bad, true, true
+	case r.refusal != nil:
+		o.Err, o.Permanent, o.Refused = r.refusal, true, true
+	}
+	return o
 }
 
 // surprise records that the reply is not what the script can have said.
@@ -184,7 +198,7 @@ func (r *reply) granted(tells bool) grant {
 
 // reads returns the answer of a script to a reader who asked for lease. A number says that it reads,
 // and completes the outcome by what the lock had left; of a list grantOf returns the meaning.
-func (r *reply) reads(t *target, out outcome, lease time.Duration, grantOf func(*target, bool) grant) (grant, outcome) {
+func (r *reply) reads(t *target, out redisexec.Outcome, lease time.Duration, grantOf func(*target, bool) grant) (grant, redisexec.Outcome) {
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)
 	}
@@ -193,7 +207,7 @@ func (r *reply) reads(t *target, out outcome, lease time.Duration, grantOf func(
 	case found <= 0:
 		r.surprise("no lease")
 	case found < lease:
-		out.found = found
+		out.LeaseLeft = found
 	}
 	return understood(grant{held: true}, out, r)
 }

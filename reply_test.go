@@ -12,46 +12,47 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // calls are the functions of the protocol, each with whether it gave an answer at all.
-var calls = map[string]func(p *plain, e effort, t *target) (answer bool, out outcome){
-	"acquire": func(p *plain, e effort, t *target) (bool, outcome) {
+var calls = map[string]func(p *plain, e redisexec.CallOptions, t *target) (answer bool, out redisexec.Outcome){
+	"acquire": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		g, out := p.acquire(context.Background(), e, t, me, termsOf())
 		return g != grant{}, out
 	},
-	"reenter": func(p *plain, e effort, t *target) (bool, outcome) {
+	"reenter": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		g, out := p.reenter(context.Background(), e, t, me, termsOf(), false, []int{2, 2})
 		return g != grant{}, out
 	},
-	"renew": func(p *plain, e effort, t *target) (bool, outcome) {
+	"renew": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		ok, out := p.renew(context.Background(), e, t, me, asked)
 		return ok, out
 	},
-	"renew many": func(p *plain, e effort, t *target) (bool, outcome) {
+	"renew many": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		lost, out := p.renewMany(context.Background(), e, t.locks(), boxed(me), asked)
 		return lost != nil, out
 	},
-	"release": func(p *plain, e effort, t *target) (bool, outcome) {
+	"release": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		status, out := p.release(context.Background(), e, t, me, []int{0, 0})
 		return status.ours, out
 	},
-	"handoff": func(p *plain, e effort, t *target) (bool, outcome) {
+	"handoff": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		g, out := p.handoff(context.Background(), e, t, me, you, termsOf())
 		return g != grant{}, out
 	},
-	"force": func(p *plain, e effort, t *target) (bool, outcome) {
+	"force": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		ok, out := p.force(context.Background(), e, t, 0, []string{me})
 		return ok, out
 	},
-	"state": func(p *plain, e effort, t *target) (bool, outcome) {
+	"state": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
 		s, out := p.state(context.Background(), e, t, 0)
 		return s.fields != nil || s.ttl != 0 || s.token != 0 || s.counts != nil, out
 	},
 }
 
-var once = effort{attempts: 1}
+var once = redisexec.CallOptions{Attempts: 1}
 
 // list returns a raw reply of these elements, which are raw or the digits of an integer.
 func list(elements ...any) string {
@@ -167,8 +168,8 @@ func hostile(t *testing.T, ttl time.Duration) (p *plain, say func(raw string)) {
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
 	t.Cleanup(func() { rdb.Close() })
 	last := relay.ReplyWith("", redistest.Scripts)
-	x := newExecutor(rdb, clock.System, ttl) // which waits a quarter of it for a reply
-	t.Cleanup(func() { x.close(context.Background()) })
+	x := redisexec.New(rdb, clock.System, ttl) // which waits a quarter of it for a reply
+	t.Cleanup(func() { x.Close(context.Background()) })
 	return &plain{exec: x}, func(raw string) {
 		last.Remove()
 		last = relay.ReplyWith(raw, redistest.Scripts).Always()
@@ -182,11 +183,11 @@ func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
 	check := func(t *testing.T, call, raw string) {
 		say(raw)
 		answer, out := calls[call](p, once, target)
-		require.ErrorContains(t, out.err, "unexpected reply", call)
-		require.Less(t, len(out.err.Error()), 1000, call)
+		require.ErrorContains(t, out.Err, "unexpected reply", call)
+		require.Less(t, len(out.Err.Error()), 1000, call)
 		require.False(t, answer, "%s took something from the reply", call)
-		require.True(t, out.doubt, "%s: who knows what was executed", call)
-		require.True(t, out.permanent, "%s: asking again is no use", call)
+		require.True(t, out.Ambiguous, "%s: who knows what was executed", call)
+		require.True(t, out.Permanent, "%s: asking again is no use", call)
 	}
 	for name, raw := range nonsense {
 		t.Run(name, func(t *testing.T) {
@@ -214,9 +215,9 @@ func TestAReplyThatBreaksTheProtocolIsAnErrorAndNeverAnAnswer(t *testing.T) {
 			say(raw)
 			for call, do := range calls {
 				answer, out := do(p, once, target)
-				require.Error(t, out.err, call)
+				require.Error(t, out.Err, call)
 				require.False(t, answer, call)
-				require.True(t, out.doubt, call)
+				require.True(t, out.Ambiguous, call)
 			}
 		})
 	}
@@ -229,7 +230,7 @@ type puppet struct {
 }
 
 func (p *puppet) Process(_ context.Context, cmd redis.Cmder) error {
-	cmd.(call).SetVal(p.value)
+	cmd.(redisexec.Call).SetVal(p.value)
 	return nil
 }
 
@@ -249,7 +250,7 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	mustDo(t, out)
 	require.Equal(t, grant{held: true}, g)
 	_, out = p.acquire(t.Context(), once, target, me, termsOf(WithFencing()))
-	require.ErrorContains(t, out.err, "unexpected reply", "a token was asked for")
+	require.ErrorContains(t, out.Err, "unexpected reply", "a token was asked for")
 	answers(int64(0), int64(1500), int64(2), them)
 	g, out = p.acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
@@ -292,13 +293,13 @@ func FuzzReply(f *testing.F) {
 		for name, do := range calls {
 			answer, out := do(p, once, target)
 			switch {
-			case out.err == nil:
-				require.False(t, out.doubt)
+			case out.Err == nil:
+				require.False(t, out.Ambiguous)
 				require.Contains(t, []any{int64(0), int64(1)}, first, "%s understood %v", name, rdb.value)
 			default:
 				require.False(t, answer, "%s took something from %v", name, rdb.value)
-				require.True(t, out.permanent)
-				require.Equal(t, strings.Contains(out.err.Error(), "unexpected reply"), out.doubt)
+				require.True(t, out.Permanent)
+				require.Equal(t, strings.Contains(out.Err.Error(), "unexpected reply"), out.Ambiguous)
 			}
 		}
 		require.Equal(t, before, fmt.Sprint(rdb.value), "the reply itself is not changed")

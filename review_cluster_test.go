@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -38,8 +39,8 @@ func useEngine(t *testing.T, c *Client, servers ...*redistest.Backend) {
 	require.NoError(t, err)
 	for _, b := range servers {
 		rdb := b.Client(t)
-		for _, s := range []*script{acquireScript, releaseScript, renewScript} {
-			require.NoError(t, rdb.ScriptLoad(t.Context(), s.source).Err())
+		for _, s := range []*redisexec.Script{acquireScript, releaseScript, renewScript} {
+			require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
 		}
 	}
 }
@@ -85,7 +86,7 @@ func TestAResendOutsideOfTheEngineFollowsMOVED(t *testing.T) {
 	defer c.Close()
 	useEngine(t, c, old, fresh)
 
-	acquires := redistest.Script(acquireScript.source)
+	acquires := redistest.Script(acquireScript.Source)
 	drop := relay.DropReply(acquires)
 	relay.ReplyWith("-MOVED 1 "+fresh.Addr+"\r\n", acquires).Always()
 	m := c.Mutex(redistest.Key(t))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -89,15 +90,15 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
 		require.NoError(t, both.Lock(t.Context()))
 		require.NoError(t, single.Lock(t.Context()))
-		require.NoError(t, c.execs[0].rdb.ScriptLoad(t.Context(), releaseScript.source).Err())
+		require.NoError(t, c.execs[0].Rdb.ScriptLoad(t.Context(), releaseScript.Source).Err())
 
-		drop := relay.DropReply(redistest.Script(releaseScript.source))
+		drop := relay.DropReply(redistest.Script(releaseScript.Source))
 		require.NoError(t, both.Unlock())
 		drop.Wait(t)
 		require.Equal(t, 1, single.HoldCount())
 		require.NoError(t, single.Context(t.Context()).Err())
 		require.NoError(t, single.Unlock())
-		require.Zero(t, c.execs[0].rdb.Exists(t.Context(), one, two).Val())
+		require.Zero(t, c.execs[0].Rdb.Exists(t.Context(), one, two).Val())
 	})
 }
 
@@ -111,7 +112,7 @@ func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
 	require.NoError(t, both.Lock(t.Context()))
 	require.NoError(t, single.Lock(t.Context()))
 
-	answer := relay.Block(redistest.Script(releaseScript.source))
+	answer := relay.Block(redistest.Script(releaseScript.Source))
 	unlocked := make(chan error)
 	go func() { unlocked <- both.Unlock() }()
 	answer.Wait(t)
@@ -133,7 +134,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 	require.NoError(t, both.Unlock())
 	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
 	require.NoError(t, second.Unlock())
-	require.Zero(t, c.execs[0].rdb.Exists(t.Context(), one, two).Val())
+	require.Zero(t, c.execs[0].Rdb.Exists(t.Context(), one, two).Val())
 }
 
 func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
@@ -221,7 +222,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	first := holdOf(m)
 
-	handoff := relay.Block(redistest.Script(handoffScript.source))
+	handoff := relay.Block(redistest.Script(handoffScript.Source))
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
@@ -312,8 +313,8 @@ func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
-		for _, s := range []*script{reenterScript, releaseScript} {
-			require.NoError(t, c.execs[0].rdb.ScriptLoad(t.Context(), s.source).Err())
+		for _, s := range []*redisexec.Script{reenterScript, releaseScript} {
+			require.NoError(t, c.execs[0].Rdb.ScriptLoad(t.Context(), s.Source).Err())
 		}
 		var err error
 		for range 3 { // on a machine that stalls such a lease is lost rightly
@@ -332,14 +333,14 @@ func loseReplies(t *testing.T, relay *redistest.Relay, m *Mutex) error {
 	}
 	ctx := m.Context(t.Context())
 	for _, step := range []struct {
-		script *script
+		script *redisexec.Script
 		run    func() error
 	}{
 		{reenterScript, func() error { return m.Lock(t.Context()) }},
 		{releaseScript, m.Unlock},
 		{releaseScript, m.Unlock},
 	} {
-		lost := relay.LoseReply(redistest.Script(step.script.source))
+		lost := relay.LoseReply(redistest.Script(step.script.Source))
 		if err := errors.Join(context.Cause(ctx), step.run()); err != nil {
 			lost.Remove()
 			return err

@@ -179,8 +179,8 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 		return RWState{}, wrap("read state of", m.Name(), err)
 	}
 	k, out := m.write.kind.state(ctx, acquireEffort, m.write.target, 0)
-	if out.err != nil {
-		return RWState{}, wrap("read state of", m.Name(), out.err)
+	if out.Err != nil {
+		return RWState{}, wrap("read state of", m.Name(), out.Err)
 	}
 	s := RWState{FencingToken: k.token}
 	if len(k.fields) > 0 {

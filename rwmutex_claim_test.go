@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -24,13 +25,13 @@ func (b *rwBench) claims(text string) string {
 
 // atOnce runs the script of the write side, and reads the claim before the server does
 // anything else.
-func (b *rwBench) atOnce(s *script, args ...any) (text string, life time.Duration) {
+func (b *rwBench) atOnce(s *redisexec.Script, args ...any) (text string, life time.Duration) {
 	b.t.Helper()
 	t := b.mutex().write.target
 	var value *redis.StringCmd
 	var left *redis.DurationCmd
 	_, err := b.rdb.TxPipelined(b.t.Context(), func(tx redis.Pipeliner) error {
-		tx.Eval(b.t.Context(), s.source, []string{t.keys[0], t.rw.claim}, append([]any{t.rw.timeouts}, args...)...)
+		tx.Eval(b.t.Context(), s.Source, []string{t.keys[0], t.rw.claim}, append([]any{t.rw.timeouts}, args...)...)
 		value, left = tx.Get(b.t.Context(), t.rw.claim), tx.PTTL(b.t.Context(), t.rw.claim)
 		return nil
 	})

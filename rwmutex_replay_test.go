@@ -45,7 +45,7 @@ func TestTheReleaseOfAReaderLeavesAPlainLockAlone(t *testing.T) {
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, "uuid:1", 2).Err())
 		for _, count := range []int{1, 0} {
 			answer, out := m.read.kind.release(b.t.Context(), acquireEffort, m.read.target, "uuid:1", []int{count})
-			require.NoError(b.t, out.err)
+			require.NoError(b.t, out.Err)
 			require.False(b.t, answer.ours)
 			requireOnRedis(b.t, b.rdb, b.key, "uuid:1", 2)
 		}

@@ -2,12 +2,12 @@ package relock
 
 import (
 	"context"
-	"crypto/sha1"
 	_ "embed"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // The scripts. Their headers say what they take and reply; the functions below are the
@@ -32,47 +32,41 @@ var (
 	//go:embed lua/state.lua
 	stateSource string
 
-	acquireScript   = newScript(acquireSource)
-	reenterScript   = newScript(reenterSource)
-	renewScript     = newScript(renewSource)
-	renewManyScript = newScript(renewManySource)
-	releaseScript   = newScript(releaseSource)
-	handoffScript   = newScript(handoffSource)
-	forceScript     = newScript(forceSource)
-	stateScript     = newScript(stateSource)
+	acquireScript   = withPrelude(acquireSource)
+	reenterScript   = withPrelude(reenterSource)
+	renewScript     = withPrelude(renewSource)
+	renewManyScript = withPrelude(renewManySource)
+	releaseScript   = withPrelude(releaseSource)
+	handoffScript   = withPrelude(handoffSource)
+	forceScript     = withPrelude(forceSource)
+	stateScript     = withPrelude(stateSource)
 )
 
-// script is a Lua script and the name Redis knows it by.
-type script struct {
-	source string
-	digest any // SHA-1, in a box as go-redis takes it
-
-	// looksFirst says that it touches every key that it needs before it changes anything: refused
-	// because one is not on that node, it may be sent again.
-	looksFirst bool
-}
-
-// newScript puts the prelude, and more of the kind, before source, or where that has the line
+// withPrelude puts the prelude, and more of the kind, before source, or where that has the line
 // "-- prelude": then what comes before it is the usual case, which does without.
-func newScript(source string, more ...string) *script {
+func withPrelude(source string, more ...string) *redisexec.Script {
 	before, after, found := strings.Cut(source, "-- prelude\n")
 	if !found {
 		before, after = "", source
 	}
-	return digested(before + prelude + strings.Join(more, "") + after)
-}
-
-func digested(source string) *script {
-	sum := sha1.Sum([]byte(source))
-	return &script{source: source, digest: hex.EncodeToString(sum[:])}
+	return redisexec.NewScript(before + prelude + strings.Join(more, "") + after)
 }
 
 // plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
 // the owner's and counts its levels.
 type plain struct {
-	exec     *executor
+	exec     *redisexec.Executor
 	sharded  bool      // wake-ups stay within the shard of the key
 	renewals *renewals // that are sent together; nil: each is sent alone
+}
+
+// run executes a script. The reply of a call that failed is empty.
+func (p *plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, keys []any, args ...any) (reply, redisexec.Outcome) {
+	value, out := p.exec.Run(ctx, e, s, keys, args...)
+	if out.Err != nil {
+		return reply{}, out
+	}
+	return newReply(value), out
 }
 
 // publishCommand wakes the waiters of a lock. A sharded channel is on the key's node,
@@ -84,42 +78,42 @@ func (p *plain) publishCommand() any { // which costs no allocation
 	return "publish"
 }
 
-func (p *plain) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, acquireScript, t.locksAndCounters(s.fencing),
+func (p *plain) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, acquireScript, t.locksAndCounters(s.fencing),
 		field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds())
-	return understood(r.grant(t, s.fencing), out, r)
+	return understood(r.grant(t, s.fencing), out, &r)
 }
 
-func (p *plain) reenter(ctx context.Context, e effort, t *target, field string, s *terms, mint bool, counts []int) (grant, outcome) {
+func (p *plain) reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
 	args := []any{field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds()}
 	for _, count := range counts {
 		args = append(args, count)
 	}
-	r, out := p.exec.run(ctx, e, reenterScript, t.locksAndCounters(mint), args...)
-	return understood(r.grantOrLost(t, mint), out, r)
+	r, out := p.run(ctx, e, reenterScript, t.locksAndCounters(mint), args...)
+	return understood(r.grantOrLost(t, mint), out, &r)
 }
 
-func (p *plain) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
-	if e.batchable && p.renewals != nil {
+func (p *plain) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	if e.Batchable && p.renewals != nil {
 		return p.renewals.renew(ctx, e, t, field, lease)
 	}
 	return p.renewAlone(ctx, e, t, field, lease)
 }
 
-func (p *plain) renewAlone(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
-	r, out := p.exec.run(ctx, e, renewScript, t.locks(), field, lease.Milliseconds())
-	return understood(r.flag(), out, r)
+func (p *plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, renewScript, t.locks(), field, lease.Milliseconds())
+	return understood(r.flag(), out, &r)
 }
 
 // renewMany is renewAlone for several holds, one of each field, with as many keys each, which
 // stand hold by hold. It returns the positions, from 1, of those that are lost.
-func (p *plain) renewMany(ctx context.Context, e effort, keys, fields []any, lease time.Duration) (lost []int, out outcome) {
+func (p *plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
 	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
-	r, out := p.exec.run(ctx, e, renewManyScript, keys, args...)
-	return understood(r.lost(len(fields)), out, r)
+	r, out := p.run(ctx, e, renewManyScript, keys, args...)
+	return understood(r.lost(len(fields)), out, &r)
 }
 
-func (p *plain) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+func (p *plain) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
 	args := make([]any, 0, 2+2*len(t.keys))
 	args = append(args, field)
 	keys := t.locks()
@@ -133,35 +127,35 @@ func (p *plain) release(ctx context.Context, e effort, t *target, field string, 
 	if len(counts) == 1 && counts[0] == 0 && !p.sharded {
 		args = args[:2]
 	}
-	e.needs = len(t.keys)
-	r, out := p.exec.run(ctx, e, releaseScript, keys, args...)
-	return understood(r.released(), out, r)
+	e.RequiredKeys = len(t.keys)
+	r, out := p.run(ctx, e, releaseScript, keys, args...)
+	return understood(r.released(), out, &r)
 }
 
-func (p *plain) handoff(ctx context.Context, e effort, t *target, from, to string, s *terms) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),
+func (p *plain) handoff(ctx context.Context, e redisexec.CallOptions, t *target, from, to string, s *terms) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),
 		from, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds(), to)
-	return understood(r.grantOrLost(t, s.fencing), out, r)
+	return understood(r.grantOrLost(t, s.fencing), out, &r)
 }
 
-func (p *plain) force(ctx context.Context, e effort, t *target, i int, fields []string) (bool, outcome) {
+func (p *plain) force(ctx context.Context, e redisexec.CallOptions, t *target, i int, fields []string) (bool, redisexec.Outcome) {
 	args := []any{p.publishCommand(), t.channels[i]}
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	e.needs = 1
-	r, out := p.exec.run(ctx, e, forceScript, []any{t.freeing[i], t.freeing[len(t.keys)+i]}, args...)
-	return understood(r.flag(), out, r)
+	e.RequiredKeys = 1
+	r, out := p.run(ctx, e, forceScript, []any{t.freeing[i], t.freeing[len(t.keys)+i]}, args...)
+	return understood(r.flag(), out, &r)
 }
 
-func (p *plain) state(ctx context.Context, e effort, t *target, i int) (keyState, outcome) {
+func (p *plain) state(ctx context.Context, e redisexec.CallOptions, t *target, i int) (keyState, redisexec.Outcome) {
 	t = t.only(t.keys[i : i+1])
-	r, out := p.exec.run(ctx, e, stateScript, t.locksAndCounters(true))
+	r, out := p.run(ctx, e, stateScript, t.locksAndCounters(true))
 	return r.state(t, out)
 }
 
 // state returns what a script says of the lock t, and how its call ended.
-func (r *reply) state(t *target, out outcome) (keyState, outcome) {
+func (r *reply) state(t *target, out redisexec.Outcome) (keyState, redisexec.Outcome) {
 	if status := r.integer(0); status != 1 {
 		r.refuse(status, t)
 		return understood(keyState{}, out, r)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -41,8 +42,8 @@ func newBench(t *testing.T, rdb *redis.Client) *bench {
 
 func newPlain(tb testing.TB, rdb redis.UniversalClient) *plain {
 	tb.Helper()
-	x := newExecutor(rdb, clock.System, defaultTTL)
-	tb.Cleanup(func() { x.close(context.Background()) })
+	x := redisexec.New(rdb, clock.System, defaultTTL)
+	tb.Cleanup(func() { x.Close(context.Background()) })
 	return &plain{exec: x}
 }
 
@@ -191,17 +192,17 @@ func (b *bench) heard(t *target, fn func()) [][]string {
 }
 
 // mustDo fails the test unless the outcome is a clean answer.
-func mustDo(t *testing.T, out outcome) {
+func mustDo(t *testing.T, out redisexec.Outcome) {
 	t.Helper()
-	require.NoError(t, out.err)
-	require.False(t, out.doubt, "answered at once, so nothing is in doubt")
+	require.NoError(t, out.Err)
+	require.False(t, out.Ambiguous, "answered at once, so nothing is in doubt")
 }
 
 // refusedAs checks an outcome that says that the call was refused and changed nothing.
-func refusedAs(t *testing.T, out outcome, sentinel error, text string) {
+func refusedAs(t *testing.T, out redisexec.Outcome, sentinel error, text string) {
 	t.Helper()
-	require.ErrorIs(t, out.err, sentinel)
-	require.ErrorContains(t, out.err, text)
-	require.True(t, out.permanent, "no retry helps")
-	require.False(t, out.doubt, "nothing was changed")
+	require.ErrorIs(t, out.Err, sentinel)
+	require.ErrorContains(t, out.Err, text)
+	require.True(t, out.Permanent, "no retry helps")
+	require.False(t, out.Ambiguous, "nothing was changed")
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"time"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 var (
@@ -16,9 +18,9 @@ var (
 	//go:embed lua/fair_release.lua
 	fairReleaseSource string
 
-	fairAcquireScript = newScript(fairAcquireSource, fairPrelude)
-	fairPollScript    = newScript(fairPollSource, fairPrelude)
-	fairReleaseScript = newScript(fairReleaseSource, fairPrelude)
+	fairAcquireScript = withPrelude(fairAcquireSource, fairPrelude)
+	fairPollScript    = withPrelude(fairPollSource, fairPrelude)
+	fairReleaseScript = withPrelude(fairReleaseSource, fairPrelude)
 )
 
 // fair is the protocol of FairMutex: that of a plain lock on the same hash, with a queue
@@ -63,19 +65,19 @@ func keepFor(s *terms) int64 {
 }
 
 // acquire takes the lock if it is free and nobody waits for it.
-func (f *fair) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
+func (f *fair) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
 	return f.take(ctx, e, t, field, s)
 }
 
 // enqueue is acquire for an owner who waits if need be, and is told of the grant by ticket.
-func (f *fair) enqueue(ctx context.Context, e effort, t *target, field string, s *terms, ticket uint64) (grant, outcome) {
+func (f *fair) enqueue(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, ticket uint64) (grant, redisexec.Outcome) {
 	return f.take(ctx, e, t, field, s, s.entryLease().Milliseconds(), ticket, t.fair.grants+f.process)
 }
 
-func (f *fair) take(ctx context.Context, e effort, t *target, field string, s *terms, entry ...any) (grant, outcome) {
+func (f *fair) take(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, entry ...any) (grant, redisexec.Outcome) {
 	args := []any{field, s.ttl.Milliseconds(), keepFor(s), f.publishCommand()}
-	r, out := f.exec.run(ctx, e, fairAcquireScript, t.fair.words, append(args, entry...)...)
-	return understood(r.grant(t, true), out, r)
+	r, out := f.run(ctx, e, fairAcquireScript, t.fair.words, append(args, entry...)...)
+	return understood(r.grant(t, true), out, &r)
 }
 
 // waiter is somebody who waits in the queue of a fair lock, as a poll speaks of him.
@@ -85,16 +87,16 @@ type waiter struct {
 }
 
 // poll keeps the places of waiters, and asks how they stand and who has the lock.
-func (f *fair) poll(ctx context.Context, e effort, t *target, waiters []waiter) ([]standing, grant, outcome) {
+func (f *fair) poll(ctx context.Context, e redisexec.CallOptions, t *target, waiters []waiter) ([]standing, grant, redisexec.Outcome) {
 	args := make([]any, 0, 1+3*len(waiters))
 	args = append(args, f.publishCommand())
 	for _, w := range waiters {
 		args = append(args, w.field, w.entryLease().Milliseconds(), keepFor(w.terms))
 	}
-	r, out := f.exec.run(ctx, e, fairPollScript, t.fair.words, args...)
+	r, out := f.run(ctx, e, fairPollScript, t.fair.words, args...)
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
-		_, out = understood(grant{}, out, r)
+		_, out = understood(grant{}, out, &r)
 		return nil, grant{}, out
 	}
 	g := grant{ttl: r.life(1), holder: r.text(2)}
@@ -102,8 +104,8 @@ func (f *fair) poll(ctx context.Context, e effort, t *target, waiters []waiter) 
 	for i := range all {
 		all[i] = r.standing(3+2*i, t)
 	}
-	g, out = understood(g, out, r)
-	if out.err != nil {
+	g, out = understood(g, out, &r)
+	if out.Err != nil {
 		all = nil
 	}
 	return all, g, out
@@ -129,16 +131,16 @@ func (r *reply) standing(i int, t *target) standing {
 
 // release gives the lock and the place in the queue up. A count that is not 0 is a plain
 // lock's matter.
-func (f *fair) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+func (f *fair) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
 	if counts[0] > 0 {
 		return f.plain.release(ctx, e, t, field, counts)
 	}
-	e.othersFirst = true // a grant wakes who waits for it some 30 us sooner, of 560
-	if !e.undoes {       // a place in the queue may be all that there is to give up
-		e.needs = 1
+	e.PublishFirst = true // a grant wakes who waits for it some 30 us sooner, of 560
+	if !e.Undoes {        // a place in the queue may be all that there is to give up
+		e.RequiredKeys = 1
 	}
-	r, out := f.exec.run(ctx, e, fairReleaseScript, t.fair.freeing, field, f.publishCommand(), t.channels[0])
-	return understood(r.released(), out, r)
+	r, out := f.run(ctx, e, fairReleaseScript, t.fair.freeing, field, f.publishCommand(), t.channels[0])
+	return understood(r.released(), out, &r)
 }
 
 // A waiter's entry is a lease, kept by polls: for so long at most a waiter that has died

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -35,7 +36,7 @@ func (b *fairBench) enqueue(field string) {
 	b.t.Helper()
 	b.tickets++
 	g, out := b.fair.enqueue(b.t.Context(), once, b.on, field, b.terms, b.tickets)
-	require.NoError(b.t, out.err)
+	require.NoError(b.t, out.Err)
 	require.False(b.t, g.held)
 }
 
@@ -43,14 +44,14 @@ func (b *fairBench) enqueue(field string) {
 func (b *fairBench) take(field string) {
 	b.t.Helper()
 	g, out := b.fair.acquire(b.t.Context(), once, b.on, field, b.terms)
-	require.NoError(b.t, out.err)
+	require.NoError(b.t, out.Err)
 	require.True(b.t, g.held)
 }
 
 func (b *fairBench) release(field string) released {
 	b.t.Helper()
 	r, out := b.fair.release(b.t.Context(), once, b.on, field, []int{0})
-	require.NoError(b.t, out.err)
+	require.NoError(b.t, out.Err)
 	return r
 }
 
@@ -61,7 +62,7 @@ func (b *fairBench) poll(fields ...string) []entryState {
 		waiters = append(waiters, waiter{field: field, terms: b.terms})
 	}
 	all, _, out := b.fair.poll(b.t.Context(), once, b.on, waiters)
-	require.NoError(b.t, out.err)
+	require.NoError(b.t, out.Err)
 	var states []entryState
 	for _, s := range all {
 		states = append(states, s.state)
@@ -247,7 +248,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	require.NoError(t, err)
 
 	r, out := (&fair{plain: limited.plain, process: "p"}).release(t.Context(), once, on, me, []int{0})
-	require.NoError(t, out.err)
+	require.NoError(t, out.Err)
 	require.Equal(t, released{ours: true, heard: 1}, r)
 	require.Empty(t, onRedis(t, full.rdb, on.keys[0]))
 	require.Equal(t, "0", receives(t, all.Channel()).Payload, "whoever listens may try")
@@ -275,20 +276,20 @@ func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	require.NoError(t, err)
 	on.fair = newFairKeys(on.keys[0])
 	f := &fair{plain: p, process: "p"}
-	calls := map[string]func() (bool, outcome){
-		"acquire": func() (bool, outcome) {
+	calls := map[string]func() (bool, redisexec.Outcome){
+		"acquire": func() (bool, redisexec.Outcome) {
 			g, out := f.acquire(context.Background(), once, on, me, termsOf())
 			return g != grant{}, out
 		},
-		"enqueue": func() (bool, outcome) {
+		"enqueue": func() (bool, redisexec.Outcome) {
 			g, out := f.enqueue(context.Background(), once, on, me, termsOf(), 1)
 			return g != grant{}, out
 		},
-		"poll": func() (bool, outcome) {
+		"poll": func() (bool, redisexec.Outcome) {
 			all, g, out := f.poll(context.Background(), once, on, []waiter{{me, termsOf()}, {you, termsOf()}})
 			return all != nil || g != grant{}, out
 		},
-		"release": func() (bool, outcome) {
+		"release": func() (bool, redisexec.Outcome) {
 			r, out := f.release(context.Background(), once, on, me, []int{0})
 			return r.ours, out
 		},
@@ -309,7 +310,7 @@ func TestFairScriptsSurviveAnyReply(t *testing.T) {
 		for _, raw := range nonsense {
 			say(raw)
 			answered, out := call()
-			require.Error(t, out.err, "%s: %q", name, raw)
+			require.Error(t, out.Err, "%s: %q", name, raw)
 			require.False(t, answered, "%s: %q", name, raw)
 		}
 	}

@@ -6,33 +6,35 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // minters are the scripts that mint a token when they are asked to, each with the state of
 // the keys that it needs.
 var minters = map[string]struct {
 	needs picture
-	run   func(b *bench, target *target, s *terms) (grant, outcome)
+	run   func(b *bench, target *target, s *terms) (grant, redisexec.Outcome)
 }{
-	"acquire": {absent, func(b *bench, target *target, s *terms) (grant, outcome) {
+	"acquire": {absent, func(b *bench, target *target, s *terms) (grant, redisexec.Outcome) {
 		return b.acquire(b.t.Context(), acquireEffort, target, me, s)
 	}},
-	"reenter": {hashOf(short, me, "1"), func(b *bench, target *target, s *terms) (grant, outcome) {
+	"reenter": {hashOf(short, me, "1"), func(b *bench, target *target, s *terms) (grant, redisexec.Outcome) {
 		return b.reenter(b.t.Context(), acquireEffort, target, me, s, true, make([]int, len(target.keys)))
 	}},
-	"handoff": {hashOf(short, them, "1"), func(b *bench, target *target, s *terms) (grant, outcome) {
+	"handoff": {hashOf(short, them, "1"), func(b *bench, target *target, s *terms) (grant, redisexec.Outcome) {
 		return b.handoff(b.t.Context(), acquireEffort, target, them, me, s)
 	}},
 }
 
 // eachMinter runs fn for each script that mints, on n keys that are ready for it.
-func eachMinter(t *testing.T, n int, fn func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome))) {
+func eachMinter(t *testing.T, n int, fn func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome))) {
 	for name, m := range minters {
 		t.Run(name, func(t *testing.T) {
 			eachBench(t, func(t *testing.T, b *bench) {
 				target := b.target(n)
 				b.paintAll(target, counted(n, m.needs)...)
-				fn(t, b, target, func(s *terms) (grant, outcome) { return m.run(b, target, s) })
+				fn(t, b, target, func(s *terms) (grant, redisexec.Outcome) { return m.run(b, target, s) })
 			})
 		})
 	}
@@ -49,7 +51,7 @@ func (b *bench) microseconds() int64 {
 func text(token int64) string { return strconv.FormatInt(token, 10) }
 
 func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 		before := b.microseconds()
 		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
@@ -61,7 +63,7 @@ func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
 }
 
 func TestEveryReplayMintsANewerToken(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 		last := int64(0)
 		for range 20 {
 			g, out := mint(termsOf(WithFencing()))
@@ -74,7 +76,7 @@ func TestEveryReplayMintsANewerToken(t *testing.T) {
 }
 
 func TestTokensRiseOverALostCounter(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 		first, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		b.paint(target.counters[0], absent)
@@ -85,7 +87,7 @@ func TestTokensRiseOverALostCounter(t *testing.T) {
 }
 
 func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 		ahead := b.microseconds() + int64(365*24*time.Hour/time.Microsecond)
 		for i, last := range []int64{ahead, 1<<53 - 3} {
 			b.paint(target.counters[0], textOf(short, text(last)))
@@ -98,7 +100,7 @@ func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
 }
 
 func TestACounterBehindTheClockIsLeftBehind(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 		for _, last := range []string{"0", "1", "41"} { // as Java's counter says them
 			b.paint(target.counters[0], textOf(forever, last))
 			before := b.microseconds()
@@ -126,7 +128,7 @@ func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
 		"one without expiry, ahead of the clock": {private, textOf(forever, "8000000000000000"), forever},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+			eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 				b.paint(target.counters[0], c.before)
 				for range 2 {
 					g, out := mint(c.terms)
@@ -139,7 +141,7 @@ func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
 }
 
 func TestSeveralKeysGetOneTokenAboveAllTheirCounters(t *testing.T) {
-	eachMinter(t, 3, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+	eachMinter(t, 3, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 		b.paint(target.counters[0], textOf(short, "5"))
 		b.paint(target.counters[1], textOf(forever, "8000000000000000"))
 		b.paint(target.counters[2], absent)
@@ -171,12 +173,12 @@ func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
 		textOf(forever, "99999999999999999999"),
 	} {
 		t.Run(bad.kind+" "+bad.text, func(t *testing.T) {
-			eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+			eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 				for i := range 2 {
 					b.paint(target.counters[i], bad)
 					b.paint(target.counters[1-i], textOf(short, "7"))
 					before := b.lookAll(target)
-					var out outcome
+					var out redisexec.Outcome
 					heard := b.heard(target, func() { _, out = mint(termsOf(WithFencing())) })
 					refusedAs(t, out, ErrInvalidName, `"`+target.counters[i]+`"`)
 					require.Equal(t, [][]string{nil, nil}, heard)
@@ -190,7 +192,7 @@ func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
 }
 
 func TestAScriptThatFailsToLockMintsNothing(t *testing.T) {
-	eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, outcome)) {
+	eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
 		b.paint(target.keys[1], hashOf(short, "uuid-3:1", "1"))
 		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)

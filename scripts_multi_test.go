@@ -71,9 +71,9 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.keys[i], hashOf(forever, them, "1"))
-			r, out := b.exec.run(t.Context(), acquireEffort, acquireScript, target.locks(), me, asked.Milliseconds(), 3, 0)
+			r, out := b.exec.Run(t.Context(), acquireEffort, acquireScript, target.locks(), me, asked.Milliseconds(), 3, 0)
 			mustDo(t, out)
-			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r.values)
+			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r)
 			g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 			mustDo(t, out)
 			require.Equal(t, grant{key: i, ttl: forever, holder: them}, g)

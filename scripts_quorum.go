@@ -3,28 +3,30 @@ package relock
 import (
 	"context"
 	_ "embed"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 //go:embed lua/raise.lua
 var raiseSource string
 
-var raiseScript = newScript(raiseSource)
+var raiseScript = withPrelude(raiseSource)
 
 // raise raises the counters of locks that field holds to token; false: it does not hold them.
-func (p *plain) raise(ctx context.Context, e effort, t *target, field string, s *terms, token int64) (bool, outcome) {
-	r, out := p.exec.run(ctx, e, raiseScript, t.locksAndCounters(true),
+func (p *plain) raise(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, token int64) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, raiseScript, t.locksAndCounters(true),
 		field, len(t.keys), s.counterLife.Milliseconds(), token)
-	return understood(r.grantOrLost(t, true).held, out, r)
+	return understood(r.grantOrLost(t, true).held, out, &r)
 }
 
 // releaseQuietly gives locks back that never counted, and wakes nobody.
-func (p *plain) releaseQuietly(ctx context.Context, e effort, t *target, field string) (bool, outcome) {
+func (p *plain) releaseQuietly(ctx context.Context, e redisexec.CallOptions, t *target, field string) (bool, redisexec.Outcome) {
 	args := make([]any, 0, 2+2*len(t.keys))
 	args = append(args, field)
 	for range t.keys {
 		args = append(args, "", 0)
 	}
 	args = append(args, p.publishCommand())
-	r, out := p.exec.run(ctx, e, releaseScript, t.locks(), args...)
-	return understood(r.released().ours, out, r)
+	r, out := p.run(ctx, e, releaseScript, t.locks(), args...)
+	return understood(r.released().ours, out, &r)
 }

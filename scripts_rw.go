@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 var (
@@ -44,9 +46,9 @@ var (
 // readers follow from the lock. It has to be the first; to Redis it is a comment.
 const undeclared = "--!df flags=allow-undeclared-keys\n"
 
-func newReadWriteScript(source string) *script {
-	s := digested(undeclared + newScript(source, rwPrelude).source)
-	s.looksFirst = true
+func newReadWriteScript(source string) *redisexec.Script {
+	s := redisexec.NewScript(undeclared + withPrelude(source, rwPrelude).Source)
+	s.LooksFirst = true
 	return s
 }
 
@@ -102,45 +104,45 @@ func (t *target) withClaim(mint bool) []any {
 	return t.rw.words
 }
 
-func (p *readSide) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
+func (p *readSide) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
 	return p.take(ctx, e, t, field, s, "")
 }
 
 // take is acquire for an owner that writes under the name writes, if that is not empty.
-func (p *readSide) take(ctx context.Context, e effort, t *target, field string, s *terms, writes string) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwReadScript, t.withClaim(false), t.rw.timeouts, field, s.ttl.Milliseconds(), writes)
+func (p *readSide) take(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, writes string) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwReadScript, t.withClaim(false), t.rw.timeouts, field, s.ttl.Milliseconds(), writes)
 	return r.reads(t, out, s.ttl, r.grant)
 }
 
-func (p *readSide) reenter(ctx context.Context, e effort, t *target, field string, s *terms, _ bool, counts []int) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwReadReenterScript, t.locks(), t.rw.timeouts, field, s.ttl.Milliseconds(), counts[0])
+func (p *readSide) reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, _ bool, counts []int) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwReadReenterScript, t.locks(), t.rw.timeouts, field, s.ttl.Milliseconds(), counts[0])
 	return r.reads(t, out, s.ttl, r.grantOrLost)
 }
 
-func (p *readSide) renew(ctx context.Context, e effort, t *target, field string, lease time.Duration) (bool, outcome) {
-	r, out := p.exec.run(ctx, e, rwReadRenewScript, t.locks(), t.rw.timeouts, field, lease.Milliseconds())
+func (p *readSide) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwReadRenewScript, t.locks(), t.rw.timeouts, field, lease.Milliseconds())
 	g, out := r.reads(t, out, lease, r.grantOrLost)
 	return g.held, out
 }
 
-func (p *readSide) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+func (p *readSide) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
 	return p.giveBack(ctx, e, rwReadReleaseScript, t, t.locks(), field, counts[0])
 }
 
-func (p *writeSide) acquire(ctx context.Context, e effort, t *target, field string, s *terms) (grant, outcome) {
+func (p *writeSide) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
 	return p.take(ctx, e, t, field, s, 0)
 }
 
 // take is acquire for a writer who claims the lock for so long if he finds readers.
-func (p *writeSide) take(ctx context.Context, e effort, t *target, field string, s *terms, claim time.Duration) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwWriteScript, t.withClaim(s.fencing), t.rw.timeouts, field,
+func (p *writeSide) take(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, claim time.Duration) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwWriteScript, t.withClaim(s.fencing), t.rw.timeouts, field,
 		s.ttl.Milliseconds(), s.counterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
-	return understood(r.grant(t, s.fencing), out, r)
+	return understood(r.grant(t, s.fencing), out, &r)
 }
 
-func (p *writeSide) release(ctx context.Context, e effort, t *target, field string, counts []int) (released, outcome) {
+func (p *writeSide) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
 	keys := t.locks()
-	if e.undoes { // a claim may be all that there is to give up
+	if e.Undoes { // a claim may be all that there is to give up
 		keys = t.withClaim(false)
 	}
 	answer, out := p.giveBack(ctx, e, rwWriteReleaseScript, t, keys, field, counts[0])
@@ -148,29 +150,29 @@ func (p *writeSide) release(ctx context.Context, e effort, t *target, field stri
 	return answer, out
 }
 
-func (p *writeSide) handoff(ctx context.Context, e effort, t *target, from, to string, s *terms) (grant, outcome) {
-	r, out := p.exec.run(ctx, e, rwHandoffScript, t.locksAndCounters(s.fencing),
+func (p *writeSide) handoff(ctx context.Context, e redisexec.CallOptions, t *target, from, to string, s *terms) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwHandoffScript, t.locksAndCounters(s.fencing),
 		t.rw.timeouts, from, s.ttl.Milliseconds(), s.counterLife.Milliseconds(), to)
-	return understood(r.grantOrLost(t, s.fencing), out, r)
+	return understood(r.grantOrLost(t, s.fencing), out, &r)
 }
 
-func (p *rw) giveBack(ctx context.Context, e effort, s *script, t *target, keys []any, field string, count int) (released, outcome) {
-	r, out := p.exec.run(ctx, e, s, keys, t.rw.timeouts, field, count, p.publishCommand(), t.channels[0])
-	return understood(r.released(), out, r)
+func (p *rw) giveBack(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *target, keys []any, field string, count int) (released, redisexec.Outcome) {
+	r, out := p.run(ctx, e, s, keys, t.rw.timeouts, field, count, p.publishCommand(), t.channels[0])
+	return understood(r.released(), out, &r)
 }
 
 // force ends those of the holds given that are still there.
-func (p *rw) force(ctx context.Context, e effort, t *target, _ int, fields []string) (bool, outcome) {
+func (p *rw) force(ctx context.Context, e redisexec.CallOptions, t *target, _ int, fields []string) (bool, redisexec.Outcome) {
 	args := []any{t.rw.timeouts, p.publishCommand(), t.channels[0]}
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	r, out := p.exec.run(ctx, e, rwForceScript, t.locks(), args...)
-	return understood(r.flag(), out, r)
+	r, out := p.run(ctx, e, rwForceScript, t.locks(), args...)
+	return understood(r.flag(), out, &r)
 }
 
 // state reads all live holds, a writer's first.
-func (p *rw) state(ctx context.Context, e effort, t *target, _ int) (keyState, outcome) {
-	r, out := p.exec.run(ctx, e, rwStateScript, t.locksAndCounters(true), t.rw.timeouts)
+func (p *rw) state(ctx context.Context, e redisexec.CallOptions, t *target, _ int) (keyState, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwStateScript, t.locksAndCounters(true), t.rw.timeouts)
 	return r.state(t, out)
 }

@@ -28,8 +28,8 @@ func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 	for _, s := range []*terms{termsOf(), termsOf(WithFencing())} {
 		target := b.target(3)
 		g, out := b.acquire(t.Context(), acquireEffort, target, me, s)
-		require.ErrorContains(t, out.err, "OOM")
-		require.False(t, out.doubt, "it was not executed")
+		require.ErrorContains(t, out.Err, "OOM")
+		require.False(t, out.Ambiguous, "it was not executed")
 		require.Zero(t, g)
 		for i := range target.keys {
 			require.Equal(t, absent, b.look(target.keys[i]))
@@ -135,7 +135,7 @@ func TestAUserWithoutPexpireLeavesNoKeyWithoutExpiry(t *testing.T) {
 	for _, s := range []*terms{termsOf(), termsOf(WithFencing())} {
 		target := full.target(2)
 		g, out := limited.acquire(t.Context(), acquireEffort, target, me, s)
-		require.Regexp(t, refusedByACL, out.err)
+		require.Regexp(t, refusedByACL, out.Err)
 		require.Zero(t, g)
 		require.Equal(t, counted(2, absent), full.lookAll(target))
 	}
@@ -179,11 +179,11 @@ func TestAUserWithoutACommandLearnsThatFromTheServer(t *testing.T) {
 			limited, full := asUser(t, allowed(command)...)
 			target := full.target(1)
 			_, out := limited.acquire(t.Context(), acquireEffort, target, me, termsOf(WithFencing()))
-			if out.err == nil && slices.Contains([]string{"pttl", "hexists"}, command) {
+			if out.Err == nil && slices.Contains([]string{"pttl", "hexists"}, command) {
 				_, out = limited.acquire(t.Context(), acquireEffort, target, you, termsOf(WithFencing()))
 			}
-			require.Regexp(t, refusedByACL, out.err)
-			require.NotErrorIs(t, out.err, ErrInvalidName)
+			require.Regexp(t, refusedByACL, out.Err)
+			require.NotErrorIs(t, out.Err, ErrInvalidName)
 			if command != "set" && command != "pttl" && command != "hexists" {
 				require.Equal(t, absent, full.look(target.keys[0]))
 			}

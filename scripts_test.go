@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // situation is a state of a lock's key, and what a script makes of it.
@@ -66,9 +68,9 @@ func (b *bench) check(situations []situation, run func(b *bench, t *target) stri
 }
 
 // granted words the answer to a wish.
-func granted(g grant, out outcome) string {
+func granted(g grant, out redisexec.Outcome) string {
 	switch {
-	case out.err != nil:
+	case out.Err != nil:
 		return refusal(out)
 	case g.held:
 		return fmt.Sprint("held, token ", g.token)
@@ -80,22 +82,22 @@ func granted(g grant, out outcome) string {
 }
 
 // refusal words the error of a script that changed nothing.
-func refusal(out outcome) string {
+func refusal(out redisexec.Outcome) string {
 	switch {
-	case out.doubt || !out.permanent:
-		return fmt.Sprintf("unsure: %v", out.err)
-	case !errors.Is(out.err, ErrInvalidName):
-		return fmt.Sprintf("refused: %v", out.err)
-	case strings.Contains(out.err.Error(), "another type"):
+	case out.Ambiguous || !out.Permanent:
+		return fmt.Sprintf("unsure: %v", out.Err)
+	case !errors.Is(out.Err, ErrInvalidName):
+		return fmt.Sprintf("refused: %v", out.Err)
+	case strings.Contains(out.Err.Error(), "another type"):
 		return "another type"
-	case strings.Contains(out.err.Error(), "read-write lock"):
+	case strings.Contains(out.Err.Error(), "read-write lock"):
 		return "read-write lock"
 	}
-	return out.err.Error()
+	return out.Err.Error()
 }
 
-func yes(ok bool, out outcome) string {
-	if out.err != nil {
+func yes(ok bool, out redisexec.Outcome) string {
+	if out.Err != nil {
 		return refusal(out)
 	}
 	return fmt.Sprint(ok)
@@ -273,7 +275,7 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
 		}, func(b *bench, target *target) string {
 			s, out := b.state(b.t.Context(), acquireEffort, target, 0)
-			if out.err != nil {
+			if out.Err != nil {
 				return refusal(out)
 			}
 			mustDo(b.t, out)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -137,9 +138,9 @@ func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 	requireFree(t, p.admin, name)
 }
 
-func requireElsewhere(t *testing.T, out outcome) {
+func requireElsewhere(t *testing.T, out redisexec.Outcome) {
 	t.Helper()
-	require.ErrorContains(t, out.err, "non local key")
-	require.False(t, out.doubt, "it was not executed")
-	require.False(t, out.permanent)
+	require.ErrorContains(t, out.Err, "non local key")
+	require.False(t, out.Ambiguous, "it was not executed")
+	require.False(t, out.Permanent)
 }

@@ -169,8 +169,8 @@ func TestNothingIsKeptForANodeThatHasLeft(t *testing.T) {
 	requireUnlocked(t, m)
 	x := c.execs[0]
 	eventually(t, "one engine", func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		return len(x.engines) == 1
+		x.Mu.Lock()
+		defer x.Mu.Unlock()
+		return len(x.Engines) == 1
 	})
 }

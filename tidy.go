@@ -3,6 +3,8 @@ package relock
 import (
 	"slices"
 	"time"
+
+	"github.com/relock-go/relock/internal/group"
 )
 
 // retireAndUndo retires the hold's name and has it released in the background.
@@ -27,16 +29,7 @@ func (h *hold) undo(n name, lasts time.Duration, unseen bool) {
 func (h *hold) trackUndo(settled <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.attempt.undone = append(slices.DeleteFunc(h.attempt.undone, closed), settled)
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	h.attempt.undone = append(slices.DeleteFunc(h.attempt.undone, group.Closed), settled)
 }
 
 // undoGrace is how long a Lock that has failed waits until Redis has nothing of it any more:
@@ -81,7 +74,7 @@ func (h *hold) untidy() <-chan struct{} {
 	case h.phase != gone:
 		return h.changes()
 	}
-	if h.attempt.undone = slices.DeleteFunc(h.attempt.undone, closed); len(h.attempt.undone) > 0 {
+	if h.attempt.undone = slices.DeleteFunc(h.attempt.undone, group.Closed); len(h.attempt.undone) > 0 {
 		return h.attempt.undone[0]
 	}
 	return nil

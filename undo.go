@@ -1,7 +1,6 @@
 package relock
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // undos are the names that may hold keys on a Redis without anybody here holding them: of
@@ -90,25 +90,17 @@ func newUndos(c *Client, settle func(undo) bool) *undos {
 // settle it: what is missing, a permission or a password, may come back in time. Once the client
 // is being closed, it does not wait for a Redis to come back that nothing can be sent to.
 func (c *Client) settleByKind(u undo) bool {
-	if u.missed && c.isClosed() && c.execs[0].unreachable(c.background, u.target.keys[0]) {
+	if u.missed && c.isClosed() && c.execs[0].Unreachable(c.background, u.target.keys[0]) {
 		return true
 	}
-	e := effort{attempts: 1, undoes: true}
+	e := redisexec.CallOptions{Attempts: 1, Undoes: true}
 	_, out := u.kind.release(c.background, e, u.target, u.field, make([]int, len(u.target.keys)))
-	return out.err == nil || forGood(out.err)
+	return out.Err == nil || forGood(out.Err)
 }
 
 // forGood reports whether err says that Redis will hear nothing more: the application has closed
 // its client.
 func forGood(err error) bool { return errors.Is(err, redis.ErrClosed) }
-
-// unreachable reports whether no connection to the master of key can be opened.
-func (x *executor) unreachable(ctx context.Context, key string) bool {
-	s := x.serverOf(ctx, key)
-	x.see(ctx, s, x.patience)
-	known := s.tells()
-	return known == tellsBarred || known == tellsBroken
-}
 
 // undo has the keys of t released for field in the background, wherever it holds them.
 // unseen: nobody can have waited for that. The channel is closed when most nodes have done it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -45,7 +46,7 @@ func TestAnUndoThatIsNotAnsweredKeepsNoOther(t *testing.T) {
 	for i := range 100 {
 		receives(t, u.adds(t, fmt.Sprint(i)))
 	}
-	require.False(t, closed(silent))
+	require.False(t, group.Closed(silent))
 	answer()
 	receives(t, silent)
 }
@@ -135,10 +136,10 @@ func TestATallyIsSettledByMostNodes(t *testing.T) {
 	for nodes, most := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3} {
 		tally := newTally(nodes)
 		for i := range nodes {
-			require.Equal(t, i >= most, closed(tally.settled), "%d of %d", i, nodes)
+			require.Equal(t, i >= most, group.Closed(tally.settled), "%d of %d", i, nodes)
 			tally.count()
 		}
-		require.True(t, closed(tally.settled))
+		require.True(t, group.Closed(tally.settled))
 	}
 }
 
@@ -159,11 +160,11 @@ func TestUndosAreBoundedAndTheOldestAreDropped(t *testing.T) {
 	require.LessOrEqual(t, lines, mostUndos)
 	require.LessOrEqual(t, kept, mostUndos+mostWorkers)
 	for i := n - mostUndos; i < n; i++ {
-		require.False(t, closed(all[i]), "undo %d of %d is a new one", i, n)
+		require.False(t, group.Closed(all[i]), "undo %d of %d is a new one", i, n)
 	}
 	dropped := 0
 	for _, settled := range all[:n-mostUndos] {
-		if closed(settled) {
+		if group.Closed(settled) {
 			dropped++
 		}
 	}

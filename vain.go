@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // A wake-up is a hint, and whoever may publish can send any number of them. One that was in vain,
@@ -37,20 +38,20 @@ type vainWakes struct {
 }
 
 // answered takes note of how the last request has ended. changed: another holder is in the way.
-func (v *vainWakes) answered(g grant, out outcome, changed bool, now clock.Instant) {
+func (v *vainWakes) answered(g grant, out redisexec.Outcome, changed bool, now clock.Instant) {
 	woken := v.woken
 	v.woken = false
-	if out.err != nil {
+	if out.Err != nil {
 		v.asked = now
 		if woken {
 			v.n++
 		}
 		return
 	}
-	v.asked = out.sent
+	v.asked = out.Sent
 	earliest, latest := never, never // end of the hold
 	if g.ttl >= 0 {
-		earliest, latest = out.sent.After(g.ttl), now.After(g.ttl+time.Millisecond)
+		earliest, latest = out.Sent.After(g.ttl), now.After(g.ttl+time.Millisecond)
 	}
 	switch {
 	case changed, earliest.Mono > v.ends.Mono:
@@ -59,7 +60,7 @@ func (v *vainWakes) answered(g grant, out outcome, changed bool, now clock.Insta
 	case latest.Mono < v.ends.Mono:
 		v.ends = latest
 	}
-	if woken && !g.split && out.sent.Since(v.seen) >= ageOfHold {
+	if woken && !g.split && out.Sent.Since(v.seen) >= ageOfHold {
 		v.n++
 	}
 }

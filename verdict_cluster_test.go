@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -16,12 +17,12 @@ import (
 // a slot on the move can have one here and one there.
 var clusterDistresses = map[string]*distress{
 	"a slot of nobody": {
-		says: "CLUSTERDOWN", want: transient, refuses: everything,
+		says: "CLUSTERDOWN", want: redisexec.Transient, refuses: everything,
 		strike: func(p *patient) { p.cluster(p.source, "delslots", p.slot()) },
 		heal:   func(p *patient) { p.cluster(p.source, "addslots", p.slot()) },
 	},
 	"a slot that moves": {
-		says: "TRYAGAIN", want: transient, refuses: everything, passes: true,
+		says: "TRYAGAIN", want: redisexec.Transient, refuses: everything, passes: true,
 		strike: func(p *patient) {
 			p.beginMove()
 			p.move(p.names("kept")[1], p.names("ended")[1], p.names("queued")[1])
@@ -140,20 +141,20 @@ func testFollowing(t *testing.T, p *patient) {
 // misrouting is a request to a node of a Cluster by a client that knows this node only.
 type misrouting struct {
 	says  string
-	want  verdict
+	want  redisexec.Verdict
 	ask   func(p *patient) (*redis.Client, []string) // where for the lock of which names
 	after func(p *patient)
 }
 
 var misrouted = map[string]misrouting{
-	"a slot of another node": {"MOVED", refused, func(p *patient) (*redis.Client, []string) {
+	"a slot of another node": {"MOVED", redisexec.Refused, func(p *patient) (*redis.Client, []string) {
 		return p.target, p.names("free")[:1]
 	}, func(*patient) {}},
-	"a key that has moved ahead of its slot": {"ASK", refused, func(p *patient) (*redis.Client, []string) {
+	"a key that has moved ahead of its slot": {"ASK", redisexec.Refused, func(p *patient) (*redis.Client, []string) {
 		p.beginMove()
 		return p.source, p.names("free")[:1]
 	}, (*patient).endMove},
-	"keys of two slots": {"CROSSSLOT", forbidden, func(p *patient) (*redis.Client, []string) {
+	"keys of two slots": {"CROSSSLOT", redisexec.Forbidden, func(p *patient) (*redis.Client, []string) {
 		return p.source, []string{p.names("free")[0], "elsewhere"}
 	}, func(*patient) {}},
 }
@@ -164,9 +165,9 @@ func (c *misrouting) run(t *testing.T, p *patient) {
 	locks := locksOn(t, rdb)
 	m, id := locks.MultiMutex(names, WithFencing()), locks.ID()
 	_, out := newPlain(t, rdb).acquire(t.Context(), once, m.target, me, &m.settings.terms)
-	require.ErrorContains(t, out.err, c.says)
-	require.Equal(t, c.want, judge(out.err))
-	require.False(t, out.doubt)
+	require.ErrorContains(t, out.Err, c.says)
+	require.Equal(t, c.want, redisexec.Judge(out.Err))
+	require.False(t, out.Ambiguous)
 	_, err := m.TryLock(t.Context())
 	for _, err := range []error{err, m.Lock(t.Context())} {
 		require.ErrorContains(t, err, c.says)
@@ -177,7 +178,7 @@ func (c *misrouting) run(t *testing.T, p *patient) {
 	for _, key := range append(m.target.keys, m.target.counters...) {
 		requireFree(t, p.admin, key)
 	}
-	if c.want != forbidden {
+	if c.want != redisexec.Forbidden {
 		held, err := locksOn(t, p.rdb).MultiMutex(names).TryLock(context.Background())
 		require.NoError(t, err)
 		require.True(t, held, "a client that knows the Cluster gets it")

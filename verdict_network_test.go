@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -31,52 +33,52 @@ type way struct {
 type mishap struct {
 	befall   func(w *way)
 	is       []error // one of them
-	want     verdict
+	want     redisexec.Verdict
 	executed bool // once the way is clear, at the latest
 	lasts    bool
 	narrow   bool // go-redis has one pool, of one connection
 }
 
-var acquires = redistest.Script(acquireScript.source)
+var acquires = redistest.Script(acquireScript.Source)
 
 var mishaps = map[string]mishap{
 	"a connection that ends after the execution": {
 		befall: func(w *way) { w.relay.DropReply(acquires) },
-		is:     []error{io.EOF}, want: unknown, executed: true,
+		is:     []error{io.EOF}, want: redisexec.Unknown, executed: true,
 	},
 	"a connection that ends before it": {
 		befall: func(w *way) { w.relay.HoldBack(acquires) },
-		is:     []error{io.EOF}, want: unknown,
+		is:     []error{io.EOF}, want: redisexec.Unknown,
 	},
 	"a reply that does not come": {
 		befall: func(w *way) { w.relay.LoseReply(acquires) },
-		is:     noAnswers, want: unknown, executed: true,
+		is:     noAnswers, want: redisexec.Unknown, executed: true,
 	},
 	"a command that does not arrive": {
 		befall: func(w *way) { w.relay.HoldBackSilently(acquires) },
-		is:     noAnswers, want: unknown,
+		is:     noAnswers, want: redisexec.Unknown,
 	},
 	"a command that arrives late": {
 		befall: func(w *way) { w.clear = w.relay.Block(acquires).Release },
-		is:     noAnswers, want: unknown, executed: true,
+		is:     noAnswers, want: redisexec.Unknown, executed: true,
 	},
 	"a server that stands still": {
 		befall: func(w *way) {
 			require.NoError(w.t, w.server.Pause())
 			w.clear = func() { require.NoError(w.t, w.server.Resume()) }
 		},
-		is: noAnswers, want: unknown, executed: true, lasts: true,
+		is: noAnswers, want: redisexec.Unknown, executed: true, lasts: true,
 	},
 	"nobody listens": {
 		befall: func(w *way) {
 			require.NoError(w.t, w.relay.Refuse(true))
 			w.relay.Cut()
 			require.Eventually(w.t, func() bool { // the old connections have been found dead
-				return judge(w.rdb.Ping(w.t.Context()).Err()) == transient
+				return redisexec.Judge(w.rdb.Ping(w.t.Context()).Err()) == redisexec.Transient
 			}, faultPatience, faultPoll)
 			w.clear = func() { require.NoError(w.t, w.relay.Refuse(false)) }
 		},
-		is: []error{syscall.ECONNREFUSED}, want: transient, lasts: true,
+		is: []error{syscall.ECONNREFUSED}, want: redisexec.Transient, lasts: true,
 	},
 	"a pool that is used up": {
 		befall: func(w *way) {
@@ -90,16 +92,16 @@ var mishaps = map[string]mishap{
 				require.NoError(w.t, receives(w.t, pop))
 			}
 		},
-		is: []error{redis.ErrPoolTimeout}, want: transient, lasts: true, narrow: true,
+		is: []error{redis.ErrPoolTimeout}, want: redisexec.Transient, lasts: true, narrow: true,
 	},
 	"a client that the application has closed": {
 		befall: func(w *way) { require.NoError(w.t, w.rdb.Close()) },
-		is:     []error{redis.ErrClosed}, want: forbidden, lasts: true,
+		is:     []error{redis.ErrClosed}, want: redisexec.Forbidden, lasts: true,
 	},
 }
 
 // noAnswers is noticed by go-redis or by the executor, whichever looks first.
-var noAnswers = []error{errNoAnswer, os.ErrDeadlineExceeded}
+var noAnswers = []error{lockerr.NoAnswer, os.ErrDeadlineExceeded}
 
 func (c *mishap) requireIs(t *testing.T, err error) {
 	t.Helper()
@@ -116,7 +118,7 @@ func newWay(t *testing.T, narrow bool) *way {
 	}
 	w.rdb = redis.NewClient(opts)
 	t.Cleanup(func() { _ = w.rdb.Close() })
-	require.NoError(t, w.admin.ScriptLoad(t.Context(), acquireScript.source).Err())
+	require.NoError(t, w.admin.ScriptLoad(t.Context(), acquireScript.Source).Err())
 	require.NoError(t, w.rdb.Ping(t.Context()).Err()) // from here on it is connected
 	return w
 }
@@ -131,10 +133,10 @@ func TestAnErrorOfTheNetworkIsJudgedByWhetherTheScriptMayHaveRun(t *testing.T) {
 			target := b.target(1)
 			c.befall(w)
 			_, out := b.acquire(t.Context(), once, target, me, termsOf(WithFencing()))
-			c.requireIs(t, out.err)
-			require.Equal(t, c.want, judge(out.err), "%T: %v", out.err, out.err)
-			require.Equal(t, !c.want.notExecuted, out.doubt)
-			require.Equal(t, c.want.permanent, out.permanent)
+			c.requireIs(t, out.Err)
+			require.Equal(t, c.want, redisexec.Judge(out.Err), "%T: %v", out.Err, out.Err)
+			require.Equal(t, !c.want.NotExecuted, out.Ambiguous)
+			require.Equal(t, c.want.Permanent, out.Permanent)
 			w.clear()
 			ran := func() bool { return w.admin.Exists(t.Context(), target.counters[0]).Val() == 1 }
 			if c.executed {
@@ -171,7 +173,7 @@ func TestWhoLocksIsToldOfAMishapThatLastsAndNotOfOneThatPasses(t *testing.T) {
 			eventually(t, "nothing is left", func() bool {
 				return w.admin.Exists(t.Context(), m.Name()).Val() == 0
 			})
-			if c.want.permanent {
+			if c.want.Permanent {
 				return // a client that is closed stays so
 			}
 			eventually(t, "all is well", func() bool { return m.Lock(t.Context()) == nil })
@@ -201,16 +203,16 @@ func TestAFullServerIsWorthAnotherTry(t *testing.T) {
 			said, err := io.ReadAll(conn)
 			require.NoError(t, err)
 			require.Contains(t, string(said), "-ERR max number of clients")
-			require.Equal(t, transient, judgeReply(strings.TrimSpace(string(said[1:]))), "%s", said)
+			require.Equal(t, redisexec.Transient, redisexec.JudgeReply(strings.TrimSpace(string(said[1:]))), "%s", said)
 
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr, DialerRetries: 1})
 			t.Cleanup(func() { rdb.Close() })
 			m := locksOn(t, rdb).Mutex("key", WithFencing())
 			_, out := newPlain(t, rdb).acquire(t.Context(), once, m.target, me, &m.settings.terms)
-			require.Error(t, out.err)
-			v := judge(out.err)
-			require.True(t, v.resend, "%T: %v", out.err, out.err)
-			require.False(t, v.permanent)
+			require.Error(t, out.Err)
+			v := redisexec.Judge(out.Err)
+			require.True(t, v.Resend, "%T: %v", out.Err, out.Err)
+			require.False(t, v.Permanent)
 			_, err = m.TryLock(t.Context())
 			require.Error(t, err)
 			require.Zero(t, admin.DBSize(t.Context()).Val(), "something was executed")

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -27,7 +28,7 @@ const (
 // A distress is a state of a real server in which it refuses scripts.
 type distress struct {
 	says    string // a regular expression
-	want    verdict
+	want    redisexec.Verdict
 	refuses refusals
 	passes  bool // by itself: a Lock that comes meanwhile waits for that
 	admit   func(t *testing.T) *patient
@@ -39,50 +40,50 @@ type distress struct {
 // distresses by name. Those of a Cluster are in verdict_cluster_test.go.
 var distresses = map[string]*distress{
 	"a replica": {
-		says: "READONLY", want: transient, refuses: writes, admit: standalone("app"),
+		says: "READONLY", want: redisexec.Transient, refuses: writes, admit: standalone("app"),
 		strike: asks("replicaof 127.0.0.1 1"), heal: asks("replicaof no one"),
 	},
 	"a replica without its master": {
-		says: "MASTERDOWN", want: transient, refuses: everything,
+		says: "MASTERDOWN", want: redisexec.Transient, refuses: everything,
 		admit:  standalone("app", "--replica-serve-stale-data", "no"),
 		strike: asks("replicaof 127.0.0.1 1"), heal: asks("replicaof no one"),
 	},
 	"too few replicas": {
-		says: "NOREPLICAS", want: transient, refuses: writes, admit: standalone("app"),
+		says: "NOREPLICAS", want: redisexec.Transient, refuses: writes, admit: standalone("app"),
 		strike: asks("config set min-replicas-to-write 1"), heal: asks("config set min-replicas-to-write 0"),
 	},
 	"out of memory": {
-		says: "OOM", want: refused, refuses: growth, admit: standalone("app"),
+		says: "OOM", want: redisexec.Refused, refuses: growth, admit: standalone("app"),
 		strike: asks("config set maxmemory 1"), heal: asks("config set maxmemory 0"),
 	},
 	"a disk that fails": {
-		says: "MISCONF", want: refused, refuses: writes, admit: standalone("app", "--save", "900", "1"),
+		says: "MISCONF", want: redisexec.Refused, refuses: writes, admit: standalone("app", "--save", "900", "1"),
 		strike: loseTheDisk, heal: asks("config set stop-writes-on-bgsave-error no"),
 	},
 	"a script without end": {
-		says: "BUSY", want: transient, refuses: everything, admit: standalone("app", "--lua-time-limit", "10"),
+		says: "BUSY", want: redisexec.Transient, refuses: everything, admit: standalone("app", "--lua-time-limit", "10"),
 		strike: func(p *patient) { p.occupy("BUSY", "eval", "while true do end", 0) }, heal: asks("script kill"),
 	},
 	"loading": {
-		says: "LOADING", want: transient, refuses: everything, since: 7,
+		says: "LOADING", want: redisexec.Transient, refuses: everything, since: 7,
 		admit:  standalone("app", "--rdbcompression", "no", "--loading-process-events-interval-bytes", "1024"),
 		strike: reload, heal: asks("config set key-load-delay 0"),
 	},
 	"no permission": {
-		says: "NOPERM", want: forbidden, refuses: everything, admit: standalone("app"),
+		says: "NOPERM", want: redisexec.Forbidden, refuses: everything, admit: standalone("app"),
 		strike: asks("acl setuser app -evalsha -eval"), heal: asks("acl setuser app +evalsha +eval"),
 	},
 	"no permission for the keys": {
-		says: "NOPERM", want: forbidden, refuses: everything, admit: standalone("app"),
+		says: "NOPERM", want: redisexec.Forbidden, refuses: everything, admit: standalone("app"),
 		strike: asks("acl setuser app resetkeys ~other:*"), heal: asks("acl setuser app ~*"),
 	},
 	"a password from now on": {
-		says: "NOAUTH", want: forbidden, refuses: everything, admit: standalone("default"),
+		says: "NOAUTH", want: redisexec.Forbidden, refuses: everything, admit: standalone("default"),
 		strike: asks("acl setuser default resetpass >new", "client kill user default"),
 		heal:   asks("acl setuser default nopass"),
 	},
 	"another password": {
-		says: "WRONGPASS", want: forbidden, refuses: entry, admit: standalone("app"),
+		says: "WRONGPASS", want: redisexec.Forbidden, refuses: entry, admit: standalone("app"),
 		strike: asks("acl setuser app resetpass >new", "client kill user app"),
 		heal:   asks("acl setuser app resetpass >secret"),
 	},
@@ -209,8 +210,8 @@ func newCourse(t *testing.T, d *distress, p *patient) *course {
 	c.ended = b.locks.MultiMutex(p.names("ended"), WithOwner("visitor"))
 	c.free = b.locks.MultiMutex(p.names("free"), WithOwner("visitor"), WithFencing())
 	b.m = b.locks.MultiMutex(p.names("queued"), WithHooks(b.hooks))
-	for _, s := range []*script{acquireScript, reenterScript, renewScript, releaseScript} {
-		require.NoError(t, p.admin.ScriptLoad(t.Context(), s.source).Err())
+	for _, s := range []*redisexec.Script{acquireScript, reenterScript, renewScript, releaseScript} {
+		require.NoError(t, p.admin.ScriptLoad(t.Context(), s.Source).Err())
 	}
 	return c
 }
@@ -260,11 +261,11 @@ func (c *course) awaitFailure() {
 func (c *course) requireRefused() {
 	c.t.Helper()
 	_, out := newPlain(c.t, c.p.rdb).acquire(c.ctx, once, c.free.target, me, termsOf(WithFencing()))
-	require.Error(c.t, out.err)
-	require.Regexp(c.t, c.says, out.err.Error())
-	require.Equal(c.t, c.want, judge(out.err), "%T: %v", out.err, out.err)
-	require.Equal(c.t, !c.want.notExecuted, out.doubt)
-	require.Equal(c.t, c.want.permanent, out.permanent)
+	require.Error(c.t, out.Err)
+	require.Regexp(c.t, c.says, out.Err.Error())
+	require.Equal(c.t, c.want, redisexec.Judge(out.Err), "%T: %v", out.Err, out.Err)
+	require.Equal(c.t, !c.want.NotExecuted, out.Ambiguous)
+	require.Equal(c.t, c.want.Permanent, out.Permanent)
 }
 
 // requireErrors asserts that who comes now learns what Redis said, and soon, and that nothing of it
@@ -320,8 +321,8 @@ func (c *course) copies() int {
 	switch {
 	case c.refuses == entry:
 		return 0
-	case c.want.resend:
-		return acquireEffort.attempts
+	case c.want.Resend:
+		return acquireEffort.Attempts
 	default:
 		return 1
 	}
@@ -356,7 +357,7 @@ func (c *course) requireEffectOnWaiter() bool {
 	if c.refuses > everything {
 		return true
 	}
-	if c.want.permanent {
+	if c.want.Permanent {
 		require.Regexp(c.t, c.says, faultError(c.t, c.waiting).Error())
 		return false
 	}

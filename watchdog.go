@@ -9,13 +9,11 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// minPatience is the least time a renewal is waited for, however close the deadline is.
-const minPatience = 10 * time.Millisecond
-
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
-var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", errNoAnswer))
+var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.NoAnswer))
 
 // watchdog is what accompanies a hold from its grant to its end: it renews the lease while
 // a renewed level is open, tries again when Redis does not answer, and declares the hold
@@ -151,27 +149,27 @@ func (h *hold) renewNow(life context.Context) {
 	defer cancel()
 	began := h.client.now()
 	ours, out := h.kind.renew(inTime, e, t, n.field, lease)
-	if out.doubt {
+	if out.Ambiguous {
 		h.client.retire(n.identity)
 	}
-	if out.err == nil && !ours {
+	if out.Err == nil && !ours {
 		h.lose(errNotOnRedis)
 		return
 	}
-	if out.err == nil {
-		out.err = out.unconfirmed // a failover could forget it: it proves nothing
+	if out.Err == nil {
+		out.Err = out.Unconfirmed // a failover could forget it: it proves nothing
 	}
 	h.mu.Lock()
 	if h.phase != held {
 		h.mu.Unlock()
 		return
 	}
-	out.err = h.renewalSettled(out, lease)
-	event := h.event(h.client.now().Since(began), out.err)
+	out.Err = h.renewalSettled(out, lease)
+	event := h.event(h.client.now().Since(began), out.Err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	free() // who unlocks need not wait for a hook
-	if out.err != nil {
+	if out.Err != nil {
 		report(hooks.RenewFailed, event)
 	} else {
 		report(hooks.Renewed, event)
@@ -179,35 +177,33 @@ func (h *hold) renewNow(life context.Context) {
 }
 
 // renewEffort is that of one renewal. mu is held.
-func (h *hold) renewEffort() effort {
+func (h *hold) renewEffort() redisexec.CallOptions {
 	left, failures := h.lease.left(h.client.now()), h.watchdog.failures
-	e := effort{attempts: 1, patience: h.client.patience, avoid: avoidAfter(failures)}.confirmedBy(h.replicas().within(left / 4))
-	e.patience = max(minPatience, min(e.patience, left/2))
-	if failures == 0 && e.replicas.n == 0 {
-		e.most, e.batchable = left/2, true
+	e := redisexec.CallOptions{Attempts: 1, Patience: h.client.patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.replicas().Within(left / 4))
+	e.Patience = max(redisexec.MinPatience, min(e.Patience, left/2))
+	if failures == 0 && e.Replicas.N == 0 {
+		e.MaxPatience, e.Batchable = left/2, true
 	}
 	return e
 }
 
 // renewalSettled records how a renewal ended, and returns its failure. mu is held.
-func (h *hold) renewalSettled(out outcome, lease time.Duration) error {
+func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error {
 	w := &h.watchdog
-	if out.err == nil {
-		h.lease.prove(out.sent, lease, h.wantedLease())
-		h.lease.note(out.found, out.sent)
+	if out.Err == nil {
+		h.lease.prove(out.Sent, lease, h.wantedLease())
+		h.lease.note(out.LeaseLeft, out.Sent)
 		w.failures, w.failure = 0, nil
 		return nil
 	}
 	w.failures++
-	if errors.Is(out.err, errNotRenewed) && w.failure != nil { // cut short: those before know more
-		out.err = fmt.Errorf("%w; before that: %w", out.err, w.failure)
+	if errors.Is(out.Err, errNotRenewed) && w.failure != nil { // cut short: those before know more
+		out.Err = fmt.Errorf("%w; before that: %w", out.Err, w.failure)
 	}
-	if w.failure == nil || telling(out.err) >= telling(w.failure) {
-		w.failure = out.err
-	}
+	w.failure = redisexec.MoreTelling(w.failure, out.Err)
 	now := h.client.now()
 	w.retry = now.After(min(clock.Backoff(w.failures), max(0, h.lease.left(now))/4))
-	return out.err
+	return out.Err
 }
 
 // watchClocks wakes every watchdog when the wall clock and the monotonic one have moved

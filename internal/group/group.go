@@ -88,3 +88,13 @@ func (g *Group) Wait(ctx context.Context) {
 	case <-ctx.Done():
 	}
 }
+
+// Closed reports whether c is closed.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // The sentinels.
@@ -82,3 +83,19 @@ func (f *fault) As(target any) bool { return errors.As(f.error, target) }
 func IsContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
+
+// NoAnswer is what one copy of a command failed with when its time was up.
+var NoAnswer = errors.New("no answer from Redis")
+
+// NoAnswerWithin is [NoAnswer] after so long. Its words are made when it is read: every command
+// names the silence that would end it, and few meet one.
+type NoAnswerWithin time.Duration
+
+func (n NoAnswerWithin) Error() string {
+	return fmt.Sprintf("%v within %v", NoAnswer, time.Duration(n))
+}
+
+func (n NoAnswerWithin) Unwrap() error { return NoAnswer }
+
+// OwnEnd makes n an [OwnEnd].
+func (NoAnswerWithin) OwnEnd() {}

@@ -34,7 +34,7 @@ var All = []Mutant{
 		Name:   "renew-many-deaf",
 		Breaks: "a hold that is renewed together with others does not hear that it is lost",
 		Edits: []Edit{
-			{"renewals.go", "b.out.err == nil && !slices.Contains(b.lost, m.position)", "b.out.err == nil && !slices.Contains(b.lost[:0], m.position)"},
+			{"renewals.go", "b.out.Err == nil && !slices.Contains(b.lost, m.position)", "b.out.Err == nil && !slices.Contains(b.lost[:0], m.position)"},
 			{"renewals.go", "duePoints   = 10", "duePoints   = 1"}, // together more often: no flaw
 		},
 		Catch: []string{"deleted-in-a-batch"},
@@ -86,9 +86,9 @@ var All = []Mutant{
 	{
 		Name:   "go-redis-resends",
 		Breaks: "go-redis sends commands again by itself, and nobody knows of it",
-		Edits: []Edit{{"exec.go",
-			"func (call) NoRetry() bool { return true }",
-			"func (call) NoRetry() bool { return false }"}},
+		Edits: []Edit{{"internal/redisexec/exec.go",
+			"func (Call) NoRetry() bool { return true }",
+			"func (Call) NoRetry() bool { return false }"}},
 		Catch: []string{"release-lost", "late-release"},
 	},
 	{
@@ -104,9 +104,9 @@ var All = []Mutant{
 	{
 		Name:   "deadline-from-reply",
 		Breaks: "the lease counts from when the reply came, not from when the request was sent",
-		Edits: []Edit{{"exec.go",
-			"		if v.answered {\n",
-			"		if v.answered {\n			out.sent = x.now()\n"}},
+		Edits: []Edit{{"internal/redisexec/exec.go",
+			"		if v.Answered {\n",
+			"		if v.Answered {\n			out.Sent = x.Now()\n"}},
 		Catch: []string{"slow-then-silent"},
 	},
 	{
@@ -172,7 +172,7 @@ var All = []Mutant{
 		Breaks: "a head of the queue that leaves takes the wake-up with it",
 		Edits: []Edit{
 			{"internal/queue/queue.go", "	q.give(next)\n	pass(q, next)\n", "	q.give(next)\n	next.fresh = false\n	pass(q, next)\n"},
-			{"acquire_plain.go", "a.sleepFor(jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
+			{"acquire_plain.go", "a.sleepFor(clock.Jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
 		},
 		Catch: []string{"slow-wakeups"},
 	},
@@ -264,7 +264,7 @@ var All = []Mutant{
 		Breaks: "a token is the highest that was minted, and other masters never hear of it",
 		Edits: []Edit{{"quorum_protocol.go",
 			"return n.raise(q.client.background, e, t, field, s, g.token)",
-			"return true, outcome{}"}},
+			"return true, redisexec.Outcome{}"}},
 		Catch: []string{"quorum-clocks"},
 	},
 	{
@@ -287,8 +287,8 @@ var All = []Mutant{
 		Name:   "quorum-deadline-from-last-vote",
 		Breaks: "the lease counts from when the votes were counted, not from when they were asked for",
 		Edits: []Edit{{"ballot.go",
-			"out := outcome{sent: b.sent}",
-			"out := outcome{sent: systemClock()}"}},
+			"out := redisexec.Outcome{Sent: b.sent}",
+			"out := redisexec.Outcome{Sent: clock.System()}"}},
 		Catch: []string{"quorum-slow-then-silent"},
 	},
 }

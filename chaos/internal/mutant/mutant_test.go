@@ -136,7 +136,7 @@ func TestAMutantOfAScriptIsEmbedded(t *testing.T) {
 }
 
 func TestAMutantThatDoesNotCompileIsNoMutant(t *testing.T) {
-	m := Mutant{Name: "nonsense", Edits: []Edit{{"group.go", "package relock", "package relock; nonsense"}}}
+	m := Mutant{Name: "nonsense", Edits: []Edit{{"hold.go", "package relock", "package relock; nonsense"}}}
 	_, err := builder(t).Build(t.Context(), &m, library)
 	require.ErrorContains(t, err, "mutant nonsense does not compile")
 }

@@ -1,4 +1,4 @@
-package relock
+package redisexec
 
 import (
 	"errors"
@@ -10,22 +10,22 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// verdict is what the error of one copy of a command says about it.
-type verdict struct {
-	answered    bool // no error
-	notExecuted bool // surely: Redis refused it before its first write, or it was never sent
-	resend      bool // another copy may fare better
-	permanent   bool // no later call will fare better either, until somebody changes something
+// Verdict is what the error of one copy of a command says about it.
+type Verdict struct {
+	Answered    bool // no error
+	NotExecuted bool // surely: Redis refused it before its first write, or it was never sent
+	Resend      bool // another copy may fare better
+	Permanent   bool // no later call will fare better either, until somebody changes something
 }
 
 var (
-	fine      = verdict{answered: true}
-	transient = verdict{notExecuted: true, resend: true}
-	refused   = verdict{notExecuted: true}
-	forbidden = verdict{notExecuted: true, permanent: true}
-	unknown   = verdict{resend: true}
-	// halfway is the error of a script that ran: what it wrote before is not rolled back.
-	halfway = verdict{}
+	Fine      = Verdict{Answered: true}
+	Transient = Verdict{NotExecuted: true, Resend: true}
+	Refused   = Verdict{NotExecuted: true}
+	Forbidden = Verdict{NotExecuted: true, Permanent: true}
+	Unknown   = Verdict{Resend: true}
+	// Halfway is the error of a script that ran: what it wrote before is not rolled back.
+	Halfway = Verdict{}
 )
 
 // serverErrors are the error replies, by their first words, that say that a script was not
@@ -33,56 +33,56 @@ var (
 // is met inside of a script, after a write maybe, is none of them.
 var serverErrors = []struct {
 	words string
-	verdict
+	Verdict
 }{
-	{"LOADING", transient},
-	{"MASTERDOWN", transient},
-	{"CLUSTERDOWN", transient},
-	{"TRYAGAIN", transient},
-	{"NOREPLICAS", transient},
-	{"BUSY", transient},
-	{"READONLY", transient},
-	{"NOSCRIPT", transient},
-	{"max number of clients", transient},
-	{"OOM", refused},
-	{"MISCONF", refused},
-	{"MOVED", refused},
-	{"ASK", refused},
-	{"NOAUTH", forbidden},
-	{"WRONGPASS", forbidden},
-	{"NOPERM ACL failure in script:", halfway}, // since version 7.2; an ERR before
-	{"NOPERM", forbidden},
-	{"DENIED", forbidden}, // protected mode
-	{"CROSSSLOT", forbidden},
-	{"unknown command", forbidden},
+	{"LOADING", Transient},
+	{"MASTERDOWN", Transient},
+	{"CLUSTERDOWN", Transient},
+	{"TRYAGAIN", Transient},
+	{"NOREPLICAS", Transient},
+	{"BUSY", Transient},
+	{"READONLY", Transient},
+	{"NOSCRIPT", Transient},
+	{"max number of clients", Transient},
+	{"OOM", Refused},
+	{"MISCONF", Refused},
+	{"MOVED", Refused},
+	{"ASK", Refused},
+	{"NOAUTH", Forbidden},
+	{"WRONGPASS", Forbidden},
+	{"NOPERM ACL failure in script:", Halfway}, // since version 7.2; an ERR before
+	{"NOPERM", Forbidden},
+	{"DENIED", Forbidden}, // protected mode
+	{"CROSSSLOT", Forbidden},
+	{"unknown command", Forbidden},
 }
 
-// judge classifies the error of one copy of a command.
-func judge(err error) verdict {
+// Judge classifies the error of one copy of a command.
+func Judge(err error) Verdict {
 	if err == nil { // most are: what errors.As writes to is allocated even if it is not called
-		return fine
+		return Fine
 	}
 	var server redis.Error
 	var network *net.OpError
 	var panicked *guard.Panic
 	switch {
 	case errors.Is(err, redis.Nil):
-		return fine
+		return Fine
 	case errors.As(err, &panicked):
-		return halfway // and it would again
+		return Halfway // and it would again
 	case errors.Is(err, redis.ErrClosed):
-		return forbidden
+		return Forbidden
 	case errors.Is(err, errNotSent):
-		return transient
+		return Transient
 	case errors.As(err, &server):
-		return judgeReply(server.Error())
+		return JudgeReply(server.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
 		errors.Is(err, redis.ErrAutoPipelineTimeout), errors.Is(err, redis.ErrAutoPipelineQueueFull):
-		return transient
+		return Transient
 	case errors.As(err, &network) && network.Op == "dial":
-		return transient
+		return Transient
 	default:
-		return unknown
+		return Unknown
 	}
 }
 
@@ -102,34 +102,34 @@ func isElsewhere(err error) bool {
 // isTryAgain reports whether Redis refused a command because not all of its keys are on one node.
 func isTryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
 
-// slotMoves reports whether err says that the slot of the keys is on the move.
-func slotMoves(err error) bool { return isTryAgain(err) || isElsewhere(err) }
+// SlotMoves reports whether err says that the slot of the keys is on the move.
+func SlotMoves(err error) bool { return isTryAgain(err) || isElsewhere(err) }
 
 // judge classifies the error of one copy of s.
-func (s *script) judge(err error) verdict {
-	v := judge(err)
-	if v == halfway && s.looksFirst && isElsewhere(err) {
-		return transient
+func (s *Script) judge(err error) Verdict {
+	v := Judge(err)
+	if v == Halfway && s.LooksFirst && isElsewhere(err) {
+		return Transient
 	}
 	return v
 }
 
 // unsent reports whether err says that there was no connection to send a command on.
 func unsent(err error) bool {
-	if !judge(err).notExecuted { // most are not: what errors.As writes to is allocated
+	if !Judge(err).NotExecuted { // most are not: what errors.As writes to is allocated
 		return false
 	}
-	return !replied(err)
+	return !Replied(err)
 }
 
-// replied reports whether err is Redis' own.
-func replied(err error) bool {
+// Replied reports whether err is Redis' own.
+func Replied(err error) bool {
 	var server redis.Error
 	return errors.As(err, &server)
 }
 
-// judgeReply classifies an error reply.
-func judgeReply(message string) verdict {
+// JudgeReply classifies an error reply.
+func JudgeReply(message string) Verdict {
 	message = strings.TrimPrefix(message, "ERR ")
 	// Before version 7, Redis wraps what a script's first write is refused with:
 	// "Error running script (call to f_…): @user_script:1: -READONLY You can't write…".
@@ -140,8 +140,8 @@ func judgeReply(message string) verdict {
 	}
 	for _, e := range serverErrors {
 		if strings.HasPrefix(message+" ", e.words+" ") {
-			return e.verdict
+			return e.Verdict
 		}
 	}
-	return halfway
+	return Halfway
 }

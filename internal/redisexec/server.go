@@ -1,4 +1,4 @@
-package relock
+package redisexec
 
 import (
 	"context"
@@ -13,26 +13,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// server is what an executor knows of one Redis process: what to call it, and what has been
+// Server is what an executor knows of one Redis process: what to call it, and what has been
 // learned of it since it answered last. There is one for each engine, and one for what goes
 // wherever the application's client routes it.
 //
 // Calls share what they learn. One that gets no answer could say no more than that; but another
 // may have met a refused connection a moment ago, or one may dial and see, for all of them.
-type server struct {
-	addr string                                      // "" if the address is not known beforehand
-	dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
+type Server struct {
+	Addr string                                      // "" if the address is not known beforehand
+	Dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
 
-	loads loads
+	loads Loads
 
-	ailment atomic.Pointer[ailment] // nil: nothing has failed since it answered last
+	Ailment atomic.Pointer[ailment] // nil: nothing has failed since it answered last
 
 	mu   sync.Mutex
-	look *look // the last one; guarded by mu
+	Look *look // the last one; guarded by mu
 }
 
 // ailment is the most telling thing that was learned of a server since it answered last.
@@ -71,41 +72,50 @@ func telling(err error) int {
 	}
 }
 
-// answered records that the server did.
-func (s *server) answered() {
-	if s.ailment.Load() != nil { // that is rare, and a store is dear where many processors look
-		s.ailment.Store(nil)
+// MoreTelling returns the one of two errors of the same thing that explains more: the second if
+// they explain as much. The first may be nil.
+func MoreTelling(first, second error) error {
+	if first != nil && telling(first) > telling(second) {
+		return first
+	}
+	return second
+}
+
+// Answered records that the server did.
+func (s *Server) Answered() {
+	if s.Ailment.Load() != nil { // that is rare, and a store is dear where many processors look
+		s.Ailment.Store(nil)
 	}
 }
 
-// learn records what a copy of a command, or a look, has failed with, if it is about the server
+// Learn records what a copy of a command, or a look, has failed with, if it is about the server
 // and says something: not about that one command, as NOPERM is.
-func (s *server) learn(err error, now clock.Instant) {
-	if telling(err) == tellsNothing || !judge(err).resend {
+func (s *Server) Learn(err error, now clock.Instant) {
+	if telling(err) == tellsNothing || !Judge(err).Resend {
 		return
 	}
 	for {
-		known := s.ailment.Load()
+		known := s.Ailment.Load()
 		if known != nil && telling(known.err) > telling(err) {
 			return
 		}
-		if s.ailment.CompareAndSwap(known, &ailment{err, now}) {
+		if s.Ailment.CompareAndSwap(known, &ailment{err, now}) {
 			return
 		}
 	}
 }
 
 // tells returns how telling that is which is known of the server.
-func (s *server) tells() int {
-	if known := s.ailment.Load(); known != nil {
+func (s *Server) tells() int {
+	if known := s.Ailment.Load(); known != nil {
 		return telling(known.err)
 	}
 	return tellsNothing
 }
 
-// explain says what server err is about, and adds what is known of it if that is more telling.
-func (s *server) explain(err error, now clock.Instant) error {
-	if known := s.ailment.Load(); known != nil && telling(known.err) > telling(err) {
+// Explain says what server err is about, and adds what is known of it if that is more telling.
+func (s *Server) Explain(err error, now clock.Instant) error {
+	if known := s.Ailment.Load(); known != nil && telling(known.err) > telling(err) {
 		if ago := now.Since(known.at); ago < time.Second {
 			err = fmt.Errorf("%w: %w", err, known.err)
 		} else {
@@ -116,8 +126,8 @@ func (s *server) explain(err error, now clock.Instant) error {
 }
 
 // named says what server err is about, unless it does so itself.
-func (s *server) named(err error) error {
-	addr := s.addr
+func (s *Server) named(err error) error {
+	addr := s.Addr
 	if addr == "" && telling(err) == tellsNothing {
 		addr = s.seen() // a reply may be that of another server, of before a failover
 	}
@@ -129,8 +139,8 @@ func (s *server) named(err error) error {
 
 // lately returns err, which may be nil, or what was learned of the server since began if that is
 // more telling.
-func (s *server) lately(began clock.Instant, err error) error {
-	known := s.ailment.Load()
+func (s *Server) lately(began clock.Instant, err error) error {
+	known := s.Ailment.Load()
 	if known != nil && known.at.Mono >= began.Mono && (err == nil || telling(known.err) > telling(err)) {
 		err = known.err
 	}
@@ -143,18 +153,18 @@ func (s *server) lately(began clock.Instant, err error) error {
 // look is one dial of a server, to learn why it is silent: that nobody listens, for instance.
 // go-redis takes its time to find out, longer than a copy of a command is waited for.
 type look struct {
-	over  chan struct{} // closed when it is
+	Over  chan struct{} // closed when it is
 	ended clock.Instant // what follows is there when it is over
 	addr  string        // that the dialer chose
 }
 
-// lookLife is how long what a look has found is good for: a server is not dialed again before,
+// LookLife is how long what a look has found is good for: a server is not dialed again before,
 // however many calls want to know.
-const lookLife = time.Second
+const LookLife = time.Second
 
-// see waits for a look at s to end, for d at most, or for ctx. It begins one if none is under way
+// See waits for a look at s to end, for d at most, or for ctx. It begins one if none is under way
 // and none has ended a moment ago.
-func (x *executor) see(ctx context.Context, s *server, d time.Duration) {
+func (x *Executor) See(ctx context.Context, s *Server, d time.Duration) {
 	l := x.lookAt(s)
 	if l == nil {
 		return
@@ -162,39 +172,39 @@ func (x *executor) see(ctx context.Context, s *server, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-l.over:
+	case <-l.Over:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
 
 // lookAt returns the look at s to wait for; nil if there can be none.
-func (x *executor) lookAt(s *server) *look {
+func (x *Executor) lookAt(s *Server) *look {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dial == nil {
+	if s.Dial == nil {
 		return nil
 	}
-	if l := s.look; l != nil && (!closed(l.over) || x.now().Since(l.ended) < lookLife) {
+	if l := s.Look; l != nil && (!group.Closed(l.Over) || x.Now().Since(l.ended) < LookLife) {
 		return l
 	}
-	l := &look{over: make(chan struct{})}
+	l := &look{Over: make(chan struct{})}
 	if !x.aside(func() { x.peer(s, l) }) {
 		return nil
 	}
-	s.look = l
+	s.Look = l
 	return l
 }
 
 // peer dials s, and hangs up. Not every dialer minds its context: that for TLS does not.
-func (x *executor) peer(s *server, l *look) {
-	defer close(l.over)
-	ctx, cancel := context.WithTimeout(x.life, x.patience)
+func (x *Executor) peer(s *Server, l *look) {
+	defer close(l.Over)
+	ctx, cancel := context.WithTimeout(x.life, x.Patience)
 	defer cancel()
 	conn, err := net.Conn(nil), error(nil)
 	func() {
 		defer guard.Recover(&err)
-		conn, err = s.dial(ctx)
+		conn, err = s.Dial(ctx)
 	}()
 	var network *net.OpError
 	switch {
@@ -204,72 +214,80 @@ func (x *executor) peer(s *server, l *look) {
 	case errors.As(err, &network) && network.Addr != nil:
 		l.addr = network.Addr.String()
 	}
-	l.ended = x.now()
+	l.ended = x.Now()
 	switch {
 	case err == nil, errors.Is(err, redis.ErrClosed):
 	case errors.Is(err, context.DeadlineExceeded):
-		s.learn(lockerr.Fault(err), l.ended)
+		s.Learn(lockerr.Fault(err), l.ended)
 	default:
-		s.learn(err, l.ended)
+		s.Learn(err, l.ended)
 	}
 }
 
 // seen returns the address that the last look at s has found; "" if there is none.
-func (s *server) seen() string {
+func (s *Server) seen() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.look == nil || !closed(s.look.over) {
+	if s.Look == nil || !group.Closed(s.Look.Over) {
 		return ""
 	}
-	return s.look.addr
+	return s.Look.addr
 }
 
 // explain says of what server err is, with which the last of so many copies has failed, and what
 // else is known of it: that nobody listens there, for instance.
-func (x *executor) explain(ctx context.Context, e effort, s *server, copies int, err error) error {
+func (x *Executor) explain(ctx context.Context, e CallOptions, s *Server, copies int, err error) error {
 	if telling(err) < tellsBarred {
-		d := e.patience + minPatience // as long as a look takes, after which its dialer names the server
+		d := e.Patience + MinPatience // as long as a look takes, after which its dialer names the server
 		if copies == 1 {
-			d = e.glance()
+			d = e.Glance()
 		}
-		x.see(ctx, s, d)
+		x.See(ctx, s, d)
 	}
-	return s.explain(err, x.now())
+	return s.Explain(err, x.Now())
 }
 
-// known adds to err, a silence, the most telling thing that is known of a server that x talks to.
-func (x *executor) known(err error) error {
-	x.mu.Lock()
+// Explain adds to err, a silence, the most telling thing that is known of a server that x talks to.
+func (x *Executor) Explain(err error) error {
+	x.Mu.Lock()
 	worst := x.anywhere
-	for _, e := range x.engines {
+	for _, e := range x.Engines {
 		if e.server.tells() > worst.tells() {
 			worst = e.server
 		}
 	}
-	x.mu.Unlock()
-	return worst.explain(err, x.now())
+	x.Mu.Unlock()
+	return worst.Explain(err, x.Now())
 }
 
 // lookSoon has the server of key looked at when a copy has not been answered for half of its
 // patience, so that a call that is in a hurry need not wait for that afterwards.
-func (x *executor) lookSoon(ctx context.Context, e effort, key string) *time.Timer {
-	return time.AfterFunc(e.patience/2, func() {
+func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *time.Timer {
+	return time.AfterFunc(e.Patience/2, func() {
 		var err error
 		defer guard.Recover(&err)
 		x.lookAt(x.serverOf(ctx, key))
 	})
 }
 
-// glance is how long a call that is in a hurry waits to learn why it was not answered.
-func (e effort) glance() time.Duration { return min(e.patience/4, minCopyPatience) }
+// Unreachable reports whether no connection to the master of key can be opened.
+func (x *Executor) Unreachable(ctx context.Context, key string) bool {
+	s := x.serverOf(ctx, key)
+	x.See(ctx, s, x.Patience)
+	known := s.tells()
+	return known == tellsBarred || known == tellsBroken
+}
+
+// Glance is how long a call that is in a hurry waits to learn why it was not answered.
+func (e CallOptions) Glance() time.Duration { return min(e.Patience/4, MinCopyPatience) }
 
 // givenUp is the outcome of a call that ctx ended, the last copy of which went to s. There was no
 // time to find out why it was not answered, but another call may have done so meanwhile.
-func (x *executor) givenUp(ctx context.Context, out outcome, s *server, began clock.Instant) outcome {
-	out.err = s.lately(began, out.err)
-	out = out.abandoned(ctx)
-	if errors.Is(context.Cause(ctx), errNoAnswer) { // a bound of ours, which means a silence
-		out.err = s.explain(out.err, x.now())
+func (x *Executor) givenUp(ctx context.Context, out Outcome, s *Server, began clock.Instant) Outcome {
+	out.Err = s.lately(began, out.Err)
+	out = out.Abandoned(ctx)
+	if errors.Is(context.Cause(ctx), lockerr.NoAnswer) { // a bound of ours, which means a silence
+		out.Err = s.Explain(out.Err, x.Now())
 	}
 	return out
 }
@@ -278,17 +296,24 @@ func (x *executor) givenUp(ctx context.Context, out outcome, s *server, began cl
 const behindSentinel = "FailoverClient"
 
 // serverOf returns what is known of the server that rdb leads to, which is its address at most.
-func serverOf(rdb redis.UniversalClient) *server {
-	s := new(server)
-	switch rdb := rdb.(type) {
-	case *redis.Client:
-		o := rdb.Options()
-		if o.Addr != behindSentinel {
-			s.addr = o.Addr
-		}
-		s.dial = func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }
-	case *redis.ClusterClient:
-		s.addr = strings.Join(rdb.Options().Addrs, ",")
+func serverOf(rdb redis.UniversalClient) *Server {
+	s := &Server{Addr: AddressOf(rdb)}
+	if client, single := rdb.(*redis.Client); single {
+		o := client.Options()
+		s.Dial = func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }
 	}
 	return s
+}
+
+// AddressOf returns where rdb leads; "" if it does not tell.
+func AddressOf(rdb redis.UniversalClient) string {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		if addr := rdb.Options().Addr; addr != behindSentinel {
+			return addr
+		}
+	case *redis.ClusterClient:
+		return strings.Join(rdb.Options().Addrs, ",")
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package relock
+package redisexec
 
 import (
 	"context"
@@ -7,16 +7,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 )
 
-// loads are the scripts that a server does not know and is being told, or was told a moment ago.
+// Loads are the scripts that a server does not know and is being told, or was told a moment ago.
 // After a SCRIPT FLUSH, a restart or a failover every command under way finds that out, and a
 // script is fifty times the length of a command that names it. So one call sends it, as the EVAL
 // that it needs anyway, since a user may lack SCRIPT LOAD; the others wait for that, and then name
 // it again.
-type loads struct {
+type Loads struct {
 	mu     sync.Mutex
-	latest map[*script]*load
+	latest map[*Script]*load
 }
 
 // load is one EVAL by which a server gets to know a script.
@@ -26,24 +27,24 @@ type load struct {
 	ended clock.Instant // and when
 }
 
-// join returns the load to wait for by a call that named s at the time sent, to no avail; or one
+// Join returns the load to wait for by a call that named s at the time sent, to no avail; or one
 // that is the caller's to do, and to end.
-func (l *loads) join(s *script, sent clock.Instant) (current *load, own bool) {
+func (l *Loads) Join(s *Script, sent clock.Instant) (current *load, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.latest[s]; c != nil && (!closed(c.over) || c.known && c.ended.Mono >= sent.Mono) {
+	if c := l.latest[s]; c != nil && (!group.Closed(c.over) || c.known && c.ended.Mono >= sent.Mono) {
 		return c, false
 	}
 	if l.latest == nil {
-		l.latest = make(map[*script]*load)
+		l.latest = make(map[*Script]*load)
 	}
 	own, current = true, &load{over: make(chan struct{})}
 	l.latest[s] = current
 	return current, own
 }
 
-// end tells those who wait for l whether Redis knows the script now.
-func (l *load) end(known bool, now clock.Instant) {
+// End tells those who wait for l whether Redis knows the script now.
+func (l *load) End(known bool, now clock.Instant) {
 	l.known, l.ended = known, now
 	close(l.over)
 }
@@ -65,19 +66,19 @@ const loadShare = 2
 // sendUnknown sends a copy whose script to did not know when it was sent by its digest. named and
 // full send it once more so, and in full. It waits for the load of another call until waiting
 // ends, and then goes on by itself.
-func (x *executor) sendUnknown(waiting context.Context, to *server, s *script, sent clock.Instant, named, full func() answer) answer {
+func (x *Executor) sendUnknown(waiting context.Context, to *Server, s *Script, sent clock.Instant, named, full func() Answer) Answer {
 	for {
-		current, own := to.loads.join(s, sent)
+		current, own := to.loads.Join(s, sent)
 		if own {
 			a := full()
-			current.end(a.err == nil, x.now())
+			current.End(a.Err == nil, x.Now())
 			return a
 		}
 		if !current.await(waiting) {
 			return full()
 		}
 		if current.known {
-			if a := named(); !unknownScript(a.err) {
+			if a := named(); !unknownScript(a.Err) {
 				return a
 			}
 			return full() // another server than that one

@@ -1,4 +1,4 @@
-package relock
+package redisexec
 
 import (
 	"context"
@@ -10,85 +10,77 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// replicas says how many replicas are to confirm what a script wrote, and how long they are
+// Replicas says how many replicas are to confirm what a script wrote, and how long they are
 // waited for. The zero value asks for none.
-type replicas struct {
-	n       int
-	timeout time.Duration // whole milliseconds
+type Replicas struct {
+	N       int
+	Timeout time.Duration // whole milliseconds
 }
 
 // waitLag is how much later than asked Redis may give up a WAIT: it looks ten times a second.
 const waitLag = 100 * time.Millisecond
 
 // patience is what waiting for replicas adds to the time that a script is given.
-func (r replicas) patience() time.Duration {
-	if r.n == 0 {
+func (r Replicas) patience() time.Duration {
+	if r.N == 0 {
 		return 0
 	}
-	return r.timeout + waitLag
+	return r.Timeout + waitLag
 }
 
-// and returns what satisfies both.
-func (r replicas) and(other replicas) replicas {
-	return replicas{n: max(r.n, other.n), timeout: max(r.timeout, other.timeout)}
+// And returns what satisfies both.
+func (r Replicas) And(other Replicas) Replicas {
+	return Replicas{N: max(r.N, other.N), Timeout: max(r.Timeout, other.Timeout)}
 }
 
-// within returns r with a timeout of at most d. To Redis, 0 would be no timeout.
-func (r replicas) within(d time.Duration) replicas {
-	r.timeout = max(time.Millisecond, min(r.timeout, d.Truncate(time.Millisecond)))
+// Within returns r with a timeout of at most d. To Redis, 0 would be no timeout.
+func (r Replicas) Within(d time.Duration) Replicas {
+	r.Timeout = max(time.Millisecond, min(r.Timeout, d.Truncate(time.Millisecond)))
 	return r
 }
 
-// before returns r with a timeout that leaves time for the answer before ctx ends.
-func (r replicas) before(ctx context.Context) replicas {
+// Before returns r with a timeout that leaves time for the answer before ctx ends.
+func (r Replicas) Before(ctx context.Context) Replicas {
 	if end, bounded := ctx.Deadline(); bounded {
-		return r.within(time.Until(end) / 2)
+		return r.Within(time.Until(end) / 2)
 	}
 	return r
 }
 
 // shortfall is the error of a WAIT that acks replicas have answered to, or that failed.
-func (r replicas) shortfall(acks int, failure error) error {
+func (r Replicas) shortfall(acks int, failure error) error {
 	err := fmt.Errorf("%w: %d of %d replicas confirmed it within %v; INFO replication on the master tells which are connected, and how far behind",
-		ErrNotReplicated, acks, r.n, r.timeout)
+		lockerr.NotReplicated, acks, r.N, r.Timeout)
 	if failure != nil {
 		err = fmt.Errorf("%w; WAIT failed: %w", err, failure)
 	}
 	return err
 }
 
-// replicas are those that the open levels ask for. mu is held.
-func (h *hold) replicas() replicas {
-	r := h.settings.replicas
-	for _, lv := range h.levels {
-		r = r.and(lv.replicas)
-	}
-	return r
-}
-
-// confirmedBy is e for a script whose writes r are to confirm.
-func (e effort) confirmedBy(r replicas) effort {
-	e.replicas = r
-	e.patience += r.patience()
+// ConfirmedBy is e for a script whose writes r are to confirm.
+func (e CallOptions) ConfirmedBy(r Replicas) CallOptions {
+	e.Replicas = r
+	e.Patience += r.patience()
 	return e
 }
 
-// canWait says why WithReplicas cannot be had with rdb.
-func canWait(rdb redis.UniversalClient) error {
+// CanWait says why WithReplicas cannot be had with rdb.
+func CanWait(rdb redis.UniversalClient) error {
 	switch rdb.(type) {
 	case *redis.Client, *redis.ClusterClient:
 		return nil
 	}
 	return fmt.Errorf("%w: WithReplicas on a %T: a script and its WAIT need one connection to the key's master, which only a *redis.Client or *redis.ClusterClient can tell",
-		ErrUnsupported, rdb)
+		lockerr.Unsupported, rdb)
 }
 
 // masterOf returns the client of the node that serves key. On a Cluster it may have to load
 // the slot map first.
-func (x *executor) masterOf(ctx context.Context, key string) (*redis.Client, error) {
-	switch rdb := x.rdb.(type) {
+func (x *Executor) masterOf(ctx context.Context, key string) (*redis.Client, error) {
+	switch rdb := x.Rdb.(type) {
 	case *redis.Client:
 		return rdb, nil
 	case *redis.ClusterClient:
@@ -107,27 +99,27 @@ var errNoNode = errors.New("a Redis client that does not tell its nodes")
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
 // where it tells nothing about the script.
-func (x *executor) confirm(ctx context.Context, r replicas, key string, cmd call) answer {
+func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd Call) Answer {
 	var settled atomic.Bool // either it is on its way, or it was given up before
-	a := x.outside(ctx, func() answer {
+	a := x.outside(ctx, func() Answer {
 		node, err := x.masterOf(ctx, key)
 		if err != nil {
-			return answer{err: err}
+			return Answer{Err: err}
 		}
 		a := x.pair(ctx, node, r, cmd, &settled)
-		addr, ahead := redirection(ctx, a.err)
-		cluster, ok := x.rdb.(*redis.ClusterClient)
+		addr, ahead := redirection(ctx, a.Err)
+		cluster, ok := x.Rdb.(*redis.ClusterClient)
 		if addr == "" || !ok {
 			return a
 		}
 		// Followed here, and once: go-redis would follow with the script alone.
 		if node = nodeAt(ctx, cluster, addr); node == nil {
-			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
+			return Answer{Err: fmt.Errorf("%w: %w", errNotSent, a.Err)}
 		}
 		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
 	})
-	if a.err != nil && settled.CompareAndSwap(false, true) {
-		a.err = fmt.Errorf("%w: %w", errNotSent, a.err)
+	if a.Err != nil && settled.CompareAndSwap(false, true) {
+		a.Err = fmt.Errorf("%w: %w", errNotSent, a.Err)
 	}
 	if a.server == nil {
 		a.server = x.serverOf(ctx, key)
@@ -137,23 +129,23 @@ func (x *executor) confirm(ctx context.Context, r replicas, key string, cmd call
 
 // pair is one EVALSHA or EVAL with its WAIT, and what has to go ahead of them. It is sent if
 // it can settle that.
-func (x *executor) pair(ctx context.Context, node *redis.Client, r replicas, cmd call, settled *atomic.Bool, ahead ...call) answer {
-	e := x.engineAt(node)
+func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd Call, settled *atomic.Bool, ahead ...Call) Answer {
+	e := x.EngineAt(node)
 	if e == nil {
-		return answer{err: redis.ErrClosed}
+		return Answer{Err: redis.ErrClosed}
 	}
 	select {
 	case e.waits <- struct{}{}:
 		defer func() { <-e.waits }()
 	case <-ctx.Done():
-		return answer{err: ctx.Err(), server: e.server}
+		return Answer{Err: ctx.Err(), server: e.server}
 	}
 	if !settled.CompareAndSwap(false, true) {
-		return answer{err: ctx.Err(), server: e.server}
+		return Answer{Err: ctx.Err(), server: e.server}
 	}
 	c := x.confirmersOf(e)
 	if c == nil {
-		return answer{err: errNotSent, server: e.server}
+		return Answer{Err: errNotSent, server: e.server}
 	}
 	failed := true // by a panic
 	defer func() { x.leave(e, c, failed) }()
@@ -164,7 +156,7 @@ func (x *executor) pair(ctx context.Context, node *redis.Client, r replicas, cmd
 }
 
 // serverOf returns what is known of the server that a command for key goes to.
-func (x *executor) serverOf(ctx context.Context, key string) *server {
+func (x *Executor) serverOf(ctx context.Context, key string) *Server {
 	if e := x.engineOf(ctx, key); e != nil {
 		return e.server
 	}
@@ -173,12 +165,12 @@ func (x *executor) serverOf(ctx context.Context, key string) *server {
 
 // redirection returns the address that an error points to, if it does, and what that node
 // wants to be told first.
-func redirection(ctx context.Context, err error) (addr string, ahead []call) {
+func redirection(ctx context.Context, err error) (addr string, ahead []Call) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, nil
 	}
 	if addr, ok := redis.IsAskError(err); ok {
-		return addr, []call{{redis.NewCmd(ctx, "asking")}}
+		return addr, []Call{{redis.NewCmd(ctx, "asking")}}
 	}
 	return "", nil
 }

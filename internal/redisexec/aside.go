@@ -1,4 +1,4 @@
-package relock
+package redisexec
 
 import (
 	"context"
@@ -9,30 +9,30 @@ import (
 )
 
 // outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx.
-func (x *executor) outside(ctx context.Context, f func() answer) answer {
-	answered := make(chan answer, 1)
+func (x *Executor) outside(ctx context.Context, f func() Answer) Answer {
+	answered := make(chan Answer, 1)
 	if !x.aside(func() { answered <- guarded(f) }) {
-		return answer{err: redis.ErrClosed}
+		return Answer{Err: redis.ErrClosed}
 	}
 	select {
 	case a := <-answered:
 		return a
 	case <-ctx.Done():
-		return answer{err: ctx.Err()}
+		return Answer{Err: ctx.Err()}
 	}
 }
 
 // guarded returns the answer of f, which may panic.
-func guarded(f func() answer) (a answer) {
-	defer guard.Recover(&a.err)
+func guarded(f func() Answer) (a Answer) {
+	defer guard.Recover(&a.Err)
 	return f()
 }
 
 // aside runs f, which calls the Redis client, in a goroutine that close waits for. false: x is
 // closed.
-func (x *executor) aside(f func()) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (x *Executor) aside(f func()) bool {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
 	if !x.closed {
 		x.goAside(f)
 	}
@@ -40,7 +40,7 @@ func (x *executor) aside(f func()) bool {
 }
 
 // goAside is aside when mu is held. A panic ends f and nothing else.
-func (x *executor) goAside(f func()) {
+func (x *Executor) goAside(f func()) {
 	x.asides.Go(func() {
 		var err error
 		defer guard.Recover(&err)

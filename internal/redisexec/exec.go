@@ -1,0 +1,384 @@
+package redisexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/lockerr"
+)
+
+// PatienceFor is how long one copy of a command is waited for: about a second, or less if
+// several copies are to fit into a shorter lease, but never less than a slow link needs.
+func PatienceFor(ttl time.Duration) time.Duration {
+	return min(time.Second, max(MinCopyPatience, ttl/4))
+}
+
+// MinPatience is the least time a command is waited for, however close the end of a lease is.
+const MinPatience = 10 * time.Millisecond
+
+// MinCopyPatience is what a slow link needs.
+const MinCopyPatience = 50 * time.Millisecond
+
+// Executor runs scripts on one Redis deployment, and knows of each call whether every
+// copy of it was answered: all that is safe under lost replies rests on that.
+//
+// Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
+// for each master, with a read timeout that suits locks; one that comes alone goes past it.
+// go-redis' resending is off for every command; the executor resends by itself, by two routes in
+// turns: through the pipeline, where one stuck connection stalls all for its read timeout, or on a
+// connection of the pool, where there may be none to be had.
+type Executor struct {
+	Rdb      redis.UniversalClient
+	Now      clock.Clock
+	Patience time.Duration // for one copy of a command
+	Limits   Limits
+
+	// anywhere is what is known of the server of commands that have no engine.
+	anywhere *Server
+
+	Mu      sync.Mutex
+	closed  bool
+	Engines map[*redis.Client]*Engine
+
+	// mapped says that a Cluster client has loaded its slot map, so that asking it for a
+	// key's master does not block.
+	mapped atomic.Bool
+
+	// life is the context of what no caller waits for. It ends with close.
+	life context.Context
+	end  context.CancelFunc
+
+	// asides are the goroutines of commands outside of the engines.
+	asides group.Group
+}
+
+func New(rdb redis.UniversalClient, now clock.Clock, ttl time.Duration) *Executor {
+	x := &Executor{
+		Rdb:      rdb,
+		Now:      now,
+		Patience: PatienceFor(ttl),
+		anywhere: serverOf(rdb),
+		Engines:  make(map[*redis.Client]*Engine),
+	}
+	x.life, x.end = context.WithCancel(context.Background())
+	return x
+}
+
+// route is how a copy of a command gets to Redis.
+type route int
+
+const (
+	anyRoute route = iota
+	Piped          // through an engine's pipeline, with others
+	pooled         // on a connection of the application's pool
+)
+
+// AvoidAfter returns the route that a copy is not to go after so many that were not answered. The
+// second goes past the pipeline: of the connections that there are all may be stuck, and the pool
+// opens another. The third does not, for the pool may not be able to.
+func AvoidAfter(failures int) route {
+	switch {
+	case failures == 0:
+		return anyRoute
+	case failures%2 == 1:
+		return Piped
+	default:
+		return pooled
+	}
+}
+
+// CallOptions bounds one call.
+type CallOptions struct {
+	Attempts    int           // copies that are sent; 0: until the context ends
+	Patience    time.Duration // with each of them; 0: the executor's
+	MaxPatience time.Duration // patience with an engine that answers others meanwhile, if more
+	Avoid       route         // that the first copy is not to go, if there is another
+	Replicas    Replicas      // that are to confirm what the script wrote
+
+	// batchable says of a renewal that it may be sent together with others.
+	Batchable bool
+
+	// needs is how many of the keys the script cannot do without, if not all. While their slot moves
+	// Redis refuses a command with keys of which only some are there: then the others are left out.
+	RequiredKeys int
+	// undoes says that the name given up may have more than the lock.
+	Undoes bool
+
+	// PublishFirst has Redis send what the script publishes before its answer, if it goes
+	// directly: somebody waits for that. It takes another command, of no effect.
+	PublishFirst bool
+
+	// enough, if it is not nil, is closed when nobody needs the answer any more: it is still
+	// waited for, but no further copy is sent.
+	Enough <-chan struct{}
+}
+
+// Needless reports whether nobody needs the answer any more.
+func (e CallOptions) Needless() bool {
+	select {
+	case <-e.Enough:
+		return true
+	default:
+		return false
+	}
+}
+
+// Outcome is how a call ended.
+type Outcome struct {
+	Err error // nil: answered
+
+	// sent is the time before the copy was sent that was answered: what it asked for, it
+	// asked for then or later.
+	Sent clock.Instant
+
+	// unconfirmed says of a script that was answered that too few replicas have confirmed
+	// what it wrote.
+	Unconfirmed error
+
+	// doubt says that a copy of the command was not answered, or failed half-way: it may
+	// have been executed, or may be yet, however late. With a nil err an earlier copy is meant.
+	Ambiguous bool
+
+	// permanent says of an err that trying again cannot help.
+	Permanent bool
+
+	// refused says of an err that the script ran, and changed nothing: it is its answer.
+	Refused bool
+
+	// unseen says of a doubt that what it is about is too little for anybody to have waited
+	// for it.
+	Unobserved bool
+
+	// found is what the lease of a read hold had left on Redis before it was set or lengthened, if
+	// that is less than it was meant to be; 0: that was not told.
+	LeaseLeft time.Duration
+}
+
+// Call is a command that go-redis sends once.
+type Call struct{ *redis.Cmd }
+
+// NoRetry switches go-redis' resending off.
+func (Call) NoRetry() bool { return true }
+
+// Run executes a script until it is answered, cannot be, e is spent or ctx ends. It
+// returns as soon as ctx ends; a copy that is on its way then will still be executed. A
+// ctx that has ended before sends nothing.
+func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any, args ...any) (any, Outcome) {
+	if e.Patience == 0 {
+		e.Patience = x.Patience
+	}
+	var out Outcome
+	var began clock.Instant
+	at := x.anywhere
+	if e.Attempts == 1 {
+		defer x.lookSoon(ctx, e, keys[0].(string)).Stop()
+	}
+	for attempt := 1; ; attempt++ {
+		if ctx.Err() != nil {
+			return nil, x.givenUp(ctx, out, at, began)
+		}
+		if out.Sent = x.Now(); attempt == 1 {
+			began = out.Sent
+		}
+		a := x.send(ctx, e, s, keys, args, out.Sent)
+		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && isTryAgain(a.Err) {
+			keys = keys[:e.RequiredKeys]
+			a = x.send(ctx, e, s, keys, args, out.Sent)
+		}
+		at = a.server
+		err, v := a.Err, s.judge(a.Err)
+		if v.Answered {
+			at.Answered()
+			out.Err, out.Permanent, out.Unconfirmed = nil, false, lockerr.Fault(a.unconfirmed)
+			return a.Value, out
+		}
+		out.Ambiguous = out.Ambiguous || !v.NotExecuted
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
+			return nil, x.givenUp(ctx, out, at, began)
+		}
+		if out.Err == nil || telling(err) >= telling(out.Err) {
+			out.Err, out.Permanent = err, v.Permanent
+		}
+		at.Learn(err, x.Now())
+		if ctx.Err() != nil {
+			return nil, x.givenUp(ctx, out, at, began)
+		}
+		if cluster, ok := x.Rdb.(*redis.ClusterClient); ok && v.Resend {
+			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
+		}
+		if !v.Resend || attempt == e.Attempts || e.Needless() {
+			out.Err = lockerr.Fault(x.explain(ctx, e, at, attempt, out.Err))
+			return nil, out
+		}
+		e.Avoid = AvoidAfter(attempt)
+		clock.Pause(ctx, clock.Backoff(attempt))
+	}
+}
+
+// Abandoned is the outcome of a call that ctx ended: the reason is the context's, and
+// Redis' last word stays readable.
+func (o Outcome) Abandoned(ctx context.Context) Outcome {
+	if o.Err == nil || errors.Is(o.Err, lockerr.NoAnswer) {
+		o.Err = lockerr.Ended(ctx)
+	} else {
+		o.Err = fmt.Errorf("%w; the last try: %w", lockerr.Ended(ctx), lockerr.Fault(o.Err))
+	}
+	return o
+}
+
+// errNotSent says that a copy has not got as far as the master of its key.
+var errNotSent = errors.New("not sent for want of a known master or a free connection")
+
+// silent reports whether err says no more than that time was up: also that of getting a connection.
+func silent(err error) bool {
+	return errors.Is(err, lockerr.NoAnswer) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// send sends one copy, by its digest and, if Redis does not know that, in full.
+func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, args []any, sent clock.Instant) Answer {
+	attempt, cancel := x.Limits.Within(ctx, max(e.Patience, e.MaxPatience))
+	defer cancel()
+	named := func() Answer { return x.dispatch(attempt, e, keys, NewCall(attempt, "evalsha", s.Digest, keys, args)) }
+	full := func() Answer { return x.dispatch(attempt, e, keys, NewCall(attempt, "eval", s.Source, keys, args)) }
+	a := named()
+	switch {
+	case !unknownScript(a.Err):
+	case e.Replicas.N > 0: // that takes its time, and few do it at once
+		a = full()
+	default:
+		waiting, cancel := context.WithTimeout(attempt, e.Patience/loadShare)
+		defer cancel()
+		a = x.sendUnknown(waiting, a.server, s, sent, named, full)
+	}
+	if a.Err != nil && attempt.Err() != nil && ctx.Err() == nil && !Judge(a.Err).NotExecuted {
+		a.Err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))
+	}
+	return a
+}
+
+// Answer is what became of one copy of a command.
+type Answer struct {
+	Value       any
+	unconfirmed error // see outcome
+	Err         error
+
+	server *Server // that the command was sent to, or was to be
+}
+
+func NewCall(ctx context.Context, name string, script any, keys []any, args []any) Call {
+	line := make([]any, 0, 3+len(keys)+len(args))
+	line = append(line, name, script, len(keys))
+	line = append(line, keys...)
+	cmd := redis.NewCmd(ctx, append(line, args...)...)
+	cmd.SetFirstKeyPos(3)
+	return Call{cmd}
+}
+
+// dispatch sends cmd to the master of its keys and waits for its answer, or for ctx. After ctx
+// has ended the command belongs to go-redis alone: it is not touched again.
+func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd Call) (a Answer) {
+	defer guard.Recover(&a.Err)
+	a.server = x.anywhere
+	key := keys[0].(string)
+	if e.Replicas.N > 0 {
+		return x.confirm(ctx, e.Replicas, key, cmd)
+	}
+	engine := x.engineOf(ctx, key)
+	if engine == nil {
+		return x.process(ctx, nil, cmd)
+	}
+	a.server = engine.server // also of a panic
+	if e.Avoid == Piped || engine.Pipe.Load() == nil {
+		a = x.process(ctx, engine, cmd)
+	} else {
+		a = engine.Send(ctx, e, cmd)
+	}
+	switch {
+	case a.Err == nil:
+	case redis.HasErrorPrefix(a.Err, "MOVED"), redis.HasErrorPrefix(a.Err, "ASK"):
+		// An engine is bound to one node; the Cluster client follows.
+		return x.process(ctx, nil, newCopy(ctx, cmd))
+	case redis.IsReadOnlyError(a.Err):
+		x.demote(engine)
+	case errors.Is(a.Err, redis.ErrClosed):
+		// The node has left the Cluster, or the client has been closed: the latter shows.
+		x.drop(engine)
+		return x.process(ctx, nil, newCopy(ctx, cmd))
+	}
+	return a
+}
+
+// newCopy returns a fresh command with the words of one that go-redis has had.
+func newCopy(ctx context.Context, cmd Call) Call {
+	again := redis.NewCmd(ctx, cmd.Args()...)
+	again.SetFirstKeyPos(3)
+	return Call{again}
+}
+
+// process runs cmd outside of the engine, on a connection of its own: that of e's node, or
+// wherever the application's client routes it.
+func (x *Executor) process(ctx context.Context, e *Engine, cmd Call) Answer {
+	a := x.outside(ctx, func() Answer {
+		var err error
+		switch {
+		case e == nil:
+			err = x.Rdb.Process(ctx, cmd)
+		case e.Demoted.Load():
+			err = x.processDemoted(ctx, e, cmd)
+		default:
+			err = e.plain.Process(ctx, cmd)
+		}
+		if err == nil {
+			x.mapped.Store(true)
+		}
+		return answerTo(cmd, err)
+	})
+	if a.server = x.anywhere; e != nil {
+		a.server = e.server
+	}
+	return a
+}
+
+// Go runs f in a goroutine that close waits for.
+func (x *Executor) Go(f func()) { x.asides.Go(f) }
+
+// OneNode reports whether all keys are on one Redis server.
+func (x *Executor) OneNode() bool {
+	_, one := x.Rdb.(*redis.Client)
+	return one
+}
+
+// Close ends the engines and waits for the executor's goroutines, or for ctx: behind a
+// dead server they last until their time-outs. The application's client stays open.
+func (x *Executor) Close(ctx context.Context) {
+	x.end()
+	x.Mu.Lock()
+	x.closed = true
+	engines := x.Engines
+	x.Engines = make(map[*redis.Client]*Engine)
+	x.Mu.Unlock()
+
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for _, e := range engines {
+			all.Go(e.close)
+		}
+		all.Wait()
+		x.asides.Wait(ctx)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,62 @@
+package redisexec
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/internal/lockerr"
+)
+
+// Limits are contexts that bound requests. One of its own for each would cost seven
+// allocations and a timer, and nearly every request is answered long before it ends: so
+// those that begin at about the same time share one. It ends for none of them later than was
+// asked for, and for no one noticeably earlier.
+type Limits struct {
+	mu      sync.Mutex
+	Current map[time.Duration]*limit
+}
+
+// SharedFor is the part of its time for which a limit is given to others: so many times as many
+// are alive at once, of each length.
+const SharedFor = 64
+
+// MostLimits bounds how many times of different length are kept: applications use a few.
+const MostLimits = 16
+
+// limit is a context that ends by the clock alone.
+type limit struct {
+	context.Context
+	cancel context.CancelFunc // never called: others may use it
+	shared time.Time          // until then it is given to others
+}
+
+// After returns a context that ends in d, because Redis did not answer.
+func (l *Limits) After(d time.Duration) *limit {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.Current[d]; c != nil && now.Before(c.shared) {
+		return c
+	}
+	c := &limit{shared: now.Add(d / SharedFor)}
+	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d, lockerr.NoAnswerWithin(d))
+	if l.Current == nil || len(l.Current) >= MostLimits {
+		l.Current = make(map[time.Duration]*limit)
+	}
+	l.Current[d] = c
+	return c
+}
+
+// Within returns a context that ends with ctx, or in d.
+func (l *Limits) Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return l.After(d), func() {}
+	}
+	if c, byTime := ctx.(*limit); byTime {
+		if end, _ := c.Deadline(); time.Until(end) >= d {
+			return l.After(d), func() {}
+		}
+	}
+	return context.WithTimeout(ctx, d)
+}

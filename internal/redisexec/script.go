@@ -1,0 +1,21 @@
+package redisexec
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+)
+
+// Script is a Lua script and the name Redis knows it by.
+type Script struct {
+	Source string
+	Digest any // SHA-1, in a box as go-redis takes it
+
+	// LooksFirst says that it touches every key that it needs before it changes anything: refused
+	// because one is not on that node, it may be sent again.
+	LooksFirst bool
+}
+
+func NewScript(source string) *Script {
+	sum := sha1.Sum([]byte(source))
+	return &Script{Source: source, Digest: hex.EncodeToString(sum[:])}
+}
