@@ -224,6 +224,7 @@ func (b *kindBench) locking(opts ...MutexOption) func() error {
 
 func TestAHookMayCallClose(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for _, from := range closesFrom {
 		t.Run(from.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {

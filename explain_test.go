@@ -74,6 +74,7 @@ func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
 
 func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
 	eventually(t, "a request is not answered", func() bool {
 		_, out := learnedOf(m)

@@ -66,6 +66,7 @@ func TestAnUnlockWorksOnAServerThatLetsNobodyElseIn(t *testing.T) {
 // the pool.
 func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for name, spoil := range map[string]func(t *testing.T, relay *redistest.Relay, locks *Client){
 		"the pipeline's": func(_ *testing.T, relay *redistest.Relay, _ *Client) {
 			relay.LoseReply(runsOf(releaseScript)) // the first copy goes on a connection of the pool

@@ -132,6 +132,7 @@ func (l *errorLog) hooks() Hooks {
 // Whatever becomes of Redis: the caller's context is alive, so nothing may say that it has ended.
 func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	timedOut := dialTimedOut(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for fault, refusal := range map[string]error{"silence": nil, "dials time out": timedOut} {

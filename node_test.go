@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/relock-go/relock/internal/redistest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,6 +76,7 @@ func TestANodeIsNamedByItsAddressOrElseItsNumber(t *testing.T) {
 
 func TestAnErrorOfAQuorumBehindSentinelsSaysWhichNodesItIsOf(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	var rdbs []redis.UniversalClient
 	for range 3 {
 		rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}})

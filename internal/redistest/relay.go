@@ -33,6 +33,8 @@ type Relay struct {
 	listener net.Listener // nil while refusing
 	conns    map[*conn]bool
 	accepted int
+	cuts     int  // how often Cut was called
+	deafened int  // how often Deafen was
 	deaf     bool // swallow what new connections send
 	rules    []*Rule
 	log      []*Entry
@@ -116,12 +118,28 @@ func (r *Relay) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		r.running.Go(func() { r.serve(client.(*net.TCPConn)) })
+		opened, welcome := r.opens(l)
+		if !welcome {
+			client.Close()
+			return
+		}
+		r.running.Go(func() { r.serve(client.(*net.TCPConn), opened) })
 	}
 }
 
+// opening is what had been done to a relay when a connection was accepted. What is done to the
+// current connections until that is passed on is done to it, too.
+type opening struct{ cuts, deafened int }
+
+// opens notes that l has accepted a connection; false: the relay refuses by now.
+func (r *Relay) opens(l net.Listener) (opening, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return opening{r.cuts, r.deafened}, r.listener == l
+}
+
 // serve passes one client's connection on until both ends are through with it.
-func (r *Relay) serve(client *net.TCPConn) {
+func (r *Relay) serve(client *net.TCPConn, opened opening) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(r.life, readyTimeout)
 	defer cancel()
@@ -130,7 +148,7 @@ func (r *Relay) serve(client *net.TCPConn) {
 		return
 	}
 	defer server.Close()
-	if c := r.register(client, server); c != nil {
+	if c := r.register(client, server, opened); c != nil {
 		c.run()
 		r.forget(c)
 	}
@@ -145,17 +163,18 @@ func dial(ctx context.Context, addr string) (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
-// register makes the connection known to the relay, unless that was closed meanwhile.
-func (r *Relay) register(client, server *net.TCPConn) *conn {
+// register makes the connection known to the relay, unless that was closed, or cut, meanwhile.
+func (r *Relay) register(client, server *net.TCPConn, opened opening) *conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.life.Err() != nil {
+	if r.life.Err() != nil || r.cuts > opened.cuts {
 		return nil
 	}
+	deaf := r.deaf || r.deafened > opened.deafened
 	r.accepted++
 	c := newConn(r, r.accepted, client, server)
-	c.swallowCommands.Store(r.deaf)
-	c.swallowReplies.Store(r.deaf)
+	c.swallowCommands.Store(deaf)
+	c.swallowReplies.Store(deaf)
 	r.conns[c] = true
 	return c
 }
@@ -180,6 +199,9 @@ func (r *Relay) current() []*conn {
 // Cut ends all current connections: their clients see EOF. What was forwarded is
 // executed; what was not yet is gone.
 func (r *Relay) Cut() {
+	r.mu.Lock()
+	r.cuts++
+	r.mu.Unlock()
 	for _, c := range r.current() {
 		c.cut()
 	}
@@ -188,6 +210,9 @@ func (r *Relay) Cut() {
 // Deafen turns all current connections into black holes for good: they stay open, but
 // no byte passes any more, either way. New connections are not affected.
 func (r *Relay) Deafen() {
+	r.mu.Lock()
+	r.deafened++
+	r.mu.Unlock()
 	for _, c := range r.current() {
 		c.swallowCommands.Store(true)
 		c.swallowReplies.Store(true)
