@@ -171,7 +171,7 @@ func (a *attempt) run() (bool, error) {
 // newName is the name of one request, and of the hold that it may lead to.
 func (a *attempt) newName() name {
 	id := a.hold.client.identity()
-	return name{identity: id, field: a.hold.target.field(id, a.hold.owner)}
+	return name{identity: id, field: holderField(a.hold.target, id, a.hold.owner)}
 }
 
 // effort is that of a request for the lock.
@@ -290,7 +290,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 // have told: a release. Another owner may have got the lock by a release or by a hand-over
 // within a process, of which no message tells.
 func (a *attempt) suspect(g grant) {
-	channel := a.hold.target.channels[a.seen.key]
+	channel := a.hold.target.Channels[a.seen.key]
 	switch {
 	case !a.polled:
 	case g.held:

@@ -125,7 +125,7 @@ func (h *hold) dropUnclaimed() {
 		return
 	}
 	if len(h.levels) > 0 {
-		if len(h.target.keys) > 1 && slices.Contains(h.counts(), 0) {
+		if len(h.target.Keys) > 1 && slices.Contains(h.counts(), 0) {
 			h.client.goroutines.Go(func() { h.stepLate(h.settings) })
 		}
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -59,7 +60,7 @@ func (t *writerTurn) ask() (grant, redisexec.Outcome) {
 		return t.queue.answered(n, g, out)
 	}
 	g, out := t.writes.take(a.ctx, a.effort(), h.target, n.field, &h.settings.terms, h.settings.entryLease())
-	if out.Ambiguous || !g.held && out.Err == nil && sideOf(g.holder) == reading {
+	if out.Ambiguous || !g.held && out.Err == nil && keys.SideOf(g.holder) == keys.Reading {
 		if t.claimed != n.identity {
 			t.withdraw()
 		}
@@ -87,7 +88,7 @@ func (t *writerTurn) withdraw() {
 	}
 	h := t.queue.a.hold
 	h.client.retire(t.claimed)
-	claim := name{identity: t.claimed, field: h.target.field(t.claimed, h.owner)}
+	claim := name{identity: t.claimed, field: holderField(h.target, t.claimed, h.owner)}
 	h.undo(claim, max(h.settings.ttl, h.settings.entryLease()), false)
 }
 
@@ -188,12 +189,12 @@ type otherSide struct {
 }
 
 // newOtherSide is the other side of the lock that o wants t of.
-func newOtherSide(c *Client, t *target, o owner) otherSide {
-	switch t.side {
-	case writing:
-		return otherSide{client: c, id: gateID{key: t.keys[0], side: reading}, owner: o}
-	case reading:
-		return otherSide{client: c, id: gateID{key: t.keys[0], side: writing}, owner: o}
+func newOtherSide(c *Client, t *keys.Set, o owner) otherSide {
+	switch t.Side {
+	case keys.Writing:
+		return otherSide{client: c, id: gateID{key: t.Keys[0], side: keys.Reading}, owner: o}
+	case keys.Reading:
+		return otherSide{client: c, id: gateID{key: t.Keys[0], side: keys.Writing}, owner: o}
 	default:
 		return otherSide{}
 	}
@@ -216,7 +217,7 @@ func (s *otherSide) hold() *hold {
 }
 
 // shared reports whether holds on this side do not keep each other out: those of readers.
-func (s *otherSide) shared() bool { return s.id.side == writing }
+func (s *otherSide) shared() bool { return s.id.side == keys.Writing }
 
 // usable says how the owner's hold there stands: nil if it is held, an ErrLost if it was lost,
 // and errAgain if there is none.
@@ -246,7 +247,7 @@ func (s *otherSide) released(answer released) {
 // queue, before the next of the queue asks: after each writer it is the readers' turn. So it
 // is when the writer itself reads on.
 func (s *otherSide) rivals() int {
-	if s.id.side != reading {
+	if s.id.side != keys.Reading {
 		return 0
 	}
 	if g := s.gate(); g != nil && (g.queue.Taken() || g.find(s.owner) != nil) {
@@ -258,7 +259,7 @@ func (s *otherSide) rivals() int {
 // lengthen tells the write hold of the same owner, if there is one, that for lease from now on
 // its field may live on Redis: what its owner reads with keeps the key, and all that is in it.
 func (s *otherSide) lengthen(lease time.Duration) {
-	if s.id.side != writing {
+	if s.id.side != keys.Writing {
 		return
 	}
 	if writer := s.hold(); writer != nil {
@@ -277,7 +278,7 @@ func (s *otherSide) wakeOwner() {
 	if waiter == nil {
 		return
 	}
-	if s.id.side == writing {
+	if s.id.side == keys.Writing {
 		if g := s.gate(); g != nil {
 			g.queue.Wake()
 		}

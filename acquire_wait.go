@@ -30,7 +30,7 @@ func (a *attempt) contend() {
 	for _, p := range h.places {
 		p.messages.listen()
 	}
-	report(h.settings.hooks.Contended, Event{Name: h.target.name, Elapsed: h.client.now().Since(h.started)})
+	report(h.settings.hooks.Contended, Event{Name: h.target.Name, Elapsed: h.client.now().Since(h.started)})
 }
 
 func (a *attempt) unlisten() {

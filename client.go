@@ -14,6 +14,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
 )
@@ -160,8 +161,8 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 			return place{gate: g, queue: &p.queue, messages: p}
 		},
 	}
-	c.write = &kind{protocol: writes, side: writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
-	c.read = &kind{protocol: reads, side: reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
+	c.write = &kind{protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
+	c.read = &kind{protocol: reads, side: keys.Reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
 	return c
 }
 

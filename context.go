@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/relock-go/relock/internal/keys"
 )
 
 // holdContext is the context of a hold: it ends with its parent, or with the hold.
@@ -11,7 +13,7 @@ type holdContext struct {
 	context.Context
 	above  *holdContext // of another hold, from which this one is derived; or nil
 	hold   *hold
-	target *target // what it is a context of; some of its keys may be in another hold
+	target *keys.Set // what it is a context of; some of its keys may be in another hold
 	cancel context.CancelCauseFunc
 	at     int // its position in the hold's contexts, as long as it is there; guarded by them
 }
@@ -102,7 +104,7 @@ func (x *holdContext) end(above *holdContext, cause error) {
 
 // contextOfAll returns a context that ends with ctx or with any of holds, of one owner, as far as
 // they have keys of t.
-func contextOfAll(ctx context.Context, holds []*hold, t *target) context.Context {
+func contextOfAll(ctx context.Context, holds []*hold, t *keys.Set) context.Context {
 	var first, x *holdContext
 	for _, h := range holds {
 		x = h.context(ctx, t)
@@ -117,13 +119,13 @@ func contextOfAll(ctx context.Context, holds []*hold, t *target) context.Context
 }
 
 // context returns a context that ends with ctx or with the hold, whichever is first.
-func (h *hold) context(ctx context.Context, t *target) *holdContext {
+func (h *hold) context(ctx context.Context, t *keys.Set) *holdContext {
 	x := &holdContext{hold: h, target: t}
 	x.above, _ = ctx.Value(nearestHold{}).(*holdContext)
 	x.Context, x.cancel = context.WithCancelCause(ctx)
 	h.check()
 	h.mu.Lock()
-	cause, name := h.cause, h.target.name
+	cause, name := h.cause, h.target.Name
 	if cause == nil && (h.phase != held || len(h.levels) == 0 || h.freed(t)) { // being acquired, or given back
 		cause = notHeld(h.owner)
 	}
@@ -140,20 +142,20 @@ func (h *hold) context(ctx context.Context, t *target) *holdContext {
 }
 
 // freed reports whether h, which has levels, has none any more of some key of t. mu is held.
-func (h *hold) freed(t *target) bool {
-	if len(h.target.keys) == 1 {
+func (h *hold) freed(t *keys.Set) bool {
+	if len(h.target.Keys) == 1 {
 		return false
 	}
-	freed := h.target.without(h.counts())
-	return freed != nil && slices.ContainsFunc(freed.keys, t.has)
+	freed := h.target.Without(h.counts())
+	return freed != nil && slices.ContainsFunc(freed.Keys, t.Has)
 }
 
 // endFreed ends the contexts of keys of which h has no level any more. mu is held.
 func (h *hold) endFreed() {
-	if len(h.target.keys) == 1 {
+	if len(h.target.Keys) == 1 {
 		return
 	}
 	for _, x := range h.contexts.take(func(x *holdContext) bool { return h.freed(x.target) }) {
-		x.cancel(wrap("hold", h.target.name, ErrReleased))
+		x.cancel(wrap("hold", h.target.Name, ErrReleased))
 	}
 }

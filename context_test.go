@@ -302,7 +302,7 @@ func (m *Mutex) withContexts(tb testing.TB, n int) (h *hold, end context.CancelF
 	for range n {
 		m.Context(parent)
 	}
-	return holdsOn(m.client, m.target.keys[0])[0], end
+	return holdsOn(m.client, m.target.Keys[0])[0], end
 }
 
 // BenchmarkContextsThatEndTogether is the time until a hold has forgotten so many contexts, and
@@ -338,7 +338,7 @@ func BenchmarkContextsThatEndTogether(b *testing.B) {
 func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
 	m := locksOn(t, redistest.Mini(t).Client(t)).Mutex(redistest.Key(t))
 	requireLocked(t, m)
-	h := holdsOn(m.client, m.target.keys[0])[0]
+	h := holdsOn(m.client, m.target.Keys[0])[0]
 	var all [7]*holdContext
 	for i := range all {
 		all[i] = m.Context(t.Context()).(*holdContext)

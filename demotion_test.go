@@ -129,7 +129,7 @@ func TestAMasterThatHasBecomeAReplicaAndIsCutOffTakesNothingAway(t *testing.T) {
 			requireUnlocked(t, m)
 			requireUnlocked(t, m)
 			require.Empty(t, events.of("lost"))
-			require.Zero(t, s.next.Client(t).Exists(t.Context(), m.target.keys...).Val())
+			require.Zero(t, s.next.Client(t).Exists(t.Context(), m.target.Keys...).Val())
 		})
 	}
 }

@@ -37,7 +37,7 @@ func comesBack(relay *redistest.Relay) {
 
 // learnedOf returns what the client of m has learned of its key.
 func learnedOf(m *Mutex) (seen sighting, out outage) {
-	if g := m.client.registry.gate(m.target.gate(0)); g != nil {
+	if g := m.client.registry.gate(gateOf(m.target, 0)); g != nil {
 		seen, out = g.learned()
 	}
 	return seen, out

@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -32,10 +33,10 @@ import (
 func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 	m := c.mutex(c.fair, []string{name}, opts)
 	if m.err == nil {
-		m.err = helped(m.target.keys[0])
+		m.err = keys.CheckHelperKeys(m.target.Keys[0])
 	}
 	if m.err == nil {
-		m.target.fair = newFairKeys(m.target.keys[0])
+		m.target.Fair = keys.NewFair(m.target.Keys[0])
 	}
 	return m
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -92,7 +93,7 @@ func (w *fairWait) served() {
 // tell publishes a grant of the last ticket of c.
 func (w *fairWait) tell() {
 	w.t.Helper()
-	channel := newFairKeys(w.key).grants + w.c.fair.protocol.(*fair).process
+	channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*fair).process
 	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.tickets.Load())).Result()
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, 1, heard)
@@ -105,7 +106,7 @@ func (w *fairWait) polls() int { return w.relay.Count(runsOf(fairPollScript)) }
 func subscribed(t *testing.T, c *Client, key string) (events <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{}, 8)
-	for _, channel := range []string{derived(channelPrefix, key), newFairKeys(key).grants + c.fair.protocol.(*fair).process} {
+	for _, channel := range []string{keys.Derived(keys.ChannelPrefix, key), keys.NewFair(key).Grants + c.fair.protocol.(*fair).process} {
 		t.Cleanup(c.hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
 		receives(t, all)
 	}
@@ -174,7 +175,7 @@ func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
 		heldByStranger(t, direct, key, 0)
 		relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
-			_ = direct.Publish(context.Background(), derived(channelPrefix, key), "0").Err()
+			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
 			<-events
 		})
 		began := time.Now()
@@ -188,7 +189,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		before := w.polls()
-		channel := newFairKeys(w.key).grants + w.c.fair.protocol.(*fair).process
+		channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*fair).process
 		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
 			require.NoError(w.t, w.direct.Publish(w.t.Context(), channel, payload).Err())
 		}
@@ -275,8 +276,8 @@ func TestManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
 func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
-		k := newFairKeys(w.key)
-		require.NoError(w.t, w.direct.Del(w.t.Context(), k.queue, k.entries).Err())
+		k := keys.NewFair(w.key)
+		require.NoError(w.t, w.direct.Del(w.t.Context(), k.Queue, k.Entries).Err())
 		awaitFairQueue(w.t, w.direct, w.key, 1)
 		w.awaitListening()
 		w.holder.unlocks(w.t, w.rival)
@@ -287,16 +288,16 @@ func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
 func TestAPlaceOfWhichRedisHasLostAPartIsTakenAnew(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	for _, part := range []func(*fairKeys) string{
-		func(k *fairKeys) string { return k.queue },
-		func(k *fairKeys) string { return k.entries },
+	for _, part := range []func(*keys.FairKeys) string{
+		func(k *keys.FairKeys) string { return k.Queue },
+		func(k *keys.FairKeys) string { return k.Entries },
 	} {
-		t.Run(part(newFairKeys("")), func(t *testing.T) {
+		t.Run(part(keys.NewFair("")), func(t *testing.T) {
 			eachFairWait(t, func(w *fairWait) {
 				w.queue()
-				require.NoError(w.t, w.direct.Del(w.t.Context(), part(newFairKeys(w.key))).Err())
+				require.NoError(w.t, w.direct.Del(w.t.Context(), part(keys.NewFair(w.key))).Err())
 				eventually(w.t, "both parts", func() bool {
-					n, err := w.direct.HLen(w.t.Context(), newFairKeys(w.key).entries).Result()
+					n, err := w.direct.HLen(w.t.Context(), keys.NewFair(w.key).Entries).Result()
 					require.NoError(w.t, err)
 					return n == 1 && len(fairQueueOf(w.t, w.direct, w.key)) == 1
 				})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -165,7 +166,7 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.t.Context())
 		brief := newActor(t).lock(ctx, locksOn(w.t, w.direct, WithTTL(2*time.Second)).FairMutex(w.key))
 		awaitFairQueue(w.t, w.direct, w.key, 2)
-		require.Greater(w.t, ttlOf(w.direct, newFairKeys(w.key).queue), 5*time.Second)
+		require.Greater(w.t, ttlOf(w.direct, keys.NewFair(w.key).Queue), 5*time.Second)
 		cancel()
 		require.ErrorIs(w.t, outcomeOf(w.t, brief), context.Canceled)
 		w.holder.unlocks(w.t, w.rival)
@@ -237,7 +238,7 @@ func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
 func (w *fairWait) lives(owner string) bool {
 	w.t.Helper()
 	now := w.direct.Time(w.t.Context()).Val()
-	for field, entry := range w.direct.HGetAll(w.t.Context(), newFairKeys(w.key).entries).Val() {
+	for field, entry := range w.direct.HGetAll(w.t.Context(), keys.NewFair(w.key).Entries).Val() {
 		if strings.HasSuffix(field, owner) {
 			end, _, _ := strings.Cut(entry, " ")
 			ms, err := strconv.ParseInt(end, 10, 64)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -93,8 +94,8 @@ func TestWaitersForAFairLockSurviveARestartWithoutData(t *testing.T) {
 	}
 	require.ErrorIs(t, holder.call(c.FairMutex(key).Unlock), ErrLost)
 	eventually(t, "nothing left", func() bool {
-		k := newFairKeys(key)
-		return server.Client(t).Exists(t.Context(), key, k.queue, k.entries).Val() == 0
+		k := keys.NewFair(key)
+		return server.Client(t).Exists(t.Context(), key, k.Queue, k.Entries).Val() == 0
 	})
 }
 

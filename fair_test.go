@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // fairQueueOf returns the fields that wait for a fair lock, first come first.
 func fairQueueOf(t *testing.T, rdb redis.UniversalClient, key string) []string {
 	t.Helper()
-	fields, err := rdb.ZRange(t.Context(), newFairKeys(key).queue, 0, -1).Result()
+	fields, err := rdb.ZRange(t.Context(), keys.NewFair(key).Queue, 0, -1).Result()
 	require.NoError(t, err)
 	return fields
 }
@@ -30,8 +31,8 @@ func awaitFairQueue(t *testing.T, rdb redis.UniversalClient, key string, n int) 
 // requireFairFree requires that nothing is left of a fair lock.
 func requireFairFree(t *testing.T, rdb redis.UniversalClient, key string) {
 	t.Helper()
-	k := newFairKeys(key)
-	requireFree(t, rdb, key, k.queue, k.entries)
+	k := keys.NewFair(key)
+	requireFree(t, rdb, key, k.Queue, k.Entries)
 }
 
 // roll is the order in which a lock was had.
@@ -315,7 +316,7 @@ func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
 		holder.locks(t, c.FairMutex(key))
 		waiting := waiter.lock(t.Context(), c.FairMutex(key, WithFencing()))
 		awaitFairQueue(t, rdb, key, 1)
-		require.NoError(t, rdb.Set(t.Context(), derived(counterPrefix, key), "nonsense", 0).Err())
+		require.NoError(t, rdb.Set(t.Context(), keys.Derived(keys.CounterPrefix, key), "nonsense", 0).Err())
 		holder.unlocks(t, c.FairMutex(key))
 		require.ErrorIs(t, outcomeOf(t, waiting), ErrInvalidName)
 		eventually(t, "given back", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
@@ -324,14 +325,14 @@ func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
 }
 
 func TestAForeignValueInThePlaceOfTheQueueIsAnErrorAndLeftAlone(t *testing.T) {
-	for _, part := range []func(*fairKeys) string{
-		func(k *fairKeys) string { return k.queue },
-		func(k *fairKeys) string { return k.entries },
+	for _, part := range []func(*keys.FairKeys) string{
+		func(k *keys.FairKeys) string { return k.Queue },
+		func(k *keys.FairKeys) string { return k.Entries },
 	} {
-		t.Run(part(newFairKeys("")), func(t *testing.T) {
+		t.Run(part(keys.NewFair("")), func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				rdb, key := b.Client(t), redistest.Key(t)
-				c, foreign := locksOn(t, rdb), part(newFairKeys(key))
+				c, foreign := locksOn(t, rdb), part(keys.NewFair(key))
 				holder, waiter := newActor(t), newActor(t)
 				holder.locks(t, c.FairMutex(key))
 				waiting := waiter.lock(t.Context(), c.FairMutex(key, WithSafetyPoll(50*time.Millisecond)))

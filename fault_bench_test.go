@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -148,7 +149,7 @@ func (b *faultBench) requireField(owner *faultOwner, count int) {
 	fields := b.fields()
 	require.Len(b.t, fields, 1)
 	for field, n := range fields {
-		name := strings.TrimSuffix(field, writeSuffix)
+		name := strings.TrimSuffix(field, keys.WriteSuffix)
 		require.True(b.t, strings.HasSuffix(name, fmt.Sprintf(":%d", owner.id)), "%s is not of goroutine %d", field, owner.id)
 		require.Equal(b.t, fmt.Sprint(count), n)
 	}

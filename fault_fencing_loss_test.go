@@ -96,7 +96,7 @@ var losses = map[string]struct {
 }
 
 func (f *fence) counters() []string {
-	return f.locks.MultiMutex([]string{f.key, f.key + ":too"}).target.counters
+	return f.locks.MultiMutex([]string{f.key, f.key + ":too"}).target.Counters
 }
 
 func (f *fence) setCounters(rdb *redis.Client, token int64) {
@@ -167,7 +167,7 @@ func TestFencingTokensRiseOverAFailoverThatLosesWrites(t *testing.T) {
 	require.NoError(t, replica.Resume())
 	require.NoError(t, cluster.AwaitMaster(t.Context(), tag, replica))
 
-	left := func(f *fence) string { return replica.Client(t).Get(t.Context(), f.m.target.counters[0]).Val() }
+	left := func(f *fence) string { return replica.Client(t).Get(t.Context(), f.m.target.Counters[0]).Val() }
 	require.Empty(t, left(fresh), "the counter was lost")
 	counter, err := strconv.ParseInt(left(old), 10, 64)
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ func (b *faultBench) outage(on bool) {
 // awaitSilence waits until a waiter has found that Redis does not answer.
 func (b *faultBench) awaitSilence() {
 	b.t.Helper()
-	g := b.locks.registry.enter(b.m.target.gate(0), b.m.target.channels[0])
+	g := b.locks.registry.enter(gateOf(b.m.target, 0), b.m.target.Channels[0])
 	defer b.locks.registry.exit(g)
 	require.Eventually(b.t, func() bool {
 		g.mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -161,7 +162,7 @@ func FuzzOwner(f *testing.F) {
 		require.Equal(t, a, one.String())
 		require.NotContains(t, one.String(), ":")
 		require.False(t, goroutineLike(one.String()), "%q reads like a goroutine", a)
-		require.Equal(t, reading, sideOf("uuid:"+one.String()), "%q reads like a writer", a)
+		require.Equal(t, keys.Reading, keys.SideOf("uuid:"+one.String()), "%q reads like a writer", a)
 		if second.err != nil {
 			require.True(t, errors.Is(second.err, ErrInvalidOption))
 			return

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -109,7 +110,7 @@ func FuzzReplyOnTheWire(f *testing.F) {
 	}
 	l := &liar{}
 	p := lied(f, l)
-	target, err := newTarget("", []string{"a", "b"})
+	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, raw string) {
 		if tooLong.MatchString(raw) {

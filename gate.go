@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/wake"
 )
@@ -40,8 +41,11 @@ type gate struct {
 // gateID is what a gate is found by: a side of a key.
 type gateID struct {
 	key  string
-	side side
+	side keys.Side
 }
+
+// gateOf is what the gate of key i of t is found by.
+func gateOf(t *keys.Set, i int) gateID { return gateID{key: t.Keys[i], side: t.Side} }
 
 // registry finds the gates in use.
 type registry struct {
@@ -151,10 +155,10 @@ func (g *gate) holder(field string) *hold {
 }
 
 // holder returns the hold of this client that has field on key i of t, or nil.
-func (c *Client) holder(t *target, i int, field string) *hold {
-	id := t.gate(i)
-	if id.side != alone {
-		id.side = sideOf(field) // of whichever a handle is
+func (c *Client) holder(t *keys.Set, i int, field string) *hold {
+	id := gateOf(t, i)
+	if id.side != keys.Alone {
+		id.side = keys.SideOf(field) // of whichever a handle is
 	}
 	g := c.registry.gate(id)
 	if g == nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -218,13 +219,13 @@ func heldByStranger(t *testing.T, rdb redis.UniversalClient, key string, ttl tim
 // publishes wakes the waiters of key.
 func publishes(t *testing.T, rdb redis.UniversalClient, key string) {
 	t.Helper()
-	require.NoError(t, rdb.Publish(t.Context(), derived(channelPrefix, key), "0").Err())
+	require.NoError(t, rdb.Publish(t.Context(), keys.Derived(keys.ChannelPrefix, key), "0").Err())
 }
 
 // listeners is the number of connections that listen for releases of key.
 func listeners(t *testing.T, rdb redis.UniversalClient, key string) int {
 	t.Helper()
-	channel := derived(channelPrefix, key)
+	channel := keys.Derived(keys.ChannelPrefix, key)
 	n, err := rdb.PubSubNumSub(t.Context(), channel).Result()
 	require.NoError(t, err)
 	return int(n[channel])
@@ -247,7 +248,7 @@ func holdsOn(c *Client, key string) []*hold {
 	var holds []*hold
 	for _, h := range c.registry.all() {
 		h.mu.Lock()
-		if h.target.has(key) {
+		if h.target.Has(key) {
 			holds = append(holds, h)
 		}
 		h.mu.Unlock()
@@ -261,7 +262,7 @@ func waitersOn(c *Client, key string) int {
 	n := 0
 	for _, h := range holdsOn(c, key) {
 		h.mu.Lock()
-		waiting := h.phase == acquiring && len(h.places) == len(h.target.keys)
+		waiting := h.phase == acquiring && len(h.places) == len(h.target.Keys)
 		h.mu.Unlock()
 		if !waiting {
 			continue

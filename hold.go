@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -36,7 +37,7 @@ func (o owner) who() string {
 
 // ownerNamed is the owner that a field names.
 func ownerNamed(field string) owner {
-	_, name, _ := strings.Cut(strings.TrimSuffix(field, writeSuffix), ":")
+	_, name, _ := strings.Cut(strings.TrimSuffix(field, keys.WriteSuffix), ":")
 	if n, err := strconv.ParseInt(name, 10, 64); err == nil && strings.Trim(name, "0123456789") == "" {
 		return owner{goroutine: n}
 	}
@@ -93,7 +94,7 @@ type hold struct {
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
 	// level is unlocked.
-	target *target
+	target *keys.Set
 	places []place
 
 	name     name
@@ -120,16 +121,16 @@ type place struct {
 // name is what a hold is known by on Redis, while anything about it is in doubt: it is the
 // name of one acquisition, and of nothing else.
 type name struct {
-	identity *identity // the client's, when it was asked for
-	field    string    // identity:owner; empty: there is no name
-	token    int64     // for fencing
-	absent   *absences // on a quorum: the nodes that do not have it
+	identity *identity   // the client's, when it was asked for
+	field    string      // identity:owner; empty: there is no name
+	token    int64       // for fencing
+	absent   *keys.Nodes // on a quorum: the nodes that do not have it
 }
 
 // level is one Lock that has not been unlocked.
 type level struct {
 	*settings
-	target     *target       // what the handle locks; some of its keys may be in another hold
+	target     *keys.Set     // what the handle locks; some of its keys may be in another hold
 	renewUntil clock.Instant // WithMaxHold; zero: no bound
 }
 
@@ -146,7 +147,7 @@ func (lv level) renewedAt(now clock.Instant) bool {
 	return lv.renewed && (lv.maxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
-func newHold(c *Client, k *kind, o owner, t *target, s *settings) *hold {
+func newHold(c *Client, k *kind, o owner, t *keys.Set, s *settings) *hold {
 	h := &hold{
 		client:   c,
 		kind:     k,
@@ -166,8 +167,8 @@ func newHold(c *Client, k *kind, o owner, t *target, s *settings) *hold {
 // register puts h into the gates of its keys, with a ticket for each. false: its owner is
 // there already; then h is gone.
 func (h *hold) register() bool {
-	for i := range h.target.keys {
-		g := h.client.registry.enter(h.target.gate(i), h.target.channels[i])
+	for i := range h.target.Keys {
+		g := h.client.registry.enter(gateOf(h.target, i), h.target.Channels[i])
 		if !g.add(h) {
 			h.client.registry.exit(g)
 			h.unregister()
@@ -290,10 +291,10 @@ func (h *hold) wantedLease() time.Duration {
 
 // counts returns the number of levels on each key. mu is held.
 func (h *hold) counts() []int {
-	counts := make([]int, len(h.target.keys))
+	counts := make([]int, len(h.target.Keys))
 	for _, lv := range h.levels {
-		for i, key := range h.target.keys {
-			if lv.target.has(key) {
+		for i, key := range h.target.Keys {
+			if lv.target.Has(key) {
 				counts[i]++
 			}
 		}
@@ -303,7 +304,7 @@ func (h *hold) counts() []int {
 
 // count returns the number of levels on the target t, as far as its keys are in this hold:
 // 0 if one of those is not locked.
-func (h *hold) count(t *target) int {
+func (h *hold) count(t *keys.Set) int {
 	h.check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -311,8 +312,8 @@ func (h *hold) count(t *target) int {
 		return 0
 	}
 	least, counts := -1, h.counts()
-	for i, key := range h.target.keys {
-		if t.has(key) && (least < 0 || counts[i] < least) {
+	for i, key := range h.target.Keys {
+		if t.Has(key) && (least < 0 || counts[i] < least) {
 			least = counts[i]
 		}
 	}
@@ -339,7 +340,7 @@ func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
 	for _, x := range h.contexts.takeAll() {
-		x.cancel(wrap("hold", h.target.name, cause))
+		x.cancel(wrap("hold", h.target.Name, cause))
 	}
 	h.watchdog.timer.Stop()
 	if h.watchdog.stop != nil {
@@ -358,7 +359,7 @@ func (h *hold) leave() {
 
 // fencingToken returns the token of a hold that is held, or lost and not unlocked yet. false: its
 // owner has not got all those keys of t that it is to have.
-func (h *hold) fencingToken(t *target) (int64, bool) {
+func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase != held && h.phase != lost || len(h.levels) == 0 || h.freed(t) {
@@ -381,4 +382,12 @@ func (h *hold) replicas() redisexec.Replicas {
 		r = r.And(lv.replicas)
 	}
 	return r
+}
+
+// holderField is the name on Redis under which o, of the client with that identity, holds t.
+func holderField(t *keys.Set, identity *identity, o owner) string {
+	if t.Side == keys.Writing {
+		return string(*identity) + ":" + o.String() + keys.WriteSuffix
+	}
+	return string(*identity) + ":" + o.String()
 }

@@ -66,5 +66,5 @@ func (h *hold) hooks() *Hooks {
 
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {
-	return Event{Name: h.target.name, Owner: h.name.field, Token: h.name.token, Elapsed: elapsed, Err: err}
+	return Event{Name: h.target.Name, Owner: h.name.field, Token: h.name.token, Elapsed: elapsed, Err: err}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -31,7 +32,7 @@ import (
 type Mutex struct {
 	client   *Client
 	kind     *kind
-	target   *target
+	target   *keys.Set
 	settings settings
 	err      error // of a bad name or option; every call that would use it returns it
 }
@@ -46,20 +47,20 @@ func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	handle := &struct {
 		mutex  Mutex
-		target target
+		target keys.Set
 	}{mutex: Mutex{client: c, kind: k, settings: c.settings}}
 	m := &handle.mutex
 	m.target = &handle.target
 	m.settings.apply(opts)
-	if m.err = m.target.init(c.prefix, names); m.err == nil && m.settings.fencing {
-		m.target.mints()
+	if m.err = m.target.Init(c.prefix, names); m.err == nil && m.settings.fencing {
+		m.target.Mints()
 	}
 	if k != nil {
-		m.target.side = k.side
+		m.target.Side = k.side
 	}
-	if m.err == nil && c.cluster && !m.target.oneSlot() {
+	if m.err == nil && c.cluster && !m.target.OneSlot() {
 		m.err = fmt.Errorf("%w: on a Cluster the names of a MultiMutex need a common {tag}, as in %q",
-			ErrInvalidName, "{"+hashTag(m.target.keys[0])+"}:a")
+			ErrInvalidName, "{"+keys.HashTag(m.target.Keys[0])+"}:a")
 	}
 	if m.err == nil {
 		m.err = m.settings.err
@@ -75,7 +76,7 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 
 // Name returns the name of the lock, without the prefix of WithPrefix; those of a MultiMutex as
 // they were given, joined by commas.
-func (m *Mutex) Name() string { return m.target.name }
+func (m *Mutex) Name() string { return m.target.Name }
 
 // Lock takes the lock, or adds a level to the owner's hold.
 //
@@ -286,7 +287,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 		return State{}, wrap("read state of", m.Name(), err)
 	}
 	var state State
-	for i := range m.target.keys {
+	for i := range m.target.Keys {
 		k, out := m.kind.state(ctx, acquireEffort, m.target, i)
 		if out.Err != nil {
 			return State{}, wrap("read state of", m.Name(), out.Err)
@@ -312,7 +313,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		return false, wrap("force unlock", m.Name(), err)
 	}
 	// All names are looked at first: with the first that is free the next in line may have all.
-	found := make([]keyState, len(m.target.keys))
+	found := make([]keyState, len(m.target.Keys))
 	for i := range found {
 		var out redisexec.Outcome
 		if found[i], out = m.kind.state(ctx, acquireEffort, m.target, i); out.Err != nil {
@@ -374,11 +375,11 @@ func (m *Mutex) owner() owner {
 
 // notHeld is ErrNotHeld for an owner without a hold of m; he may have the other side.
 func (m *Mutex) notHeld(o owner) error {
-	other, unlock := reading, "RUnlock"
-	if m.target.side == reading {
-		other, unlock = writing, "Unlock"
+	other, unlock := keys.Reading, "RUnlock"
+	if m.target.Side == keys.Reading {
+		other, unlock = keys.Writing, "Unlock"
 	}
-	if m.target.side != alone && m.client.registry.find(gateID{m.target.keys[0], other}, o) != nil {
+	if m.target.Side != keys.Alone && m.client.registry.find(gateID{m.target.Keys[0], other}, o) != nil {
 		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.who(), unlock)
 	}
 	return notHeld(o)

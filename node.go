@@ -73,14 +73,14 @@ func (n *node) settle(c *Client) func(undo) bool {
 		t := n.line([]string{u.field})
 		defer t.pass()
 		t.await()
-		if u.target.absent.on(n) {
+		if u.target.Absent.Contains(n.at) {
 			return true
 		}
 		var out redisexec.Outcome
 		if e := (redisexec.CallOptions{Attempts: 1}); u.unseen {
 			_, out = n.releaseQuietly(c.background, e, u.target, u.field)
 		} else {
-			_, out = n.release(c.background, e, u.target, u.field, make([]int, len(u.target.keys)))
+			_, out = n.release(c.background, e, u.target, u.field, make([]int, len(u.target.Keys)))
 		}
 		return out.Err == nil || forGood(out.Err) || c.isClosed()
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -255,7 +256,7 @@ func WithOwner(id string) MutexOption {
 			s.reject("WithOwner(%q): empty", id)
 		case strings.Contains(id, ":"):
 			s.reject("WithOwner(%q): contains ':'", id)
-		case ":"+id == writeSuffix:
+		case ":"+id == keys.WriteSuffix:
 			s.reject("WithOwner(%q): the id is reserved", id)
 		case strings.Trim(id, "0123456789") == "":
 			s.reject("WithOwner(%q): only digits, which is how goroutines are named", id)

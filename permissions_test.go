@@ -100,13 +100,13 @@ func useTogether(t *testing.T, k lockKind, here, there *Client, name string) {
 	var errs []<-chan error
 	for _, waiter := range []*Mutex{k.rival(here, name, WithOwner("c")), rival} {
 		errs = append(errs, newActor(t).begin(func() error { return waiter.Do(ctx, func(context.Context) error { return nil }) }))
-		awaitWaiters(t, waiter.client, waiter.target.keys[0], 1)
+		awaitWaiters(t, waiter.client, waiter.target.Keys[0], 1)
 	}
 	impatient, stop := context.WithCancel(ctx)
 	leaving := newActor(t).lock(impatient, k.rival(there, name, WithOwner("d")))
-	awaitWaiters(t, there, rival.target.keys[0], 2)
+	awaitWaiters(t, there, rival.target.Keys[0], 2)
 	eventually(t, "listening", func() bool {
-		g := there.registry.gate(rival.target.gate(0))
+		g := there.registry.gate(gateOf(rival.target, 0))
 		return g != nil && rival.kind.stand(g).messages.listening()
 	})
 	stop()
@@ -129,7 +129,7 @@ func TestAUserWithoutPexpireLeavesNoReadWriteLockWithoutExpiry(t *testing.T) {
 		m := locksOn(t, limited.rdb, WithPrefix("orders:")).RWMutex("17", opts...)
 		for _, lock := range []func(context.Context) error{m.Lock, m.RLock} {
 			require.Regexp(t, refusedByACL, lock(t.Context()))
-			require.Zero(t, full.rdb.Exists(t.Context(), m.write.target.keys[0]).Val())
+			require.Zero(t, full.rdb.Exists(t.Context(), m.write.target.Keys[0]).Val())
 		}
 	}
 }

@@ -2,9 +2,9 @@ package relock
 
 import (
 	"context"
-	"strings"
 	"time"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -13,7 +13,7 @@ import (
 // same for every kind and know no more of it than this.
 type kind struct {
 	protocol
-	side side
+	side keys.Side
 
 	// newTurn is how an attempt gets to ask.
 	newTurn func(a *attempt) turn
@@ -24,50 +24,25 @@ type kind struct {
 // atGate is the place in the queue of the gate itself.
 func atGate(g *gate) place { return place{gate: g, queue: &g.queue, messages: g} }
 
-// side tells apart the holds that one owner can have of one key at the same time.
-type side int
-
-const (
-	alone   side = iota // of a lock with one side
-	writing             // of a read-write lock
-	reading
-)
-
-// sideOf is the side of a read-write lock that a field is on.
-func sideOf(field string) side {
-	if strings.HasSuffix(field, writeSuffix) {
-		return writing
-	}
-	return reading
-}
-
-// field is the name on Redis under which o, of the client with that identity, holds t.
-func (t *target) field(identity *identity, o owner) string {
-	if t.side == writing {
-		return string(*identity) + ":" + o.String() + writeSuffix
-	}
-	return string(*identity) + ":" + o.String()
-}
-
 // protocol is what a kind of lock does on Redis.
 //
 // Each call is one script, executed at least once if it is answered; sending it again
 // changes nothing, because it carries what is wanted and not what to add.
 type protocol interface {
 	// acquire takes every key of t for field, which holds none of them.
-	acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome)
+	acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome)
 	// reenter sets the counts of keys that field holds. It mints a token if asked to.
-	reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome)
+	reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome)
 	// renew lengthens the lease; false: field does not hold every key.
-	renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome)
+	renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome)
 	// release sets counts on their way down; a key whose count is 0 is given back.
-	release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome)
+	release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome)
 	// handoff passes every key from one field to another, on the terms s of the new one.
-	handoff(ctx context.Context, e redisexec.CallOptions, t *target, from, to string, s *terms) (grant, redisexec.Outcome)
+	handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *terms) (grant, redisexec.Outcome)
 	// force deletes key i of t if its fields are still those given.
-	force(ctx context.Context, e redisexec.CallOptions, t *target, i int, fields []string) (bool, redisexec.Outcome)
+	force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome)
 	// state reads key i of t.
-	state(ctx context.Context, e redisexec.CallOptions, t *target, i int) (keyState, redisexec.Outcome)
+	state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (keyState, redisexec.Outcome)
 }
 
 var _ protocol = (*plain)(nil)
@@ -80,7 +55,7 @@ type grant struct {
 
 	token int64 // if held: the fencing token, 0 if none was wished
 
-	absent *absences // held or not: of the name that was to get it
+	absent *keys.Nodes // held or not: of the name that was to get it
 
 	key    int           // if not held: the position of a key that is taken
 	holder string        // who is in the way

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -25,13 +26,13 @@ var errTaken = errors.New("it is taken there")
 
 // elect is a vote on who gets the keys. Without a majority what was got is given back at
 // once: quietly, since nobody has seen a hold that never was.
-func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
+func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
 			g, out := n.acquire(q.client.background, e, t, field, s)
-			t.absent.learn(n, out)
+			learnAbsence(t, n, out)
 			return g, out
 		},
 		yes: getsIt, no: errTaken, attended: true,
@@ -92,7 +93,7 @@ func lossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
 
 // takeBack releases the nodes that have granted, and reports whether those are clean. When
 // ctx ends, it is not known.
-func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e redisexec.CallOptions, t *target, field string) bool {
+func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
 	var nodes []*node
 	for i, v := range b.votes {
 		if b.inFavour(v) {
@@ -153,7 +154,7 @@ func (q *quorum) refusal(b *ballot[grant]) grant {
 // and it counts when a majority has it in the counter, put there while it had the lock for
 // this owner. Whoever gets the lock later gets a node of that majority, when it has been
 // free since: so his token is at least the one minted there, which is higher.
-func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[grant], t *target, field string, s *terms, wished bool) (grant, redisexec.Outcome) {
+func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[grant], t *keys.Set, field string, s *terms, wished bool) (grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := grant{held: true}
 	if !wished {
@@ -190,7 +191,7 @@ func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[g
 }
 
 // reenter counts when a majority has it. Those that have lost the lock get nothing new.
-func (q *quorum) reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
+func (q *quorum) reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{field},
@@ -209,7 +210,7 @@ func (q *quorum) reenter(ctx context.Context, e redisexec.CallOptions, t *target
 // renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
 // when so many nodes have not got it that no majority can be had. It is waited for no longer
 // than one copy is on one node, whatever else is under way on those: the lease may end.
-func (q *quorum) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
+func (q *quorum) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	q.leases(lease)
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
@@ -229,7 +230,7 @@ func (q *quorum) renew(ctx context.Context, e redisexec.CallOptions, t *target, 
 // release is sent to every node, and made up for in the background on those that fail. It is
 // done when most nodes do not have the lock for this owner any more: those that do not answer
 // are not waited for longer than lossWindow, even if the hold was theirs too.
-func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
+func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[released]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (released, redisexec.Outcome) {
@@ -241,7 +242,7 @@ func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *target
 		lenient:  true,
 		repeated: !slices.Contains(counts, 0),
 		mend: func(n *node) {
-			if freed := t.without(counts); freed != nil && !t.absent.on(n) {
+			if freed := t.Without(counts); freed != nil && !t.Absent.Contains(n.at) {
 				n.undos.add(undo{target: freed, field: field, until: q.until()})
 			}
 		},
@@ -268,20 +269,20 @@ func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *target
 
 // bequeath is a hand-over, which counts when a majority has done it. A node that has not got the
 // lock from the one does not get it for the other. t is of the one, heir of the other.
-func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *target, from, to string, s *terms) (grant, redisexec.Outcome) {
+func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *terms) (grant, redisexec.Outcome) {
 	q.leases(s.ttl)
 	b := put(ctx, q, q.nodes, e, question[grant]{
 		names: []string{from, to},
 		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
 			g, out := n.handoff(q.client.background, e, t, from, to, s)
-			if heir.absent.learn(n, out); t.absent.on(n) {
-				heir.absent.nodes[n.at].Store(true)
+			if learnAbsence(heir, n, out); t.Absent.Contains(n.at) {
+				heir.Absent.Add(n.at)
 			}
 			return g, out
 		},
 		yes: getsIt,
 		mend: func(n *node) {
-			if !t.absent.on(n) {
+			if !t.Absent.Contains(n.at) {
 				n.undos.add(undo{target: t, field: from, until: q.until()})
 			}
 		},
@@ -318,7 +319,7 @@ func (q *quorum) retire(field string) {
 }
 
 // force ends the hold that a majority has said there is: on so many nodes that it has none.
-func (q *quorum) force(ctx context.Context, e redisexec.CallOptions, t *target, i int, fields []string) (bool, redisexec.Outcome) {
+func (q *quorum) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			return n.force(q.client.background, e, t, i, fields)
@@ -336,7 +337,7 @@ func (q *quorum) force(ctx context.Context, e redisexec.CallOptions, t *target, 
 // state is what most nodes say. Where they do not agree the rest is waited for for as long as
 // it may decide if there is a holder: one whom so many name that he may have a majority, by
 // those nodes that do not answer, is named then.
-func (q *quorum) state(ctx context.Context, e redisexec.CallOptions, t *target, i int) (keyState, redisexec.Outcome) {
+func (q *quorum) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (keyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[keyState]{
 		ask: func(n *node, e redisexec.CallOptions) (keyState, redisexec.Outcome) {
 			return n.state(q.client.background, e, t, i)

@@ -200,7 +200,7 @@ func (b *quorumBench) owedOf(c *Client, node int) (n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for id := range u.pending {
-		if id.keys.text == b.key {
+		if id.keys.Text == b.key {
 			n++
 		}
 	}

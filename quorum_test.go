@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -195,7 +196,7 @@ func (b *quorumBench) tokenFrom(majority []int, take func() int64) int64 {
 func (b *quorumBench) aheadOn(node int, d time.Duration) {
 	b.t.Helper()
 	at := time.Now().Add(d)
-	require.NoError(b.t, b.servers[node].Set(b.t.Context(), derived(counterPrefix, b.key), at.UnixMicro(), 0).Err())
+	require.NoError(b.t, b.servers[node].Set(b.t.Context(), keys.Derived(keys.CounterPrefix, b.key), at.UnixMicro(), 0).Err())
 	if mini := b.minis[node].Miniredis; mini != nil {
 		mini.SetTime(at)
 	}
@@ -283,20 +284,20 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, p := backend.Client(t), &plain{exec: redisexec.New(backend.Client(t), clock.System, time.Minute)}
 		t.Cleanup(func() { p.exec.Close(context.Background()) })
-		target, err := newTarget("", []string{redistest.Key(t), redistest.Key(t)})
+		target, err := keys.New("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)
 		s := &terms{ttl: time.Minute, fencing: true, counterLife: time.Hour}
 		g, out := p.acquire(t.Context(), acquireEffort, target, "me:1", s)
 		require.NoError(t, out.Err)
-		require.NoError(t, rdb.Persist(t.Context(), target.counters[0]).Err())
-		require.NoError(t, rdb.Set(t.Context(), target.counters[1], g.token+1000, 0).Err())
+		require.NoError(t, rdb.Persist(t.Context(), target.Counters[0]).Err())
+		require.NoError(t, rdb.Set(t.Context(), target.Counters[1], g.token+1000, 0).Err())
 
 		raise := func(field string, token int64) (bool, error) {
 			ours, out := p.raise(t.Context(), acquireEffort, target, field, s, token)
 			return ours, out.Err
 		}
 		counters := func() []string {
-			return []string{rdb.Get(t.Context(), target.counters[0]).Val(), rdb.Get(t.Context(), target.counters[1]).Val()}
+			return []string{rdb.Get(t.Context(), target.Counters[0]).Val(), rdb.Get(t.Context(), target.Counters[1]).Val()}
 		}
 
 		before := counters()
@@ -309,15 +310,15 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ours)
 		require.Equal(t, []string{fmt.Sprint(g.token + 500), fmt.Sprint(g.token + 1000)}, counters(), "never lowered")
-		require.Negative(t, ttlOf(rdb, target.counters[0]), "one without expiry keeps none")
+		require.Negative(t, ttlOf(rdb, target.Counters[0]), "one without expiry keeps none")
 
-		require.NoError(t, rdb.PExpire(t.Context(), target.counters[0], time.Minute).Err())
+		require.NoError(t, rdb.PExpire(t.Context(), target.Counters[0], time.Minute).Err())
 		_, err = raise("me:1", 1<<53-2)
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(int64(1<<53-2)), counters()[0], "to the last digit")
-		require.Greater(t, ttlOf(rdb, target.counters[0]), time.Minute)
+		require.Greater(t, ttlOf(rdb, target.Counters[0]), time.Minute)
 
-		require.NoError(t, rdb.Set(t.Context(), target.counters[1], "mine", 0).Err())
+		require.NoError(t, rdb.Set(t.Context(), target.Counters[1], "mine", 0).Err())
 		_, err = raise("me:1", 1<<53-1)
 		require.ErrorIs(t, err, ErrInvalidName)
 		require.Equal(t, "mine", counters()[1])

@@ -293,7 +293,7 @@ func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 func wants(h *hold, m *Mutex) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.target.id == m.target.id
+	return h.target.ID == m.target.ID
 }
 
 // Between two tries of a TryLock somebody of its process takes one of the names.

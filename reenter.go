@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
@@ -13,9 +14,9 @@ import (
 var errAgain = errors.New("relock: ended meanwhile")
 
 // find appends the holds that o has on keys of t to holds, in any phase.
-func (c *Client) find(holds []*hold, o owner, t *target) []*hold {
-	for i := range t.keys {
-		if h := c.registry.find(t.gate(i), o); h != nil && !slices.Contains(holds, h) {
+func (c *Client) find(holds []*hold, o owner, t *keys.Set) []*hold {
+	for i := range t.Keys {
+		if h := c.registry.find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
 		}
 	}
@@ -27,19 +28,19 @@ func (m *Mutex) covers(holds []*hold) bool {
 	n := 0
 	for _, h := range holds {
 		h.mu.Lock()
-		for _, key := range h.target.keys {
-			if m.target.has(key) {
+		for _, key := range h.target.Keys {
+			if m.target.Has(key) {
 				n++
 			}
 		}
 		h.mu.Unlock()
 	}
-	return n == len(m.target.keys)
+	return n == len(m.target.Keys)
 }
 
 // lock gets o one more level on every key of t: by re-entry where it holds the key, by an
 // acquisition of all others together.
-func (c *Client) lock(ctx context.Context, k *kind, o owner, t *target, s *settings, waits bool) (bool, error) {
+func (c *Client) lock(ctx context.Context, k *kind, o owner, t *keys.Set, s *settings, waits bool) (bool, error) {
 	lv := level{settings: s, target: t}
 	var buf [4]*hold
 	for {
@@ -74,7 +75,7 @@ func (c *Client) lock(ctx context.Context, k *kind, o owner, t *target, s *setti
 
 // enterNew gets o a hold on t, whose keys it does not hold, with the level lv. errAgain:
 // another goroutine of the same owner was faster.
-func (c *Client) enterNew(ctx context.Context, k *kind, o owner, t *target, lv level, waits bool) (bool, error) {
+func (c *Client) enterNew(ctx context.Context, k *kind, o owner, t *keys.Set, lv level, waits bool) (bool, error) {
 	h := newHold(c, k, o, t, lv.settings)
 	h.share(ctx)
 	if !h.register() {
@@ -97,10 +98,10 @@ func unsettled(holds []*hold) *hold {
 }
 
 // join makes the caller one of those for whom h is acquired, if it is, with the keys of t.
-func (h *hold) join(t *target) bool {
+func (h *hold) join(t *keys.Set) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != acquiring || h.target.id != t.id || h.attempt.callers == 0 {
+	if h.phase != acquiring || h.target.ID != t.ID || h.attempt.callers == 0 {
 		return false
 	}
 	h.attempt.callers++
@@ -199,7 +200,7 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 			held, err = false, join(err, leaveLevel(ctx, holds, lv))
 		}
 	}()
-	rest := lv.target.only(missing).fencedWith(lv.target)
+	rest := lv.target.Only(missing).FencedWith(lv.target)
 	held, err = c.enterRest(ctx, holds, rest, lv, waits)
 	if held && err != nil {
 		holds = c.find(slices.Clone(holds), holds[0].owner, rest)
@@ -209,7 +210,7 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 
 // enterRest acquires rest for the owner of holds, which have the other keys of lv. If one of them
 // ends meanwhile, so does the wait, and the error is why.
-func (c *Client) enterRest(ctx context.Context, holds []*hold, rest *target, lv level, waits bool) (bool, error) {
+func (c *Client) enterRest(ctx context.Context, holds []*hold, rest *keys.Set, lv level, waits bool) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
 		x := h.context(waiting, lv.target)
@@ -247,13 +248,13 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 }
 
 // missingKeys returns the keys of t that none of holds has.
-func missingKeys(holds []*hold, t *target) []string {
+func missingKeys(holds []*hold, t *keys.Set) []string {
 	var missing []string
-	for _, key := range t.keys {
+	for _, key := range t.Keys {
 		if !slices.ContainsFunc(holds, func(h *hold) bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.target.has(key)
+			return h.target.Has(key)
 		}) {
 			missing = append(missing, key)
 		}
@@ -296,7 +297,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.fencing && (n.token == 0 || lv.target.spans(t))
+	mint := lv.fencing && (n.token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
 	left := h.lease.left(h.client.now())
@@ -309,8 +310,8 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		return ErrReentrant
 	}
 	common := false
-	for i, key := range t.keys {
-		if lv.target.has(key) {
+	for i, key := range t.Keys {
+		if lv.target.Has(key) {
 			counts[i]++
 			common = true
 		}
@@ -319,7 +320,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.kind.reenter(ctx, e, t.fencedWith(lv.target), n.field, &lv.settings.terms, mint, counts)
+	g, out := h.kind.reenter(ctx, e, t.FencedWith(lv.target), n.field, &lv.settings.terms, mint, counts)
 	if out.Ambiguous {
 		h.client.retire(n.identity)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -25,7 +26,7 @@ import (
 // unlock takes one level of t away from h, whatever Redis answers. The last one ends the
 // hold: here first, then on Redis, where the lock goes to the next waiter of this process
 // or is given back.
-func (h *hold) unlock(t *target, s *settings) error {
+func (h *hold) unlock(t *keys.Set, s *settings) error {
 	checked := false
 	defer func() {
 		if !checked { // a panic in the hook Lost: the level goes all the same
@@ -85,9 +86,9 @@ func (h *hold) releaseEffort(s *settings) redisexec.CallOptions {
 }
 
 // pop takes the newest level of t away. false: there is none. mu is held.
-func (h *hold) pop(t *target) bool {
+func (h *hold) pop(t *keys.Set) bool {
 	for i := len(h.levels) - 1; i >= 0; i-- {
-		if h.levels[i].target.id == t.id {
+		if h.levels[i].target.ID == t.ID {
 			h.levels = append(h.levels[:i], h.levels[i+1:]...)
 			return true
 		}
@@ -129,7 +130,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		return nil
 	}
 	n, counts, lasts := h.name, h.counts(), h.lease.max
-	t := h.target.lacking(n.absent)
+	t := h.target.Lacking(n.absent)
 	h.mu.Unlock()
 
 	answer, out := h.kind.release(ctx, h.releaseEffort(s), t, n.field, counts)
@@ -137,7 +138,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		h.client.retire(n.identity)
 	}
 	if out.Err != nil {
-		if freed := t.without(counts); freed != nil { // or the next renewal would miss them
+		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
 			h.client.retire(n.identity)
 			h.client.undo(h.kind, freed, n.field, h.client.now().After(lasts), false)
 			h.shrink(counts)
@@ -169,7 +170,7 @@ func (h *hold) shrink(counts []int) {
 			keys, kept = append(keys, p.gate.key), append(kept, p)
 		}
 	}
-	h.target, h.places = h.target.only(keys), kept
+	h.target, h.places = h.target.Only(keys), kept
 	h.mu.Unlock()
 	for _, p := range left {
 		p.ticket.Leave()
@@ -223,7 +224,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 		return nil, true
 	}
 	return first.ticket.Reserve(func(w *hold) bool {
-		if w.target.id != h.target.id {
+		if w.target.ID != h.target.ID {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
@@ -238,10 +239,10 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	next := ticket.Value
 	defer close(next.attempt.handedOver)
 	c, identity := h.client, next.attempt.offered
-	to := name{identity: identity, field: h.target.field(identity, next.owner)}
+	to := name{identity: identity, field: holderField(h.target, identity, next.owner)}
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
-	t := next.target.lacking(h.name.absent) // the same keys
+	t := next.target.Lacking(h.name.absent) // the same keys
 	g, out := h.kind.handoff(ctx, e, t, h.name.field, to.field, &next.settings.terms)
 	to.token, to.absent = g.token, g.absent
 	if out.Ambiguous {
@@ -329,7 +330,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		marks[i] = p.queue.Wakes()
 	}
 	began := h.client.now()
-	answer, out := h.kind.release(ctx, h.releaseEffort(s), h.target.lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
+	answer, out := h.kind.release(ctx, h.releaseEffort(s), h.target.Lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
 	if out.Ambiguous {
 		h.client.retire(h.name.identity)
 	}

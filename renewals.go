@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -109,7 +110,7 @@ type batch struct {
 
 // member is a renewal in a batch.
 type member struct {
-	target   *target
+	target   *keys.Set
 	field    string
 	effort   redisexec.CallOptions
 	batch    *batch
@@ -124,7 +125,7 @@ func newRenewals(p *plain) *renewals {
 }
 
 // renew is plain.renew. It waits no longer than that.
-func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
+func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	m := &member{target: t, field: field, effort: e}
 	r.mu.Lock()
 	l := r.lane(t, lease)
@@ -150,10 +151,10 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *target
 }
 
 // lane returns the lane of t's renewals. If they are to go alone it is one of their own. mu is held.
-func (r *renewals) lane(t *target, lease time.Duration) *lane {
-	like := alike{keys: len(t.keys), lease: lease}
+func (r *renewals) lane(t *keys.Set, lease time.Duration) *lane {
+	like := alike{keys: len(t.Keys), lease: lease}
 	if !r.oneSlot {
-		like.tag = hashTag(t.keys[0])
+		like.tag = keys.HashTag(t.Keys[0])
 	}
 	if r.apart() || 2*like.keys > batchKeys {
 		return &lane{alike: like}
@@ -236,7 +237,7 @@ func (r *renewals) send(b *batch) {
 	e := redisexec.CallOptions{Attempts: 1}
 	for i, m := range b.members {
 		m.position = i + 1
-		keys, fields = append(keys, m.target.locks()...), append(fields, m.field)
+		keys, fields = append(keys, m.target.Locks()...), append(fields, m.field)
 		// The batch is waited for as long as any member waits: each leaves in its own time.
 		e.Patience, e.MaxPatience = max(e.Patience, m.effort.Patience), max(e.MaxPatience, m.effort.MaxPatience)
 	}

@@ -202,14 +202,14 @@ func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
 		proceed()
 		late.Wait(t)
 		requireUnlocked(t, w.locks[2])
-		requireFree(t, w.direct, w.locks[2].target.keys...)
+		requireFree(t, w.direct, w.locks[2].target.Keys...)
 
-		next := w.c.Mutex(w.locks[2].target.keys[0], WithOwner("job-2"), WithTTL(worn), WithoutRenewal())
+		next := w.c.Mutex(w.locks[2].target.Keys[0], WithOwner("job-2"), WithTTL(worn), WithoutRenewal())
 		requireLocked(t, next)
 		reply, err := late.Deliver(t.Context())
 		require.NoError(t, err)
 		require.Regexp(t, `^\*1\r\n:[123]\r\n$`, reply, "one is lost")
-		require.LessOrEqual(t, ttlOf(w.direct, next.target.keys[0]), worn, "it is another life")
+		require.LessOrEqual(t, ttlOf(w.direct, next.target.Keys[0]), worn, "it is another life")
 		requireUnlocked(t, next)
 		w.relay.Cut() // or the others would wait for long
 		receives(t, renewed)
@@ -262,7 +262,7 @@ func TestAnUnlockTakesARenewalOutOfTheBatchThatGathers(t *testing.T) {
 		receives(t, renewed)
 		for _, e := range w.relay.Log() {
 			if runsOf(renewManyScript)(e.Command) {
-				require.False(t, e.Command.Has(w.locks[2].target.keys[0]))
+				require.False(t, e.Command.Has(w.locks[2].target.Keys[0]))
 			}
 		}
 		w.requireRenewed(0, 1, 3)
@@ -294,7 +294,7 @@ func TestCloseDoesNotWaitForBatches(t *testing.T) {
 				w.relay.Cut() // or Close would wait for a time-out of that connection
 				require.NoError(t, outcomeOf(t, closed))
 				for _, m := range w.locks {
-					requireFree(t, w.direct, m.target.keys...)
+					requireFree(t, w.direct, m.target.Keys...)
 				}
 				w.awaitNothingKept()
 			})

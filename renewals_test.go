@@ -52,9 +52,9 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	for i := range n {
 		m := kind.mutex(w.c, fmt.Sprintf("%s-%d", key, i), WithOwner(fmt.Sprintf("job-%d", i)), WithTTL(fleetTTL))
 		requireLocked(t, m)
-		h := holdsOn(w.c, m.target.keys[0])[0]
+		h := holdsOn(w.c, m.target.Keys[0])[0]
 		w.locks, w.holds = append(w.locks, m), append(w.holds, h)
-		for _, key := range m.target.keys {
+		for _, key := range m.target.Keys {
 			require.NoError(t, w.direct.PExpire(t.Context(), key, worn).Err())
 		}
 	}
@@ -140,7 +140,7 @@ func (w *fleet) requireRenewed(locks ...int) {
 			continue
 		}
 		got[i] = true
-		for _, key := range m.target.keys {
+		for _, key := range m.target.Keys {
 			require.Greater(w.t, ttlOf(w.direct, key), fleetTTL-worn, "key %d", i)
 		}
 	}
@@ -307,7 +307,7 @@ func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T
 	for name, take := range taken {
 		t.Run(name, func(t *testing.T) {
 			eachFleet(t, 4, func(t *testing.T, w *fleet) {
-				keys := w.locks[2].target.keys
+				keys := w.locks[2].target.Keys
 				require.NoError(t, take(t.Context(), w.direct, keys[len(keys)-1]))
 				var left []time.Duration // before what is left of it is released in the background
 				w.relay.After(runsOf(renewManyScript), func(redistest.Command, string) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -90,9 +91,9 @@ func (r *reply) life(i int) time.Duration {
 }
 
 // position returns element i, which is the position of one of t's keys as Lua counts.
-func (r *reply) position(i int, t *target) int {
+func (r *reply) position(i int, t *keys.Set) int {
 	n := r.integer(i) - 1
-	if n < 0 || n >= int64(len(t.keys)) {
+	if n < 0 || n >= int64(len(t.Keys)) {
 		r.surprise("no key at %d", i)
 		return 0
 	}
@@ -156,7 +157,7 @@ func (r *reply) lost(n int) []int {
 
 // grant returns the grant of a script that takes a lock which is free, or says who holds it.
 // tells: it says the token, too, 0 at least.
-func (r *reply) grant(t *target, tells bool) grant {
+func (r *reply) grant(t *keys.Set, tells bool) grant {
 	switch status := r.integer(0); status {
 	case 1:
 		return r.granted(tells)
@@ -175,7 +176,7 @@ func (r *reply) grant(t *target, tells bool) grant {
 
 // grantOrLost returns the grant of a script that either sets counts and perhaps mints a
 // token, or finds the lock lost.
-func (r *reply) grantOrLost(t *target, tells bool) grant {
+func (r *reply) grantOrLost(t *keys.Set, tells bool) grant {
 	switch status := r.integer(0); status {
 	case 1:
 		return r.granted(tells)
@@ -198,7 +199,7 @@ func (r *reply) granted(tells bool) grant {
 
 // reads returns the answer of a script to a reader who asked for lease. A number says that it reads,
 // and completes the outcome by what the lock had left; of a list grantOf returns the meaning.
-func (r *reply) reads(t *target, out redisexec.Outcome, lease time.Duration, grantOf func(*target, bool) grant) (grant, redisexec.Outcome) {
+func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, grantOf func(*keys.Set, bool) grant) (grant, redisexec.Outcome) {
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)
 	}
@@ -235,10 +236,10 @@ func (r *reply) audience(i int) int {
 }
 
 // refuse reads a status that says why key i of t cannot be locked.
-func (r *reply) refuse(status int64, t *target) {
-	i, n := r.integer(1)-1, len(t.keys)
+func (r *reply) refuse(status int64, t *keys.Set) {
+	i, n := r.integer(1)-1, len(t.Keys)
 	if status == -3 {
-		n = len(t.counters)
+		n = len(t.Counters)
 	}
 	if i < 0 || i >= int64(n) {
 		r.surprise("status %d of no key", status)
@@ -254,21 +255,21 @@ var errReadsToo = errors.New("its owner reads, too")
 
 // whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
 // no such status.
-func whyRefused(status int64, t *target, i int) error {
+func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:
-		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", ErrInvalidName, t.keys[i])
+		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", ErrInvalidName, t.Keys[i])
 	case status == -2:
-		return fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.keys[i])
+		return fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.Keys[i])
 	case status == -3:
-		return fmt.Errorf("%w: key %q holds something else than a fencing token", ErrInvalidName, t.counters[i])
-	case status == -5 && t.rw != nil:
-		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", ErrInvalidName, t.keys[i])
-	case status == -6 && t.rw != nil:
+		return fmt.Errorf("%w: key %q holds something else than a fencing token", ErrInvalidName, t.Counters[i])
+	case status == -5 && t.RW != nil:
+		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", ErrInvalidName, t.Keys[i])
+	case status == -6 && t.RW != nil:
 		return errReadsToo
-	case status == -4 && t.fair != nil:
+	case status == -4 && t.Fair != nil:
 		return fmt.Errorf("%w: key %q or %q holds something else than the queue of a fair lock",
-			ErrInvalidName, t.fair.queue, t.fair.entries)
+			ErrInvalidName, t.Fair.Queue, t.Fair.Entries)
 	}
 	return nil
 }

@@ -12,41 +12,42 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // calls are the functions of the protocol, each with whether it gave an answer at all.
-var calls = map[string]func(p *plain, e redisexec.CallOptions, t *target) (answer bool, out redisexec.Outcome){
-	"acquire": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
+var calls = map[string]func(p *plain, e redisexec.CallOptions, t *keys.Set) (answer bool, out redisexec.Outcome){
+	"acquire": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		g, out := p.acquire(context.Background(), e, t, me, termsOf())
 		return g != grant{}, out
 	},
-	"reenter": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
+	"reenter": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		g, out := p.reenter(context.Background(), e, t, me, termsOf(), false, []int{2, 2})
 		return g != grant{}, out
 	},
-	"renew": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
+	"renew": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		ok, out := p.renew(context.Background(), e, t, me, asked)
 		return ok, out
 	},
-	"renew many": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
-		lost, out := p.renewMany(context.Background(), e, t.locks(), boxed(me), asked)
+	"renew many": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		lost, out := p.renewMany(context.Background(), e, t.Locks(), keys.Boxed(me), asked)
 		return lost != nil, out
 	},
-	"release": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
+	"release": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		status, out := p.release(context.Background(), e, t, me, []int{0, 0})
 		return status.ours, out
 	},
-	"handoff": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
+	"handoff": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		g, out := p.handoff(context.Background(), e, t, me, you, termsOf())
 		return g != grant{}, out
 	},
-	"force": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
+	"force": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		ok, out := p.force(context.Background(), e, t, 0, []string{me})
 		return ok, out
 	},
-	"state": func(p *plain, e redisexec.CallOptions, t *target) (bool, redisexec.Outcome) {
+	"state": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		s, out := p.state(context.Background(), e, t, 0)
 		return s.fields != nil || s.ttl != 0 || s.token != 0 || s.counts != nil, out
 	},
@@ -177,7 +178,7 @@ func hostile(t *testing.T, ttl time.Duration) (p *plain, say func(raw string)) {
 }
 
 func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
-	target, err := newTarget("", []string{"a", "b"})
+	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(t, err)
 	p, say := hostile(t, defaultTTL)
 	check := func(t *testing.T, call, raw string) {
@@ -204,7 +205,7 @@ func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
 }
 
 func TestAReplyThatBreaksTheProtocolIsAnErrorAndNeverAnAnswer(t *testing.T) {
-	target, err := newTarget("", []string{"a", "b"})
+	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(t, err)
 	p, say := hostile(t, minTTL)
 	for _, raw := range []string{
@@ -235,7 +236,7 @@ func (p *puppet) Process(_ context.Context, cmd redis.Cmder) error {
 }
 
 func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
-	target, err := newTarget("", []string{"a", "b"})
+	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(t, err)
 	rdb := &puppet{}
 	p := newPlain(t, rdb)
@@ -265,7 +266,7 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 		refusedAs(t, out, ErrInvalidName, name)
 		answers(int64(-3), int64(i+1))
 		_, out = p.reenter(t.Context(), once, target, me, termsOf(), true, []int{1, 1})
-		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.keys[i]+"}")
+		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.Keys[i]+"}")
 	}
 	for _, want := range []released{{}, {heard: 2}, {ours: true}, {ours: true, heard: 3}, {ours: true, heard: -1}} {
 		answers(int64(0), int64(want.heard))
@@ -284,7 +285,7 @@ func FuzzReply(f *testing.F) {
 	}
 	rdb := &puppet{}
 	p := newPlain(f, rdb)
-	target, err := newTarget("", []string{"a", "b"})
+	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, program []byte) {
 		rdb.value, _ = build(program, 0)

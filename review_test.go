@@ -24,7 +24,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return m.client.registry.find(m.target.gate(0), m.owner())
+	return m.client.registry.find(gateOf(m.target, 0), m.owner())
 }
 
 // testClock is the system's, with a wall clock that can be set.

@@ -3,6 +3,8 @@ package relock
 import (
 	"context"
 	"time"
+
+	"github.com/relock-go/relock/internal/keys"
 )
 
 // RWMutex is a lock on one name that many may hold to read, or one to write, over all
@@ -53,14 +55,14 @@ const readRenewInterval = 10 * time.Second
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	m := &RWMutex{write: *c.mutex(c.write, []string{name}, opts)}
 	if m.write.err == nil {
-		m.write.err = helped(m.write.target.keys[0])
+		m.write.err = keys.CheckHelperKeys(m.write.target.Keys[0])
 	}
 	if m.write.err == nil {
-		m.write.target.readWrite()
+		m.write.target.ReadWrite()
 	}
 	m.read = m.write
 	target := *m.write.target
-	target.side = reading
+	target.Side = keys.Reading
 	m.read.kind, m.read.target = c.read, &target
 	m.read.settings.fencing = false
 	m.read.settings.renewInterval = min(m.read.settings.renewInterval, readRenewInterval)
@@ -187,7 +189,7 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 		s.TTL = k.ttl
 	}
 	for i, field := range k.fields {
-		if sideOf(field) == writing {
+		if keys.SideOf(field) == keys.Writing {
 			s.Owner, s.Count = field, k.counts[i]
 			continue
 		}

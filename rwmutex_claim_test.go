@@ -16,7 +16,7 @@ import (
 // claims is the key of the claim, set to text for an hour unless that is empty.
 func (b *rwBench) claims(text string) string {
 	b.t.Helper()
-	claim := b.mutex().write.target.rw.claim
+	claim := b.mutex().write.target.RW.Claim
 	if text != "" {
 		require.NoError(b.t, b.rdb.Set(b.t.Context(), claim, text, time.Hour).Err())
 	}
@@ -31,8 +31,8 @@ func (b *rwBench) atOnce(s *redisexec.Script, args ...any) (text string, life ti
 	var value *redis.StringCmd
 	var left *redis.DurationCmd
 	_, err := b.rdb.TxPipelined(b.t.Context(), func(tx redis.Pipeliner) error {
-		tx.Eval(b.t.Context(), s.Source, []string{t.keys[0], t.rw.claim}, append([]any{t.rw.timeouts}, args...)...)
-		value, left = tx.Get(b.t.Context(), t.rw.claim), tx.PTTL(b.t.Context(), t.rw.claim)
+		tx.Eval(b.t.Context(), s.Source, []string{t.Keys[0], t.RW.Claim}, append([]any{t.RW.Timeouts}, args...)...)
+		value, left = tx.Get(b.t.Context(), t.RW.Claim), tx.PTTL(b.t.Context(), t.RW.Claim)
 		return nil
 	})
 	require.NoError(b.t, err)
@@ -43,7 +43,7 @@ func (b *rwBench) atOnce(s *redisexec.Script, args ...any) (text string, life ti
 // old claim, while readers come in all the time.
 func TestAClaimOutlivesTheWriterThatGivesItUpForAMoment(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
-		channel := b.mutex().write.target.channels[0]
+		channel := b.mutex().write.target.Channels[0]
 		b.strangerReads("alive:1", time.Hour)
 		b.claims("7 impatient:1:write")
 		text, life := b.atOnce(rwWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
@@ -72,7 +72,7 @@ func TestAWriterThatWaitsTakesUpTheClaimOfOneThatGaveUp(t *testing.T) {
 		})
 		awaitListening(b.t, m.write.client, b.key)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1)).Err())
-		require.NoError(b.t, b.rdb.Publish(b.t.Context(), m.write.target.channels[0], "0").Err())
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), m.write.target.Channels[0], "0").Err())
 		require.NoError(b.t, outcomeOf(b.t, waiting))
 		b.me.unlocks(b.t, toWrite(m))
 	})
@@ -148,7 +148,7 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", runsOf(rwWriteScript)).Always()
 		first := b.c.identity()
 		b.c.retire(first)
-		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.mutex().write.target.channels[0], "0").Err())
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.mutex().write.target.Channels[0], "0").Err())
 		busy.Wait(b.t)
 		leave()
 		began := time.Now()

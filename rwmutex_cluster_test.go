@@ -24,7 +24,7 @@ func TestAWriterDoesNotComeInBesideAReaderWhileTheSlotMoves(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	waiting := newActor(t).lock(ctx, toWrite(w))
-	claim := w.write.target.rw.claim
+	claim := w.write.target.RW.Claim
 	eventually(t, "a claim", func() bool { return p.admin.Exists(t.Context(), claim).Val() == 1 })
 	p.beginMove()
 	p.move(name, claim)
@@ -41,7 +41,7 @@ func TestAReaderIsNotLostWhileTheSlotMoves(t *testing.T) {
 	name, events := p.names("rw")[0], &chronicle{}
 	r := locksOn(t, cluster.Client(t)).RWMutex(name, WithRenewInterval(50*time.Millisecond), WithHooks(events.hooks()))
 	require.NoError(t, r.RLock(t.Context()))
-	claim := r.write.target.rw.claim
+	claim := r.write.target.RW.Claim
 	require.NoError(t, p.admin.Set(t.Context(), claim, "1 waiting:7:write", time.Minute).Err())
 	p.beginMove()
 	p.move(name, claim)

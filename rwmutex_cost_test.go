@@ -31,10 +31,10 @@ func manyRead(tb testing.TB, rdb *redis.Client, m *RWMutex, n int, left func(i i
 	for i := range n {
 		field, lease := fmt.Sprintf("00000000-0000-4000-8000-%012d:%d", i, i), left(i)
 		longest = max(longest, lease)
-		pipe.HSet(ctx, t.keys[0], "mode", "read", field, 1)
-		pipe.Set(ctx, fmt.Sprintf("%s:%s:rwlock_timeout:1", t.rw.timeouts, field), 1, lease)
+		pipe.HSet(ctx, t.Keys[0], "mode", "read", field, 1)
+		pipe.Set(ctx, fmt.Sprintf("%s:%s:rwlock_timeout:1", t.RW.Timeouts, field), 1, lease)
 	}
-	pipe.PExpire(ctx, t.keys[0], longest)
+	pipe.PExpire(ctx, t.Keys[0], longest)
 	if _, err := pipe.Exec(ctx); err != nil {
 		tb.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestTheLastReaderOfManyFreesALockThatTheDeadHaveLeft(t *testing.T) {
 		eventually(b.t, "the end of their leases", func() bool { return len(keysAbout(b.t, b.rdb, "{"+b.key+"}")) == 1 })
 		theirs := b.another(WithSafetyPoll(time.Hour))
 		waiting := b.you.lock(b.t.Context(), toWrite(theirs))
-		eventually(b.t, "a claim", func() bool { return b.rdb.Exists(b.t.Context(), m.write.target.rw.claim).Val() == 1 })
+		eventually(b.t, "a claim", func() bool { return b.rdb.Exists(b.t.Context(), m.write.target.RW.Claim).Val() == 1 })
 		b.me.unlocks(b.t, toRead(m))
 		require.NoError(b.t, outcomeOf(b.t, waiting))
 		b.you.unlocks(b.t, toWrite(theirs))

@@ -67,14 +67,14 @@ func TestAnUnlockWhoseRefusedHandOverComesLateHasNotLostTheLock(t *testing.T) {
 func (b *faultBench) readsBeside(field string) {
 	b.t.Helper()
 	require.NoError(b.t, b.server.HSet(b.ctx, b.key, field, 1).Err())
-	require.NoError(b.t, b.server.Set(b.ctx, b.m.target.rw.timeouts+":"+field+":rwlock_timeout:1", 1, time.Minute).Err())
+	require.NoError(b.t, b.server.Set(b.ctx, b.m.target.RW.Timeouts+":"+field+":rwlock_timeout:1", 1, time.Minute).Err())
 }
 
 // readsNoMore ends that.
 func (b *faultBench) readsNoMore(field string) {
 	b.t.Helper()
-	require.NoError(b.t, b.server.Del(b.ctx, b.m.target.rw.timeouts+":"+field+":rwlock_timeout:1").Err())
+	require.NoError(b.t, b.server.Del(b.ctx, b.m.target.RW.Timeouts+":"+field+":rwlock_timeout:1").Err())
 	require.NoError(b.t, b.server.HDel(b.ctx, b.key, field).Err())
-	require.NoError(b.t, b.server.Publish(b.ctx, b.m.target.channels[0], "1").Err())
-	require.NoError(b.t, b.server.Publish(b.ctx, b.m.target.channels[0], "0").Err())
+	require.NoError(b.t, b.server.Publish(b.ctx, b.m.target.Channels[0], "1").Err())
+	require.NoError(b.t, b.server.Publish(b.ctx, b.m.target.Channels[0], "0").Err())
 }

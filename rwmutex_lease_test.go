@@ -26,7 +26,7 @@ func (b *rwBench) strangerReads(field string, leases ...time.Duration) {
 }
 
 func (b *rwBench) timeout(field string, level int) string {
-	return b.mutex().read.target.rw.timeouts + ":" + field + ":rwlock_timeout:" + strconv.Itoa(level)
+	return b.mutex().read.target.RW.Timeouts + ":" + field + ":rwlock_timeout:" + strconv.Itoa(level)
 }
 
 // requireLife requires that the key lives for d, give or take what a loaded machine needs.
@@ -194,7 +194,7 @@ func TestAWriterThatHasDiedWhileItWaitedKeepsReadersOutForItsClaimOnly(t *testin
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithSafetyPoll(time.Minute))
 		b.strangerReads("alive:1", time.Hour)
-		require.NoError(b.t, b.rdb.Set(b.t.Context(), m.read.target.rw.claim, "1 dead:7:write", time.Second).Err())
+		require.NoError(b.t, b.rdb.Set(b.t.Context(), m.read.target.RW.Claim, "1 dead:7:write", time.Second).Err())
 		require.False(b.t, b.me.tries(b.t, toRead(m)))
 		began := time.Now()
 		b.me.locks(b.t, toRead(m))
@@ -240,7 +240,7 @@ func TestNoNewReaderComesInOnceTheClaimHasBegun(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		b.me.locks(b.t, toRead(m))
-		claim := m.write.target.rw.claim
+		claim := m.write.target.RW.Claim
 		waiting := b.you.lock(b.t.Context(), toWrite(m))
 		eventually(b.t, "a claim", func() bool { return b.rdb.Exists(b.t.Context(), claim).Val() == 1 })
 		first := b.rdb.Get(b.t.Context(), claim).Val()

@@ -6,6 +6,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
 )
 
 func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
@@ -75,7 +77,7 @@ func TestTheLastReaderFreesALockThatOutlivesADeadOne(t *testing.T) {
 func TestAClaimThatIsNoneKeepsNobodyOut(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
-		claim := m.write.target.rw.claim
+		claim := m.write.target.RW.Claim
 		for _, text := range []string{"", "soon", "now uuid:1:write", "99999999999999 uuid:1:write"} {
 			require.NoError(b.t, b.rdb.Set(b.t.Context(), claim, text, time.Hour).Err())
 			require.True(b.t, b.me.tries(b.t, toRead(m)), text)
@@ -97,14 +99,14 @@ func TestTheKeysOfAReadWriteLockAreInOneSlot(t *testing.T) {
 	c := locksOn(t, rdb)
 	for _, name := range []string{"plain", "{tag}:name", "name:{tag}", "a:b"} {
 		target := c.RWMutex(name).read.target
-		for _, key := range []string{target.rw.claim, target.rw.timeouts + ":uuid:1:rwlock_timeout:1", target.channels[0]} {
-			require.Equal(t, hashTag(name), hashTag(key), "%s of %s", key, name)
+		for _, key := range []string{target.RW.Claim, target.RW.Timeouts + ":uuid:1:rwlock_timeout:1", target.Channels[0]} {
+			require.Equal(t, keys.HashTag(name), keys.HashTag(key), "%s of %s", key, name)
 		}
 	}
-	require.Equal(t, "{plain}", c.RWMutex("plain").read.target.rw.timeouts)
-	require.Equal(t, "redisson_rwlock:{plain}", c.RWMutex("plain").read.target.channels[0])
-	require.Equal(t, "{tag}:name", c.RWMutex("{tag}:name").read.target.rw.timeouts)
-	require.Equal(t, "redisson_rwlock:{tag}:name", c.RWMutex("{tag}:name").read.target.channels[0])
+	require.Equal(t, "{plain}", c.RWMutex("plain").read.target.RW.Timeouts)
+	require.Equal(t, "redisson_rwlock:{plain}", c.RWMutex("plain").read.target.Channels[0])
+	require.Equal(t, "{tag}:name", c.RWMutex("{tag}:name").read.target.RW.Timeouts)
+	require.Equal(t, "redisson_rwlock:{tag}:name", c.RWMutex("{tag}:name").read.target.Channels[0])
 }
 
 // Its client hands over only what it does not read as well: a fixed owner may have begun to
@@ -115,7 +117,7 @@ func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
 		b.me.locks(b.t, toWrite(m))
 		b.me.locks(b.t, toRead(m))
 		k, before := m.write.kind, onRedis(b.t, b.rdb, b.key)
-		g, out := k.handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, writing), "uuid:7:write", &m.write.settings.terms)
+		g, out := k.handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, keys.Writing), "uuid:7:write", &m.write.settings.terms)
 		require.ErrorIs(b.t, out.Err, errReadsToo)
 		require.False(b.t, out.Ambiguous, "its owner gives it back")
 		require.False(b.t, g.held)
@@ -165,7 +167,7 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 }
 
 // holderOf is the field of the hold on that side.
-func holderOf(b *rwBench, s side) string {
+func holderOf(b *rwBench, s keys.Side) string {
 	for _, h := range holdsOn(b.c, b.key) {
 		if h.kind.side == s {
 			return h.name.field

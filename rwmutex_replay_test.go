@@ -24,7 +24,7 @@ func TestAReaderThatFindsItsOwnFieldDeadBeginsAnew(t *testing.T) {
 		m, field := b.mutex(), b.fieldIn(b.me)
 		b.strangerReads("alive:1", time.Hour)
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, field, 1).Err())
-		claim := m.read.target.rw.claim
+		claim := m.read.target.RW.Claim
 		require.NoError(b.t, b.rdb.Set(b.t.Context(), claim, "1 waiting:7:write", time.Hour).Err())
 		require.False(b.t, b.me.tries(b.t, toRead(m)), "it is a new reader, whom a claim keeps out")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), claim).Err())

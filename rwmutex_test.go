@@ -241,7 +241,7 @@ func TestAWriterThatGivesUpLetsReadersInAtOnce(t *testing.T) {
 		reader.locks(b.t, toRead(m))
 		ctx, cancel := context.WithCancel(b.t.Context())
 		waiting := b.me.lock(ctx, toWrite(m))
-		eventually(b.t, "a claim", func() bool { return b.rdb.Exists(b.t.Context(), m.write.target.rw.claim).Val() == 1 })
+		eventually(b.t, "a claim", func() bool { return b.rdb.Exists(b.t.Context(), m.write.target.RW.Claim).Val() == 1 })
 		eventually(b.t, "no new reader", func() bool {
 			held := late.tries(b.t, toRead(theirs))
 			if held {
@@ -341,7 +341,7 @@ func TestReadersAndWritersNeverMeet(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.NoError(b.t, b.rdb.Del(b.t.Context(), handles[0].write.target.counters[0]).Err())
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), handles[0].write.target.Counters[0]).Err())
 	})
 }
 

@@ -25,7 +25,7 @@ func TestWithoutThePermissionToPublishTheSidesOfOneProcessWakeEachOther(t *testi
 		for _, sides := range [][2]*Mutex{{toWrite(m), toRead(m)}, {toRead(m), toWrite(m)}} {
 			me.locks(t, sides[0])
 			waiting := you.lock(t.Context(), sides[1])
-			awaitListening(t, c, sides[1].target.keys[0])
+			awaitListening(t, c, sides[1].target.Keys[0])
 			goesOn(t, waiting)
 			began := time.Now()
 			me.unlocks(t, sides[0])
@@ -47,8 +47,8 @@ func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *tes
 		me.locks(t, sides[0])
 		waiting := you.lock(t.Context(), sides[1])
 		other := sides[1].target
-		awaitWaiters(t, c, other.keys[0], 1)
-		g := c.registry.gate(other.gate(0))
+		awaitWaiters(t, c, other.Keys[0], 1)
+		g := c.registry.gate(gateOf(other, 0))
 		woken := g.queue.Wakes()
 		me.unlocks(t, sides[0])
 		require.Greater(t, g.queue.Wakes(), woken)

@@ -3,10 +3,10 @@ package relock
 import (
 	"context"
 	_ "embed"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -78,30 +78,30 @@ func (p *plain) publishCommand() any { // which costs no allocation
 	return "publish"
 }
 
-func (p *plain) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, acquireScript, t.locksAndCounters(s.fencing),
-		field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds())
+func (p *plain) acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, acquireScript, t.LocksAndCounters(s.fencing),
+		field, s.ttl.Milliseconds(), len(t.Keys), s.counterLife.Milliseconds())
 	return understood(r.grant(t, s.fencing), out, &r)
 }
 
-func (p *plain) reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
-	args := []any{field, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds()}
+func (p *plain) reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
+	args := []any{field, s.ttl.Milliseconds(), len(t.Keys), s.counterLife.Milliseconds()}
 	for _, count := range counts {
 		args = append(args, count)
 	}
-	r, out := p.run(ctx, e, reenterScript, t.locksAndCounters(mint), args...)
+	r, out := p.run(ctx, e, reenterScript, t.LocksAndCounters(mint), args...)
 	return understood(r.grantOrLost(t, mint), out, &r)
 }
 
-func (p *plain) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
+func (p *plain) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	if e.Batchable && p.renewals != nil {
 		return p.renewals.renew(ctx, e, t, field, lease)
 	}
 	return p.renewAlone(ctx, e, t, field, lease)
 }
 
-func (p *plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	r, out := p.run(ctx, e, renewScript, t.locks(), field, lease.Milliseconds())
+func (p *plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, renewScript, t.Locks(), field, lease.Milliseconds())
 	return understood(r.flag(), out, &r)
 }
 
@@ -113,49 +113,49 @@ func (p *plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fi
 	return understood(r.lost(len(fields)), out, &r)
 }
 
-func (p *plain) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
-	args := make([]any, 0, 2+2*len(t.keys))
+func (p *plain) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome) {
+	args := make([]any, 0, 2+2*len(t.Keys))
 	args = append(args, field)
-	keys := t.locks()
-	for i := range t.keys {
-		args = append(args, t.channels[i], counts[i])
+	keys := t.Locks()
+	for i := range t.Keys {
+		args = append(args, t.Channels[i], counts[i])
 		if counts[i] == 0 {
-			keys = t.freeing
+			keys = t.Freeing
 		}
 	}
 	args = append(args, p.publishCommand())
 	if len(counts) == 1 && counts[0] == 0 && !p.sharded {
 		args = args[:2]
 	}
-	e.RequiredKeys = len(t.keys)
+	e.RequiredKeys = len(t.Keys)
 	r, out := p.run(ctx, e, releaseScript, keys, args...)
 	return understood(r.released(), out, &r)
 }
 
-func (p *plain) handoff(ctx context.Context, e redisexec.CallOptions, t *target, from, to string, s *terms) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, handoffScript, t.locksAndCounters(s.fencing),
-		from, s.ttl.Milliseconds(), len(t.keys), s.counterLife.Milliseconds(), to)
+func (p *plain) handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *terms) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, handoffScript, t.LocksAndCounters(s.fencing),
+		from, s.ttl.Milliseconds(), len(t.Keys), s.counterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.fencing), out, &r)
 }
 
-func (p *plain) force(ctx context.Context, e redisexec.CallOptions, t *target, i int, fields []string) (bool, redisexec.Outcome) {
-	args := []any{p.publishCommand(), t.channels[i]}
+func (p *plain) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
+	args := []any{p.publishCommand(), t.Channels[i]}
 	for _, field := range fields {
 		args = append(args, field)
 	}
 	e.RequiredKeys = 1
-	r, out := p.run(ctx, e, forceScript, []any{t.freeing[i], t.freeing[len(t.keys)+i]}, args...)
+	r, out := p.run(ctx, e, forceScript, []any{t.Freeing[i], t.Freeing[len(t.Keys)+i]}, args...)
 	return understood(r.flag(), out, &r)
 }
 
-func (p *plain) state(ctx context.Context, e redisexec.CallOptions, t *target, i int) (keyState, redisexec.Outcome) {
-	t = t.only(t.keys[i : i+1])
-	r, out := p.run(ctx, e, stateScript, t.locksAndCounters(true))
+func (p *plain) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (keyState, redisexec.Outcome) {
+	t = t.Only(t.Keys[i : i+1])
+	r, out := p.run(ctx, e, stateScript, t.LocksAndCounters(true))
 	return r.state(t, out)
 }
 
 // state returns what a script says of the lock t, and how its call ended.
-func (r *reply) state(t *target, out redisexec.Outcome) (keyState, redisexec.Outcome) {
+func (r *reply) state(t *keys.Set, out redisexec.Outcome) (keyState, redisexec.Outcome) {
 	if status := r.integer(0); status != 1 {
 		r.refuse(status, t)
 		return understood(keyState{}, out, r)
@@ -166,21 +166,3 @@ func (r *reply) state(t *target, out redisexec.Outcome) (keyState, redisexec.Out
 	}
 	return understood(s, out, r)
 }
-
-// locksAndCounters returns the KEYS of a script that may mint a token.
-func (t *target) locksAndCounters(mint bool) []any {
-	switch {
-	case !mint:
-		return t.locks()
-	case t.minting != nil:
-		return t.minting
-	default:
-		return box(slices.Clone(t.locks()), t.counters)
-	}
-}
-
-// mints says that tokens will be minted for t.
-func (t *target) mints() { t.minting = t.locksAndCounters(true) }
-
-// locks returns the KEYS of a script that mints none.
-func (t *target) locks() []any { return t.freeing[:len(t.keys):len(t.keys)] }

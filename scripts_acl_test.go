@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -121,7 +122,7 @@ func useEverything(ctx context.Context, rdb redis.UniversalClient, admin *redis.
 	here, there := clients[0], clients[1]
 	// A connection without a channel is closed: keep one, to see the other unsubscribed.
 	for _, c := range clients {
-		defer c.hub.Subscribe(c.Mutex("kept").target.channels[0], func() {}).Close()
+		defer c.hub.Subscribe(c.Mutex("kept").target.Channels[0], func() {}).Close()
 	}
 	for _, name := range names {
 		if err := useName(ctx, here, there, name); err != nil {
@@ -129,7 +130,7 @@ func useEverything(ctx context.Context, rdb redis.UniversalClient, admin *redis.
 		}
 	}
 	for _, name := range names {
-		if err := awaitNoSubscriber(ctx, admin, here.Mutex(name).target.channels[0]); err != nil {
+		if err := awaitNoSubscriber(ctx, admin, here.Mutex(name).target.Channels[0]); err != nil {
 			return err
 		}
 	}
@@ -178,7 +179,7 @@ func passOnAndWake(ctx context.Context, m *Mutex, here, there *Client) error {
 	if err := awaitSubscriber(ctx, there, m.target); err != nil {
 		return err
 	}
-	there.hub.Suspect(m.target.channels[0])
+	there.hub.Suspect(m.target.Channels[0])
 	return join(m.Unlock(), <-errs, <-errs)
 }
 
@@ -204,9 +205,9 @@ func await(ctx context.Context, signalled <-chan struct{}) error {
 func second[T any](_ T, err error) error { return err }
 
 // awaitSubscriber waits until c listens to the messages about t.
-func awaitSubscriber(ctx context.Context, c *Client, t *target) error {
+func awaitSubscriber(ctx context.Context, c *Client, t *keys.Set) error {
 	return poll(ctx, func() bool {
-		g := c.registry.enter(t.gate(0), t.channels[0])
+		g := c.registry.enter(gateOf(t, 0), t.Channels[0])
 		defer c.registry.exit(g)
 		return g.listening()
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -61,13 +62,13 @@ func (b *bench) with(t *testing.T) *bench {
 }
 
 // target returns a target of n keys that no other test uses.
-func (b *bench) target(n int) *target {
+func (b *bench) target(n int) *keys.Set {
 	prefix := redistest.Key(b.t)
 	names := make([]string, n)
 	for i := range names {
 		names[i] = prefix + ":" + string(rune('a'+i))
 	}
-	t, err := newTarget("", names)
+	t, err := keys.New("", names)
 	require.NoError(b.t, err)
 	return t
 }
@@ -154,29 +155,29 @@ func (b *bench) life(key string) time.Duration {
 }
 
 // lookAll returns what the keys of t look like.
-func (b *bench) lookAll(t *target) []picture {
+func (b *bench) lookAll(t *keys.Set) []picture {
 	b.t.Helper()
-	pictures := make([]picture, len(t.keys))
-	for i, key := range t.keys {
+	pictures := make([]picture, len(t.Keys))
+	for i, key := range t.Keys {
 		pictures[i] = b.look(key)
 	}
 	return pictures
 }
 
 // heard returns what is published on the channels of t while fn runs, channel by channel.
-func (b *bench) heard(t *target, fn func()) [][]string {
+func (b *bench) heard(t *keys.Set, fn func()) [][]string {
 	b.t.Helper()
 	ctx := b.t.Context()
-	sub := b.rdb.Subscribe(ctx, t.channels...)
+	sub := b.rdb.Subscribe(ctx, t.Channels...)
 	defer sub.Close()
-	for range t.channels {
+	for range t.Channels {
 		_, err := sub.Receive(ctx)
 		require.NoError(b.t, err)
 	}
 	fn()
 	const end = "end of test"
-	heard := make([][]string, len(t.channels))
-	for _, channel := range t.channels {
+	heard := make([][]string, len(t.Channels))
+	for _, channel := range t.Channels {
 		require.NoError(b.t, b.rdb.Publish(ctx, channel, end).Err())
 		for {
 			message, err := sub.ReceiveMessage(ctx)
@@ -184,7 +185,7 @@ func (b *bench) heard(t *target, fn func()) [][]string {
 			if message.Payload == end && message.Channel == channel {
 				break
 			}
-			at := slices.Index(t.channels, message.Channel)
+			at := slices.Index(t.Channels, message.Channel)
 			heard[at] = append(heard[at], message.Payload)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -31,28 +32,9 @@ type fair struct {
 	process string
 }
 
-// fairKeys are the names of what a fair lock has besides those of a plain one.
-type fairKeys struct {
-	queue, entries string
-	grants         string // prefix of the channels
-	words          []any  // KEYS of all scripts
-	freeing        []any  // and those of the release
-}
-
-func newFairKeys(key string) *fairKeys {
-	k := &fairKeys{
-		queue:   derived(fairQueuePrefix, key),
-		entries: derived(fairEntriesPrefix, key),
-		grants:  derived(fairGrantsPrefix, key) + ":",
-	}
-	k.freeing = boxed(key, k.queue, k.entries, derived(counterPrefix, key), derived(javaQueuePrefix, key))
-	k.words = k.freeing[:4:4]
-	return k
-}
-
 // grantsFor is the channel on which this process is told of grants of key.
 func (f *fair) grantsFor(key string) string {
-	return derived(fairGrantsPrefix, key) + ":" + f.process
+	return keys.GrantsPrefix(key) + f.process
 }
 
 // keepFor tells the scripts what token s wishes for: the life of its counter in
@@ -65,18 +47,18 @@ func keepFor(s *terms) int64 {
 }
 
 // acquire takes the lock if it is free and nobody waits for it.
-func (f *fair) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
+func (f *fair) acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
 	return f.take(ctx, e, t, field, s)
 }
 
 // enqueue is acquire for an owner who waits if need be, and is told of the grant by ticket.
-func (f *fair) enqueue(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, ticket uint64) (grant, redisexec.Outcome) {
-	return f.take(ctx, e, t, field, s, s.entryLease().Milliseconds(), ticket, t.fair.grants+f.process)
+func (f *fair) enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, ticket uint64) (grant, redisexec.Outcome) {
+	return f.take(ctx, e, t, field, s, s.entryLease().Milliseconds(), ticket, t.Fair.Grants+f.process)
 }
 
-func (f *fair) take(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, entry ...any) (grant, redisexec.Outcome) {
+func (f *fair) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, entry ...any) (grant, redisexec.Outcome) {
 	args := []any{field, s.ttl.Milliseconds(), keepFor(s), f.publishCommand()}
-	r, out := f.run(ctx, e, fairAcquireScript, t.fair.words, append(args, entry...)...)
+	r, out := f.run(ctx, e, fairAcquireScript, t.Fair.Words, append(args, entry...)...)
 	return understood(r.grant(t, true), out, &r)
 }
 
@@ -87,13 +69,13 @@ type waiter struct {
 }
 
 // poll keeps the places of waiters, and asks how they stand and who has the lock.
-func (f *fair) poll(ctx context.Context, e redisexec.CallOptions, t *target, waiters []waiter) ([]standing, grant, redisexec.Outcome) {
+func (f *fair) poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []waiter) ([]standing, grant, redisexec.Outcome) {
 	args := make([]any, 0, 1+3*len(waiters))
 	args = append(args, f.publishCommand())
 	for _, w := range waiters {
 		args = append(args, w.field, w.entryLease().Milliseconds(), keepFor(w.terms))
 	}
-	r, out := f.run(ctx, e, fairPollScript, t.fair.words, args...)
+	r, out := f.run(ctx, e, fairPollScript, t.Fair.Words, args...)
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
 		_, out = understood(grant{}, out, &r)
@@ -112,7 +94,7 @@ func (f *fair) poll(ctx context.Context, e redisexec.CallOptions, t *target, wai
 }
 
 // standing returns what elements i and i+1 say of a waiter for the lock t.
-func (r *reply) standing(i int, t *target) standing {
+func (r *reply) standing(i int, t *keys.Set) standing {
 	token := r.integer(i + 1)
 	switch status := r.integer(i); status {
 	case 0:
@@ -131,7 +113,7 @@ func (r *reply) standing(i int, t *target) standing {
 
 // release gives the lock and the place in the queue up. A count that is not 0 is a plain
 // lock's matter.
-func (f *fair) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
+func (f *fair) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome) {
 	if counts[0] > 0 {
 		return f.plain.release(ctx, e, t, field, counts)
 	}
@@ -139,7 +121,7 @@ func (f *fair) release(ctx context.Context, e redisexec.CallOptions, t *target, 
 	if !e.Undoes {        // a place in the queue may be all that there is to give up
 		e.RequiredKeys = 1
 	}
-	r, out := f.run(ctx, e, fairReleaseScript, t.fair.freeing, field, f.publishCommand(), t.channels[0])
+	r, out := f.run(ctx, e, fairReleaseScript, t.Fair.Freeing, field, f.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }
 

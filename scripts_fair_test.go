@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -18,7 +19,7 @@ import (
 type fairBench struct {
 	*bench
 	fair    *fair
-	on      *target
+	on      *keys.Set
 	terms   *terms
 	tickets uint64
 }
@@ -26,7 +27,7 @@ type fairBench struct {
 func eachFairBench(t *testing.T, fn func(b *fairBench)) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		on := b.target(1)
-		on.fair = newFairKeys(on.keys[0])
+		on.Fair = keys.NewFair(on.Keys[0])
 		fn(&fairBench{bench: b, fair: &fair{plain: b.plain, process: "p"}, on: on, terms: termsOf()})
 	})
 }
@@ -72,7 +73,7 @@ func (b *fairBench) poll(fields ...string) []entryState {
 
 func (b *fairBench) holder() string {
 	b.t.Helper()
-	for field := range onRedis(b.t, b.rdb, b.on.keys[0]) {
+	for field := range onRedis(b.t, b.rdb, b.on.Keys[0]) {
 		return field
 	}
 	return ""
@@ -80,9 +81,9 @@ func (b *fairBench) holder() string {
 
 func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
-		told := b.rdb.Subscribe(t.Context(), b.on.fair.grants+"p")
+		told := b.rdb.Subscribe(t.Context(), b.on.Fair.Grants+"p")
 		defer told.Close()
-		all := b.rdb.Subscribe(t.Context(), b.on.channels[0])
+		all := b.rdb.Subscribe(t.Context(), b.on.Channels[0])
 		defer all.Close()
 		for _, s := range []interface {
 			Receive(context.Context) (any, error)
@@ -100,10 +101,10 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 		require.Equal(b.t, them, b.holder())
 		require.Equal(b.t, "2 0", receives(b.t, told.Channel()).Payload)
 		require.Equal(b.t, released{ours: true, heard: 1}, b.release(them))
-		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.on.channels[0], "the end").Err())
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.on.Channels[0], "the end").Err())
 		require.Equal(b.t, "0", receives(b.t, all.Channel()).Payload, "nobody waits: whoever listens")
 		require.Equal(b.t, "the end", receives(b.t, all.Channel()).Payload, "everybody was woken for one")
-		requireFairFree(b.t, b.rdb, b.on.keys[0])
+		requireFairFree(b.t, b.rdb, b.on.Keys[0])
 	})
 }
 
@@ -111,10 +112,10 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
 		var err error
-		b.on, err = newTarget("", []string{rand.Text()[:8] + "\x00 %s\n\xff"})
+		b.on, err = keys.New("", []string{rand.Text()[:8] + "\x00 %s\n\xff"})
 		require.NoError(b.t, err)
-		b.on.fair = newFairKeys(b.on.keys[0])
-		told := b.rdb.Subscribe(b.t.Context(), b.on.fair.grants+"p")
+		b.on.Fair = keys.NewFair(b.on.Keys[0])
+		told := b.rdb.Subscribe(b.t.Context(), b.on.Fair.Grants+"p")
 		defer told.Close()
 		_, err = told.Receive(b.t.Context())
 		require.NoError(b.t, err)
@@ -133,7 +134,7 @@ func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
 		b.enqueue(you)
 		b.enqueue(them)
 		b.enqueue(you)
-		require.Equal(b.t, []string{you, them}, fairQueueOf(b.t, b.rdb, b.on.keys[0]), "it has kept its place")
+		require.Equal(b.t, []string{you, them}, fairQueueOf(b.t, b.rdb, b.on.Keys[0]), "it has kept its place")
 		require.Equal(b.t, []entryState{entryWaiting, entryWaiting, entryGranted, entryGone}, b.poll(you, them, me, "x:1"))
 		require.True(b.t, b.release(me).ours)
 		require.False(b.t, b.release(me).ours)
@@ -142,7 +143,7 @@ func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
 		require.False(b.t, b.release(them).ours, "it has left the queue")
 		require.Equal(b.t, []entryState{entryGone}, b.poll(them))
 		require.True(b.t, b.release(you).ours)
-		requireFairFree(b.t, b.rdb, b.on.keys[0])
+		requireFairFree(b.t, b.rdb, b.on.Keys[0])
 	})
 }
 
@@ -155,7 +156,7 @@ func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
 		b.terms = termsOf()
 		b.enqueue(them)
 		throughout(b.t, 150*time.Millisecond, func() bool {
-			return len(fairQueueOf(b.t, b.rdb, b.on.keys[0])) == 2
+			return len(fairQueueOf(b.t, b.rdb, b.on.Keys[0])) == 2
 		}, "it is dropped when its turn comes")
 		b.release(me)
 		require.Equal(b.t, them, b.holder())
@@ -169,14 +170,14 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 		b.take(me)
 		b.enqueue(you)
 		b.release(me)
-		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.keys[0]), float64(2*time.Second))
-		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.on.keys[0], time.Second).Err())
+		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second))
+		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.on.Keys[0], time.Second).Err())
 		b.poll(you)
-		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.keys[0]), float64(2*time.Second), "that it is told of by a poll")
-		k := b.on.fair
-		require.Equal(b.t, -2*time.Nanosecond, b.rdb.PTTL(b.t.Context(), k.queue).Val(), "an empty queue is no key")
+		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
+		k := b.on.Fair
+		require.Equal(b.t, -2*time.Nanosecond, b.rdb.PTTL(b.t.Context(), k.Queue).Val(), "an empty queue is no key")
 		b.enqueue(them)
-		for _, key := range []string{k.queue, k.entries} {
+		for _, key := range []string{k.Queue, k.Entries} {
 			require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, key), float64(2*time.Second), "left alone it goes away")
 		}
 		b.release(them)
@@ -196,7 +197,7 @@ func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
 			require.Equal(b.t, name, b.holder())
 			b.release(name)
 		}
-		requireFairFree(b.t, b.rdb, b.on.keys[0])
+		requireFairFree(b.t, b.rdb, b.on.Keys[0])
 	})
 }
 
@@ -207,16 +208,16 @@ func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
 			b.take(me)
 			b.enqueue(you)
 			b.enqueue(them)
-			k := b.on.fair
-			require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), k.queue, redis.Z{Score: score, Member: me}).Err())
-			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.entries, me, "9999999999999 10000 -1 99 p").Err())
+			k := b.on.Fair
+			require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), k.Queue, redis.Z{Score: score, Member: me}).Err())
+			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.Entries, me, "9999999999999 10000 -1 99 p").Err())
 			require.True(b.t, b.release(me).ours)
 			require.Equal(b.t, you, b.holder())
-			require.Equal(b.t, []string{them}, fairQueueOf(b.t, b.rdb, b.on.keys[0]))
-			require.NotContains(b.t, b.rdb.HGetAll(b.t.Context(), k.entries).Val(), me)
+			require.Equal(b.t, []string{them}, fairQueueOf(b.t, b.rdb, b.on.Keys[0]))
+			require.NotContains(b.t, b.rdb.HGetAll(b.t.Context(), k.Entries).Val(), me)
 			b.release(you)
 			b.release(them)
-			requireFairFree(b.t, b.rdb, b.on.keys[0])
+			requireFairFree(b.t, b.rdb, b.on.Keys[0])
 		}
 	})
 }
@@ -225,7 +226,7 @@ func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
 		b.take(me)
 		b.enqueue(you)
-		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.keys[0], them, 1).Err())
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], them, 1).Err())
 		require.True(b.t, b.release(me).ours)
 		require.Equal(b.t, them, b.holder())
 		require.Equal(b.t, []entryState{entryWaiting}, b.poll(you))
@@ -238,11 +239,11 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	allowed := []string{"~*", "&*", "+@all", "-pexpire"}
 	limited, full := asUser(t, allowed...)
 	on := full.target(1)
-	on.fair = newFairKeys(on.keys[0])
+	on.Fair = keys.NewFair(on.Keys[0])
 	b := &fairBench{bench: full, fair: &fair{plain: full.plain, process: "p"}, on: on, terms: termsOf()}
 	b.take(me)
 	b.enqueue(you)
-	all := b.rdb.Subscribe(t.Context(), on.channels[0])
+	all := b.rdb.Subscribe(t.Context(), on.Channels[0])
 	defer all.Close()
 	_, err := all.Receive(t.Context())
 	require.NoError(t, err)
@@ -250,7 +251,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	r, out := (&fair{plain: limited.plain, process: "p"}).release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
 	require.Equal(t, released{ours: true, heard: 1}, r)
-	require.Empty(t, onRedis(t, full.rdb, on.keys[0]))
+	require.Empty(t, onRedis(t, full.rdb, on.Keys[0]))
 	require.Equal(t, "0", receives(t, all.Channel()).Payload, "whoever listens may try")
 }
 
@@ -260,11 +261,11 @@ func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 			b.take(me)
 			b.enqueue(you)
 			b.enqueue(them)
-			require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.fair.entries, you, nonsense).Err())
+			require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Fair.Entries, you, nonsense).Err())
 			b.release(me)
 			require.Equal(b.t, them, b.holder(), "%q", nonsense)
 			b.release(them)
-			requireFairFree(b.t, b.rdb, b.on.keys[0])
+			requireFairFree(b.t, b.rdb, b.on.Keys[0])
 		}
 	})
 }
@@ -272,9 +273,9 @@ func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 // Whatever a server answers is an answer or an error, and never a panic.
 func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	p, say := hostile(t, defaultTTL)
-	on, err := newTarget("", []string{redistest.Key(t)})
+	on, err := keys.New("", []string{redistest.Key(t)})
 	require.NoError(t, err)
-	on.fair = newFairKeys(on.keys[0])
+	on.Fair = keys.NewFair(on.Keys[0])
 	f := &fair{plain: p, process: "p"}
 	calls := map[string]func() (bool, redisexec.Outcome){
 		"acquire": func() (bool, redisexec.Outcome) {

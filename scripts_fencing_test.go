@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -14,21 +15,21 @@ import (
 // the keys that it needs.
 var minters = map[string]struct {
 	needs picture
-	run   func(b *bench, target *target, s *terms) (grant, redisexec.Outcome)
+	run   func(b *bench, target *keys.Set, s *terms) (grant, redisexec.Outcome)
 }{
-	"acquire": {absent, func(b *bench, target *target, s *terms) (grant, redisexec.Outcome) {
+	"acquire": {absent, func(b *bench, target *keys.Set, s *terms) (grant, redisexec.Outcome) {
 		return b.acquire(b.t.Context(), acquireEffort, target, me, s)
 	}},
-	"reenter": {hashOf(short, me, "1"), func(b *bench, target *target, s *terms) (grant, redisexec.Outcome) {
-		return b.reenter(b.t.Context(), acquireEffort, target, me, s, true, make([]int, len(target.keys)))
+	"reenter": {hashOf(short, me, "1"), func(b *bench, target *keys.Set, s *terms) (grant, redisexec.Outcome) {
+		return b.reenter(b.t.Context(), acquireEffort, target, me, s, true, make([]int, len(target.Keys)))
 	}},
-	"handoff": {hashOf(short, them, "1"), func(b *bench, target *target, s *terms) (grant, redisexec.Outcome) {
+	"handoff": {hashOf(short, them, "1"), func(b *bench, target *keys.Set, s *terms) (grant, redisexec.Outcome) {
 		return b.handoff(b.t.Context(), acquireEffort, target, them, me, s)
 	}},
 }
 
 // eachMinter runs fn for each script that mints, on n keys that are ready for it.
-func eachMinter(t *testing.T, n int, fn func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome))) {
+func eachMinter(t *testing.T, n int, fn func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome))) {
 	for name, m := range minters {
 		t.Run(name, func(t *testing.T) {
 			eachBench(t, func(t *testing.T, b *bench) {
@@ -51,19 +52,19 @@ func (b *bench) microseconds() int64 {
 func text(token int64) string { return strconv.FormatInt(token, 10) }
 
 func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
 		before := b.microseconds()
 		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.True(t, g.held)
 		require.GreaterOrEqual(t, g.token, before)
 		require.LessOrEqual(t, g.token, b.microseconds())
-		require.Equal(t, textOf(counterLife, text(g.token)), b.look(target.counters[0]))
+		require.Equal(t, textOf(counterLife, text(g.token)), b.look(target.Counters[0]))
 	})
 }
 
 func TestEveryReplayMintsANewerToken(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
 		last := int64(0)
 		for range 20 {
 			g, out := mint(termsOf(WithFencing()))
@@ -71,15 +72,15 @@ func TestEveryReplayMintsANewerToken(t *testing.T) {
 			require.Greater(t, g.token, last)
 			last = g.token
 		}
-		require.Equal(t, text(last), b.look(target.counters[0]).text)
+		require.Equal(t, text(last), b.look(target.Counters[0]).text)
 	})
 }
 
 func TestTokensRiseOverALostCounter(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
 		first, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
-		b.paint(target.counters[0], absent)
+		b.paint(target.Counters[0], absent)
 		second, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.Greater(t, second.token, first.token)
@@ -87,22 +88,22 @@ func TestTokensRiseOverALostCounter(t *testing.T) {
 }
 
 func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
 		ahead := b.microseconds() + int64(365*24*time.Hour/time.Microsecond)
 		for i, last := range []int64{ahead, 1<<53 - 3} {
-			b.paint(target.counters[0], textOf(short, text(last)))
+			b.paint(target.Counters[0], textOf(short, text(last)))
 			g, out := mint(termsOf(WithFencing()))
 			mustDo(t, out)
 			require.Equal(t, last+1, g.token, "case %d", i)
-			require.Equal(t, text(last+1), b.look(target.counters[0]).text)
+			require.Equal(t, text(last+1), b.look(target.Counters[0]).text)
 		}
 	})
 }
 
 func TestACounterBehindTheClockIsLeftBehind(t *testing.T) {
-	eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
+	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
 		for _, last := range []string{"0", "1", "41"} { // as Java's counter says them
-			b.paint(target.counters[0], textOf(forever, last))
+			b.paint(target.Counters[0], textOf(forever, last))
 			before := b.microseconds()
 			g, out := mint(termsOf(WithFencing()))
 			mustDo(t, out)
@@ -128,12 +129,12 @@ func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
 		"one without expiry, ahead of the clock": {private, textOf(forever, "8000000000000000"), forever},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachMinter(t, 1, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
-				b.paint(target.counters[0], c.before)
+			eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
+				b.paint(target.Counters[0], c.before)
 				for range 2 {
 					g, out := mint(c.terms)
 					mustDo(t, out)
-					require.Equal(t, textOf(c.life, text(g.token)), b.look(target.counters[0]))
+					require.Equal(t, textOf(c.life, text(g.token)), b.look(target.Counters[0]))
 				}
 			})
 		})
@@ -141,15 +142,15 @@ func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
 }
 
 func TestSeveralKeysGetOneTokenAboveAllTheirCounters(t *testing.T) {
-	eachMinter(t, 3, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
-		b.paint(target.counters[0], textOf(short, "5"))
-		b.paint(target.counters[1], textOf(forever, "8000000000000000"))
-		b.paint(target.counters[2], absent)
+	eachMinter(t, 3, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
+		b.paint(target.Counters[0], textOf(short, "5"))
+		b.paint(target.Counters[1], textOf(forever, "8000000000000000"))
+		b.paint(target.Counters[2], absent)
 		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.Equal(t, int64(8000000000000001), g.token)
 		for i, life := range []time.Duration{counterLife, forever, counterLife} {
-			require.Equal(t, textOf(life, "8000000000000001"), b.look(target.counters[i]))
+			require.Equal(t, textOf(life, "8000000000000001"), b.look(target.Counters[i]))
 		}
 	})
 }
@@ -173,18 +174,18 @@ func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
 		textOf(forever, "99999999999999999999"),
 	} {
 		t.Run(bad.kind+" "+bad.text, func(t *testing.T) {
-			eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
+			eachMinter(t, 2, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
 				for i := range 2 {
-					b.paint(target.counters[i], bad)
-					b.paint(target.counters[1-i], textOf(short, "7"))
+					b.paint(target.Counters[i], bad)
+					b.paint(target.Counters[1-i], textOf(short, "7"))
 					before := b.lookAll(target)
 					var out redisexec.Outcome
 					heard := b.heard(target, func() { _, out = mint(termsOf(WithFencing())) })
-					refusedAs(t, out, ErrInvalidName, `"`+target.counters[i]+`"`)
+					refusedAs(t, out, ErrInvalidName, `"`+target.Counters[i]+`"`)
 					require.Equal(t, [][]string{nil, nil}, heard)
 					require.Equal(t, before, b.lookAll(target))
-					require.Equal(t, bad, b.look(target.counters[i]))
-					require.Equal(t, textOf(short, "7"), b.look(target.counters[1-i]))
+					require.Equal(t, bad, b.look(target.Counters[i]))
+					require.Equal(t, textOf(short, "7"), b.look(target.Counters[1-i]))
 				}
 			})
 		})
@@ -192,13 +193,13 @@ func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
 }
 
 func TestAScriptThatFailsToLockMintsNothing(t *testing.T) {
-	eachMinter(t, 2, func(t *testing.T, b *bench, target *target, mint func(*terms) (grant, redisexec.Outcome)) {
-		b.paint(target.keys[1], hashOf(short, "uuid-3:1", "1"))
+	eachMinter(t, 2, func(t *testing.T, b *bench, target *keys.Set, mint func(*terms) (grant, redisexec.Outcome)) {
+		b.paint(target.Keys[1], hashOf(short, "uuid-3:1", "1"))
 		g, out := mint(termsOf(WithFencing()))
 		mustDo(t, out)
 		require.False(t, g.held)
 		require.Zero(t, g.token)
-		for _, counter := range target.counters {
+		for _, counter := range target.Counters {
 			require.Equal(t, absent, b.look(counter))
 		}
 	})
@@ -207,11 +208,11 @@ func TestAScriptThatFailsToLockMintsNothing(t *testing.T) {
 func TestReentryMintsOnlyWhenAsked(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
-		b.paint(target.keys[0], hashOf(short, me, "1"))
+		b.paint(target.Keys[0], hashOf(short, me, "1"))
 		g, out := b.reenter(t.Context(), acquireEffort, target, me, termsOf(WithFencing()), false, []int{2})
 		mustDo(t, out)
 		require.Equal(t, grant{held: true}, g)
-		require.Equal(t, absent, b.look(target.counters[0]))
+		require.Equal(t, absent, b.look(target.Counters[0]))
 	})
 }
 
@@ -221,7 +222,7 @@ func TestTokensAreReadableByOtherPrograms(t *testing.T) {
 		g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf(WithSharedFencing()))
 		mustDo(t, out)
 		// What Java does with it.
-		next, err := b.rdb.Incr(t.Context(), target.counters[0]).Result()
+		next, err := b.rdb.Incr(t.Context(), target.Counters[0]).Result()
 		require.NoError(t, err)
 		require.Equal(t, g.token+1, next)
 		g, out = b.acquire(t.Context(), acquireEffort, target, me, termsOf(WithSharedFencing()))

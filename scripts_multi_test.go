@@ -8,15 +8,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // paintAll makes the keys of t look like the pictures.
-func (b *bench) paintAll(t *target, pictures ...picture) {
+func (b *bench) paintAll(t *keys.Set, pictures ...picture) {
 	b.t.Helper()
-	require.Len(b.t, pictures, len(t.keys))
+	require.Len(b.t, pictures, len(t.Keys))
 	for i, p := range pictures {
-		b.paint(t.keys[i], p)
+		b.paint(t.Keys[i], p)
 	}
 }
 
@@ -70,8 +71,8 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			target := b.target(3)
-			b.paint(target.keys[i], hashOf(forever, them, "1"))
-			r, out := b.exec.Run(t.Context(), acquireEffort, acquireScript, target.locks(), me, asked.Milliseconds(), 3, 0)
+			b.paint(target.Keys[i], hashOf(forever, them, "1"))
+			r, out := b.exec.Run(t.Context(), acquireEffort, acquireScript, target.Locks(), me, asked.Milliseconds(), 3, 0)
 			mustDo(t, out)
 			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r)
 			g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
@@ -85,28 +86,28 @@ func TestARefusedKeyIsNamedInTheError(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			target := b.target(3)
-			b.paint(target.keys[i], textOf(forever, "x"))
+			b.paint(target.Keys[i], textOf(forever, "x"))
 			_, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
-			refusedAs(t, out, ErrInvalidName, `"`+target.keys[i]+`"`)
+			refusedAs(t, out, ErrInvalidName, `"`+target.Keys[i]+`"`)
 			_, out = b.state(t.Context(), acquireEffort, target, i)
-			refusedAs(t, out, ErrInvalidName, `"`+target.keys[i]+`"`)
+			refusedAs(t, out, ErrInvalidName, `"`+target.Keys[i]+`"`)
 		}
 	})
 }
 
 func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
-	scripts := map[string]func(b *bench, target *target) string{
-		"reenter": func(b *bench, target *target) string {
+	scripts := map[string]func(b *bench, target *keys.Set) string{
+		"reenter": func(b *bench, target *keys.Set) string {
 			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{2, 3, 2}))
 		},
-		"renew": func(b *bench, target *target) string {
+		"renew": func(b *bench, target *keys.Set) string {
 			if ok := yes(b.renew(b.t.Context(), acquireEffort, target, me, asked)); ok != "false" {
 				return ok
 			}
 			return "lost"
 		},
-		"handoff": func(b *bench, target *target) string {
+		"handoff": func(b *bench, target *keys.Set) string {
 			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
 		},
 	}
@@ -161,7 +162,7 @@ func TestTheSmallestAudienceOfSeveralWakeUpsIsReported(t *testing.T) {
 			var subs []*redis.PubSub
 			for i, n := range audience {
 				for range n {
-					sub := b.rdb.Subscribe(t.Context(), target.channels[i])
+					sub := b.rdb.Subscribe(t.Context(), target.Channels[i])
 					_, err := sub.Receive(t.Context())
 					require.NoError(t, err)
 					subs = append(subs, sub)
@@ -246,9 +247,9 @@ func TestForceEndsOneKeyOfSeveral(t *testing.T) {
 func TestALifeOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
 	b := newBench(t, redistest.Redis(t).Client(t)) // the in-memory server cannot tell such lives
 	target := b.target(1)
-	b.paint(target.keys[0], hashOf(forever, them, "1"))
+	b.paint(target.Keys[0], hashOf(forever, them, "1"))
 	for _, life := range []int64{10_000_000_000_000, 18446744073710, 27670116110564} {
-		require.NoError(t, b.rdb.Do(t.Context(), "pexpire", target.keys[0], life).Err())
+		require.NoError(t, b.rdb.Do(t.Context(), "pexpire", target.Keys[0], life).Err())
 		g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
 		require.Greater(t, g.ttl, 290*365*24*time.Hour, "of %d ms", life)

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -13,20 +14,20 @@ var raiseSource string
 var raiseScript = withPrelude(raiseSource)
 
 // raise raises the counters of locks that field holds to token; false: it does not hold them.
-func (p *plain) raise(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, token int64) (bool, redisexec.Outcome) {
-	r, out := p.run(ctx, e, raiseScript, t.locksAndCounters(true),
-		field, len(t.keys), s.counterLife.Milliseconds(), token)
+func (p *plain) raise(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, token int64) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, raiseScript, t.LocksAndCounters(true),
+		field, len(t.Keys), s.counterLife.Milliseconds(), token)
 	return understood(r.grantOrLost(t, true).held, out, &r)
 }
 
 // releaseQuietly gives locks back that never counted, and wakes nobody.
-func (p *plain) releaseQuietly(ctx context.Context, e redisexec.CallOptions, t *target, field string) (bool, redisexec.Outcome) {
-	args := make([]any, 0, 2+2*len(t.keys))
+func (p *plain) releaseQuietly(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string) (bool, redisexec.Outcome) {
+	args := make([]any, 0, 2+2*len(t.Keys))
 	args = append(args, field)
-	for range t.keys {
+	for range t.Keys {
 		args = append(args, "", 0)
 	}
 	args = append(args, p.publishCommand())
-	r, out := p.run(ctx, e, releaseScript, t.locks(), args...)
+	r, out := p.run(ctx, e, releaseScript, t.Locks(), args...)
 	return understood(r.released().ours, out, &r)
 }

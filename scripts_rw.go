@@ -3,9 +3,9 @@ package relock
 import (
 	"context"
 	_ "embed"
-	"strings"
 	"time"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -68,111 +68,79 @@ var (
 	_ protocol = (*writeSide)(nil)
 )
 
-// rwKeys are the names of what a read-write lock has besides its key, which are Redisson's
-// but for the claim.
-type rwKeys struct {
-	claim    string
-	timeouts string // prefix of the timeout keys
-	words    []any  // KEYS of a script that minds the claim, and may mint a token
-}
-
-// writeSuffix ends the field of a write hold. An owner has no ':' in it.
-const writeSuffix = ":write"
-
 // readGrace is how long a writer's claim lets new readers in. The first reader after a
 // writer takes all those with him who were woken together.
 const readGrace = 25 * time.Millisecond
 
-// readWrite makes t, of one key, that of a read-write lock.
-func (t *target) readWrite() {
-	key := t.keys[0]
-	t.rw = &rwKeys{claim: derived(rwClaimPrefix, key), timeouts: key}
-	if !strings.Contains(key, "{") {
-		t.rw.timeouts = "{" + key + "}"
-	}
-	t.rw.words = boxed(key, t.rw.claim, t.counters[0])
-	t.channels = []string{derived(rwPrefix, key)}
-}
-
-// withClaim returns the KEYS of a script that minds the claim. Those of one that only renews or gives back
-// are the lock's: the claim is rarely there, and two keys of which one is missing are refused while
-// their slot moves.
-func (t *target) withClaim(mint bool) []any {
-	if !mint {
-		return t.rw.words[:2:2]
-	}
-	return t.rw.words
-}
-
-func (p *readSide) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
+func (p *readSide) acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
 	return p.take(ctx, e, t, field, s, "")
 }
 
 // take is acquire for an owner that writes under the name writes, if that is not empty.
-func (p *readSide) take(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, writes string) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, rwReadScript, t.withClaim(false), t.rw.timeouts, field, s.ttl.Milliseconds(), writes)
+func (p *readSide) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, writes string) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwReadScript, t.WithClaim(false), t.RW.Timeouts, field, s.ttl.Milliseconds(), writes)
 	return r.reads(t, out, s.ttl, r.grant)
 }
 
-func (p *readSide) reenter(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, _ bool, counts []int) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, rwReadReenterScript, t.locks(), t.rw.timeouts, field, s.ttl.Milliseconds(), counts[0])
+func (p *readSide) reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, _ bool, counts []int) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.ttl.Milliseconds(), counts[0])
 	return r.reads(t, out, s.ttl, r.grantOrLost)
 }
 
-func (p *readSide) renew(ctx context.Context, e redisexec.CallOptions, t *target, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	r, out := p.run(ctx, e, rwReadRenewScript, t.locks(), t.rw.timeouts, field, lease.Milliseconds())
+func (p *readSide) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwReadRenewScript, t.Locks(), t.RW.Timeouts, field, lease.Milliseconds())
 	g, out := r.reads(t, out, lease, r.grantOrLost)
 	return g.held, out
 }
 
-func (p *readSide) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
-	return p.giveBack(ctx, e, rwReadReleaseScript, t, t.locks(), field, counts[0])
+func (p *readSide) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome) {
+	return p.giveBack(ctx, e, rwReadReleaseScript, t, t.Locks(), field, counts[0])
 }
 
-func (p *writeSide) acquire(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms) (grant, redisexec.Outcome) {
+func (p *writeSide) acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
 	return p.take(ctx, e, t, field, s, 0)
 }
 
 // take is acquire for a writer who claims the lock for so long if he finds readers.
-func (p *writeSide) take(ctx context.Context, e redisexec.CallOptions, t *target, field string, s *terms, claim time.Duration) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, rwWriteScript, t.withClaim(s.fencing), t.rw.timeouts, field,
+func (p *writeSide) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, claim time.Duration) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwWriteScript, t.WithClaim(s.fencing), t.RW.Timeouts, field,
 		s.ttl.Milliseconds(), s.counterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
 	return understood(r.grant(t, s.fencing), out, &r)
 }
 
-func (p *writeSide) release(ctx context.Context, e redisexec.CallOptions, t *target, field string, counts []int) (released, redisexec.Outcome) {
-	keys := t.locks()
+func (p *writeSide) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome) {
+	keys := t.Locks()
 	if e.Undoes { // a claim may be all that there is to give up
-		keys = t.withClaim(false)
+		keys = t.WithClaim(false)
 	}
 	answer, out := p.giveBack(ctx, e, rwWriteReleaseScript, t, keys, field, counts[0])
 	answer.extra = 1 // one for writers, and one for readers
 	return answer, out
 }
 
-func (p *writeSide) handoff(ctx context.Context, e redisexec.CallOptions, t *target, from, to string, s *terms) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, rwHandoffScript, t.locksAndCounters(s.fencing),
-		t.rw.timeouts, from, s.ttl.Milliseconds(), s.counterLife.Milliseconds(), to)
+func (p *writeSide) handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *terms) (grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwHandoffScript, t.LocksAndCounters(s.fencing),
+		t.RW.Timeouts, from, s.ttl.Milliseconds(), s.counterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.fencing), out, &r)
 }
 
-func (p *rw) giveBack(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *target, keys []any, field string, count int) (released, redisexec.Outcome) {
-	r, out := p.run(ctx, e, s, keys, t.rw.timeouts, field, count, p.publishCommand(), t.channels[0])
+func (p *rw) giveBack(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (released, redisexec.Outcome) {
+	r, out := p.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }
 
 // force ends those of the holds given that are still there.
-func (p *rw) force(ctx context.Context, e redisexec.CallOptions, t *target, _ int, fields []string) (bool, redisexec.Outcome) {
-	args := []any{t.rw.timeouts, p.publishCommand(), t.channels[0]}
+func (p *rw) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
+	args := []any{t.RW.Timeouts, p.publishCommand(), t.Channels[0]}
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	r, out := p.run(ctx, e, rwForceScript, t.locks(), args...)
+	r, out := p.run(ctx, e, rwForceScript, t.Locks(), args...)
 	return understood(r.flag(), out, &r)
 }
 
 // state reads all live holds, a writer's first.
-func (p *rw) state(ctx context.Context, e redisexec.CallOptions, t *target, _ int) (keyState, redisexec.Outcome) {
-	r, out := p.run(ctx, e, rwStateScript, t.locksAndCounters(true), t.rw.timeouts)
+func (p *rw) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (keyState, redisexec.Outcome) {
+	r, out := p.run(ctx, e, rwStateScript, t.LocksAndCounters(true), t.RW.Timeouts)
 	return r.state(t, out)
 }

@@ -31,9 +31,9 @@ func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 		require.ErrorContains(t, out.Err, "OOM")
 		require.False(t, out.Ambiguous, "it was not executed")
 		require.Zero(t, g)
-		for i := range target.keys {
-			require.Equal(t, absent, b.look(target.keys[i]))
-			require.Equal(t, absent, b.look(target.counters[i]))
+		for i := range target.Keys {
+			require.Equal(t, absent, b.look(target.Keys[i]))
+			require.Equal(t, absent, b.look(target.Counters[i]))
 		}
 	}
 }
@@ -161,11 +161,11 @@ func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
 			require.Equal(t, [][]string{nil, nil}, heard)
 			require.Equal(t, counted(2, absent), full.lookAll(target))
 
-			full.paint(target.keys[0], hashOf(short, them, "1"))
+			full.paint(target.Keys[0], hashOf(short, them, "1"))
 			forced, out := limited.force(t.Context(), acquireEffort, target, 0, []string{them})
 			mustDo(t, out)
 			require.True(t, forced)
-			require.Equal(t, absent, full.look(target.keys[0]))
+			require.Equal(t, absent, full.look(target.Keys[0]))
 		})
 	}
 }
@@ -185,7 +185,7 @@ func TestAUserWithoutACommandLearnsThatFromTheServer(t *testing.T) {
 			require.Regexp(t, refusedByACL, out.Err)
 			require.NotErrorIs(t, out.Err, ErrInvalidName)
 			if command != "set" && command != "pttl" && command != "hexists" {
-				require.Equal(t, absent, full.look(target.keys[0]))
+				require.Equal(t, absent, full.look(target.Keys[0]))
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -44,15 +45,15 @@ func strangers(held, kind, mode string) []situation {
 
 // check runs a script once in every situation, and then again: what it did once, it may
 // do any number of times.
-func (b *bench) check(situations []situation, run func(b *bench, t *target) string) {
+func (b *bench) check(situations []situation, run func(b *bench, t *keys.Set) string) {
 	for _, s := range situations {
 		b.t.Run(s.name, func(t *testing.T) {
 			b := b.with(t)
 			target := b.target(1)
-			b.paint(target.keys[0], s.before)
+			b.paint(target.Keys[0], s.before)
 
 			heard := b.heard(target, func() { require.Equal(t, s.reply, run(b, target)) })
-			require.Equal(t, s.after, b.look(target.keys[0]))
+			require.Equal(t, s.after, b.look(target.Keys[0]))
 			want := [][]string{nil}
 			if s.told {
 				want = [][]string{{"0"}}
@@ -60,9 +61,9 @@ func (b *bench) check(situations []situation, run func(b *bench, t *target) stri
 			require.Equal(t, want, heard)
 
 			heard = b.heard(target, func() { run(b, target) })
-			require.Equal(t, s.after, b.look(target.keys[0]), "after the replay")
+			require.Equal(t, s.after, b.look(target.Keys[0]), "after the replay")
 			require.Equal(t, [][]string{nil}, heard, "nobody is woken by a replay")
-			require.Equal(t, absent, b.look(target.counters[0]), "no token was wished")
+			require.Equal(t, absent, b.look(target.Counters[0]), "no token was wished")
 		})
 	}
 }
@@ -114,7 +115,7 @@ func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
 			// A copy that arrives after a level was added must not take it away again.
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: held},
 			untouched("mine and somebody else's", hashOf(short, "a:1", "1", me, "1"), "busy: a:1"),
-		), func(b *bench, target *target) string {
+		), func(b *bench, target *keys.Set) string {
 			return granted(b.acquire(b.t.Context(), acquireEffort, target, me, termsOf()))
 		})
 	})
@@ -129,7 +130,7 @@ func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
 			situation{name: "mine for longer", before: hashOf(long, me, "2"), after: hashOf(long, me, "3"), reply: held},
 			situation{name: "mine more often", before: hashOf(short, me, "9"), after: hashOf(asked, me, "3"), reply: held},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "3"), reply: held},
-		), func(b *bench, target *target) string {
+		), func(b *bench, target *keys.Set) string {
 			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{3}))
 		})
 	})
@@ -143,7 +144,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: "true"},
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
-		), func(b *bench, target *target) string {
+		), func(b *bench, target *keys.Set) string {
 			return yes(b.renew(b.t.Context(), acquireEffort, target, me, asked))
 		})
 		b.check(append(strangers("false", "false", "false"),
@@ -151,8 +152,8 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			situation{name: "mine", before: hashOf(short, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
-		), func(b *bench, target *target) string {
-			lost, out := b.renewMany(b.t.Context(), acquireEffort, target.locks(), boxed(me), asked)
+		), func(b *bench, target *keys.Set) string {
+			lost, out := b.renewMany(b.t.Context(), acquireEffort, target.Locks(), keys.Boxed(me), asked)
 			return yes(lost == nil, out)
 		})
 	})
@@ -180,7 +181,7 @@ func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
 			situation{name: "mine twice", before: hashOf(long, me, "2"), after: absent, reply: told, told: true},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: told, told: true},
 			situation{name: "mine and somebody else's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: told, told: true},
-		), func(b *bench, target *target) string {
+		), func(b *bench, target *keys.Set) string {
 			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{0})
 			mustDo(b.t, out)
 			return saidOf(status)
@@ -196,7 +197,7 @@ func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
 			situation{name: "mine more often", before: hashOf(long, me, "5"), after: hashOf(long, me, "1"), reply: quietly},
 			untouched("mine", hashOf(short, me, "1"), quietly),
 			untouched("mine without expiry", hashOf(forever, me, "1"), quietly),
-		), func(b *bench, target *target) string {
+		), func(b *bench, target *keys.Set) string {
 			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{1})
 			mustDo(b.t, out)
 			return saidOf(status)
@@ -217,7 +218,7 @@ func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 			untouched("passed before for longer", hashOf(long, you, "1"), held),
 			// A copy that arrives after the new owner added a level must not take it away.
 			situation{name: "passed before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: held},
-		), func(b *bench, target *target) string {
+		), func(b *bench, target *keys.Set) string {
 			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
 		})
 	})
@@ -236,7 +237,7 @@ func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
 			situation{name: "held", before: hashOf(short, them, "1"), after: absent, reply: "true", told: true},
 			situation{name: "held twice", before: hashOf(long, them, "2"), after: absent, reply: "true", told: true},
 			situation{name: "held without expiry", before: hashOf(forever, them, "1"), after: absent, reply: "true", told: true},
-		), func(b *bench, target *target) string {
+		), func(b *bench, target *keys.Set) string {
 			return yes(b.force(b.t.Context(), acquireEffort, target, 0, []string{them}))
 		})
 	})
@@ -246,17 +247,17 @@ func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		both := hashOf(short, me, "1", them, "1")
-		b.paint(target.keys[0], both)
+		b.paint(target.Keys[0], both)
 		for _, seen := range [][]string{{me}, {me, you}, {me, them, you}} {
 			done, out := b.force(t.Context(), acquireEffort, target, 0, seen)
 			mustDo(t, out)
 			require.False(t, done)
-			require.Equal(t, both, b.look(target.keys[0]))
+			require.Equal(t, both, b.look(target.Keys[0]))
 		}
 		done, out := b.force(t.Context(), acquireEffort, target, 0, []string{them, me})
 		mustDo(t, out)
 		require.True(t, done)
-		require.Equal(t, absent, b.look(target.keys[0]))
+		require.Equal(t, absent, b.look(target.Keys[0]))
 	})
 }
 
@@ -273,14 +274,14 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 			untouched("a string", textOf(short, "x"), "another type"),
 			untouched("a list", picture{kind: "list", life: forever}, "another type"),
 			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
-		}, func(b *bench, target *target) string {
+		}, func(b *bench, target *keys.Set) string {
 			s, out := b.state(b.t.Context(), acquireEffort, target, 0)
 			if out.Err != nil {
 				return refusal(out)
 			}
 			mustDo(b.t, out)
 			if s.ttl > 0 {
-				s.ttl = b.life(target.keys[0])
+				s.ttl = b.life(target.Keys[0])
 			}
 			return fmt.Sprintf("held by %v, %v times, for %v, token %d", s.fields, s.counts, s.ttl, s.token)
 		})
@@ -300,13 +301,13 @@ func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
 			{textOf(forever, "99999999999999999999"), 0},
 			{hashOf(forever, "a", "b"), 0},
 		} {
-			b.paint(target.counters[0], c.counter)
+			b.paint(target.Counters[0], c.counter)
 			for _, key := range []picture{absent, hashOf(short, me, "1")} {
-				b.paint(target.keys[0], key)
+				b.paint(target.Keys[0], key)
 				s, out := b.state(t.Context(), acquireEffort, target, 0)
 				mustDo(t, out)
 				require.Equal(t, c.token, s.token, "of counter %v", c.counter)
-				require.Equal(t, c.counter, b.look(target.counters[0]))
+				require.Equal(t, c.counter, b.look(target.Counters[0]))
 			}
 		}
 	})
@@ -319,7 +320,7 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 		for i := range 20000 {
 			pairs = append(pairs, fmt.Sprint("field", i), "1")
 		}
-		require.NoError(t, b.rdb.HSet(t.Context(), target.keys[0], pairs).Err())
+		require.NoError(t, b.rdb.HSet(t.Context(), target.Keys[0], pairs).Err())
 		_, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		refusedAs(t, out, ErrInvalidName, "no lock")
 		_, out = b.state(t.Context(), acquireEffort, target, 0)
@@ -330,13 +331,13 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
-		b.paint(target.keys[0], hashOf(short, them, "1"))
+		b.paint(target.Keys[0], hashOf(short, them, "1"))
 		g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
 		require.LessOrEqual(t, g.ttl, short)
 		require.Greater(t, g.ttl, short/2)
 
-		b.paint(target.keys[0], hashOf(forever, them, "1"))
+		b.paint(target.Keys[0], hashOf(forever, them, "1"))
 		g, out = b.acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
 		require.Equal(t, forever, g.ttl)

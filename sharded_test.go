@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -67,7 +68,7 @@ func (c *contest) pass() {
 // on a node.
 func shardListeners(t *testing.T, node *redistest.Server, name string) int {
 	t.Helper()
-	channel := derived(channelPrefix, name)
+	channel := keys.Derived(keys.ChannelPrefix, name)
 	n, err := node.Client(t).PubSubShardNumSub(t.Context(), channel).Result()
 	require.NoError(t, err)
 	return int(n[channel])
@@ -281,7 +282,7 @@ func TestADeafShardIsReplaced(t *testing.T) {
 	passed := polled.waits.lock(t.Context(), m)
 	awaitListening(t, s.waiter, m.Name())
 	// Unsubscribed, the channel would test the connection too.
-	defer s.waiter.hub.Subscribe(m.target.channels[0], func() {}).Close()
+	defer s.waiter.hub.Subscribe(m.target.Channels[0], func() {}).Close()
 
 	relay := relays[s.masterOf(tag).Addr]
 	subscriptions := relay.Count(redistest.Named("SSUBSCRIBE"))

@@ -35,8 +35,8 @@ func TestAHandOverWhileTheSlotMovesIsWhole(t *testing.T) {
 			m, holder, waiter := lock(c, p.names("k")), newActor(t), newActor(t)
 			holder.locks(t, m)
 			waiting := waiter.lock(t.Context(), m)
-			awaitWaiters(t, c, m.target.keys[0], 1)
-			if m.target.fair != nil {
+			awaitWaiters(t, c, m.target.Keys[0], 1)
+			if m.target.Fair != nil {
 				awaitFairQueue(t, p.admin, m.Name(), 1)
 			}
 			p.beginMove()

@@ -20,7 +20,7 @@ func (h *hold) retireAndUndo() {
 // the background. It ends by itself within lasts.
 func (h *hold) undo(n name, lasts time.Duration, unseen bool) {
 	h.mu.Lock()
-	t := h.target.lacking(n.absent)
+	t := h.target.Lacking(n.absent)
 	h.mu.Unlock()
 	h.trackUndo(h.client.undo(h.kind, t, n.field, h.client.now().After(lasts), unseen))
 }

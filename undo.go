@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -46,12 +47,12 @@ const (
 
 type undoID struct {
 	field string
-	keys  targetID
+	keys  keys.ID
 }
 
 type undo struct {
 	kind   *kind
-	target *target
+	target *keys.Set
 	field  string
 	until  clock.Instant // by then the lease has run out by itself
 	unseen bool          // nobody can have waited for it to be released: nobody is to be woken
@@ -60,7 +61,7 @@ type undo struct {
 	tallies []*tally // of who waits until nothing is left to do about it
 }
 
-func (u *undo) id() undoID { return undoID{field: u.field, keys: u.target.id} }
+func (u *undo) id() undoID { return undoID{field: u.field, keys: u.target.ID} }
 
 // tally tells when most of the nodes of a quorum have settled an undo: a single Redis is its
 // only node.
@@ -90,11 +91,11 @@ func newUndos(c *Client, settle func(undo) bool) *undos {
 // settle it: what is missing, a permission or a password, may come back in time. Once the client
 // is being closed, it does not wait for a Redis to come back that nothing can be sent to.
 func (c *Client) settleByKind(u undo) bool {
-	if u.missed && c.isClosed() && c.execs[0].Unreachable(c.background, u.target.keys[0]) {
+	if u.missed && c.isClosed() && c.execs[0].Unreachable(c.background, u.target.Keys[0]) {
 		return true
 	}
 	e := redisexec.CallOptions{Attempts: 1, Undoes: true}
-	_, out := u.kind.release(c.background, e, u.target, u.field, make([]int, len(u.target.keys)))
+	_, out := u.kind.release(c.background, e, u.target, u.field, make([]int, len(u.target.Keys)))
 	return out.Err == nil || forGood(out.Err)
 }
 
@@ -104,7 +105,7 @@ func forGood(err error) bool { return errors.Is(err, redis.ErrClosed) }
 
 // undo has the keys of t released for field in the background, wherever it holds them.
 // unseen: nobody can have waited for that. The channel is closed when most nodes have done it.
-func (c *Client) undo(k *kind, t *target, field string, until clock.Instant, unseen bool) (settled <-chan struct{}) {
+func (c *Client) undo(k *kind, t *keys.Set, field string, until clock.Instant, unseen bool) (settled <-chan struct{}) {
 	n := newTally(len(c.undos))
 	for _, u := range c.undos {
 		u.add(undo{kind: k, target: t, field: field, until: until, unseen: unseen, tallies: []*tally{n}})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -22,7 +23,7 @@ func undosOf(t *testing.T, settle func(undo) bool) *undos {
 // adds has the name undone, for an hour at most.
 func (u *undos) adds(t *testing.T, name string) (settled <-chan struct{}) {
 	t.Helper()
-	target, err := newTarget("", []string{"key"})
+	target, err := keys.New("", []string{"key"})
 	require.NoError(t, err)
 	n := newTally(1)
 	u.add(undo{target: target, field: name, until: u.client.now().After(time.Hour), tallies: []*tally{n}})
@@ -176,7 +177,7 @@ func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
 	u := undosOf(t, func(undo) bool { return true })
 	now := u.client.now()
 	lasts := func(name string, d time.Duration) *undo {
-		target, err := newTarget("", []string{"key"})
+		target, err := keys.New("", []string{"key"})
 		require.NoError(t, err)
 		undo := &undo{target: target, field: name, until: now.After(d)}
 		u.pending[undo.id()] = undo

@@ -121,12 +121,12 @@ func TestMessagesWithoutAMeaningCostSomeTensOfRequestsASecond(t *testing.T) {
 		asks := redistest.Scripts.And(redistest.With(b.key))
 		eventually(t, "it listens, and is woken", func() bool {
 			for _, rdb := range b.rdbs {
-				require.NoError(t, rdb.Publish(t.Context(), m.target.channels[0], "0").Err())
+				require.NoError(t, rdb.Publish(t.Context(), m.target.Channels[0], "0").Err())
 			}
 			return answered(b.relays[0], asks) > 3
 		})
 		before, began := answered(b.relays[0], asks), time.Now()
-		stop := floods(b, m.target.channels[0])
+		stop := floods(b, m.target.Channels[0])
 		throughout(t, 500*time.Millisecond, func() bool { return true }, "")
 		asked, took := answered(b.relays[0], asks)-before, time.Since(began)
 		t.Logf("%d requests in %v", asked, took)

@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,18 +42,22 @@ func ward(t *testing.T, cluster *redistest.Cluster) *patient {
 	}
 	master, err := cluster.Master(t.Context(), tag)
 	require.NoError(t, err)
-	for _, node := range cluster.Nodes[:3] {
-		if node == master {
-			p.source = node.Client(t)
-		} else {
-			p.target = node.Client(t)
+	for _, node := range cluster.Nodes { // a test before may have had a replica promoted
+		rdb := node.Client(t)
+		switch {
+		case node == master:
+			p.source = rdb
+		case strings.Contains(rdb.Info(t.Context(), "replication").Val(), "role:master"):
+			p.target = rdb
 		}
 	}
+	require.NotNil(t, p.source)
+	require.NotNil(t, p.target)
 	return p
 }
 
 // slot is that of all names.
-func (p *patient) slot() int { return int(keySlot(p.names("")[0])) }
+func (p *patient) slot() int { return int(p.rdb.ClusterKeySlot(p.t.Context(), p.names("")[0]).Val()) }
 
 // cluster runs a CLUSTER command on a node.
 func (p *patient) cluster(on *redis.Client, args ...any) string {
@@ -175,7 +180,7 @@ func (c *misrouting) run(t *testing.T, p *patient) {
 	}
 	require.Equal(t, id, locks.ID(), "nothing was in doubt")
 	c.after(p)
-	for _, key := range append(m.target.keys, m.target.counters...) {
+	for _, key := range append(m.target.Keys, m.target.Counters...) {
 		requireFree(t, p.admin, key)
 	}
 	if c.want != redisexec.Forbidden {

@@ -138,7 +138,7 @@ func TestAnErrorOfTheNetworkIsJudgedByWhetherTheScriptMayHaveRun(t *testing.T) {
 			require.Equal(t, !c.want.NotExecuted, out.Ambiguous)
 			require.Equal(t, c.want.Permanent, out.Permanent)
 			w.clear()
-			ran := func() bool { return w.admin.Exists(t.Context(), target.counters[0]).Val() == 1 }
+			ran := func() bool { return w.admin.Exists(t.Context(), target.Counters[0]).Val() == 1 }
 			if c.executed {
 				eventually(t, "executed", ran)
 			} else {

@@ -228,7 +228,7 @@ func (c *course) run() {
 	if c.p.ill != nil {
 		receives(c.t, c.p.ill)
 	}
-	keys := append(c.free.target.keys, c.free.target.counters...)
+	keys := append(c.free.target.Keys, c.free.target.Counters...)
 	eventually(c.t, "well", func() bool { return c.p.admin.HLen(c.t.Context(), keys[0]).Err() == nil })
 	for _, key := range keys {
 		require.Zero(c.t, c.p.admin.Exists(c.t.Context(), key).Val(), "%s: something was executed", key)
@@ -390,7 +390,7 @@ func (c *course) requireRecovery(waits bool) {
 	}
 	c.awaitIdle()
 	for _, m := range []*Mutex{c.free, c.kept, c.ended, c.m} {
-		for _, key := range m.target.keys {
+		for _, key := range m.target.Keys {
 			require.Zero(c.t, c.p.admin.Exists(c.ctx, key).Val(), key)
 		}
 	}

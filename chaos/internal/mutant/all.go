@@ -113,16 +113,16 @@ var All = []Mutant{
 		Name:   "clock-not-asked",
 		Breaks: "a hold whose lease has run out is valid until its watchdog has run",
 		Edits: []Edit{{"hold.go",
-			"func (h *hold) count(t *target) int {\n	h.check()\n",
-			"func (h *hold) count(t *target) int {\n"}},
+			"func (h *hold) count(t *keys.Set) int {\n	h.check()\n",
+			"func (h *hold) count(t *keys.Set) int {\n"}},
 		Catch: []string{"client-paused"},
 	},
 	{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
 		Edits: []Edit{{"hold.go",
-			"	for _, x := range h.contexts.takeAll() {\n		x.cancel(wrap(\"hold\", h.target.name, cause))\n	}\n",
-			"	contexts := h.contexts.takeAll()\n	cause = wrap(\"hold\", h.target.name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+			"	for _, x := range h.contexts.takeAll() {\n		x.cancel(wrap(\"hold\", h.target.Name, cause))\n	}\n",
+			"	contexts := h.contexts.takeAll()\n	cause = wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
 				"		for _, x := range contexts {\n			x.cancel(cause)\n		}\n	}\n" +
 				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
 		Catch: []string{"slow-holder"},
@@ -254,7 +254,7 @@ var All = []Mutant{
 		Breaks: "who writes may not read if his client has got a new identity since",
 		Edits: []Edit{{"acquire_rw.go",
 			"		writes = writer.name.field\n",
-			"		writes = n.field + writeSuffix\n"}},
+			"		writes = n.field + keys.WriteSuffix\n"}},
 		Catch: []string{"sides-harmed"},
 	},
 

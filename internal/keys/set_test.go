@@ -1,4 +1,4 @@
-package relock
+package keys
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -28,12 +29,12 @@ func TestDerivedNamesAreRedissons(t *testing.T) {
 		"}{t}":         {"redisson_lock_token:}{t}", "redisson_lock__channel:}{t}"},
 		"{redisson_x}": {"redisson_lock_token:{redisson_x}", "redisson_lock__channel:{redisson_x}"},
 	} {
-		target, err := newTarget("", []string{key})
+		target, err := New("", []string{key})
 		require.NoError(t, err, key)
-		require.Equal(t, []string{key}, target.keys)
-		require.Equal(t, []string{want.counter}, target.counters)
-		require.Equal(t, []string{want.channel}, target.channels)
-		require.Equal(t, key, target.name)
+		require.Equal(t, []string{key}, target.Keys)
+		require.Equal(t, []string{want.counter}, target.Counters)
+		require.Equal(t, []string{want.channel}, target.Channels)
+		require.Equal(t, key, target.Name)
 	}
 }
 
@@ -42,19 +43,19 @@ var badNames = []string{"a{b", "{}x", "a}b", "{", "}", "{}", "x{}", "x{}{t}", "{
 
 func TestNamesThatBreakTheHashTagAreRefused(t *testing.T) {
 	for _, name := range append(badNames, "") {
-		_, err := newTarget("", []string{name})
-		require.ErrorIs(t, err, ErrInvalidName, name)
+		_, err := New("", []string{name})
+		require.ErrorIs(t, err, lockerr.InvalidName, name)
 		if name != "" {
 			require.ErrorContains(t, err, fmt.Sprintf("%q", name))
 		} else {
 			require.ErrorContains(t, err, "empty")
 		}
-		_, err = newTarget("", []string{"good", name, "better"})
-		require.ErrorIs(t, err, ErrInvalidName, "one bad name among others: %q", name)
+		_, err = New("", []string{"good", name, "better"})
+		require.ErrorIs(t, err, lockerr.InvalidName, "one bad name among others: %q", name)
 	}
 	for _, names := range [][]string{nil, {}} {
-		_, err := newTarget("", names)
-		require.ErrorIs(t, err, ErrInvalidName)
+		_, err := New("", names)
+		require.ErrorIs(t, err, lockerr.InvalidName)
 		require.ErrorContains(t, err, "no names")
 	}
 }
@@ -76,46 +77,46 @@ func TestThePrefixCountsAsPartOfTheName(t *testing.T) {
 		{"{app}:", "", ""},
 		{"app:", "", ""},
 	} {
-		target, err := newTarget(c.prefix, []string{c.name})
+		target, err := New(c.prefix, []string{c.name})
 		if c.key == "" {
-			require.ErrorIs(t, err, ErrInvalidName, "%q + %q", c.prefix, c.name)
+			require.ErrorIs(t, err, lockerr.InvalidName, "%q + %q", c.prefix, c.name)
 			continue
 		}
 		require.NoError(t, err, "%q + %q", c.prefix, c.name)
-		require.Equal(t, []string{c.key}, target.keys)
-		require.Equal(t, c.name, target.name, "the user's own name is the one for errors")
+		require.Equal(t, []string{c.key}, target.Keys)
+		require.Equal(t, c.name, target.Name, "the user's own name is the one for errors")
 	}
 }
 
 func TestSeveralNamesAreOneTargetWhateverTheirOrder(t *testing.T) {
-	first, err := newTarget("p:", []string{"b", "a", "b", "c", "a"})
+	first, err := New("p:", []string{"b", "a", "b", "c", "a"})
 	require.NoError(t, err)
-	second, err := newTarget("p:", []string{"c", "a", "b"})
+	second, err := New("p:", []string{"c", "a", "b"})
 	require.NoError(t, err)
-	require.Equal(t, []string{"p:a", "p:b", "p:c"}, first.keys)
-	require.Equal(t, first.id, second.id)
-	require.Equal(t, "b,a,b,c,a", first.name)
-	for i, key := range first.keys {
-		require.Equal(t, derived(counterPrefix, key), first.counters[i])
-		require.Equal(t, derived(channelPrefix, key), first.channels[i])
-		require.True(t, first.has(key))
+	require.Equal(t, []string{"p:a", "p:b", "p:c"}, first.Keys)
+	require.Equal(t, first.ID, second.ID)
+	require.Equal(t, "b,a,b,c,a", first.Name)
+	for i, key := range first.Keys {
+		require.Equal(t, Derived(CounterPrefix, key), first.Counters[i])
+		require.Equal(t, Derived(ChannelPrefix, key), first.Channels[i])
+		require.True(t, first.Has(key))
 	}
-	require.False(t, first.has("a"))
-	require.False(t, first.has("p:d"))
+	require.False(t, first.Has("a"))
+	require.False(t, first.Has("p:d"))
 
-	part := first.only([]string{"p:b"})
-	single, err := newTarget("p:", []string{"b"})
+	part := first.Only([]string{"p:b"})
+	single, err := New("p:", []string{"b"})
 	require.NoError(t, err)
-	require.Equal(t, single.id, part.id)
-	require.Equal(t, single.counters, part.counters)
-	require.Equal(t, first.name, part.name)
-	twice, err := newTarget("p:", []string{"b", "b"})
+	require.Equal(t, single.ID, part.ID)
+	require.Equal(t, single.Counters, part.Counters)
+	require.Equal(t, first.Name, part.Name)
+	twice, err := New("p:", []string{"b", "b"})
 	require.NoError(t, err)
-	require.Equal(t, single.id, twice.id, "a name given twice is the name")
+	require.Equal(t, single.ID, twice.ID, "a name given twice is the name")
 }
 
 func TestTargetIDsOfDifferentKeysDiffer(t *testing.T) {
-	seen := map[targetID][]string{}
+	seen := map[ID][]string{}
 	for _, names := range [][]string{
 		{"a"},
 		{"b"},
@@ -137,10 +138,10 @@ func TestTargetIDsOfDifferentKeysDiffer(t *testing.T) {
 		{"11:a", "1"},
 		{"1", "1:a"},
 	} {
-		target, err := newTarget("", names)
+		target, err := New("", names)
 		require.NoError(t, err)
-		require.Empty(t, seen[target.id], "%q has the id of another", names)
-		seen[target.id] = names
+		require.Empty(t, seen[target.ID], "%q has the id of another", names)
+		seen[target.ID] = names
 	}
 }
 
@@ -156,9 +157,9 @@ func TestNamesOfOneSlotAreRecognised(t *testing.T) {
 		{[]string{"{t}a", "b{t}", "t"}, true},
 		{[]string{"{t}a", "{u}a"}, false},
 	} {
-		target, err := newTarget("", c.names)
+		target, err := New("", c.names)
 		require.NoError(t, err)
-		require.Equal(t, c.one, target.oneSlot(), c.names)
+		require.Equal(t, c.one, target.OneSlot(), c.names)
 	}
 }
 
@@ -197,9 +198,9 @@ func TestEveryDerivedNameIsInTheSlotOfItsKeyAsRedisSeesIt(t *testing.T) {
 	}
 	refused := 0
 	for _, name := range names {
-		slot := slots(name, hashTag(name), derived(counterPrefix, name), derived(channelPrefix, name))
+		slot := slots(name, HashTag(name), Derived(CounterPrefix, name), Derived(ChannelPrefix, name))
 		require.Equal(t, int64(keySlot(name)), slot[0], "the tests' own slot of %q", name)
-		if _, err := newTarget("", []string{name}); err != nil {
+		if _, err := New("", []string{name}); err != nil {
 			require.NotEqual(t, []int64{slot[0], slot[0]}, slot[2:], "%q was refused for nothing", name)
 			refused++
 			continue
@@ -251,16 +252,16 @@ func FuzzName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, prefix, name string) {
 		key := prefix + name
-		target, err := newTarget(prefix, []string{name})
+		target, err := New(prefix, []string{name})
 		if err == nil {
 			require.NotEmpty(t, name)
-			require.Equal(t, keySlot(key), keySlot(target.keys[0]))
-			require.Equal(t, keySlot(key), keySlot(target.counters[0]), "counter of %q", key)
-			require.Equal(t, keySlot(key), keySlot(target.channels[0]), "channel of %q", key)
-			require.Len(t, map[string]bool{key: true, target.counters[0]: true, target.channels[0]: true}, 3)
+			require.Equal(t, keySlot(key), keySlot(target.Keys[0]))
+			require.Equal(t, keySlot(key), keySlot(target.Counters[0]), "counter of %q", key)
+			require.Equal(t, keySlot(key), keySlot(target.Channels[0]), "channel of %q", key)
+			require.Len(t, map[string]bool{key: true, target.Counters[0]: true, target.Channels[0]: true}, 3)
 			return
 		}
-		require.ErrorIs(t, err, ErrInvalidName)
+		require.ErrorIs(t, err, lockerr.InvalidName)
 		if name == "" {
 			return
 		}
@@ -278,18 +279,18 @@ func FuzzTargetID(f *testing.F) {
 	f.Add("a", "b", "b", "a")
 	f.Add("a,", "b", "a", ",b")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		first, err1 := newTarget("", []string{a, b})
-		second, err2 := newTarget("", []string{c, d})
+		first, err1 := New("", []string{a, b})
+		second, err2 := New("", []string{c, d})
 		if err1 != nil || err2 != nil {
 			return // FuzzName is about those
 		}
-		for _, target := range []*target{first, second} {
-			require.True(t, slices.IsSorted(target.keys))
-			require.Len(t, slices.Compact(slices.Clone(target.keys)), len(target.keys))
-			if target.oneSlot() {
-				require.Equal(t, keySlot(target.keys[0]), keySlot(target.keys[len(target.keys)-1]), "%q", target.keys)
+		for _, target := range []*Set{first, second} {
+			require.True(t, slices.IsSorted(target.Keys))
+			require.Len(t, slices.Compact(slices.Clone(target.Keys)), len(target.Keys))
+			if target.OneSlot() {
+				require.Equal(t, keySlot(target.Keys[0]), keySlot(target.Keys[len(target.Keys)-1]), "%q", target.Keys)
 			}
 		}
-		require.Equal(t, slices.Equal(first.keys, second.keys), first.id == second.id, "%q and %q", first.keys, second.keys)
+		require.Equal(t, slices.Equal(first.Keys, second.Keys), first.ID == second.ID, "%q and %q", first.Keys, second.Keys)
 	})
 }

@@ -1,0 +1,8 @@
+// Package keys derives from the names of a lock the keys and channels that it has on Redis, and
+// knows which of them have to be in one Cluster slot.
+//
+//   - set.go has the [Set]: all that a handle locks, made once.
+//   - names.go has the prefixes, Redisson's and our own, and the rules of hash tags.
+//   - kinds.go has what fair and read-write locks have besides.
+//   - nodes.go has a set of nodes of a quorum, for names that do not stand on all of them.
+package keys

@@ -1,0 +1,25 @@
+package keys
+
+import "sync/atomic"
+
+// Nodes is a set of nodes of a quorum. nil is the empty set.
+type Nodes struct{ has []atomic.Bool }
+
+// NewNodes returns the empty set of so many nodes, to which they can be added.
+func NewNodes(n int) *Nodes { return &Nodes{make([]atomic.Bool, n)} }
+
+// Add adds a node.
+func (s *Nodes) Add(i int) { s.has[i].Store(true) }
+
+// Contains reports whether node i is in s.
+func (s *Nodes) Contains(i int) bool { return s != nil && s.has[i].Load() }
+
+// Lacking returns t for commands about a name that stands on all nodes but those of absent.
+func (t *Set) Lacking(absent *Nodes) *Set {
+	if absent == nil {
+		return t
+	}
+	lacking := *t
+	lacking.Absent = absent
+	return &lacking
+}
