@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -57,7 +58,7 @@ type turn interface {
 	// then its hold has a name. false, nil: it does not wait, and another waiter is before it.
 	await() (bool, error)
 	// ask makes one request, or finds out otherwise how things stand.
-	ask() (grant, redisexec.Outcome)
+	ask() (protocol.Grant, redisexec.Outcome)
 	// rest follows an answer that was no grant: without news there is no need to ask for d.
 	rest(d time.Duration) error
 	// end ends the turn, by a grant or without one. Then nothing is left of it.
@@ -77,16 +78,16 @@ type attempt struct {
 	// be in vain. nil: only the turn ends that.
 	over func() (bool, error)
 
-	at      int           // the key in whose queue it stands
-	queued  bool          // it has been in line, or was told that the lock is taken
-	listens bool          // it is one of the listeners of its places
-	seen    grant         // the last answer
-	misses  int           // failed tries in a row
-	splits  int           // split votes in a row
-	wakes   vainWakes     // what became of the wake-ups before
-	polling bool          // the sleep to come is a safety poll's
-	polled  bool          // the last sleep was, and no message ended it
-	pause   time.Duration // of a waiter that no message can reach
+	at      int            // the key in whose queue it stands
+	queued  bool           // it has been in line, or was told that the lock is taken
+	listens bool           // it is one of the listeners of its places
+	seen    protocol.Grant // the last answer
+	misses  int            // failed tries in a row
+	splits  int            // split votes in a row
+	wakes   vainWakes      // what became of the wake-ups before
+	polling bool           // the sleep to come is a safety poll's
+	polled  bool           // the last sleep was, and no message ended it
+	pause   time.Duration  // of a waiter that no message can reach
 
 	plain plainTurn // room for the turn of most attempts
 
@@ -119,7 +120,7 @@ func (h *hold) acquire(ctx context.Context, waits bool) (granted bool, err error
 	defer func() { // also after a panic in a hook
 		a.unlisten()
 		a.turn.end(granted)
-		a.ctx, a.turn, a.over, a.plain, a.seen = nil, nil, nil, plainTurn{}, grant{}
+		a.ctx, a.turn, a.over, a.plain, a.seen = nil, nil, nil, plainTurn{}, protocol.Grant{}
 		if err == nil {
 			h.forgetUndone()
 		}
@@ -150,15 +151,15 @@ func (a *attempt) run() (bool, error) {
 			}
 			a.wakes.answered(g, out, false, a.hold.client.now())
 			nap = clock.Backoff(a.misses)
-		case g.held:
+		case g.Held:
 			return true, nil
-		case !a.waits && (!g.split || a.splits == trySplits):
+		case !a.waits && (!g.Split || a.splits == trySplits):
 			return false, nil
 		case !a.waits: // no owner has it: to say that it is taken would be wrong
 			nap = a.nap(g)
 		default:
-			a.misses, a.at = 0, g.key
-			a.wakes.answered(g, out, g.holder != a.seen.holder, a.hold.client.now())
+			a.misses, a.at = 0, g.Key
+			a.wakes.answered(g, out, g.Holder != a.seen.Holder, a.hold.client.now())
 			a.contend()
 			nap = a.nap(g)
 		}
@@ -188,44 +189,44 @@ func (a *attempt) untilClose() redisexec.CallOptions {
 
 // doubted gives up what a request for n has left in doubt: Redis may have, for as long as
 // lasts, what no hold here will own.
-func (a *attempt) doubted(n name, g grant, out redisexec.Outcome, lasts time.Duration) {
+func (a *attempt) doubted(n name, g protocol.Grant, out redisexec.Outcome, lasts time.Duration) {
 	if !out.Ambiguous {
 		return
 	}
 	a.hold.client.retire(n.identity)
-	if !g.held {
-		n.absent = g.absent
+	if !g.Held {
+		n.absent = g.Absent
 		a.hold.undo(n, lasts, out.Unobserved)
 	}
 }
 
 // answered judges the answer to a request for n: a grant counts if the replicas that it was
 // to reach have it, and its lease is proven here. Else it is undone, and a failure.
-func (a *attempt) answered(n name, g grant, out redisexec.Outcome) (grant, redisexec.Outcome) {
+func (a *attempt) answered(n name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	if out.Err != nil {
-		return grant{}, out
+		return protocol.Grant{}, out
 	}
 	h := a.hold
 	for _, p := range h.places {
 		p.gate.heard()
 	}
-	if !g.held {
+	if !g.Held {
 		return g, out
 	}
-	n.token, n.absent = g.token, g.absent
+	n.token, n.absent = g.Token, g.Absent
 	if out.Unconfirmed != nil { // a failover could forget it: it does not count
 		h.client.retire(n.identity)
-		h.undo(n, h.settings.ttl, false)
+		h.undo(n, h.settings.TTL, false)
 		out.Err, out.Permanent = out.Unconfirmed, true
-		return grant{}, out
+		return protocol.Grant{}, out
 	}
-	h.receive(n, out.Sent, h.settings.ttl)
+	h.receive(n, out.Sent, h.settings.TTL)
 	h.mu.Lock()
 	h.lease.note(out.LeaseLeft, out.Sent)
 	h.mu.Unlock()
 	if h.late() {
 		out.Err = errLate
-		return grant{}, out
+		return protocol.Grant{}, out
 	}
 	return g, out
 }
@@ -277,7 +278,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	}
 	now := h.client.now()
 	since := h.places[a.at].gate.unheard(now)
-	through := func(h *hold) bool { return now.Since(clock.Latest(since, h.started)) >= h.settings.ttl }
+	through := func(h *hold) bool { return now.Since(clock.Latest(since, h.started)) >= h.settings.TTL }
 	if !through(h) {
 		return nil
 	}
@@ -289,23 +290,23 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 // suspect has the subscription examined if a safety poll found out what a message should
 // have told: a release. Another owner may have got the lock by a release or by a hand-over
 // within a process, of which no message tells.
-func (a *attempt) suspect(g grant) {
-	channel := a.hold.target.Channels[a.seen.key]
+func (a *attempt) suspect(g protocol.Grant) {
+	channel := a.hold.target.Channels[a.seen.Key]
 	switch {
 	case !a.polled:
-	case g.held:
+	case g.Held:
 		a.hold.client.hub.Missed(channel)
-	case g.holder != a.seen.holder:
+	case g.Holder != a.seen.Holder:
 		a.hold.client.hub.Suspect(channel)
 	}
 }
 
 // nap returns how long to sleep after having been told that the lock is taken: until a
 // message is overdue or the lease runs out.
-func (a *attempt) nap(g grant) time.Duration {
-	changed := g.holder != a.seen.holder
+func (a *attempt) nap(g protocol.Grant) time.Duration {
+	changed := g.Holder != a.seen.Holder
 	a.seen = g
-	if g.split {
+	if g.Split {
 		a.splits++
 		a.polling = false
 		return min(splitPause(a.splits), a.longestSleep)
@@ -328,8 +329,8 @@ func (a *attempt) nap(g grant) time.Duration {
 		d = clock.Jitter(a.pause)
 	}
 	a.polling = a.pause == 0
-	if g.ttl >= 0 && g.ttl < d {
-		d, a.polling = g.ttl+rand.N(4*time.Millisecond), false
+	if g.TTL >= 0 && g.TTL < d {
+		d, a.polling = g.TTL+rand.N(4*time.Millisecond), false
 	}
 	return min(d, a.longestSleep)
 }

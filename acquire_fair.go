@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -15,7 +16,7 @@ import (
 // but given back.
 type fairTurn struct {
 	a       *attempt
-	fair    *fair
+	fair    *protocol.Fair
 	line    *party     // those of this process that wait for the lock
 	entry   *fairEntry // its place in the queue on Redis, while it has one
 	attends bool       // it has been listening since before it had that
@@ -23,8 +24,8 @@ type fairTurn struct {
 
 var _ turn = (*fairTurn)(nil)
 
-func newFairTurn(a *attempt, f *fair) turn {
-	a.longestSleep = a.hold.settings.entryPoll()
+func newFairTurn(a *attempt, f *protocol.Fair) turn {
+	a.longestSleep = a.hold.settings.EntryPoll()
 	t := &fairTurn{a: a, fair: f, line: a.hold.places[0].gate.fair}
 	a.over = func() (bool, error) { return t.settled(), nil }
 	return t
@@ -34,7 +35,7 @@ func newFairTurn(a *attempt, f *fair) turn {
 // the lock, or has ended, or it is its turn to poll and time for it.
 func (t *fairTurn) await() (bool, error) {
 	for t.entry != nil {
-		if s := t.entry.standing(); s.state > entryWaiting {
+		if s := t.entry.standing(); s.State > protocol.EntryWaiting {
 			return t.settle(s)
 		}
 		if due, err := t.awaitPoll(); due || err != nil {
@@ -46,12 +47,12 @@ func (t *fairTurn) await() (bool, error) {
 
 // settle acts on what has become of the place. true: the hold has a name, and the lock; or it
 // has lost the place, and asks anew.
-func (t *fairTurn) settle(s standing) (bool, error) {
+func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 	a := t.a
-	switch s.state {
-	case entryFailed:
-		return false, s.err
-	case entryGone:
+	switch s.State {
+	case protocol.EntryFailed:
+		return false, s.Err
+	case protocol.EntryGone:
 		// However that came about: nothing is to come back under that name.
 		a.hold.client.retire(t.entry.name.identity)
 		t.dropEntry()
@@ -73,7 +74,9 @@ func (t *fairTurn) settle(s standing) (bool, error) {
 }
 
 // settled reports whether there is a place, and it does not wait any more.
-func (t *fairTurn) settled() bool { return t.entry != nil && t.entry.standing().state > entryWaiting }
+func (t *fairTurn) settled() bool {
+	return t.entry != nil && t.entry.standing().State > protocol.EntryWaiting
+}
 
 // awaitPoll waits until it is this waiter's turn to poll, and time for it. false, nil: the place
 // is to be looked at first, there may be news of it.
@@ -100,15 +103,15 @@ func (t *fairTurn) awaitPoll() (bool, error) {
 // ask gets a place on Redis; from then on it polls for all of the process. The grant may
 // be told before the answer has come: the ticket is known, and messages that reach this
 // process are heard, before the request is sent.
-func (t *fairTurn) ask() (grant, redisexec.Outcome) {
+func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	if t.entry != nil {
 		return t.poll()
 	}
 	a, h := t.a, t.a.hold
 	if !a.waits {
 		n := a.newName()
-		g, out := t.fair.acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.terms)
-		a.doubted(n, g, out, h.settings.ttl)
+		g, out := t.fair.Acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms)
+		a.doubted(n, g, out, h.settings.TTL)
 		return a.answered(n, g, out)
 	}
 	p := t.line
@@ -121,10 +124,10 @@ func (t *fairTurn) ask() (grant, redisexec.Outcome) {
 	switch {
 	case out.Err != nil:
 		t.dropEntry()
-	case g.held:
+	case g.Held:
 		t.dropEntry()
 		out = t.confirm()
-		g.held = out.Err == nil
+		g.Held = out.Err == nil
 	default:
 		p.placed(t.entry, out)
 	}
@@ -133,19 +136,19 @@ func (t *fairTurn) ask() (grant, redisexec.Outcome) {
 
 // enqueue asks for the lock, or for a place in the queue. Replicas are not waited for yet: a
 // place is to be kept meanwhile.
-func (t *fairTurn) enqueue() (grant, redisexec.Outcome) {
+func (t *fairTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	n := a.newName()
 	t.entry.name = n
-	g, out := t.fair.enqueue(a.ctx, t.entry.paced(a.untilClose()), h.target, n.field, &h.settings.terms, t.entry.ticket)
-	if out.Err == nil && !g.held { // it waits: an undo would take its place away
+	g, out := t.fair.Enqueue(a.ctx, t.entry.paced(a.untilClose()), h.target, n.field, &h.settings.Terms, t.entry.ticket)
+	if out.Err == nil && !g.Held { // it waits: an undo would take its place away
 		if out.Ambiguous {
 			h.client.retire(n.identity)
 		}
 		return a.answered(n, g, out)
 	}
 	// The lease of the place, and then that of the lock.
-	a.doubted(n, g, out, max(h.settings.ttl, 2*h.settings.entryLease()))
+	a.doubted(n, g, out, max(h.settings.TTL, 2*h.settings.EntryLease()))
 	return a.answered(n, g, out)
 }
 
@@ -153,17 +156,17 @@ func (t *fairTurn) enqueue() (grant, redisexec.Outcome) {
 const mostPolled = 500
 
 // poll keeps the places of all that wait in this process, and learns how they stand.
-func (t *fairTurn) poll() (g grant, out redisexec.Outcome) {
+func (t *fairTurn) poll() (g protocol.Grant, out redisexec.Outcome) {
 	a, h, p := t.a, t.a.hold, t.entry.party
 	for entries := range slices.Chunk(p.waiting(), mostPolled) {
-		waiters := make([]waiter, len(entries))
+		waiters := make([]protocol.Waiter, len(entries))
 		effort := a.untilClose()
 		for i, e := range entries {
-			waiters[i] = waiter{field: e.name.field, terms: &e.hold.settings.terms}
+			waiters[i] = protocol.Waiter{Field: e.name.field, Terms: &e.hold.settings.Terms}
 			effort = e.paced(effort)
 		}
-		var all []standing
-		all, g, out = t.fair.poll(a.ctx, effort, h.target, waiters)
+		var all []protocol.Standing
+		all, g, out = t.fair.Poll(a.ctx, effort, h.target, waiters)
 		if out.Err != nil {
 			return g, out
 		}
@@ -191,7 +194,7 @@ func (t *fairTurn) end(bool) {
 	a, h := t.a, t.a.hold
 	if e := t.entry; e != nil {
 		h.client.retire(e.name.identity)
-		h.undo(e.name, 2*h.settings.entryLease(), false)
+		h.undo(e.name, 2*h.settings.EntryLease(), false)
 		t.dropEntry()
 	}
 	if t.attends {
@@ -208,8 +211,8 @@ func (t *fairTurn) end(bool) {
 func (t *fairTurn) accept() {
 	h, s := t.a.hold, t.entry.standing()
 	n := t.entry.name
-	n.token = s.token
-	h.receive(n, s.proof, h.settings.entryLease())
+	n.token = s.Token
+	h.receive(n, s.Proof, h.settings.EntryLease())
 	h.mu.Lock()
 	h.lease.raiseSoon(h.client.now())
 	h.mu.Unlock()
@@ -224,7 +227,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 		return redisexec.Outcome{}
 	}
 	h.places[0].ticket.Pass() // others poll meanwhile
-	ours, out := h.kind.renew(a.ctx, a.effort(), h.target, h.name.field, h.settings.ttl)
+	ours, out := h.kind.protocol.Renew(a.ctx, a.effort(), h.target, h.name.field, h.settings.TTL)
 	switch {
 	case out.Err != nil:
 	case !ours:
@@ -236,7 +239,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 			h.client.retire(h.name.identity)
 		}
 		h.mu.Lock()
-		h.lease.prove(out.Sent, h.settings.ttl, h.wantedLease())
+		h.lease.prove(out.Sent, h.settings.TTL, h.wantedLease())
 		h.mu.Unlock()
 		return out
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -30,7 +31,7 @@ var _ turn = (*plainTurn)(nil)
 
 // newPlainTurn is the turn of a Mutex or MultiMutex.
 func newPlainTurn(a *attempt) turn {
-	a.longestSleep = a.hold.settings.safetyPoll
+	a.longestSleep = a.hold.settings.SafetyPoll
 	a.plain = plainTurn{a: a}
 	return &a.plain
 }
@@ -54,22 +55,22 @@ func (t *plainTurn) await() (bool, error) {
 	}
 }
 
-func (t *plainTurn) ask() (grant, redisexec.Outcome) {
+func (t *plainTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	n := a.newName()
-	g, out := h.kind.acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.terms)
+	g, out := h.kind.protocol.Acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms)
 	return t.answered(n, g, out)
 }
 
 // answered judges the answer to a request for n.
-func (t *plainTurn) answered(n name, g grant, out redisexec.Outcome) (grant, redisexec.Outcome) {
+func (t *plainTurn) answered(n name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
-	a.doubted(n, g, out, a.hold.settings.ttl)
+	a.doubted(n, g, out, a.hold.settings.TTL)
 	if g, out = a.answered(n, g, out); out.Err != nil {
 		return g, out
 	}
 	a.suspect(g)
-	if g.held && a.queued {
+	if g.Held && a.queued {
 		a.hold.places[a.at].queue.Served()
 	}
 	return g, out

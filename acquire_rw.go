@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -16,16 +17,16 @@ import (
 // writerTurn is the turn of a writer.
 type writerTurn struct {
 	queue   plainTurn
-	writes  *writeSide
+	writes  *protocol.WriteSide
 	claimed *identity // under which it last claimed the lock; nil: it has not
 }
 
 var _ turn = (*writerTurn)(nil)
 
-func newWriterTurn(a *attempt, writes *writeSide) turn {
+func newWriterTurn(a *attempt, writes *protocol.WriteSide) turn {
 	t := &writerTurn{queue: plainTurn{a: a}, writes: writes}
 	a.over = func() (bool, error) { return false, t.ownerReads() }
-	a.longestSleep = a.hold.settings.entryPoll()
+	a.longestSleep = a.hold.settings.EntryPoll()
 	return t
 }
 
@@ -52,15 +53,15 @@ func (t *writerTurn) ownerReads() error {
 	return nil
 }
 
-func (t *writerTurn) ask() (grant, redisexec.Outcome) {
+func (t *writerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.queue.a, t.queue.a.hold
 	n := a.newName()
 	if !a.waits {
-		g, out := h.kind.acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.terms)
+		g, out := h.kind.protocol.Acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms)
 		return t.queue.answered(n, g, out)
 	}
-	g, out := t.writes.take(a.ctx, a.effort(), h.target, n.field, &h.settings.terms, h.settings.entryLease())
-	if out.Ambiguous || !g.held && out.Err == nil && keys.SideOf(g.holder) == keys.Reading {
+	g, out := t.writes.Take(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms, h.settings.EntryLease())
+	if out.Ambiguous || !g.Held && out.Err == nil && keys.SideOf(g.Holder) == keys.Reading {
 		if t.claimed != n.identity {
 			t.withdraw()
 		}
@@ -89,22 +90,22 @@ func (t *writerTurn) withdraw() {
 	h := t.queue.a.hold
 	h.client.retire(t.claimed)
 	claim := name{identity: t.claimed, field: holderField(h.target, t.claimed, h.owner)}
-	h.undo(claim, max(h.settings.ttl, h.settings.entryLease()), false)
+	h.undo(claim, max(h.settings.TTL, h.settings.EntryLease()), false)
 }
 
 // readerTurn is the turn of a reader: all readers ask at once. One that has to wait gets into
 // line, the first of which asks for all; when it may read they follow together.
 type readerTurn struct {
 	a      *attempt
-	reads  *readSide
+	reads  *protocol.ReadSide
 	mark   uint64 // wake-ups of the queue before the last request, which it makes without the turn
 	writes bool   // at its last request its owner held the other side, to write
 }
 
 var _ turn = (*readerTurn)(nil)
 
-func newReaderTurn(a *attempt, reads *readSide) turn {
-	a.longestSleep = a.hold.settings.entryPoll()
+func newReaderTurn(a *attempt, reads *protocol.ReadSide) turn {
+	a.longestSleep = a.hold.settings.EntryPoll()
 	return &readerTurn{a: a, reads: reads}
 }
 
@@ -129,7 +130,7 @@ func (t *readerTurn) await() (bool, error) {
 
 // ask says under which name the owner writes, if it does: not always that which its read
 // hold will have, because the client may have got a new identity since.
-func (t *readerTurn) ask() (grant, redisexec.Outcome) {
+func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	t.mark = h.places[0].queue.Wakes()
 	n := a.newName()
@@ -138,11 +139,11 @@ func (t *readerTurn) ask() (grant, redisexec.Outcome) {
 		writer.mu.Lock()
 		writes = writer.name.field
 		writer.mu.Unlock()
-		h.other.lengthen(h.settings.ttl)
+		h.other.lengthen(h.settings.TTL)
 	}
 	t.writes = writes != ""
-	g, out := t.reads.take(a.ctx, a.effort(), h.target, n.field, &h.settings.terms, writes)
-	a.doubted(n, g, out, h.settings.ttl)
+	g, out := t.reads.Take(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms, writes)
+	a.doubted(n, g, out, h.settings.TTL)
 	if g, out = a.answered(n, g, out); out.Err == nil {
 		a.suspect(g)
 	}
@@ -237,8 +238,8 @@ func (s *otherSide) wake() {
 }
 
 // released is wake after a release that was answered, unless a message of it reaches them.
-func (s *otherSide) released(answer released) {
-	if g := s.gate(); g != nil && (answer.heard < 0 || !answer.ours || !g.listening()) {
+func (s *otherSide) released(answer protocol.Released) {
+	if g := s.gate(); g != nil && (answer.Heard < 0 || !answer.Ours || !g.listening()) {
 		g.queue.Wake()
 	}
 }

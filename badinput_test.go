@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -245,7 +246,7 @@ func TestAForeignHashKeepsAllOfItsFields(t *testing.T) {
 		direct, key := b.Client(t), redistest.Key(t)
 		require.NoError(t, direct.HSet(t.Context(), key, "", "theirs", "k", "v").Err())
 		c := locksOn(t, rdb)
-		relay.LoseReply(runsOf(acquireScript)).Times(1)
+		relay.LoseReply(runsOf(protocol.AcquireScript)).Times(1)
 		require.ErrorIs(t, c.Mutex(key).Lock(t.Context()), ErrInvalidName)
 		eventually(t, "it is undone", func() bool { return settledOn(c) })
 		require.Equal(t, map[string]string{"": "theirs", "k": "v"}, onRedis(t, direct, key))

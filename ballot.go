@@ -270,7 +270,7 @@ func (b *ballot[T]) failure(open error) error {
 			continue
 		case !v.cast:
 			if why = open; why != nil {
-				why = b.nodes[i].exec.Explain(why)
+				why = b.nodes[i].plain.Exec.Explain(why)
 			}
 		case why == nil:
 			why = cmp.Or(b.no, errNotOnRedis)

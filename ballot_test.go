@@ -11,6 +11,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -23,7 +24,7 @@ func cast(attended bool, votes string) *ballot[bool] {
 		box:      make(chan indexed[bool], len(votes)),
 	}
 	for i, v := range votes {
-		b.nodes = append(b.nodes, &node{plain: &plain{exec: redisexec.New(nil, clock.System, defaultTTL)}, at: i, name: fmt.Sprintf("node-%d", i)})
+		b.nodes = append(b.nodes, &node{plain: protocol.NewPlain(redisexec.New(nil, clock.System, defaultTTL), false), at: i, name: fmt.Sprintf("node-%d", i)})
 		err := map[rune]error{'e': lockerr.NoAnswer, 'p': ErrInvalidName}[v]
 		b.votes = append(b.votes, vote[bool]{
 			cast: v != '?', answer: v == 'y',
@@ -148,77 +149,77 @@ func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
 		`node-1: the key on Redis is gone or somebody else's; node-2: no answer from Redis; node-3: invalid name`)
 }
 
-func refusalOf(votes ...vote[grant]) grant {
-	b := &ballot[grant]{votes: votes, majority: len(votes)/2 + 1, question: question[grant]{yes: getsIt}}
+func refusalOf(votes ...vote[protocol.Grant]) protocol.Grant {
+	b := &ballot[protocol.Grant]{votes: votes, majority: len(votes)/2 + 1, question: question[protocol.Grant]{yes: getsIt}}
 	return (&quorum{nodes: make([]*node, len(votes))}).refusal(b)
 }
 
 func TestARefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
-	free := vote[grant]{cast: true, answer: grant{held: true}}
-	silent := vote[grant]{}
-	by := func(holder string, ttl time.Duration) vote[grant] {
-		return vote[grant]{cast: true, answer: grant{holder: holder, ttl: ttl}}
+	free := vote[protocol.Grant]{cast: true, answer: protocol.Grant{Held: true}}
+	silent := vote[protocol.Grant]{}
+	by := func(holder string, ttl time.Duration) vote[protocol.Grant] {
+		return vote[protocol.Grant]{cast: true, answer: protocol.Grant{Holder: holder, TTL: ttl}}
 	}
-	with := func(key int, v vote[grant]) vote[grant] {
-		v.answer.key = key
+	with := func(key int, v vote[protocol.Grant]) vote[protocol.Grant] {
+		v.answer.Key = key
 		return v
 	}
 	const s = time.Second
 	for _, c := range []struct {
-		votes  []vote[grant]
+		votes  []vote[protocol.Grant]
 		holder string
 		ttl    time.Duration
 		split  bool
 	}{
-		{[]vote[grant]{free, with(0, by("a", s)), with(1, by("a", 2*s))}, "a", s, true}, // about to be free: it is not waited for one of them
-		{[]vote[grant]{with(0, by("b", s)), with(1, by("a", s)), with(1, by("a", 2*s))}, "a", s, false},
-		{[]vote[grant]{by("a", 3*s), by("a", s), by("a", 2*s)}, "a", 2 * s, false},
-		{[]vote[grant]{free, by("a", s), by("a", 2*s)}, "a", s, false},
-		{[]vote[grant]{free, by("a", s), by("b", 2*s)}, "a", s, true},
-		{[]vote[grant]{free, by("a", s), silent}, "a", s, true},
-		{[]vote[grant]{by("a", 3*s), by("a", s), silent}, "a", 3 * s, false},
-		{[]vote[grant]{by("a", -time.Millisecond), by("a", s), by("b", s)}, "a", s, false},
-		{[]vote[grant]{by("a", -time.Millisecond), by("a", -time.Millisecond), by("b", s)}, "a", -time.Millisecond, false},
+		{[]vote[protocol.Grant]{free, with(0, by("a", s)), with(1, by("a", 2*s))}, "a", s, true}, // about to be free: it is not waited for one of them
+		{[]vote[protocol.Grant]{with(0, by("b", s)), with(1, by("a", s)), with(1, by("a", 2*s))}, "a", s, false},
+		{[]vote[protocol.Grant]{by("a", 3*s), by("a", s), by("a", 2*s)}, "a", 2 * s, false},
+		{[]vote[protocol.Grant]{free, by("a", s), by("a", 2*s)}, "a", s, false},
+		{[]vote[protocol.Grant]{free, by("a", s), by("b", 2*s)}, "a", s, true},
+		{[]vote[protocol.Grant]{free, by("a", s), silent}, "a", s, true},
+		{[]vote[protocol.Grant]{by("a", 3*s), by("a", s), silent}, "a", 3 * s, false},
+		{[]vote[protocol.Grant]{by("a", -time.Millisecond), by("a", s), by("b", s)}, "a", s, false},
+		{[]vote[protocol.Grant]{by("a", -time.Millisecond), by("a", -time.Millisecond), by("b", s)}, "a", -time.Millisecond, false},
 	} {
 		g := refusalOf(c.votes...)
-		require.Equal(t, c.holder, g.holder)
-		require.Equal(t, c.ttl, g.ttl)
-		require.Equal(t, c.split, g.split)
-		require.False(t, g.held)
+		require.Equal(t, c.holder, g.Holder)
+		require.Equal(t, c.ttl, g.TTL)
+		require.Equal(t, c.split, g.Split)
+		require.False(t, g.Held)
 	}
 }
 
 func TestTheStateOfAQuorumIsWhatAMajoritySays(t *testing.T) {
 	const s = time.Second
-	free := vote[keyState]{cast: true, answer: keyState{ttl: -2 * time.Millisecond, token: 7}}
-	silent := vote[keyState]{}
-	by := func(holder string, ttl time.Duration, token int64) vote[keyState] {
-		return vote[keyState]{cast: true, answer: keyState{ttl: ttl, token: token, fields: []string{holder}, counts: []int{1}}}
+	free := vote[protocol.KeyState]{cast: true, answer: protocol.KeyState{TTL: -2 * time.Millisecond, Token: 7}}
+	silent := vote[protocol.KeyState]{}
+	by := func(holder string, ttl time.Duration, token int64) vote[protocol.KeyState] {
+		return vote[protocol.KeyState]{cast: true, answer: protocol.KeyState{TTL: ttl, Token: token, Fields: []string{holder}, Counts: []int{1}}}
 	}
 	for _, c := range []struct {
-		votes   []vote[keyState]
+		votes   []vote[protocol.KeyState]
 		holder  string
 		ttl     time.Duration
 		token   int64
 		certain bool
 	}{
-		{[]vote[keyState]{by("a", s, 9), by("a", 2*s, 8), by("a", 3*s, 1)}, "a", 2 * s, 9, true},
-		{[]vote[keyState]{by("a", s, 1), by("a", 2*s, 2), free}, "a", s, 7, true},
-		{[]vote[keyState]{by("a", s, 1), by("a", 2*s, 2), silent}, "a", s, 2, true},
-		{[]vote[keyState]{by("a", s, 1), free, free}, "", -2 * time.Millisecond, 7, true},
-		{[]vote[keyState]{free, free, silent}, "", -2 * time.Millisecond, 7, true},
-		{[]vote[keyState]{by("a", s, 1), free, silent}, "a", s, 7, false},
-		{[]vote[keyState]{by("b", s, 1), by("a", s, 2), silent}, "a", s, 2, false},
-		{[]vote[keyState]{by("a", s, 1), by("b", s, 9), free}, "", -2 * time.Millisecond, 9, true},
-		{[]vote[keyState]{silent, silent, free}, "", -2 * time.Millisecond, 7, false},
+		{[]vote[protocol.KeyState]{by("a", s, 9), by("a", 2*s, 8), by("a", 3*s, 1)}, "a", 2 * s, 9, true},
+		{[]vote[protocol.KeyState]{by("a", s, 1), by("a", 2*s, 2), free}, "a", s, 7, true},
+		{[]vote[protocol.KeyState]{by("a", s, 1), by("a", 2*s, 2), silent}, "a", s, 2, true},
+		{[]vote[protocol.KeyState]{by("a", s, 1), free, free}, "", -2 * time.Millisecond, 7, true},
+		{[]vote[protocol.KeyState]{free, free, silent}, "", -2 * time.Millisecond, 7, true},
+		{[]vote[protocol.KeyState]{by("a", s, 1), free, silent}, "a", s, 7, false},
+		{[]vote[protocol.KeyState]{by("b", s, 1), by("a", s, 2), silent}, "a", s, 2, false},
+		{[]vote[protocol.KeyState]{by("a", s, 1), by("b", s, 9), free}, "", -2 * time.Millisecond, 9, true},
+		{[]vote[protocol.KeyState]{silent, silent, free}, "", -2 * time.Millisecond, 7, false},
 	} {
 		k, certain := agreedState(c.votes, 2)
 		require.Equal(t, c.certain, certain)
-		require.Equal(t, c.holder != "", len(k.fields) == 1)
+		require.Equal(t, c.holder != "", len(k.Fields) == 1)
 		if c.holder != "" {
-			require.Equal(t, c.holder, k.fields[0])
+			require.Equal(t, c.holder, k.Fields[0])
 		}
-		require.Equal(t, c.ttl, k.ttl)
-		require.Equal(t, c.token, k.token)
+		require.Equal(t, c.ttl, k.TTL)
+		require.Equal(t, c.token, k.Token)
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
 )
@@ -148,21 +147,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 	}
 	c.hub = hub
 	c.registry.hub = hub
-	plain := &plain{exec: c.execs[0], sharded: s.sharded}
-	plain.renewals = newRenewals(plain)
-	fair := &fair{plain: plain, process: c.ID()}
-	writes, reads := &writeSide{rw{plain}}, &readSide{rw{plain}}
-	c.plain = &kind{protocol: plain, newTurn: newPlainTurn, stand: atGate}
-	c.fair = &kind{
-		protocol: fair,
-		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair) },
-		stand: func(g *gate) place {
-			p := g.fairly(func() *party { return newParty(hub, g.channel, fair.grantsFor(g.key)) })
-			return place{gate: g, queue: &p.queue, messages: p}
-		},
-	}
-	c.write = &kind{protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
-	c.read = &kind{protocol: reads, side: keys.Reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
+	c.addKinds(hub, s.sharded)
 	return c
 }
 
@@ -172,7 +157,7 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock
 		settings: s.settings,
 		prefix:   s.prefix,
 		now:      now,
-		patience: redisexec.PatienceFor(s.ttl),
+		patience: redisexec.PatienceFor(s.TTL),
 		registry: registry{seed: maphash.MakeSeed()},
 		closing:  make(chan struct{}),
 	}
@@ -180,7 +165,7 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock
 		_, cluster := rdb.(*redis.ClusterClient)
 		c.cluster = c.cluster || cluster
 		c.scattered = c.cluster && !s.sharded
-		c.execs = append(c.execs, redisexec.New(rdb, now, s.ttl))
+		c.execs = append(c.execs, redisexec.New(rdb, now, s.TTL))
 	}
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
 	id := identity(uuid.NewString())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -241,7 +242,7 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 		sends *redisexec.Script
 		cause error
 	}{
-		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { requireUnlocked(t, m) }, releaseScript, ErrReleased},
+		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { requireUnlocked(t, m) }, protocol.ReleaseScript, ErrReleased},
 		"hand-over": {func(t *testing.T, c *Client, m *Mutex) {
 			next := newActor(t)
 			granted := next.lock(t.Context(), m)
@@ -249,12 +250,12 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 			requireUnlocked(t, m)
 			require.NoError(t, outcomeOf(t, granted))
 			next.unlocks(t, m)
-		}, handoffScript, ErrReleased},
-		"close": {func(t *testing.T, c *Client, _ *Mutex) { require.NoError(t, c.Close()) }, releaseScript, ErrClosed},
+		}, protocol.HandoffScript, ErrReleased},
+		"close": {func(t *testing.T, c *Client, _ *Mutex) { require.NoError(t, c.Close()) }, protocol.ReleaseScript, ErrClosed},
 		"force": {func(t *testing.T, _ *Client, m *Mutex) {
 			_, err := m.ForceUnlock(t.Context())
 			require.NoError(t, err)
-		}, forceScript, ErrLost},
+		}, protocol.ForceScript, ErrLost},
 	}
 	for name, test := range ends {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -104,7 +105,7 @@ func TestAReplicaBeforeVersion7IsLeft(t *testing.T) {
 	requireLocked(t, m)
 	requireUnlocked(t, m)
 	relay.ReplyWith("-ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4a4dbbe1d2e0d1fc): "+
-		"@user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.\r\n", runsOf(acquireScript)).Times(3)
+		"@user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.\r\n", runsOf(protocol.AcquireScript)).Times(3)
 	require.ErrorContains(t, m.Lock(t.Context()), "READONLY")
 	require.True(t, engineOfOnly(c).Demoted.Load())
 }

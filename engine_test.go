@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -26,7 +27,7 @@ func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	rdb, events := faultRedis(t, relay.Addr), &chronicle{}
-	for _, s := range []*redisexec.Script{dawdle, renewScript} {
+	for _, s := range []*redisexec.Script{dawdle, protocol.RenewScript} {
 		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
 	}
 	c := locksOn(t, rdb, WithTTL(16*time.Second), WithHooks(events.hooks()))
@@ -213,7 +214,7 @@ func TestTheReleaseOfAFairLockTellsOthersFirst(t *testing.T) {
 		}
 		require.Equal(t, 1, relay.Count(redistest.Named("TIME")), "nobody waits for what other scripts publish with a lock in it")
 		log := relay.Log()
-		release := slices.IndexFunc(log, func(e redistest.Entry) bool { return redistest.Script(fairReleaseScript.Source)(e.Command) })
+		release := slices.IndexFunc(log, func(e redistest.Entry) bool { return redistest.Script(protocol.FairReleaseScript.Source)(e.Command) })
 		require.Equal(t, "TIME", log[release-1].Command.Name())
 		require.Equal(t, log[release].Conn, log[release-1].Conn)
 		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)

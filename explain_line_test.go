@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -80,10 +81,10 @@ func TestAWaitThatEndsWhileTheLockIsGivenBackSaysWhoHadIt(t *testing.T) {
 
 // releases is the script that gives a lock of the kind back, when others wait for it.
 func (k lockKind) releases() *redisexec.Script {
-	if others := k.scripts[releaseScript]; len(others) > 0 {
+	if others := k.scripts[protocol.ReleaseScript]; len(others) > 0 {
 		return others[0]
 	}
-	return releaseScript
+	return protocol.ReleaseScript
 }
 
 // Whenever the wait ends: before the turn has come, while Redis is asked, or while the lock is

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -93,20 +94,20 @@ func (w *fairWait) served() {
 // tell publishes a grant of the last ticket of c.
 func (w *fairWait) tell() {
 	w.t.Helper()
-	channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*fair).process
+	channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*protocol.Fair).Process
 	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.tickets.Load())).Result()
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, 1, heard)
 }
 
-func (w *fairWait) polls() int { return w.relay.Count(runsOf(fairPollScript)) }
+func (w *fairWait) polls() int { return w.relay.Count(runsOf(protocol.FairPollScript)) }
 
 // subscribed has c listen for news of key from before it waits: no confirmation will come
 // later. Each message about the key is an event, too.
 func subscribed(t *testing.T, c *Client, key string) (events <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{}, 8)
-	for _, channel := range []string{keys.Derived(keys.ChannelPrefix, key), keys.NewFair(key).Grants + c.fair.protocol.(*fair).process} {
+	for _, channel := range []string{keys.Derived(keys.ChannelPrefix, key), keys.NewFair(key).Grants + c.fair.protocol.(*protocol.Fair).Process} {
 		t.Cleanup(c.hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
 		receives(t, all)
 	}
@@ -135,7 +136,7 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 		w.rival = locksOn(t, w.direct).FairMutex(w.key)
 		w.holder.locks(t, w.rival)
 		w.queue()
-		clocks.set(entryLeaseMax)
+		clocks.set(protocol.EntryLeaseMax)
 		before, ticket := w.polls(), c.tickets.Load()
 		w.tell()
 		eventually(t, "a poll", func() bool { return w.polls() > before })
@@ -150,7 +151,7 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 // grant would be taken for the other's.
 func TestAMessageProvesNothingIfACopyOfTheRequestIsStillUnderWay(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
-		held := w.relay.HoldBack(runsOf(fairAcquireScript))
+		held := w.relay.HoldBack(runsOf(protocol.FairAcquireScript))
 		w.queue()
 		before := w.polls()
 		w.tell()
@@ -173,14 +174,14 @@ func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
 		c := locksOn(t, rdb)
 		events := subscribed(t, c, key)
 		heldByStranger(t, direct, key, 0)
-		relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
+		relay.After(runsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
 			<-events
 		})
 		began := time.Now()
 		waiter.locks(t, c.FairMutex(key))
-		require.Less(t, time.Since(began), entryLeaseMax/pollsInLease/2, "a poll has found it out")
+		require.Less(t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease/2, "a poll has found it out")
 		waiter.unlocks(t, c.FairMutex(key))
 	})
 }
@@ -189,7 +190,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		before := w.polls()
-		channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*fair).process
+		channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*protocol.Fair).Process
 		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
 			require.NoError(w.t, w.direct.Publish(w.t.Context(), channel, payload).Err())
 		}
@@ -208,13 +209,13 @@ func TestALostMessageCostsAWaiterOneSafetyPoll(t *testing.T) {
 		w.holder.unlocks(w.t, w.rival)
 		began := time.Now()
 		w.served()
-		require.Less(w.t, time.Since(began), entryLeaseMax/pollsInLease, "no poll of its own has found it out")
+		require.Less(w.t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease, "no poll of its own has found it out")
 	})
 }
 
 func TestALostReplyKeepsThePlaceInTheQueue(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
-		w.relay.DropReply(runsOf(fairAcquireScript))
+		w.relay.DropReply(runsOf(protocol.FairAcquireScript))
 		w.queue()
 		second := w.holder // it releases and stands behind
 		first := fairQueueOf(w.t, w.direct, w.key)
@@ -317,7 +318,7 @@ func TestAWaiterThatGivesUpLeavesTheQueueAtOnce(t *testing.T) {
 		require.ErrorIs(w.t, outcomeOf(w.t, w.waiting), context.Canceled)
 		began := time.Now()
 		awaitFairQueue(w.t, w.direct, w.key, 0)
-		require.Less(w.t, time.Since(began), entryLeaseMax/2, "its lease has run out")
+		require.Less(w.t, time.Since(began), protocol.EntryLeaseMax/2, "its lease has run out")
 		w.holder.unlocks(w.t, w.rival)
 		requireFairFree(w.t, w.direct, w.key)
 		w.me.locks(w.t, w.m)
@@ -344,7 +345,7 @@ func TestAWakeUpIsNotLostWithTheWaiterThatWasToActOnIt(t *testing.T) {
 			}
 			began := time.Now()
 			require.NoError(w.t, outcomeOf(w.t, waiting))
-			require.Less(w.t, time.Since(began), entryLeaseMax/pollsInLease/2, "nobody has acted on the message")
+			require.Less(w.t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease/2, "nobody has acted on the message")
 			require.NoError(w.t, last.Unlock())
 			eventually(w.t, "free", func() bool { return w.direct.Exists(w.t.Context(), w.key).Val() == 0 })
 			heldByStranger(w.t, w.direct, w.key, 0)
@@ -382,7 +383,7 @@ func TestAReleaseThatIsNeverAnsweredServesTheNextAllTheSame(t *testing.T) {
 		require.NoError(t, b.me.lock(b.ctx, m))
 		waiting := b.other.start(func() error { return b.rival.Lock(b.ctx) })
 		awaitFairQueue(t, b.server, b.key, 1)
-		rule := b.relay.DropReply(b.runs(releaseScript)).Always()
+		rule := b.relay.DropReply(b.runs(protocol.ReleaseScript)).Always()
 		require.Error(t, b.me.unlock(m))
 		require.NoError(t, faultError(t, waiting))
 		rule.Remove()
@@ -400,7 +401,7 @@ func TestALostAnswerToAPollCostsNoBriefPlace(t *testing.T) {
 		subscribed(w.t, w.c, w.key)
 		onceWithin(w.t, promptly, func() time.Duration {
 			w.queue()
-			w.relay.LoseReply(runsOf(fairPollScript)).Wait(w.t)
+			w.relay.LoseReply(runsOf(protocol.FairPollScript)).Wait(w.t)
 			d := took(func() {
 				w.holder.unlocks(w.t, w.rival)
 				require.NoError(w.t, outcomeOf(w.t, w.waiting))
@@ -420,7 +421,7 @@ func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
 		ctx, giveUp := context.WithCancel(context.WithoutCancel(w.t.Context()))
 		defer giveUp()
 		var leaving <-chan error
-		crossed := w.relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
+		crossed := w.relay.After(runsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
 			leaving = newActor(w.t).lock(ctx, w.c.FairMutex(w.key, WithOwner("leaving")))
 			eventually(w.t, "the second has the turn", func() bool {
 				p := partyOf(w.c, w.key)
@@ -445,7 +446,7 @@ func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
 		p.mu.Unlock()
 
 		var once sync.Once
-		asked := w.relay.After(runsOf(fairPollScript), func(redistest.Command, string) {
+		asked := w.relay.After(runsOf(protocol.FairPollScript), func(redistest.Command, string) {
 			once.Do(func() { // before the answer arrives
 				giveUp()
 				require.ErrorIs(w.t, outcomeOf(w.t, leaving), context.Canceled)

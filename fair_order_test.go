@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -147,12 +148,12 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 	began := time.Now()
 	relay.ResetLog()
 	eventually(t, "three polls each", func() bool { return relay.Count(redistest.Scripts) >= 3*processes })
-	const interval = 2 * poll / pollsInLease
+	const interval = 2 * poll / protocol.PollsInLease
 	// Each sleeps for at least half of the interval, and the first sleep may be nearly over.
 	require.GreaterOrEqual(t, time.Since(began), interval, "too many")
 	for _, e := range relay.Log() {
 		if redistest.Scripts(e.Command) {
-			require.True(t, runsOf(fairPollScript)(e.Command), "no poll: %v", e.Command)
+			require.True(t, runsOf(protocol.FairPollScript)(e.Command), "no poll: %v", e.Command)
 		}
 	}
 	holder.unlocks(t, m)
@@ -210,7 +211,7 @@ func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
 		ownerOf := newActor(w.t)
 		brief := w.c.FairMutex(w.key, WithTTL(2*time.Second), WithOwner("brief"))
 		var waiting <-chan error
-		placed := w.relay.After(runsOf(fairAcquireScript), func(redistest.Command, string) {
+		placed := w.relay.After(runsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
 			waiting = ownerOf.lock(ctx, brief)
 			eventually(w.t, "the brief one has the turn", func() bool {
 				p := partyOf(w.c, w.key)

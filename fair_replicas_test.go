@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -22,7 +23,7 @@ func TestAFairLockThatWasWaitedForCountsWhenReplicasHaveConfirmedIt(t *testing.T
 	holder.unlocks(t, b.locks.FairMutex(b.key))
 	require.NoError(t, outcomeOf(t, waiting))
 	require.EqualValues(t, 1, b.Replicas[0].Client(t).Exists(t.Context(), b.key).Val())
-	require.Greater(t, ttlOf(b.master, b.key), entryLeaseMax, "with the full lease")
+	require.Greater(t, ttlOf(b.master, b.key), protocol.EntryLeaseMax, "with the full lease")
 
 	const within = 50 * time.Millisecond
 	m = b.locks.FairMutex(b.key, WithReplicas(1, within))
@@ -49,7 +50,7 @@ func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
 	holder.locks(t, b.locks.FairMutex(b.key))
 	waiting := waiter.lock(t.Context(), m)
 	awaitFairQueue(t, b.master, b.key, 1)
-	loading := b.relay.ReplyWith("-LOADING it is\r\n", runsOf(renewScript)).Times(acquireEffort.Attempts)
+	loading := b.relay.ReplyWith("-LOADING it is\r\n", runsOf(protocol.RenewScript)).Times(acquireEffort.Attempts)
 	holder.unlocks(t, b.locks.FairMutex(b.key))
 	loading.Wait(t)
 	require.NoError(t, outcomeOf(t, waiting))
@@ -68,7 +69,7 @@ func TestGrantsOfFairLocksStayWithinTheirShard(t *testing.T) {
 	began := time.Now()
 	holder.unlocks(t, a.FairMutex(key))
 	all.Wait()
-	require.Less(t, time.Since(began), entryLeaseMax/pollsInLease, "a waiter had to ask")
+	require.Less(t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease, "a waiter had to ask")
 	require.Equal(t, upTo(8), r.names)
 	requireFairFree(t, rdb, key)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -356,17 +357,17 @@ func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	key, holder := redistest.Key(t), newActor(t)
 	const poll = 600 * time.Millisecond
-	const interval = 2 * poll / pollsInLease
+	const interval = 2 * poll / protocol.PollsInLease
 	c := locksOn(t, rdb, WithSafetyPoll(poll))
 	holder.locks(t, c.FairMutex(key))
 	var r roll
 	all := queueUp(t, rdb, key, 200, []*Client{c}, &r)
 	relay.ResetLog()
 	began := time.Now()
-	eventually(t, "five polls", func() bool { return relay.Count(runsOf(fairPollScript)) >= 5 })
+	eventually(t, "five polls", func() bool { return relay.Count(runsOf(protocol.FairPollScript)) >= 5 })
 	// Each sleeps for at least half of the interval.
 	require.GreaterOrEqual(t, time.Since(began), 2*interval, "too many")
-	require.Zero(t, relay.Count(runsOf(fairAcquireScript)))
+	require.Zero(t, relay.Count(runsOf(protocol.FairAcquireScript)))
 	require.Len(t, fairQueueOf(t, rdb, key), 200)
 	holder.unlocks(t, c.FairMutex(key))
 	all.Wait()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -124,11 +125,11 @@ type faultStage struct {
 
 var faultStages = []faultStage{
 	{"request under way", func(b *cancelBench) (<-chan struct{}, func()) {
-		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(acquireScript)) })
+		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(protocol.AcquireScript)) })
 		return blocked.caught(), blocked.release
 	}},
 	{"answer under way", func(b *cancelBench) (<-chan struct{}, func()) {
-		return b.stopReplies(acquireScript)
+		return b.stopReplies(protocol.AcquireScript)
 	}},
 	{"in line", func(b *cancelBench) (<-chan struct{}, func()) {
 		return b.contended, b.heldBy(b.c)
@@ -144,7 +145,7 @@ var faultStages = []faultStage{
 	{"second request under way", func(b *cancelBench) (<-chan struct{}, func()) {
 		unlock := b.heldBy(b.others)
 		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule {
-			first := relay.Before(b.runs(acquireScript), func(redistest.Command) {})
+			first := relay.Before(b.runs(protocol.AcquireScript), func(redistest.Command) {})
 			relay.Before(redistest.Named("SUBSCRIBE"), func(redistest.Command) { <-first.Caught() })
 			asked := 0
 			return relay.Block(asksOf(b.kind, b.key).And(func(redistest.Command) bool {
@@ -165,8 +166,8 @@ var faultStages = []faultStage{
 
 // asksOf chooses the requests of those who want the lock: for it, or how they stand.
 func asksOf(kind lockKind, key string) redistest.Match {
-	polls := redistest.Script(fairPollScript.Source)
-	return redistest.With(key).And(func(c redistest.Command) bool { return kind.runs(acquireScript)(c) || polls(c) })
+	polls := redistest.Script(protocol.FairPollScript.Source)
+	return redistest.With(key).And(func(c redistest.Command) bool { return kind.runs(protocol.AcquireScript)(c) || polls(c) })
 }
 
 // asleepOn returns a channel that is closed when a Lock has been told twice on each server that the
@@ -257,7 +258,7 @@ func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 				b := newFaultBenchOf(t, kind, backend.Addr, WithTTL(defaultTTL))
 				b.m = b.mutex(opts...)
 				b.givesUpQuickly(func(cancel func()) {
-					b.relay.After(b.runs(acquireScript), func(redistest.Command, string) { cancel() })
+					b.relay.After(b.runs(protocol.AcquireScript), func(redistest.Command, string) { cancel() })
 				})
 			})
 		})
@@ -269,7 +270,7 @@ func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 				b.m = b.mutex(opts...)
 				b.givesUpQuickly(func(cancel func()) {
 					require.NoError(t, b.other.lock(b.ctx, before))
-					b.relay.After(b.runs(handoffScript), func(redistest.Command, string) { cancel() })
+					b.relay.After(b.runs(protocol.HandoffScript), func(redistest.Command, string) { cancel() })
 					go func() {
 						<-b.contended
 						b.other.start(before.Unlock)
@@ -320,7 +321,7 @@ func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newCancelBench(t, backend, kind)
-		executed, release := b.stopReplies(acquireScript)
+		executed, release := b.stopReplies(protocol.AcquireScript)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		locking := b.me.lock(ctx, b.mutex(WithTTL(5*time.Minute)))
 		receives(t, executed)
@@ -355,7 +356,7 @@ func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 			m := b.mutex()
 			b.me.locks(t, m)
 			hold := contextOf(b.me, m)
-			blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(reenterScript)) })
+			blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(protocol.ReenterScript)) })
 			ctx, cancel := context.WithCancelCause(t.Context())
 			entering := b.me.lock(ctx, m)
 			receives(t, blocked.caught())

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -69,10 +70,10 @@ func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
 	redistest.Slow(t)
 	for name, spoil := range map[string]func(t *testing.T, relay *redistest.Relay, locks *Client){
 		"the pipeline's": func(_ *testing.T, relay *redistest.Relay, _ *Client) {
-			relay.LoseReply(runsOf(releaseScript)) // the first copy goes on a connection of the pool
+			relay.LoseReply(runsOf(protocol.ReleaseScript)) // the first copy goes on a connection of the pool
 		},
 		"one of the pool": func(t *testing.T, relay *redistest.Relay, locks *Client) {
-			relay.LoseReply(runsOf(acquireScript))
+			relay.LoseReply(runsOf(protocol.AcquireScript))
 			ctx, cancel := context.WithTimeout(t.Context(), aWhile)
 			defer cancel()
 			require.Error(t, locks.Mutex(redistest.Key(t)).Lock(ctx)) // through the pipeline
@@ -110,7 +111,7 @@ func TestARenewalFindsTheOneConnectionThatStillWorks(t *testing.T) {
 		requireLocked(t, m)
 		open.Store(false)
 		// The first is refused for a reason that has nothing to do with the connection, and there is no other.
-		relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", runsOf(renewScript))
+		relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", runsOf(protocol.RenewScript))
 		eventually(t, "a renewal has failed", func() bool { return len(events.of("renew failed")) > 0 })
 		before := len(events.of("renewed"))
 		eventually(t, "renewed", func() bool { return len(events.of("renewed")) > before })

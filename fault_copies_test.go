@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -25,17 +26,17 @@ type faultStep struct {
 }
 
 var faultSteps = []faultStep{
-	{name: "acquire", script: acquireScript, before: func(*faultBench) {}, do: lockOnce, levels: 1, life: true},
-	{name: "reenter", script: reenterScript, before: lockOnce, do: lockOnce, levels: 2, life: true},
-	{name: "handoff", script: handoffScript, before: lockAndQueue, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain", "multi", "write"}},
-	{name: "renew", script: renewScript, before: lockRenewed, do: awaitRenewal, levels: 1, life: true},
-	{name: "release", script: releaseScript, before: lockOnce, do: unlockOnce, life: true},
-	{name: "release of an inner level", script: releaseScript, before: lockTwice, do: unlockOnce, levels: 1, life: true},
-	{name: "undo", script: releaseScript, before: func(*faultBench) {}, do: abandonAcquire},
-	{name: "force", script: forceScript, before: lockByRival, do: forceRival},
-	{name: "place in the queue", script: acquireScript, before: lockByRival, do: waitInOrder, levels: 1, kinds: []string{"fair"}},
-	{name: "place given up", script: releaseScript, before: queueBehindRival, do: leaveTheQueue, kinds: []string{"fair"}},
-	{name: "poll", script: fairPollScript, before: queueBehindRival, do: pollUntilServed, levels: 1, kinds: []string{"fair"}},
+	{name: "acquire", script: protocol.AcquireScript, before: func(*faultBench) {}, do: lockOnce, levels: 1, life: true},
+	{name: "reenter", script: protocol.ReenterScript, before: lockOnce, do: lockOnce, levels: 2, life: true},
+	{name: "handoff", script: protocol.HandoffScript, before: lockAndQueue, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain", "multi", "write"}},
+	{name: "renew", script: protocol.RenewScript, before: lockRenewed, do: awaitRenewal, levels: 1, life: true},
+	{name: "release", script: protocol.ReleaseScript, before: lockOnce, do: unlockOnce, life: true},
+	{name: "release of an inner level", script: protocol.ReleaseScript, before: lockTwice, do: unlockOnce, levels: 1, life: true},
+	{name: "undo", script: protocol.ReleaseScript, before: func(*faultBench) {}, do: abandonAcquire},
+	{name: "force", script: protocol.ForceScript, before: lockByRival, do: forceRival},
+	{name: "place in the queue", script: protocol.AcquireScript, before: lockByRival, do: waitInOrder, levels: 1, kinds: []string{"fair"}},
+	{name: "place given up", script: protocol.ReleaseScript, before: queueBehindRival, do: leaveTheQueue, kinds: []string{"fair"}},
+	{name: "poll", script: protocol.FairPollScript, before: queueBehindRival, do: pollUntilServed, levels: 1, kinds: []string{"fair"}},
 }
 
 func lockOnce(b *faultBench) {
@@ -90,7 +91,7 @@ func awaitRenewal(b *faultBench) {
 func abandonAcquire(b *faultBench) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
-	executed, release := b.stopReply(acquireScript)
+	executed, release := b.stopReply(protocol.AcquireScript)
 	locking := b.me.start(func() error { return b.m.Lock(ctx) })
 	b.awaitStop(executed)
 	cancel()
@@ -302,7 +303,7 @@ func testLateCopy(t *testing.T, moments []int, install func(*redistest.Relay, re
 					b.requireFreeAfter(s.script)
 					return
 				}
-				if s.script == acquireScript && m == b.m {
+				if s.script == protocol.AcquireScript && m == b.m {
 					b.dismiss(before)
 				}
 				require.Equal(t, before, b.fields(), "the late copy changed the hold")
@@ -323,9 +324,9 @@ func (b *faultBench) dismiss(before map[string]string) {
 	}
 	for field := range b.fields() {
 		if _, there := before[field]; !there {
-			released, out := b.m.kind.release(b.ctx, acquireEffort, b.m.target, field, []int{0})
+			released, out := b.m.kind.protocol.Release(b.ctx, acquireEffort, b.m.target, field, []int{0})
 			require.NoError(b.t, out.Err)
-			require.True(b.t, released.ours)
+			require.True(b.t, released.Ours)
 		}
 	}
 }
@@ -344,7 +345,7 @@ func (b *faultBench) deliver(held *redistest.Held) {
 // is one of an acquisition.
 func (b *faultBench) requireFreeAfter(s *redisexec.Script) {
 	b.t.Helper()
-	if s == acquireScript {
+	if s == protocol.AcquireScript {
 		b.awaitGone(faultTTL)
 	}
 	b.requireGone()
@@ -369,7 +370,7 @@ func TestACountPutBackByALateCopyIsSetRightByTheNextCommand(t *testing.T) {
 		t.Run("re-entry", func(t *testing.T) {
 			b := newFaultBench(t, backend.Addr)
 			lockOnce(b)
-			held := b.relay.HoldBack(b.runs(reenterScript))
+			held := b.relay.HoldBack(b.runs(protocol.ReenterScript))
 			lockOnce(b)
 			unlockOnce(b)
 			b.requireField(b.me, 1)
@@ -385,7 +386,7 @@ func TestACountPutBackByALateCopyIsSetRightByTheNextCommand(t *testing.T) {
 		t.Run("release of an inner level", func(t *testing.T) {
 			b := newFaultBench(t, backend.Addr)
 			lockTwice(b)
-			held := b.relay.HoldBack(b.runs(releaseScript))
+			held := b.relay.HoldBack(b.runs(protocol.ReleaseScript))
 			unlockOnce(b)
 			lockOnce(b)
 			b.requireField(b.me, 2)
@@ -407,7 +408,7 @@ func TestALateHandOverDoesNotTakeTheNextHoldOfTheOneWhoHandedOver(t *testing.T) 
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
 		lockAndQueue(b)
-		held := b.relay.HoldBack(b.runs(handoffScript))
+		held := b.relay.HoldBack(b.runs(protocol.HandoffScript))
 		handOverToMe(b)
 		unlockOnce(b)
 		require.NoError(t, b.other.lock(b.ctx, b.m))
@@ -428,7 +429,7 @@ func TestALateCopyOfAForceDoesNotHitTheNextHoldOfTheSameGoroutine(t *testing.T) 
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
 		lockByRival(b)
-		held := b.relay.HoldBack(b.runs(forceScript))
+		held := b.relay.HoldBack(b.runs(protocol.ForceScript))
 		forceRival(b)
 		require.NoError(t, b.other.lock(b.ctx, b.rival))
 		hold := b.other.holdOf(b.ctx, b.rival)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -22,7 +23,7 @@ func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) 
 		lockOnce(b)
 		hold := b.me.holdOf(b.ctx, b.m)
 		<-time.After(ttl * 45 / 100) // well before a renewal, and too late for three copies
-		rule := b.relay.HoldBackSilently(b.runs(reenterScript)).Always()
+		rule := b.relay.HoldBackSilently(b.runs(protocol.ReenterScript)).Always()
 		reentered := b.me.start(func() error { return b.m.Lock(b.ctx) })
 		select {
 		case <-hold.Done(): // unlike Err, it does not look at the clocks itself
@@ -48,8 +49,8 @@ func TestAnUnlockThatIsAnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
 		lockOnce(b)
 		over := time.After(faultTTL)
 		<-time.After(faultTTL * 6 / 10)
-		executed := b.relay.LoseReply(b.runs(releaseScript))
-		later := b.relay.HoldBackSilently(b.runs(releaseScript)).Always()
+		executed := b.relay.LoseReply(b.runs(protocol.ReleaseScript))
+		later := b.relay.HoldBackSilently(b.runs(protocol.ReleaseScript)).Always()
 		unlocked := b.me.start(b.m.Unlock)
 		executed.Wait(t)
 		b.requireGone()
@@ -68,7 +69,7 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 		b := newFaultBench(t, backend.Addr)
 		b.m = b.mutex(WithTTL(time.Minute)) // no other renewal meanwhile
 		lockOnce(b)
-		rule := b.relay.Block(b.runs(renewScript)).Always()
+		rule := b.relay.Block(b.runs(protocol.RenewScript)).Always()
 		h := holdsOn(b.locks, b.key)[0]
 		eventually(t, "a renewal that ends in time", func() bool {
 			h.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -41,22 +42,22 @@ func TestFencingTokensRiseFromHolderToHolderWhateverIsLost(t *testing.T) {
 		b.rival = b.rival.client.Mutex(b.key, WithFencing(), lease)
 		f := &fence{faultBench: b}
 		for range 3 {
-			b.relay.DropReply(b.runs(acquireScript)).Times(2)
+			b.relay.DropReply(b.runs(protocol.AcquireScript)).Times(2)
 			lockOnce(b)
 			f.requireRise(b.me, b.m)
-			b.relay.DropReply(b.runs(reenterScript))
+			b.relay.DropReply(b.runs(protocol.ReenterScript))
 			lockOnce(b)
 			require.Equal(t, f.last, b.me.token(b.m), "re-entry keeps the token")
 			unlockOnce(b)
 
 			b.waiting = b.other.start(func() error { return b.m.Lock(b.ctx) })
 			b.awaitContended()
-			b.relay.DropReply(b.runs(handoffScript)).Times(2)
+			b.relay.DropReply(b.runs(protocol.HandoffScript)).Times(2)
 			unlockOnce(b)
 			require.NoError(t, faultError(t, b.waiting))
 			f.requireRise(b.other, b.m)
 
-			b.relay.DropReply(b.runs(releaseScript))
+			b.relay.DropReply(b.runs(protocol.ReleaseScript))
 			require.NoError(t, b.other.unlock(b.m))
 			require.NoError(t, b.me.lock(b.ctx, b.rival))
 			f.requireRise(b.me, b.rival)
@@ -72,7 +73,7 @@ func TestFencingTokensRiseOverALateCopy(t *testing.T) {
 		b := newFaultBench(t, backend.Addr)
 		b.m = b.mutex(WithFencing())
 		f := &fence{faultBench: b}
-		held := b.relay.HoldBack(b.runs(acquireScript))
+		held := b.relay.HoldBack(b.runs(protocol.AcquireScript))
 		lockOnce(b)
 		f.requireRise(b.me, b.m)
 		b.deliver(held)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -19,7 +20,7 @@ func TestAHoldKeepsItsNameAfterTheClientHasTakenAnother(t *testing.T) {
 		id := b.locks.ID()
 		lockOnce(b)
 		hold := b.me.holdOf(b.ctx, b.m)
-		b.relay.DropReply(b.runs(reenterScript))
+		b.relay.DropReply(b.runs(protocol.ReenterScript))
 		lockOnce(b)
 		require.NotEqual(t, id, b.locks.ID())
 
@@ -49,12 +50,12 @@ func TestAHoldEndsHereBeforeRedisHearsOfIt(t *testing.T) {
 		causes := make(chan error, 1)
 		lockAndQueue(b)
 		hold := b.other.holdOf(b.ctx, b.m)
-		b.relay.Before(b.runs(handoffScript), func(redistest.Command) { causes <- context.Cause(hold) })
+		b.relay.Before(b.runs(protocol.HandoffScript), func(redistest.Command) { causes <- context.Cause(hold) })
 		handOverToMe(b)
 		require.ErrorIs(t, <-causes, ErrReleased)
 
 		hold = b.me.holdOf(b.ctx, b.m)
-		b.relay.Before(b.runs(releaseScript), func(redistest.Command) { causes <- context.Cause(hold) })
+		b.relay.Before(b.runs(protocol.ReleaseScript), func(redistest.Command) { causes <- context.Cause(hold) })
 		unlockOnce(b)
 		require.ErrorIs(t, <-causes, ErrReleased)
 		b.requireGone()
@@ -77,12 +78,12 @@ func eachQuitter(t *testing.T, fn func(q *quitter)) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		t.Run("before it is executed", func(t *testing.T) {
 			b := newFaultBench(t, backend.Addr)
-			rule := b.relay.Block(b.runs(handoffScript))
+			rule := b.relay.Block(b.runs(protocol.HandoffScript))
 			fn(b.quit(rule.Caught(), rule.Release))
 		})
 		t.Run("before it is answered", func(t *testing.T) {
 			b := newFaultBench(t, backend.Addr)
-			executed, released := b.stopReply(handoffScript)
+			executed, released := b.stopReply(protocol.HandoffScript)
 			fn(b.quit(executed, released))
 		})
 	})
@@ -153,8 +154,8 @@ func TestAHandOverToAWaiterThatHasGoneDoesNotReachItsNextHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
-		held := b.relay.HoldBack(b.runs(handoffScript))
-		second := b.relay.Block(b.runs(handoffScript))
+		held := b.relay.HoldBack(b.runs(protocol.HandoffScript))
+		second := b.relay.Block(b.runs(protocol.HandoffScript))
 		q := b.quit(second.Caught(), second.Release)
 		q.release()
 		require.NoError(t, faultError(t, q.unlocked))

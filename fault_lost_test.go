@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -41,7 +42,7 @@ func (b *faultBench) requireLockable() {
 
 func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
-		rule := lose(acquireScript)
+		rule := lose(protocol.AcquireScript)
 		id, began := b.name(), time.Now()
 		err := b.me.lock(b.ctx, b.m)
 		require.NotEqual(b.t, id, b.locks.ID())
@@ -51,7 +52,7 @@ func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
 		require.Zero(b.t, b.me.levels(b.m))
 		b.awaitIdle()
 		b.requireGone()
-		require.Zero(b.t, b.relay.Count(b.runs(renewScript)), "a watchdog without a hold")
+		require.Zero(b.t, b.relay.Count(b.runs(protocol.RenewScript)), "a watchdog without a hold")
 		rule.Remove()
 		b.requireLockable()
 	})
@@ -60,7 +61,7 @@ func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
 func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		lockOnce(b)
-		rule := lose(reenterScript)
+		rule := lose(protocol.ReenterScript)
 		id := b.name()
 		require.ErrorContains(b.t, b.me.lock(b.ctx, b.m), b.key)
 		require.NotEqual(b.t, id, b.locks.ID())
@@ -79,7 +80,7 @@ func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(WithUnlockTimeout(200 * time.Millisecond))
 		lockAndQueue(b)
-		lose(handoffScript)
+		lose(protocol.HandoffScript)
 		id, began := b.name(), time.Now()
 		err := b.other.unlock(b.m)
 		require.NotEqual(b.t, id, b.locks.ID())
@@ -100,13 +101,13 @@ func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing
 func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		const ttl = 500 * time.Millisecond
-		rule := lose(renewScript)
+		rule := lose(protocol.RenewScript)
 		m := b.mutex(WithTTL(ttl))
 		began := time.Now()
 		require.NoError(b.t, b.me.lock(b.ctx, m))
 		id := b.name()
 		hold := b.me.holdOf(b.ctx, m)
-		b.requireLostBy(hold, b.lastAnswered(acquireScript).Add(ttl))
+		b.requireLostBy(hold, b.lastAnswered(protocol.AcquireScript).Add(ttl))
 		require.GreaterOrEqual(b.t, time.Since(began), ttl-clock.Margin(ttl), "lost early")
 		require.ErrorIs(b.t, context.Cause(hold), ErrLost)
 		require.NotEqual(b.t, id, b.locks.ID())
@@ -124,7 +125,7 @@ func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
 		m := b.mutex(WithUnlockTimeout(faultTTL / 4))
 		require.NoError(b.t, b.me.lock(b.ctx, m))
 		hold := b.me.holdOf(b.ctx, m)
-		rule := lose(releaseScript)
+		rule := lose(protocol.ReleaseScript)
 		id, began := b.name(), time.Now()
 		err := b.me.unlock(m)
 		require.NotEqual(b.t, id, b.locks.ID())
@@ -148,7 +149,7 @@ func TestAnInnerReleaseThatIsNeverAnsweredTakesTheLevelAllTheSame(t *testing.T) 
 		b.m = b.mutex(WithUnlockTimeout(100 * time.Millisecond))
 		lockTwice(b)
 		hold := b.me.holdOf(b.ctx, b.m)
-		rule := lose(releaseScript)
+		rule := lose(protocol.ReleaseScript)
 		id := b.name()
 		require.ErrorContains(b.t, b.me.unlock(b.m), b.key)
 		require.NotEqual(b.t, id, b.locks.ID())
@@ -166,7 +167,7 @@ func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		const ttl = faultTTL / 2 // that is waited for
 		b.m = b.mutex(WithTTL(ttl))
-		b.rule = lose(releaseScript)
+		b.rule = lose(protocol.ReleaseScript)
 		began := time.Now()
 		leases := time.Duration(1)
 		if b.kind.name == "fair" {
@@ -187,7 +188,7 @@ func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
 func TestAForceThatIsNeverAnsweredIsAnError(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		lockByRival(b)
-		lose(forceScript)
+		lose(protocol.ForceScript)
 		began := time.Now()
 		forced, err := b.m.ForceUnlock(b.ctx)
 		require.ErrorContains(b.t, err, b.key)

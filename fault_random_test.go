@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -100,7 +101,7 @@ func (c *crowd) harm(r *rand.Rand, held chan<- *redistest.Held) {
 		c.rules[i] = h.Rule
 		held <- h
 	case 5:
-		c.rules[i] = relay.DropReply(redistest.Script(handoffScript.Source))
+		c.rules[i] = relay.DropReply(redistest.Script(protocol.HandoffScript.Source))
 	}
 }
 

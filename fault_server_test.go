@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -49,7 +50,7 @@ func TestAServerThatStopsForLongerThanTheLeaseLosesTheHoldBeforeItsEnd(t *testin
 	require.NoError(t, server.Pause())
 	// The server counts the lease from when it got the last request that it answered, which
 	// the relay knows.
-	b.requireLostBy(hold, b.lastAnswered(acquireScript, renewScript).Add(ttl))
+	b.requireLostBy(hold, b.lastAnswered(protocol.AcquireScript, protocol.RenewScript).Add(ttl))
 	require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
 	require.NoError(t, server.Resume())
 	b.m = b.mutex() // whose lease a busy machine keeps
@@ -234,19 +235,19 @@ func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 				b := newPatientBench(t, backend.Addr)
 				id := b.locks.ID()
 				refuse := func(s *redisexec.Script) { b.relay.ReplyWith("-"+refusal+"\r\n", b.runs(s)).Times(2) }
-				refuse(acquireScript)
+				refuse(protocol.AcquireScript)
 				lockOnce(b)
 				hold := b.me.holdOf(b.ctx, b.m)
-				refuse(reenterScript)
+				refuse(protocol.ReenterScript)
 				lockOnce(b)
 				b.requireHeld(b.me, b.m, 2, hold)
-				refuse(releaseScript)
+				refuse(protocol.ReleaseScript)
 				unlockOnce(b)
 				b.requireHeld(b.me, b.m, 1, hold)
-				refuse(releaseScript)
+				refuse(protocol.ReleaseScript)
 				b.unwind(b.me, b.m, 1, hold)
 				b.requireGone()
-				refuse(handoffScript)
+				refuse(protocol.HandoffScript)
 				lockAndQueue(b)
 				handOverToMe(b)
 				unlockOnce(b)
@@ -263,7 +264,7 @@ func TestAMissingPermissionIsAnErrorAtOnce(t *testing.T) {
 		b := newPatientBench(t, backend.Addr)
 		id, asked := b.locks.ID(), 0
 		b.relay.ReplyWith("-NOPERM this user has no permissions to run the 'evalsha' command\r\n",
-			b.runs(acquireScript).And(func(redistest.Command) bool { asked++; return true })).Always()
+			b.runs(protocol.AcquireScript).And(func(redistest.Command) bool { asked++; return true })).Always()
 		require.ErrorContains(t, b.me.lock(b.ctx, b.m), "NOPERM")
 		require.Equal(t, 1, asked)
 		require.Equal(t, id, b.locks.ID(), "nothing was in doubt")

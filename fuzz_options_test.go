@@ -27,15 +27,15 @@ func choose(which byte, d time.Duration) choice {
 	case 0:
 		return choice{
 			WithTTL(d), fmt.Sprintf("WithTTL(%v)", d), d >= 100*time.Millisecond && d <= century,
-			func(s *settings) { s.ttl = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
+			func(s *settings) { s.TTL = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
 		}
 	case 1:
 		return choice{
 			WithRenewInterval(d), fmt.Sprintf("WithRenewInterval(%v)", d), d >= 10*time.Millisecond,
-			func(s *settings) { s.renewed, s.renewInterval, s.given.interval = true, d, true },
+			func(s *settings) { s.Renewed, s.renewInterval, s.given.interval = true, d, true },
 		}
 	case 2:
-		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.renewed, s.renewInterval, s.maxHold, s.given.fixed = false, 0, 0, true }}
+		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.Renewed, s.renewInterval, s.maxHold, s.given.fixed = false, 0, 0, true }}
 	case 3:
 		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.maxHold, s.given.maxHold = d, true }}
 	case 4:
@@ -43,9 +43,9 @@ func choose(which byte, d time.Duration) choice {
 	case 5:
 		return choice{WithUnlockTimeout(d), fmt.Sprintf("WithUnlockTimeout(%v)", d), d > 0, func(s *settings) { s.unlockTimeout = d }}
 	case 6:
-		return choice{WithFencing(), "", true, func(s *settings) { s.fencing, s.counterLife = true, 24*time.Hour }}
+		return choice{WithFencing(), "", true, func(s *settings) { s.Fencing, s.CounterLife = true, 24*time.Hour }}
 	case 7:
-		return choice{WithSharedFencing(), "", true, func(s *settings) { s.fencing, s.counterLife = true, 0 }}
+		return choice{WithSharedFencing(), "", true, func(s *settings) { s.Fencing, s.CounterLife = true, 0 }}
 	case 8:
 		return choice{WithoutReentrancy(), "", true, func(s *settings) { s.reentrant = false }}
 	case 9:
@@ -61,7 +61,7 @@ func choose(which byte, d time.Duration) choice {
 			},
 		}
 	default:
-		return choice{WithSafetyPoll(d), fmt.Sprintf("WithSafetyPoll(%v)", d), d >= 10*time.Millisecond, func(s *settings) { s.safetyPoll = d }}
+		return choice{WithSafetyPoll(d), fmt.Sprintf("WithSafetyPoll(%v)", d), d >= 10*time.Millisecond, func(s *settings) { s.SafetyPoll = d }}
 	}
 }
 
@@ -122,14 +122,14 @@ func documented(s *settings) bool {
 	if s.given = (settings{}).given; given.fixed && (given.interval || given.maxHold) {
 		return false
 	}
-	if s.renewed && s.renewInterval > s.ttl*2/3 || s.replicas.Timeout > s.ttl/6 || s.unlockTimeout > s.ttl || s.maxHold != 0 && s.maxHold < s.ttl {
+	if s.Renewed && s.renewInterval > s.TTL*2/3 || s.replicas.Timeout > s.TTL/6 || s.unlockTimeout > s.TTL || s.maxHold != 0 && s.maxHold < s.TTL {
 		return false
 	}
 	if s.renewInterval == 0 {
-		s.renewInterval = s.ttl / 3
+		s.renewInterval = s.TTL / 3
 	}
 	if s.unlockTimeout == 0 {
-		s.unlockTimeout = min(5*time.Second, s.ttl)
+		s.unlockTimeout = min(5*time.Second, s.TTL)
 	}
 	return true
 }

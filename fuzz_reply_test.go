@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -74,7 +75,7 @@ func readLength(r *bufio.Reader) (int, error) {
 }
 
 // lied returns a protocol on a liar.
-func lied(tb testing.TB, l *liar) *plain {
+func lied(tb testing.TB, l *liar) *protocol.Plain {
 	tb.Helper()
 	rdb := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", Dialer: l.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1,
@@ -82,7 +83,7 @@ func lied(tb testing.TB, l *liar) *plain {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	tb.Cleanup(func() { _ = rdb.Close() })
-	return newPlain(tb, rdb)
+	return plainOn(tb, rdb)
 }
 
 // one is the integer that begins every good answer, as it may be spelled.
@@ -126,8 +127,8 @@ func FuzzReplyOnTheWire(f *testing.F) {
 			require.False(t, out.Ambiguous, "%s of %q", name, raw)
 			require.False(t, out.Permanent, "%s of %q", name, raw)
 		}
-		g, out := p.acquire(t.Context(), outside, target, me, termsOf())
-		if g.held {
+		g, out := p.Acquire(t.Context(), outside, target, me, termsOf())
+		if g.Held {
 			require.NoError(t, out.Err)
 			require.Regexp(t, one, raw)
 		}

@@ -144,7 +144,7 @@ func (lv level) from(now clock.Instant) level {
 
 // renewedAt reports whether the level has its hold renewed at now.
 func (lv level) renewedAt(now clock.Instant) bool {
-	return lv.renewed && (lv.maxHold == 0 || now.Until(lv.renewUntil) > 0)
+	return lv.Renewed && (lv.maxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
 func newHold(c *Client, k *kind, o owner, t *keys.Set, s *settings) *hold {
@@ -155,7 +155,7 @@ func newHold(c *Client, k *kind, o owner, t *keys.Set, s *settings) *hold {
 		settings: s,
 		started:  c.now(),
 		target:   t,
-		lease:    lease{max: s.ttl},
+		lease:    lease{max: s.TTL},
 		other:    newOtherSide(c, t, o),
 		alarm:    make(chan struct{}, 1),
 		slot:     make(chan struct{}, 1),
@@ -237,7 +237,7 @@ func (h *hold) free() { <-h.slot }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
-	e.Patience = min(h.client.patience, redisexec.PatienceFor(h.settings.ttl))
+	e.Patience = min(h.client.patience, redisexec.PatienceFor(h.settings.TTL))
 	return e
 }
 
@@ -282,9 +282,9 @@ func (h *hold) renewable() []level {
 
 // wantedLease is the longest of the open levels'. mu is held.
 func (h *hold) wantedLease() time.Duration {
-	lease := h.settings.ttl
+	lease := h.settings.TTL
 	for _, lv := range h.levels {
-		lease = max(lease, lv.ttl)
+		lease = max(lease, lv.TTL)
 	}
 	return lease
 }

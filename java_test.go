@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -163,7 +164,7 @@ func TestTheScriptsThatBuildKeysSaySoToDragonfly(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
 		for _, s := range allScripts {
-			require.Equal(t, s.LooksFirst, len(s.Source) > len(undeclared) && s.Source[:len(undeclared)] == undeclared)
+			require.Equal(t, s.LooksFirst, len(s.Source) > len(protocol.Undeclared) && s.Source[:len(protocol.Undeclared)] == protocol.Undeclared)
 			digest, err := rdb.ScriptLoad(t.Context(), s.Source).Result()
 			require.NoError(t, err)
 			require.Equal(t, s.Digest, any(digest))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -23,12 +24,12 @@ type exchange struct {
 }
 
 var exchanges = []exchange{
-	{name: "an acquisition", script: acquireScript, do: func(b *kindBench, m *Mutex) {
+	{name: "an acquisition", script: protocol.AcquireScript, do: func(b *kindBench, m *Mutex) {
 		b.me.locks(b.t, m)
 		b.requireHeld(m, 1)
 		b.me.unlocks(b.t, m)
 	}},
-	{name: "a re-entry", script: reenterScript, do: func(b *kindBench, m *Mutex) {
+	{name: "a re-entry", script: protocol.ReenterScript, do: func(b *kindBench, m *Mutex) {
 		b.me.locks(b.t, m)
 		b.me.locks(b.t, m)
 		b.requireHeld(m, 2)
@@ -36,7 +37,7 @@ var exchanges = []exchange{
 		b.requireHeld(m, 1)
 		b.me.unlocks(b.t, m)
 	}},
-	{name: "a renewal", script: renewScript, do: func(b *kindBench, _ *Mutex) {
+	{name: "a renewal", script: protocol.RenewScript, do: func(b *kindBench, _ *Mutex) {
 		renewed := make(chan Event, 1000)
 		m := b.mutex(WithRenewInterval(50*time.Millisecond), WithHooks(Hooks{Renewed: func(e Event) { renewed <- e }}))
 		b.me.locks(b.t, m)
@@ -49,7 +50,7 @@ var exchanges = []exchange{
 		b.requireHeld(m, 1)
 		b.me.unlocks(b.t, m)
 	}},
-	{name: "the release of an inner level", script: releaseScript, do: func(b *kindBench, m *Mutex) {
+	{name: "the release of an inner level", script: protocol.ReleaseScript, do: func(b *kindBench, m *Mutex) {
 		b.me.locks(b.t, m)
 		b.me.locks(b.t, m)
 		ctx := contextOf(b.me, m)
@@ -58,12 +59,12 @@ var exchanges = []exchange{
 		require.NoError(b.t, ctx.Err())
 		b.me.unlocks(b.t, m)
 	}},
-	{name: "a release", script: releaseScript, do: func(b *kindBench, m *Mutex) {
+	{name: "a release", script: protocol.ReleaseScript, do: func(b *kindBench, m *Mutex) {
 		b.me.locks(b.t, m)
 		b.me.unlocks(b.t, m)
 		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrNotHeld)
 	}},
-	{name: "a hand-over", script: handoffScript, do: func(b *kindBench, m *Mutex) {
+	{name: "a hand-over", script: protocol.HandoffScript, do: func(b *kindBench, m *Mutex) {
 		b.you.locks(b.t, m)
 		next := b.me.lock(b.t.Context(), m)
 		awaitWaiters(b.t, b.c, b.key, 1)
@@ -72,7 +73,7 @@ var exchanges = []exchange{
 		b.requireHeld(m, 1)
 		b.me.unlocks(b.t, m)
 	}, kinds: []string{"plain", "multi", "write", "quorum", "quorum multi"}},
-	{name: "a force", script: forceScript, do: func(b *kindBench, m *Mutex) {
+	{name: "a force", script: protocol.ForceScript, do: func(b *kindBench, m *Mutex) {
 		theirs := b.kind.mutex(b.others, b.key)
 		b.you.locks(b.t, theirs)
 		fieldsOn(b) // all have it
@@ -81,14 +82,14 @@ var exchanges = []exchange{
 		require.True(b.t, forced)
 		require.ErrorIs(b.t, b.you.call(theirs.Unlock), ErrLost)
 	}},
-	{name: "a question", script: stateScript, do: func(b *kindBench, m *Mutex) {
+	{name: "a question", script: protocol.StateScript, do: func(b *kindBench, m *Mutex) {
 		b.me.locks(b.t, m)
 		s, err := m.State(b.t.Context())
 		require.NoError(b.t, err)
 		require.Equal(b.t, 1, s.Count)
 		b.me.unlocks(b.t, m)
 	}},
-	{name: "the raise of a token", script: raiseScript, do: func(b *kindBench, m *Mutex) {
+	{name: "the raise of a token", script: protocol.RaiseScript, do: func(b *kindBench, m *Mutex) {
 		for i, rdb := range b.rdbs[1:] { // so that there is one to be raised, on the first at least
 			ahead := time.Now().Add(time.Duration(i+1) * time.Hour).UnixMicro()
 			require.NoError(b.t, rdb.Set(b.t.Context(), keys.Derived(keys.CounterPrefix, b.key), ahead, 0).Err())

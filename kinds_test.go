@@ -17,6 +17,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -325,7 +326,7 @@ var properties = []property{
 		b.relay()
 		m := b.mutex(WithTTL(ttl), WithoutRenewal())
 		b.me.locks(b.t, m)
-		require.LessOrEqual(b.t, b.deadline(), b.lastSent(acquireScript)+ttl-clock.Margin(ttl))
+		require.LessOrEqual(b.t, b.deadline(), b.lastSent(protocol.AcquireScript)+ttl-clock.Margin(ttl))
 		ctx := contextOf(b.me, m)
 		receives(b.t, ctx.Done())
 		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)

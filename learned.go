@@ -6,6 +6,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -47,7 +48,7 @@ func (a *attempt) requestBegins() {
 }
 
 // requestEnded records how the request has ended.
-func (a *attempt) requestEnded(g grant, out redisexec.Outcome) {
+func (a *attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 	h, now := a.hold, a.hold.client.now()
 	for _, p := range h.places {
 		switch {
@@ -59,9 +60,9 @@ func (a *attempt) requestEnded(g grant, out redisexec.Outcome) {
 			p.gate.failsToAsk(now, out.Err)
 		}
 	}
-	if out.Err == nil && g.holder != "" {
-		here := h.client.holder(h.target, g.key, g.holder)
-		h.places[g.key].gate.sees(sighting{at: now, holder: g.holder, hold: here, claims: g.claimed, lease: g.ttl})
+	if out.Err == nil && g.Holder != "" {
+		here := h.client.holder(h.target, g.Key, g.Holder)
+		h.places[g.Key].gate.sees(sighting{at: now, holder: g.Holder, hold: here, claims: g.Claimed, lease: g.TTL})
 	}
 }
 

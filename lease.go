@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 )
 
 // lease is how long a hold is proven, and when it is to be renewed. It is a value without a
@@ -93,6 +94,6 @@ func (l *lease) next(now clock.Instant, interval time.Duration) (wait time.Durat
 	case interval == 0:
 		return left, false
 	default:
-		return min(left, now.Until(renewalDue(l.renewed, l.pressed(interval, now)))), true
+		return min(left, now.Until(protocol.RenewalDue(l.renewed, l.pressed(interval, now)))), true
 	}
 }

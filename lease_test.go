@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 )
 
 // at is the instant so long after the beginning of a test, on both clocks.
@@ -82,7 +83,7 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 	for range 2000 {
 		var l lease
 		random := func(limit time.Duration) time.Duration { return rand.N(limit) }
-		sent, lasts := random(time.Minute), minTTL+random(time.Minute)
+		sent, lasts := random(time.Minute), protocol.MinTTL+random(time.Minute)
 		l.grant(at(sent), lasts)
 		proven := sent + lasts - clock.Margin(lasts)
 		for range 20 {
@@ -93,8 +94,8 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 			case 1:
 				l.raiseSoon(at(random(time.Hour)))
 			default:
-				sent, lasts = random(2*time.Minute), minTTL+random(time.Minute)
-				l.prove(at(sent), lasts, minTTL+random(time.Minute))
+				sent, lasts = random(2*time.Minute), protocol.MinTTL+random(time.Minute)
+				l.prove(at(sent), lasts, protocol.MinTTL+random(time.Minute))
 				proven = max(proven, sent+lasts-clock.Margin(lasts))
 			}
 			require.GreaterOrEqual(t, l.deadline.Mono, before.Mono)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -191,7 +192,7 @@ func TestAnUnlockByAnOwnerThatOnlyWaitsSaysThatItHoldsNothing(t *testing.T) {
 
 func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
-	require.Equal(t, entryLeaseMax, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.entryLease())
+	require.Equal(t, protocol.EntryLeaseMax, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
 	requireLocked(t, m)
 	clocks.set(-time.Second)

@@ -10,6 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -52,7 +53,7 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	m := &handle.mutex
 	m.target = &handle.target
 	m.settings.apply(opts)
-	if m.err = m.target.Init(c.prefix, names); m.err == nil && m.settings.fencing {
+	if m.err = m.target.Init(c.prefix, names); m.err == nil && m.settings.Fencing {
 		m.target.Mints()
 	}
 	if k != nil {
@@ -288,14 +289,14 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	}
 	var state State
 	for i := range m.target.Keys {
-		k, out := m.kind.state(ctx, acquireEffort, m.target, i)
+		k, out := m.kind.protocol.State(ctx, acquireEffort, m.target, i)
 		if out.Err != nil {
 			return State{}, wrap("read state of", m.Name(), out.Err)
 		}
-		if len(k.fields) > 0 {
-			return State{Owner: k.fields[0], Count: k.counts[0], TTL: k.ttl, FencingToken: k.token}, nil
+		if len(k.Fields) > 0 {
+			return State{Owner: k.Fields[0], Count: k.Counts[0], TTL: k.TTL, FencingToken: k.Token}, nil
 		}
-		state.FencingToken = max(state.FencingToken, k.token)
+		state.FencingToken = max(state.FencingToken, k.Token)
 	}
 	return state, nil
 }
@@ -313,19 +314,19 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		return false, wrap("force unlock", m.Name(), err)
 	}
 	// All names are looked at first: with the first that is free the next in line may have all.
-	found := make([]keyState, len(m.target.Keys))
+	found := make([]protocol.KeyState, len(m.target.Keys))
 	for i := range found {
 		var out redisexec.Outcome
-		if found[i], out = m.kind.state(ctx, acquireEffort, m.target, i); out.Err != nil {
+		if found[i], out = m.kind.protocol.State(ctx, acquireEffort, m.target, i); out.Err != nil {
 			return false, wrap("force unlock", m.Name(), out.Err)
 		}
 	}
 	forced := false
 	for i, k := range found {
-		if len(k.fields) == 0 {
+		if len(k.Fields) == 0 {
 			continue
 		}
-		done, err := m.forceUnlock(ctx, i, k.fields)
+		done, err := m.forceUnlock(ctx, i, k.Fields)
 		if err != nil {
 			return forced, wrap("force unlock", m.Name(), err)
 		}
@@ -342,7 +343,7 @@ func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string) (bool, 
 			ours = true
 		}
 	}
-	done, out := m.kind.force(ctx, acquireEffort, m.target, i, fields)
+	done, out := m.kind.protocol.Force(ctx, acquireEffort, m.target, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
 	return done || ours || out.Err == nil && out.Ambiguous, out.Err

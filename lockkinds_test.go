@@ -6,15 +6,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 var allScripts = []*redisexec.Script{
-	acquireScript, reenterScript, renewScript, renewManyScript, releaseScript, handoffScript, forceScript, stateScript,
-	fairAcquireScript, fairPollScript, fairReleaseScript, raiseScript,
-	rwReadScript, rwReadReenterScript, rwReadRenewScript, rwReadReleaseScript,
-	rwWriteScript, rwWriteReleaseScript, rwHandoffScript, rwForceScript, rwStateScript,
+	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.ForceScript, protocol.StateScript,
+	protocol.FairAcquireScript, protocol.FairPollScript, protocol.FairReleaseScript, protocol.RaiseScript,
+	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
+	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript,
 }
 
 // lockKind is a kind of lock under test.
@@ -70,19 +71,19 @@ var lockKinds = []lockKind{
 		name:  "fair",
 		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.FairMutex(key, opts...) },
 		scripts: map[*redisexec.Script][]*redisexec.Script{
-			acquireScript: {fairAcquireScript},
-			releaseScript: {fairReleaseScript, releaseScript},
+			protocol.AcquireScript: {protocol.FairAcquireScript},
+			protocol.ReleaseScript: {protocol.FairReleaseScript, protocol.ReleaseScript},
 		},
 	},
 	{
 		name:  "write",
 		mutex: writeSideOf,
 		scripts: map[*redisexec.Script][]*redisexec.Script{
-			acquireScript: {rwWriteScript},
-			releaseScript: {rwWriteReleaseScript},
-			handoffScript: {rwHandoffScript},
-			forceScript:   {rwForceScript},
-			stateScript:   {rwStateScript},
+			protocol.AcquireScript: {protocol.RWWriteScript},
+			protocol.ReleaseScript: {protocol.RWWriteReleaseScript},
+			protocol.HandoffScript: {protocol.RWHandoffScript},
+			protocol.ForceScript:   {protocol.RWForceScript},
+			protocol.StateScript:   {protocol.RWStateScript},
 		},
 	},
 	{
@@ -90,12 +91,12 @@ var lockKinds = []lockKind{
 		mutex:   readSideOf,
 		against: writeSideOf,
 		scripts: map[*redisexec.Script][]*redisexec.Script{
-			acquireScript: {rwReadScript, rwWriteScript},
-			reenterScript: {rwReadReenterScript},
-			renewScript:   {rwReadRenewScript},
-			releaseScript: {rwReadReleaseScript},
-			forceScript:   {rwForceScript},
-			stateScript:   {rwStateScript},
+			protocol.AcquireScript: {protocol.RWReadScript, protocol.RWWriteScript},
+			protocol.ReenterScript: {protocol.RWReadReenterScript},
+			protocol.RenewScript:   {protocol.RWReadRenewScript},
+			protocol.ReleaseScript: {protocol.RWReadReleaseScript},
+			protocol.ForceScript:   {protocol.RWForceScript},
+			protocol.StateScript:   {protocol.RWStateScript},
 		},
 	},
 }

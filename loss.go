@@ -25,7 +25,7 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	renewed, bounded := false, false
 	for _, lv := range h.renewable() {
 		renewed = renewed || lv.renewedAt(now)
-		bounded = bounded || lv.renewed
+		bounded = bounded || lv.Renewed
 	}
 	switch {
 	case h.watchdog.failure != nil:

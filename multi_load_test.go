@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -94,7 +95,7 @@ func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
 		renewals := func() map[string]int {
 			keys := map[string]int{}
 			for _, e := range relay.Log() {
-				if runsOf(renewScript)(e.Command) {
+				if runsOf(protocol.RenewScript)(e.Command) {
 					keys[e.Command.Arg(2)]++
 				}
 			}

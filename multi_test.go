@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -243,7 +244,7 @@ func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
 		requireUnlocked(t, m)
 		renewals := 0
 		for _, e := range relay.Log() {
-			if !runsOf(renewScript)(e.Command) {
+			if !runsOf(protocol.RenewScript)(e.Command) {
 				continue
 			}
 			renewals++
@@ -253,8 +254,8 @@ func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, renewals, len(events.of("renewed"))+1)
-		require.Equal(t, 1, relay.Executed(runsOf(acquireScript)))
-		require.Equal(t, 1, relay.Executed(runsOf(releaseScript)))
+		require.Equal(t, 1, relay.Executed(runsOf(protocol.AcquireScript)))
+		require.Equal(t, 1, relay.Executed(runsOf(protocol.ReleaseScript)))
 	})
 }
 
@@ -288,7 +289,7 @@ func TestAMultiMutexIsHandedToAWaiterForTheSameNames(t *testing.T) {
 		awaitWaiters(t, c, names[0], 1)
 		requireUnlocked(t, m)
 		require.NoError(t, outcomeOf(t, waiting))
-		require.Equal(t, 1, relay.Executed(runsOf(handoffScript)))
+		require.Equal(t, 1, relay.Executed(runsOf(protocol.HandoffScript)))
 		for _, name := range names {
 			s, err := c.Mutex(name).State(t.Context())
 			require.NoError(t, err)
@@ -431,11 +432,11 @@ func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T)
 		one, both := c.Mutex(names[0]), c.MultiMutex(names, WithUnlockTimeout(300*time.Millisecond))
 		requireLocked(t, both)
 		requireLocked(t, one)
-		silence := relay.DropReply(runsOf(releaseScript)).Always()
+		silence := relay.DropReply(runsOf(protocol.ReleaseScript)).Always()
 		require.ErrorContains(t, both.Unlock(), "Redis does not know")
 		silence.Remove()
-		renewals := relay.Executed(runsOf(renewScript))
-		eventually(t, "renewals", func() bool { return relay.Executed(runsOf(renewScript)) > renewals+1 })
+		renewals := relay.Executed(runsOf(protocol.RenewScript))
+		eventually(t, "renewals", func() bool { return relay.Executed(runsOf(protocol.RenewScript)) > renewals+1 })
 		require.Equal(t, 1, one.HoldCount())
 		eventually(t, "the other name free", func() bool { return direct.Exists(t.Context(), names[1]).Val() == 0 })
 		requireLocked(t, c.Mutex(names[1]))

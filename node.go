@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -15,7 +16,7 @@ import (
 // Commands under one name are executed in the order of the calls all the same: each is sent
 // when the one before it was answered, or given up.
 type node struct {
-	*plain
+	plain *protocol.Plain
 	at    int    // which of the nodes it is
 	name  string // for people: its address
 	undos *undos
@@ -78,9 +79,9 @@ func (n *node) settle(c *Client) func(undo) bool {
 		}
 		var out redisexec.Outcome
 		if e := (redisexec.CallOptions{Attempts: 1}); u.unseen {
-			_, out = n.releaseQuietly(c.background, e, u.target, u.field)
+			_, out = n.plain.ReleaseQuietly(c.background, e, u.target, u.field)
 		} else {
-			_, out = n.release(c.background, e, u.target, u.field, make([]int, len(u.target.Keys)))
+			_, out = n.plain.Release(c.background, e, u.target, u.field, make([]int, len(u.target.Keys)))
 		}
 		return out.Err == nil || forGood(out.Err) || c.isClosed()
 	}

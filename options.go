@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -16,13 +17,12 @@ const (
 	defaultSafetyPoll    = 5 * time.Second
 	defaultLocalHandoffs = 16
 
-	minTTL           = 100 * time.Millisecond
 	maxTTL           = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
 	minRenewInterval = 10 * time.Millisecond
 	minSafetyPoll    = 10 * time.Millisecond
 	minReplicasWait  = 10 * time.Millisecond
 
-	// counterLife is how long a fencing counter outlives its last use.
+	// CounterLife is how long a fencing counter outlives its last use.
 	counterLife = 24 * time.Hour
 )
 
@@ -40,18 +40,9 @@ type Option interface {
 	MutexOption
 }
 
-// terms are the options of a handle that its requests carry to Redis, or that decide how.
-type terms struct {
-	ttl         time.Duration // whole milliseconds
-	renewed     bool          // the lease will be asked for again
-	fencing     bool
-	counterLife time.Duration // 0: for ever
-	safetyPoll  time.Duration
-}
-
 // settings are the options of a handle.
 type settings struct {
-	terms
+	protocol.Terms
 	renewInterval time.Duration // 0: a third of ttl
 	maxHold       time.Duration // 0: no bound
 	waitTimeout   time.Duration // 0: no bound
@@ -78,7 +69,7 @@ type clientSettings struct {
 
 func defaultSettings() clientSettings {
 	return clientSettings{settings: settings{
-		terms:         terms{ttl: defaultTTL, renewed: true, safetyPoll: defaultSafetyPoll},
+		Terms:         protocol.Terms{TTL: defaultTTL, Renewed: true, SafetyPoll: defaultSafetyPoll},
 		reentrant:     true,
 		localHandoffs: defaultLocalHandoffs,
 	}}
@@ -109,20 +100,20 @@ func (s *settings) reject(format string, args ...any) {
 // resolve fills in what depends on other options and checks what they say together.
 func (s *settings) resolve() {
 	if s.renewInterval == 0 {
-		s.renewInterval = s.ttl / 3
-	} else if s.renewed && s.renewInterval > s.ttl*2/3 {
-		s.reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", s.renewInterval, s.ttl)
+		s.renewInterval = s.TTL / 3
+	} else if s.Renewed && s.renewInterval > s.TTL*2/3 {
+		s.reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", s.renewInterval, s.TTL)
 	}
 	if s.unlockTimeout == 0 {
-		s.unlockTimeout = min(defaultUnlockTimeout, s.ttl)
-	} else if s.unlockTimeout > s.ttl {
-		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: by then the lock is free anyway", s.unlockTimeout, s.ttl)
+		s.unlockTimeout = min(defaultUnlockTimeout, s.TTL)
+	} else if s.unlockTimeout > s.TTL {
+		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: by then the lock is free anyway", s.unlockTimeout, s.TTL)
 	}
-	if s.maxHold != 0 && s.maxHold < s.ttl {
-		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.maxHold, s.ttl)
+	if s.maxHold != 0 && s.maxHold < s.TTL {
+		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.maxHold, s.TTL)
 	}
-	if s.replicas.Timeout > s.ttl/6 {
-		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.replicas.N, s.replicas.Timeout, s.ttl)
+	if s.replicas.Timeout > s.TTL/6 {
+		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.replicas.N, s.replicas.Timeout, s.TTL)
 	}
 }
 
@@ -131,7 +122,7 @@ func (s *settings) endList() {
 	switch {
 	case s.given.fixed && s.given.interval:
 		s.reject("WithoutRenewal and WithRenewInterval contradict each other")
-	case s.given.maxHold && !s.renewed:
+	case s.given.maxHold && !s.Renewed:
 		s.reject("WithMaxHold bounds the renewal, and there is none (WithoutRenewal): the TTL is the bound")
 	}
 	s.given = settings{}.given
@@ -167,15 +158,15 @@ func (o clientOption) applyToClient(s *clientSettings) { o(s) }
 // Default: 30 s. At least 100 ms, at most 100 years; rounded up to whole milliseconds.
 func WithTTL(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < minTTL {
-			s.reject("WithTTL(%v): at least %v", d, minTTL)
+		if d < protocol.MinTTL {
+			s.reject("WithTTL(%v): at least %v", d, protocol.MinTTL)
 			return
 		}
 		if d > maxTTL {
 			s.reject("WithTTL(%v): at most %v", d, maxTTL)
 			return
 		}
-		s.ttl = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+		s.TTL = (d + time.Millisecond - 1).Truncate(time.Millisecond)
 	})
 }
 
@@ -192,7 +183,7 @@ func WithRenewInterval(d time.Duration) Option {
 			s.reject("WithRenewInterval(%v): at least %v", d, minRenewInterval)
 			return
 		}
-		s.renewed, s.renewInterval, s.given.interval = true, d, true
+		s.Renewed, s.renewInterval, s.given.interval = true, d, true
 	})
 }
 
@@ -202,7 +193,7 @@ func WithRenewInterval(d time.Duration) Option {
 // client WithoutRenewal is renewed by WithRenewInterval.
 func WithoutRenewal() Option {
 	return option(func(s *settings) {
-		s.renewed, s.renewInterval, s.maxHold = false, 0, 0
+		s.Renewed, s.renewInterval, s.maxHold = false, 0, 0
 		s.given.fixed = true
 	})
 }
@@ -274,14 +265,14 @@ func WithOwner(id string) MutexOption {
 // mints one if it has none, or if a MultiMutex adds names. On a quorum each Lock takes a second
 // round trip. No effect on the read side of an RWMutex. Default: off.
 func WithFencing() Option {
-	return option(func(s *settings) { s.fencing, s.counterLife = true, counterLife })
+	return option(func(s *settings) { s.Fencing, s.CounterLife = true, counterLife })
 }
 
 // WithSharedFencing is WithFencing on a counter that never expires, which Java's
 // getFencedLock of the same name can go on counting. Default: off. On a quorum it is
 // ErrUnsupported.
 func WithSharedFencing() Option {
-	return option(func(s *settings) { s.fencing, s.counterLife = true, 0 })
+	return option(func(s *settings) { s.Fencing, s.CounterLife = true, 0 })
 }
 
 // WithoutReentrancy makes a second Lock by an owner that holds the lock fail with
@@ -357,7 +348,7 @@ func WithSafetyPoll(d time.Duration) Option {
 			s.reject("WithSafetyPoll(%v): at least %v", d, minSafetyPoll)
 			return
 		}
-		s.safetyPoll = d
+		s.SafetyPoll = d
 	})
 }
 

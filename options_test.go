@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/protocol"
 )
 
 // offline returns a Redis client that fails the test when it is used.
@@ -46,7 +48,7 @@ var badOptions = map[string]struct {
 	"zero TTL":                       {[]Option{WithTTL(0)}, "WithTTL(0s): at least 100ms"},
 	"negative TTL":                   {[]Option{WithTTL(-time.Second)}, "WithTTL(-1s)"},
 	"least TTL":                      {[]Option{WithTTL(math.MinInt64)}, "WithTTL(-2562047h47m16.854775808s)"},
-	"short TTL":                      {[]Option{WithTTL(minTTL - 1)}, "WithTTL(99.999999ms)"},
+	"short TTL":                      {[]Option{WithTTL(protocol.MinTTL - 1)}, "WithTTL(99.999999ms)"},
 	"endless TTL":                    {[]Option{WithTTL(math.MaxInt64)}, "WithTTL(2562047h47m16.854775807s)"},
 	"long TTL":                       {[]Option{WithTTL(century + 1)}, "WithTTL(876000h0m0.000000001s)"},
 	"zero renew interval":            {[]Option{WithRenewInterval(0)}, "WithRenewInterval(0s): at least 10ms"},
@@ -142,7 +144,7 @@ func TestBadOwnersAreRefused(t *testing.T) {
 
 func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 	for name, opts := range map[string][]Option{
-		"shortest TTL":             {WithTTL(minTTL)},
+		"shortest TTL":             {WithTTL(protocol.MinTTL)},
 		"longest TTL":              {WithTTL(century)},
 		"shortest renew interval":  {WithRenewInterval(minRenewInterval)},
 		"longest renew interval":   {WithTTL(3 * time.Second), WithRenewInterval(2 * time.Second)},
@@ -170,8 +172,8 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for d, want := range map[time.Duration]time.Duration{
-		minTTL:                             minTTL,
-		minTTL + 1:                         101 * time.Millisecond,
+		protocol.MinTTL:                    protocol.MinTTL,
+		protocol.MinTTL + 1:                101 * time.Millisecond,
 		101*time.Millisecond - 1:           101 * time.Millisecond,
 		time.Second:                        time.Second,
 		time.Second + time.Microsecond:     1001 * time.Millisecond,
@@ -179,14 +181,14 @@ func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
 		century - 500*time.Microsecond:     century,
 		1500*time.Millisecond + 500*1000*1: 1501 * time.Millisecond,
 	} {
-		require.Equal(t, want, locks.Mutex("orders", WithTTL(d)).settings.ttl, "of %v", d)
+		require.Equal(t, want, locks.Mutex("orders", WithTTL(d)).settings.TTL, "of %v", d)
 	}
 }
 
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := clientOn(t, offline(t)).Mutex("orders").settings
 	require.Equal(t, settings{
-		terms:         terms{ttl: 30 * time.Second, renewed: true, safetyPoll: 5 * time.Second},
+		Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
 		renewInterval: 10 * time.Second,
 		unlockTimeout: 5 * time.Second,
 		reentrant:     true,
@@ -216,8 +218,8 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "client", called)
 	s.hooks = Hooks{}
 	client := settings{
-		terms: terms{
-			ttl: 10 * time.Second, renewed: true, fencing: true, counterLife: 24 * time.Hour, safetyPoll: time.Second,
+		Terms: protocol.Terms{
+			TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
 		},
 		renewInterval: time.Second, maxHold: time.Minute, waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
 		localHandoffs: 3,
@@ -231,7 +233,7 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "handle", called)
 	s.hooks = Hooks{}
 	require.Equal(t, settings{
-		terms:         terms{ttl: 20 * time.Second, renewed: true, fencing: true, safetyPoll: time.Minute},
+		Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
 		renewInterval: 2 * time.Second, maxHold: time.Hour, waitTimeout: time.Minute,
 		unlockTimeout: time.Second, owner: "me",
 	}, s)
@@ -253,17 +255,17 @@ func TestAHandleIsCheckedTogetherWithItsClientsOptions(t *testing.T) {
 
 func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 	fixed := clientOn(t, offline(t), WithoutRenewal())
-	require.False(t, fixed.Mutex("orders").settings.renewed)
+	require.False(t, fixed.Mutex("orders").settings.Renewed)
 	s := fixed.Mutex("orders", WithRenewInterval(time.Second), WithMaxHold(time.Hour)).settings
 	require.NoError(t, s.err)
-	require.True(t, s.renewed, "an interval turns renewal on")
+	require.True(t, s.Renewed, "an interval turns renewal on")
 	require.Equal(t, time.Hour, s.maxHold)
 	unusable(t, fixed.Mutex("orders", WithMaxHold(time.Hour)), ErrInvalidOption, "WithMaxHold bounds the renewal")
 	unusable(t, fixed.Mutex("orders", WithoutRenewal(), WithRenewInterval(time.Second)), ErrInvalidOption, "contradict")
 
 	s = clientOn(t, offline(t), WithRenewInterval(time.Second), WithMaxHold(time.Minute)).Mutex("orders", WithTTL(time.Hour), WithoutRenewal()).settings
 	require.NoError(t, s.err, "nothing is left to bound")
-	require.False(t, s.renewed)
+	require.False(t, s.Renewed)
 	require.Zero(t, s.maxHold)
 }
 

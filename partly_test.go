@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -76,7 +77,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 			return len(h.levels) == 1
 		})
 		said := make(chan error, 1)
-		b.relay.After(runsOf(reenterScript), func(redistest.Command, string) {
+		b.relay.After(runsOf(protocol.ReenterScript), func(redistest.Command, string) {
 			_, err := b.rivalOfTwo.TryLock(context.Background())
 			said <- err
 		})

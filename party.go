@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
@@ -53,29 +54,11 @@ type fairEntry struct {
 	name name // under which the place is kept; without a token yet
 
 	// The fields below are guarded by party.mu.
-	now   standing
+	now   protocol.Standing
 	sure  bool  // every copy of its request was answered
 	told  bool  // a message said that it was granted
 	token int64 // that it told
 }
-
-// standing is how an entry stands.
-type standing struct {
-	state entryState
-	proof clock.Instant // when the request was sent whose answer said last that it waits, or is granted
-	token int64         // of a grant
-	err   error         // of a failure
-}
-
-type entryState int
-
-const (
-	entryAsking  entryState = iota // its request is not answered
-	entryWaiting                   // in the queue
-	entryGranted                   // it holds the lock
-	entryGone                      // neither: its lease is over, or Redis has lost it
-	entryFailed                    // it holds the lock, but cannot have what it wished for with it
-)
 
 // enter makes an entry for h, whose request is about to be sent.
 func (p *party) enter(h *hold) *fairEntry {
@@ -100,7 +83,7 @@ func (p *party) remove(e *fairEntry) {
 func (p *party) placed(e *fairEntry, out redisexec.Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.now, e.sure = standing{state: entryWaiting, proof: out.Sent}, !out.Ambiguous
+	e.now, e.sure = protocol.Standing{State: protocol.EntryWaiting, Proof: out.Sent}, !out.Ambiguous
 	if e.told {
 		p.believe(e)
 	}
@@ -124,20 +107,20 @@ func (p *party) message(payload string) {
 	}
 	e.told = true
 	e.token, _ = strconv.ParseInt(token, 10, 64) // none at worst
-	if e.now.state == entryWaiting {
+	if e.now.State == protocol.EntryWaiting {
 		p.believe(e)
 	}
 }
 
 // believe takes the grant of e that was told if it is proven, and complete. mu is held.
 func (p *party) believe(e *fairEntry) {
-	s, lease := e.hold.settings, e.hold.settings.entryLease()
-	inTime := e.hold.client.now().Until(clock.Deadline(e.now.proof, lease)) > 0
-	if !e.sure || !inTime || s.fencing && e.token <= 0 {
+	s, lease := e.hold.settings, e.hold.settings.EntryLease()
+	inTime := e.hold.client.now().Until(clock.Deadline(e.now.Proof, lease)) > 0
+	if !e.sure || !inTime || s.Fencing && e.token <= 0 {
 		p.queue.Wake()
 		return
 	}
-	e.now.state, e.now.token = entryGranted, e.token
+	e.now.State, e.now.Token = protocol.EntryGranted, e.token
 	p.settle(e)
 }
 
@@ -153,7 +136,7 @@ func (p *party) waiting() []*fairEntry {
 	defer p.mu.Unlock()
 	entries := make([]*fairEntry, 0, len(p.entries))
 	for _, ticket := range slices.Sorted(maps.Keys(p.entries)) {
-		if e := p.entries[ticket]; e.now.state == entryWaiting {
+		if e := p.entries[ticket]; e.now.State == protocol.EntryWaiting {
 			entries = append(entries, e)
 		}
 	}
@@ -162,17 +145,17 @@ func (p *party) waiting() []*fairEntry {
 
 // learn records how entries stand, as the answer to a request sent then says, and reports
 // whether any was granted.
-func (p *party) learn(entries []*fairEntry, all []standing, sent clock.Instant) (served bool) {
+func (p *party) learn(entries []*fairEntry, all []protocol.Standing, sent clock.Instant) (served bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, e := range entries {
-		if e.now.state != entryWaiting || p.entries[e.ticket] != e {
+		if e.now.State != protocol.EntryWaiting || p.entries[e.ticket] != e {
 			continue // it learned of a grant meanwhile, or has gone
 		}
 		e.now = all[i]
-		e.now.proof = sent
-		served = served || e.now.state == entryGranted
-		if e.now.state != entryWaiting {
+		e.now.Proof = sent
+		served = served || e.now.State == protocol.EntryGranted
+		if e.now.State != protocol.EntryWaiting {
 			p.settle(e)
 		}
 	}
@@ -180,7 +163,7 @@ func (p *party) learn(entries []*fairEntry, all []standing, sent clock.Instant) 
 }
 
 // standing returns how e stands.
-func (e *fairEntry) standing() standing {
+func (e *fairEntry) standing() protocol.Standing {
 	e.party.mu.Lock()
 	defer e.party.mu.Unlock()
 	return e.now
@@ -189,7 +172,7 @@ func (e *fairEntry) standing() standing {
 // paced is effort for a command that keeps e, among others: several copies have to fit into
 // the lease of the briefest place.
 func (e *fairEntry) paced(effort redisexec.CallOptions) redisexec.CallOptions {
-	patience := min(e.hold.client.patience, redisexec.PatienceFor(e.hold.settings.entryLease()))
+	patience := min(e.hold.client.patience, redisexec.PatienceFor(e.hold.settings.EntryLease()))
 	if effort.Patience == 0 || patience < effort.Patience {
 		effort.Patience = patience
 	}
@@ -203,7 +186,7 @@ func (p *party) schedule(e *fairEntry, now clock.Instant, d time.Duration, polle
 	defer p.mu.Unlock()
 	if polled { // for all of them, each as often as its own place needs
 		for _, e := range p.entries {
-			d = min(d, e.hold.settings.entryPoll())
+			d = min(d, e.hold.settings.EntryPoll())
 		}
 	}
 	at, others := now.After(d), len(p.entries)

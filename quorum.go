@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
 )
@@ -92,7 +93,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 	q := &quorum{client: c}
 	var hubs []*wake.Hub
 	for i, rdb := range rdbs {
-		n := &node{plain: &plain{exec: c.execs[i]}, at: i, name: nameOf(rdbs, i), last: make(map[string]chan struct{})}
+		n := &node{plain: protocol.NewPlain(c.execs[i], false), at: i, name: nameOf(rdbs, i), last: make(map[string]chan struct{})}
 		n.undos = newUndos(c, n.settle(c))
 		q.nodes = append(q.nodes, n)
 		c.undos = append(c.undos, n.undos)
@@ -109,7 +110,7 @@ func supportedByQuorum(s *settings) error {
 	switch {
 	case s.replicas.N > 0:
 		return fmt.Errorf("%w: WithReplicas on a quorum: its nodes are to have none, a failover would forget their votes", ErrUnsupported)
-	case s.fencing && s.counterLife == 0:
+	case s.Fencing && s.CounterLife == 0:
 		return fmt.Errorf("%w: WithSharedFencing on a quorum: Java counts on one Redis; use WithFencing", ErrUnsupported)
 	}
 	return nil
@@ -142,7 +143,7 @@ type quorum struct {
 	longest atomic.Int64
 }
 
-var _ protocol = (*quorum)(nil)
+var _ protocol.Protocol = (*quorum)(nil)
 
 // majority is how many nodes have to agree.
 func (q *quorum) majority() int { return len(q.nodes)/2 + 1 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -20,16 +21,16 @@ func learnAbsence(t *keys.Set, n *node, out redisexec.Outcome) {
 
 // The commands that create names, and what they find out about where those are absent.
 
-func (q *quorum) acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
+func (q *quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	t = t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.elect(ctx, e, t, field, s)
-	g.absent = t.Absent
+	g.Absent = t.Absent
 	return g, out
 }
 
-func (q *quorum) handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *terms) (grant, redisexec.Outcome) {
+func (q *quorum) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	heir := t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.bequeath(ctx, e, t, heir, from, to, s)
-	g.absent = heir.Absent
+	g.Absent = heir.Absent
 	return g, out
 }

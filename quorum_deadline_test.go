@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -69,11 +70,11 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 		script *redisexec.Script
 		do     func(b *quorumBench, m *Mutex) (clock.Instant, *actor) // the deadline after it, and who holds it then
 	}{
-		{"acquire", acquireScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {
+		{"acquire", protocol.AcquireScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {
 			b.me.locks(b.t, m)
 			return deadlineOf(b), b.me
 		}},
-		{"renew", renewScript, func(b *quorumBench, _ *Mutex) (clock.Instant, *actor) {
+		{"renew", protocol.RenewScript, func(b *quorumBench, _ *Mutex) (clock.Instant, *actor) {
 			first := make(chan clock.Instant, 1)
 			b.me.locks(b.t, b.mutex(WithRenewInterval(300*time.Millisecond), WithHooks(Hooks{Renewed: func(Event) {
 				select {
@@ -83,7 +84,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 			}})))
 			return receives(b.t, first), b.me
 		}},
-		{"handoff", handoffScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {
+		{"handoff", protocol.HandoffScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {
 			b.me.locks(b.t, m)
 			next := b.you.lock(b.t.Context(), m)
 			awaitWaiters(b.t, b.locks, b.key, 1)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -229,7 +230,7 @@ func TestANodeWhoseAnswerWasLostIsUndone(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
 		b.strangersOn(1, 2)
-		lost := b.relays[0].LoseReply(runsOf(acquireScript).And(redistest.With(b.key))).Always()
+		lost := b.relays[0].LoseReply(runsOf(protocol.AcquireScript).And(redistest.With(b.key))).Always()
 		id := b.locks.ID()
 		require.False(b.t, b.me.tries(b.t, b.mutex()))
 		lost.Wait(b.t)
@@ -245,7 +246,7 @@ func TestAnAcquisitionThatArrivesAfterItsReleaseLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
-		held := b.relays[2].HoldBackSilently(runsOf(acquireScript).And(redistest.With(b.key)))
+		held := b.relays[2].HoldBackSilently(runsOf(protocol.AcquireScript).And(redistest.With(b.key)))
 		m := b.mutex(WithTTL(time.Second))
 		b.me.locks(b.t, m)
 		b.me.unlocks(b.t, m)
@@ -269,7 +270,7 @@ func TestATryThatANodeGrantsTooLateCostsTheNextLockThatNodeAlone(t *testing.T) {
 		m, theirs := b.mutex(WithFencing(), WithTTL(5*time.Second)), b.rival.Mutex(b.key, WithFencing())
 		b.you.locks(b.t, theirs)
 		b.awaitOn(1, 0, 1, 2)
-		tries := runsOf(acquireScript).And(redistest.With(b.key))
+		tries := runsOf(protocol.AcquireScript).And(redistest.With(b.key))
 		late, answered := b.relays[1].Block(tries), make(chan struct{})
 		answer := sync.OnceFunc(func() { close(answered) })
 		b.t.Cleanup(late.Release)
@@ -302,8 +303,8 @@ func TestAReleaseThatArrivesLateHitsNoLaterHold(t *testing.T) {
 		b.relays[0].Latency(20 * time.Millisecond) // so that nobody is waited for in vain:
 		b.relays[2].Latency(20 * time.Millisecond) // doubt is that about the release alone
 		m := b.mutex()
-		held := b.relays[0].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
-		late := b.relays[2].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key)))
+		held := b.relays[0].HoldBackSilently(runsOf(protocol.ReleaseScript).And(redistest.With(b.key)))
+		late := b.relays[2].HoldBackSilently(runsOf(protocol.ReleaseScript).And(redistest.With(b.key)))
 		b.me.locks(b.t, m) // by nodes 0 and 2
 		b.me.unlocks(b.t, m)
 		b.me.locks(b.t, m)
@@ -438,8 +439,8 @@ func TestAHandOffThatIsCarriedOutAsTheUnlockEndsIsNotTakenForALoss(t *testing.T)
 			ctx := &pausedContext{Context: b.t.Context(), done: make(chan struct{}), settle: func() {
 				eventually(b.t, "all voted", func() bool { return settledOn(b.locks) })
 			}}
-			g, out := q.handoff(ctx, redisexec.CallOptions{Patience: time.Second}, m.target, "holder:1", fmt.Sprint("next:", i), &m.settings.terms)
-			require.True(b.t, g.held || out.Err != nil, "round %d", i)
+			g, out := q.Handoff(ctx, redisexec.CallOptions{Patience: time.Second}, m.target, "holder:1", fmt.Sprint("next:", i), &m.settings.Terms)
+			require.True(b.t, g.Held || out.Err != nil, "round %d", i)
 			for _, rdb := range b.servers {
 				require.NoError(b.t, rdb.Del(b.t.Context(), b.key).Err())
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -25,7 +26,7 @@ func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.raising()
-		gone := b.relays[1].Before(runsOf(raiseScript).And(redistest.With(b.key)), func(redistest.Command) {
+		gone := b.relays[1].Before(runsOf(protocol.RaiseScript).And(redistest.With(b.key)), func(redistest.Command) {
 			_ = b.servers[1].Del(context.Background(), b.key).Err()
 		})
 		err := b.me.call(func() error { return b.mutex(WithFencing()).Lock(b.t.Context()) })
@@ -44,7 +45,7 @@ func TestALockWhoseContextEndsBeforeItsTokenIsRaisedLeavesNothing(t *testing.T) 
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.raising()
 		ctx, cancel := context.WithCancel(b.t.Context())
-		rule := b.relays[1].Before(runsOf(raiseScript).And(redistest.With(b.key)), func(redistest.Command) { cancel() })
+		rule := b.relays[1].Before(runsOf(protocol.RaiseScript).And(redistest.With(b.key)), func(redistest.Command) { cancel() })
 		err := b.me.call(func() error { return b.mutex(WithFencing()).Lock(ctx) })
 		rule.Wait(b.t)
 		if err == nil {

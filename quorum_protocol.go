@@ -14,6 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -26,12 +27,12 @@ var errTaken = errors.New("it is taken there")
 
 // elect is a vote on who gets the keys. Without a majority what was got is given back at
 // once: quietly, since nobody has seen a hold that never was.
-func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
-	q.leases(s.ttl)
-	b := put(ctx, q, q.nodes, e, question[grant]{
+func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
+	q.leases(s.TTL)
+	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
 		names: []string{field},
-		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
-			g, out := n.acquire(q.client.background, e, t, field, s)
+		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
+			g, out := n.plain.Acquire(q.client.background, e, t, field, s)
 			learnAbsence(t, n, out)
 			return g, out
 		},
@@ -40,11 +41,11 @@ func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	defer b.close()
 	switch b.countSoon(ctx, func() time.Duration { return q.rest(b) }) {
 	case carried:
-		g, out := q.fence(ctx, e, b, t, field, s, s.fencing)
+		g, out := q.fence(ctx, e, b, t, field, s, s.Fencing)
 		out.Ambiguous = out.Ambiguous || out.Err != nil // what was got is to be undone
 		return g, out
 	case undecided: // ctx has ended: what was got is in doubt
-		return grant{}, b.outcome(ctx)
+		return protocol.Grant{}, b.outcome(ctx)
 	}
 	if !b.closed {
 		b.linger(ctx, q.grace(b.sent), b.complete)
@@ -52,21 +53,21 @@ func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	clean := q.takeBack(ctx, b, e, t, field)
 	out := b.outcome(ctx)
 	out.Ambiguous = out.Ambiguous || !clean
-	out.Unobserved = b.number(func(v vote[grant]) bool { return !v.cast || v.out.Ambiguous || b.inFavour(v) }) < q.majority()
+	out.Unobserved = b.number(func(v vote[protocol.Grant]) bool { return !v.cast || v.out.Ambiguous || b.inFavour(v) }) < q.majority()
 	if out.Err != nil {
-		return grant{}, out
+		return protocol.Grant{}, out
 	}
 	return q.refusal(b), out
 }
 
-func getsIt(v vote[grant]) bool { return v.answer.held }
-func saysYes(v vote[bool]) bool { return v.answer }
+func getsIt(v vote[protocol.Grant]) bool { return v.answer.Held }
+func saysYes(v vote[bool]) bool          { return v.answer }
 
 // rest is how long the others are waited for when most nodes have answered, and nobody has
 // won: as long as they usually take. That may be long, and what was got is kept from everybody
 // meanwhile. So half of the tries, by chance, come back sooner: where few nodes are slow, others
 // want the same ones that are not.
-func (q *quorum) rest(b *ballot[grant]) time.Duration {
+func (q *quorum) rest(b *ballot[protocol.Grant]) time.Duration {
 	if rand.IntN(2) == 0 {
 		return q.grace(b.sent)
 	}
@@ -93,7 +94,7 @@ func lossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
 
 // takeBack releases the nodes that have granted, and reports whether those are clean. When
 // ctx ends, it is not known.
-func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
+func (q *quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
 	var nodes []*node
 	for i, v := range b.votes {
 		if b.inFavour(v) {
@@ -104,7 +105,7 @@ func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e redisexec.Cal
 	back := put(q.client.background, q, nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			return n.releaseQuietly(q.client.background, e, t, field)
+			return n.plain.ReleaseQuietly(q.client.background, e, t, field)
 		},
 		yes: saysYes,
 	})
@@ -116,12 +117,12 @@ func (q *quorum) takeBack(ctx context.Context, b *ballot[grant], e redisexec.Cal
 // refusal is the answer of a vote that nobody, or somebody else, has won: it is his who has
 // most nodes, and will be free when enough of the leases are over. If that is because of one key
 // here and of another there, no message need tell of the end: both may be on their way already.
-func (q *quorum) refusal(b *ballot[grant]) grant {
+func (q *quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	type hindrance struct {
 		holder string
 		key    int
 	}
-	var g grant
+	var g protocol.Grant
 	var frees []time.Duration // when each node is free
 	has := make(map[hindrance]int)
 	for _, v := range b.votes {
@@ -130,21 +131,21 @@ func (q *quorum) refusal(b *ballot[grant]) grant {
 		case b.inFavour(v):
 			free = 0
 		case v.answered():
-			if v.answer.ttl >= 0 {
-				free = v.answer.ttl
+			if v.answer.TTL >= 0 {
+				free = v.answer.TTL
 			}
-			by := hindrance{v.answer.holder, v.answer.key}
-			if has[by]++; has[by] > has[hindrance{g.holder, g.key}] {
+			by := hindrance{v.answer.Holder, v.answer.Key}
+			if has[by]++; has[by] > has[hindrance{g.Holder, g.Key}] {
 				g = v.answer
 			}
 		}
 		frees = append(frees, free)
 	}
 	slices.Sort(frees)
-	if g.ttl = frees[q.majority()-1]; g.ttl == math.MaxInt64 {
-		g.ttl = -time.Millisecond
+	if g.TTL = frees[q.majority()-1]; g.TTL == math.MaxInt64 {
+		g.TTL = -time.Millisecond
 	}
-	g.split = has[hindrance{g.holder, g.key}] < q.majority()
+	g.Split = has[hindrance{g.Holder, g.Key}] < q.majority()
 	return g
 }
 
@@ -154,26 +155,26 @@ func (q *quorum) refusal(b *ballot[grant]) grant {
 // and it counts when a majority has it in the counter, put there while it had the lock for
 // this owner. Whoever gets the lock later gets a node of that majority, when it has been
 // free since: so his token is at least the one minted there, which is higher.
-func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[grant], t *keys.Set, field string, s *terms, wished bool) (grant, redisexec.Outcome) {
+func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
-	g := grant{held: true}
+	g := protocol.Grant{Held: true}
 	if !wished {
 		return g, out
 	}
 	minted := make([]int64, len(q.nodes))
 	for i, v := range b.votes {
 		if b.inFavour(v) {
-			minted[i] = v.answer.token
-			g.token = max(g.token, minted[i])
+			minted[i] = v.answer.Token
+			g.Token = max(g.Token, minted[i])
 		}
 	}
 	r := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			if minted[n.at] == g.token {
+			if minted[n.at] == g.Token {
 				return true, redisexec.Outcome{}
 			}
-			return n.raise(q.client.background, e, t, field, s, g.token)
+			return n.plain.Raise(q.client.background, e, t, field, s, g.Token)
 		},
 		yes: saysYes,
 	})
@@ -187,35 +188,35 @@ func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[g
 		raised := r.outcome(ctx)
 		out.Err, out.Permanent = raised.Err, raised.Permanent
 	}
-	return grant{}, out
+	return protocol.Grant{}, out
 }
 
-// reenter counts when a majority has it. Those that have lost the lock get nothing new.
-func (q *quorum) reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
-	q.leases(s.ttl)
-	b := put(ctx, q, q.nodes, e, question[grant]{
+// Reenter counts when a majority has it. Those that have lost the lock get nothing new.
+func (q *quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms, mint bool, counts []int) (protocol.Grant, redisexec.Outcome) {
+	q.leases(s.TTL)
+	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
 		names: []string{field},
-		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
-			return n.reenter(q.client.background, e, t, field, s, mint, counts)
+		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
+			return n.plain.Reenter(q.client.background, e, t, field, s, mint, counts)
 		},
-		yes: getsIt, repeated: s.renewed, // a longer lease that is fixed is told but once
+		yes: getsIt, repeated: s.Renewed, // a longer lease that is fixed is told but once
 	})
 	defer b.close()
 	if b.count(ctx) == carried {
 		return q.fence(ctx, e, b, t, field, s, mint)
 	}
-	return grant{}, b.outcome(ctx)
+	return protocol.Grant{}, b.outcome(ctx)
 }
 
-// renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
+// Renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
 // when so many nodes have not got it that no majority can be had. It is waited for no longer
 // than one copy is on one node, whatever else is under way on those: the lease may end.
-func (q *quorum) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+func (q *quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	q.leases(lease)
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			return n.renew(ctx, e, t, field, lease)
+			return n.plain.Renew(ctx, e, t, field, lease)
 		},
 		yes: saysYes, repeated: true,
 	})
@@ -227,17 +228,17 @@ func (q *quorum) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	return result == carried, b.outcome(soon)
 }
 
-// release is sent to every node, and made up for in the background on those that fail. It is
+// Release is sent to every node, and made up for in the background on those that fail. It is
 // done when most nodes do not have the lock for this owner any more: those that do not answer
 // are not waited for longer than lossWindow, even if the hold was theirs too.
-func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome) {
-	b := put(ctx, q, q.nodes, e, question[released]{
+func (q *quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (protocol.Released, redisexec.Outcome) {
+	b := put(ctx, q, q.nodes, e, question[protocol.Released]{
 		names: []string{field},
-		ask: func(n *node, e redisexec.CallOptions) (released, redisexec.Outcome) {
-			return n.release(q.client.background, e, t, field, counts)
+		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
+			return n.plain.Release(q.client.background, e, t, field, counts)
 		},
-		yes: func(v vote[released]) bool {
-			return v.answer.ours || v.out.Ambiguous && slices.Contains(counts, 0) // an earlier copy may have done it
+		yes: func(v vote[protocol.Released]) bool {
+			return v.answer.Ours || v.out.Ambiguous && slices.Contains(counts, 0) // an earlier copy may have done it
 		},
 		lenient:  true,
 		repeated: !slices.Contains(counts, 0),
@@ -250,17 +251,17 @@ func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	defer b.close()
 	result := b.countSoon(ctx, func() time.Duration { return lossWindow(ctx, e) })
 	out := b.outcome(ctx)
-	answer := released{heard: -1}
+	answer := protocol.Released{Heard: -1}
 	for _, v := range b.votes {
 		if v.answered() {
-			answer.heard = max(answer.heard, v.answer.heard)
+			answer.Heard = max(answer.Heard, v.answer.Heard)
 		}
 	}
 	switch result {
 	case carried:
-		others := b.number(func(v vote[released]) bool { return v.answered() && !v.answer.ours })
-		answer.ours = others <= len(q.nodes)-q.majority() // so it may have been held until then
-		out.Ambiguous = b.number(vote[released].clean) < len(q.nodes)
+		others := b.number(func(v vote[protocol.Released]) bool { return v.answered() && !v.answer.Ours })
+		answer.Ours = others <= len(q.nodes)-q.majority() // so it may have been held until then
+		out.Ambiguous = b.number(vote[protocol.Released].clean) < len(q.nodes)
 	case rejected:
 		out.Ambiguous = false // it was lost before, not by a copy of this
 	}
@@ -269,12 +270,12 @@ func (q *quorum) release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 
 // bequeath is a hand-over, which counts when a majority has done it. A node that has not got the
 // lock from the one does not get it for the other. t is of the one, heir of the other.
-func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *terms) (grant, redisexec.Outcome) {
-	q.leases(s.ttl)
-	b := put(ctx, q, q.nodes, e, question[grant]{
+func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
+	q.leases(s.TTL)
+	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
 		names: []string{from, to},
-		ask: func(n *node, e redisexec.CallOptions) (grant, redisexec.Outcome) {
-			g, out := n.handoff(q.client.background, e, t, from, to, s)
+		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
+			g, out := n.plain.Handoff(q.client.background, e, t, from, to, s)
 			if learnAbsence(heir, n, out); t.Absent.Contains(n.at) {
 				heir.Absent.Add(n.at)
 			}
@@ -292,23 +293,23 @@ func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 	if result == inconclusive && b.quorate() {
 		// The one had it on nodes that do not answer. Neither is to have it on the others.
 		q.client.undo(q.client.plain, t, from, q.until(), false)
-		return grant{held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.NoAnswer)}
+		return protocol.Grant{Held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.NoAnswer)}
 	}
 	switch result {
 	case carried:
-		g, out := q.fence(ctx, e, b, t, to, s, s.fencing)
-		out.Ambiguous = out.Err != nil || b.number(vote[grant].clean) < len(q.nodes)
+		g, out := q.fence(ctx, e, b, t, to, s, s.Fencing)
+		out.Ambiguous = out.Err != nil || b.number(vote[protocol.Grant].clean) < len(q.nodes)
 		return g, out
 	case rejected:
 		// The one had lost it. Some nodes may have passed it on all the same, or may yet.
 		q.retire(to)
 		q.client.undo(q.client.plain, heir, to, q.until(), false)
-		return grant{}, redisexec.Outcome{Sent: b.sent}
+		return protocol.Grant{}, redisexec.Outcome{Sent: b.sent}
 	}
 	out := b.outcome(ctx)
 	b.linger(ctx, q.client.patience, b.complete) // if all have refused, it can be released instead
 	out.Ambiguous = b.outcome(ctx).Ambiguous || b.number(b.inFavour) > 0
-	return grant{}, out
+	return protocol.Grant{}, out
 }
 
 // retire makes sure that nothing is acquired under the identity of field any more.
@@ -318,11 +319,11 @@ func (q *quorum) retire(field string) {
 	}
 }
 
-// force ends the hold that a majority has said there is: on so many nodes that it has none.
-func (q *quorum) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
+// Force ends the hold that a majority has said there is: on so many nodes that it has none.
+func (q *quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			return n.force(q.client.background, e, t, i, fields)
+			return n.plain.Force(q.client.background, e, t, i, fields)
 		},
 		yes: func(vote[bool]) bool { return true },
 	})
@@ -334,15 +335,15 @@ func (q *quorum) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	return b.number(func(v vote[bool]) bool { return v.answered() && v.answer }) > 0, out
 }
 
-// state is what most nodes say. Where they do not agree the rest is waited for for as long as
+// State is what most nodes say. Where they do not agree the rest is waited for for as long as
 // it may decide if there is a holder: one whom so many name that he may have a majority, by
 // those nodes that do not answer, is named then.
-func (q *quorum) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (keyState, redisexec.Outcome) {
-	b := put(ctx, q, q.nodes, e, question[keyState]{
-		ask: func(n *node, e redisexec.CallOptions) (keyState, redisexec.Outcome) {
-			return n.state(q.client.background, e, t, i)
+func (q *quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
+	b := put(ctx, q, q.nodes, e, question[protocol.KeyState]{
+		ask: func(n *node, e redisexec.CallOptions) (protocol.KeyState, redisexec.Outcome) {
+			return n.plain.State(q.client.background, e, t, i)
 		},
-		yes: func(vote[keyState]) bool { return true },
+		yes: func(vote[protocol.KeyState]) bool { return true },
 	})
 	defer b.close()
 	b.count(ctx)
@@ -354,7 +355,7 @@ func (q *quorum) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	})
 	out := b.outcome(ctx)
 	if out.Err != nil {
-		return keyState{}, out
+		return protocol.KeyState{}, out
 	}
 	state, _ := agreedState(b.votes, q.majority())
 	return state, out
@@ -362,22 +363,22 @@ func (q *quorum) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 
 // agreedState is the state that most votes agree on. It is certain if those that have not been
 // answered cannot make it another.
-func agreedState(votes []vote[keyState], majority int) (state keyState, certain bool) {
-	free := keyState{ttl: -2 * time.Millisecond}
+func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.KeyState, certain bool) {
+	free := protocol.KeyState{TTL: -2 * time.Millisecond}
 	silent := 0
-	by := make(map[string][]keyState) // the states that name the same holder
+	by := make(map[string][]protocol.KeyState) // the states that name the same holder
 	for _, v := range votes {
 		if !v.answered() {
 			silent++
 			continue
 		}
-		free.token = max(free.token, v.answer.token)
-		if len(v.answer.fields) > 0 {
-			holder := v.answer.fields[0]
+		free.Token = max(free.Token, v.answer.Token)
+		if len(v.answer.Fields) > 0 {
+			holder := v.answer.Fields[0]
 			by[holder] = append(by[holder], v.answer)
 		}
 	}
-	var most []keyState // of the holder whom most name
+	var most []protocol.KeyState // of the holder whom most name
 	for _, holder := range slices.Sorted(maps.Keys(by)) {
 		if len(by[holder]) > len(most) {
 			most = by[holder]
@@ -390,9 +391,9 @@ func agreedState(votes []vote[keyState], majority int) (state keyState, certain 
 		return free, false
 	}
 	// He holds it for as long as a majority has it for him.
-	slices.SortFunc(most, func(a, b keyState) int { return cmp.Compare(endless(b.ttl), endless(a.ttl)) })
+	slices.SortFunc(most, func(a, b protocol.KeyState) int { return cmp.Compare(endless(b.TTL), endless(a.TTL)) })
 	state = most[min(majority, len(most))-1]
-	state.token = free.token
+	state.Token = free.Token
 	return state, len(most) >= majority
 }
 

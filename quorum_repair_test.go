@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -51,7 +52,7 @@ func TestWhatTakesARefusedHandOffBackHitsNoLaterHoldOfTheWaiter(t *testing.T) {
 		var late []*redistest.Held
 		for _, n := range []int{0, 2} {
 			require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
-			late = append(late, b.relays[n].HoldBackSilently(runsOf(releaseScript).And(redistest.With(b.key))))
+			late = append(late, b.relays[n].HoldBackSilently(runsOf(protocol.ReleaseScript).And(redistest.With(b.key))))
 		}
 		_ = b.me.call(m.Unlock) // a loss, unless it took too long to hear of it
 		require.NoError(b.t, outcomeOf(b.t, next))
@@ -85,7 +86,7 @@ func TestANodeIsNotSentAReleaseBeforeItHasAnsweredTheAcquisition(t *testing.T) {
 		b.me.locks(b.t, m)
 		b.me.unlocks(b.t, m)
 		eventually(b.t, "all settled", func() bool { return settledOn(c) })
-		late := b.relays[2].Delay(c.patience/4, runsOf(acquireScript).And(redistest.With(b.key)))
+		late := b.relays[2].Delay(c.patience/4, runsOf(protocol.AcquireScript).And(redistest.With(b.key)))
 		b.me.locks(b.t, m)
 		b.me.unlocks(b.t, m)
 		late.Wait(b.t)
@@ -146,7 +147,7 @@ func TestASlowNodeIsToldOfALongerFixedLease(t *testing.T) {
 		short, long := b.mutex(WithTTL(10*time.Second), WithoutRenewal()), b.mutex(WithTTL(time.Minute), WithoutRenewal())
 		b.me.locks(b.t, short)
 		b.awaitOn(1, 0, 1, 2)
-		b.relays[2].Delay(800*time.Millisecond, runsOf(reenterScript)).Times(1)
+		b.relays[2].Delay(800*time.Millisecond, runsOf(protocol.ReenterScript)).Times(1)
 		b.me.locks(b.t, short)
 		b.me.locks(b.t, long)
 		b.awaitOn(3, 0, 1, 2)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -114,7 +115,7 @@ func TestAMajorityIsMoreThanHalf(t *testing.T) {
 
 func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 	t.Parallel()
-	for _, ttl := range []time.Duration{minTTL, time.Second, 30 * time.Second, time.Hour} {
+	for _, ttl := range []time.Duration{protocol.MinTTL, time.Second, 30 * time.Second, time.Hour} {
 		s, now := defaultSettings(), clock.System()
 		WithTTL(ttl).applyToClient(&s)
 		c := newQuorumClient(clientsOf(t, redistest.Mini(t).Nodes(t, 3)), s, func() clock.Instant { return now })
@@ -267,7 +268,7 @@ func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.raising()
-		rule := b.relays[1].ReplyWith("-OOM command not allowed\r\n", runsOf(raiseScript)).Always()
+		rule := b.relays[1].ReplyWith("-OOM command not allowed\r\n", runsOf(protocol.RaiseScript)).Always()
 		err := b.me.call(func() error { return b.mutex(WithFencing()).Lock(b.t.Context()) })
 		var q *QuorumError
 		require.ErrorAs(b.t, err, &q)
@@ -282,18 +283,18 @@ func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
 func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		rdb, p := backend.Client(t), &plain{exec: redisexec.New(backend.Client(t), clock.System, time.Minute)}
-		t.Cleanup(func() { p.exec.Close(context.Background()) })
+		rdb, p := backend.Client(t), protocol.NewPlain(redisexec.New(backend.Client(t), clock.System, time.Minute), false)
+		t.Cleanup(func() { p.Exec.Close(context.Background()) })
 		target, err := keys.New("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)
-		s := &terms{ttl: time.Minute, fencing: true, counterLife: time.Hour}
-		g, out := p.acquire(t.Context(), acquireEffort, target, "me:1", s)
+		s := &protocol.Terms{TTL: time.Minute, Fencing: true, CounterLife: time.Hour}
+		g, out := p.Acquire(t.Context(), acquireEffort, target, "me:1", s)
 		require.NoError(t, out.Err)
 		require.NoError(t, rdb.Persist(t.Context(), target.Counters[0]).Err())
-		require.NoError(t, rdb.Set(t.Context(), target.Counters[1], g.token+1000, 0).Err())
+		require.NoError(t, rdb.Set(t.Context(), target.Counters[1], g.Token+1000, 0).Err())
 
 		raise := func(field string, token int64) (bool, error) {
-			ours, out := p.raise(t.Context(), acquireEffort, target, field, s, token)
+			ours, out := p.Raise(t.Context(), acquireEffort, target, field, s, token)
 			return ours, out.Err
 		}
 		counters := func() []string {
@@ -301,15 +302,15 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 		}
 
 		before := counters()
-		ours, err := raise("you:1", g.token+500)
+		ours, err := raise("you:1", g.Token+500)
 		require.NoError(t, err)
 		require.False(t, ours)
 		require.Equal(t, before, counters(), "who does not hold it changes nothing")
 
-		ours, err = raise("me:1", g.token+500)
+		ours, err = raise("me:1", g.Token+500)
 		require.NoError(t, err)
 		require.True(t, ours)
-		require.Equal(t, []string{fmt.Sprint(g.token + 500), fmt.Sprint(g.token + 1000)}, counters(), "never lowered")
+		require.Equal(t, []string{fmt.Sprint(g.Token + 500), fmt.Sprint(g.Token + 1000)}, counters(), "never lowered")
 		require.Negative(t, ttlOf(rdb, target.Counters[0]), "one without expiry keeps none")
 
 		require.NoError(t, rdb.PExpire(t.Context(), target.Counters[0], time.Minute).Err())

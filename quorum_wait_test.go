@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -181,7 +182,7 @@ func TestAWaitOnAQuorumEndsWithItsContext(t *testing.T) {
 		b.relays[1].BlackHole(true)
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(b.t.Context())
-		rule := b.relays[2].After(runsOf(acquireScript), func(redistest.Command, string) { cancel(cause) })
+		rule := b.relays[2].After(runsOf(protocol.AcquireScript), func(redistest.Command, string) { cancel(cause) })
 		b.withinOnePatience(func() {
 			err := b.me.call(func() error { return b.mutex().Lock(ctx) })
 			require.ErrorIs(b.t, err, cause)
@@ -199,7 +200,7 @@ func TestAHandOffThatIsRefusedLeavesALaterHoldAlone(t *testing.T) {
 		b.me.locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
 		for _, relay := range b.relays {
-			relay.ReplyWith("-OOM command not allowed\r\n", runsOf(handoffScript).And(redistest.With(b.key))).Always()
+			relay.ReplyWith("-OOM command not allowed\r\n", runsOf(protocol.HandoffScript).And(redistest.With(b.key))).Always()
 		}
 		next := b.you.lock(b.t.Context(), b.mutex(WithFencing()))
 		awaitWaiters(b.t, b.locks, b.key, 1)
@@ -227,7 +228,7 @@ func TestALevelThatCouldNotBeGivenBackDoesNotEndTheHold(t *testing.T) {
 		b.awaitOn(2, 0, 1, 2)
 		var rules []*redistest.Rule
 		for _, relay := range b.relays {
-			rules = append(rules, relay.ReplyWith("-OOM command not allowed\r\n", runsOf(releaseScript).And(redistest.With(b.key))))
+			rules = append(rules, relay.ReplyWith("-OOM command not allowed\r\n", runsOf(protocol.ReleaseScript).And(redistest.With(b.key))))
 		}
 		ctx := contextOf(b.me, one)
 		require.ErrorContains(b.t, b.me.call(both.Unlock), "OOM")
@@ -250,13 +251,13 @@ func TestATryLockComesBackAfterSplitVotesButNotForEver(t *testing.T) {
 		b.warm()
 		b.relays[1].BlackHole(true)
 		b.strangersOn(0)
-		tries := runsOf(acquireScript).And(redistest.With(b.key))
+		tries := runsOf(protocol.AcquireScript).And(redistest.With(b.key))
 		b.relays[2].ResetLog()
 		require.False(b.t, b.me.tries(b.t, b.mutex()))
 		require.Equal(b.t, 1+trySplits, b.relays[2].Count(tries))
 
 		// The stranger goes when the first try is taken back.
-		gone := b.relays[2].Before(runsOf(releaseScript).And(redistest.With(b.key)), func(redistest.Command) { b.strangersGone(0) })
+		gone := b.relays[2].Before(runsOf(protocol.ReleaseScript).And(redistest.With(b.key)), func(redistest.Command) { b.strangersGone(0) })
 		require.True(b.t, b.me.tries(b.t, b.mutex()))
 		gone.Wait(b.t)
 		b.me.unlocks(b.t, b.mutex())
@@ -275,10 +276,10 @@ func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 		ctx, giveUp := context.WithCancel(b.t.Context())
 		waiting := b.me.lock(ctx, b.mutex(WithSafetyPoll(time.Hour)))
 		awaitListening(b.t, b.locks, b.key)
-		eventually(b.t, "what it got there given back", func() bool { return b.relays[2].Executed(runsOf(releaseScript)) > 1 })
+		eventually(b.t, "what it got there given back", func() bool { return b.relays[2].Executed(runsOf(protocol.ReleaseScript)) > 1 })
 		tries, since := -3, time.Now()
 		eventually(b.t, "a second with two tries at most", func() bool {
-			if n := b.relays[0].Count(runsOf(acquireScript)); n > tries+2 {
+			if n := b.relays[0].Count(runsOf(protocol.AcquireScript)); n > tries+2 {
 				tries, since = n, time.Now()
 			}
 			return time.Since(since) > time.Second
@@ -307,7 +308,7 @@ func TestATryLockWhoseVotesWereSplitAndWhoIsOvertakenThenIsNoError(t *testing.T)
 			return slices.ContainsFunc(holdsOn(b.locks, one.Name()), func(h *hold) bool { return wants(h, one) })
 		}
 		overtaken := make(chan (<-chan error), 1)
-		b.relays[2].After(runsOf(acquireScript).And(redistest.With(b.key)), func(redistest.Command, string) {
+		b.relays[2].After(runsOf(protocol.AcquireScript).And(redistest.With(b.key)), func(redistest.Command, string) {
 			result := b.you.lock(b.t.Context(), one)
 			for end := time.Now().Add(soonEnough); !begun() && time.Now().Before(end); time.Sleep(lookEvery) {
 			}

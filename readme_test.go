@@ -202,10 +202,10 @@ func TestNoPermissionInTheReadmeIsTooMuch(t *testing.T) {
 		"subscribe": true, "unsubscribe": true, "ping": true, // on the connection for messages
 		"publish": true, // its name is an argument of the scripts
 	}
-	entries, err := os.ReadDir("lua")
+	entries, err := os.ReadDir("internal/protocol/lua")
 	require.NoError(t, err)
 	for _, entry := range entries {
-		for _, m := range scripted.FindAllStringSubmatch(readFile(t, "lua/"+entry.Name()), -1) {
+		for _, m := range scripted.FindAllStringSubmatch(readFile(t, "internal/protocol/lua/"+entry.Name()), -1) {
 			used[m[1]] = true
 		}
 	}

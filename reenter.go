@@ -297,15 +297,15 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.fencing && (n.token == 0 || lv.target.Spans(t))
+	mint := lv.Fencing && (n.token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
 	left := h.lease.left(h.client.now())
 	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
-	h.lease.lengthen(lv.ttl)
+	h.lease.lengthen(lv.TTL)
 	h.mu.Unlock()
-	h.other.lengthen(lv.ttl)
+	h.other.lengthen(lv.TTL)
 	if claimed && !lv.reentrant {
 		return ErrReentrant
 	}
@@ -320,14 +320,14 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.kind.reenter(ctx, e, t.FencedWith(lv.target), n.field, &lv.settings.terms, mint, counts)
+	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.field, &lv.settings.Terms, mint, counts)
 	if out.Ambiguous {
 		h.client.retire(n.identity)
 	}
 	if out.Err != nil {
 		return out.Err
 	}
-	if !g.held {
+	if !g.Held {
 		h.lose(errNotOnRedis)
 		return h.usable()
 	}
@@ -336,9 +336,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	if h.phase == held {
-		h.lease.prove(out.Sent, lv.ttl, h.wantedLease())
+		h.lease.prove(out.Sent, lv.TTL, h.wantedLease())
 		h.lease.note(out.LeaseLeft, out.Sent)
-		h.name.token = max(h.name.token, g.token)
+		h.name.token = max(h.name.token, g.Token)
 		h.push(lv)
 		h.replan()
 	}

@@ -133,7 +133,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	t := h.target.Lacking(n.absent)
 	h.mu.Unlock()
 
-	answer, out := h.kind.release(ctx, h.releaseEffort(s), t, n.field, counts)
+	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), t, n.field, counts)
 	if out.Ambiguous {
 		h.client.retire(n.identity)
 	}
@@ -146,7 +146,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one gave back.
-	if !answer.ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
+	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
 		h.lose(errNotOnRedis)
 		return fmt.Errorf("%w: %w", ErrLost, errNotOnRedis)
 	}
@@ -243,8 +243,8 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
 	t := next.target.Lacking(h.name.absent) // the same keys
-	g, out := h.kind.handoff(ctx, e, t, h.name.field, to.field, &next.settings.terms)
-	to.token, to.absent = g.token, g.absent
+	g, out := h.kind.protocol.Handoff(ctx, e, t, h.name.field, to.field, &next.settings.Terms)
+	to.token, to.absent = g.Token, g.Absent
 	if out.Ambiguous {
 		c.retire(h.name.identity)
 		c.retire(identity)
@@ -254,25 +254,25 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		ticket.Refuse()
 		return false, nil
 	case out.Err != nil:
-		next.undo(to, next.settings.ttl, false) // before the waiter can leave without owing it
+		next.undo(to, next.settings.TTL, false) // before the waiter can leave without owing it
 		ticket.Refuse()
 		if out.Refused {
-			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undo(to, next.settings.ttl, false) })
+			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undo(to, next.settings.TTL, false) })
 		}
 		return true, h.abandon(out.Err)
-	case !g.held:
+	case !g.Held:
 		ticket.Refuse()
 		h.leave()
 		h.other.wake()
 		return true, h.notOurs(began, out)
 	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		c.retire(identity)
-		next.undo(to, next.settings.ttl, false)
+		next.undo(to, next.settings.TTL, false)
 		ticket.Refuse()
 		h.leave()
 		return true, nil
 	}
-	next.receive(to, out.Sent, next.settings.ttl)
+	next.receive(to, out.Sent, next.settings.TTL)
 	if !h.places[0].ticket.Grant(ticket) {
 		h.passOn(next, to, out.Sent)
 		return true, nil
@@ -291,7 +291,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
 	orphan := newHold(h.client, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
-	orphan.receive(granted, sent, next.settings.ttl)
+	orphan.receive(granted, sent, next.settings.TTL)
 	for _, p := range h.places {
 		g := h.client.registry.enter(p.gate.gateID, p.gate.channel)
 		ticket := p.queue.Ticket(orphan, orphan.alarm)
@@ -330,7 +330,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		marks[i] = p.queue.Wakes()
 	}
 	began := h.client.now()
-	answer, out := h.kind.release(ctx, h.releaseEffort(s), h.target.Lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
+	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
 	if out.Ambiguous {
 		h.client.retire(h.name.identity)
 	}
@@ -339,19 +339,19 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	}
 	for i, p := range h.places {
 		p.gate.heard()
-		heard := answer.heard + h.other.rivals()
-		if h.client.scattered && answer.heard >= 0 {
+		heard := answer.Heard + h.other.rivals()
+		if h.client.scattered && answer.Heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
 		alone := heard == 0 || heard == 1 && p.gate.listening()
 		if crowded && !alone {
-			p.ticket.GiveWay(marks[i], max(heard*(1+answer.extra), 1))
+			p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
 		} else {
 			p.ticket.Leave()
 		}
 	}
 	h.other.released(answer)
-	if !answer.ours {
+	if !answer.Ours {
 		return h.notOurs(began, out)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -26,14 +27,14 @@ func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
 			points := map[time.Duration]bool{}
 			for i := range time.Duration(1000) {
 				renewed := clock.Instant{Mono: at + interval*i/1000, Wall: interval + at*2}
-				due := renewalDue(renewed, interval)
+				due := protocol.RenewalDue(renewed, interval)
 				wait := due.Since(renewed)
 				require.LessOrEqual(t, wait, interval)
 				require.Greater(t, wait, interval*9/10-1)
 				require.Equal(t, wait, due.Wall-renewed.Wall, "both clocks")
 				points[due.Mono] = true
 				late := due.After(interval / 100) // as timers and round trips are
-				require.Equal(t, due.Mono+interval/10*10, renewalDue(late, interval/10*10).Mono, "the same point for good")
+				require.Equal(t, due.Mono+interval/10*10, protocol.RenewalDue(late, interval/10*10).Mono, "the same point for good")
 			}
 			require.LessOrEqual(t, len(points), 11)
 		}
@@ -59,7 +60,7 @@ func TestAThousandLocksAreRenewedByFewCommands(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		defer m.Close()
 		m.ClockTTL(true)
-		words := map[string]*atomic.Int64{renewScript.Digest.(string): {}, renewManyScript.Digest.(string): {}}
+		words := map[string]*atomic.Int64{protocol.RenewScript.Digest.(string): {}, protocol.RenewManyScript.Digest.(string): {}}
 		options := redistest.MiniDialer(m)
 		dial := options.Dialer
 		options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -114,7 +115,7 @@ func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
 				if of.batches > 0 {
 					w.together()
 				} else {
-					first := w.relay.Block(runsOf(renewScript))
+					first := w.relay.Block(runsOf(protocol.RenewScript))
 					renewed := make(chan struct{}, 4)
 					for _, h := range w.holds {
 						go func() {
@@ -153,7 +154,7 @@ func TestHoldsOfOtherKindsAreRenewedAlone(t *testing.T) {
 					requireLocked(t, kind.mutex(c, fmt.Sprintf("%s-%d", redistest.Key(t), i), WithOwner(fmt.Sprintf("job-%d", i))))
 				}
 				eventually(t, "renewals", func() bool { return len(events.of("renewed")) >= 15 })
-				require.Zero(t, relay.Count(runsOf(renewManyScript)))
+				require.Zero(t, relay.Count(runsOf(protocol.RenewManyScript)))
 			})
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -30,7 +31,7 @@ func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 4, func(t *testing.T, w *fleet) {
 				id := w.c.ID()
-				w.relay.ReplyWith(refused.reply, runsOf(renewManyScript))
+				w.relay.ReplyWith(refused.reply, runsOf(protocol.RenewManyScript))
 				w.together()
 				w.requireRenewed(0, 1, 2, 3)
 				w.requireSent(1+3, 0) // the relay has answered the batch
@@ -45,18 +46,18 @@ func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
 // There are proxies that take no command for several keys.
 func TestAfterABatchThatFailedRenewalsAreSentAloneForAWhile(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
-		w.relay.ReplyWith("-CROSSSLOT Keys in request don't hash to the same slot\r\n", runsOf(renewManyScript))
+		w.relay.ReplyWith("-CROSSSLOT Keys in request don't hash to the same slot\r\n", runsOf(protocol.RenewManyScript))
 		w.together()
 		w.requireSent(3, 0)
 
-		first := w.relay.Block(runsOf(renewScript))
+		first := w.relay.Block(runsOf(protocol.RenewScript))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			w.holds[0].renew()
 		}()
 		first.Wait(t)
-		w.clocks.set(batchPause - time.Second)
+		w.clocks.set(protocol.BatchPause - time.Second)
 		second := make(chan struct{})
 		go func() {
 			defer close(second)
@@ -80,9 +81,9 @@ func TestABatchThatGathersWhenAnotherFailsIsNotSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		proceed, renewed := w.gather()
 		r := w.renewals()
-		r.mu.Lock()
-		r.apartEnd = w.clocks.now().After(batchPause)
-		r.mu.Unlock()
+		r.Mu.Lock()
+		r.ApartEnd = w.clocks.now().After(protocol.BatchPause)
+		r.Mu.Unlock()
 		id := w.c.ID()
 		proceed()
 		receives(t, renewed)
@@ -123,7 +124,7 @@ func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
 	user("~*")
 	w.holds[3].renew()
 	w.requireRenewed(0, 1, 2, 3, 4)
-	w.clocks.set(batchPause + time.Second)
+	w.clocks.set(protocol.BatchPause + time.Second)
 	w.together()
 	w.requireSent(1+4+1+1, 2)
 	w.requireRenewed(0, 1, 2, 3, 4)
@@ -142,7 +143,7 @@ func TestALostReplyToABatchLosesNoHold(t *testing.T) {
 				events := &chronicle{}
 				c := locksOn(t, rdb, WithTTL(4*time.Second), WithRenewInterval(slowly), WithHooks(events.hooks()))
 				id := c.ID()
-				lost := lose(relay, runsOf(renewManyScript))
+				lost := lose(relay, runsOf(protocol.RenewManyScript))
 				var locks []*Mutex
 				for i := range 20 {
 					locks = append(locks, c.Mutex(redistest.Key(t), WithOwner("job-"+string(rune('a'+i)))))
@@ -197,7 +198,7 @@ func (r *chronicle) since(first, hook string) []Event {
 
 func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
-		late := w.relay.HoldBackSilently(runsOf(renewManyScript))
+		late := w.relay.HoldBackSilently(runsOf(protocol.RenewManyScript))
 		proceed, renewed := w.gather()
 		proceed()
 		late.Wait(t)
@@ -220,10 +221,10 @@ func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
 func TestARenewalThatLeavesItsBatchIsInDoubtIfThatWasSent(t *testing.T) {
 	onFleet(t, 1, func(t *testing.T, w *fleet) {
 		r, h := w.renewals(), w.holds[0]
-		first, late := w.relay.Block(runsOf(renewScript)), w.relay.HoldBackSilently(runsOf(renewManyScript))
+		first, late := w.relay.Block(runsOf(protocol.RenewScript)), w.relay.HoldBackSilently(runsOf(protocol.RenewManyScript))
 		ended := make(chan redisexec.Outcome, 3)
 		renew := func(ctx context.Context) {
-			_, out := r.renew(ctx, redisexec.CallOptions{Attempts: 1, Patience: fleetPatience}, h.target, h.name.field, fleetTTL)
+			_, out := r.Renew(ctx, redisexec.CallOptions{Attempts: 1, Patience: fleetPatience}, h.target, h.name.field, fleetTTL)
 			ended <- out
 		}
 		go renew(t.Context())
@@ -261,7 +262,7 @@ func TestAnUnlockTakesARenewalOutOfTheBatchThatGathers(t *testing.T) {
 		require.NoError(t, outcomeOf(t, unlocked))
 		receives(t, renewed)
 		for _, e := range w.relay.Log() {
-			if runsOf(renewManyScript)(e.Command) {
+			if runsOf(protocol.RenewManyScript)(e.Command) {
 				require.False(t, e.Command.Has(w.locks[2].target.Keys[0]))
 			}
 		}
@@ -274,7 +275,7 @@ func TestCloseDoesNotWaitForBatches(t *testing.T) {
 	for name, sent := range map[string]bool{"gathering": false, "under way": true} {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 4, func(t *testing.T, w *fleet) {
-				late := w.relay.HoldBackSilently(runsOf(renewManyScript))
+				late := w.relay.HoldBackSilently(runsOf(protocol.RenewManyScript))
 				proceed, renewed := w.gather()
 				if sent {
 					proceed()
@@ -305,7 +306,7 @@ func TestCloseDoesNotWaitForBatches(t *testing.T) {
 // A batch is waited for as long as its most patient member waits: each leaves in its own time.
 func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
-		rule := w.relay.Block(runsOf(renewManyScript))
+		rule := w.relay.Block(runsOf(protocol.RenewManyScript))
 		short := w.holds[3]
 		short.mu.Lock()
 		short.lease.deadline = w.clocks.now().After(time.Second)
@@ -329,7 +330,7 @@ func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
 // What it asks for it asked for before it was executed, however late the answer is.
 func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
-		rule := w.relay.Block(runsOf(renewManyScript))
+		rule := w.relay.Block(runsOf(protocol.RenewManyScript))
 		before := make([]clock.Instant, len(w.holds))
 		for i, h := range w.holds {
 			before[i] = h.lease.renewed

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -47,7 +48,7 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
 	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.hooks()))
 	w.c.patience, w.c.execs[0].Patience = fleetPatience, fleetPatience
-	w.renewals().company = soonEnough // what is in a batch is for the test to say
+	w.renewals().Company = soonEnough // what is in a batch is for the test to say
 	key := redistest.Key(t)
 	for i := range n {
 		m := kind.mutex(w.c, fmt.Sprintf("%s-%d", key, i), WithOwner(fmt.Sprintf("job-%d", i)), WithTTL(fleetTTL))
@@ -61,30 +62,30 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	return w
 }
 
-func (w *fleet) renewals() *renewals { return w.c.plain.protocol.(*plain).renewals }
+func (w *fleet) renewals() *protocol.Renewals { return w.c.plain.protocol.(*protocol.Plain).Renewals }
 
 // gathered is how many holds wait for a batch to be sent.
 func (w *fleet) gathered() int {
 	r := w.renewals()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
 	n := 0
-	for _, l := range r.lanes {
-		if l.next != nil {
-			n += len(l.next.members)
+	for _, l := range r.Lanes {
+		if l.Next != nil {
+			n += len(l.Next.Members)
 		}
 	}
 	return n
 }
 
-// underWay is how many commands there are that are not answered.
+// UnderWay is how many commands there are that are not answered.
 func (w *fleet) underWay() int {
 	r := w.renewals()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
 	n := 0
-	for _, l := range r.lanes {
-		n += l.underWay
+	for _, l := range r.Lanes {
+		n += l.UnderWay
 	}
 	return n
 }
@@ -94,9 +95,9 @@ func (w *fleet) awaitNothingKept() {
 	w.t.Helper()
 	r := w.renewals()
 	eventually(w.t, "no lane to be kept", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.lanes) == 0
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return len(r.Lanes) == 0
 	})
 }
 
@@ -104,7 +105,7 @@ func (w *fleet) awaitNothingKept() {
 // when they do; then go lets the answer come. The channel is closed when all have been renewed.
 func (w *fleet) gather() (proceed func(), renewed <-chan struct{}) {
 	w.t.Helper()
-	first := w.relay.Block(runsOf(renewScript))
+	first := w.relay.Block(runsOf(protocol.RenewScript))
 	var all sync.WaitGroup
 	all.Go(w.holds[0].renew)
 	first.Wait(w.t)
@@ -149,7 +150,7 @@ func (w *fleet) requireRenewed(locks ...int) {
 
 // sent returns how many commands there were for one renewal, and for several.
 func (w *fleet) sent() (alone, batches int) {
-	return w.relay.Count(runsOf(renewScript)), w.relay.Count(runsOf(renewManyScript))
+	return w.relay.Count(runsOf(protocol.RenewScript)), w.relay.Count(runsOf(protocol.RenewManyScript))
 }
 
 func (w *fleet) requireSent(alone, batches int) {
@@ -209,7 +210,7 @@ func TestARenewalThatIsAloneDoesNotWait(t *testing.T) {
 
 func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
 	onFleet(t, 2, func(t *testing.T, w *fleet) {
-		rule := w.relay.Block(runsOf(renewScript))
+		rule := w.relay.Block(runsOf(protocol.RenewScript))
 		renewed := make(chan struct{}, 2)
 		renew := func(h *hold) {
 			h.renew()
@@ -219,7 +220,7 @@ func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
 		rule.Wait(t)
 		urgent := w.holds[1]
 		urgent.mu.Lock()
-		urgent.lease.deadline = w.clocks.now().After(10 * companyTime) // it is waited for for half of that
+		urgent.lease.deadline = w.clocks.now().After(10 * protocol.CompanyTime) // it is waited for for half of that
 		urgent.mu.Unlock()
 		go renew(urgent)
 		receives(t, renewed)
@@ -232,8 +233,8 @@ func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
 // The first may be stuck for as long as it is waited for.
 func TestARenewalWaitsForCompanyForAMomentOnly(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
-		w.renewals().company = companyTime
-		rule := w.relay.Block(runsOf(renewScript))
+		w.renewals().Company = protocol.CompanyTime
+		rule := w.relay.Block(runsOf(protocol.RenewScript))
 		stuck := make(chan struct{})
 		go func() {
 			defer close(stuck)
@@ -264,7 +265,7 @@ func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
 					return c.MultiMutex(names, opts...)
 				}}
 				w := newFleet(t, b, kind, of.holds)
-				first := w.relay.Block(runsOf(renewScript))
+				first := w.relay.Block(runsOf(protocol.RenewScript))
 				var all sync.WaitGroup
 				all.Go(w.holds[0].renew)
 				first.Wait(t)
@@ -273,14 +274,14 @@ func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
 				}
 				if of.batches > 0 {
 					eventually(t, "the rest to wait", func() bool {
-						return w.underWay() == of.batches && w.gathered() == (of.holds-1)%(batchKeys/keys)
+						return w.underWay() == of.batches && w.gathered() == (of.holds-1)%(protocol.BatchKeys/keys)
 					})
 				}
 				first.Release()
 				all.Wait()
 				w.requireSent(of.alone, of.batches)
 				for _, e := range w.relay.Log() {
-					if runsOf(renewManyScript)(e.Command) {
+					if runsOf(protocol.RenewManyScript)(e.Command) {
 						n, err := strconv.Atoi(e.Command.Arg(2))
 						require.NoError(t, err)
 						require.LessOrEqual(t, n, 100)
@@ -310,7 +311,7 @@ func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T
 				keys := w.locks[2].target.Keys
 				require.NoError(t, take(t.Context(), w.direct, keys[len(keys)-1]))
 				var left []time.Duration // before what is left of it is released in the background
-				w.relay.After(runsOf(renewManyScript), func(redistest.Command, string) {
+				w.relay.After(runsOf(protocol.RenewManyScript), func(redistest.Command, string) {
 					for _, key := range keys {
 						left = append(left, ttlOf(w.direct, key))
 					}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -19,7 +20,7 @@ func TestAScriptThatRedisForgotIsSentInFullWithItsWait(t *testing.T) {
 	require.NoError(t, b.master.ScriptFlush(t.Context()).Err())
 	id := b.locks.ID()
 	requireLocked(t, b.locks.Mutex(b.key))
-	require.Equal(t, []string{"1", "1"}, b.waitsFor(acquireScript))
+	require.Equal(t, []string{"1", "1"}, b.waitsFor(protocol.AcquireScript))
 	require.Equal(t, 1, b.relay.Count(redistest.Named("EVAL").And(redistest.With(b.key))))
 	require.Equal(t, id, b.locks.ID(), "nothing was in doubt")
 }
@@ -56,7 +57,7 @@ func TestALockWhoseWaitFailsIsRefused(t *testing.T) {
 			err := b.locks.Mutex(b.key).Lock(t.Context())
 			require.ErrorIs(t, err, ErrNotReplicated)
 			require.ErrorContains(t, err, fail.why)
-			require.Equal(t, 1, b.relay.Executed(runsOf(acquireScript)), "the script was answered")
+			require.Equal(t, 1, b.relay.Executed(runsOf(protocol.AcquireScript)), "the script was answered")
 			b.awaitFree(b.key)
 		})
 	}
@@ -65,7 +66,7 @@ func TestALockWhoseWaitFailsIsRefused(t *testing.T) {
 // Neither reply comes: the attempt is in doubt, and repeated under the same name.
 func TestAPairWithoutAnAnswerIsSentAgain(t *testing.T) {
 	b := newReplicaBench(t, 1, WithReplicas(1, 4*time.Second))
-	b.relay.DropReply(runsOf(acquireScript))
+	b.relay.DropReply(runsOf(protocol.AcquireScript))
 	id := b.locks.ID()
 	m := b.locks.Mutex(b.key)
 	requireLocked(t, m)
@@ -84,7 +85,7 @@ func TestAMasterThatWasReplacedGrantsNothing(t *testing.T) {
 	b.relay.ResetLog()
 	require.NoError(t, b.Master.Pause())
 	late := other.lock(t.Context(), m)
-	eventually(t, "sent", func() bool { return b.relay.Count(runsOf(acquireScript)) > 0 })
+	eventually(t, "sent", func() bool { return b.relay.Count(runsOf(protocol.AcquireScript)) > 0 })
 	require.NoError(t, b.Promote(t.Context(), b.Replicas[0]))
 	rival := locksOn(t, b.Replicas[0].Client(t)).Mutex(b.key)
 	requireLocked(t, rival)
@@ -179,7 +180,7 @@ func TestConnectionsForReplicasAreNotUsedAgainAfterOneWentWrong(t *testing.T) {
 	}
 	one := used()
 	require.Equal(t, one, used())
-	b.relay.ReplyWith("-READONLY You can't write against a read only replica.\r\n", runsOf(acquireScript))
+	b.relay.ReplyWith("-READONLY You can't write against a read only replica.\r\n", runsOf(protocol.AcquireScript))
 	two := used()
 	require.NotEqual(t, one, two)
 	require.NoError(t, b.Promote(t.Context(), b.Replicas[0])) // nobody confirms any more

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 )
 
 // A waiter that is refused does not go on waiting; the one behind it tries by itself.
@@ -97,7 +98,7 @@ func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
 	requireUnlocked(t, m)
 	requireUnlocked(t, m)
 	requireFree(t, b.master, b.key)
-	require.Equal(t, []string{"1", "1"}, b.waitsFor(reenterScript))
+	require.Equal(t, []string{"1", "1"}, b.waitsFor(protocol.ReenterScript))
 }
 
 // The release is done, whatever becomes of the grant.
@@ -112,8 +113,8 @@ func TestAHandOverThatTooFewReplicasConfirmIsARelease(t *testing.T) {
 	require.NoError(t, m.Unlock())
 	require.ErrorIs(t, outcomeOf(t, passed), ErrNotReplicated)
 	require.NotEqual(t, id, b.locks.ID())
-	require.Len(t, b.waitsFor(handoffScript), 1)
-	require.NotEmpty(t, b.waitsFor(acquireScript)[1:], "the waiter did not try itself")
+	require.Len(t, b.waitsFor(protocol.HandoffScript), 1)
+	require.NotEmpty(t, b.waitsFor(protocol.AcquireScript)[1:], "the waiter did not try itself")
 	b.awaitFree(b.key)
 	require.Empty(t, b.events.of("lost"))
 }
@@ -164,12 +165,12 @@ func TestNestedLevelsWaitForTheMostReplicasThatOneOfThemWants(t *testing.T) {
 	inner := b.locks.Mutex(b.key, WithReplicas(2, 3*time.Second))
 	requireLocked(t, outer)
 	requireLocked(t, inner)
-	require.Equal(t, []string{"1"}, b.waitsFor(acquireScript))
-	require.Equal(t, []string{"2"}, b.waitsFor(reenterScript))
+	require.Equal(t, []string{"1"}, b.waitsFor(protocol.AcquireScript))
+	require.Equal(t, []string{"2"}, b.waitsFor(protocol.ReenterScript))
 	renewedFor := func(n string) {
 		t.Helper()
 		eventually(t, "a renewal that waits for "+n, func() bool {
-			found := b.waitsFor(renewScript)
+			found := b.waitsFor(protocol.RenewScript)
 			return len(found) > 0 && found[len(found)-1] == n
 		})
 	}
@@ -177,7 +178,7 @@ func TestNestedLevelsWaitForTheMostReplicasThatOneOfThemWants(t *testing.T) {
 	requireUnlocked(t, inner)
 	renewedFor("1")
 	requireLocked(t, outer)
-	require.Equal(t, []string{"2", "1"}, b.waitsFor(reenterScript))
+	require.Equal(t, []string{"2", "1"}, b.waitsFor(protocol.ReenterScript))
 }
 
 // Nothing else of the hold gets through meanwhile.

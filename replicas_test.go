@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -109,7 +110,7 @@ func TestWithReplicasEveryLeaseIsFollowedByItsWaitAndNoReleaseIs(t *testing.T) {
 	requireFree(t, b.master, b.key)
 
 	all := 0
-	for _, s := range []*redisexec.Script{acquireScript, reenterScript, renewScript, handoffScript} {
+	for _, s := range []*redisexec.Script{protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.HandoffScript} {
 		found := b.waitsFor(s)
 		require.NotEmpty(t, found)
 		for _, n := range found {
@@ -118,16 +119,16 @@ func TestWithReplicasEveryLeaseIsFollowedByItsWaitAndNoReleaseIs(t *testing.T) {
 		all += len(found)
 	}
 	require.Equal(t, all, b.relay.Count(waits))
-	require.Len(t, b.waitsFor(acquireScript), 1)
-	require.Len(t, b.waitsFor(handoffScript), 1)
-	require.Equal(t, []string{"", ""}, b.waitsFor(releaseScript))
+	require.Len(t, b.waitsFor(protocol.AcquireScript), 1)
+	require.Len(t, b.waitsFor(protocol.HandoffScript), 1)
+	require.Equal(t, []string{"", ""}, b.waitsFor(protocol.ReleaseScript))
 }
 
 // The WAIT does not wait for the answer to the script.
 func TestWithReplicasALockCostsOneRoundTrip(t *testing.T) {
 	b := newReplicaBench(t, 1, WithReplicas(1, 3*time.Second))
 	together := make(chan bool, 1)
-	b.relay.After(runsOf(acquireScript), func(redistest.Command, string) {
+	b.relay.After(runsOf(protocol.AcquireScript), func(redistest.Command, string) {
 		for end := time.Now().Add(soonEnough / 2); b.relay.Count(waits) == 0 && time.Now().Before(end); {
 			time.Sleep(lookEvery)
 		}
@@ -183,7 +184,7 @@ func TestALockThatTooFewReplicasConfirmIsRefusedAndLeavesNothing(t *testing.T) {
 			require.ErrorContains(t, err, "0 of 1 replicas confirmed it within 100ms")
 			require.GreaterOrEqual(t, time.Since(began), within)
 			require.NotEqual(t, id, b.locks.ID(), "what undoes it may be repeated")
-			require.Equal(t, 1, b.relay.Count(runsOf(acquireScript)), "the answer is not asked for again")
+			require.Equal(t, 1, b.relay.Count(runsOf(protocol.AcquireScript)), "the answer is not asked for again")
 			b.awaitFree(b.key, second(b))
 			require.Zero(t, b.locks.Mutex(b.key).HoldCount())
 			require.Empty(t, b.events.of("acquired"))
@@ -205,14 +206,14 @@ func TestEnoughReplicasSuffice(t *testing.T) {
 	err := b.locks.Mutex(b.key, WithReplicas(2, 1500*time.Millisecond)).Lock(t.Context())
 	require.ErrorIs(t, err, ErrNotReplicated)
 	require.ErrorContains(t, err, "1 of 2 replicas")
-	require.Equal(t, []string{"1", "2"}, b.waitsFor(acquireScript))
+	require.Equal(t, []string{"1", "2"}, b.waitsFor(protocol.AcquireScript))
 }
 
 func TestAMultiMutexIsConfirmedOnce(t *testing.T) {
 	b := newReplicaBench(t, 1, WithReplicas(1, 4*time.Second))
 	m := b.locks.MultiMutex([]string{b.key, b.key + "-2"})
 	requireLocked(t, m)
-	require.Equal(t, []string{"1"}, b.waitsFor(acquireScript))
+	require.Equal(t, []string{"1"}, b.waitsFor(protocol.AcquireScript))
 	require.Equal(t, 1, b.relay.Count(waits))
 	requireUnlocked(t, m)
 }

@@ -13,43 +13,44 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // calls are the functions of the protocol, each with whether it gave an answer at all.
-var calls = map[string]func(p *plain, e redisexec.CallOptions, t *keys.Set) (answer bool, out redisexec.Outcome){
-	"acquire": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		g, out := p.acquire(context.Background(), e, t, me, termsOf())
-		return g != grant{}, out
+var calls = map[string]func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (answer bool, out redisexec.Outcome){
+	"acquire": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		g, out := p.Acquire(context.Background(), e, t, me, termsOf())
+		return g != protocol.Grant{}, out
 	},
-	"reenter": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		g, out := p.reenter(context.Background(), e, t, me, termsOf(), false, []int{2, 2})
-		return g != grant{}, out
+	"reenter": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		g, out := p.Reenter(context.Background(), e, t, me, termsOf(), false, []int{2, 2})
+		return g != protocol.Grant{}, out
 	},
-	"renew": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		ok, out := p.renew(context.Background(), e, t, me, asked)
+	"renew": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		ok, out := p.Renew(context.Background(), e, t, me, asked)
 		return ok, out
 	},
-	"renew many": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		lost, out := p.renewMany(context.Background(), e, t.Locks(), keys.Boxed(me), asked)
+	"renew many": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		lost, out := p.RenewMany(context.Background(), e, t.Locks(), keys.Boxed(me), asked)
 		return lost != nil, out
 	},
-	"release": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		status, out := p.release(context.Background(), e, t, me, []int{0, 0})
-		return status.ours, out
+	"release": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		status, out := p.Release(context.Background(), e, t, me, []int{0, 0})
+		return status.Ours, out
 	},
-	"handoff": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		g, out := p.handoff(context.Background(), e, t, me, you, termsOf())
-		return g != grant{}, out
+	"handoff": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		g, out := p.Handoff(context.Background(), e, t, me, you, termsOf())
+		return g != protocol.Grant{}, out
 	},
-	"force": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		ok, out := p.force(context.Background(), e, t, 0, []string{me})
+	"force": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		ok, out := p.Force(context.Background(), e, t, 0, []string{me})
 		return ok, out
 	},
-	"state": func(p *plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		s, out := p.state(context.Background(), e, t, 0)
-		return s.fields != nil || s.ttl != 0 || s.token != 0 || s.counts != nil, out
+	"state": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		s, out := p.State(context.Background(), e, t, 0)
+		return s.Fields != nil || s.TTL != 0 || s.Token != 0 || s.Counts != nil, out
 	},
 }
 
@@ -164,14 +165,14 @@ var lame = map[string]map[string]string{
 
 // hostile returns a protocol on a server that answers every script with what say was last
 // called with.
-func hostile(t *testing.T, ttl time.Duration) (p *plain, say func(raw string)) {
+func hostile(t *testing.T, ttl time.Duration) (p *protocol.Plain, say func(raw string)) {
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
 	t.Cleanup(func() { rdb.Close() })
 	last := relay.ReplyWith("", redistest.Scripts)
 	x := redisexec.New(rdb, clock.System, ttl) // which waits a quarter of it for a reply
 	t.Cleanup(func() { x.Close(context.Background()) })
-	return &plain{exec: x}, func(raw string) {
+	return protocol.NewPlain(x, false), func(raw string) {
 		last.Remove()
 		last = relay.ReplyWith(raw, redistest.Scripts).Always()
 	}
@@ -207,7 +208,7 @@ func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
 func TestAReplyThatBreaksTheProtocolIsAnErrorAndNeverAnAnswer(t *testing.T) {
 	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(t, err)
-	p, say := hostile(t, minTTL)
+	p, say := hostile(t, protocol.MinTTL)
 	for _, raw := range []string{
 		"-ERR boom\r\n", "-\r\n", "!5\r\nERR x\r\n", "?junk\r\n", "\r\n", ":one\r\n", "*x\r\n", "$x\r\n",
 		"%1\r\n" + list(1) + ":1\r\n",
@@ -239,41 +240,41 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(t, err)
 	rdb := &puppet{}
-	p := newPlain(t, rdb)
+	p := plainOn(t, rdb)
 	answers := func(values ...any) { rdb.value = values }
 
 	answers(int64(1), int64(7))
-	g, out := p.acquire(t.Context(), once, target, me, termsOf())
+	g, out := p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, grant{held: true, token: 7}, g)
+	require.Equal(t, protocol.Grant{Held: true, Token: 7}, g)
 	rdb.value = int64(1)
-	g, out = p.acquire(t.Context(), once, target, me, termsOf())
+	g, out = p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, grant{held: true}, g)
-	_, out = p.acquire(t.Context(), once, target, me, termsOf(WithFencing()))
+	require.Equal(t, protocol.Grant{Held: true}, g)
+	_, out = p.Acquire(t.Context(), once, target, me, termsOf(WithFencing()))
 	require.ErrorContains(t, out.Err, "unexpected reply", "a token was asked for")
 	answers(int64(0), int64(1500), int64(2), them)
-	g, out = p.acquire(t.Context(), once, target, me, termsOf())
+	g, out = p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, grant{key: 1, ttl: 1500 * time.Millisecond, holder: them}, g)
+	require.Equal(t, protocol.Grant{Key: 1, TTL: 1500 * time.Millisecond, Holder: them}, g)
 	answers(int64(0), int64(-2), int64(2), them)
-	g, out = p.acquire(t.Context(), once, target, me, termsOf())
+	g, out = p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, grant{key: 1, holder: them}, g, "it has just ended: not without expiry")
+	require.Equal(t, protocol.Grant{Key: 1, Holder: them}, g, "it has just ended: not without expiry")
 	for i, name := range []string{`"a"`, `"b"`} {
 		answers(int64(-1), int64(i+1))
-		_, out = p.acquire(t.Context(), once, target, me, termsOf())
+		_, out = p.Acquire(t.Context(), once, target, me, termsOf())
 		refusedAs(t, out, ErrInvalidName, name)
 		answers(int64(-3), int64(i+1))
-		_, out = p.reenter(t.Context(), once, target, me, termsOf(), true, []int{1, 1})
+		_, out = p.Reenter(t.Context(), once, target, me, termsOf(), true, []int{1, 1})
 		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.Keys[i]+"}")
 	}
-	for _, want := range []released{{}, {heard: 2}, {ours: true}, {ours: true, heard: 3}, {ours: true, heard: -1}} {
-		answers(int64(0), int64(want.heard))
-		if want.ours {
-			rdb.value = int64(want.heard)
+	for _, want := range []protocol.Released{{}, {Heard: 2}, {Ours: true}, {Ours: true, Heard: 3}, {Ours: true, Heard: -1}} {
+		answers(int64(0), int64(want.Heard))
+		if want.Ours {
+			rdb.value = int64(want.Heard)
 		}
-		got, out := p.release(t.Context(), once, target, me, []int{0, 0})
+		got, out := p.Release(t.Context(), once, target, me, []int{0, 0})
 		mustDo(t, out)
 		require.Equal(t, want, got)
 	}
@@ -284,7 +285,7 @@ func FuzzReply(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	rdb := &puppet{}
-	p := newPlain(f, rdb)
+	p := plainOn(f, rdb)
 	target, err := keys.New("", []string{"a", "b"})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, program []byte) {

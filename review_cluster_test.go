@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -39,7 +40,7 @@ func useEngine(t *testing.T, c *Client, servers ...*redistest.Backend) {
 	require.NoError(t, err)
 	for _, b := range servers {
 		rdb := b.Client(t)
-		for _, s := range []*redisexec.Script{acquireScript, releaseScript, renewScript} {
+		for _, s := range []*redisexec.Script{protocol.AcquireScript, protocol.ReleaseScript, protocol.RenewScript} {
 			require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
 		}
 	}
@@ -86,7 +87,7 @@ func TestAResendOutsideOfTheEngineFollowsMOVED(t *testing.T) {
 	defer c.Close()
 	useEngine(t, c, old, fresh)
 
-	acquires := redistest.Script(acquireScript.Source)
+	acquires := redistest.Script(protocol.AcquireScript.Source)
 	drop := relay.DropReply(acquires)
 	relay.ReplyWith("-MOVED 1 "+fresh.Addr+"\r\n", acquires).Always()
 	m := c.Mutex(redistest.Key(t))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -90,9 +91,9 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
 		require.NoError(t, both.Lock(t.Context()))
 		require.NoError(t, single.Lock(t.Context()))
-		require.NoError(t, c.execs[0].Rdb.ScriptLoad(t.Context(), releaseScript.Source).Err())
+		require.NoError(t, c.execs[0].Rdb.ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
 
-		drop := relay.DropReply(redistest.Script(releaseScript.Source))
+		drop := relay.DropReply(redistest.Script(protocol.ReleaseScript.Source))
 		require.NoError(t, both.Unlock())
 		drop.Wait(t)
 		require.Equal(t, 1, single.HoldCount())
@@ -112,7 +113,7 @@ func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
 	require.NoError(t, both.Lock(t.Context()))
 	require.NoError(t, single.Lock(t.Context()))
 
-	answer := relay.Block(redistest.Script(releaseScript.Source))
+	answer := relay.Block(redistest.Script(protocol.ReleaseScript.Source))
 	unlocked := make(chan error)
 	go func() { unlocked <- both.Unlock() }()
 	answer.Wait(t)
@@ -222,7 +223,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	first := holdOf(m)
 
-	handoff := relay.Block(redistest.Script(handoffScript.Source))
+	handoff := relay.Block(redistest.Script(protocol.HandoffScript.Source))
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
@@ -313,7 +314,7 @@ func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
-		for _, s := range []*redisexec.Script{reenterScript, releaseScript} {
+		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript} {
 			require.NoError(t, c.execs[0].Rdb.ScriptLoad(t.Context(), s.Source).Err())
 		}
 		var err error
@@ -336,9 +337,9 @@ func loseReplies(t *testing.T, relay *redistest.Relay, m *Mutex) error {
 		script *redisexec.Script
 		run    func() error
 	}{
-		{reenterScript, func() error { return m.Lock(t.Context()) }},
-		{releaseScript, m.Unlock},
-		{releaseScript, m.Unlock},
+		{protocol.ReenterScript, func() error { return m.Lock(t.Context()) }},
+		{protocol.ReleaseScript, m.Unlock},
+		{protocol.ReleaseScript, m.Unlock},
 	} {
 		lost := relay.LoseReply(redistest.Script(step.script.Source))
 		if err := errors.Join(context.Cause(ctx), step.run()); err != nil {

@@ -64,7 +64,7 @@ func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	target := *m.write.target
 	target.Side = keys.Reading
 	m.read.kind, m.read.target = c.read, &target
-	m.read.settings.fencing = false
+	m.read.settings.Fencing = false
 	m.read.settings.renewInterval = min(m.read.settings.renewInterval, readRenewInterval)
 	return m
 }
@@ -180,23 +180,23 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
 		return RWState{}, wrap("read state of", m.Name(), err)
 	}
-	k, out := m.write.kind.state(ctx, acquireEffort, m.write.target, 0)
+	k, out := m.write.kind.protocol.State(ctx, acquireEffort, m.write.target, 0)
 	if out.Err != nil {
 		return RWState{}, wrap("read state of", m.Name(), out.Err)
 	}
-	s := RWState{FencingToken: k.token}
-	if len(k.fields) > 0 {
-		s.TTL = k.ttl
+	s := RWState{FencingToken: k.Token}
+	if len(k.Fields) > 0 {
+		s.TTL = k.TTL
 	}
-	for i, field := range k.fields {
+	for i, field := range k.Fields {
 		if keys.SideOf(field) == keys.Writing {
-			s.Owner, s.Count = field, k.counts[i]
+			s.Owner, s.Count = field, k.Counts[i]
 			continue
 		}
 		if s.Readers == nil {
 			s.Readers = make(map[string]int)
 		}
-		s.Readers[field] = k.counts[i]
+		s.Readers[field] = k.Counts[i]
 	}
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -46,16 +47,16 @@ func TestAClaimOutlivesTheWriterThatGivesItUpForAMoment(t *testing.T) {
 		channel := b.mutex().write.target.Channels[0]
 		b.strangerReads("alive:1", time.Hour)
 		b.claims("7 impatient:1:write")
-		text, life := b.atOnce(rwWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
+		text, life := b.atOnce(protocol.RWWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
 		require.Equal(b.t, "7 ", text)
 		require.Positive(b.t, life)
 		require.LessOrEqual(b.t, life, 50*time.Millisecond)
 
 		b.claims("7 ")
 		require.False(b.t, b.me.tries(b.t, toRead(b.mutex())))
-		text, _ = b.atOnce(rwWriteScript, "patient:2:write", 30000, 0, 5000, 25)
+		text, _ = b.atOnce(protocol.RWWriteScript, "patient:2:write", 30000, 0, 5000, 25)
 		require.Equal(b.t, "7 patient:2:write", text)
-		text, _ = b.atOnce(rwWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
+		text, _ = b.atOnce(protocol.RWWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
 		require.Equal(b.t, "7 patient:2:write", text, "it is not his any more")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
 	})
@@ -120,11 +121,11 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 		require.NoError(b.t, relay.Refuse(true))
 		relay.Cut()
 		leave()
-		require.Greater(b.t, b.undoing(), entryLeaseMax)
+		require.Greater(b.t, b.undoing(), protocol.EntryLeaseMax)
 		m := b.mutex()
 		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().After(time.Hour), false)
 		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().After(time.Millisecond), false)
-		require.Greater(b.t, b.undoing(), entryLeaseMax, "a later undo ends an earlier one")
+		require.Greater(b.t, b.undoing(), protocol.EntryLeaseMax, "a later undo ends an earlier one")
 		require.NoError(b.t, relay.Refuse(false))
 	})
 }
@@ -145,7 +146,7 @@ func TestAWriterThatGivesUpHasWithdrawnItsClaimWhenItReturns(t *testing.T) {
 func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		// That it claims the lock by its new name does not come about: Redis may have no memory.
-		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", runsOf(rwWriteScript)).Always()
+		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", runsOf(protocol.RWWriteScript)).Always()
 		first := b.c.identity()
 		b.c.retire(first)
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.mutex().write.target.Channels[0], "0").Err())
@@ -153,7 +154,7 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 		leave()
 		began := time.Now()
 		eventually(b.t, "no claim", func() bool { return b.rdb.Exists(b.t.Context(), b.claims("")).Val() == 0 })
-		require.Less(b.t, time.Since(began), entryLeaseMax/3, "it has run out by itself")
+		require.Less(b.t, time.Since(began), protocol.EntryLeaseMax/3, "it has run out by itself")
 		busy.Remove()
 	})
 }
@@ -161,9 +162,9 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 func TestOneClaimLivesForAsLongAsEachWhoWaitsWants(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		b.strangerReads("alive:1", time.Hour)
-		_, life := b.atOnce(rwWriteScript, "long:1:write", 30000, 0, 10000, 25)
+		_, life := b.atOnce(protocol.RWWriteScript, "long:1:write", 30000, 0, 10000, 25)
 		require.InDelta(b.t, 10*time.Second, life, float64(5*time.Second))
-		text, life := b.atOnce(rwWriteScript, "short:\x00:write", 30000, 0, 100, 25) // any owner will do
+		text, life := b.atOnce(protocol.RWWriteScript, "short:\x00:write", 30000, 0, 100, 25) // any owner will do
 		require.True(b.t, strings.HasSuffix(text, " short:\x00:write"))
 		require.Greater(b.t, life, time.Second, "the claim of the one is shortened by the other")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
@@ -175,7 +176,7 @@ func TestAClaimThatBeginsTooLateBeginsAnew(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		b.strangerReads("alive:1", time.Hour)
 		b.claims("99999999999999 waiting:1:write")
-		text, _ := b.atOnce(rwWriteScript, "waiting:1:write", 30000, 0, 10000, 0)
+		text, _ := b.atOnce(protocol.RWWriteScript, "waiting:1:write", 30000, 0, 10000, 0)
 		from, _, _ := strings.Cut(text, " ")
 		require.Less(b.t, from, "99999999999999")
 		require.Len(b.t, from, len("1700000000000"))

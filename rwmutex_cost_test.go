@@ -129,7 +129,7 @@ func testForceOfMany(b *rwBench, readers int) {
 	fields := slices.Collect(maps.Keys(stateOf(b.t, m).Readers))
 	t, k := m.read.target, m.read.kind
 	for _, some := range [][]string{fields[:20], fields[20 : readers-1]} { // those who are left have the lock
-		forced, out := k.force(b.t.Context(), acquireEffort, t, 0, some)
+		forced, out := k.protocol.Force(b.t.Context(), acquireEffort, t, 0, some)
 		mustDo(b.t, out)
 		require.True(b.t, forced)
 		b.requireLife(time.Minute)
@@ -179,15 +179,15 @@ func BenchmarkReleaseAmongReaders(b *testing.B) {
 }
 
 func takeAs(tb testing.TB, m *RWMutex, i int) {
-	g, out := m.read.kind.acquire(tb.Context(), acquireEffort, m.read.target, fmt.Sprintf("me:%d", i), &m.read.settings.terms)
-	if out.Err != nil || !g.held {
+	g, out := m.read.kind.protocol.Acquire(tb.Context(), acquireEffort, m.read.target, fmt.Sprintf("me:%d", i), &m.read.settings.Terms)
+	if out.Err != nil || !g.Held {
 		tb.Fatal("not held", out.Err)
 	}
 }
 
 func giveBackAs(tb testing.TB, m *RWMutex, i int) {
-	r, out := m.read.kind.release(tb.Context(), acquireEffort, m.read.target, fmt.Sprintf("me:%d", i), []int{0})
-	if out.Err != nil || !r.ours {
+	r, out := m.read.kind.protocol.Release(tb.Context(), acquireEffort, m.read.target, fmt.Sprintf("me:%d", i), []int{0})
+	if out.Err != nil || !r.Ours {
 		tb.Fatal("not ours", out.Err)
 	}
 }

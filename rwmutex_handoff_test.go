@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -14,8 +15,8 @@ import (
 func TestAnUnlockWhoseHandOverIsRefusedGivesTheLockBack(t *testing.T) {
 	for fault, lose := range map[string]func(b *faultBench){
 		"answered":          func(*faultBench) {},
-		"the reply is lost": func(b *faultBench) { b.relay.DropReply(b.runs(handoffScript)) },
-		"held back":         func(b *faultBench) { b.relay.HoldBack(b.runs(handoffScript)) },
+		"the reply is lost": func(b *faultBench) { b.relay.DropReply(b.runs(protocol.HandoffScript)) },
+		"held back":         func(b *faultBench) { b.relay.HoldBack(b.runs(protocol.HandoffScript)) },
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -48,9 +49,9 @@ func TestAnUnlockWhoseRefusedHandOverComesLateHasNotLostTheLock(t *testing.T) {
 		lockAndQueue(b)
 		seen, _ := learnedOf(b.m)
 		b.readsBeside("stranger:1")
-		late := b.relay.HoldBack(b.runs(handoffScript))
+		late := b.relay.HoldBack(b.runs(protocol.HandoffScript))
 		var reply string
-		b.relay.Before(b.runs(releaseScript).And(redistest.With(seen.holder)), func(redistest.Command) {
+		b.relay.Before(b.runs(protocol.ReleaseScript).And(redistest.With(seen.holder)), func(redistest.Command) {
 			b.readsNoMore("stranger:1")
 			reply, _ = late.Deliver(b.ctx)
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 )
 
 func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
@@ -117,10 +118,10 @@ func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
 		b.me.locks(b.t, toWrite(m))
 		b.me.locks(b.t, toRead(m))
 		k, before := m.write.kind, onRedis(b.t, b.rdb, b.key)
-		g, out := k.handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, keys.Writing), "uuid:7:write", &m.write.settings.terms)
-		require.ErrorIs(b.t, out.Err, errReadsToo)
+		g, out := k.protocol.Handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, keys.Writing), "uuid:7:write", &m.write.settings.Terms)
+		require.ErrorIs(b.t, out.Err, protocol.ErrReadsToo)
 		require.False(b.t, out.Ambiguous, "its owner gives it back")
-		require.False(b.t, g.held)
+		require.False(b.t, g.Held)
 		require.Equal(b.t, before, onRedis(b.t, b.rdb, b.key))
 		b.me.unlocks(b.t, toRead(m))
 		b.me.unlocks(b.t, toWrite(m))

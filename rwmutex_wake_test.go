@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -87,7 +88,7 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 			theirs, job := b.another(), b.mutex(WithOwner("job-17"))
 			b.me.locks(t, toWrite(theirs))
 			// Who does not write gets no further, not even when the stranger has unlocked.
-			asked := runsOf(rwReadScript)
+			asked := runsOf(protocol.RWReadScript)
 			busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nx:write\r\n", func(c redistest.Command) bool {
 				return asked(c) && c[len(c)-1] == ""
 			}).Always()

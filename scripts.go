@@ -1,168 +1,40 @@
 package relock
 
 import (
-	"context"
-	_ "embed"
-	"strings"
-	"time"
-
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/protocol"
 )
 
-// The scripts. Their headers say what they take and reply; the functions below are the
-// only ones that know it.
-var (
-	//go:embed lua/prelude.lua
-	prelude string
-	//go:embed lua/acquire.lua
-	acquireSource string
-	//go:embed lua/reenter.lua
-	reenterSource string
-	//go:embed lua/renew.lua
-	renewSource string
-	//go:embed lua/renew_many.lua
-	renewManySource string
-	//go:embed lua/release.lua
-	releaseSource string
-	//go:embed lua/handoff.lua
-	handoffSource string
-	//go:embed lua/force.lua
-	forceSource string
-	//go:embed lua/state.lua
-	stateSource string
+// kind is a kind of lock: what it does on Redis, and how its waiters get to ask for it. It
+// is a property of what a handle locks. Re-entry, waiting, renewal, loss and hooks are the
+// same for every kind and know no more of it than this.
+type kind struct {
+	protocol protocol.Protocol
+	side     keys.Side
 
-	acquireScript   = withPrelude(acquireSource)
-	reenterScript   = withPrelude(reenterSource)
-	renewScript     = withPrelude(renewSource)
-	renewManyScript = withPrelude(renewManySource)
-	releaseScript   = withPrelude(releaseSource)
-	handoffScript   = withPrelude(handoffSource)
-	forceScript     = withPrelude(forceSource)
-	stateScript     = withPrelude(stateSource)
-)
+	// newTurn is how an attempt gets to ask.
+	newTurn func(a *attempt) turn
+	// stand is the place where the waiters for the key of g stand, without a ticket yet.
+	stand func(g *gate) place
+}
 
-// withPrelude puts the prelude, and more of the kind, before source, or where that has the line
-// "-- prelude": then what comes before it is the usual case, which does without.
-func withPrelude(source string, more ...string) *redisexec.Script {
-	before, after, found := strings.Cut(source, "-- prelude\n")
-	if !found {
-		before, after = "", source
+// atGate is the place in the queue of the gate itself.
+func atGate(g *gate) place { return place{gate: g, queue: &g.queue, messages: g} }
+
+// addKinds makes the kinds of lock of a client on one deployment.
+func (c *Client) addKinds(hub messageHub, sharded bool) {
+	plain := protocol.NewBatchingPlain(c.execs[0], sharded)
+	fair := protocol.NewFair(plain, c.ID())
+	reads, writes := protocol.NewReadWrite(plain)
+	c.plain = &kind{protocol: plain, newTurn: newPlainTurn, stand: atGate}
+	c.fair = &kind{
+		protocol: fair,
+		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair) },
+		stand: func(g *gate) place {
+			p := g.fairly(func() *party { return newParty(hub, g.channel, fair.GrantsFor(g.key)) })
+			return place{gate: g, queue: &p.queue, messages: p}
+		},
 	}
-	return redisexec.NewScript(before + prelude + strings.Join(more, "") + after)
-}
-
-// plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
-// the owner's and counts its levels.
-type plain struct {
-	exec     *redisexec.Executor
-	sharded  bool      // wake-ups stay within the shard of the key
-	renewals *renewals // that are sent together; nil: each is sent alone
-}
-
-// run executes a script. The reply of a call that failed is empty.
-func (p *plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, keys []any, args ...any) (reply, redisexec.Outcome) {
-	value, out := p.exec.Run(ctx, e, s, keys, args...)
-	if out.Err != nil {
-		return reply{}, out
-	}
-	return newReply(value), out
-}
-
-// publishCommand wakes the waiters of a lock. A sharded channel is on the key's node,
-// because it carries the key's hash tag.
-func (p *plain) publishCommand() any { // which costs no allocation
-	if p.sharded {
-		return "spublish"
-	}
-	return "publish"
-}
-
-func (p *plain) acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, acquireScript, t.LocksAndCounters(s.fencing),
-		field, s.ttl.Milliseconds(), len(t.Keys), s.counterLife.Milliseconds())
-	return understood(r.grant(t, s.fencing), out, &r)
-}
-
-func (p *plain) reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *terms, mint bool, counts []int) (grant, redisexec.Outcome) {
-	args := []any{field, s.ttl.Milliseconds(), len(t.Keys), s.counterLife.Milliseconds()}
-	for _, count := range counts {
-		args = append(args, count)
-	}
-	r, out := p.run(ctx, e, reenterScript, t.LocksAndCounters(mint), args...)
-	return understood(r.grantOrLost(t, mint), out, &r)
-}
-
-func (p *plain) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	if e.Batchable && p.renewals != nil {
-		return p.renewals.renew(ctx, e, t, field, lease)
-	}
-	return p.renewAlone(ctx, e, t, field, lease)
-}
-
-func (p *plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	r, out := p.run(ctx, e, renewScript, t.Locks(), field, lease.Milliseconds())
-	return understood(r.flag(), out, &r)
-}
-
-// renewMany is renewAlone for several holds, one of each field, with as many keys each, which
-// stand hold by hold. It returns the positions, from 1, of those that are lost.
-func (p *plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
-	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
-	r, out := p.run(ctx, e, renewManyScript, keys, args...)
-	return understood(r.lost(len(fields)), out, &r)
-}
-
-func (p *plain) release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (released, redisexec.Outcome) {
-	args := make([]any, 0, 2+2*len(t.Keys))
-	args = append(args, field)
-	keys := t.Locks()
-	for i := range t.Keys {
-		args = append(args, t.Channels[i], counts[i])
-		if counts[i] == 0 {
-			keys = t.Freeing
-		}
-	}
-	args = append(args, p.publishCommand())
-	if len(counts) == 1 && counts[0] == 0 && !p.sharded {
-		args = args[:2]
-	}
-	e.RequiredKeys = len(t.Keys)
-	r, out := p.run(ctx, e, releaseScript, keys, args...)
-	return understood(r.released(), out, &r)
-}
-
-func (p *plain) handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *terms) (grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, handoffScript, t.LocksAndCounters(s.fencing),
-		from, s.ttl.Milliseconds(), len(t.Keys), s.counterLife.Milliseconds(), to)
-	return understood(r.grantOrLost(t, s.fencing), out, &r)
-}
-
-func (p *plain) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
-	args := []any{p.publishCommand(), t.Channels[i]}
-	for _, field := range fields {
-		args = append(args, field)
-	}
-	e.RequiredKeys = 1
-	r, out := p.run(ctx, e, forceScript, []any{t.Freeing[i], t.Freeing[len(t.Keys)+i]}, args...)
-	return understood(r.flag(), out, &r)
-}
-
-func (p *plain) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (keyState, redisexec.Outcome) {
-	t = t.Only(t.Keys[i : i+1])
-	r, out := p.run(ctx, e, stateScript, t.LocksAndCounters(true))
-	return r.state(t, out)
-}
-
-// state returns what a script says of the lock t, and how its call ended.
-func (r *reply) state(t *keys.Set, out redisexec.Outcome) (keyState, redisexec.Outcome) {
-	if status := r.integer(0); status != 1 {
-		r.refuse(status, t)
-		return understood(keyState{}, out, r)
-	}
-	s := keyState{ttl: r.life(1), token: r.number(2)}
-	for i := 3; i < len(r.values); i += 2 {
-		s.fields, s.counts = append(s.fields, r.text(i)), append(s.counts, int(r.number(i+1)))
-	}
-	return understood(s, out, r)
+	c.write = &kind{protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
+	c.read = &kind{protocol: reads, side: keys.Reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -31,21 +32,21 @@ const (
 
 // bench is a protocol to be tested on its own, and a look at what it does to Redis.
 type bench struct {
-	*plain
+	*protocol.Plain
 	t   *testing.T
 	rdb *redis.Client
 }
 
 func newBench(t *testing.T, rdb *redis.Client) *bench {
 	t.Helper()
-	return &bench{plain: newPlain(t, rdb), t: t, rdb: rdb}
+	return &bench{Plain: plainOn(t, rdb), t: t, rdb: rdb}
 }
 
-func newPlain(tb testing.TB, rdb redis.UniversalClient) *plain {
+func plainOn(tb testing.TB, rdb redis.UniversalClient) *protocol.Plain {
 	tb.Helper()
 	x := redisexec.New(rdb, clock.System, defaultTTL)
 	tb.Cleanup(func() { x.Close(context.Background()) })
-	return &plain{exec: x}
+	return protocol.NewPlain(x, false)
 }
 
 // eachBench runs fn against both backends.
@@ -58,7 +59,7 @@ func eachBench(t *testing.T, fn func(t *testing.T, b *bench)) {
 // with returns b for a subtest.
 func (b *bench) with(t *testing.T) *bench {
 	t.Helper()
-	return &bench{plain: b.plain, t: t, rdb: b.rdb}
+	return &bench{Plain: b.Plain, t: t, rdb: b.rdb}
 }
 
 // target returns a target of n keys that no other test uses.
@@ -74,9 +75,9 @@ func (b *bench) target(n int) *keys.Set {
 }
 
 // termsOf are the terms of a test's lock.
-func termsOf(opts ...MutexOption) *terms {
+func termsOf(opts ...MutexOption) *protocol.Terms {
 	s := resolved(defaultSettings().settings, append([]MutexOption{WithTTL(asked)}, opts...))
-	return &s.terms
+	return &s.Terms
 }
 
 // picture is all that Redis knows of one key.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -18,9 +19,9 @@ import (
 // fairBench is the protocol of a fair lock on its own.
 type fairBench struct {
 	*bench
-	fair    *fair
+	fair    *protocol.Fair
 	on      *keys.Set
-	terms   *terms
+	terms   *protocol.Terms
 	tickets uint64
 }
 
@@ -28,7 +29,7 @@ func eachFairBench(t *testing.T, fn func(b *fairBench)) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		on := b.target(1)
 		on.Fair = keys.NewFair(on.Keys[0])
-		fn(&fairBench{bench: b, fair: &fair{plain: b.plain, process: "p"}, on: on, terms: termsOf()})
+		fn(&fairBench{bench: b, fair: &protocol.Fair{Plain: b.Plain, Process: "p"}, on: on, terms: termsOf()})
 	})
 }
 
@@ -36,37 +37,37 @@ func eachFairBench(t *testing.T, fn func(b *fairBench)) {
 func (b *fairBench) enqueue(field string) {
 	b.t.Helper()
 	b.tickets++
-	g, out := b.fair.enqueue(b.t.Context(), once, b.on, field, b.terms, b.tickets)
+	g, out := b.fair.Enqueue(b.t.Context(), once, b.on, field, b.terms, b.tickets)
 	require.NoError(b.t, out.Err)
-	require.False(b.t, g.held)
+	require.False(b.t, g.Held)
 }
 
 // take has field take the lock, which is free.
 func (b *fairBench) take(field string) {
 	b.t.Helper()
-	g, out := b.fair.acquire(b.t.Context(), once, b.on, field, b.terms)
+	g, out := b.fair.Acquire(b.t.Context(), once, b.on, field, b.terms)
 	require.NoError(b.t, out.Err)
-	require.True(b.t, g.held)
+	require.True(b.t, g.Held)
 }
 
-func (b *fairBench) release(field string) released {
+func (b *fairBench) release(field string) protocol.Released {
 	b.t.Helper()
-	r, out := b.fair.release(b.t.Context(), once, b.on, field, []int{0})
+	r, out := b.fair.Release(b.t.Context(), once, b.on, field, []int{0})
 	require.NoError(b.t, out.Err)
 	return r
 }
 
-func (b *fairBench) poll(fields ...string) []entryState {
+func (b *fairBench) poll(fields ...string) []protocol.EntryState {
 	b.t.Helper()
-	var waiters []waiter
+	var waiters []protocol.Waiter
 	for _, field := range fields {
-		waiters = append(waiters, waiter{field: field, terms: b.terms})
+		waiters = append(waiters, protocol.Waiter{Field: field, Terms: b.terms})
 	}
-	all, _, out := b.fair.poll(b.t.Context(), once, b.on, waiters)
+	all, _, out := b.fair.Poll(b.t.Context(), once, b.on, waiters)
 	require.NoError(b.t, out.Err)
-	var states []entryState
+	var states []protocol.EntryState
 	for _, s := range all {
-		states = append(states, s.state)
+		states = append(states, s.State)
 	}
 	return states
 }
@@ -94,13 +95,13 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
-		require.Equal(b.t, released{ours: true, heard: 1}, b.release(me))
+		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(me))
 		require.Equal(b.t, you, b.holder())
 		require.Equal(b.t, "1 0", receives(b.t, told.Channel()).Payload)
-		require.Equal(b.t, released{ours: true, heard: 1}, b.release(you))
+		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(you))
 		require.Equal(b.t, them, b.holder())
 		require.Equal(b.t, "2 0", receives(b.t, told.Channel()).Payload)
-		require.Equal(b.t, released{ours: true, heard: 1}, b.release(them))
+		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(them))
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.on.Channels[0], "the end").Err())
 		require.Equal(b.t, "0", receives(b.t, all.Channel()).Payload, "nobody waits: whoever listens")
 		require.Equal(b.t, "the end", receives(b.t, all.Channel()).Payload, "everybody was woken for one")
@@ -121,7 +122,7 @@ func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
 		require.NoError(b.t, err)
 		b.take(me)
 		b.enqueue(you)
-		require.Equal(b.t, released{ours: true, heard: 1}, b.release(me))
+		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(me))
 		require.Equal(b.t, "1 0", receives(b.t, told.Channel()).Payload)
 		b.release(you)
 	})
@@ -135,14 +136,14 @@ func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
 		b.enqueue(them)
 		b.enqueue(you)
 		require.Equal(b.t, []string{you, them}, fairQueueOf(b.t, b.rdb, b.on.Keys[0]), "it has kept its place")
-		require.Equal(b.t, []entryState{entryWaiting, entryWaiting, entryGranted, entryGone}, b.poll(you, them, me, "x:1"))
-		require.True(b.t, b.release(me).ours)
-		require.False(b.t, b.release(me).ours)
+		require.Equal(b.t, []protocol.EntryState{protocol.EntryWaiting, protocol.EntryWaiting, protocol.EntryGranted, protocol.EntryGone}, b.poll(you, them, me, "x:1"))
+		require.True(b.t, b.release(me).Ours)
+		require.False(b.t, b.release(me).Ours)
 		require.Equal(b.t, you, b.holder(), "the second copy has hit somebody")
-		require.Equal(b.t, []entryState{entryGranted, entryWaiting}, b.poll(you, them))
-		require.False(b.t, b.release(them).ours, "it has left the queue")
-		require.Equal(b.t, []entryState{entryGone}, b.poll(them))
-		require.True(b.t, b.release(you).ours)
+		require.Equal(b.t, []protocol.EntryState{protocol.EntryGranted, protocol.EntryWaiting}, b.poll(you, them))
+		require.False(b.t, b.release(them).Ours, "it has left the queue")
+		require.Equal(b.t, []protocol.EntryState{protocol.EntryGone}, b.poll(them))
+		require.True(b.t, b.release(you).Ours)
 		requireFairFree(b.t, b.rdb, b.on.Keys[0])
 	})
 }
@@ -160,7 +161,7 @@ func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
 		}, "it is dropped when its turn comes")
 		b.release(me)
 		require.Equal(b.t, them, b.holder())
-		require.Equal(b.t, []entryState{entryGone}, b.poll(you))
+		require.Equal(b.t, []protocol.EntryState{protocol.EntryGone}, b.poll(you))
 		b.release(them)
 	})
 }
@@ -170,15 +171,15 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 		b.take(me)
 		b.enqueue(you)
 		b.release(me)
-		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second))
+		require.InDelta(b.t, protocol.EntryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second))
 		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.on.Keys[0], time.Second).Err())
 		b.poll(you)
-		require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
+		require.InDelta(b.t, protocol.EntryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
 		k := b.on.Fair
 		require.Equal(b.t, -2*time.Nanosecond, b.rdb.PTTL(b.t.Context(), k.Queue).Val(), "an empty queue is no key")
 		b.enqueue(them)
 		for _, key := range []string{k.Queue, k.Entries} {
-			require.InDelta(b.t, entryLeaseMax, ttlOf(b.rdb, key), float64(2*time.Second), "left alone it goes away")
+			require.InDelta(b.t, protocol.EntryLeaseMax, ttlOf(b.rdb, key), float64(2*time.Second), "left alone it goes away")
 		}
 		b.release(them)
 		b.release(you)
@@ -211,7 +212,7 @@ func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
 			k := b.on.Fair
 			require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), k.Queue, redis.Z{Score: score, Member: me}).Err())
 			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.Entries, me, "9999999999999 10000 -1 99 p").Err())
-			require.True(b.t, b.release(me).ours)
+			require.True(b.t, b.release(me).Ours)
 			require.Equal(b.t, you, b.holder())
 			require.Equal(b.t, []string{them}, fairQueueOf(b.t, b.rdb, b.on.Keys[0]))
 			require.NotContains(b.t, b.rdb.HGetAll(b.t.Context(), k.Entries).Val(), me)
@@ -227,9 +228,9 @@ func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
 		b.take(me)
 		b.enqueue(you)
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], them, 1).Err())
-		require.True(b.t, b.release(me).ours)
+		require.True(b.t, b.release(me).Ours)
 		require.Equal(b.t, them, b.holder())
-		require.Equal(b.t, []entryState{entryWaiting}, b.poll(you))
+		require.Equal(b.t, []protocol.EntryState{protocol.EntryWaiting}, b.poll(you))
 		b.release(them)
 		b.release(you)
 	})
@@ -240,7 +241,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	limited, full := asUser(t, allowed...)
 	on := full.target(1)
 	on.Fair = keys.NewFair(on.Keys[0])
-	b := &fairBench{bench: full, fair: &fair{plain: full.plain, process: "p"}, on: on, terms: termsOf()}
+	b := &fairBench{bench: full, fair: &protocol.Fair{Plain: full.Plain, Process: "p"}, on: on, terms: termsOf()}
 	b.take(me)
 	b.enqueue(you)
 	all := b.rdb.Subscribe(t.Context(), on.Channels[0])
@@ -248,9 +249,9 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	_, err := all.Receive(t.Context())
 	require.NoError(t, err)
 
-	r, out := (&fair{plain: limited.plain, process: "p"}).release(t.Context(), once, on, me, []int{0})
+	r, out := (&protocol.Fair{Plain: limited.Plain, Process: "p"}).Release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
-	require.Equal(t, released{ours: true, heard: 1}, r)
+	require.Equal(t, protocol.Released{Ours: true, Heard: 1}, r)
 	require.Empty(t, onRedis(t, full.rdb, on.Keys[0]))
 	require.Equal(t, "0", receives(t, all.Channel()).Payload, "whoever listens may try")
 }
@@ -276,23 +277,23 @@ func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	on, err := keys.New("", []string{redistest.Key(t)})
 	require.NoError(t, err)
 	on.Fair = keys.NewFair(on.Keys[0])
-	f := &fair{plain: p, process: "p"}
+	f := &protocol.Fair{Plain: p, Process: "p"}
 	calls := map[string]func() (bool, redisexec.Outcome){
 		"acquire": func() (bool, redisexec.Outcome) {
-			g, out := f.acquire(context.Background(), once, on, me, termsOf())
-			return g != grant{}, out
+			g, out := f.Acquire(context.Background(), once, on, me, termsOf())
+			return g != protocol.Grant{}, out
 		},
 		"enqueue": func() (bool, redisexec.Outcome) {
-			g, out := f.enqueue(context.Background(), once, on, me, termsOf(), 1)
-			return g != grant{}, out
+			g, out := f.Enqueue(context.Background(), once, on, me, termsOf(), 1)
+			return g != protocol.Grant{}, out
 		},
 		"poll": func() (bool, redisexec.Outcome) {
-			all, g, out := f.poll(context.Background(), once, on, []waiter{{me, termsOf()}, {you, termsOf()}})
-			return all != nil || g != grant{}, out
+			all, g, out := f.Poll(context.Background(), once, on, []protocol.Waiter{{Field: me, Terms: termsOf()}, {Field: you, Terms: termsOf()}})
+			return all != nil || g != protocol.Grant{}, out
 		},
 		"release": func() (bool, redisexec.Outcome) {
-			r, out := f.release(context.Background(), once, on, me, []int{0})
-			return r.ours, out
+			r, out := f.Release(context.Background(), once, on, me, []int{0})
+			return r.Ours, out
 		},
 	}
 	anyway := []string{

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -69,14 +70,14 @@ func (b *bench) check(situations []situation, run func(b *bench, t *keys.Set) st
 }
 
 // granted words the answer to a wish.
-func granted(g grant, out redisexec.Outcome) string {
+func granted(g protocol.Grant, out redisexec.Outcome) string {
 	switch {
 	case out.Err != nil:
 		return refusal(out)
-	case g.held:
-		return fmt.Sprint("held, token ", g.token)
-	case g.holder != "":
-		return "busy: " + g.holder
+	case g.Held:
+		return fmt.Sprint("held, token ", g.Token)
+	case g.Holder != "":
+		return "busy: " + g.Holder
 	default:
 		return "lost"
 	}
@@ -116,7 +117,7 @@ func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: held},
 			untouched("mine and somebody else's", hashOf(short, "a:1", "1", me, "1"), "busy: a:1"),
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.acquire(b.t.Context(), acquireEffort, target, me, termsOf()))
+			return granted(b.Acquire(b.t.Context(), acquireEffort, target, me, termsOf()))
 		})
 	})
 }
@@ -131,7 +132,7 @@ func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
 			situation{name: "mine more often", before: hashOf(short, me, "9"), after: hashOf(asked, me, "3"), reply: held},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "3"), reply: held},
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{3}))
+			return granted(b.Reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{3}))
 		})
 	})
 }
@@ -145,7 +146,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			return yes(b.renew(b.t.Context(), acquireEffort, target, me, asked))
+			return yes(b.Renew(b.t.Context(), acquireEffort, target, me, asked))
 		})
 		b.check(append(strangers("false", "false", "false"),
 			untouched("absent", absent, "false"),
@@ -153,7 +154,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			lost, out := b.renewMany(b.t.Context(), acquireEffort, target.Locks(), keys.Boxed(me), asked)
+			lost, out := b.RenewMany(b.t.Context(), acquireEffort, target.Locks(), keys.Boxed(me), asked)
 			return yes(lost == nil, out)
 		})
 	})
@@ -165,11 +166,11 @@ const (
 	quietly = "ours, heard by 0"
 )
 
-func saidOf(r released) string {
-	if r.ours {
-		return fmt.Sprintf("ours, heard by %d", r.heard)
+func saidOf(r protocol.Released) string {
+	if r.Ours {
+		return fmt.Sprintf("ours, heard by %d", r.Heard)
 	}
-	return fmt.Sprintf("not ours, heard by %d", r.heard)
+	return fmt.Sprintf("not ours, heard by %d", r.Heard)
 }
 
 func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
@@ -182,7 +183,7 @@ func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: told, told: true},
 			situation{name: "mine and somebody else's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: told, told: true},
 		), func(b *bench, target *keys.Set) string {
-			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{0})
+			status, out := b.Release(b.t.Context(), acquireEffort, target, me, []int{0})
 			mustDo(b.t, out)
 			return saidOf(status)
 		})
@@ -198,7 +199,7 @@ func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
 			untouched("mine", hashOf(short, me, "1"), quietly),
 			untouched("mine without expiry", hashOf(forever, me, "1"), quietly),
 		), func(b *bench, target *keys.Set) string {
-			status, out := b.release(b.t.Context(), acquireEffort, target, me, []int{1})
+			status, out := b.Release(b.t.Context(), acquireEffort, target, me, []int{1})
 			mustDo(b.t, out)
 			return saidOf(status)
 		})
@@ -219,7 +220,7 @@ func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 			// A copy that arrives after the new owner added a level must not take it away.
 			situation{name: "passed before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: held},
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
+			return granted(b.Handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
 		})
 	})
 }
@@ -238,7 +239,7 @@ func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
 			situation{name: "held twice", before: hashOf(long, them, "2"), after: absent, reply: "true", told: true},
 			situation{name: "held without expiry", before: hashOf(forever, them, "1"), after: absent, reply: "true", told: true},
 		), func(b *bench, target *keys.Set) string {
-			return yes(b.force(b.t.Context(), acquireEffort, target, 0, []string{them}))
+			return yes(b.Force(b.t.Context(), acquireEffort, target, 0, []string{them}))
 		})
 	})
 }
@@ -249,12 +250,12 @@ func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
 		both := hashOf(short, me, "1", them, "1")
 		b.paint(target.Keys[0], both)
 		for _, seen := range [][]string{{me}, {me, you}, {me, them, you}} {
-			done, out := b.force(t.Context(), acquireEffort, target, 0, seen)
+			done, out := b.Force(t.Context(), acquireEffort, target, 0, seen)
 			mustDo(t, out)
 			require.False(t, done)
 			require.Equal(t, both, b.look(target.Keys[0]))
 		}
-		done, out := b.force(t.Context(), acquireEffort, target, 0, []string{them, me})
+		done, out := b.Force(t.Context(), acquireEffort, target, 0, []string{them, me})
 		mustDo(t, out)
 		require.True(t, done)
 		require.Equal(t, absent, b.look(target.Keys[0]))
@@ -275,15 +276,15 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 			untouched("a list", picture{kind: "list", life: forever}, "another type"),
 			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
 		}, func(b *bench, target *keys.Set) string {
-			s, out := b.state(b.t.Context(), acquireEffort, target, 0)
+			s, out := b.State(b.t.Context(), acquireEffort, target, 0)
 			if out.Err != nil {
 				return refusal(out)
 			}
 			mustDo(b.t, out)
-			if s.ttl > 0 {
-				s.ttl = b.life(target.Keys[0])
+			if s.TTL > 0 {
+				s.TTL = b.life(target.Keys[0])
 			}
-			return fmt.Sprintf("held by %v, %v times, for %v, token %d", s.fields, s.counts, s.ttl, s.token)
+			return fmt.Sprintf("held by %v, %v times, for %v, token %d", s.Fields, s.Counts, s.TTL, s.Token)
 		})
 	})
 }
@@ -304,9 +305,9 @@ func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
 			b.paint(target.Counters[0], c.counter)
 			for _, key := range []picture{absent, hashOf(short, me, "1")} {
 				b.paint(target.Keys[0], key)
-				s, out := b.state(t.Context(), acquireEffort, target, 0)
+				s, out := b.State(t.Context(), acquireEffort, target, 0)
 				mustDo(t, out)
-				require.Equal(t, c.token, s.token, "of counter %v", c.counter)
+				require.Equal(t, c.token, s.Token, "of counter %v", c.counter)
 				require.Equal(t, c.counter, b.look(target.Counters[0]))
 			}
 		}
@@ -321,9 +322,9 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 			pairs = append(pairs, fmt.Sprint("field", i), "1")
 		}
 		require.NoError(t, b.rdb.HSet(t.Context(), target.Keys[0], pairs).Err())
-		_, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
+		_, out := b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
 		refusedAs(t, out, ErrInvalidName, "no lock")
-		_, out = b.state(t.Context(), acquireEffort, target, 0)
+		_, out = b.State(t.Context(), acquireEffort, target, 0)
 		refusedAs(t, out, ErrInvalidName, "no lock")
 	})
 }
@@ -332,14 +333,14 @@ func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.Keys[0], hashOf(short, them, "1"))
-		g, out := b.acquire(t.Context(), acquireEffort, target, me, termsOf())
+		g, out := b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
-		require.LessOrEqual(t, g.ttl, short)
-		require.Greater(t, g.ttl, short/2)
+		require.LessOrEqual(t, g.TTL, short)
+		require.Greater(t, g.TTL, short/2)
 
 		b.paint(target.Keys[0], hashOf(forever, them, "1"))
-		g, out = b.acquire(t.Context(), acquireEffort, target, me, termsOf())
+		g, out = b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
 		mustDo(t, out)
-		require.Equal(t, forever, g.ttl)
+		require.Equal(t, forever, g.TTL)
 	})
 }

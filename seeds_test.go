@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -124,7 +125,7 @@ func TestAnAcquireWhoseReplyWasLostIsReleased(t *testing.T) {
 		m := c.Mutex(key)
 
 		// One copy is lost: the next finds what it did.
-		relay.DropReply(runsOf(acquireScript))
+		relay.DropReply(runsOf(protocol.AcquireScript))
 		before := c.ID()
 		requireLocked(t, m)
 		requireOnRedis(t, direct, key, fmt.Sprintf("%s:%s", before, ownerOf(m)), 1)
@@ -133,7 +134,7 @@ func TestAnAcquireWhoseReplyWasLostIsReleased(t *testing.T) {
 		requireFree(t, direct, key)
 
 		// All of them are lost: the caller holds nothing, and neither does Redis for long.
-		lost := relay.DropReply(runsOf(acquireScript)).Always()
+		lost := relay.DropReply(runsOf(protocol.AcquireScript)).Always()
 		require.Error(t, m.Lock(t.Context()))
 		lost.Wait(t)
 		require.Zero(t, m.HoldCount())

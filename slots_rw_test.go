@@ -115,14 +115,14 @@ func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 		p.move(gone...)
 		for _, h := range holdsOn(c, name) {
 			k, t1 := h.kind, h.target
-			_, out := k.reenter(t.Context(), once, t1, h.name.field, &h.settings.terms, false, []int{3})
+			_, out := k.protocol.Reenter(t.Context(), once, t1, h.name.field, &h.settings.Terms, false, []int{3})
 			requireElsewhere(t, out)
 			if gone == nil {
 				continue
 			}
-			_, out = k.renew(t.Context(), once, t1, h.name.field, time.Hour)
+			_, out = k.protocol.Renew(t.Context(), once, t1, h.name.field, time.Hour)
 			requireElsewhere(t, out)
-			_, out = k.release(t.Context(), once, t1, h.name.field, []int{1})
+			_, out = k.protocol.Release(t.Context(), once, t1, h.name.field, []int{1})
 			requireElsewhere(t, out)
 		}
 		require.Equal(t, before, onRedis(t, p.admin, name))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -122,7 +123,7 @@ func TestForceUnlockLeavesAHolderAloneThatItDidNotSee(t *testing.T) {
 		key, direct := redistest.Key(t), b.Client(t)
 		heldByStranger(t, direct, key, time.Minute)
 		newcomer := locksOn(t, direct).Mutex(key)
-		relay.Before(runsOf(forceScript), func(redistest.Command) {
+		relay.Before(runsOf(protocol.ForceScript), func(redistest.Command) {
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.HSet(context.Background(), key, "newcomer:1", 1).Err()
 		})

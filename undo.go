@@ -95,7 +95,7 @@ func (c *Client) settleByKind(u undo) bool {
 		return true
 	}
 	e := redisexec.CallOptions{Attempts: 1, Undoes: true}
-	_, out := u.kind.release(c.background, e, u.target, u.field, make([]int, len(u.target.Keys)))
+	_, out := u.kind.protocol.Release(c.background, e, u.target, u.field, make([]int, len(u.target.Keys)))
 	return out.Err == nil || forGood(out.Err)
 }
 

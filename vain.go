@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -38,7 +39,7 @@ type vainWakes struct {
 }
 
 // answered takes note of how the last request has ended. changed: another holder is in the way.
-func (v *vainWakes) answered(g grant, out redisexec.Outcome, changed bool, now clock.Instant) {
+func (v *vainWakes) answered(g protocol.Grant, out redisexec.Outcome, changed bool, now clock.Instant) {
 	woken := v.woken
 	v.woken = false
 	if out.Err != nil {
@@ -50,8 +51,8 @@ func (v *vainWakes) answered(g grant, out redisexec.Outcome, changed bool, now c
 	}
 	v.asked = out.Sent
 	earliest, latest := never, never // end of the hold
-	if g.ttl >= 0 {
-		earliest, latest = out.Sent.After(g.ttl), now.After(g.ttl+time.Millisecond)
+	if g.TTL >= 0 {
+		earliest, latest = out.Sent.After(g.TTL), now.After(g.TTL+time.Millisecond)
 	}
 	switch {
 	case changed, earliest.Mono > v.ends.Mono:
@@ -60,7 +61,7 @@ func (v *vainWakes) answered(g grant, out redisexec.Outcome, changed bool, now c
 	case latest.Mono < v.ends.Mono:
 		v.ends = latest
 	}
-	if woken && !g.split && out.Sent.Since(v.seen) >= ageOfHold {
+	if woken && !g.Split && out.Sent.Since(v.seen) >= ageOfHold {
 		v.n++
 	}
 }

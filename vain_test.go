@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -37,7 +38,7 @@ func (v *vainTrial) asks(holder string, left leftAt) (waited time.Duration) {
 		waited = max(0, v.now.Until(v.due()))
 	}
 	sent := v.now.After(waited)
-	g := grant{holder: holder, ttl: left(sent.Mono + way).Truncate(time.Millisecond)}
+	g := protocol.Grant{Holder: holder, TTL: left(sent.Mono + way).Truncate(time.Millisecond)}
 	v.now = sent.After(2 * way)
 	v.answered(g, redisexec.Outcome{Sent: sent}, holder != v.holder, v.now)
 	v.holder = holder

@@ -169,7 +169,7 @@ func (c *misrouting) run(t *testing.T, p *patient) {
 	rdb, names := c.ask(p)
 	locks := locksOn(t, rdb)
 	m, id := locks.MultiMutex(names, WithFencing()), locks.ID()
-	_, out := newPlain(t, rdb).acquire(t.Context(), once, m.target, me, &m.settings.terms)
+	_, out := plainOn(t, rdb).Acquire(t.Context(), once, m.target, me, &m.settings.Terms)
 	require.ErrorContains(t, out.Err, c.says)
 	require.Equal(t, c.want, redisexec.Judge(out.Err))
 	require.False(t, out.Ambiguous)

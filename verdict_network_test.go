@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -39,7 +40,7 @@ type mishap struct {
 	narrow   bool // go-redis has one pool, of one connection
 }
 
-var acquires = redistest.Script(acquireScript.Source)
+var acquires = redistest.Script(protocol.AcquireScript.Source)
 
 var mishaps = map[string]mishap{
 	"a connection that ends after the execution": {
@@ -118,7 +119,7 @@ func newWay(t *testing.T, narrow bool) *way {
 	}
 	w.rdb = redis.NewClient(opts)
 	t.Cleanup(func() { _ = w.rdb.Close() })
-	require.NoError(t, w.admin.ScriptLoad(t.Context(), acquireScript.Source).Err())
+	require.NoError(t, w.admin.ScriptLoad(t.Context(), protocol.AcquireScript.Source).Err())
 	require.NoError(t, w.rdb.Ping(t.Context()).Err()) // from here on it is connected
 	return w
 }
@@ -132,7 +133,7 @@ func TestAnErrorOfTheNetworkIsJudgedByWhetherTheScriptMayHaveRun(t *testing.T) {
 			b := newBench(t, w.rdb)
 			target := b.target(1)
 			c.befall(w)
-			_, out := b.acquire(t.Context(), once, target, me, termsOf(WithFencing()))
+			_, out := b.Acquire(t.Context(), once, target, me, termsOf(WithFencing()))
 			c.requireIs(t, out.Err)
 			require.Equal(t, c.want, redisexec.Judge(out.Err), "%T: %v", out.Err, out.Err)
 			require.Equal(t, !c.want.NotExecuted, out.Ambiguous)
@@ -208,7 +209,7 @@ func TestAFullServerIsWorthAnotherTry(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr, DialerRetries: 1})
 			t.Cleanup(func() { rdb.Close() })
 			m := locksOn(t, rdb).Mutex("key", WithFencing())
-			_, out := newPlain(t, rdb).acquire(t.Context(), once, m.target, me, &m.settings.terms)
+			_, out := plainOn(t, rdb).Acquire(t.Context(), once, m.target, me, &m.settings.Terms)
 			require.Error(t, out.Err)
 			v := redisexec.Judge(out.Err)
 			require.True(t, v.Resend, "%T: %v", out.Err, out.Err)

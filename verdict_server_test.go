@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -210,7 +211,7 @@ func newCourse(t *testing.T, d *distress, p *patient) *course {
 	c.ended = b.locks.MultiMutex(p.names("ended"), WithOwner("visitor"))
 	c.free = b.locks.MultiMutex(p.names("free"), WithOwner("visitor"), WithFencing())
 	b.m = b.locks.MultiMutex(p.names("queued"), WithHooks(b.hooks))
-	for _, s := range []*redisexec.Script{acquireScript, reenterScript, renewScript, releaseScript} {
+	for _, s := range []*redisexec.Script{protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.ReleaseScript} {
 		require.NoError(t, p.admin.ScriptLoad(t.Context(), s.Source).Err())
 	}
 	return c
@@ -260,7 +261,7 @@ func (c *course) awaitFailure() {
 // requireRefused asserts what one copy of an acquisition fails with.
 func (c *course) requireRefused() {
 	c.t.Helper()
-	_, out := newPlain(c.t, c.p.rdb).acquire(c.ctx, once, c.free.target, me, termsOf(WithFencing()))
+	_, out := plainOn(c.t, c.p.rdb).Acquire(c.ctx, once, c.free.target, me, termsOf(WithFencing()))
 	require.Error(c.t, out.Err)
 	require.Regexp(c.t, c.says, out.Err.Error())
 	require.Equal(c.t, c.want, redisexec.Judge(out.Err), "%T: %v", out.Err, out.Err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -89,7 +90,7 @@ func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
 	t.Cleanup(func() { rdb.Close() })
 	for words, want := range serverWords {
 		rule := relay.ReplyWith("-"+words+"\r\n", redistest.Scripts)
-		cmd := redisexec.NewCall(t.Context(), "evalsha", acquireScript.Digest, []any{"key"}, nil)
+		cmd := redisexec.NewCall(t.Context(), "evalsha", protocol.AcquireScript.Digest, []any{"key"}, nil)
 		err := rdb.Process(t.Context(), cmd)
 		rule.Wait(t)
 		require.Equal(t, want, redisexec.Judge(err), "%T: %v", err, err)
@@ -156,12 +157,12 @@ func TestAScriptThatTheServerForgotIsSentInFull(t *testing.T) {
 	for range 2 {
 		require.NoError(t, b.rdb.ScriptFlush(t.Context()).Err())
 		relay.ResetLog()
-		_, out := b.acquire(t.Context(), once, b.target(1), me, termsOf())
+		_, out := b.Acquire(t.Context(), once, b.target(1), me, termsOf())
 		mustDo(t, out)
-		require.Equal(t, 2, relay.Count(redistest.Script(acquireScript.Source)))
-		require.Equal(t, 1, relay.Executed(redistest.Script(acquireScript.Source)))
+		require.Equal(t, 2, relay.Count(redistest.Script(protocol.AcquireScript.Source)))
+		require.Equal(t, 1, relay.Executed(redistest.Script(protocol.AcquireScript.Source)))
 	}
-	_, out := b.acquire(t.Context(), once, b.target(1), me, termsOf())
+	_, out := b.Acquire(t.Context(), once, b.target(1), me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, 3, relay.Count(redistest.Script(acquireScript.Source)), "now it is known")
+	require.Equal(t, 3, relay.Count(redistest.Script(protocol.AcquireScript.Source)), "now it is known")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -70,8 +71,8 @@ func TestAHandOverIsOneRoundTrip(t *testing.T) {
 			require.NoError(t, outcomeOf(t, d))
 		}
 		require.LessOrEqual(t, relay.Count(redistest.Scripts), n*12/10)
-		require.Equal(t, n, relay.Executed(runsOf(handoffScript)))
-		require.Equal(t, 1, relay.Executed(runsOf(releaseScript)), "the last one")
+		require.Equal(t, n, relay.Executed(runsOf(protocol.HandoffScript)))
+		require.Equal(t, 1, relay.Executed(runsOf(protocol.ReleaseScript)), "the last one")
 	})
 }
 
@@ -173,8 +174,8 @@ func TestWithoutHandOversEveryReleaseIsPublic(t *testing.T) {
 		for _, d := range done {
 			require.NoError(t, outcomeOf(t, d))
 		}
-		require.Zero(t, relay.Count(runsOf(handoffScript)))
-		require.Equal(t, 6, relay.Executed(runsOf(releaseScript)))
+		require.Zero(t, relay.Count(runsOf(protocol.HandoffScript)))
+		require.Equal(t, 6, relay.Executed(runsOf(protocol.ReleaseScript)))
 	})
 }
 
@@ -210,7 +211,7 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 		// Each try after a public release is a race on equal terms: to lose very many of them is
 		// no bad luck. What the crowd does while the other does not run is not counted.
 		fewTries := func() {
-			require.Less(t, relay.Count(runsOf(acquireScript)), 60, "the crowd keeps the lock to itself")
+			require.Less(t, relay.Count(runsOf(protocol.AcquireScript)), 60, "the crowd keeps the lock to itself")
 		}
 		fewTries()
 		who.unlocks(t, other)
@@ -220,9 +221,9 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 			fewTries()
 			who.unlocks(t, other)
 		}
-		handed := crowds.Executed(runsOf(handoffScript)) // before the releases, which go on
+		handed := crowds.Executed(runsOf(protocol.HandoffScript)) // before the releases, which go on
 		require.NotZero(t, handed)
-		require.LessOrEqual(t, handed, handoffs*(crowds.Executed(runsOf(releaseScript))+1))
+		require.LessOrEqual(t, handed, handoffs*(crowds.Executed(runsOf(protocol.ReleaseScript))+1))
 	})
 }
 
@@ -305,7 +306,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		waiting := waiter.lock(t.Context(), c.Mutex(key))
 		awaitListening(t, c, key)
 		awaitStillness(t, relay)
-		relay.After(runsOf(acquireScript), func(redistest.Command, string) {
+		relay.After(runsOf(protocol.AcquireScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
 			q := holdsOn(c, key)[0].places[0].queue
 			before := q.Wakes()
@@ -418,7 +419,7 @@ func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
 		t.Cleanup(lingering.Close)
 		receives(t, events)
 		heldByStranger(t, direct, key, 0)
-		relay.After(runsOf(acquireScript), func(redistest.Command, string) {
+		relay.After(runsOf(protocol.AcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
 			<-events

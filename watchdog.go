@@ -148,7 +148,7 @@ func (h *hold) renewNow(life context.Context) {
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
 	began := h.client.now()
-	ours, out := h.kind.renew(inTime, e, t, n.field, lease)
+	ours, out := h.kind.protocol.Renew(inTime, e, t, n.field, lease)
 	if out.Ambiguous {
 		h.client.retire(n.identity)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -129,11 +130,11 @@ func quiet(t *testing.T, relay *redistest.Relay, interval time.Duration) {
 	before := -1
 	eventually(t, "the relay to be still", func() bool {
 		last := before
-		before = relay.Count(runsOf(renewScript))
+		before = relay.Count(runsOf(protocol.RenewScript))
 		return before == last
 	})
-	throughout(t, 5*interval, func() bool { return relay.Count(runsOf(renewScript)) <= before+1 }, "renewals")
-	require.LessOrEqual(t, relay.Count(runsOf(renewScript)), before+1)
+	throughout(t, 5*interval, func() bool { return relay.Count(runsOf(protocol.RenewScript)) <= before+1 }, "renewals")
+	require.LessOrEqual(t, relay.Count(runsOf(protocol.RenewScript)), before+1)
 }
 
 func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
@@ -155,7 +156,7 @@ func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
 				relay, rdb := relayedTo(t, b)
 				m := locksOn(t, rdb, WithTTL(10*time.Second), WithRenewInterval(interval)).Mutex(redistest.Key(t))
 				requireLocked(t, m)
-				eventually(t, "renewals", func() bool { return relay.Executed(runsOf(renewScript)) > 2 })
+				eventually(t, "renewals", func() bool { return relay.Executed(runsOf(protocol.RenewScript)) > 2 })
 				end(t, rdb, m)
 				quiet(t, relay, interval)
 				_ = m.Unlock()
@@ -189,7 +190,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		}
 		for name, end := range ends {
 			// The answer to a renewal does not come, so it is there for a while.
-			relay.LoseReply(runsOf(renewScript))
+			relay.LoseReply(runsOf(protocol.RenewScript))
 			m := c.Mutex(key, WithRenewInterval(20*time.Millisecond))
 			requireLocked(t, m)
 			eventually(t, "the watchdog", func() bool { return running() > idle })
@@ -216,7 +217,7 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 		require.NoError(t, direct.Del(t.Context(), key).Err())
 
 		// Redis grants, but nobody is there any more.
-		lost := relay.LoseReply(runsOf(acquireScript)).Always()
+		lost := relay.LoseReply(runsOf(protocol.AcquireScript)).Always()
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
@@ -224,7 +225,7 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 			cancel()
 		}()
 		require.ErrorIs(t, m.Lock(ctx), context.Canceled)
-		throughout(t, 100*time.Millisecond, func() bool { return relay.Count(runsOf(renewScript)) == 0 }, "renewals")
+		throughout(t, 100*time.Millisecond, func() bool { return relay.Count(runsOf(protocol.RenewScript)) == 0 }, "renewals")
 		eventually(t, "the grant to be undone", func() bool { return direct.Exists(t.Context(), key).Val() == 0 })
 	})
 }
@@ -241,7 +242,7 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 			h := holdsOn(c, key)[0]
 			// Unlock close to the first renewal, a little earlier or later each time.
 			h.mu.Lock()
-			due := renewalDue(h.lease.renewed, minRenewInterval)
+			due := protocol.RenewalDue(h.lease.renewed, minRenewInterval)
 			h.mu.Unlock()
 			at := due.Mono + time.Duration(i-40)*20*time.Microsecond
 			for clock.System().Mono < at {
@@ -262,7 +263,7 @@ func TestALateRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 		key, direct := redistest.Key(t), b.Client(t)
 		c := locksOn(t, rdb, WithTTL(time.Second)) // of which depends how long it waits for a deaf connection
 		m := c.Mutex(key, WithTTL(time.Minute), WithRenewInterval(20*time.Millisecond))
-		late := relay.HoldBackSilently(runsOf(renewScript))
+		late := relay.HoldBackSilently(runsOf(protocol.RenewScript))
 		requireLocked(t, m)
 		late.Wait(t)
 		requireUnlocked(t, m)
@@ -343,7 +344,7 @@ func TestHooksTellOfRenewalsThatFailed(t *testing.T) {
 		relay, rdb := relayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
 		m := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(slowly)).Mutex(key)
-		relay.ReplyWith("-LOADING it is early\r\n", runsOf(renewScript)).Times(2)
+		relay.ReplyWith("-LOADING it is early\r\n", runsOf(protocol.RenewScript)).Times(2)
 		requireLocked(t, m)
 		eventually(t, "a renewal", func() bool { return len(events.of("renewed")) > 0 })
 		requireUnlocked(t, m)

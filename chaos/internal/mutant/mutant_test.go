@@ -127,7 +127,7 @@ func TestAnEditHasToFitOnce(t *testing.T) {
 // An overlay has to reach the scripts, too, which the library embeds.
 func TestAMutantOfAScriptIsEmbedded(t *testing.T) {
 	const mark = "-- a mark that no script has"
-	m := Mutant{Name: "marked", Edits: []Edit{{"lua/renew.lua", "-- Lengthens", mark + "\n-- Lengthens"}}}
+	m := Mutant{Name: "marked", Edits: []Edit{{"internal/protocol/lua/renew.lua", "-- Lengthens", mark + "\n-- Lengthens"}}}
 	program, err := builder(t).Build(t.Context(), &m, library+"/examples/quickstart")
 	require.NoError(t, err)
 	binary, err := os.ReadFile(program)

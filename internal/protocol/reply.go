@@ -1,4 +1,4 @@
-package relock
+package protocol
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -157,7 +158,7 @@ func (r *reply) lost(n int) []int {
 
 // grant returns the grant of a script that takes a lock which is free, or says who holds it.
 // tells: it says the token, too, 0 at least.
-func (r *reply) grant(t *keys.Set, tells bool) grant {
+func (r *reply) grant(t *keys.Set, tells bool) Grant {
 	switch status := r.integer(0); status {
 	case 1:
 		return r.granted(tells)
@@ -167,39 +168,39 @@ func (r *reply) grant(t *keys.Set, tells bool) grant {
 		if left == -2*time.Millisecond {
 			left = 0
 		}
-		return grant{key: r.position(2, t), ttl: left, holder: r.text(3), claimed: len(r.values) > 4}
+		return Grant{Key: r.position(2, t), TTL: left, Holder: r.text(3), Claimed: len(r.values) > 4}
 	default:
 		r.refuse(status, t)
-		return grant{}
+		return Grant{}
 	}
 }
 
 // grantOrLost returns the grant of a script that either sets counts and perhaps mints a
 // token, or finds the lock lost.
-func (r *reply) grantOrLost(t *keys.Set, tells bool) grant {
+func (r *reply) grantOrLost(t *keys.Set, tells bool) Grant {
 	switch status := r.integer(0); status {
 	case 1:
 		return r.granted(tells)
 	case 0:
-		return grant{}
+		return Grant{}
 	default:
 		r.refuse(status, t)
-		return grant{}
+		return Grant{}
 	}
 }
 
 // granted reads a token, or none where a script says nothing but that it did what was asked:
 // a list costs Redis a fifth of the time of a short script.
-func (r *reply) granted(tells bool) grant {
+func (r *reply) granted(tells bool) Grant {
 	if r.bare && !tells {
-		return grant{held: true}
+		return Grant{Held: true}
 	}
-	return grant{held: true, token: r.integer(1)}
+	return Grant{Held: true, Token: r.integer(1)}
 }
 
 // reads returns the answer of a script to a reader who asked for lease. A number says that it reads,
 // and completes the outcome by what the lock had left; of a list grantOf returns the meaning.
-func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, grantOf func(*keys.Set, bool) grant) (grant, redisexec.Outcome) {
+func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, grantOf func(*keys.Set, bool) Grant) (Grant, redisexec.Outcome) {
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)
 	}
@@ -210,18 +211,18 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 	case found < lease:
 		out.LeaseLeft = found
 	}
-	return understood(grant{held: true}, out, r)
+	return understood(Grant{Held: true}, out, r)
 }
 
 // released reads the reply of a script that gives a lock back.
-func (r *reply) released() released {
+func (r *reply) released() Released {
 	if r.bare {
-		return released{ours: true, heard: r.audience(0)}
+		return Released{Ours: true, Heard: r.audience(0)}
 	}
 	if r.integer(0) != 0 {
 		r.surprise("not 0")
 	}
-	return released{heard: r.audience(1)}
+	return Released{Heard: r.audience(1)}
 }
 
 // audience returns element i, which says how many processes heard a message; -1 if the
@@ -250,26 +251,26 @@ func (r *reply) refuse(status int64, t *keys.Set) {
 	}
 }
 
-// errReadsToo says that a writer cannot be followed by another at once.
-var errReadsToo = errors.New("its owner reads, too")
+// ErrReadsToo says that a writer cannot be followed by another at once.
+var ErrReadsToo = errors.New("its owner reads, too")
 
 // whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
 // no such status.
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:
-		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", lockerr.InvalidName, t.Keys[i])
 	case status == -2:
-		return fmt.Errorf("%w: key %q is a read-write lock", ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is a read-write lock", lockerr.InvalidName, t.Keys[i])
 	case status == -3:
-		return fmt.Errorf("%w: key %q holds something else than a fencing token", ErrInvalidName, t.Counters[i])
+		return fmt.Errorf("%w: key %q holds something else than a fencing token", lockerr.InvalidName, t.Counters[i])
 	case status == -5 && t.RW != nil:
-		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", lockerr.InvalidName, t.Keys[i])
 	case status == -6 && t.RW != nil:
-		return errReadsToo
+		return ErrReadsToo
 	case status == -4 && t.Fair != nil:
 		return fmt.Errorf("%w: key %q or %q holds something else than the queue of a fair lock",
-			ErrInvalidName, t.Fair.Queue, t.Fair.Entries)
+			lockerr.InvalidName, t.Fair.Queue, t.Fair.Entries)
 	}
 	return nil
 }

@@ -1,0 +1,152 @@
+package protocol
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+var (
+	//go:embed lua/fair_prelude.lua
+	fairPrelude string
+	//go:embed lua/fair_acquire.lua
+	fairAcquireSource string
+	//go:embed lua/fair_poll.lua
+	fairPollSource string
+	//go:embed lua/fair_release.lua
+	fairReleaseSource string
+
+	FairAcquireScript = withPrelude(fairAcquireSource, fairPrelude)
+	FairPollScript    = withPrelude(fairPollSource, fairPrelude)
+	FairReleaseScript = withPrelude(fairReleaseSource, fairPrelude)
+)
+
+// Fair is the protocol of FairMutex: that of a plain lock on the same hash, with a queue
+// beside it. Taking the lock and giving it back mind the queue; all else is the same.
+type Fair struct {
+	Plain *Plain
+	// process is what the channels end in on which this client is told of grants.
+	Process string
+}
+
+// NewFair returns the protocol of a process that is told of grants on channels of its own, which
+// end in process.
+func NewFair(plain *Plain, process string) *Fair { return &Fair{Plain: plain, Process: process} }
+
+// GrantsFor is the channel on which this process is told of grants of key.
+func (f *Fair) GrantsFor(key string) string {
+	return keys.GrantsPrefix(key) + f.Process
+}
+
+// keepFor tells the scripts what token s wishes for: the life of its counter in
+// milliseconds, -1 for none.
+func keepFor(s *Terms) int64 {
+	if !s.Fencing {
+		return -1
+	}
+	return s.CounterLife.Milliseconds()
+}
+
+// Acquire takes the lock if it is free and nobody waits for it.
+func (f *Fair) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
+	return f.take(ctx, e, t, field, s)
+}
+
+// Enqueue is acquire for an owner who waits if need be, and is told of the grant by ticket.
+func (f *Fair) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome) {
+	return f.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, t.Fair.Grants+f.Process)
+}
+
+func (f *Fair) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
+	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.Plain.publishCommand()}
+	r, out := f.Plain.run(ctx, e, FairAcquireScript, t.Fair.Words, append(args, entry...)...)
+	return understood(r.grant(t, true), out, &r)
+}
+
+// Waiter is somebody who waits in the queue of a fair lock, as a poll speaks of him.
+type Waiter struct {
+	Field string
+	Terms *Terms
+}
+
+// Poll keeps the places of waiters, and asks how they stand and who has the lock.
+func (f *Fair) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]Standing, Grant, redisexec.Outcome) {
+	args := make([]any, 0, 1+3*len(waiters))
+	args = append(args, f.Plain.publishCommand())
+	for _, w := range waiters {
+		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keepFor(w.Terms))
+	}
+	r, out := f.Plain.run(ctx, e, FairPollScript, t.Fair.Words, args...)
+	if status := r.integer(0); status != 0 {
+		r.refuse(status, t)
+		_, out = understood(Grant{}, out, &r)
+		return nil, Grant{}, out
+	}
+	g := Grant{TTL: r.life(1), Holder: r.text(2)}
+	all := make([]Standing, len(waiters))
+	for i := range all {
+		all[i] = r.standing(3+2*i, t)
+	}
+	g, out = understood(g, out, &r)
+	if out.Err != nil {
+		all = nil
+	}
+	return all, g, out
+}
+
+// standing returns what elements i and i+1 say of a waiter for the lock t.
+func (r *reply) standing(i int, t *keys.Set) Standing {
+	token := r.integer(i + 1)
+	switch status := r.integer(i); status {
+	case 0:
+		return Standing{State: EntryWaiting}
+	case 1:
+		return Standing{State: EntryGranted, Token: token}
+	case -1:
+		return Standing{State: EntryGone}
+	case -3:
+		return Standing{State: EntryFailed, Err: whyRefused(-3, t, 0)}
+	default:
+		r.surprise("status %d at %d", status, i)
+		return Standing{}
+	}
+}
+
+// Release gives the lock and the place in the queue up. A count that is not 0 is a plain
+// lock's matter.
+func (f *Fair) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
+	if counts[0] > 0 {
+		return f.Plain.Release(ctx, e, t, field, counts)
+	}
+	e.PublishFirst = true // a grant wakes who waits for it some 30 us sooner, of 560
+	if !e.Undoes {        // a place in the queue may be all that there is to give up
+		e.RequiredKeys = 1
+	}
+	r, out := f.Plain.run(ctx, e, FairReleaseScript, t.Fair.Freeing, field, f.Plain.publishCommand(), t.Channels[0])
+	return understood(r.released(), out, &r)
+}
+
+// What a queue makes no difference to is a plain lock's matter.
+
+func (f *Fair) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
+	return f.Plain.Reenter(ctx, e, t, field, s, mint, counts)
+}
+
+func (f *Fair) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	return f.Plain.Renew(ctx, e, t, field, lease)
+}
+
+func (f *Fair) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
+	return f.Plain.Handoff(ctx, e, t, from, to, s)
+}
+
+func (f *Fair) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
+	return f.Plain.Force(ctx, e, t, i, fields)
+}
+
+func (f *Fair) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
+	return f.Plain.State(ctx, e, t, i)
+}

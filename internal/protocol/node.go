@@ -1,0 +1,33 @@
+package protocol
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+//go:embed lua/raise.lua
+var raiseSource string
+
+var RaiseScript = withPrelude(raiseSource)
+
+// Raise raises the counters of locks that field holds to token; false: it does not hold them.
+func (p *Plain) Raise(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, token int64) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, RaiseScript, t.LocksAndCounters(true),
+		field, len(t.Keys), s.CounterLife.Milliseconds(), token)
+	return understood(r.grantOrLost(t, true).Held, out, &r)
+}
+
+// ReleaseQuietly gives locks back that never counted, and wakes nobody.
+func (p *Plain) ReleaseQuietly(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string) (bool, redisexec.Outcome) {
+	args := make([]any, 0, 2+2*len(t.Keys))
+	args = append(args, field)
+	for range t.Keys {
+		args = append(args, "", 0)
+	}
+	args = append(args, p.publishCommand())
+	r, out := p.run(ctx, e, ReleaseScript, t.Locks(), args...)
+	return understood(r.released().Ours, out, &r)
+}

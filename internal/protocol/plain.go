@@ -1,0 +1,180 @@
+package protocol
+
+import (
+	"context"
+	_ "embed"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// The scripts. Their headers say what they take and reply; the functions below are the
+// only ones that know it.
+var (
+	//go:embed lua/prelude.lua
+	prelude string
+	//go:embed lua/acquire.lua
+	acquireSource string
+	//go:embed lua/reenter.lua
+	reenterSource string
+	//go:embed lua/renew.lua
+	renewSource string
+	//go:embed lua/renew_many.lua
+	renewManySource string
+	//go:embed lua/release.lua
+	releaseSource string
+	//go:embed lua/handoff.lua
+	handoffSource string
+	//go:embed lua/force.lua
+	forceSource string
+	//go:embed lua/state.lua
+	stateSource string
+
+	AcquireScript   = withPrelude(acquireSource)
+	ReenterScript   = withPrelude(reenterSource)
+	RenewScript     = withPrelude(renewSource)
+	RenewManyScript = withPrelude(renewManySource)
+	ReleaseScript   = withPrelude(releaseSource)
+	HandoffScript   = withPrelude(handoffSource)
+	ForceScript     = withPrelude(forceSource)
+	StateScript     = withPrelude(stateSource)
+)
+
+// withPrelude puts the prelude, and more of the kind, before source, or where that has the line
+// "-- prelude": then what comes before it is the usual case, which does without.
+func withPrelude(source string, more ...string) *redisexec.Script {
+	before, after, found := strings.Cut(source, "-- prelude\n")
+	if !found {
+		before, after = "", source
+	}
+	return redisexec.NewScript(before + prelude + strings.Join(more, "") + after)
+}
+
+// Plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
+// the owner's and counts its levels.
+type Plain struct {
+	Exec     *redisexec.Executor
+	sharded  bool      // wake-ups stay within the shard of the key
+	Renewals *Renewals // that are sent together; nil: each is sent alone
+}
+
+// NewPlain returns the protocol on one deployment, each renewal of which is sent alone.
+func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
+	return &Plain{Exec: exec, sharded: sharded}
+}
+
+// NewBatchingPlain is NewPlain with renewals that are sent together if they are due together.
+func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
+	p := NewPlain(exec, sharded)
+	p.Renewals = newRenewals(p)
+	return p
+}
+
+// run executes a script. The reply of a call that failed is empty.
+func (p *Plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, keys []any, args ...any) (reply, redisexec.Outcome) {
+	value, out := p.Exec.Run(ctx, e, s, keys, args...)
+	if out.Err != nil {
+		return reply{}, out
+	}
+	return newReply(value), out
+}
+
+// publishCommand wakes the waiters of a lock. A sharded channel is on the key's node,
+// because it carries the key's hash tag.
+func (p *Plain) publishCommand() any { // which costs no allocation
+	if p.sharded {
+		return "spublish"
+	}
+	return "publish"
+}
+
+func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, AcquireScript, t.LocksAndCounters(s.Fencing),
+		field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds())
+	return understood(r.grant(t, s.Fencing), out, &r)
+}
+
+func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
+	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds()}
+	for _, count := range counts {
+		args = append(args, count)
+	}
+	r, out := p.run(ctx, e, ReenterScript, t.LocksAndCounters(mint), args...)
+	return understood(r.grantOrLost(t, mint), out, &r)
+}
+
+func (p *Plain) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	if e.Batchable && p.Renewals != nil {
+		return p.Renewals.Renew(ctx, e, t, field, lease)
+	}
+	return p.renewAlone(ctx, e, t, field, lease)
+}
+
+func (p *Plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	r, out := p.run(ctx, e, RenewScript, t.Locks(), field, lease.Milliseconds())
+	return understood(r.flag(), out, &r)
+}
+
+// RenewMany is renewAlone for several holds, one of each field, with as many keys each, which
+// stand hold by hold. It returns the positions, from 1, of those that are lost.
+func (p *Plain) RenewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
+	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
+	r, out := p.run(ctx, e, RenewManyScript, keys, args...)
+	return understood(r.lost(len(fields)), out, &r)
+}
+
+func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
+	args := make([]any, 0, 2+2*len(t.Keys))
+	args = append(args, field)
+	keys := t.Locks()
+	for i := range t.Keys {
+		args = append(args, t.Channels[i], counts[i])
+		if counts[i] == 0 {
+			keys = t.Freeing
+		}
+	}
+	args = append(args, p.publishCommand())
+	if len(counts) == 1 && counts[0] == 0 && !p.sharded {
+		args = args[:2]
+	}
+	e.RequiredKeys = len(t.Keys)
+	r, out := p.run(ctx, e, ReleaseScript, keys, args...)
+	return understood(r.released(), out, &r)
+}
+
+func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
+	r, out := p.run(ctx, e, HandoffScript, t.LocksAndCounters(s.Fencing),
+		from, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), to)
+	return understood(r.grantOrLost(t, s.Fencing), out, &r)
+}
+
+func (p *Plain) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
+	args := []any{p.publishCommand(), t.Channels[i]}
+	for _, field := range fields {
+		args = append(args, field)
+	}
+	e.RequiredKeys = 1
+	r, out := p.run(ctx, e, ForceScript, []any{t.Freeing[i], t.Freeing[len(t.Keys)+i]}, args...)
+	return understood(r.flag(), out, &r)
+}
+
+func (p *Plain) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
+	t = t.Only(t.Keys[i : i+1])
+	r, out := p.run(ctx, e, StateScript, t.LocksAndCounters(true))
+	return r.state(t, out)
+}
+
+// state returns what a script says of the lock t, and how its call ended.
+func (r *reply) state(t *keys.Set, out redisexec.Outcome) (KeyState, redisexec.Outcome) {
+	if status := r.integer(0); status != 1 {
+		r.refuse(status, t)
+		return understood(KeyState{}, out, r)
+	}
+	s := KeyState{TTL: r.life(1), Token: r.number(2)}
+	for i := 3; i < len(r.values); i += 2 {
+		s.Fields, s.Counts = append(s.Fields, r.text(i)), append(s.Counts, int(r.number(i+1)))
+	}
+	return understood(s, out, r)
+}

@@ -1,0 +1,178 @@
+package protocol
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"time"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+var (
+	//go:embed lua/rw_prelude.lua
+	rwPrelude string
+	//go:embed lua/rw_read.lua
+	rwReadSource string
+	//go:embed lua/rw_read_reenter.lua
+	rwReadReenterSource string
+	//go:embed lua/rw_read_renew.lua
+	rwReadRenewSource string
+	//go:embed lua/rw_read_release.lua
+	rwReadReleaseSource string
+	//go:embed lua/rw_write.lua
+	rwWriteSource string
+	//go:embed lua/rw_write_release.lua
+	rwWriteReleaseSource string
+	//go:embed lua/rw_handoff.lua
+	rwHandoffSource string
+	//go:embed lua/rw_force.lua
+	rwForceSource string
+	//go:embed lua/rw_state.lua
+	rwStateSource string
+
+	RWReadScript         = newReadWriteScript(rwReadSource)
+	RWReadReenterScript  = newReadWriteScript(rwReadReenterSource)
+	RWReadRenewScript    = newReadWriteScript(rwReadRenewSource)
+	RWReadReleaseScript  = newReadWriteScript(rwReadReleaseSource)
+	RWWriteScript        = newReadWriteScript(rwWriteSource)
+	RWWriteReleaseScript = newReadWriteScript(rwWriteReleaseSource)
+	RWHandoffScript      = newReadWriteScript(rwHandoffSource)
+	RWForceScript        = newReadWriteScript(rwForceSource)
+	RWStateScript        = newReadWriteScript(rwStateSource)
+)
+
+// Undeclared is the line by which Dragonfly lets a script touch keys that are not in KEYS: those of
+// readers follow from the lock. It has to be the first; to Redis it is a comment.
+const Undeclared = "--!df flags=allow-undeclared-keys\n"
+
+func newReadWriteScript(source string) *redisexec.Script {
+	s := redisexec.NewScript(Undeclared + withPrelude(source, rwPrelude).Source)
+	s.LooksFirst = true
+	return s
+}
+
+// RW is what both sides of a read-write lock do alike on Redis.
+type RW struct{ plain *Plain }
+
+// ReadSide is the protocol of those who read. They do not hand over: whoever can be told of a
+// release may have read all along.
+type ReadSide struct{ rw RW }
+
+// WriteSide is the protocol of those who write. Levels and leases of a writer are those of a
+// plain lock, in a field of its own.
+type WriteSide struct{ rw RW }
+
+// NewReadWrite returns the protocols of the two sides of a read-write lock.
+func NewReadWrite(plain *Plain) (*ReadSide, *WriteSide) {
+	return &ReadSide{RW{plain}}, &WriteSide{RW{plain}}
+}
+
+// readGrace is how long a writer's claim lets new readers in. The first reader after a
+// writer takes all those with him who were woken together.
+const readGrace = 25 * time.Millisecond
+
+func (p *ReadSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
+	return p.Take(ctx, e, t, field, s, "")
+}
+
+// Take is acquire for an owner that writes under the name writes, if that is not empty.
+func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string) (Grant, redisexec.Outcome) {
+	r, out := p.rw.plain.run(ctx, e, RWReadScript, t.WithClaim(false), t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
+	return r.reads(t, out, s.TTL, r.grant)
+}
+
+func (p *ReadSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, _ bool, counts []int) (Grant, redisexec.Outcome) {
+	r, out := p.rw.plain.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.TTL.Milliseconds(), counts[0])
+	return r.reads(t, out, s.TTL, r.grantOrLost)
+}
+
+func (p *ReadSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	r, out := p.rw.plain.run(ctx, e, RWReadRenewScript, t.Locks(), t.RW.Timeouts, field, lease.Milliseconds())
+	g, out := r.reads(t, out, lease, r.grantOrLost)
+	return g.Held, out
+}
+
+func (p *ReadSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
+	return p.rw.giveBack(ctx, e, RWReadReleaseScript, t, t.Locks(), field, counts[0])
+}
+
+func (p *WriteSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
+	return p.Take(ctx, e, t, field, s, 0)
+}
+
+// Take is acquire for a writer who claims the lock for so long if he finds readers.
+func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration) (Grant, redisexec.Outcome) {
+	r, out := p.rw.plain.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), t.RW.Timeouts, field,
+		s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
+	return understood(r.grant(t, s.Fencing), out, &r)
+}
+
+func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
+	keys := t.Locks()
+	if e.Undoes { // a claim may be all that there is to give up
+		keys = t.WithClaim(false)
+	}
+	answer, out := p.rw.giveBack(ctx, e, RWWriteReleaseScript, t, keys, field, counts[0])
+	answer.Extra = 1 // one for writers, and one for readers
+	return answer, out
+}
+
+func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
+	r, out := p.rw.plain.run(ctx, e, RWHandoffScript, t.LocksAndCounters(s.Fencing),
+		t.RW.Timeouts, from, s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), to)
+	return understood(r.grantOrLost(t, s.Fencing), out, &r)
+}
+
+func (p *RW) giveBack(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
+	r, out := p.plain.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.plain.publishCommand(), t.Channels[0])
+	return understood(r.released(), out, &r)
+}
+
+// force ends those of the holds given that are still there.
+func (p *RW) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
+	args := []any{t.RW.Timeouts, p.plain.publishCommand(), t.Channels[0]}
+	for _, field := range fields {
+		args = append(args, field)
+	}
+	r, out := p.plain.run(ctx, e, RWForceScript, t.Locks(), args...)
+	return understood(r.flag(), out, &r)
+}
+
+// state reads all live holds, a writer's first.
+func (p *RW) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (KeyState, redisexec.Outcome) {
+	r, out := p.plain.run(ctx, e, RWStateScript, t.LocksAndCounters(true), t.RW.Timeouts)
+	return r.state(t, out)
+}
+
+// Handoff is not asked for: whoever can be told of a release may have read all along.
+func (p *ReadSide) Handoff(context.Context, redisexec.CallOptions, *keys.Set, string, string, *Terms) (Grant, redisexec.Outcome) {
+	return Grant{}, redisexec.Outcome{Err: errNoHandoff, Permanent: true}
+}
+
+var errNoHandoff = errors.New("readers do not hand over")
+
+func (p *ReadSide) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
+	return p.rw.force(ctx, e, t, i, fields)
+}
+
+func (p *ReadSide) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
+	return p.rw.state(ctx, e, t, i)
+}
+
+func (p *WriteSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
+	return p.rw.plain.Reenter(ctx, e, t, field, s, mint, counts)
+}
+
+func (p *WriteSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+	return p.rw.plain.Renew(ctx, e, t, field, lease)
+}
+
+func (p *WriteSide) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
+	return p.rw.force(ctx, e, t, i, fields)
+}
+
+func (p *WriteSide) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
+	return p.rw.state(ctx, e, t, i)
+}

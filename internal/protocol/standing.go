@@ -1,0 +1,21 @@
+package protocol
+
+import "github.com/relock-go/relock/internal/clock"
+
+// Standing is how an entry stands.
+type Standing struct {
+	State EntryState
+	Proof clock.Instant // when the request was sent whose answer said last that it waits, or is granted
+	Token int64         // of a grant
+	Err   error         // of a failure
+}
+
+type EntryState int
+
+const (
+	EntryAsking  EntryState = iota // its request is not answered
+	EntryWaiting                   // in the queue
+	EntryGranted                   // it holds the lock
+	EntryGone                      // neither: its lease is over, or Redis has lost it
+	EntryFailed                    // it holds the lock, but cannot have what it wished for with it
+)

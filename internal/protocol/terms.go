@@ -1,0 +1,33 @@
+package protocol
+
+import "time"
+
+// MinTTL is the shortest lease.
+const MinTTL = 100 * time.Millisecond
+
+// Terms are the options of a handle that its requests carry to Redis, or that decide how.
+type Terms struct {
+	TTL         time.Duration // whole milliseconds
+	Renewed     bool          // the lease will be asked for again
+	Fencing     bool
+	CounterLife time.Duration // 0: for ever
+	SafetyPoll  time.Duration
+}
+
+// A waiter's entry is a lease, kept by polls: for so long at most a waiter that has died
+// keeps others from the lock, and for so long a lock is granted to one, who then renews it
+// to the full lease. A third of it passes between two polls.
+const (
+	EntryLeaseMax = 10 * time.Second
+	entryLeaseMin = MinTTL
+	PollsInLease  = 3
+)
+
+func (s *Terms) EntryLease() time.Duration {
+	return max(entryLeaseMin, min(2*min(s.SafetyPoll, EntryLeaseMax), EntryLeaseMax, s.TTL)).Truncate(time.Millisecond)
+}
+
+// EntryPoll is the longest sleep of somebody who has to keep an entry, or whom one keeps out.
+func (s *Terms) EntryPoll() time.Duration {
+	return min(s.SafetyPoll, s.EntryLease()/PollsInLease)
+}
