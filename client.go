@@ -15,6 +15,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -51,7 +52,7 @@ type Client struct {
 
 	// What follows is of the one deployment, or of each node of a quorum.
 	execs    []*redisexec.Executor
-	undos    []*undos
+	undos    []*undo.Queue
 	supports func(*settings) error // says what cannot be done there
 
 	plain    *kind // of Mutex and MultiMutex
@@ -134,7 +135,7 @@ func usableRedis(rdb redis.UniversalClient) error {
 // newClient returns a client on one deployment.
 func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
 	c := newClientOn([]redis.UniversalClient{rdb}, s, now)
-	c.undos = []*undos{newUndos(c, c.settleByKind)}
+	c.undos = []*undo.Queue{undo.New(c.undoEnv(), c.settle)}
 	c.supports = func(s *settings) error {
 		if s.replicas.N > 0 {
 			return redisexec.CanWait(rdb)

@@ -128,7 +128,7 @@ func TestCloseDoesNotWaitForARedisThatRefusesConnectionsIfNothingIsHeld(t *testi
 		requireUnlocked(t, m)
 		r.set(down)
 		require.Error(t, m.Lock(t.Context()))
-		require.NotEmpty(t, c.undos[0].pending)
+		require.NotEmpty(t, c.undos[0].Pending())
 		began := time.Now()
 		require.NoError(t, c.Close())
 		require.Less(t, time.Since(began), soonClosed)

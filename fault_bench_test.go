@@ -192,9 +192,7 @@ func (b *faultBench) awaitIdle() {
 	b.t.Helper()
 	c := b.locks
 	require.Eventually(b.t, func() bool {
-		c.undos[0].mu.Lock()
-		undoing := len(c.undos[0].pending) > 0
-		c.undos[0].mu.Unlock()
+		undoing := len(c.undos[0].Pending()) > 0
 		running := c.goroutines.Len()
 		return len(c.registry.all()) == 0 && !undoing && running == 1 // it watches the clocks
 	}, faultPatience, faultPoll)

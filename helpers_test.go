@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	soonEnough = 15 * time.Second       // for what must happen
-	lookEvery  = 2 * time.Millisecond   // how often to look
+	soonEnough = redistest.SoonEnough
+	lookEvery  = redistest.LookEvery
 	aWhile     = 100 * time.Millisecond // for what must not happen
 )
 
@@ -142,14 +142,9 @@ func goesOn(t *testing.T, result <-chan error) {
 	}
 }
 
-func receives[T any](t *testing.T, ch <-chan T) (v T) {
+func receives[T any](t *testing.T, ch <-chan T) T {
 	t.Helper()
-	select {
-	case v = <-ch:
-	case <-time.After(soonEnough):
-		require.Fail(t, "nothing came in time")
-	}
-	return v
+	return redistest.Receive(t, ch)
 }
 
 func requireLocked(t *testing.T, m *Mutex) {
@@ -162,13 +157,9 @@ func requireUnlocked(t *testing.T, m *Mutex) {
 	require.NoError(t, m.Unlock())
 }
 
-// eventually waits for cond, which it calls on the calling goroutine: that matters where
-// the owner is asked.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(soonEnough); !cond(); time.Sleep(lookEvery) {
-		require.True(t, time.Now().Before(end), "still not: %s", what)
-	}
+	redistest.Eventually(t, what, cond)
 }
 
 // throughout requires cond whenever it looks, for as long as d.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // node is one master of a quorum. What happens on it is what happens on a single Redis,
@@ -19,7 +20,7 @@ type node struct {
 	plain *protocol.Plain
 	at    int    // which of the nodes it is
 	name  string // for people: its address
-	undos *undos
+	undos *undo.Queue
 	took  atomic.Int64 // how long the last answer of its took, in nanoseconds
 
 	mu   sync.Mutex
@@ -69,21 +70,21 @@ func (e *errand) pass() {
 
 // settle is how an undo is settled on this node. When the client is being closed one try
 // has to do: a minority that does not answer must not keep it.
-func (n *node) settle(c *Client) func(undo) bool {
-	return func(u undo) bool {
-		t := n.line([]string{u.field})
+func (n *node) settle(c *Client) func(undo.Name) bool {
+	return func(u undo.Name) bool {
+		t := n.line([]string{u.Field})
 		defer t.pass()
 		t.await()
-		if u.target.Absent.Contains(n.at) {
+		if u.Keys.Absent.Contains(n.at) {
 			return true
 		}
 		var out redisexec.Outcome
-		if e := (redisexec.CallOptions{Attempts: 1}); u.unseen {
-			_, out = n.plain.ReleaseQuietly(c.background, e, u.target, u.field)
+		if e := (redisexec.CallOptions{Attempts: 1}); u.Unobserved {
+			_, out = n.plain.ReleaseQuietly(c.background, e, u.Keys, u.Field)
 		} else {
-			_, out = n.plain.Release(c.background, e, u.target, u.field, make([]int, len(u.target.Keys)))
+			_, out = n.plain.Release(c.background, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
 		}
-		return out.Err == nil || forGood(out.Err) || c.isClosed()
+		return out.Err == nil || redisexec.ForGood(out.Err) || c.isClosed()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -94,7 +95,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 	var hubs []*wake.Hub
 	for i, rdb := range rdbs {
 		n := &node{plain: protocol.NewPlain(c.execs[i], false), at: i, name: nameOf(rdbs, i), last: make(map[string]chan struct{})}
-		n.undos = newUndos(c, n.settle(c))
+		n.undos = undo.New(c.undoEnv(), n.settle(c))
 		q.nodes = append(q.nodes, n)
 		c.undos = append(c.undos, n.undos)
 		hubs = append(hubs, wake.NewHub(rdb, hubConfig))

@@ -16,6 +16,7 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // errTaken is the no of a node to somebody who wants a lock.
@@ -244,7 +245,7 @@ func (q *quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		repeated: !slices.Contains(counts, 0),
 		mend: func(n *node) {
 			if freed := t.Without(counts); freed != nil && !t.Absent.Contains(n.at) {
-				n.undos.add(undo{target: freed, field: field, until: q.until()})
+				n.undos.Add(undo.Name{Keys: freed, Field: field, Until: q.until()})
 			}
 		},
 	})
@@ -284,7 +285,7 @@ func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 		yes: getsIt,
 		mend: func(n *node) {
 			if !t.Absent.Contains(n.at) {
-				n.undos.add(undo{target: t, field: from, until: q.until()})
+				n.undos.Add(undo.Name{Keys: t, Field: from, Until: q.until()})
 			}
 		},
 	})

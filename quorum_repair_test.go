@@ -13,10 +13,7 @@ import (
 
 // owed returns how many names are still to be released on a node.
 func owed(c *Client, node int) int {
-	u := c.undos[node]
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return len(u.pending)
+	return len(c.undos[node].Pending())
 }
 
 func TestANodeThatMissedAHandOffIsReleasedForTheOneWhoHandedOver(t *testing.T) {
@@ -197,11 +194,8 @@ func (b *quorumBench) awaitAnswers(c *Client, node int) {
 
 // owedOf returns how many names of holds on the bench's key are still to be released on a node.
 func (b *quorumBench) owedOf(c *Client, node int) (n int) {
-	u := c.undos[node]
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for id := range u.pending {
-		if id.keys.Text == b.key {
+	for _, name := range c.undos[node].Pending() {
+		if name.Keys.Keys[0] == b.key {
 			n++
 		}
 	}

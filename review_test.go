@@ -294,12 +294,9 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
 	require.Error(t, hasty.Unlock()) // the last level
-	c.undos[0].mu.Lock()
-	for _, u := range c.undos[0].pending {
-		require.Greater(t, c.now().Until(u.until), 30*time.Second)
-	}
-	require.Len(t, c.undos[0].pending, 1)
-	c.undos[0].mu.Unlock()
+	pending := c.undos[0].Pending()
+	require.Len(t, pending, 1)
+	require.Greater(t, c.now().Until(pending[0].Until), 30*time.Second)
 	require.NoError(t, relay.Refuse(false))
 	rdb := b.Client(t)
 	require.Eventually(t, func() bool {

@@ -105,13 +105,11 @@ func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave f
 // undoing is what is left of the shortest undo that is pending.
 func (b *rwBench) undoing() time.Duration {
 	b.t.Helper()
-	u := b.c.undos[0]
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	require.NotEmpty(b.t, u.pending)
+	pending := b.c.undos[0].Pending()
+	require.NotEmpty(b.t, pending)
 	shortest := time.Duration(1<<63 - 1)
-	for _, undo := range u.pending {
-		shortest = min(shortest, b.c.now().Until(undo.until))
+	for _, name := range pending {
+		shortest = min(shortest, b.c.now().Until(name.Until))
 	}
 	return shortest
 }

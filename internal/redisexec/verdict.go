@@ -145,3 +145,7 @@ func JudgeReply(message string) Verdict {
 	}
 	return Halfway
 }
+
+// ForGood reports whether err says that Redis will hear nothing more: the application has closed
+// its client.
+func ForGood(err error) bool { return errors.Is(err, redis.ErrClosed) }

@@ -94,8 +94,8 @@ var All = []Mutant{
 	{
 		Name:   "undo-dropped",
 		Breaks: "what an acquisition that was given up has left on Redis is not undone",
-		Edits: []Edit{{"undo.go",
-			"	u.pending[next.id()] = &next\n",
+		Edits: []Edit{{"internal/undo/undo.go",
+			"	q.pending[next.id()] = &next\n",
 			""}},
 		Catch: []string{"slow-orphans"},
 	},

@@ -1,6 +1,7 @@
-package relock
+package undo
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,47 +10,52 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// undosOf returns undos of a client of their own that settle sees to.
-func undosOf(t *testing.T, settle func(undo) bool) *undos {
+// queueOf returns a queue whose names settle releases. It is waited for when the test is over.
+func queueOf(t *testing.T, settle func(Name) bool) *Queue {
 	t.Helper()
-	return newUndos(locksOn(t, redistest.Mini(t).Client(t)), settle)
+	var running group.Group
+	ctx, end := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		end()
+		running.Wait(context.Background())
+	})
+	return New(Env{Now: clock.System, Go: running.Go, Ctx: ctx}, settle)
 }
 
 // adds has the name undone, for an hour at most.
-func (u *undos) adds(t *testing.T, name string) (settled <-chan struct{}) {
+func (q *Queue) adds(t *testing.T, name string) (settled <-chan struct{}) {
 	t.Helper()
 	target, err := keys.New("", []string{"key"})
 	require.NoError(t, err)
-	n := newTally(1)
-	u.add(undo{target: target, field: name, until: u.client.now().After(time.Hour), tallies: []*tally{n}})
-	return n.settled
+	return Add(Name{Keys: target, Field: name, Until: q.env.Now().After(time.Hour)}, q)
 }
 
 func TestAnUndoThatIsNotAnsweredKeepsNoOther(t *testing.T) {
 	t.Parallel()
 	sent, answered := make(chan struct{}), make(chan struct{})
 	answer := sync.OnceFunc(func() { close(answered) })
-	u := undosOf(t, func(u undo) bool {
-		if u.field == "silent" {
+	q := queueOf(t, func(n Name) bool {
+		if n.Field == "silent" {
 			close(sent)
 			<-answered
 		}
 		return true
 	})
-	t.Cleanup(answer) // before the client is closed
-	silent := u.adds(t, "silent")
-	receives(t, sent)
+	t.Cleanup(answer) // before the queue is waited for
+	silent := q.adds(t, "silent")
+	redistest.Receive(t, sent)
 	for i := range 100 {
-		receives(t, u.adds(t, fmt.Sprint(i)))
+		redistest.Receive(t, q.adds(t, fmt.Sprint(i)))
 	}
 	require.False(t, group.Closed(silent))
 	answer()
-	receives(t, silent)
+	redistest.Receive(t, silent)
 }
 
 func TestManyUndosAreSentAFewAtATime(t *testing.T) {
@@ -57,7 +63,7 @@ func TestManyUndosAreSentAFewAtATime(t *testing.T) {
 	var underWay, most atomic.Int64
 	var once sync.Once
 	full := make(chan struct{})
-	u := undosOf(t, func(undo) bool {
+	q := queueOf(t, func(Name) bool {
 		n := underWay.Add(1)
 		defer underWay.Add(-1)
 		if n == mostWorkers {
@@ -70,10 +76,10 @@ func TestManyUndosAreSentAFewAtATime(t *testing.T) {
 	})
 	var all []<-chan struct{}
 	for i := range 10 * mostWorkers {
-		all = append(all, u.adds(t, fmt.Sprint(i)))
+		all = append(all, q.adds(t, fmt.Sprint(i)))
 	}
 	for _, settled := range all {
-		receives(t, settled)
+		redistest.Receive(t, settled)
 	}
 	require.EqualValues(t, mostWorkers, most.Load())
 }
@@ -82,53 +88,53 @@ func TestUndosAreSentAgainUntilTheyAreSettled(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	sent := make(map[string]int)
-	u := undosOf(t, func(u undo) bool {
+	q := queueOf(t, func(n Name) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		sent[u.field]++
-		return sent[u.field] == 3
+		sent[n.Field]++
+		return sent[n.Field] == 3
 	})
-	a, b := u.adds(t, "a"), u.adds(t, "b")
-	receives(t, a)
-	receives(t, b)
+	a, b := q.adds(t, "a"), q.adds(t, "b")
+	redistest.Receive(t, a)
+	redistest.Receive(t, b)
 	require.Equal(t, map[string]int{"a": 3, "b": 3}, sent)
 }
 
 // The one under way may have been executed before what the newer one is about.
 func TestANewerUndoOfANameIsSentThoughAnOlderOneIsUnderWay(t *testing.T) {
 	t.Parallel()
-	sent, answers := make(chan undo, 2), make(chan bool, 2)
-	u := undosOf(t, func(u undo) bool {
-		sent <- u
+	sent, answers := make(chan Name, 2), make(chan bool, 2)
+	q := queueOf(t, func(n Name) bool {
+		sent <- n
 		return <-answers
 	})
-	t.Cleanup(func() { close(answers) }) // before the client is closed
-	older := u.adds(t, "name")
-	receives(t, sent)
-	newer := u.adds(t, "name")
-	receives(t, sent)
+	t.Cleanup(func() { close(answers) }) // before the queue is waited for
+	older := q.adds(t, "name")
+	redistest.Receive(t, sent)
+	newer := q.adds(t, "name")
+	redistest.Receive(t, sent)
 	answers <- true
 	answers <- true
-	receives(t, older)
-	receives(t, newer)
+	redistest.Receive(t, older)
+	redistest.Receive(t, newer)
 }
 
 func TestAnUndoThatWasReplacedWhileItWasUnderWayIsNotTheLastWord(t *testing.T) {
 	t.Parallel()
-	var u *undos
+	var q *Queue
 	times := 0
 	var newer <-chan struct{}
-	u = undosOf(t, func(undo) bool {
+	q = queueOf(t, func(Name) bool {
 		if times++; times == 1 {
-			newer = u.adds(t, "name")
+			newer = q.adds(t, "name")
 		}
 		return true
 	})
-	u.mu.Lock()
-	u.workers = mostWorkers - 1 // one at a time
-	u.mu.Unlock()
-	receives(t, u.adds(t, "name"))
-	receives(t, newer)
+	q.mu.Lock()
+	q.workers = mostWorkers - 1 // one at a time
+	q.mu.Unlock()
+	redistest.Receive(t, q.adds(t, "name"))
+	redistest.Receive(t, newer)
 	require.Equal(t, 2, times)
 }
 
@@ -148,16 +154,16 @@ func TestATallyIsSettledByMostNodes(t *testing.T) {
 func TestUndosAreBoundedAndTheOldestAreDropped(t *testing.T) {
 	t.Parallel()
 	answered := make(chan struct{})
-	u := undosOf(t, func(undo) bool { <-answered; return true })
-	t.Cleanup(func() { close(answered) }) // before the client is closed
+	q := queueOf(t, func(Name) bool { <-answered; return true })
+	t.Cleanup(func() { close(answered) }) // before the queue is waited for
 	const n = 2 * mostUndos
 	var all []<-chan struct{}
 	for i := range n {
-		all = append(all, u.adds(t, fmt.Sprint(i)))
+		all = append(all, q.adds(t, fmt.Sprint(i)))
 	}
-	u.mu.Lock()
-	kept, lines := len(u.pending), len(u.due)+len(u.unheard)
-	u.mu.Unlock()
+	q.mu.Lock()
+	kept, lines := len(q.pending), len(q.due)+len(q.unheard)
+	q.mu.Unlock()
 	require.LessOrEqual(t, lines, mostUndos)
 	require.LessOrEqual(t, kept, mostUndos+mostWorkers)
 	for i := n - mostUndos; i < n; i++ {
@@ -174,24 +180,24 @@ func TestUndosAreBoundedAndTheOldestAreDropped(t *testing.T) {
 
 func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
 	t.Parallel()
-	u := undosOf(t, func(undo) bool { return true })
-	now := u.client.now()
-	lasts := func(name string, d time.Duration) *undo {
+	q := queueOf(t, func(Name) bool { return true })
+	now := clock.System()
+	lasts := func(name string, d time.Duration) *Name {
 		target, err := keys.New("", []string{"key"})
 		require.NoError(t, err)
-		undo := &undo{target: target, field: name, until: now.After(d)}
-		u.pending[undo.id()] = undo
-		return undo
+		n := &Name{Keys: target, Field: name, Until: now.After(d)}
+		q.pending[n.id()] = n
+		return n
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.due = append(u.due, lasts("second", 2), lasts("fourth", 4))
-	u.unheard = append(u.unheard, lasts("first", 1), lasts("third", 3))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.due = append(q.due, lasts("second", 2), lasts("fourth", 4))
+	q.unheard = append(q.unheard, lasts("first", 1), lasts("third", 3))
 	for _, name := range []string{"first", "second", "third", "fourth"} {
-		u.drop()
-		for id := range u.pending {
+		q.drop()
+		for id := range q.pending {
 			require.NotEqual(t, name, id.field)
 		}
 	}
-	require.Empty(t, u.pending)
+	require.Empty(t, q.pending)
 }
