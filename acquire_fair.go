@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -231,7 +232,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 	switch {
 	case out.Err != nil:
 	case !ours:
-		out.Err = errNotOnRedis
+		out.Err = lockerr.NotOnRedis
 	case out.Unconfirmed != nil:
 		out.Err, out.Permanent = out.Unconfirmed, true
 	default:

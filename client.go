@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -193,6 +194,13 @@ func (c *Client) retire(id *identity) {
 	if c.id.Load() == id {
 		fresh := identity(uuid.NewString())
 		c.id.CompareAndSwap(id, &fresh)
+	}
+}
+
+// retireField is retire of the identity that field begins with, if that is the current one.
+func (c *Client) retireField(field string) {
+	if id := c.identity(); strings.HasPrefix(field, string(*id)+":") {
+		c.retire(id)
 	}
 }
 

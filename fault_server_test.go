@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -90,7 +91,7 @@ func testLostData(t *testing.T, forget func(*faultBench, *redistest.Server)) {
 	hold := b.me.holdOf(b.ctx, b.m)
 	forget(b, server)
 	began := time.Now()
-	require.ErrorIs(t, b.await(b.lost).Err, errNotOnRedis)
+	require.ErrorIs(t, b.await(b.lost).Err, lockerr.NotOnRedis)
 	require.Less(t, time.Since(began), 5*time.Second)
 	require.ErrorIs(t, context.Cause(hold), ErrLost)
 	b.requireGone()

@@ -41,9 +41,8 @@ func (h *hold) leaseOver(now clock.Instant) error {
 
 // How a loss was found out.
 var (
-	errLeaseOver  = errors.New("the lease ran out")
-	errNotOnRedis = errors.New("the key on Redis is gone or somebody else's")
-	errForced     = errors.New("it was forced open")
+	errLeaseOver = errors.New("the lease ran out")
+	errForced    = errors.New("it was forced open")
 )
 
 // lose ends the hold without its holder's doing. Its name is given up, and released in

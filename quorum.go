@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
-	"github.com/relock-go/relock/internal/undo"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -91,13 +89,18 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
 	c := newClientOn(rdbs, s, now)
 	c.supports = supportedByQuorum
-	q := &quorum{client: c}
+	q := quorum.New(quorum.Env{
+		Now:        c.now,
+		Patience:   c.patience,
+		Background: c.background,
+		Go:         c.goroutines.Go,
+		Closed:     c.isClosed,
+		Retire:     c.retireField,
+		Failure:    quorumError,
+	}, c.execs, namesOf(rdbs))
+	c.undos = q.Backlog()
 	var hubs []*wake.Hub
-	for i, rdb := range rdbs {
-		n := &node{plain: protocol.NewPlain(c.execs[i], false), at: i, name: nameOf(rdbs, i), last: make(map[string]chan struct{})}
-		n.undos = undo.New(c.undoEnv(), n.settle(c))
-		q.nodes = append(q.nodes, n)
-		c.undos = append(c.undos, n.undos)
+	for _, rdb := range rdbs {
 		hubs = append(hubs, wake.NewHub(rdb, hubConfig))
 	}
 	c.hub = wake.NewMajority(hubs, chorusWindow)
@@ -121,45 +124,27 @@ func supportedByQuorum(s *settings) error {
 var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: nodes that vote for an owner do not agree on an order of waiters, or a number of readers",
 	ErrUnsupported)
 
-// quorum is the protocol of a plain lock on several masters: each question is put to all of
-// them, in the words of the plain protocol, and what most answer is the answer.
-//
-// Why two owners cannot both have a majority: two majorities have a node in common, on which
-// the second was refused for as long as the first had its field there. Every node of the
-// first has it for a lease from when the first was asked, or later, and so until after
-// the local deadline, which is counted from before any of them was asked. Nothing that was
-// sent under another name can take it away; under its own name nothing can that came before,
-// because a name is retired, and not acquired under again, as soon as a node has not
-// answered all that was sent under it. What its own hold sends takes it away only after the
-// hold has ended here.
-//
-// So it does not matter in which order commands reach a node, or if they do: the worst that
-// a late copy of an acquisition can do is to take a node for a lease that nobody holds,
-// which is one vote less for others.
-type quorum struct {
-	client *Client
-	nodes  []*node
-
-	// longest is the longest lease that was ever asked for.
-	longest atomic.Int64
+// namesOf returns what people know each of rdbs by.
+func namesOf(rdbs []redis.UniversalClient) []string {
+	names := make([]string, len(rdbs))
+	for i := range rdbs {
+		names[i] = nameOf(rdbs, i)
+	}
+	return names
 }
 
-var _ protocol.Protocol = (*quorum)(nil)
-
-// majority is how many nodes have to agree.
-func (q *quorum) majority() int { return len(q.nodes)/2 + 1 }
-
-// leases notes that a lease is asked for.
-func (q *quorum) leases(lease time.Duration) {
-	for {
-		longest := q.longest.Load()
-		if int64(lease) <= longest || q.longest.CompareAndSwap(longest, int64(lease)) {
-			return
+// nameOf returns what people know the ith of rdbs by: its address, and its number if that is not
+// known, as behind Sentinel, or not its alone.
+func nameOf(rdbs []redis.UniversalClient, i int) string {
+	number := fmt.Sprintf("number %d of %d", i+1, len(rdbs))
+	addr := redisexec.AddressOf(rdbs[i])
+	if addr == "" {
+		return number
+	}
+	for j, other := range rdbs {
+		if j != i && redisexec.AddressOf(other) == addr {
+			return fmt.Sprintf("%s (%s)", addr, number)
 		}
 	}
-}
-
-// until is by when every lease that was asked for has run out.
-func (q *quorum) until() clock.Instant {
-	return q.client.now().After(time.Duration(q.longest.Load()))
+	return addr
 }

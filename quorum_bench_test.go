@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -152,11 +153,8 @@ func (b *quorumBench) warm() {
 	b.t.Helper()
 	b.cycle(b.mutex())
 	eventually(b.t, "the slowest node done", func() bool {
-		for _, n := range b.locks.plain.protocol.(*quorum).nodes {
-			n.mu.Lock()
-			busy := len(n.last) > 0
-			n.mu.Unlock()
-			if busy {
+		for i := range b.servers {
+			if b.locks.plain.protocol.(*quorum.Quorum).Busy(i) {
 				return false
 			}
 		}

@@ -3,6 +3,8 @@ package relock
 import (
 	"fmt"
 	"strings"
+
+	"github.com/relock-go/relock/internal/quorum"
 )
 
 // QuorumError says that too few nodes of a quorum could do what was asked, and what each of
@@ -21,6 +23,15 @@ type QuorumError struct {
 type NodeError struct {
 	Node string // its address; or its number, "number 2 of 3", where that does not tell, as behind Sentinel
 	Err  error
+}
+
+// quorumError returns a failure of a quorum as people get to see it.
+func quorumError(f quorum.Failure) error {
+	e := &QuorumError{Nodes: f.Nodes, Needed: f.Needed, Agreed: f.Agreed}
+	for _, s := range f.Said {
+		e.Errors = append(e.Errors, &NodeError{Node: s.Node, Err: s.Err})
+	}
+	return e
 }
 
 func (e *QuorumError) Error() string {

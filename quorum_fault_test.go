@@ -10,7 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -175,7 +177,7 @@ func TestAHoldIsLostWhenItsMajorityHasLostItsData(t *testing.T) {
 		require.NoError(b.t, b.servers[0].Del(b.t.Context(), b.key).Err())
 		receives(b.t, ctx.Done())
 		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
-		require.ErrorIs(b.t, context.Cause(ctx), errNotOnRedis)
+		require.ErrorIs(b.t, context.Cause(ctx), lockerr.NotOnRedis)
 		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
 		b.awaitFree()
 	})
@@ -430,7 +432,7 @@ func (c *pausedContext) Err() error {
 func TestAHandOffThatIsCarriedOutAsTheUnlockEndsIsNotTakenForALoss(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
-		m, q := b.mutex(), b.locks.plain.protocol.(*quorum)
+		m, q := b.mutex(), b.locks.plain.protocol.(*quorum.Quorum)
 		b.warm()
 		for i := range 30 {
 			for _, rdb := range b.servers {

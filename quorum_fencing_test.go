@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -33,7 +34,7 @@ func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 		gone.Wait(b.t)
 		var q *QuorumError
 		require.ErrorAs(b.t, err, &q)
-		require.ErrorIs(b.t, err, errNotOnRedis)
+		require.ErrorIs(b.t, err, lockerr.NotOnRedis)
 		b.awaitOn(1, 2)
 		b.strangersGone(2)
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -184,12 +185,8 @@ func (b *quorumBench) refuses(c *Client, node int) {
 // awaitAnswers waits until no command is under way to a node.
 func (b *quorumBench) awaitAnswers(c *Client, node int) {
 	b.t.Helper()
-	n := c.plain.protocol.(*quorum).nodes[node]
-	eventually(b.t, "no command under way", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return len(n.last) == 0
-	})
+	q := c.plain.protocol.(*quorum.Quorum)
+	eventually(b.t, "no command under way", func() bool { return !q.Busy(node) })
 }
 
 // owedOf returns how many names of holds on the bench's key are still to be released on a node.

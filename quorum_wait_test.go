@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -19,7 +20,7 @@ import (
 // been heard: loses is an Unlock that finds that the lock is lost, if they were.
 func (b *quorumBench) onceHeard(f func(loses func(*Mutex))) {
 	b.t.Helper()
-	window := lossWindow(b.t.Context(), redisexec.CallOptions{Patience: b.locks.patience})
+	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: b.locks.patience})
 	onceWithin(b.t, window, func() (longest time.Duration) {
 		f(func(m *Mutex) {
 			var err error
@@ -123,13 +124,13 @@ func TestASlowNodeThatHasLostTheLockIsHeardByAnUnlock(t *testing.T) {
 
 func TestALossIsWaitedForHalfOfTheTimeThatThereIs(t *testing.T) {
 	e := redisexec.CallOptions{Patience: time.Second}
-	require.Equal(t, 500*time.Millisecond, lossWindow(t.Context(), e))
+	require.Equal(t, 500*time.Millisecond, quorum.LossWindow(t.Context(), e))
 	long, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	require.Equal(t, 500*time.Millisecond, lossWindow(long, e))
+	require.Equal(t, 500*time.Millisecond, quorum.LossWindow(long, e))
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.LessOrEqual(t, lossWindow(short, e), 50*time.Millisecond)
+	require.LessOrEqual(t, quorum.LossWindow(short, e), 50*time.Millisecond)
 }
 
 func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {

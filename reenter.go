@@ -328,7 +328,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		return out.Err
 	}
 	if !g.Held {
-		h.lose(errNotOnRedis)
+		h.lose(lockerr.NotOnRedis)
 		return h.usable()
 	}
 	if out.Unconfirmed != nil {

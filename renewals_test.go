@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -324,7 +325,7 @@ func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T
 				}
 				require.ErrorIs(t, w.locks[2].Unlock(), ErrLost)
 				require.Len(t, w.events.of("lost"), 1)
-				require.ErrorIs(t, w.events.of("lost")[0].Err, errNotOnRedis)
+				require.ErrorIs(t, w.events.of("lost")[0].Err, lockerr.NotOnRedis)
 				require.Empty(t, w.events.of("renew failed"))
 			})
 		})

@@ -153,7 +153,7 @@ func (h *hold) renewNow(life context.Context) {
 		h.client.retire(n.identity)
 	}
 	if out.Err == nil && !ours {
-		h.lose(errNotOnRedis)
+		h.lose(lockerr.NotOnRedis)
 		return
 	}
 	if out.Err == nil {

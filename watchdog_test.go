@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -330,7 +331,7 @@ func TestHooksTellOfALossAndWhy(t *testing.T) {
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
 		eventually(t, "the loss", func() bool { return len(events.of("lost")) == 1 })
 		require.ErrorIs(t, m.Unlock(), ErrLost)
-		require.ErrorIs(t, events.of("lost")[0].Err, errNotOnRedis)
+		require.ErrorIs(t, events.of("lost")[0].Err, lockerr.NotOnRedis)
 		require.Empty(t, events.of("released"), "one end is told once")
 		require.NotEmpty(t, events.of("lost")[0].Owner)
 	})

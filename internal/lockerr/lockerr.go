@@ -99,3 +99,6 @@ func (n NoAnswerWithin) Unwrap() error { return NoAnswer }
 
 // OwnEnd makes n an [OwnEnd].
 func (NoAnswerWithin) OwnEnd() {}
+
+// NotOnRedis says that Redis does not have a hold that was had here.
+var NotOnRedis = errors.New("the key on Redis is gone, or another owner's")

@@ -262,15 +262,15 @@ var All = []Mutant{
 	{
 		Name:   "quorum-token-not-raised",
 		Breaks: "a token is the highest that was minted, and other masters never hear of it",
-		Edits: []Edit{{"quorum_protocol.go",
-			"return n.plain.Raise(q.client.background, e, t, field, s, g.Token)",
+		Edits: []Edit{{"internal/quorum/protocol.go",
+			"return n.plain.Raise(q.env.Background, e, t, field, s, g.Token)",
 			"return true, redisexec.Outcome{}"}},
 		Catch: []string{"quorum-clocks"},
 	},
 	{
 		Name:   "quorum-half-is-enough",
 		Breaks: "less than half of the masters make a majority",
-		Edits: []Edit{{"quorum.go",
+		Edits: []Edit{{"internal/quorum/quorum.go",
 			"return len(q.nodes)/2 + 1 }",
 			"return len(q.nodes) / 2 }"}},
 		Catch: []string{"quorum-calm"},
@@ -278,7 +278,7 @@ var All = []Mutant{
 	{
 		Name:   "quorum-undo-dropped",
 		Breaks: "who gets no majority keeps the masters that he got",
-		Edits: []Edit{{"quorum_protocol.go",
+		Edits: []Edit{{"internal/quorum/protocol.go",
 			"clean := q.takeBack(ctx, b, e, t, field)",
 			"clean := true"}},
 		Catch: []string{"quorum-calm"},
@@ -286,7 +286,7 @@ var All = []Mutant{
 	{
 		Name:   "quorum-deadline-from-last-vote",
 		Breaks: "the lease counts from when the votes were counted, not from when they were asked for",
-		Edits: []Edit{{"ballot.go",
+		Edits: []Edit{{"internal/quorum/ballot.go",
 			"out := redisexec.Outcome{Sent: b.sent}",
 			"out := redisexec.Outcome{Sent: clock.System()}"}},
 		Catch: []string{"quorum-slow-then-silent"},

@@ -1,4 +1,4 @@
-package relock
+package quorum
 
 import (
 	"context"
@@ -21,14 +21,14 @@ func learnAbsence(t *keys.Set, n *node, out redisexec.Outcome) {
 
 // The commands that create names, and what they find out about where those are absent.
 
-func (q *quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
+func (q *Quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	t = t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.elect(ctx, e, t, field, s)
 	g.Absent = t.Absent
 	return g, out
 }
 
-func (q *quorum) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
+func (q *Quorum) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	heir := t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.bequeath(ctx, e, t, heir, from, to, s)
 	g.Absent = heir.Absent

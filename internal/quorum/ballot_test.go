@@ -1,9 +1,10 @@
-package relock
+package quorum
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -22,10 +23,17 @@ func cast(attended bool, votes string) *ballot[bool] {
 		question: question[bool]{yes: saysYes, attended: attended},
 		majority: len(votes)/2 + 1,
 		box:      make(chan indexed[bool], len(votes)),
+		report: func(f Failure) error {
+			err := error(nil)
+			for _, s := range f.Said {
+				err = errors.Join(err, s.Err)
+			}
+			return err
+		},
 	}
 	for i, v := range votes {
-		b.nodes = append(b.nodes, &node{plain: protocol.NewPlain(redisexec.New(nil, clock.System, defaultTTL), false), at: i, name: fmt.Sprintf("node-%d", i)})
-		err := map[rune]error{'e': lockerr.NoAnswer, 'p': ErrInvalidName}[v]
+		b.nodes = append(b.nodes, &node{plain: protocol.NewPlain(redisexec.New(nil, clock.System, time.Minute), false), at: i, name: fmt.Sprintf("node-%d", i)})
+		err := map[rune]error{'e': lockerr.NoAnswer, 'p': lockerr.InvalidName}[v]
 		b.votes = append(b.votes, vote[bool]{
 			cast: v != '?', answer: v == 'y',
 			out: redisexec.Outcome{Err: err, Ambiguous: v == 'e', Permanent: v == 'p'},
@@ -129,29 +137,27 @@ func TestAnUndecidedBallotEndsWithItsContext(t *testing.T) {
 	require.Equal(t, undecided, b.count(ctx))
 	out := b.outcome(ctx)
 	require.ErrorIs(t, out.Err, cause)
-	require.ErrorIs(t, out.Err, ErrInvalidName)
+	require.ErrorIs(t, out.Err, lockerr.InvalidName)
 	require.True(t, out.Ambiguous)
 	require.ErrorIs(t, cast(true, "y??").outcome(ctx).Err, cause)
 }
 
-func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
-	err := wrap("lock", "orders:42", cast(false, "ynep?").failure(nil))
-	var q *QuorumError
-	require.ErrorAs(t, err, &q)
-	require.Len(t, q.Errors, 3)
-	require.ErrorIs(t, err, ErrInvalidName)
-	require.ErrorIs(t, err, errNotOnRedis)
-	require.ErrorIs(t, err, lockerr.NoAnswer)
-	var n *NodeError
-	require.ErrorAs(t, err, &n)
-	require.Equal(t, "node-1", n.Node)
-	require.EqualError(t, err, `relock: lock "orders:42": 3 of 5 nodes are needed, 1 did it; `+
-		`node-1: the key on Redis is gone or somebody else's; node-2: no answer from Redis; node-3: invalid name`)
+func TestAFailureTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
+	var f Failure
+	b := cast(false, "ynep?")
+	b.report = func(failed Failure) error {
+		f = failed
+		return io.EOF
+	}
+	require.Equal(t, io.EOF, b.failure(nil))
+	require.Equal(t, Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []Said{
+		{Node: "node-1", Err: lockerr.NotOnRedis}, {Node: "node-2", Err: lockerr.NoAnswer}, {Node: "node-3", Err: lockerr.InvalidName},
+	}}, f)
 }
 
 func refusalOf(votes ...vote[protocol.Grant]) protocol.Grant {
 	b := &ballot[protocol.Grant]{votes: votes, majority: len(votes)/2 + 1, question: question[protocol.Grant]{yes: getsIt}}
-	return (&quorum{nodes: make([]*node, len(votes))}).refusal(b)
+	return (&Quorum{nodes: make([]*node, len(votes))}).refusal(b)
 }
 
 func TestARefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {

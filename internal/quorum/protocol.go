@@ -1,4 +1,4 @@
-package relock
+package quorum
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -28,12 +27,12 @@ var errTaken = errors.New("it is taken there")
 
 // elect is a vote on who gets the keys. Without a majority what was got is given back at
 // once: quietly, since nobody has seen a hold that never was.
-func (q *quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
+func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
-			g, out := n.plain.Acquire(q.client.background, e, t, field, s)
+			g, out := n.plain.Acquire(q.env.Background, e, t, field, s)
 			learnAbsence(t, n, out)
 			return g, out
 		},
@@ -68,24 +67,24 @@ func saysYes(v vote[bool]) bool          { return v.answer }
 // won: as long as they usually take. That may be long, and what was got is kept from everybody
 // meanwhile. So half of the tries, by chance, come back sooner: where few nodes are slow, others
 // want the same ones that are not.
-func (q *quorum) rest(b *ballot[protocol.Grant]) time.Duration {
+func (q *Quorum) rest(b *ballot[protocol.Grant]) time.Duration {
 	if rand.IntN(2) == 0 {
 		return q.grace(b.sent)
 	}
-	return b.usual(q.client.now, q.client.patience)
+	return b.usual(q.env.Now, q.env.Patience)
 }
 
 // grace is how long the rest of the votes is waited for when a result is known that is in no
 // hurry: a node that is not much slower than the others leaves nothing in doubt.
-func (q *quorum) grace(sent clock.Instant) time.Duration {
-	return min(time.Millisecond+2*q.client.now().Since(sent), q.client.patience)
+func (q *Quorum) grace(sent clock.Instant) time.Duration {
+	return min(time.Millisecond+2*q.env.Now().Since(sent), q.env.Patience)
 }
 
-// lossWindow is how long the rest of the votes is waited for when most nodes do not have the
+// LossWindow is how long the rest of the votes is waited for when most nodes do not have the
 // lock any more, but some did not have it before: those that are still out decide if it was
 // lost. One that does not answer at all leaves that open, and must not keep the lock for long.
 // The same goes for who asks for the state.
-func lossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
+func LossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
 	left := e.Patience
 	if end, ends := ctx.Deadline(); ends {
 		left = min(left, time.Until(end))
@@ -95,7 +94,7 @@ func lossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
 
 // takeBack releases the nodes that have granted, and reports whether those are clean. When
 // ctx ends, it is not known.
-func (q *quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
+func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
 	var nodes []*node
 	for i, v := range b.votes {
 		if b.inFavour(v) {
@@ -103,22 +102,22 @@ func (q *quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 		}
 	}
 	e.Attempts = 1
-	back := put(q.client.background, q, nodes, e, question[bool]{
+	back := put(q.env.Background, q, nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			return n.plain.ReleaseQuietly(q.client.background, e, t, field)
+			return n.plain.ReleaseQuietly(q.env.Background, e, t, field)
 		},
 		yes: saysYes,
 	})
 	defer back.close()
-	back.linger(ctx, 2*q.client.patience, back.complete)
+	back.linger(ctx, 2*q.env.Patience, back.complete)
 	return back.number(vote[bool].clean) == len(nodes)
 }
 
 // refusal is the answer of a vote that nobody, or somebody else, has won: it is his who has
 // most nodes, and will be free when enough of the leases are over. If that is because of one key
 // here and of another there, no message need tell of the end: both may be on their way already.
-func (q *quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
+func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	type hindrance struct {
 		holder string
 		key    int
@@ -156,7 +155,7 @@ func (q *quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 // and it counts when a majority has it in the counter, put there while it had the lock for
 // this owner. Whoever gets the lock later gets a node of that majority, when it has been
 // free since: so his token is at least the one minted there, which is higher.
-func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
+func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := protocol.Grant{Held: true}
 	if !wished {
@@ -175,7 +174,7 @@ func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 			if minted[n.at] == g.Token {
 				return true, redisexec.Outcome{}
 			}
-			return n.plain.Raise(q.client.background, e, t, field, s, g.Token)
+			return n.plain.Raise(q.env.Background, e, t, field, s, g.Token)
 		},
 		yes: saysYes,
 	})
@@ -193,12 +192,12 @@ func (q *quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 }
 
 // Reenter counts when a majority has it. Those that have lost the lock get nothing new.
-func (q *quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms, mint bool, counts []int) (protocol.Grant, redisexec.Outcome) {
+func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms, mint bool, counts []int) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
-			return n.plain.Reenter(q.client.background, e, t, field, s, mint, counts)
+			return n.plain.Reenter(q.env.Background, e, t, field, s, mint, counts)
 		},
 		yes: getsIt, repeated: s.Renewed, // a longer lease that is fixed is told but once
 	})
@@ -212,7 +211,7 @@ func (q *quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.S
 // Renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
 // when so many nodes have not got it that no majority can be had. It is waited for no longer
 // than one copy is on one node, whatever else is under way on those: the lease may end.
-func (q *quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	q.leases(lease)
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
@@ -231,12 +230,12 @@ func (q *quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 
 // Release is sent to every node, and made up for in the background on those that fail. It is
 // done when most nodes do not have the lock for this owner any more: those that do not answer
-// are not waited for longer than lossWindow, even if the hold was theirs too.
-func (q *quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (protocol.Released, redisexec.Outcome) {
+// are not waited for longer than LossWindow, even if the hold was theirs too.
+func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (protocol.Released, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[protocol.Released]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
-			return n.plain.Release(q.client.background, e, t, field, counts)
+			return n.plain.Release(q.env.Background, e, t, field, counts)
 		},
 		yes: func(v vote[protocol.Released]) bool {
 			return v.answer.Ours || v.out.Ambiguous && slices.Contains(counts, 0) // an earlier copy may have done it
@@ -250,7 +249,7 @@ func (q *quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		},
 	})
 	defer b.close()
-	result := b.countSoon(ctx, func() time.Duration { return lossWindow(ctx, e) })
+	result := b.countSoon(ctx, func() time.Duration { return LossWindow(ctx, e) })
 	out := b.outcome(ctx)
 	answer := protocol.Released{Heard: -1}
 	for _, v := range b.votes {
@@ -271,12 +270,12 @@ func (q *quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 
 // bequeath is a hand-over, which counts when a majority has done it. A node that has not got the
 // lock from the one does not get it for the other. t is of the one, heir of the other.
-func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
+func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
 		names: []string{from, to},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
-			g, out := n.plain.Handoff(q.client.background, e, t, from, to, s)
+			g, out := n.plain.Handoff(q.env.Background, e, t, from, to, s)
 			if learnAbsence(heir, n, out); t.Absent.Contains(n.at) {
 				heir.Absent.Add(n.at)
 			}
@@ -290,10 +289,10 @@ func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 		},
 	})
 	defer b.close()
-	result := b.countSoon(ctx, func() time.Duration { return lossWindow(ctx, e) })
+	result := b.countSoon(ctx, func() time.Duration { return LossWindow(ctx, e) })
 	if result == inconclusive && b.quorate() {
 		// The one had it on nodes that do not answer. Neither is to have it on the others.
-		q.client.undo(q.client.plain, t, from, q.until(), false)
+		q.undo(t, from)
 		return protocol.Grant{Held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.NoAnswer)}
 	}
 	switch result {
@@ -303,28 +302,26 @@ func (q *quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 		return g, out
 	case rejected:
 		// The one had lost it. Some nodes may have passed it on all the same, or may yet.
-		q.retire(to)
-		q.client.undo(q.client.plain, heir, to, q.until(), false)
+		q.env.Retire(to)
+		q.undo(heir, to)
 		return protocol.Grant{}, redisexec.Outcome{Sent: b.sent}
 	}
 	out := b.outcome(ctx)
-	b.linger(ctx, q.client.patience, b.complete) // if all have refused, it can be released instead
+	b.linger(ctx, q.env.Patience, b.complete) // if all have refused, it can be released instead
 	out.Ambiguous = b.outcome(ctx).Ambiguous || b.number(b.inFavour) > 0
 	return protocol.Grant{}, out
 }
 
-// retire makes sure that nothing is acquired under the identity of field any more.
-func (q *quorum) retire(field string) {
-	if id := q.client.identity(); strings.HasPrefix(field, string(*id)+":") {
-		q.client.retire(id)
-	}
+// undo has the keys of t released for field in the background, on every node.
+func (q *Quorum) undo(t *keys.Set, field string) {
+	undo.Add(undo.Name{Keys: t, Field: field, Until: q.until()}, q.undos...)
 }
 
 // Force ends the hold that a majority has said there is: on so many nodes that it has none.
-func (q *quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
+func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			return n.plain.Force(q.client.background, e, t, i, fields)
+			return n.plain.Force(q.env.Background, e, t, i, fields)
 		},
 		yes: func(vote[bool]) bool { return true },
 	})
@@ -339,18 +336,18 @@ func (q *quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 // State is what most nodes say. Where they do not agree the rest is waited for for as long as
 // it may decide if there is a holder: one whom so many name that he may have a majority, by
 // those nodes that do not answer, is named then.
-func (q *quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
+func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[protocol.KeyState]{
 		ask: func(n *node, e redisexec.CallOptions) (protocol.KeyState, redisexec.Outcome) {
-			return n.plain.State(q.client.background, e, t, i)
+			return n.plain.State(q.env.Background, e, t, i)
 		},
 		yes: func(vote[protocol.KeyState]) bool { return true },
 	})
 	defer b.close()
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)
-	e.Patience = cmp.Or(e.Patience, q.client.patience)
-	b.linger(ctx, lossWindow(ctx, e), func() bool {
+	e.Patience = cmp.Or(e.Patience, q.env.Patience)
+	b.linger(ctx, LossWindow(ctx, e), func() bool {
 		_, certain := agreedState(b.votes, q.majority())
 		return certain || b.complete()
 	})

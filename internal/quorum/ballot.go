@@ -1,4 +1,4 @@
-package relock
+package quorum
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ type question[T any] struct {
 	names []string // that the locks are held by, or are to be
 	ask   func(n *node, e redisexec.CallOptions) (T, redisexec.Outcome)
 	yes   func(vote[T]) bool // whether an answer is in favour
-	no    error              // what one means that is not; nil: errNotOnRedis
+	no    error              // what one means that is not; nil: lockerr.NotOnRedis
 
 	// attended says that the result is no if most have answered, though too few with a yes.
 	// Otherwise it is no only if enough have said no to rule a majority out.
@@ -41,6 +41,7 @@ type question[T any] struct {
 type ballot[T any] struct {
 	question[T]
 	majority int
+	report   func(Failure) error
 	nodes    []*node
 	votes    []vote[T]     // by node
 	sent     clock.Instant // when the question was put: before any node got it
@@ -76,13 +77,14 @@ const (
 
 // put puts a question to nodes of q. A ctx that has ended asks nobody; one that ends later
 // does not take the question back.
-func put[T any](ctx context.Context, q *quorum, nodes []*node, e redisexec.CallOptions, question question[T]) *ballot[T] {
+func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallOptions, question question[T]) *ballot[T] {
 	b := &ballot[T]{
 		question: question,
 		majority: q.majority(),
+		report:   q.env.Failure,
 		nodes:    nodes,
 		votes:    make([]vote[T], len(nodes)),
-		sent:     q.client.now().After(-expiryPrecision),
+		sent:     q.env.Now().After(-expiryPrecision),
 		box:      make(chan indexed[T], len(nodes)),
 		enough:   make(chan struct{}),
 	}
@@ -93,17 +95,17 @@ func put[T any](ctx context.Context, q *quorum, nodes []*node, e redisexec.CallO
 	e.Enough = b.enough
 	for i, n := range nodes {
 		errand := n.line(b.names)
-		q.client.goroutines.Go(func() {
+		q.env.Go(func() {
 			errand.await()
-			began := q.client.now()
+			began := q.env.Now()
 			var answer T
 			out := redisexec.Outcome{Err: lockerr.NoAnswer}
-			silent := began.Since(b.sent) >= cmp.Or(e.Patience, q.client.patience)/2
+			silent := began.Since(b.sent) >= cmp.Or(e.Patience, q.env.Patience)/2
 			if !b.repeated || !silent || !e.Needless() {
 				answer, out = b.ask(n, e)
 			}
 			if out.Err == nil {
-				n.took.Store(int64(q.client.now().Since(began)))
+				n.took.Store(int64(q.env.Now().Since(began)))
 			}
 			errand.pass()
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
@@ -262,7 +264,7 @@ func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 // failure tells what every node said that is not in favour, and of those that are still out,
 // if anything is to be said of them.
 func (b *ballot[T]) failure(open error) error {
-	err := &QuorumError{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
+	f := Failure{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
 	for i, v := range b.votes {
 		why := v.out.Err
 		switch {
@@ -273,13 +275,27 @@ func (b *ballot[T]) failure(open error) error {
 				why = b.nodes[i].plain.Exec.Explain(why)
 			}
 		case why == nil:
-			why = cmp.Or(b.no, errNotOnRedis)
+			why = cmp.Or(b.no, lockerr.NotOnRedis)
 		}
 		if why != nil {
-			err.Errors = append(err.Errors, &NodeError{Node: b.nodes[i].name, Err: why})
+			f.Said = append(f.Said, Said{b.nodes[i].name, why})
 		}
 	}
-	return err
+	return b.report(f)
+}
+
+// Failure says that too few nodes could do what was asked.
+type Failure struct {
+	Nodes  int // of the quorum
+	Needed int // of them, to agree
+	Agreed int
+	Said   []Said // by those that did not
+}
+
+// Said is what one node said.
+type Said struct {
+	Node string
+	Err  error
 }
 
 // expiryPrecision is how much earlier than asked a key may expire, by the clock of its node:

@@ -1,11 +1,8 @@
-package relock
+package quorum
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -17,6 +14,7 @@ import (
 // Commands under one name are executed in the order of the calls all the same: each is sent
 // when the one before it was answered, or given up.
 type node struct {
+	env   *Env
 	plain *protocol.Plain
 	at    int    // which of the nodes it is
 	name  string // for people: its address
@@ -70,36 +68,26 @@ func (e *errand) pass() {
 
 // settle is how an undo is settled on this node. When the client is being closed one try
 // has to do: a minority that does not answer must not keep it.
-func (n *node) settle(c *Client) func(undo.Name) bool {
-	return func(u undo.Name) bool {
-		t := n.line([]string{u.Field})
-		defer t.pass()
-		t.await()
-		if u.Keys.Absent.Contains(n.at) {
-			return true
-		}
-		var out redisexec.Outcome
-		if e := (redisexec.CallOptions{Attempts: 1}); u.Unobserved {
-			_, out = n.plain.ReleaseQuietly(c.background, e, u.Keys, u.Field)
-		} else {
-			_, out = n.plain.Release(c.background, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
-		}
-		return out.Err == nil || redisexec.ForGood(out.Err) || c.isClosed()
+func (n *node) settle(u undo.Name) bool {
+	t := n.line([]string{u.Field})
+	defer t.pass()
+	t.await()
+	if u.Keys.Absent.Contains(n.at) {
+		return true
 	}
+	var out redisexec.Outcome
+	if e := (redisexec.CallOptions{Attempts: 1}); u.Unobserved {
+		_, out = n.plain.ReleaseQuietly(n.env.Background, e, u.Keys, u.Field)
+	} else {
+		_, out = n.plain.Release(n.env.Background, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
+	}
+	return out.Err == nil || redisexec.ForGood(out.Err) || n.env.Closed()
 }
 
-// nameOf returns what people know the ith of rdbs by: its address, and its number if that is not
-// known, as behind Sentinel, or not its alone.
-func nameOf(rdbs []redis.UniversalClient, i int) string {
-	number := fmt.Sprintf("number %d of %d", i+1, len(rdbs))
-	addr := redisexec.AddressOf(rdbs[i])
-	if addr == "" {
-		return number
-	}
-	for j, other := range rdbs {
-		if j != i && redisexec.AddressOf(other) == addr {
-			return fmt.Sprintf("%s (%s)", addr, number)
-		}
-	}
-	return addr
+// Busy reports whether a command about a name is under way to node i.
+func (q *Quorum) Busy(i int) bool {
+	n := q.nodes[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.last) > 0
 }

@@ -5,52 +5,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redistest"
 	"github.com/stretchr/testify/require"
 )
-
-func TestCommandsOfOneNameReachANodeInTheOrderOfTheirCalls(t *testing.T) {
-	t.Parallel()
-	n := &node{last: make(map[string]chan struct{})}
-	begun := func(errand *errand) bool {
-		for _, before := range errand.before {
-			select {
-			case <-before:
-			default:
-				return false
-			}
-		}
-		return true
-	}
-	first, other := n.line([]string{"a"}), n.line([]string{"b"})
-	both, last := n.line([]string{"a", "b"}), n.line([]string{"b"})
-	require.True(t, begun(first))
-	require.True(t, begun(other))
-	require.False(t, begun(both))
-
-	passed := make(chan string, 2)
-	go func() {
-		last.await()
-		passed <- "last"
-		last.pass()
-	}()
-	go func() {
-		both.await()
-		passed <- "both"
-		both.pass()
-	}()
-	first.pass()
-	require.False(t, begun(both), "it has another name, too")
-	require.Empty(t, passed)
-	other.pass()
-	require.Equal(t, "both", receives(t, passed))
-	require.Equal(t, "last", receives(t, passed))
-	eventually(t, "nothing is kept", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return len(n.last) == 0
-	})
-}
 
 func TestANodeIsNamedByItsAddressOrElseItsNumber(t *testing.T) {
 	client := func(addr string) *redis.Client {
@@ -93,4 +52,21 @@ func TestAnErrorOfAQuorumBehindSentinelsSaysWhichNodesItIsOf(t *testing.T) {
 	require.NotEmpty(t, names)
 	require.Subset(t, []string{"number 1 of 3", "number 2 of 3", "number 3 of 3"}, names)
 	require.ErrorContains(t, err, names[0]+": ")
+}
+
+func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
+	err := wrap("lock", "orders:42", quorumError(quorum.Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []quorum.Said{
+		{Node: "node-1", Err: lockerr.NotOnRedis}, {Node: "node-2", Err: lockerr.NoAnswer}, {Node: "node-3", Err: ErrInvalidName},
+	}}))
+	var q *QuorumError
+	require.ErrorAs(t, err, &q)
+	require.Len(t, q.Errors, 3)
+	require.ErrorIs(t, err, ErrInvalidName)
+	require.ErrorIs(t, err, lockerr.NotOnRedis)
+	require.ErrorIs(t, err, lockerr.NoAnswer)
+	var n *NodeError
+	require.ErrorAs(t, err, &n)
+	require.Equal(t, "node-1", n.Node)
+	require.EqualError(t, err, `relock: lock "orders:42": 3 of 5 nodes are needed, 1 did it; `+
+		`node-1: the key on Redis is gone, or another owner's; node-2: no answer from Redis; node-3: invalid name`)
 }

@@ -1,0 +1,10 @@
+// Package quorum is the protocol of a plain lock on several independent masters, by majority: the
+// algorithm known as Redlock. It knows nothing of holds or waiters.
+//
+//   - quorum.go has the type, why two owners cannot both have a majority, and what it needs of its
+//     client.
+//   - protocol.go asks each question of the protocol, and says what the votes mean.
+//   - ballot.go puts one question to the nodes, and counts.
+//   - node.go has one node, and the line of commands by each name.
+//   - absent.go learns on which nodes a name never stood.
+package quorum
