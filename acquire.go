@@ -172,7 +172,7 @@ func (a *attempt) run() (bool, error) {
 // newName is the name of one request, and of the hold that it may lead to.
 func (a *attempt) newName() name {
 	id := a.hold.client.identity()
-	return name{identity: id, field: holderField(a.hold.target, id, a.hold.owner)}
+	return name{identity: id, field: a.hold.target.Field(string(*id), a.hold.owner)}
 }
 
 // effort is that of a request for the lock.
@@ -208,7 +208,7 @@ func (a *attempt) answered(n name, g protocol.Grant, out redisexec.Outcome) (pro
 	}
 	h := a.hold
 	for _, p := range h.places {
-		p.gate.heard()
+		p.gate.Heard()
 	}
 	if !g.Held {
 		return g, out
@@ -277,7 +277,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 		return out.Err
 	}
 	now := h.client.now()
-	since := h.places[a.at].gate.unheard(now)
+	since := h.places[a.at].gate.Unheard(now)
 	through := func(h *hold) bool { return now.Since(clock.Latest(since, h.started)) >= h.settings.TTL }
 	if !through(h) {
 		return nil

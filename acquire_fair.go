@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
@@ -18,16 +19,17 @@ import (
 type fairTurn struct {
 	a       *attempt
 	fair    *protocol.Fair
-	line    *party     // those of this process that wait for the lock
-	entry   *fairEntry // its place in the queue on Redis, while it has one
-	attends bool       // it has been listening since before it had that
+	line    *line.Line[*hold] // those of this process that wait for the lock
+	entry   *line.Entry       // its place in the queue on Redis, while it has one
+	name    name              // by which it has that; without a token yet
+	attends bool              // it has been listening since before it had that
 }
 
 var _ turn = (*fairTurn)(nil)
 
-func newFairTurn(a *attempt, f *protocol.Fair) turn {
+func newFairTurn(a *attempt, f *protocol.Fair, l *line.Line[*hold]) turn {
 	a.longestSleep = a.hold.settings.EntryPoll()
-	t := &fairTurn{a: a, fair: f, line: a.hold.places[0].gate.fair}
+	t := &fairTurn{a: a, fair: f, line: l}
 	a.over = func() (bool, error) { return t.settled(), nil }
 	return t
 }
@@ -36,7 +38,7 @@ func newFairTurn(a *attempt, f *protocol.Fair) turn {
 // the lock, or has ended, or it is its turn to poll and time for it.
 func (t *fairTurn) await() (bool, error) {
 	for t.entry != nil {
-		if s := t.entry.standing(); s.State > protocol.EntryWaiting {
+		if s := t.line.Standing(t.entry); s.State > protocol.EntryWaiting {
 			return t.settle(s)
 		}
 		if due, err := t.awaitPoll(); due || err != nil {
@@ -55,7 +57,7 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 		return false, s.Err
 	case protocol.EntryGone:
 		// However that came about: nothing is to come back under that name.
-		a.hold.client.retire(t.entry.name.identity)
+		a.hold.client.retire(t.name.identity)
 		t.dropEntry()
 		return true, nil
 	}
@@ -76,7 +78,7 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 
 // settled reports whether there is a place, and it does not wait any more.
 func (t *fairTurn) settled() bool {
-	return t.entry != nil && t.entry.standing().State > protocol.EntryWaiting
+	return t.entry != nil && t.line.Standing(t.entry).State > protocol.EntryWaiting
 }
 
 // awaitPoll waits until it is this waiter's turn to poll, and time for it. false, nil: the place
@@ -86,7 +88,7 @@ func (t *fairTurn) awaitPoll() (bool, error) {
 	ticket := a.hold.places[0].ticket
 	state, _ := ticket.State()
 	if state == queue.Gone && ticket.Join() {
-		ticket.Since(t.entry.mark)
+		ticket.Since(t.entry.Mark)
 		state = queue.Turn
 	}
 	if state != queue.Turn {
@@ -96,7 +98,7 @@ func (t *fairTurn) awaitPoll() (bool, error) {
 	if a.news() { // of before it had the turn, even
 		err = a.heed()
 	} else {
-		err = a.sleepUntil(t.entry.party.due)
+		err = a.sleepUntil(t.line.Due)
 	}
 	return err == nil && !t.settled(), err
 }
@@ -118,9 +120,10 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	p := t.line
 	if !t.attends {
 		t.attends = true
-		p.attend()
+		p.Attend()
 	}
-	t.entry = p.enter(h)
+	t.name = a.newName()
+	t.entry = p.Enter(h.client.tickets.Add(1), t.name.field, &h.settings.Terms, h.ring)
 	g, out := t.enqueue()
 	switch {
 	case out.Err != nil:
@@ -130,7 +133,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		out = t.confirm()
 		g.Held = out.Err == nil
 	default:
-		p.placed(t.entry, out)
+		p.Placed(t.entry, out)
 	}
 	return g, out
 }
@@ -139,9 +142,8 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 // place is to be kept meanwhile.
 func (t *fairTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
-	n := a.newName()
-	t.entry.name = n
-	g, out := t.fair.Enqueue(a.ctx, t.entry.paced(a.untilClose()), h.target, n.field, &h.settings.Terms, t.entry.ticket)
+	n := t.name
+	g, out := t.fair.Enqueue(a.ctx, h.client.paced(a.untilClose(), t.entry), h.target, n.field, &h.settings.Terms, t.entry.Ticket)
 	if out.Err == nil && !g.Held { // it waits: an undo would take its place away
 		if out.Ambiguous {
 			h.client.retire(n.identity)
@@ -158,22 +160,22 @@ const mostPolled = 500
 
 // poll keeps the places of all that wait in this process, and learns how they stand.
 func (t *fairTurn) poll() (g protocol.Grant, out redisexec.Outcome) {
-	a, h, p := t.a, t.a.hold, t.entry.party
-	for entries := range slices.Chunk(p.waiting(), mostPolled) {
+	a, h, p := t.a, t.a.hold, t.line
+	for entries := range slices.Chunk(p.Waiting(), mostPolled) {
 		waiters := make([]protocol.Waiter, len(entries))
 		effort := a.untilClose()
 		for i, e := range entries {
-			waiters[i] = protocol.Waiter{Field: e.name.field, Terms: &e.hold.settings.Terms}
-			effort = e.paced(effort)
+			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms}
+			effort = h.client.paced(effort, e)
 		}
 		var all []protocol.Standing
 		all, g, out = t.fair.Poll(a.ctx, effort, h.target, waiters)
 		if out.Err != nil {
 			return g, out
 		}
-		h.places[0].gate.heard()
-		if served := p.learn(entries, all, out.Sent); served && a.polled {
-			p.suspect() // a message might have told
+		h.places[0].gate.Heard()
+		if served := p.Learn(entries, all, out.Sent); served && a.polled {
+			p.Suspect() // a message might have told
 		}
 	}
 	return g, out
@@ -185,7 +187,7 @@ func (t *fairTurn) rest(d time.Duration) error {
 		return t.a.sleepFor(d) // it has no place yet: Redis did not answer
 	}
 	state, _ := t.a.hold.places[0].ticket.State()
-	t.entry.party.schedule(t.entry, t.a.hold.client.now(), d, state == queue.Turn)
+	t.line.Schedule(t.entry, d, state == queue.Turn)
 	return nil
 }
 
@@ -193,13 +195,13 @@ func (t *fairTurn) rest(d time.Duration) error {
 // The name is retired: what it is given up with may be sent again at any time.
 func (t *fairTurn) end(bool) {
 	a, h := t.a, t.a.hold
-	if e := t.entry; e != nil {
-		h.client.retire(e.name.identity)
-		h.undo(e.name, 2*h.settings.EntryLease(), false)
+	if t.entry != nil {
+		h.client.retire(t.name.identity)
+		h.undo(t.name, 2*h.settings.EntryLease(), false)
 		t.dropEntry()
 	}
 	if t.attends {
-		t.line.unlisten()
+		t.line.Unlisten()
 	}
 	if ticket := h.places[0].ticket; a.misses > 0 {
 		ticket.Leave() // what it was to find out was not answered: the next asks at once
@@ -210,8 +212,8 @@ func (t *fairTurn) end(bool) {
 
 // accept makes a place that has become the lock a hold.
 func (t *fairTurn) accept() {
-	h, s := t.a.hold, t.entry.standing()
-	n := t.entry.name
+	h, s := t.a.hold, t.line.Standing(t.entry)
+	n := t.name
 	n.token = s.Token
 	h.receive(n, s.Proof, h.settings.EntryLease())
 	h.mu.Lock()
@@ -250,6 +252,16 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 
 // dropEntry forgets the place.
 func (t *fairTurn) dropEntry() {
-	t.entry.party.remove(t.entry)
+	t.line.Remove(t.entry)
 	t.entry = nil
+}
+
+// paced is opts for a command that keeps e's place, among others: several copies have to fit into
+// the lease of the briefest place.
+func (c *Client) paced(opts redisexec.CallOptions, e *line.Entry) redisexec.CallOptions {
+	patience := min(c.patience, redisexec.PatienceFor(e.Terms.EntryLease()))
+	if opts.Patience == 0 || patience < opts.Patience {
+		opts.Patience = patience
+	}
+	return opts
 }

@@ -19,7 +19,7 @@ var errHookEnded = errors.New("a hook ended the goroutine that it was called on"
 // share prepares a hold for callers to join it, the one with ctx being the first. It comes
 // before anybody can find the hold.
 func (h *hold) share(ctx context.Context) {
-	if h.owner.fixed != "" {
+	if h.owner.Fixed != "" {
 		h.attempt.callers = 1
 		h.attempt.shared, h.attempt.abort = context.WithCancel(context.WithoutCancel(ctx))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -19,21 +20,21 @@ func (h *hold) explain(err error) error {
 	places := h.places
 	h.mu.Unlock()
 	seen, key, outage := h.learned(places, now)
-	failed := outage.failure != nil && errors.Is(err, outage.failure) || !byContext(err) && errors.Is(err, lockerr.NoAnswer)
+	failed := outage.Failure != nil && errors.Is(err, outage.Failure) || !byContext(err) && errors.Is(err, lockerr.NoAnswer)
 	if !byContext(err) && !failed || errors.Is(err, ErrNotReplicated) {
 		return err // says all itself
 	}
-	silence, answers := outage.since(h.started, now), false
+	silence, answers := outage.Since(h.started, now), false
 	switch {
 	case failed:
-	case outage.failure != nil:
-		err = fmt.Errorf("%w; no success with Redis%s: %w", err, lasting(silence), outage.failure)
+	case outage.Failure != nil:
+		err = fmt.Errorf("%w; no success with Redis%s: %w", err, lasting(silence), outage.Failure)
 	case silence >= redisexec.MinCopyPatience:
 		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
 	default:
 		answers = true // or it may be on its way
 	}
-	if seen.holder == "" {
+	if seen.Holder == "" {
 		return err
 	}
 	it := "it"
@@ -41,59 +42,59 @@ func (h *hold) explain(err error) error {
 		it = strconv.Quote(key)
 	}
 	if !answers {
-		return fmt.Errorf("%w; before that %s was %s", err, it, seen.kept())
+		return fmt.Errorf("%w; before that %s was %s", err, it, kept(seen))
 	}
 	waited := now.Since(h.started).Round(time.Millisecond)
-	if left, still := seen.left(now); still {
-		return fmt.Errorf("%w; after %v %s was still %s, %s", err, waited, it, seen.kept(), left)
+	if left, still := leftOf(seen, now); still {
+		return fmt.Errorf("%w; after %v %s was still %s, %s", err, waited, it, kept(seen), left)
 	}
-	return fmt.Errorf("%w; after %v %s was last %s", err, waited, it, seen.kept())
+	return fmt.Errorf("%w; after %v %s was last %s", err, waited, it, kept(seen))
 }
 
 // learned returns what is known of that one of h's keys that is in its way, and of Redis: of a key
 // that another hold of this client has, or else of the one that was told of last.
-func (h *hold) learned(places []place, now clock.Instant) (seen sighting, key string, out outage) {
+func (h *hold) learned(places []place, now clock.Instant) (seen gate.Sighting[*hold], key string, out gate.Outage) {
 	here := false
 	for _, p := range places {
-		s, o := p.gate.learned()
-		if out.failure == nil && o.asked != (clock.Instant{}) {
+		s, o := p.gate.Learned()
+		if out.Failure == nil && o.Asked != (clock.Instant{}) {
 			out = o
 		}
-		if s.holder == "" || s.hold == h || here {
+		if s.Holder == "" || s.Hold == h || here {
 			continue
 		}
-		_, here = s.left(now)
-		here = here && s.hold != nil
-		if here || seen.holder == "" || s.at.Since(seen.at) > 0 {
-			seen, key = s, p.gate.key
+		_, here = leftOf(s, now)
+		here = here && s.Hold != nil
+		if here || seen.Holder == "" || s.At.Since(seen.At) > 0 {
+			seen, key = s, p.gate.ID.Key
 		}
 	}
 	return seen, key, out
 }
 
 // kept says how the one who was seen was in the way.
-func (s *sighting) kept() string {
+func kept(s gate.Sighting[*hold]) string {
 	switch {
-	case s.hold != nil:
-		return fmt.Sprintf("held by %s, of this client", s.holder)
-	case s.claims:
-		return "kept from readers by " + s.holder
+	case s.Hold != nil:
+		return fmt.Sprintf("held by %s, of this client", s.Holder)
+	case s.Claims:
+		return "kept from readers by " + s.Holder
 	default:
-		return "held by " + s.holder
+		return "held by " + s.Holder
 	}
 }
 
-// left says what the one who was seen has left by now. false: nothing, so it may not have the key any
+// leftOf says what the one who was seen has left by now. false: nothing, so it may not have the key any
 // more.
-func (s *sighting) left(now clock.Instant) (string, bool) {
-	if s.hold == nil && s.lease < 0 {
+func leftOf(s gate.Sighting[*hold], now clock.Instant) (string, bool) {
+	if s.Hold == nil && s.Lease < 0 {
 		return "without expiry", true
 	}
-	left, still := s.lease-now.Since(s.at), true
-	if s.hold != nil {
-		s.hold.mu.Lock()
-		left, still = s.hold.lease.left(now), s.hold.phase == held
-		s.hold.mu.Unlock()
+	left, still := s.Lease-now.Since(s.At), true
+	if s.Hold != nil {
+		s.Hold.mu.Lock()
+		left, still = s.Hold.lease.left(now), s.Hold.phase == held
+		s.Hold.mu.Unlock()
 	}
 	return fmt.Sprintf("with %v left", left.Round(time.Millisecond)), still && left > 0
 }

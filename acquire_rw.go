@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
@@ -89,7 +90,7 @@ func (t *writerTurn) withdraw() {
 	}
 	h := t.queue.a.hold
 	h.client.retire(t.claimed)
-	claim := name{identity: t.claimed, field: holderField(h.target, t.claimed, h.owner)}
+	claim := name{identity: t.claimed, field: h.target.Field(string(*t.claimed), h.owner)}
 	h.undo(claim, max(h.settings.TTL, h.settings.EntryLease()), false)
 }
 
@@ -185,40 +186,40 @@ func (t *readerTurn) standBy(d time.Duration) error {
 // this process. The zero otherSide is that of a lock with one side: nothing is there.
 type otherSide struct {
 	client *Client
-	id     gateID // of the gate there
-	owner  owner
+	id     gate.ID // of the gate there
+	owner  keys.Owner
 }
 
 // newOtherSide is the other side of the lock that o wants t of.
-func newOtherSide(c *Client, t *keys.Set, o owner) otherSide {
+func newOtherSide(c *Client, t *keys.Set, o keys.Owner) otherSide {
 	switch t.Side {
 	case keys.Writing:
-		return otherSide{client: c, id: gateID{key: t.Keys[0], side: keys.Reading}, owner: o}
+		return otherSide{client: c, id: gate.ID{Key: t.Keys[0], Side: keys.Reading}, owner: o}
 	case keys.Reading:
-		return otherSide{client: c, id: gateID{key: t.Keys[0], side: keys.Writing}, owner: o}
+		return otherSide{client: c, id: gate.ID{Key: t.Keys[0], Side: keys.Writing}, owner: o}
 	default:
 		return otherSide{}
 	}
 }
 
 // gate returns the gate there, or nil if nothing of this process uses it.
-func (s *otherSide) gate() *gate {
+func (s *otherSide) gate() *gate.Gate[*hold] {
 	if s.client == nil {
 		return nil
 	}
-	return s.client.registry.gate(s.id)
+	return s.client.registry.Gate(s.id)
 }
 
 // hold returns the hold of the same owner there, or nil.
 func (s *otherSide) hold() *hold {
 	if g := s.gate(); g != nil {
-		return g.find(s.owner)
+		return g.Find(s.owner)
 	}
 	return nil
 }
 
 // shared reports whether holds on this side do not keep each other out: those of readers.
-func (s *otherSide) shared() bool { return s.id.side == keys.Writing }
+func (s *otherSide) shared() bool { return s.id.Side == keys.Writing }
 
 // usable says how the owner's hold there stands: nil if it is held, an ErrLost if it was lost,
 // and errAgain if there is none.
@@ -233,14 +234,14 @@ func (s *otherSide) usable() error {
 // tells of it.
 func (s *otherSide) wake() {
 	if g := s.gate(); g != nil {
-		g.queue.Wake()
+		g.Queue.Wake()
 	}
 }
 
 // released is wake after a release that was answered, unless a message of it reaches them.
 func (s *otherSide) released(answer protocol.Released) {
-	if g := s.gate(); g != nil && (answer.Heard < 0 || !answer.Ours || !g.listening()) {
-		g.queue.Wake()
+	if g := s.gate(); g != nil && (answer.Heard < 0 || !answer.Ours || !g.Listening()) {
+		g.Queue.Wake()
 	}
 }
 
@@ -248,10 +249,10 @@ func (s *otherSide) released(answer protocol.Released) {
 // queue, before the next of the queue asks: after each writer it is the readers' turn. So it
 // is when the writer itself reads on.
 func (s *otherSide) rivals() int {
-	if s.id.side != keys.Reading {
+	if s.id.Side != keys.Reading {
 		return 0
 	}
-	if g := s.gate(); g != nil && (g.queue.Taken() || g.find(s.owner) != nil) {
+	if g := s.gate(); g != nil && (g.Queue.Taken() || g.Find(s.owner) != nil) {
 		return 1
 	}
 	return 0
@@ -260,7 +261,7 @@ func (s *otherSide) rivals() int {
 // lengthen tells the write hold of the same owner, if there is one, that for lease from now on
 // its field may live on Redis: what its owner reads with keeps the key, and all that is in it.
 func (s *otherSide) lengthen(lease time.Duration) {
-	if s.id.side != keys.Writing {
+	if s.id.Side != keys.Writing {
 		return
 	}
 	if writer := s.hold(); writer != nil {
@@ -279,9 +280,9 @@ func (s *otherSide) wakeOwner() {
 	if waiter == nil {
 		return
 	}
-	if s.id.side == keys.Writing {
+	if s.id.Side == keys.Writing {
 		if g := s.gate(); g != nil {
-			g.queue.Wake()
+			g.Queue.Wake()
 		}
 		waiter.ring() // it may not have the turn
 		return

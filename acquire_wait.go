@@ -13,10 +13,10 @@ import (
 
 // listener is what messages reach: the gate of a key, or this process' line for a fair lock.
 type listener interface {
-	listen()
-	unlisten()
-	// listening reports whether messages arrive.
-	listening() bool
+	Listen()
+	Unlisten()
+	// Listening reports whether messages arrive.
+	Listening() bool
 }
 
 // contend notes that the lock is taken and, at the first time, starts to listen for messages.
@@ -28,7 +28,7 @@ func (a *attempt) contend() {
 	a.listens = true
 	h := a.hold
 	for _, p := range h.places {
-		p.messages.listen()
+		p.messages.Listen()
 	}
 	report(h.settings.hooks.Contended, Event{Name: h.target.Name, Elapsed: h.client.now().Since(h.started)})
 }
@@ -39,12 +39,12 @@ func (a *attempt) unlisten() {
 	}
 	a.listens = false
 	for _, p := range a.hold.places {
-		p.messages.unlisten()
+		p.messages.Unlisten()
 	}
 }
 
 // listening reports whether a release of the key that a waits for would reach it as a message.
-func (a *attempt) listening() bool { return a.hold.places[a.at].messages.listening() }
+func (a *attempt) listening() bool { return a.hold.places[a.at].messages.Listening() }
 
 // news reports whether there is a reason to try at once, and starts a try.
 func (a *attempt) news() bool { return a.hold.places[a.at].ticket.News() || a.settled() }

@@ -3,12 +3,12 @@ package relock
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -134,15 +134,15 @@ func BenchmarkQueueHandOver(b *testing.B) {
 func BenchmarkRegistry(b *testing.B) {
 	for _, names := range []int{1, 10_000} {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
-			r := registry{seed: maphash.MakeSeed()}
+			r := gate.NewRegistry[*hold](nil)
 			for i := range names {
-				r.enter(gateID{key: fmt.Sprintf("other-%d", i)}, "channel")
+				r.Enter(gate.ID{Key: fmt.Sprintf("other-%d", i)}, "channel")
 			}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				key := fmt.Sprintf("key-%p", pb)
 				for pb.Next() {
-					r.exit(r.enter(gateID{key: key}, "channel"))
+					r.Exit(r.Enter(gate.ID{Key: key}, "channel"))
 				}
 			})
 		})

@@ -3,7 +3,6 @@ package relock
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"reflect"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -61,7 +61,7 @@ type Client struct {
 	write    *kind // of RWMutex; nil on a quorum, as read is
 	read     *kind
 	hub      hub
-	registry registry
+	registry *gate.Registry[*hold]
 
 	// id is the current identity. One that is in doubt is replaced, for whoever acquires
 	// next, before the call that doubts it returns; holds keep the one they have.
@@ -148,7 +148,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 		hub = wake.NewShards(cluster, hubConfig)
 	}
 	c.hub = hub
-	c.registry.hub = hub
+	c.registry = gate.NewRegistry[*hold](hub)
 	c.addKinds(hub, s.sharded)
 	return c
 }
@@ -160,7 +160,6 @@ func newClientOn(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock
 		prefix:   s.prefix,
 		now:      now,
 		patience: redisexec.PatienceFor(s.TTL),
-		registry: registry{seed: maphash.MakeSeed()},
 		closing:  make(chan struct{}),
 	}
 	for _, rdb := range rdbs {

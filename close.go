@@ -55,9 +55,9 @@ func (c *Client) Close() error {
 func (c *Client) excuse(caller int64) {
 	c.goroutines.Excuse(caller)
 	c.closers.Excuse(caller)
-	for _, h := range c.registry.all() {
+	for _, h := range c.registry.All() {
 		h.mu.Lock()
-		if h.owner.goroutine == caller || h.acquirer == caller {
+		if h.owner.Goroutine == caller || h.acquirer == caller {
 			h.excused = true
 			h.tellChange()
 		}
@@ -82,7 +82,7 @@ func (c *Client) closeHolds(ctx context.Context) error {
 	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout-lastWords, lockerr.NoAnswerWithin(closeTimeout-lastWords))
 	defer cancel()
 	var failures failures
-	for _, h := range c.registry.all() {
+	for _, h := range c.registry.All() {
 		c.closers.Go(func() { h.close(asking, &failures) })
 	}
 	c.closers.Wait(ctx)

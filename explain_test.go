@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -36,9 +37,9 @@ func comesBack(relay *redistest.Relay) {
 }
 
 // learnedOf returns what the client of m has learned of its key.
-func learnedOf(m *Mutex) (seen sighting, out outage) {
-	if g := m.client.registry.gate(gateOf(m.target, 0)); g != nil {
-		seen, out = g.learned()
+func learnedOf(m *Mutex) (seen gate.Sighting[*hold], out gate.Outage) {
+	if g := m.client.registry.Gate(gateOf(m.target, 0)); g != nil {
+		seen, out = g.Learned()
 	}
 	return seen, out
 }
@@ -49,7 +50,7 @@ func awaitTold(t *testing.T, m *Mutex, holder string) {
 	t.Helper()
 	eventually(t, "told who holds it", func() bool {
 		seen, _ := learnedOf(m)
-		return seen.holder != "" && (holder == "" || seen.holder == holder)
+		return seen.Holder != "" && (holder == "" || seen.Holder == holder)
 	})
 }
 
@@ -62,7 +63,7 @@ func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
 	})
 	eventually(t, "a request has failed", func() bool {
 		_, out := learnedOf(m)
-		return out.failure != nil
+		return out.Failure != nil
 	})
 	giveUp()
 	err := outcomeOf(t, waiting)
@@ -78,7 +79,7 @@ func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
 	eventually(t, "a request is not answered", func() bool {
 		_, out := learnedOf(m)
-		return out.asked != (clock.Instant{}) && m.client.now().Since(out.asked) > 2*redisexec.MinCopyPatience
+		return out.Asked != (clock.Instant{}) && m.client.now().Since(out.Asked) > 2*redisexec.MinCopyPatience
 	})
 	giveUp()
 	err := outcomeOf(t, waiting)

@@ -72,7 +72,7 @@ func (w *fairWait) awaitListening() {
 		default:
 		}
 		for _, h := range holdsOn(w.c, w.key) {
-			if places := placesOf(h); len(places) > 0 && places[0].messages.listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].messages.Listening() {
 				return true
 			}
 		}
@@ -425,7 +425,7 @@ func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
 			leaving = newActor(w.t).lock(ctx, w.c.FairMutex(w.key, WithOwner("leaving")))
 			eventually(w.t, "the second has the turn", func() bool {
 				p := partyOf(w.c, w.key)
-				return p != nil && p.queue.Taken()
+				return p != nil && p.Queue.Taken()
 			})
 		})
 		w.waiting = w.me.lock(context.WithoutCancel(w.t.Context()), w.m)
@@ -435,15 +435,10 @@ func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
 		p := partyOf(w.c, w.key)
 
 		// The grant of the first is not told: its ticket is unknown for as long.
-		p.mu.Lock()
-		entries := p.entries
-		p.entries = make(map[uint64]*fairEntry)
-		p.mu.Unlock()
+		restore := p.HideEntries()
 		w.holder.unlocks(w.t, w.rival)
 		awaitStillness(w.t, w.relay)
-		p.mu.Lock()
-		p.entries = entries
-		p.mu.Unlock()
+		restore()
 
 		var once sync.Once
 		asked := w.relay.After(runsOf(protocol.FairPollScript), func(redistest.Command, string) {
@@ -452,7 +447,7 @@ func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
 				require.ErrorIs(w.t, outcomeOf(w.t, leaving), context.Canceled)
 			})
 		})
-		p.queue.Wake()
+		p.Queue.Wake()
 		asked.Wait(w.t)
 		require.Less(w.t, took(func() { require.NoError(w.t, outcomeOf(w.t, w.waiting)) }), promptly)
 		w.me.unlocks(w.t, w.m)

@@ -2,8 +2,6 @@ package relock
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -193,10 +192,10 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 }
 
 // partyOf is those of c who wait for key; nil if nobody does.
-func partyOf(c *Client, key string) *party {
+func partyOf(c *Client, key string) *line.Line[*hold] {
 	for _, h := range holdsOn(c, key) {
 		for _, p := range placesOf(h) {
-			return p.gate.fair
+			return p.messages.(*line.Line[*hold])
 		}
 	}
 	return nil
@@ -215,15 +214,11 @@ func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
 			waiting = ownerOf.lock(ctx, brief)
 			eventually(w.t, "the brief one has the turn", func() bool {
 				p := partyOf(w.c, w.key)
-				return p != nil && p.queue.Taken() && len(p.waiting()) == 1
+				return p != nil && p.Queue.Taken() && len(p.Waiting()) == 1
 			})
 			told := partyOf(w.c, w.key)
 			w.holder.unlocks(w.t, w.rival)
-			eventually(w.t, "the newcomer was told", func() bool {
-				told.mu.Lock()
-				defer told.mu.Unlock()
-				return slices.ContainsFunc(slices.Collect(maps.Values(told.entries)), func(e *fairEntry) bool { return e.told })
-			})
+			eventually(w.t, "the newcomer was told", told.Told)
 		})
 		w.waiting = w.me.lock(ctx, w.m)
 		placed.Wait(w.t)

@@ -194,7 +194,7 @@ func (b *faultBench) awaitIdle() {
 	require.Eventually(b.t, func() bool {
 		undoing := len(c.undos[0].Pending()) > 0
 		running := c.goroutines.Len()
-		return len(c.registry.all()) == 0 && !undoing && running == 1 // it watches the clocks
+		return len(c.registry.All()) == 0 && !undoing && running == 1 // it watches the clocks
 	}, faultPatience, faultPoll)
 }
 

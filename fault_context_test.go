@@ -15,8 +15,8 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// line is what leads to a Redis, until it is cut.
-type line struct {
+// cable is what leads to a Redis, until it is cut.
+type cable struct {
 	options *redis.Options // of clients that use it
 	refusal error          // of dials when it is cut; nil: nothing at the other end answers
 
@@ -26,9 +26,9 @@ type line struct {
 }
 
 // lineTo returns a line to where rdb leads.
-func lineTo(rdb *redis.Client, refusal error) *line {
+func cableTo(rdb *redis.Client, refusal error) *cable {
 	o := *rdb.Options()
-	l := &line{options: &o, refusal: refusal}
+	l := &cable{options: &o, refusal: refusal}
 	dial := o.Dialer
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		l.mu.Lock()
@@ -39,7 +39,7 @@ func lineTo(rdb *redis.Client, refusal error) *line {
 		conn, err := dial(ctx, network, addr)
 		if err == nil {
 			l.conns = append(l.conns, conn)
-			conn = &lineConn{Conn: conn, line: l}
+			conn = &cableConn{Conn: conn, cable: l}
 		}
 		return conn, err
 	}
@@ -47,7 +47,7 @@ func lineTo(rdb *redis.Client, refusal error) *line {
 }
 
 // cut cuts the line. Connections are closed if dials are refused, and else are silent.
-func (l *line) cut() {
+func (l *cable) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = true
@@ -59,7 +59,7 @@ func (l *line) cut() {
 }
 
 // client returns a Redis client for a database at the end of the line.
-func (l *line) client(t *testing.T, db int) *redis.Client {
+func (l *cable) client(t *testing.T, db int) *redis.Client {
 	t.Helper()
 	o := *l.options
 	o.DB = db
@@ -69,27 +69,27 @@ func (l *line) client(t *testing.T, db int) *redis.Client {
 }
 
 // mend has what comes from now on arrive.
-func (l *line) mend() {
+func (l *cable) mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = false
 }
 
 // isCut reports whether the line has been cut.
-func (l *line) isCut() bool {
+func (l *cable) isCut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.down
 }
 
-type lineConn struct {
+type cableConn struct {
 	net.Conn
-	line *line
+	cable *cable
 }
 
-func (c *lineConn) Write(p []byte) (int, error) {
-	if c.line.isCut() {
-		if c.line.refusal != nil {
+func (c *cableConn) Write(p []byte) (int, error) {
+	if c.cable.isCut() {
+		if c.cable.refusal != nil {
 			return 0, io.ErrClosedPipe
 		}
 		return len(p), nil
@@ -136,23 +136,23 @@ func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 	timedOut := dialTimedOut(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for fault, refusal := range map[string]error{"silence": nil, "dials time out": timedOut} {
-			for kind, locks := range map[string]func(*testing.T, *line, ...ClientOption) (*Client, lockMaker){
-				"plain": func(t *testing.T, l *line, opts ...ClientOption) (*Client, lockMaker) {
+			for kind, locks := range map[string]func(*testing.T, *cable, ...ClientOption) (*Client, lockMaker){
+				"plain": func(t *testing.T, l *cable, opts ...ClientOption) (*Client, lockMaker) {
 					c := locksOn(t, l.client(t, 0), opts...)
 					return c, c.Mutex
 				},
-				"fair": func(t *testing.T, l *line, opts ...ClientOption) (*Client, lockMaker) {
+				"fair": func(t *testing.T, l *cable, opts ...ClientOption) (*Client, lockMaker) {
 					c := locksOn(t, l.client(t, 0), opts...)
 					return c, c.FairMutex
 				},
-				"quorum": func(t *testing.T, l *line, opts ...ClientOption) (*Client, lockMaker) {
+				"quorum": func(t *testing.T, l *cable, opts ...ClientOption) (*Client, lockMaker) {
 					c := quorumOn(t, []redis.UniversalClient{l.client(t, 0), l.client(t, 1), l.client(t, 2)}, opts...)
 					return c, c.Mutex
 				},
 			} {
 				t.Run(fault+", "+kind, func(t *testing.T) {
 					t.Parallel()
-					l, seen := lineTo(backend.Client(t), refusal), &errorLog{}
+					l, seen := cableTo(backend.Client(t), refusal), &errorLog{}
 					c, mutex := locks(t, l, WithTTL(900*time.Millisecond), WithHooks(seen.hooks()))
 					seen.everyCall(t, l, mutex)
 					if kind == "plain" { // it takes its time
@@ -169,7 +169,7 @@ func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 type lockMaker func(name string, opts ...MutexOption) *Mutex
 
 // everyCall notes what every call says when the line to Redis is cut.
-func (l *errorLog) everyCall(t *testing.T, line *line, mutex lockMaker) {
+func (l *errorLog) everyCall(t *testing.T, line *cable, mutex lockMaker) {
 	t.Helper()
 	key, brief := redistest.Key(t), WithWaitTimeout(500*time.Millisecond)
 	requireLocked(t, mutex(key+"kept"))

@@ -30,12 +30,11 @@ func (b *faultBench) outage(on bool) {
 // awaitSilence waits until a waiter has found that Redis does not answer.
 func (b *faultBench) awaitSilence() {
 	b.t.Helper()
-	g := b.locks.registry.enter(gateOf(b.m.target, 0), b.m.target.Channels[0])
-	defer b.locks.registry.exit(g)
+	g := b.locks.registry.Enter(gateOf(b.m.target, 0), b.m.target.Channels[0])
+	defer b.locks.registry.Exit(g)
 	require.Eventually(b.t, func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.outage.failed != (clock.Instant{})
+		_, out := g.Learned()
+		return out.Failed != (clock.Instant{})
 	}, faultPatience, faultPoll)
 }
 

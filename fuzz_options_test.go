@@ -158,7 +158,7 @@ func FuzzOwner(f *testing.F) {
 			require.True(t, a == "" || a == "write" || strings.Contains(a, ":") || strings.Trim(a, "0123456789") == "", "%q was refused", a)
 			return
 		}
-		one := owner{fixed: first.owner}
+		one := keys.Owner{Fixed: first.owner}
 		require.Equal(t, a, one.String())
 		require.NotContains(t, one.String(), ":")
 		require.False(t, goroutineLike(one.String()), "%q reads like a goroutine", a)
@@ -167,7 +167,7 @@ func FuzzOwner(f *testing.F) {
 			require.True(t, errors.Is(second.err, ErrInvalidOption))
 			return
 		}
-		two := owner{fixed: second.owner}
+		two := keys.Owner{Fixed: second.owner}
 		require.Equal(t, a == b, "uuid:"+one.String() == "uuid:"+two.String())
 		require.Equal(t, a == b, one == two)
 	})

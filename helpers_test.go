@@ -224,20 +224,13 @@ func listeners(t *testing.T, rdb redis.UniversalClient, key string) int {
 
 // gatesOf counts the names of which c keeps anything.
 func gatesOf(c *Client) int {
-	n := 0
-	for i := range c.registry.shards {
-		s := &c.registry.shards[i]
-		s.mu.Lock()
-		n += len(s.gates)
-		s.mu.Unlock()
-	}
-	return n
+	return c.registry.Len()
 }
 
 // holdsOn returns the holds of all owners on key.
 func holdsOn(c *Client, key string) []*hold {
 	var holds []*hold
-	for _, h := range c.registry.all() {
+	for _, h := range c.registry.All() {
 		h.mu.Lock()
 		if h.target.Has(key) {
 			holds = append(holds, h)
@@ -285,7 +278,7 @@ func awaitListening(t *testing.T, c *Client, key string) {
 	t.Helper()
 	eventually(t, "listening", func() bool {
 		for _, h := range holdsOn(c, key) {
-			if places := placesOf(h); len(places) > 0 && places[0].gate.listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].gate.Listening() {
 				return true
 			}
 		}

@@ -2,47 +2,15 @@ package relock
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
-
-// owner is who holds: a goroutine, or everybody who uses a handle made WithOwner.
-type owner struct {
-	goroutine int64
-	fixed     string
-}
-
-func (o owner) String() string {
-	if o.fixed != "" {
-		return o.fixed
-	}
-	return strconv.FormatInt(o.goroutine, 10)
-}
-
-// who is the owner in the words of errors.
-func (o owner) who() string {
-	if o.fixed != "" {
-		return fmt.Sprintf("owner %q", o.fixed)
-	}
-	return fmt.Sprintf("goroutine %d", o.goroutine)
-}
-
-// ownerNamed is the owner that a field names.
-func ownerNamed(field string) owner {
-	_, name, _ := strings.Cut(strings.TrimSuffix(field, keys.WriteSuffix), ":")
-	if n, err := strconv.ParseInt(name, 10, 64); err == nil && strings.Trim(name, "0123456789") == "" {
-		return owner{goroutine: n}
-	}
-	return owner{fixed: name}
-}
 
 // phase is where in its life a hold is.
 //
@@ -67,7 +35,7 @@ const (
 type hold struct {
 	client   *Client
 	kind     *kind
-	owner    owner
+	owner    keys.Owner
 	settings *settings // of the handle that wanted it
 	started  clock.Instant
 
@@ -112,7 +80,7 @@ type hold struct {
 
 // place is where a hold stands for one of its keys.
 type place struct {
-	gate     *gate
+	gate     *gate.Gate[*hold]
 	queue    *queue.Queue[*hold] // where this kind of lock has its waiters stand
 	messages listener            // what wakes them
 	ticket   *queue.Ticket[*hold]
@@ -147,7 +115,7 @@ func (lv level) renewedAt(now clock.Instant) bool {
 	return lv.Renewed && (lv.maxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
-func newHold(c *Client, k *kind, o owner, t *keys.Set, s *settings) *hold {
+func newHold(c *Client, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
 	h := &hold{
 		client:   c,
 		kind:     k,
@@ -168,9 +136,9 @@ func newHold(c *Client, k *kind, o owner, t *keys.Set, s *settings) *hold {
 // there already; then h is gone.
 func (h *hold) register() bool {
 	for i := range h.target.Keys {
-		g := h.client.registry.enter(gateOf(h.target, i), h.target.Channels[i])
-		if !g.add(h) {
-			h.client.registry.exit(g)
+		g := h.client.registry.Enter(gateOf(h.target, i), h.target.Channels[i])
+		if !g.Add(h) {
+			h.client.registry.Exit(g)
 			h.unregister()
 			return false
 		}
@@ -191,8 +159,8 @@ func (h *hold) unregister() {
 	h.places = nil
 	h.mu.Unlock()
 	for _, p := range places {
-		p.gate.remove(h)
-		h.client.registry.exit(p.gate)
+		p.gate.Remove(h)
+		h.client.registry.Exit(p.gate)
 	}
 }
 
@@ -384,10 +352,5 @@ func (h *hold) replicas() redisexec.Replicas {
 	return r
 }
 
-// holderField is the name on Redis under which o, of the client with that identity, holds t.
-func holderField(t *keys.Set, identity *identity, o owner) string {
-	if t.Side == keys.Writing {
-		return string(*identity) + ":" + o.String() + keys.WriteSuffix
-	}
-	return string(*identity) + ":" + o.String()
-}
+// Owner is who holds, or wants to.
+func (h *hold) Owner() keys.Owner { return h.owner }

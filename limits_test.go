@@ -74,7 +74,7 @@ func TestLimitsOfManyLengthsAreNotKept(t *testing.T) {
 
 func TestAnUnlockLastsNoLongerThanItsTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, rdb *redis.Client) {
-		l := lineTo(rdb, nil)
+		l := cableTo(rdb, nil)
 		c := locksOn(t, l.client(t, 0))
 		t.Cleanup(l.mend)
 		m := c.Mutex("orders")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -367,30 +368,30 @@ func (m *Mutex) usable(ctx context.Context) error {
 }
 
 // owner returns who is calling.
-func (m *Mutex) owner() owner {
+func (m *Mutex) owner() keys.Owner {
 	if m.settings.owner != "" {
-		return owner{fixed: m.settings.owner}
+		return keys.Owner{Fixed: m.settings.owner}
 	}
-	return owner{goroutine: goid.Get()}
+	return keys.Owner{Goroutine: goid.Get()}
 }
 
 // notHeld is ErrNotHeld for an owner without a hold of m; he may have the other side.
-func (m *Mutex) notHeld(o owner) error {
+func (m *Mutex) notHeld(o keys.Owner) error {
 	other, unlock := keys.Reading, "RUnlock"
 	if m.target.Side == keys.Reading {
 		other, unlock = keys.Writing, "Unlock"
 	}
-	if m.target.Side != keys.Alone && m.client.registry.find(gateID{m.target.Keys[0], other}, o) != nil {
-		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.who(), unlock)
+	if m.target.Side != keys.Alone && m.client.registry.Find(gate.ID{Key: m.target.Keys[0], Side: other}, o) != nil {
+		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.Who(), unlock)
 	}
 	return notHeld(o)
 }
 
-func notHeld(o owner) error {
-	if o.fixed != "" {
-		return fmt.Errorf("%w by %s", ErrNotHeld, o.who())
+func notHeld(o keys.Owner) error {
+	if o.Fixed != "" {
+		return fmt.Errorf("%w by %s", ErrNotHeld, o.Who())
 	}
-	return fmt.Errorf("%w by %s; to lock and unlock in different goroutines use WithOwner", ErrNotHeld, o.who())
+	return fmt.Errorf("%w by %s; to lock and unlock in different goroutines use WithOwner", ErrNotHeld, o.Who())
 }
 
 // join is errors.Join that leaves a single error as it is.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 )
 
@@ -138,7 +139,7 @@ func TestBadOwnersAreRefused(t *testing.T) {
 	for _, id := range []string{"job-17", "a", "-7", "7a", " ", "7 ", "٧", "é", "\x00", "{}", "Write", "read"} {
 		m := locks.Mutex("orders", WithOwner(id))
 		require.NoError(t, m.err, "%q", id)
-		require.Equal(t, owner{fixed: id}, m.owner())
+		require.Equal(t, keys.Owner{Fixed: id}, m.owner())
 	}
 }
 

@@ -106,8 +106,8 @@ func useTogether(t *testing.T, k lockKind, here, there *Client, name string) {
 	leaving := newActor(t).lock(impatient, k.rival(there, name, WithOwner("d")))
 	awaitWaiters(t, there, rival.target.Keys[0], 2)
 	eventually(t, "listening", func() bool {
-		g := there.registry.gate(gateOf(rival.target, 0))
-		return g != nil && rival.kind.stand(g).messages.listening()
+		g := there.registry.Gate(gateOf(rival.target, 0))
+		return g != nil && rival.kind.stand(g).messages.Listening()
 	})
 	stop()
 	require.ErrorIs(t, outcomeOf(t, leaving), context.Canceled)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
@@ -104,7 +105,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 		hubs = append(hubs, wake.NewHub(rdb, hubConfig))
 	}
 	c.hub = wake.NewMajority(hubs, chorusWindow)
-	c.registry.hub = c.hub
+	c.registry = gate.NewRegistry[*hold](c.hub)
 	c.plain = &kind{protocol: q, newTurn: newPlainTurn, stand: atGate}
 	return c
 }

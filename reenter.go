@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -14,9 +15,9 @@ import (
 var errAgain = errors.New("relock: ended meanwhile")
 
 // find appends the holds that o has on keys of t to holds, in any phase.
-func (c *Client) find(holds []*hold, o owner, t *keys.Set) []*hold {
+func (c *Client) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	for i := range t.Keys {
-		if h := c.registry.find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
+		if h := c.registry.Find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
 		}
 	}
@@ -40,7 +41,7 @@ func (m *Mutex) covers(holds []*hold) bool {
 
 // lock gets o one more level on every key of t: by re-entry where it holds the key, by an
 // acquisition of all others together.
-func (c *Client) lock(ctx context.Context, k *kind, o owner, t *keys.Set, s *settings, waits bool) (bool, error) {
+func (c *Client) lock(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, s *settings, waits bool) (bool, error) {
 	lv := level{settings: s, target: t}
 	var buf [4]*hold
 	for {
@@ -75,7 +76,7 @@ func (c *Client) lock(ctx context.Context, k *kind, o owner, t *keys.Set, s *set
 
 // enterNew gets o a hold on t, whose keys it does not hold, with the level lv. errAgain:
 // another goroutine of the same owner was faster.
-func (c *Client) enterNew(ctx context.Context, k *kind, o owner, t *keys.Set, lv level, waits bool) (bool, error) {
+func (c *Client) enterNew(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, lv level, waits bool) (bool, error) {
 	h := newHold(c, k, o, t, lv.settings)
 	h.share(ctx)
 	if !h.register() {
@@ -133,7 +134,7 @@ func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 		h.unregister()
 		return false, ErrClosed
 	}
-	if h.owner.fixed != "" {
+	if h.owner.Fixed != "" {
 		return h.beginShared(ctx, lv, waits)
 	}
 	acquired, err := false, error(nil)
@@ -161,7 +162,7 @@ func (h *hold) opened(lv *level) (bool, error) {
 	}
 	h.mu.Lock()
 	event, places := h.event(h.lease.acquired.Since(h.started), nil), h.places
-	seen := sighting{at: h.lease.acquired, holder: h.name.field, hold: h}
+	seen := gate.Sighting[*hold]{At: h.lease.acquired, Holder: h.name.field, Hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
 	told := false

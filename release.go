@@ -42,7 +42,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		if !held { // its owner waits for it, or has just given it back
 			return notHeld(h.owner)
 		}
-		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, which have to unlock it", ErrNotHeld, h.owner.who())
+		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, which have to unlock it", ErrNotHeld, h.owner.Who())
 	}
 	last := len(h.levels) == 0
 	if h.phase != held {
@@ -167,15 +167,15 @@ func (h *hold) shrink(counts []int) {
 		if counts[i] == 0 {
 			left = append(left, p)
 		} else {
-			keys, kept = append(keys, p.gate.key), append(kept, p)
+			keys, kept = append(keys, p.gate.ID.Key), append(kept, p)
 		}
 	}
 	h.target, h.places = h.target.Only(keys), kept
 	h.mu.Unlock()
 	for _, p := range left {
 		p.ticket.Leave()
-		p.gate.remove(h)
-		h.client.registry.exit(p.gate)
+		p.gate.Remove(h)
+		h.client.registry.Exit(p.gate)
 	}
 }
 
@@ -239,7 +239,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	next := ticket.Value
 	defer close(next.attempt.handedOver)
 	c, identity := h.client, next.attempt.offered
-	to := name{identity: identity, field: holderField(h.target, identity, next.owner)}
+	to := name{identity: identity, field: h.target.Field(string(*identity), next.owner)}
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
 	t := next.target.Lacking(h.name.absent) // the same keys
@@ -278,7 +278,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		return true, nil
 	}
 	for i, p := range h.places {
-		p.gate.heard()
+		p.gate.Heard()
 		if i > 0 {
 			p.ticket.Replace(next.places[i].ticket) // next waits for it
 		}
@@ -293,7 +293,7 @@ func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
 	orphan.phase = ending
 	orphan.receive(granted, sent, next.settings.TTL)
 	for _, p := range h.places {
-		g := h.client.registry.enter(p.gate.gateID, p.gate.channel)
+		g := h.client.registry.Enter(p.gate.ID, p.gate.Channel)
 		ticket := p.queue.Ticket(orphan, orphan.alarm)
 		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, messages: p.messages, ticket: ticket})
 		p.ticket.Replace(ticket)
@@ -338,12 +338,12 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		return h.abandon(out.Err)
 	}
 	for i, p := range h.places {
-		p.gate.heard()
+		p.gate.Heard()
 		heard := answer.Heard + h.other.rivals()
 		if h.client.scattered && answer.Heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
-		alone := heard == 0 || heard == 1 && p.gate.listening()
+		alone := heard == 0 || heard == 1 && p.gate.Listening()
 		if crowded && !alone {
 			p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
 		} else {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -25,7 +26,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return m.client.registry.find(gateOf(m.target, 0), m.owner())
+	return m.client.registry.Find(gateOf(m.target, 0), m.owner())
 }
 
 // testClock is the system's, with a wall clock that can be set.
@@ -72,7 +73,7 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 
 	stale := c.identity()
 	c.retire(stale)
-	waiter := newHold(c, m.kind, owner{fixed: "second"}, m.target, &m.settings)
+	waiter := newHold(c, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
 	require.False(t, waiter.places[0].ticket.Join())
 	next, _ := h.successor(16)

@@ -51,7 +51,7 @@ func TestAnUnlockWhoseRefusedHandOverComesLateHasNotLostTheLock(t *testing.T) {
 		b.readsBeside("stranger:1")
 		late := b.relay.HoldBack(b.runs(protocol.HandoffScript))
 		var reply string
-		b.relay.Before(b.runs(protocol.ReleaseScript).And(redistest.With(seen.holder)), func(redistest.Command) {
+		b.relay.Before(b.runs(protocol.ReleaseScript).And(redistest.With(seen.Holder)), func(redistest.Command) {
 			b.readsNoMore("stranger:1")
 			reply, _ = late.Deliver(b.ctx)
 		})

@@ -49,10 +49,10 @@ func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *tes
 		waiting := you.lock(t.Context(), sides[1])
 		other := sides[1].target
 		awaitWaiters(t, c, other.Keys[0], 1)
-		g := c.registry.gate(gateOf(other, 0))
-		woken := g.queue.Wakes()
+		g := c.registry.Gate(gateOf(other, 0))
+		woken := g.Queue.Wakes()
 		me.unlocks(t, sides[0])
-		require.Greater(t, g.queue.Wakes(), woken)
+		require.Greater(t, g.Queue.Wakes(), woken)
 		require.NoError(t, outcomeOf(t, waiting))
 		you.unlocks(t, sides[1])
 	}

@@ -1,7 +1,9 @@
 package relock
 
 import (
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
 )
 
@@ -15,24 +17,29 @@ type kind struct {
 	// newTurn is how an attempt gets to ask.
 	newTurn func(a *attempt) turn
 	// stand is the place where the waiters for the key of g stand, without a ticket yet.
-	stand func(g *gate) place
+	stand func(g *gate.Gate[*hold]) place
 }
 
 // atGate is the place in the queue of the gate itself.
-func atGate(g *gate) place { return place{gate: g, queue: &g.queue, messages: g} }
+func atGate(g *gate.Gate[*hold]) place { return place{gate: g, queue: &g.Queue, messages: g} }
 
 // addKinds makes the kinds of lock of a client on one deployment.
 func (c *Client) addKinds(hub messageHub, sharded bool) {
 	plain := protocol.NewBatchingPlain(c.execs[0], sharded)
 	fair := protocol.NewFair(plain, c.ID())
 	reads, writes := protocol.NewReadWrite(plain)
+	lineAt := func(g *gate.Gate[*hold]) *line.Line[*hold] {
+		return g.Line(func() *line.Line[*hold] {
+			return line.New[*hold](hub, c.now, g.Channel, fair.GrantsFor(g.ID.Key))
+		})
+	}
 	c.plain = &kind{protocol: plain, newTurn: newPlainTurn, stand: atGate}
 	c.fair = &kind{
 		protocol: fair,
-		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair) },
-		stand: func(g *gate) place {
-			p := g.fairly(func() *party { return newParty(hub, g.channel, fair.GrantsFor(g.key)) })
-			return place{gate: g, queue: &p.queue, messages: p}
+		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair, lineAt(a.hold.places[0].gate)) },
+		stand: func(g *gate.Gate[*hold]) place {
+			l := lineAt(g)
+			return place{gate: g, queue: &l.Queue, messages: l}
 		},
 	}
 	c.write = &kind{protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}

@@ -207,9 +207,9 @@ func second[T any](_ T, err error) error { return err }
 // awaitSubscriber waits until c listens to the messages about t.
 func awaitSubscriber(ctx context.Context, c *Client, t *keys.Set) error {
 	return poll(ctx, func() bool {
-		g := c.registry.enter(gateOf(t, 0), t.Channels[0])
-		defer c.registry.exit(g)
-		return g.listening()
+		g := c.registry.Enter(gateOf(t, 0), t.Channels[0])
+		defer c.registry.Exit(g)
+		return g.Listening()
 	})
 }
 

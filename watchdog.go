@@ -222,7 +222,7 @@ func (c *Client) watchClocks(last clock.Instant) {
 			continue
 		}
 		last = now
-		for _, h := range c.registry.all() {
+		for _, h := range c.registry.All() {
 			h.check() // its watchdog may be in a hook, or wait for an answer
 			h.mu.Lock()
 			if h.phase == held {

@@ -208,7 +208,7 @@ var All = []Mutant{
 		Name:   "fair-place-kept",
 		Breaks: "who gives up leaves his place in the queue behind",
 		Edits: []Edit{{"acquire_fair.go",
-			"		h.undo(e.name, 2*h.settings.EntryLease(), false)\n",
+			"		h.undo(t.name, 2*h.settings.EntryLease(), false)\n",
 			""}},
 		Catch: []string{"fair-calm"},
 	},

@@ -1,0 +1,266 @@
+// Package gate finds what a process knows of a key: its holds, the queue of those that want it, and
+// what was learned of it. A gate exists while a hold uses it.
+package gate
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/line"
+	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// Gate is what this process knows of one side of a key: who holds it or wants it, in which order,
+// and whether a waiter has to be woken.
+type Gate[H Hold] struct {
+	ID      ID
+	Channel string
+	hub     Hub
+
+	// Queue gives one hold at a time the right to talk to Redis about the key.
+	Queue queue.Queue[H]
+
+	// line is those of this process that wait for the key as a fair lock; made for the first.
+	line     *line.Line[H]
+	lineOnce sync.Once
+
+	refs int // of holds, guarded by the shard
+
+	mu sync.Mutex
+	// holds are the holds of all owners, in any state: several are here at once if all but one
+	// are waiting, or lost and not unwound yet.
+	holds holds[H]
+	// subscription exists while there are listeners.
+	subscription *wake.Subscription
+	listeners    int
+	// What this process has learned of the key, for all who wait for it: most of them stand in
+	// line, and never ask.
+	seen   Sighting[H]
+	outage Outage
+}
+
+// ID is what a gate is found by: a side of a key.
+type ID struct {
+	Key  string
+	Side keys.Side
+}
+
+// Hold is what gates know of a hold.
+type Hold interface {
+	comparable
+	Owner() keys.Owner
+}
+
+// Hub has waiters woken by messages.
+type Hub interface {
+	Subscribe(channel string, wake func()) *wake.Subscription
+}
+
+// NewRegistry returns a registry whose gates are told of releases by hub.
+func NewRegistry[H Hold](hub Hub) *Registry[H] {
+	return &Registry[H]{hub: hub, seed: maphash.MakeSeed()}
+}
+
+// Registry finds the gates in use.
+type Registry[H Hold] struct {
+	hub    Hub
+	seed   maphash.Seed
+	shards [64]struct {
+		mu    sync.Mutex
+		gates map[ID]*Gate[H]
+	}
+}
+
+func (r *Registry[H]) shard(key string) int {
+	return int(maphash.String(r.seed, key) % uint64(len(r.shards)))
+}
+
+// Enter returns the gate of id for a hold that will use it until exit.
+func (r *Registry[H]) Enter(id ID, channel string) *Gate[H] {
+	s := &r.shards[r.shard(id.Key)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.gates[id]
+	if g == nil {
+		if s.gates == nil {
+			s.gates = make(map[ID]*Gate[H])
+		}
+		g = &Gate[H]{ID: id, Channel: channel, hub: r.hub}
+		s.gates[id] = g
+	}
+	g.refs++
+	return g
+}
+
+// Exit ends one use of a gate.
+func (r *Registry[H]) Exit(g *Gate[H]) {
+	s := &r.shards[r.shard(g.ID.Key)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.refs--; g.refs == 0 {
+		delete(s.gates, g.ID)
+	}
+}
+
+// Gate returns the gate of id if it is in use, or nil.
+func (r *Registry[H]) Gate(id ID) *Gate[H] {
+	s := &r.shards[r.shard(id.Key)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gates[id]
+}
+
+// Find returns the hold of o at id, or nil.
+func (r *Registry[H]) Find(id ID, o keys.Owner) H {
+	g := r.Gate(id)
+	if g == nil {
+		var none H
+		return none
+	}
+	return g.Find(o)
+}
+
+// Len returns how many gates are in use.
+func (r *Registry[H]) Len() int {
+	n := 0
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		n += len(s.gates)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// All returns every hold in use, each once.
+func (r *Registry[H]) All() []H {
+	seen := make(map[H]bool)
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		for _, g := range s.gates {
+			g.mu.Lock()
+			for h := range g.holds.all {
+				seen[h] = true
+			}
+			g.mu.Unlock()
+		}
+		s.mu.Unlock()
+	}
+	holds := make([]H, 0, len(seen))
+	for h := range seen {
+		holds = append(holds, h)
+	}
+	return holds
+}
+
+func (g *Gate[H]) Find(o keys.Owner) H {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.holds.find(o)
+}
+
+// Add registers h, unless its owner has a hold here already.
+func (g *Gate[H]) Add(h H) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.holds.add(h)
+}
+
+func (g *Gate[H]) Remove(h H) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holds.remove(h)
+}
+
+// Line returns the line of this process for the key as a fair lock.
+func (g *Gate[H]) Line(make func() *line.Line[H]) *line.Line[H] {
+	g.lineOnce.Do(func() { g.line = make() })
+	return g.line
+}
+
+// Listen has the queue woken by messages, until unlisten.
+func (g *Gate[H]) Listen() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.listeners++; g.listeners == 1 {
+		g.subscription = g.hub.Subscribe(g.Channel, g.Queue.Wake)
+		if g.subscription.Live() {
+			// No confirmation is to come, and a message that came since the last try was
+			// nobody's.
+			g.Queue.Wake()
+		}
+	}
+}
+
+func (g *Gate[H]) Unlisten() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.listeners--; g.listeners == 0 {
+		g.subscription.Close()
+		g.subscription = nil
+	}
+}
+
+// Listening reports whether messages arrive.
+func (g *Gate[H]) Listening() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.subscription != nil && g.subscription.Live()
+}
+
+// holds finds the holds at a gate by their owners: each has at most one. Most gates have a single
+// hold, and for that need no map.
+type holds[H Hold] struct {
+	one  H // any of them, or the zero H
+	rest map[keys.Owner]H
+}
+
+func (s *holds[H]) find(o keys.Owner) H {
+	var none H
+	if s.one != none && s.one.Owner() == o {
+		return s.one
+	}
+	return s.rest[o]
+}
+
+// add adds h, unless its owner has a hold here already.
+func (s *holds[H]) add(h H) bool {
+	var none H
+	switch {
+	case s.find(h.Owner()) != none:
+		return false
+	case s.one == none:
+		s.one = h
+	case s.rest == nil:
+		s.rest = map[keys.Owner]H{h.Owner(): h}
+	default:
+		s.rest[h.Owner()] = h
+	}
+	return true
+}
+
+func (s *holds[H]) remove(h H) {
+	var none H
+	switch h {
+	case s.one:
+		s.one = none
+	case s.rest[h.Owner()]:
+		delete(s.rest, h.Owner())
+	}
+}
+
+// all yields each hold.
+func (s *holds[H]) all(yield func(H) bool) {
+	var none H
+	if s.one != none && !yield(s.one) {
+		return
+	}
+	for _, h := range s.rest {
+		if !yield(h) {
+			return
+		}
+	}
+}

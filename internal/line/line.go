@@ -1,0 +1,277 @@
+package line
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// Hub tells of messages.
+type Hub interface {
+	// SubscribeTo opens a subscription, and Rejoin does so if there is one still.
+	SubscribeTo(name string, wake func(), message func(string)) *wake.Subscription
+	Rejoin(name string, wake func(), message func(string)) *wake.Subscription
+	// Suspect has the subscription to a channel examined.
+	Suspect(name string)
+}
+
+// Line is the places that one process has in the queue of one lock on Redis.
+type Line[V any] struct {
+	// Queue is that for the turn to poll, for all of the process. Each waiter in it has a place on
+	// Redis.
+	Queue queue.Queue[V]
+
+	hub            Hub
+	now            clock.Clock
+	releaseChannel string // of what wakes every waiter
+	grantChannel   string // of what is meant for this process
+
+	mu        sync.Mutex
+	entries   map[uint64]*Entry // by ticket: those who do not know yet what became of them
+	pollAt    clock.Instant     // when the next poll is due
+	listeners int
+	releases  *wake.Subscription // of what wakes every waiter
+	grants    *wake.Subscription // of what is meant for this process
+}
+
+// New returns the line of one process for a key, which hub tells of releases and grants.
+func New[V any](hub Hub, now clock.Clock, releases, grants string) *Line[V] {
+	return &Line[V]{hub: hub, now: now, releaseChannel: releases, grantChannel: grants}
+}
+
+// Entry is one place in the queue on Redis.
+//
+// A grant of it that was told by a message is proven: Redis grants a ticket once, and gives
+// the lock the entry's lease. An answer that the ticket waits was given before the grant, so
+// the lock is held at least for a lease from when that was asked, whatever any clock shows.
+// If a copy of the request that made the entry was not answered, it could make it again,
+// and so there could be two grants, the message of the first of which may come late: then
+// messages prove nothing, and are a reason to ask.
+type Entry struct {
+	Ticket uint64
+	Field  string          // the name under which the place is kept
+	Terms  *protocol.Terms // of the waiter
+	Mark   uint64          // wake-ups of the queue, before the request
+
+	settled func() // tells the waiter that it need not wait any more
+
+	// The fields below are guarded by the line's mu.
+	now   protocol.Standing
+	sure  bool  // every copy of its request was answered
+	told  bool  // a message said that it was granted
+	token int64 // that it told
+}
+
+// Enter makes an entry for a waiter whose request is about to be sent. settled is called when
+// it need not wait any more, and must not block.
+func (l *Line[V]) Enter(ticket uint64, field string, terms *protocol.Terms, settled func()) *Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.entries == nil {
+		l.entries = make(map[uint64]*Entry)
+	}
+	e := &Entry{Ticket: ticket, Field: field, Terms: terms, Mark: l.Queue.Wakes(), settled: settled}
+	l.entries[ticket] = e
+	return e
+}
+
+// Remove forgets an entry.
+func (l *Line[V]) Remove(e *Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.entries, e.Ticket)
+}
+
+// Placed records the answer that e waits.
+func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.now, e.sure = protocol.Standing{State: protocol.EntryWaiting, Proof: out.Sent}, !out.Ambiguous
+	if e.told {
+		l.believe(e)
+	}
+	if l.Queue.Wakes() != e.Mark {
+		l.Queue.Wake() // a poll for which this place was too early may have used them up
+	}
+}
+
+// message is what a process is told: the ticket that was granted, and its token.
+func (l *Line[V]) message(payload string) {
+	ticket, token, _ := strings.Cut(payload, " ")
+	n, err := strconv.ParseUint(ticket, 10, 64)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[n]
+	if e == nil {
+		return // it knows already, or has gone
+	}
+	e.told = true
+	e.token, _ = strconv.ParseInt(token, 10, 64) // none at worst
+	if e.now.State == protocol.EntryWaiting {
+		l.believe(e)
+	}
+}
+
+// believe takes the grant of e that was told if it is proven, and complete. mu is held.
+func (l *Line[V]) believe(e *Entry) {
+	inTime := l.now().Until(clock.Deadline(e.now.Proof, e.Terms.EntryLease())) > 0
+	if !e.sure || !inTime || e.Terms.Fencing && e.token <= 0 {
+		l.Queue.Wake()
+		return
+	}
+	e.now.State, e.now.Token = protocol.EntryGranted, e.token
+	l.settle(e)
+}
+
+// settle tells e's waiter that it need not wait any more. mu is held.
+func (l *Line[V]) settle(e *Entry) {
+	delete(l.entries, e.Ticket)
+	e.settled()
+}
+
+// Waiting returns those who are in the queue, first come first.
+func (l *Line[V]) Waiting() []*Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries := make([]*Entry, 0, len(l.entries))
+	for _, ticket := range slices.Sorted(maps.Keys(l.entries)) {
+		if e := l.entries[ticket]; e.now.State == protocol.EntryWaiting {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// Learn records how entries stand, as the answer to a request sent then says, and reports
+// whether any was granted.
+func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.Instant) (served bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, e := range entries {
+		if e.now.State != protocol.EntryWaiting || l.entries[e.Ticket] != e {
+			continue // it learned of a grant meanwhile, or has gone
+		}
+		e.now = all[i]
+		e.now.Proof = sent
+		served = served || e.now.State == protocol.EntryGranted
+		if e.now.State != protocol.EntryWaiting {
+			l.settle(e)
+		}
+	}
+	return served
+}
+
+// Standing returns how e stands.
+func (l *Line[V]) Standing(e *Entry) protocol.Standing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return e.now
+}
+
+// Schedule sets the time of the next poll: as said by e, who has just polled, or else no later
+// than suits e, who has just come.
+func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if polled { // for all of them, each as often as its own place needs
+		for _, e := range l.entries {
+			d = min(d, e.Terms.EntryPoll())
+		}
+	}
+	at, others := l.now().After(d), len(l.entries)
+	if l.entries[e.Ticket] == e { // it may have been served by now
+		others--
+	}
+	if polled || others == 0 {
+		l.pollAt = at
+	} else if at.Mono < l.pollAt.Mono {
+		l.pollAt = at
+		l.Queue.Rouse()
+	}
+}
+
+// Due is when the next poll is.
+func (l *Line[V]) Due() clock.Instant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pollAt
+}
+
+// Listen adds a listener, until Unlisten.
+func (l *Line[V]) Listen() { l.subscribe(l.hub.SubscribeTo) }
+
+// Attend is Listen on subscriptions that there are still; those that there are not stay so.
+func (l *Line[V]) Attend() { l.subscribe(l.hub.Rejoin) }
+
+// Suspect has the subscription to grants examined.
+func (l *Line[V]) Suspect() { l.hub.Suspect(l.grantChannel) }
+
+func (l *Line[V]) subscribe(open func(name string, wake func(), message func(string)) *wake.Subscription) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listeners++
+	if l.releases == nil {
+		l.releases = open(l.releaseChannel, l.Queue.Wake, nil)
+	}
+	if l.grants == nil {
+		l.grants = open(l.grantChannel, l.Queue.Wake, l.message)
+	}
+}
+
+func (l *Line[V]) Unlisten() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listeners--; l.listeners > 0 {
+		return
+	}
+	for _, s := range []*wake.Subscription{l.releases, l.grants} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	l.releases, l.grants = nil, nil
+}
+
+// Listening reports whether messages arrive.
+func (l *Line[V]) Listening() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.releases != nil && l.grants != nil && l.releases.Live() && l.grants.Live()
+}
+
+// Told reports whether a message has told of a grant whose entry has no answer yet. It is for tests.
+func (l *Line[V]) Told() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		if e.told {
+			return true
+		}
+	}
+	return false
+}
+
+// HideEntries has messages find no entry until restore is called. It is for tests.
+func (l *Line[V]) HideEntries() (restore func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries := l.entries
+	l.entries = make(map[uint64]*Entry)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.entries = entries
+	}
+}
