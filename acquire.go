@@ -149,7 +149,7 @@ func (a *attempt) run() (bool, error) {
 			if final := a.failed(out); final != nil {
 				return false, a.hold.explain(final)
 			}
-			a.wakes.answered(g, out, false, a.hold.client.now())
+			a.wakes.answered(g, out, false, a.hold.session.now())
 			nap = clock.Backoff(a.misses)
 		case g.Held:
 			return true, nil
@@ -159,7 +159,7 @@ func (a *attempt) run() (bool, error) {
 			nap = a.nap(g)
 		default:
 			a.misses, a.at = 0, g.Key
-			a.wakes.answered(g, out, g.Holder != a.seen.Holder, a.hold.client.now())
+			a.wakes.answered(g, out, g.Holder != a.seen.Holder, a.hold.session.now())
 			a.contend()
 			nap = a.nap(g)
 		}
@@ -171,7 +171,7 @@ func (a *attempt) run() (bool, error) {
 
 // newName is the name of one request, and of the hold that it may lead to.
 func (a *attempt) newName() name {
-	id := a.hold.client.identity()
+	id := a.hold.session.identity()
 	return name{identity: id, field: a.hold.target.Field(string(*id), a.hold.owner)}
 }
 
@@ -183,7 +183,7 @@ func (a *attempt) effort() redisexec.CallOptions {
 // untilClose is acquireEffort but for a Close meanwhile: that waits for one copy at most.
 func (a *attempt) untilClose() redisexec.CallOptions {
 	e := acquireEffort
-	e.Enough = a.hold.client.closing
+	e.Enough = a.hold.session.closing
 	return e
 }
 
@@ -193,7 +193,7 @@ func (a *attempt) doubted(n name, g protocol.Grant, out redisexec.Outcome, lasts
 	if !out.Ambiguous {
 		return
 	}
-	a.hold.client.retire(n.identity)
+	a.hold.session.retire(n.identity)
 	if !g.Held {
 		n.absent = g.Absent
 		a.hold.undo(n, lasts, out.Unobserved)
@@ -215,7 +215,7 @@ func (a *attempt) answered(n name, g protocol.Grant, out redisexec.Outcome) (pro
 	}
 	n.token, n.absent = g.Token, g.Absent
 	if out.Unconfirmed != nil { // a failover could forget it: it does not count
-		h.client.retire(n.identity)
+		h.session.retire(n.identity)
 		h.undo(n, h.settings.TTL, false)
 		out.Err, out.Permanent = out.Unconfirmed, true
 		return protocol.Grant{}, out
@@ -243,7 +243,7 @@ func (h *hold) receive(n name, sent clock.Instant, lasts time.Duration) {
 // and counts as a failed try.
 func (h *hold) late() bool {
 	h.mu.Lock()
-	late := h.lease.left(h.client.now()) <= 0
+	late := h.lease.left(h.session.now()) <= 0
 	h.mu.Unlock()
 	if late {
 		h.rejectGrant()
@@ -266,7 +266,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	a.misses++
 	a.polling = false // the sleep to come is a pause after a failure
 	h := a.hold
-	if h.client.isClosed() {
+	if h.session.isClosed() {
 		return ErrClosed
 	}
 	if a.ctx.Err() != nil && !errors.Is(out.Err, context.Cause(a.ctx)) {
@@ -276,7 +276,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	if a.ctx.Err() != nil || !a.waits || out.Permanent || !waiting {
 		return out.Err
 	}
-	now := h.client.now()
+	now := h.session.now()
 	since := h.places[a.at].gate.Unheard(now)
 	through := func(h *hold) bool { return now.Since(clock.Latest(since, h.started)) >= h.settings.TTL }
 	if !through(h) {
@@ -295,9 +295,9 @@ func (a *attempt) suspect(g protocol.Grant) {
 	switch {
 	case !a.polled:
 	case g.Held:
-		a.hold.client.hub.Missed(channel)
+		a.hold.session.hub.Missed(channel)
 	case g.Holder != a.seen.Holder:
-		a.hold.client.hub.Suspect(channel)
+		a.hold.session.hub.Suspect(channel)
 	}
 }
 

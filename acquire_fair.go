@@ -57,7 +57,7 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 		return false, s.Err
 	case protocol.EntryGone:
 		// However that came about: nothing is to come back under that name.
-		a.hold.client.retire(t.name.identity)
+		a.hold.session.retire(t.name.identity)
 		t.dropEntry()
 		return true, nil
 	}
@@ -123,7 +123,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		p.Attend()
 	}
 	t.name = a.newName()
-	t.entry = p.Enter(h.client.tickets.Add(1), t.name.field, &h.settings.Terms, h.ring)
+	t.entry = p.Enter(h.session.tickets.Add(1), t.name.field, &h.settings.Terms, h.ring)
 	g, out := t.enqueue()
 	switch {
 	case out.Err != nil:
@@ -143,10 +143,10 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 func (t *fairTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	n := t.name
-	g, out := t.fair.Enqueue(a.ctx, h.client.paced(a.untilClose(), t.entry), h.target, n.field, &h.settings.Terms, t.entry.Ticket)
+	g, out := t.fair.Enqueue(a.ctx, h.session.paced(a.untilClose(), t.entry), h.target, n.field, &h.settings.Terms, t.entry.Ticket)
 	if out.Err == nil && !g.Held { // it waits: an undo would take its place away
 		if out.Ambiguous {
-			h.client.retire(n.identity)
+			h.session.retire(n.identity)
 		}
 		return a.answered(n, g, out)
 	}
@@ -166,7 +166,7 @@ func (t *fairTurn) poll() (g protocol.Grant, out redisexec.Outcome) {
 		effort := a.untilClose()
 		for i, e := range entries {
 			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms}
-			effort = h.client.paced(effort, e)
+			effort = h.session.paced(effort, e)
 		}
 		var all []protocol.Standing
 		all, g, out = t.fair.Poll(a.ctx, effort, h.target, waiters)
@@ -196,7 +196,7 @@ func (t *fairTurn) rest(d time.Duration) error {
 func (t *fairTurn) end(bool) {
 	a, h := t.a, t.a.hold
 	if t.entry != nil {
-		h.client.retire(t.name.identity)
+		h.session.retire(t.name.identity)
 		h.undo(t.name, 2*h.settings.EntryLease(), false)
 		t.dropEntry()
 	}
@@ -217,7 +217,7 @@ func (t *fairTurn) accept() {
 	n.token = s.Token
 	h.receive(n, s.Proof, h.settings.EntryLease())
 	h.mu.Lock()
-	h.lease.raiseSoon(h.client.now())
+	h.lease.raiseSoon(h.session.now())
 	h.mu.Unlock()
 	t.dropEntry()
 }
@@ -239,7 +239,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 		out.Err, out.Permanent = out.Unconfirmed, true
 	default:
 		if out.Ambiguous {
-			h.client.retire(h.name.identity)
+			h.session.retire(h.name.identity)
 		}
 		h.mu.Lock()
 		h.lease.prove(out.Sent, h.settings.TTL, h.wantedLease())
@@ -258,7 +258,7 @@ func (t *fairTurn) dropEntry() {
 
 // paced is opts for a command that keeps e's place, among others: several copies have to fit into
 // the lease of the briefest place.
-func (c *Client) paced(opts redisexec.CallOptions, e *line.Entry) redisexec.CallOptions {
+func (c *session) paced(opts redisexec.CallOptions, e *line.Entry) redisexec.CallOptions {
 	patience := min(c.patience, redisexec.PatienceFor(e.Terms.EntryLease()))
 	if opts.Patience == 0 || patience < opts.Patience {
 		opts.Patience = patience

@@ -33,7 +33,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	var err error
 	settled := make(chan struct{})
 	attempt := h.attempt.shared // before the last caller can have gone
-	h.client.goroutines.Go(func() {
+	h.session.goroutines.Go(func() {
 		defer close(settled)
 		defer h.endAttempt()
 		defer func() { // also after a hook that ended the goroutine
@@ -126,13 +126,13 @@ func (h *hold) dropUnclaimed() {
 	}
 	if len(h.levels) > 0 {
 		if len(h.target.Keys) > 1 && slices.Contains(h.counts(), 0) {
-			h.client.goroutines.Go(func() { h.stepLate(h.settings) })
+			h.session.goroutines.Go(func() { h.stepLate(h.settings) })
 		}
 		return
 	}
 	h.end(ending, ErrReleased)
-	h.client.goroutines.Go(func() {
-		ctx := h.client.limits.After(h.settings.unlockTimeout)
+	h.session.goroutines.Go(func() {
+		ctx := h.session.limits.After(h.settings.unlockTimeout)
 		// An error is already being dealt with: the name is undone in the background.
 		_ = h.release(ctx, h.settings)
 	})

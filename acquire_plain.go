@@ -164,12 +164,12 @@ func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 	}
 	a := t.a
 	a.contend()
-	until := a.hold.client.now().After(clock.Jitter(min(gathering<<min(t.vain, 10), gatheringMax)))
+	until := a.hold.session.now().After(clock.Jitter(min(gathering<<min(t.vain, 10), gatheringMax)))
 	for {
 		if state, err := ticket.State(); state == queue.Turn || state == queue.Failed {
 			return state == queue.Turn, err
 		}
-		left := a.hold.client.now().Until(until)
+		left := a.hold.session.now().Until(until)
 		if left <= 0 {
 			t.vain++
 			return ticket.Quit() == queue.Turn, nil

@@ -15,7 +15,7 @@ import (
 // explain adds to the end of a wait what it was waiting for: who has the lock, or had it when that
 // was last told, and that Redis does not answer. nil stays nil.
 func (h *hold) explain(err error) error {
-	now := h.client.now()
+	now := h.session.now()
 	h.mu.Lock()
 	places := h.places
 	h.mu.Unlock()

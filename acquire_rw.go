@@ -89,7 +89,7 @@ func (t *writerTurn) withdraw() {
 		return
 	}
 	h := t.queue.a.hold
-	h.client.retire(t.claimed)
+	h.session.retire(t.claimed)
 	claim := name{identity: t.claimed, field: h.target.Field(string(*t.claimed), h.owner)}
 	h.undo(claim, max(h.settings.TTL, h.settings.EntryLease()), false)
 }
@@ -185,18 +185,18 @@ func (t *readerTurn) standBy(d time.Duration) error {
 // owner may have a hold there, and waiters there are not told by messages of what happens in
 // this process. The zero otherSide is that of a lock with one side: nothing is there.
 type otherSide struct {
-	client *Client
-	id     gate.ID // of the gate there
-	owner  keys.Owner
+	session *session
+	id      gate.ID // of the gate there
+	owner   keys.Owner
 }
 
 // newOtherSide is the other side of the lock that o wants t of.
-func newOtherSide(c *Client, t *keys.Set, o keys.Owner) otherSide {
+func newOtherSide(c *session, t *keys.Set, o keys.Owner) otherSide {
 	switch t.Side {
 	case keys.Writing:
-		return otherSide{client: c, id: gate.ID{Key: t.Keys[0], Side: keys.Reading}, owner: o}
+		return otherSide{session: c, id: gate.ID{Key: t.Keys[0], Side: keys.Reading}, owner: o}
 	case keys.Reading:
-		return otherSide{client: c, id: gate.ID{Key: t.Keys[0], Side: keys.Writing}, owner: o}
+		return otherSide{session: c, id: gate.ID{Key: t.Keys[0], Side: keys.Writing}, owner: o}
 	default:
 		return otherSide{}
 	}
@@ -204,10 +204,10 @@ func newOtherSide(c *Client, t *keys.Set, o keys.Owner) otherSide {
 
 // gate returns the gate there, or nil if nothing of this process uses it.
 func (s *otherSide) gate() *gate.Gate[*hold] {
-	if s.client == nil {
+	if s.session == nil {
 		return nil
 	}
-	return s.client.registry.Gate(s.id)
+	return s.session.registry.Gate(s.id)
 }
 
 // hold returns the hold of the same owner there, or nil.

@@ -30,7 +30,7 @@ func (a *attempt) contend() {
 	for _, p := range h.places {
 		p.messages.Listen()
 	}
-	report(h.settings.hooks.Contended, Event{Name: h.target.Name, Elapsed: h.client.now().Since(h.started)})
+	report(h.settings.hooks.Contended, Event{Name: h.target.Name, Elapsed: h.session.now().Since(h.started)})
 }
 
 func (a *attempt) unlisten() {
@@ -62,7 +62,7 @@ func (a *attempt) settled() bool {
 // alarm, or the wait is over, which it returns.
 func (a *attempt) sleepUntil(due func() clock.Instant) error {
 	for {
-		left := a.hold.client.now().Until(due())
+		left := a.hold.session.now().Until(due())
 		if left <= 0 {
 			a.polled = a.polling
 			a.news()
@@ -81,7 +81,7 @@ func (a *attempt) sleepUntil(due func() clock.Instant) error {
 
 // sleepFor is sleepUntil for d from now.
 func (a *attempt) sleepFor(d time.Duration) error {
-	until := a.hold.client.now().After(d)
+	until := a.hold.session.now().After(d)
 	return a.sleepUntil(func() clock.Instant { return until })
 }
 
@@ -116,7 +116,7 @@ func (a *attempt) sleep(d time.Duration) error {
 		return nil
 	case <-a.ctx.Done():
 		return lockerr.Ended(a.ctx)
-	case <-a.hold.client.closing:
+	case <-a.hold.session.closing:
 		return ErrClosed
 	}
 }
@@ -152,7 +152,7 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 		return a.hold.named()
 	case queue.Reserved:
 		// The name that the hand-over carries is in use, in an unknown state.
-		a.hold.client.retire(a.offered)
+		a.hold.session.retire(a.offered)
 		a.hold.trackUndo(a.handedOver)
 	}
 	return false

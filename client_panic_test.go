@@ -38,7 +38,7 @@ func TestLocksOnARingBehindAWrapperArePolledFor(t *testing.T) {
 			m, other := kind(redistest.Key(t)), newActor(t)
 			requireLocked(t, m)
 			waiting := other.lock(t.Context(), m)
-			awaitWaiters(t, locks, m.Name(), 1)
+			awaitWaiters(t, locks.session, m.Name(), 1)
 			requireUnlocked(t, m)
 			require.NoError(t, outcomeOf(t, waiting))
 			other.unlocks(t, m)

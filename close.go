@@ -21,14 +21,8 @@ const (
 	lastWords = closeTimeout / 20
 )
 
-// Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
-// the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis
-// for 5 s at most; what Redis did not hear of by then ends with its TTL; a hold that it did
-// not hear of is in the error. If nothing is held and no connection can be had, it waits for
-// two tries at most. A hook may call it: the call that the hook belongs to is not waited for
-// then. Later calls of Close return the same; calls that need Redis fail with ErrClosed. Errors
-// are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
-func (c *Client) Close() error {
+// close ends the session: see Client.Close.
+func (c *session) close() error {
 	c.excuse(goid.Get())
 	c.closeOnce.Do(func() {
 		close(c.closing)
@@ -52,7 +46,7 @@ func (c *Client) Close() error {
 
 // excuse has Close not wait for the goroutine that calls it, which is in a hook if it is one of
 // those that Close waits for: of a watchdog, of a call of Lock, or of another Close.
-func (c *Client) excuse(caller int64) {
+func (c *session) excuse(caller int64) {
 	c.goroutines.Excuse(caller)
 	c.closers.Excuse(caller)
 	for _, h := range c.registry.All() {
@@ -67,7 +61,7 @@ func (c *Client) excuse(caller int64) {
 
 // settleRest waits for what is under way in the background. A minority that does not answer
 // is given as long as one command is.
-func (c *Client) settleRest(ctx context.Context) {
+func (c *session) settleRest(ctx context.Context) {
 	if len(c.execs) > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.patience)
@@ -78,7 +72,7 @@ func (c *Client) settleRest(ctx context.Context) {
 
 // closeHolds ends what is held, and waits for what is being acquired or released. A hold that
 // Redis has not heard of when the time is up is in the error.
-func (c *Client) closeHolds(ctx context.Context) error {
+func (c *session) closeHolds(ctx context.Context) error {
 	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout-lastWords, lockerr.NoAnswerWithin(closeTimeout-lastWords))
 	defer cancel()
 	var failures failures
@@ -119,7 +113,7 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 		return
 	}
 	h.mu.Lock()
-	event, hooks := h.event(h.client.now().Since(h.lease.acquired), nil), *h.hooks()
+	event, hooks := h.event(h.session.now().Since(h.lease.acquired), nil), *h.hooks()
 	failures.set(h, wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 

@@ -30,8 +30,8 @@ func TestCloseFailsWaitersAndReleasesEveryHold(t *testing.T) {
 			newActor(t).lock(t.Context(), c.Mutex(key+"-busy")),
 			newActor(t).lock(t.Context(), c.Mutex(key+"-busy", WithOwner("job-18"))),
 		}
-		awaitWaiters(t, c, key, 2)
-		awaitWaiters(t, c, key+"-busy", 2)
+		awaitWaiters(t, c.session, key, 2)
+		awaitWaiters(t, c.session, key+"-busy", 2)
 		ctx := multi.Context(t.Context())
 		require.NoError(t, c.Close())
 		for _, w := range waiting {
@@ -107,8 +107,8 @@ func TestCloseStopsEveryGoroutine(t *testing.T) {
 				for range 3 {
 					waiting.Go(func() { _ = c.Mutex(name).Lock(t.Context()) })
 				}
-				awaitWaiters(t, c, name, 3)
-				awaitListening(t, c, name)
+				awaitWaiters(t, c.session, name, 3)
+				awaitListening(t, c.session, name)
 				defer waiting.Wait()
 			}
 		}
@@ -158,8 +158,8 @@ func TestWaitersThatHaveGoneLeaveNothing(t *testing.T) {
 		for range 5 {
 			waiting = append(waiting, newActor(t).lock(ctx, c.Mutex(key)))
 		}
-		awaitWaiters(t, c, key, 5)
-		awaitListening(t, c, key)
+		awaitWaiters(t, c.session, key, 5)
+		awaitListening(t, c.session, key)
 		require.Equal(t, 1, listeners(t, rdb, key))
 		cancel()
 		for _, w := range waiting {

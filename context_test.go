@@ -183,7 +183,7 @@ func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), reason)
 		require.ErrorIs(t, context.Cause(below), reason)
 		require.Equal(t, 1, m.HoldCount(), "the hold goes on")
-		h := holdsOn(m.client, m.Name())[0]
+		h := holdsOn(m.session, m.Name())[0]
 		eventually(t, "the hold to forget the context", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -246,7 +246,7 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 		"hand-over": {func(t *testing.T, c *Client, m *Mutex) {
 			next := newActor(t)
 			granted := next.lock(t.Context(), m)
-			awaitWaiters(t, c, m.Name(), 1)
+			awaitWaiters(t, c.session, m.Name(), 1)
 			requireUnlocked(t, m)
 			require.NoError(t, outcomeOf(t, granted))
 			next.unlocks(t, m)
@@ -303,7 +303,7 @@ func (m *Mutex) withContexts(tb testing.TB, n int) (h *hold, end context.CancelF
 	for range n {
 		m.Context(parent)
 	}
-	return holdsOn(m.client, m.target.Keys[0])[0], end
+	return holdsOn(m.session, m.target.Keys[0])[0], end
 }
 
 // BenchmarkContextsThatEndTogether is the time until a hold has forgotten so many contexts, and
@@ -339,7 +339,7 @@ func BenchmarkContextsThatEndTogether(b *testing.B) {
 func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
 	m := locksOn(t, redistest.Mini(t).Client(t)).Mutex(redistest.Key(t))
 	requireLocked(t, m)
-	h := holdsOn(m.client, m.target.Keys[0])[0]
+	h := holdsOn(m.session, m.target.Keys[0])[0]
 	var all [7]*holdContext
 	for i := range all {
 		all[i] = m.Context(t.Context()).(*holdContext)

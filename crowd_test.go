@@ -34,7 +34,7 @@ func waitersFor(tb testing.TB, m *Mutex, n int) *waiters {
 			}
 		})
 	}
-	for end := time.Now().Add(2 * time.Minute); waitersOn(m.client, m.target.Keys[0]) < n; time.Sleep(lookEvery) {
+	for end := time.Now().Add(2 * time.Minute); waitersOn(m.session, m.target.Keys[0]) < n; time.Sleep(lookEvery) {
 		if len(w.errs) > 0 || time.Now().After(end) {
 			tb.Fatalf("not all of %d waiters are in line; errors of %d", n, len(w.errs))
 		}

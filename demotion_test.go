@@ -68,7 +68,7 @@ func (s *twoServers) throughThePipeline(c *Client) {
 }
 
 func engineOfOnly(c *Client) *redisexec.Engine {
-	x := c.execs[0]
+	x := c.session.execs[0]
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
 	for _, e := range x.Engines {

@@ -40,11 +40,11 @@ func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	for range 30 { // together longer than a command is usually waited for
 		busy.Go(func() {
 			e := redisexec.CallOptions{Attempts: 1, Patience: time.Minute}
-			_, _ = c.execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
+			_, _ = c.session.execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
 		})
 	}
 	eventually(t, "a renewal in a busy pipeline", func() bool {
-		return slices.ContainsFunc(events.of("renewed"), func(e Event) bool { return e.Elapsed > c.execs[0].Patience })
+		return slices.ContainsFunc(events.of("renewed"), func(e Event) bool { return e.Elapsed > c.session.execs[0].Patience })
 	})
 	require.Empty(t, events.of("renew failed"), "a second copy would have followed")
 	requireUnlocked(t, m)
@@ -62,7 +62,7 @@ func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
 			requireUnlocked(t, m)
 			requireUnlocked(t, m)
 		}
-		require.Zero(t, c.execs[0].EngineAt(rdb).Answers.Load())
+		require.Zero(t, c.session.execs[0].EngineAt(rdb).Answers.Load())
 	})
 }
 

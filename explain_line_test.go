@@ -49,7 +49,7 @@ func TestOneInLineKnowsWhatTheFirstWasTold(t *testing.T) {
 
 		second, giveUpSecond := context.WithCancel(t.Context())
 		inLine := newActor(t).lock(second, m)
-		awaitWaiters(t, m.client, key, 2)
+		awaitWaiters(t, m.session, key, 2)
 		giveUpSecond()
 		require.ErrorContains(t, outcomeOf(t, inLine), "it was still held by stranger:1, with ")
 		giveUpFirst()

@@ -38,7 +38,7 @@ func comesBack(relay *redistest.Relay) {
 
 // learnedOf returns what the client of m has learned of its key.
 func learnedOf(m *Mutex) (seen gate.Sighting[*hold], out gate.Outage) {
-	if g := m.client.registry.Gate(gateOf(m.target, 0)); g != nil {
+	if g := m.session.registry.Gate(gateOf(m.target, 0)); g != nil {
 		seen, out = g.Learned()
 	}
 	return seen, out
@@ -79,7 +79,7 @@ func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
 	eventually(t, "a request is not answered", func() bool {
 		_, out := learnedOf(m)
-		return out.Asked != (clock.Instant{}) && m.client.now().Since(out.Asked) > 2*redisexec.MinCopyPatience
+		return out.Asked != (clock.Instant{}) && m.session.now().Since(out.Asked) > 2*redisexec.MinCopyPatience
 	})
 	giveUp()
 	err := outcomeOf(t, waiting)

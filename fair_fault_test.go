@@ -71,7 +71,7 @@ func (w *fairWait) awaitListening() {
 			require.Fail(w.t, "it does not wait any more", "%v", err)
 		default:
 		}
-		for _, h := range holdsOn(w.c, w.key) {
+		for _, h := range holdsOn(w.c.session, w.key) {
 			if places := placesOf(h); len(places) > 0 && places[0].messages.Listening() {
 				return true
 			}
@@ -95,7 +95,7 @@ func (w *fairWait) served() {
 func (w *fairWait) tell() {
 	w.t.Helper()
 	channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*protocol.Fair).Process
-	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.tickets.Load())).Result()
+	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.session.tickets.Load())).Result()
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, 1, heard)
 }
@@ -108,7 +108,7 @@ func subscribed(t *testing.T, c *Client, key string) (events <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{}, 8)
 	for _, channel := range []string{keys.Derived(keys.ChannelPrefix, key), keys.NewFair(key).Grants + c.fair.protocol.(*protocol.Fair).Process} {
-		t.Cleanup(c.hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
+		t.Cleanup(c.session.hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
 		receives(t, all)
 	}
 	return all
@@ -137,11 +137,11 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 		w.holder.locks(t, w.rival)
 		w.queue()
 		clocks.set(protocol.EntryLeaseMax)
-		before, ticket := w.polls(), c.tickets.Load()
+		before, ticket := w.polls(), c.session.tickets.Load()
 		w.tell()
 		eventually(t, "a poll", func() bool { return w.polls() > before })
 		goesOn(t, w.waiting)
-		require.Equal(t, ticket, c.tickets.Load(), "it has given its place up")
+		require.Equal(t, ticket, c.session.tickets.Load(), "it has given its place up")
 		w.holder.unlocks(t, w.rival)
 		w.served()
 	})
@@ -191,7 +191,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 		w.queue()
 		before := w.polls()
 		channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*protocol.Fair).Process
-		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
+		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.session.tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
 			require.NoError(w.t, w.direct.Publish(w.t.Context(), channel, payload).Err())
 		}
 		goesOn(w.t, w.waiting)

@@ -193,7 +193,7 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 
 // partyOf is those of c who wait for key; nil if nobody does.
 func partyOf(c *Client, key string) *line.Line[*hold] {
-	for _, h := range holdsOn(c, key) {
+	for _, h := range holdsOn(c.session, key) {
 		for _, p := range placesOf(h) {
 			return p.messages.(*line.Line[*hold])
 		}

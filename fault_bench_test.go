@@ -39,9 +39,10 @@ type faultBench struct {
 	key    string
 	kind   lockKind
 
-	locks *Client // through the relay
-	m     *Mutex  // of locks
-	rival *Mutex  // of another client, past the relay
+	locks  *Client // through the relay
+	m      *Mutex  // of locks
+	rival  *Mutex  // of another client, past the relay
+	rivals *Client // that client
 
 	me    *faultOwner // the owner in most steps
 	other *faultOwner // another goroutine of the same process
@@ -80,7 +81,8 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...ClientOpt
 		Lost:      func(e Event) { b.lost <- e },
 	}
 	b.m = b.mutex()
-	b.rival = kind.rival(faultLocks(t, addr), b.key, WithTTL(faultTTL))
+	b.rivals = faultLocks(t, addr)
+	b.rival = kind.rival(b.rivals, b.key, WithTTL(faultTTL))
 	return b
 }
 
@@ -192,9 +194,9 @@ func (b *faultBench) awaitIdle() {
 	b.t.Helper()
 	c := b.locks
 	require.Eventually(b.t, func() bool {
-		undoing := len(c.undos[0].Pending()) > 0
-		running := c.goroutines.Len()
-		return len(c.registry.All()) == 0 && !undoing && running == 1 // it watches the clocks
+		undoing := len(c.session.undos[0].Pending()) > 0
+		running := c.session.goroutines.Len()
+		return len(c.session.registry.All()) == 0 && !undoing && running == 1 // it watches the clocks
 	}, faultPatience, faultPoll)
 }
 

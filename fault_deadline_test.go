@@ -70,10 +70,10 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 		b.m = b.mutex(WithTTL(time.Minute)) // no other renewal meanwhile
 		lockOnce(b)
 		rule := b.relay.Block(b.runs(protocol.RenewScript)).Always()
-		h := holdsOn(b.locks, b.key)[0]
+		h := holdsOn(b.locks.session, b.key)[0]
 		eventually(t, "a renewal that ends in time", func() bool {
 			h.mu.Lock()
-			h.lease.deadline = h.client.now().After(2 * time.Millisecond)
+			h.lease.deadline = h.session.now().After(2 * time.Millisecond)
 			h.mu.Unlock()
 			began := time.Now()
 			h.renew()

@@ -39,7 +39,7 @@ func TestFencingTokensRiseFromHolderToHolderWhateverIsLost(t *testing.T) {
 		lease := WithTTL(time.Minute) // no copy but those that are lost is to be in a hurry
 		b := newFaultBench(t, backend.Addr, lease)
 		b.m = b.mutex(WithFencing(), lease)
-		b.rival = b.rival.client.Mutex(b.key, WithFencing(), lease)
+		b.rival = b.rivals.Mutex(b.key, WithFencing(), lease)
 		f := &fence{faultBench: b}
 		for range 3 {
 			b.relay.DropReply(b.runs(protocol.AcquireScript)).Times(2)

@@ -30,8 +30,8 @@ func (b *faultBench) outage(on bool) {
 // awaitSilence waits until a waiter has found that Redis does not answer.
 func (b *faultBench) awaitSilence() {
 	b.t.Helper()
-	g := b.locks.registry.Enter(gateOf(b.m.target, 0), b.m.target.Channels[0])
-	defer b.locks.registry.Exit(g)
+	g := b.locks.session.registry.Enter(gateOf(b.m.target, 0), b.m.target.Channels[0])
+	defer b.locks.session.registry.Exit(g)
 	require.Eventually(b.t, func() bool {
 		_, out := g.Learned()
 		return out.Failed != (clock.Instant{})
@@ -41,7 +41,7 @@ func (b *faultBench) awaitSilence() {
 // queueUp has n goroutines wait for the lock, which is held by the rival for long.
 func (b *faultBench) queueUp(n int) (rival *Mutex, waiters []*faultOwner, waiting []<-chan error) {
 	b.t.Helper()
-	rival = b.kind.rival(b.rival.client, b.key, WithTTL(time.Minute))
+	rival = b.kind.rival(b.rivals, b.key, WithTTL(time.Minute))
 	require.NoError(b.t, b.other.lock(b.ctx, rival))
 	asleep := b.whenAsleep()
 	for range n {

@@ -224,11 +224,11 @@ func listeners(t *testing.T, rdb redis.UniversalClient, key string) int {
 
 // gatesOf counts the names of which c keeps anything.
 func gatesOf(c *Client) int {
-	return c.registry.Len()
+	return c.session.registry.Len()
 }
 
 // holdsOn returns the holds of all owners on key.
-func holdsOn(c *Client, key string) []*hold {
+func holdsOn(c *session, key string) []*hold {
 	var holds []*hold
 	for _, h := range c.registry.All() {
 		h.mu.Lock()
@@ -242,7 +242,7 @@ func holdsOn(c *Client, key string) []*hold {
 
 // waitersOn counts the owners of this process that wait for key, the one that talks to
 // Redis included.
-func waitersOn(c *Client, key string) int {
+func waitersOn(c *session, key string) int {
 	n := 0
 	for _, h := range holdsOn(c, key) {
 		h.mu.Lock()
@@ -268,13 +268,13 @@ func placesOf(h *hold) []place {
 }
 
 // awaitWaiters waits until n owners of this process wait for key.
-func awaitWaiters(t *testing.T, c *Client, key string, n int) {
+func awaitWaiters(t *testing.T, c *session, key string, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d waiters", n), func() bool { return waitersOn(c, key) == n })
 }
 
 // awaitListening waits until a message about key would reach the waiters of c.
-func awaitListening(t *testing.T, c *Client, key string) {
+func awaitListening(t *testing.T, c *session, key string) {
 	t.Helper()
 	eventually(t, "listening", func() bool {
 		for _, h := range holdsOn(c, key) {

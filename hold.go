@@ -33,7 +33,7 @@ const (
 // one hold never touches another, even of the same owner: on Redis each has a name of its
 // own, or one that no earlier hold can be reached by any more.
 type hold struct {
-	client   *Client
+	session  *session
 	kind     *kind
 	owner    keys.Owner
 	settings *settings // of the handle that wanted it
@@ -115,9 +115,9 @@ func (lv level) renewedAt(now clock.Instant) bool {
 	return lv.Renewed && (lv.maxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
-func newHold(c *Client, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
+func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
 	h := &hold{
-		client:   c,
+		session:  c,
 		kind:     k,
 		owner:    o,
 		settings: s,
@@ -136,9 +136,9 @@ func newHold(c *Client, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
 // there already; then h is gone.
 func (h *hold) register() bool {
 	for i := range h.target.Keys {
-		g := h.client.registry.Enter(gateOf(h.target, i), h.target.Channels[i])
+		g := h.session.registry.Enter(gateOf(h.target, i), h.target.Channels[i])
 		if !g.Add(h) {
-			h.client.registry.Exit(g)
+			h.session.registry.Exit(g)
 			h.unregister()
 			return false
 		}
@@ -160,7 +160,7 @@ func (h *hold) unregister() {
 	h.mu.Unlock()
 	for _, p := range places {
 		p.gate.Remove(h)
-		h.client.registry.Exit(p.gate)
+		h.session.registry.Exit(p.gate)
 	}
 }
 
@@ -205,7 +205,7 @@ func (h *hold) free() { <-h.slot }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
-	e.Patience = min(h.client.patience, redisexec.PatienceFor(h.settings.TTL))
+	e.Patience = min(h.session.patience, redisexec.PatienceFor(h.settings.TTL))
 	return e
 }
 
@@ -222,10 +222,10 @@ func (h *hold) ring() {
 func (h *hold) open(lv *level) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.client.isClosed() {
+	if h.session.isClosed() {
 		return false
 	}
-	h.lease.acquired = h.client.now()
+	h.lease.acquired = h.session.now()
 	h.setPhase(held)
 	if lv != nil {
 		h.push(*lv)
@@ -236,7 +236,7 @@ func (h *hold) open(lv *level) bool {
 
 // push adds a level. mu is held.
 func (h *hold) push(lv level) {
-	h.levels = append(h.levels, lv.from(h.client.now()))
+	h.levels = append(h.levels, lv.from(h.session.now()))
 }
 
 // renewable returns the levels by which it is decided whether h is renewed: the open ones, or, as

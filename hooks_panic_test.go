@@ -43,7 +43,7 @@ func eachEnding(t *testing.T, test func(t *testing.T, b *redistest.Backend, c *C
 				var c *Client
 				var told atomic.Int64
 				c = locksOn(t, b.Client(t), WithHooks(Hooks{Released: func(Event) {
-					if !c.isClosed() {
+					if !c.session.isClosed() {
 						told.Add(1)
 						end()
 					}
@@ -95,7 +95,7 @@ func TestAHookThatPanicsWhereALockGivesUpLeavesNoPartLocked(t *testing.T) {
 			defer func() { _ = recover() }()
 			_ = c.MultiMutex(names, WithOwner("job")).Lock(ctx)
 		}()
-		awaitWaiters(t, c, names[2], 1)
+		awaitWaiters(t, c.session, names[2], 1)
 		requireUnlocked(t, one)
 		requireUnlocked(t, two)
 		cancel()

@@ -128,7 +128,7 @@ var exclusiveProperties = []property{
 		b.me.locks(b.t, m)
 		before := tokenOf(b.me, m)
 		waiting := b.you.lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.c, b.key, 1)
+		awaitWaiters(b.t, b.c.session, b.key, 1)
 		b.me.unlocks(b.t, m)
 		require.NoError(b.t, outcomeOf(b.t, waiting))
 		require.Greater(b.t, tokenOf(b.you, m), before)
@@ -143,7 +143,7 @@ var exclusiveProperties = []property{
 			done = append(done, newActor(b.t).begin(func() error {
 				return m.Do(b.t.Context(), func(context.Context) error { r.call(i); return nil })
 			}))
-			awaitWaiters(b.t, b.c, b.key, i+1)
+			awaitWaiters(b.t, b.c.session, b.key, i+1)
 		}
 		b.me.unlocks(b.t, m)
 		for _, d := range done {

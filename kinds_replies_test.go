@@ -67,7 +67,7 @@ var exchanges = []exchange{
 	{name: "a hand-over", script: protocol.HandoffScript, do: func(b *kindBench, m *Mutex) {
 		b.you.locks(b.t, m)
 		next := b.me.lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.c, b.key, 1)
+		awaitWaiters(b.t, b.c.session, b.key, 1)
 		b.you.unlocks(b.t, m)
 		require.NoError(b.t, outcomeOf(b.t, next))
 		b.requireHeld(m, 1)

@@ -89,7 +89,7 @@ func (b *kindBench) free() {
 	b.t.Helper()
 	for _, c := range []*Client{b.c, b.others} {
 		eventually(b.t, "nothing left here", func() bool {
-			return c == nil || gatesOf(c) == 0 && (c.isClosed() || settledOn(c))
+			return c == nil || gatesOf(c) == 0 && (c.session.isClosed() || settledOn(c))
 		})
 	}
 	b.gone()
@@ -140,7 +140,7 @@ func (b *kindBench) lastSent(s *redisexec.Script) (at time.Duration) {
 // deadline is until when the only hold is valid, on the same clock.
 func (b *kindBench) deadline() time.Duration {
 	b.t.Helper()
-	holds := holdsOn(b.c, b.key)
+	holds := holdsOn(b.c.session, b.key)
 	require.Len(b.t, holds, 1)
 	holds[0].mu.Lock()
 	defer holds[0].mu.Unlock()
@@ -211,7 +211,7 @@ var properties = []property{
 		m := b.mutex(WithOwner("job-17"))
 		b.me.locks(b.t, b.rival())
 		first, second := newActor(b.t).lock(b.t.Context(), m), newActor(b.t).lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.c, b.key, 1)
+		awaitWaiters(b.t, b.c.session, b.key, 1)
 		goesOn(b.t, first)
 		b.me.unlocks(b.t, b.rival())
 		require.NoError(b.t, outcomeOf(b.t, first))
@@ -297,9 +297,9 @@ var properties = []property{
 		b.me.locks(b.t, b.rival())
 		ctx, cancel := context.WithCancel(b.t.Context())
 		gone := b.you.lock(ctx, b.mutex())
-		awaitWaiters(b.t, b.c, b.key, 1)
+		awaitWaiters(b.t, b.c.session, b.key, 1)
 		waiting := third.lock(b.t.Context(), m)
-		awaitWaiters(b.t, m.client, b.key, 1)
+		awaitWaiters(b.t, m.session, b.key, 1)
 		cancel()
 		require.Error(b.t, outcomeOf(b.t, gone))
 		b.me.unlocks(b.t, b.rival())
@@ -362,7 +362,7 @@ var properties = []property{
 		other := b.kind.client(b.t, b.rdbs)
 		b.me.locks(b.t, b.mutex())
 		waiting := b.you.lock(b.t.Context(), b.kind.rival(other, b.key))
-		awaitWaiters(b.t, other, b.key, 1)
+		awaitWaiters(b.t, other.session, b.key, 1)
 		require.NoError(b.t, other.Close())
 		require.ErrorIs(b.t, outcomeOf(b.t, waiting), ErrClosed)
 		ctx := contextOf(b.me, b.mutex())
@@ -419,7 +419,7 @@ var properties = []property{
 		m := b.mutex(WithHooks(r.hooks()))
 		b.me.locks(b.t, b.rival())
 		waiting := b.you.lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.c, b.key, 1)
+		awaitWaiters(b.t, b.c.session, b.key, 1)
 		b.me.unlocks(b.t, b.rival())
 		require.NoError(b.t, outcomeOf(b.t, waiting))
 		b.you.unlocks(b.t, m)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/relock-go/relock/internal/gate"
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -22,7 +21,7 @@ func (h *hold) seenAt(places []place, seen gate.Sighting[*hold]) {
 
 // requestBegins records that a request begins.
 func (a *attempt) requestBegins() {
-	now := a.hold.client.now()
+	now := a.hold.session.now()
 	for _, p := range a.hold.places {
 		p.gate.Asks(now)
 	}
@@ -30,7 +29,7 @@ func (a *attempt) requestBegins() {
 
 // requestEnded records how the request has ended.
 func (a *attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
-	h, now := a.hold, a.hold.client.now()
+	h, now := a.hold, a.hold.session.now()
 	for _, p := range h.places {
 		switch {
 		case out.Err == nil, out.Permanent: // the latter ends the wait
@@ -42,7 +41,7 @@ func (a *attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 		}
 	}
 	if out.Err == nil && g.Holder != "" {
-		here := h.client.holder(h.target, g.Key, g.Holder)
+		here := h.session.holder(h.target, g.Key, g.Holder)
 		h.places[g.Key].gate.Sees(gate.Sighting[*hold]{At: now, Holder: g.Holder, Hold: here, Claims: g.Claimed, Lease: g.TTL})
 	}
 }
@@ -50,7 +49,7 @@ func (a *attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 // outage is the error of a TryLock that does not ask, because another waiter of this process is
 // before it: nil if Redis answers that one, or may be about to.
 func (h *hold) outage() error {
-	now := h.client.now()
+	now := h.session.now()
 	patience := h.paced(redisexec.CallOptions{}).ConfirmedBy(h.settings.replicas).Patience
 	h.mu.Lock()
 	places := h.places
@@ -63,25 +62,6 @@ func (h *hold) outage() error {
 		case silence > patience:
 			return fmt.Errorf("%w%s", lockerr.NoAnswer, lasting(silence))
 		}
-	}
-	return nil
-}
-
-// gateOf is what the gate of key i of t is found by.
-func gateOf(t *keys.Set, i int) gate.ID { return gate.ID{Key: t.Keys[i], Side: t.Side} }
-
-// holder returns the hold of this client that has field on key i of t, or nil.
-func (c *Client) holder(t *keys.Set, i int, field string) *hold {
-	id := gateOf(t, i)
-	if id.Side != keys.Alone {
-		id.Side = keys.SideOf(field) // of whichever a handle is
-	}
-	g := c.registry.Gate(id)
-	if g == nil {
-		return nil
-	}
-	if h := g.Find(keys.OwnerNamed(field)); h != nil && h.holdsAs(field) {
-		return h
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func TestACauseThatIsAnotherLocksErrorDoesNotPassForTheOwn(t *testing.T) {
 			group, cancel := context.WithCancelCause(t.Context())
 			m := c.Mutex(key + "-held")
 			waiting := newActor(t).lock(group, m)
-			awaitWaiters(t, c, m.Name(), 1)
+			awaitWaiters(t, c.session, m.Name(), 1)
 			cancel(first)
 			for _, err := range []error{outcomeOf(t, waiting), c.Mutex(key).Lock(group)} {
 				require.ErrorIs(t, err, context.Canceled)
@@ -127,7 +127,7 @@ func TestAHookThatEndsItsGoroutineIsNoLock(t *testing.T) {
 		m := c.Mutex(key, WithOwner("job"), WithHooks(Hooks{Contended: func(Event) { runtime.Goexit() }}))
 		require.ErrorIs(t, m.Lock(t.Context()), errHookEnded)
 		require.Zero(t, m.HoldCount())
-		require.Empty(t, holdsOn(c, key))
+		require.Empty(t, holdsOn(c.session, key))
 	})
 }
 
@@ -182,7 +182,7 @@ func TestAnUnlockByAnOwnerThatOnlyWaitsSaysThatItHoldsNothing(t *testing.T) {
 	m := c.Mutex(key, WithOwner("job"))
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := newActor(t).lock(ctx, m)
-	awaitWaiters(t, c, key, 1)
+	awaitWaiters(t, c.session, key, 1)
 	err := m.Unlock()
 	require.ErrorIs(t, err, ErrNotHeld)
 	require.NotContains(t, err.Error(), "other names")
@@ -196,6 +196,6 @@ func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
 	requireLocked(t, m)
 	clocks.set(-time.Second)
-	require.True(t, holdsOn(c, m.Name())[0].levels[0].renewedAt(c.now()))
+	require.True(t, holdsOn(c.session, m.Name())[0].levels[0].renewedAt(c.session.now()))
 	requireUnlocked(t, m)
 }

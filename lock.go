@@ -32,7 +32,7 @@ import (
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
-	client   *Client
+	session  *session
 	kind     *kind
 	target   *keys.Set
 	settings settings
@@ -50,7 +50,7 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	handle := &struct {
 		mutex  Mutex
 		target keys.Set
-	}{mutex: Mutex{client: c, kind: k, settings: c.settings}}
+	}{mutex: Mutex{session: c.session, kind: k, settings: c.settings}}
 	m := &handle.mutex
 	m.target = &handle.target
 	m.settings.apply(opts)
@@ -111,7 +111,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, waitOver(m.settings.waitTimeout))
 		defer cancel()
 	}
-	_, err := m.client.lock(ctx, m.kind, m.owner(), m.target, &m.settings, true)
+	_, err := m.session.lock(ctx, m.kind, m.owner(), m.target, &m.settings, true)
 	return wrap("lock", m.Name(), err)
 }
 
@@ -129,7 +129,7 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, wrap("try lock", m.Name(), err)
 	}
-	held, err := m.client.lock(ctx, m.kind, m.owner(), m.target, &m.settings, false)
+	held, err := m.session.lock(ctx, m.kind, m.owner(), m.target, &m.settings, false)
 	return held, wrap("try lock", m.Name(), err)
 }
 
@@ -157,7 +157,7 @@ func (m *Mutex) Unlock() error {
 	}
 	var buf [4]*hold
 	o := m.owner()
-	holds := m.client.find(buf[:0], o, m.target)
+	holds := m.session.find(buf[:0], o, m.target)
 	if len(holds) == 0 || slices.ContainsFunc(holds, (*hold).wanted) {
 		return wrap("unlock", m.Name(), m.notHeld(o))
 	}
@@ -214,7 +214,7 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	}
 	var buf [4]*hold
 	if cause == nil {
-		if holds := m.client.find(buf[:0], m.owner(), m.target); m.covers(holds) {
+		if holds := m.session.find(buf[:0], m.owner(), m.target); m.covers(holds) {
 			return contextOfAll(ctx, holds, m.target)
 		}
 		cause = notHeld(m.owner())
@@ -232,7 +232,7 @@ func (m *Mutex) HoldCount() int {
 		return 0
 	}
 	var buf [4]*hold
-	holds := m.client.find(buf[:0], m.owner(), m.target)
+	holds := m.session.find(buf[:0], m.owner(), m.target)
 	if !m.covers(holds) {
 		return 0
 	}
@@ -251,7 +251,7 @@ func (m *Mutex) FencingToken() int64 {
 		return 0
 	}
 	var buf [4]*hold
-	holds := m.client.find(buf[:0], m.owner(), m.target)
+	holds := m.session.find(buf[:0], m.owner(), m.target)
 	if !m.covers(holds) {
 		return 0
 	}
@@ -339,7 +339,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string) (bool, error) {
 	ours := false
 	for _, field := range fields {
-		if h := m.client.holder(m.target, i, field); h != nil {
+		if h := m.session.holder(m.target, i, field); h != nil {
 			h.lose(errForced)
 			ours = true
 		}
@@ -359,7 +359,7 @@ func (m *Mutex) usable(ctx context.Context) error {
 		return m.err
 	case ctx == nil:
 		return errNilContext
-	case m.client.isClosed():
+	case m.session.isClosed():
 		return ErrClosed
 	case ctx.Err() != nil:
 		return lockerr.Ended(ctx)
@@ -381,7 +381,7 @@ func (m *Mutex) notHeld(o keys.Owner) error {
 	if m.target.Side == keys.Reading {
 		other, unlock = keys.Writing, "Unlock"
 	}
-	if m.target.Side != keys.Alone && m.client.registry.Find(gate.ID{Key: m.target.Keys[0], Side: other}, o) != nil {
+	if m.target.Side != keys.Alone && m.session.registry.Find(gate.ID{Key: m.target.Keys[0], Side: other}, o) != nil {
 		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.Who(), unlock)
 	}
 	return notHeld(o)

@@ -10,7 +10,7 @@ import (
 // check loses the hold if its deadline has passed: the watchdog may not have run yet.
 func (h *hold) check() {
 	h.mu.Lock()
-	now := h.client.now()
+	now := h.session.now()
 	if h.phase != held || h.lease.left(now) > 0 {
 		h.mu.Unlock()
 		return
@@ -55,9 +55,9 @@ func (h *hold) lose(why error) {
 		return
 	}
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
-	h.client.retire(h.name.identity)
+	h.session.retire(h.name.identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
-	event := h.event(h.client.now().Since(h.lease.acquired), why)
+	event := h.event(h.session.now().Since(h.lease.acquired), why)
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
 	for _, p := range h.places {

@@ -27,7 +27,7 @@ func TestAWaiterLeavesAFormerMasterThatLivesOn(t *testing.T) {
 	before, after := redistest.Key(t), redistest.Key(t)
 	holds.locks(t, holder.Mutex(before))
 	held := sleeps.lock(t.Context(), waiter.Mutex(before)) // keeps the connection
-	awaitListening(t, waiter, before)
+	awaitListening(t, waiter.session, before)
 	fresh, err := sentinel.Failover(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, listeners(t, old.Client(t), before))
@@ -47,13 +47,13 @@ func TestAWaiterLeavesAFormerMasterThatLivesOn(t *testing.T) {
 	eventually(t, "listening on the new master", func() bool {
 		holds.locks(t, holder.Mutex(after))
 		passed := waits.lock(t.Context(), polls)
-		awaitListening(t, waiter, after)
+		awaitListening(t, waiter.session, after)
 		holds.unlocks(t, holder.Mutex(after))
 		require.NoError(t, outcomeOf(t, passed))
 		waits.unlocks(t, polls)
 		return listeners(t, fresh.Client(t), before) == 1
 	})
-	awaitListening(t, waiter, before)
+	awaitListening(t, waiter.session, before)
 	holds.unlocks(t, holder.Mutex(before))
 	require.NoError(t, outcomeOf(t, held), "told by a message")
 	sleeps.unlocks(t, waiter.Mutex(before))

@@ -73,7 +73,7 @@ func TestTheTokenOfNamesOfWhichOneIsHandedOverIsBelowThatOfTheNextHolderOfEach(t
 		you.locks(t, other)
 		me.locks(t, one)
 		waiting := me.lock(t.Context(), both)
-		awaitWaiters(t, c, names[1], 1)
+		awaitWaiters(t, c.session, names[1], 1)
 		you.unlocks(t, other)
 		require.NoError(t, outcomeOf(t, waiting))
 		var used int64

@@ -15,7 +15,7 @@ import (
 
 // goroutinesOf counts the goroutines that c runs besides the one that watches the clocks.
 func goroutinesOf(c *Client) int {
-	return c.goroutines.Len() - 1
+	return c.session.goroutines.Len() - 1
 }
 
 // Every set overlaps every other, in a circle, and nobody knows of an order of the names.
@@ -86,7 +86,7 @@ func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
 		}
 		for _, s := range steps {
 			requireLocked(t, s.m)
-			require.Len(t, c.registry.All(), s.holds)
+			require.Len(t, c.session.registry.All(), s.holds)
 			require.LessOrEqual(t, goroutinesOf(c), s.holds)
 		}
 		before := len(events.of("renewed"))

@@ -77,7 +77,7 @@ func TestConcurrentLocksOfOneOwnerAreGrantedTogetherAfterAWait(t *testing.T) {
 			waiting = append(waiting, newActor(t).lock(t.Context(), m))
 		}
 		awaitCallers(t, c, key, 8)
-		require.Equal(t, 1, waitersOn(c, key), "one attempt serves them all")
+		require.Equal(t, 1, waitersOn(c.session, key), "one attempt serves them all")
 		requireUnlocked(t, c.Mutex(key))
 		for _, w := range waiting {
 			require.NoError(t, outcomeOf(t, w))
@@ -94,12 +94,12 @@ func TestConcurrentLocksOfOneOwnerAreGrantedTogetherAfterAWait(t *testing.T) {
 func awaitCallers(t *testing.T, c *Client, key string, n int) {
 	t.Helper()
 	eventually(t, "callers", func() bool {
-		for _, h := range holdsOn(c, key) {
+		for _, h := range holdsOn(c.session, key) {
 			h.mu.Lock()
 			callers := h.attempt.callers
 			h.mu.Unlock()
 			if callers == n {
-				return waitersOn(c, key) > 0
+				return waitersOn(c.session, key) > 0
 			}
 		}
 		return false
@@ -120,7 +120,7 @@ func TestAnAttemptGoesOnWhileAnyCallerOfItsOwnerIsThere(t *testing.T) {
 		awaitCallers(t, c, key, 2)
 		behind := newActor(t)
 		later := behind.lock(t.Context(), c.Mutex(key))
-		awaitWaiters(t, c, key, 2)
+		awaitWaiters(t, c.session, key, 2)
 		cancel()
 		require.ErrorIs(t, outcomeOf(t, leaves), context.Canceled)
 		goesOn(t, stays)
@@ -150,7 +150,7 @@ func TestAnAttemptEndsWithTheLastCallerOfItsOwner(t *testing.T) {
 		for _, w := range leave {
 			require.ErrorIs(t, outcomeOf(t, w), context.Canceled)
 		}
-		eventually(t, "the attempt to end", func() bool { return waitersOn(c, key) == 0 })
+		eventually(t, "the attempt to end", func() bool { return waitersOn(c.session, key) == 0 })
 		requireUnlocked(t, c.Mutex(key))
 		requireFree(t, rdb, key)
 		require.Zero(t, gatesOf(c))

@@ -53,7 +53,7 @@ func (b *partly) waitForBoth(ctx context.Context) (me *actor, waiting <-chan err
 	me = newActor(b.t)
 	me.locks(b.t, b.one())
 	waiting = me.lock(ctx, b.both())
-	awaitWaiters(b.t, b.c, b.names[1], 1)
+	awaitWaiters(b.t, b.c.session, b.names[1], 1)
 	return me, waiting
 }
 
@@ -63,7 +63,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 		both, one := b.both(WithOwner("job")), b.one(WithOwner("job"))
 		requireLocked(b.t, both)
 		requireLocked(b.t, one)
-		h := holdsOn(b.c, b.names[0])[0]
+		h := holdsOn(b.c.session, b.names[0])[0]
 		require.True(b.t, h.take(b.t.Context())) // as a renewal does
 		first, second := newActor(b.t), newActor(b.t)
 		id := first.id()
@@ -190,7 +190,7 @@ func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
 		for range 10 {
 			require.NoError(b.t, both.Do(b.t.Context(), func(context.Context) error { return nil }))
 		}
-		h := holdsOn(b.c, b.names[0])[0]
+		h := holdsOn(b.c.session, b.names[0])[0]
 		eventually(b.t, "no contexts", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -206,13 +206,13 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 		requireLocked(b.t, one)
 		heldByStranger(b.t, b.rdb, b.names[1], time.Minute)
 		waiting := newActor(b.t).lock(b.t.Context(), both)
-		awaitWaiters(b.t, b.c, b.names[1], 1)
+		awaitWaiters(b.t, b.c.session, b.names[1], 1)
 		require.Zero(b.t, both.FencingToken())
 		require.Zero(b.t, both.HoldCount())
 		for range 10 {
 			require.ErrorIs(b.t, context.Cause(both.Context(b.t.Context())), ErrNotHeld)
 		}
-		h := holdsOn(b.c, b.names[0])[0]
+		h := holdsOn(b.c.session, b.names[0])[0]
 		eventually(b.t, "no contexts but that of who waits", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -238,14 +238,14 @@ func TestAHoldDoesNotKeepThoseBeforeIt(t *testing.T) {
 			link := func(i int) string { return fmt.Sprintf("%s-%d", key, i) }
 			requireLocked(t, c.Mutex(link(0), opts...))
 			const links = 50
-			holds := []weak.Pointer[hold]{weak.Make(holdsOn(c, link(0))[0])}
+			holds := []weak.Pointer[hold]{weak.Make(holdsOn(c.session, link(0))[0])}
 			for i := range links {
 				both := c.MultiMutex([]string{link(i), link(i + 1)}, opts...)
 				requireLocked(t, both)
 				requireLocked(t, c.Mutex(link(i+1), opts...))
 				requireUnlocked(t, both)
 				requireUnlocked(t, c.Mutex(link(i), opts...))
-				holds = append(holds, weak.Make(holdsOn(c, link(i+1))[0]))
+				holds = append(holds, weak.Make(holdsOn(c.session, link(i+1))[0]))
 			}
 			eventually(t, "the garbage is collected", func() bool {
 				runtime.GC()

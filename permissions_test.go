@@ -100,13 +100,13 @@ func useTogether(t *testing.T, k lockKind, here, there *Client, name string) {
 	var errs []<-chan error
 	for _, waiter := range []*Mutex{k.rival(here, name, WithOwner("c")), rival} {
 		errs = append(errs, newActor(t).begin(func() error { return waiter.Do(ctx, func(context.Context) error { return nil }) }))
-		awaitWaiters(t, waiter.client, waiter.target.Keys[0], 1)
+		awaitWaiters(t, waiter.session, waiter.target.Keys[0], 1)
 	}
 	impatient, stop := context.WithCancel(ctx)
 	leaving := newActor(t).lock(impatient, k.rival(there, name, WithOwner("d")))
-	awaitWaiters(t, there, rival.target.Keys[0], 2)
+	awaitWaiters(t, there.session, rival.target.Keys[0], 2)
 	eventually(t, "listening", func() bool {
-		g := there.registry.Gate(gateOf(rival.target, 0))
+		g := there.session.registry.Gate(gateOf(rival.target, 0))
 		return g != nil && rival.kind.stand(g).messages.Listening()
 	})
 	stop()

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/wake"
@@ -88,24 +87,23 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 
 // newQuorumClient returns a client on several deployments.
 func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
-	c := newClientOn(rdbs, s, now)
-	c.supports = supportedByQuorum
-	q := quorum.New(quorum.Env{
-		Now:        c.now,
-		Patience:   c.patience,
-		Background: c.background,
-		Go:         c.goroutines.Go,
-		Closed:     c.isClosed,
-		Retire:     c.retireField,
-		Failure:    quorumError,
-	}, c.execs, namesOf(rdbs))
-	c.undos = q.Backlog()
 	var hubs []*wake.Hub
 	for _, rdb := range rdbs {
 		hubs = append(hubs, wake.NewHub(rdb, hubConfig))
 	}
-	c.hub = wake.NewMajority(hubs, chorusWindow)
-	c.registry = gate.NewRegistry[*hold](c.hub)
+	c := newClientOn(rdbs, wake.NewMajority(hubs, chorusWindow), s, now)
+	c.supports = supportedByQuorum
+	env := c.session
+	q := quorum.New(quorum.Env{
+		Now:        env.now,
+		Patience:   env.patience,
+		Background: env.background,
+		Go:         env.goroutines.Go,
+		Closed:     env.isClosed,
+		Retire:     env.retireField,
+		Failure:    quorumError,
+	}, env.execs, namesOf(rdbs))
+	env.undos = q.Backlog()
 	c.plain = &kind{protocol: q, newTurn: newPlainTurn, stand: atGate}
 	return c
 }

@@ -177,5 +177,5 @@ func (b *quorumBench) withinOnePatience(f func()) {
 	b.t.Helper()
 	began := time.Now()
 	f()
-	require.Less(b.t, time.Since(began), b.locks.patience, "it has waited for a node")
+	require.Less(b.t, time.Since(began), b.locks.session.patience, "it has waited for a node")
 }

@@ -60,7 +60,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	deadlineOf := func(b *quorumBench) clock.Instant {
-		h := holdsOn(b.locks, b.key)[0]
+		h := holdsOn(b.locks.session, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return h.lease.deadline
@@ -87,7 +87,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 		{"handoff", protocol.HandoffScript, func(b *quorumBench, m *Mutex) (clock.Instant, *actor) {
 			b.me.locks(b.t, m)
 			next := b.you.lock(b.t.Context(), m)
-			awaitWaiters(b.t, b.locks, b.key, 1)
+			awaitWaiters(b.t, b.locks.session, b.key, 1)
 			b.me.unlocks(b.t, m)
 			require.NoError(b.t, outcomeOf(b.t, next))
 			return deadlineOf(b), b.you

@@ -48,7 +48,7 @@ func TestAQuorumWorksAtTheSpeedOfItsMajority(t *testing.T) {
 						b.me.locks(b.t, b.mutex())
 						require.False(b.t, b.you.tries(b.t, b.mutex()))
 						handed := b.you.lock(b.t.Context(), b.mutex())
-						awaitWaiters(b.t, b.locks, b.key, 1)
+						awaitWaiters(b.t, b.locks.session, b.key, 1)
 						b.me.unlocks(b.t, b.mutex())
 						require.NoError(b.t, outcomeOf(b.t, handed))
 						b.you.unlocks(b.t, b.mutex())
@@ -63,7 +63,7 @@ func TestAQuorumWorksAtTheSpeedOfItsMajority(t *testing.T) {
 // no longer be waited for.
 func (b *quorumBench) onceWithinPatience(f func()) {
 	b.t.Helper()
-	onceWithin(b.t, b.locks.patience, func() time.Duration { return took(f) })
+	onceWithin(b.t, b.locks.session.patience, func() time.Duration { return took(f) })
 }
 
 func TestASlowNodeIsReleasedBehindItsAcquisition(t *testing.T) {
@@ -82,7 +82,7 @@ func TestASlowNodeIsReleasedBehindItsAcquisition(t *testing.T) {
 
 // settledOn reports whether nothing is under way on any node of c.
 func settledOn(c *Client) bool {
-	return c.goroutines.Len() == 1 // it watches the clocks
+	return c.session.goroutines.Len() == 1 // it watches the clocks
 }
 
 func TestAFrozenServerOfAQuorumCostsNothing(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAFrozenServerOfAQuorumCostsNothing(t *testing.T) {
 	requireLocked(t, m)
 	requireUnlocked(t, m)
 	require.NoError(t, servers[1].Pause())
-	onceWithin(t, c.patience, func() time.Duration {
+	onceWithin(t, c.session.patience, func() time.Duration {
 		return took(func() {
 			for range 5 {
 				requireLocked(t, m)
@@ -367,7 +367,7 @@ func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
 
 		// unlocks has all of it done again until the Unlock was soon enough.
 		unlocks := func(before, after func()) {
-			onceWithin(b.t, b.locks.patience, func() time.Duration {
+			onceWithin(b.t, b.locks.session.patience, func() time.Duration {
 				depend()
 				before()
 				late := took(func() { b.me.unlocks(b.t, m) })
@@ -395,7 +395,7 @@ func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
 		var next <-chan error
 		unlocks(func() {
 			next = b.you.lock(b.t.Context(), m)
-			awaitWaiters(b.t, b.locks, b.key, 1)
+			awaitWaiters(b.t, b.locks.session, b.key, 1)
 		}, func() {
 			require.NoError(b.t, outcomeOf(b.t, next))
 			b.you.unlocks(b.t, m)

@@ -14,7 +14,7 @@ import (
 
 // owed returns how many names are still to be released on a node.
 func owed(c *Client, node int) int {
-	return len(c.undos[node].Pending())
+	return len(c.session.undos[node].Pending())
 }
 
 func TestANodeThatMissedAHandOffIsReleasedForTheOneWhoHandedOver(t *testing.T) {
@@ -24,7 +24,7 @@ func TestANodeThatMissedAHandOffIsReleasedForTheOneWhoHandedOver(t *testing.T) {
 		b.me.locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
 		next := b.you.lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.locks, b.key, 1)
+		awaitWaiters(b.t, b.locks.session, b.key, 1)
 		b.down(1)
 		b.me.unlocks(b.t, m)
 		require.NoError(b.t, outcomeOf(b.t, next))
@@ -46,7 +46,7 @@ func TestWhatTakesARefusedHandOffBackHitsNoLaterHoldOfTheWaiter(t *testing.T) {
 		b.me.locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
 		next := b.you.lock(b.t.Context(), m)
-		awaitWaiters(b.t, b.locks, b.key, 1)
+		awaitWaiters(b.t, b.locks.session, b.key, 1)
 		var late []*redistest.Held
 		for _, n := range []int{0, 2} {
 			require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
@@ -84,7 +84,7 @@ func TestANodeIsNotSentAReleaseBeforeItHasAnsweredTheAcquisition(t *testing.T) {
 		b.me.locks(b.t, m)
 		b.me.unlocks(b.t, m)
 		eventually(b.t, "all settled", func() bool { return settledOn(c) })
-		late := b.relays[2].Delay(c.patience/4, runsOf(protocol.AcquireScript).And(redistest.With(b.key)))
+		late := b.relays[2].Delay(c.session.patience/4, runsOf(protocol.AcquireScript).And(redistest.With(b.key)))
 		b.me.locks(b.t, m)
 		b.me.unlocks(b.t, m)
 		late.Wait(b.t)
@@ -191,7 +191,7 @@ func (b *quorumBench) awaitAnswers(c *Client, node int) {
 
 // owedOf returns how many names of holds on the bench's key are still to be released on a node.
 func (b *quorumBench) owedOf(c *Client, node int) (n int) {
-	for _, name := range c.undos[node].Pending() {
+	for _, name := range c.session.undos[node].Pending() {
 		if name.Keys.Keys[0] == b.key {
 			n++
 		}
@@ -213,7 +213,7 @@ func TestNothingIsOwedToANodeThatRefusedAConnectionForTheAcquisition(t *testing.
 		}
 		b.me.locks(b.t, m)
 		next := b.you.lock(b.t.Context(), m) // nor does what was handed over stand there
-		awaitWaiters(b.t, c, b.key, 1)
+		awaitWaiters(b.t, c.session, b.key, 1)
 		b.me.unlocks(b.t, m)
 		require.NoError(b.t, outcomeOf(b.t, next))
 		b.you.unlocks(b.t, m)
@@ -232,7 +232,7 @@ func TestANodeThatRefusesConnectionsIsOwedOnlyWhatStandsThere(t *testing.T) {
 		b.me.locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
 		next := b.you.lock(b.t.Context(), m)
-		awaitWaiters(b.t, c, b.key, 1)
+		awaitWaiters(b.t, c.session, b.key, 1)
 		b.refuses(c, 2)
 		b.me.unlocks(b.t, m)
 		require.NoError(b.t, outcomeOf(b.t, next))

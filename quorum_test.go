@@ -123,7 +123,7 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 		m := c.Mutex(redistest.Key(t))
 		// A busy machine may not get, or not keep, the shortest lease: its end is what this is about.
 		eventually(t, "a grant", func() bool { return m.Lock(t.Context()) == nil })
-		h := holdsOn(c, m.Name())[0]
+		h := holdsOn(c.session, m.Name())[0]
 		h.mu.Lock()
 		valid := h.lease.deadline.Since(now)
 		h.mu.Unlock()
@@ -224,7 +224,7 @@ func TestTokensRiseWhicheverNodesGrantTheLock(t *testing.T) {
 			m := b.mutex(WithFencing())
 			b.me.locks(b.t, b.mutex())
 			next := b.you.lock(b.t.Context(), m)
-			awaitWaiters(b.t, b.locks, b.key, 1)
+			awaitWaiters(b.t, b.locks.session, b.key, 1)
 			b.me.unlocks(b.t, b.mutex())
 			require.NoError(b.t, outcomeOf(b.t, next))
 			defer b.you.unlocks(b.t, m)
@@ -341,7 +341,7 @@ func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
 				ctx := contextOf(b.me, m)
 				s, err = m.State(b.t.Context())
 				require.NoError(b.t, err)
-				require.Equal(b.t, holdsOn(b.locks, b.key)[0].name.field, s.Owner)
+				require.Equal(b.t, holdsOn(b.locks.session, b.key)[0].name.field, s.Owner)
 				require.Equal(b.t, 1, s.Count)
 				require.Positive(b.t, s.TTL)
 				require.GreaterOrEqual(b.t, s.FencingToken, b.tokenOf(b.me, m))

@@ -20,7 +20,7 @@ import (
 // been heard: loses is an Unlock that finds that the lock is lost, if they were.
 func (b *quorumBench) onceHeard(f func(loses func(*Mutex))) {
 	b.t.Helper()
-	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: b.locks.patience})
+	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: b.locks.session.patience})
 	onceWithin(b.t, window, func() (longest time.Duration) {
 		f(func(m *Mutex) {
 			var err error
@@ -44,7 +44,7 @@ func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
 					b.me.locks(b.t, m)
 					b.awaitOn(1, 0, 1, 2)
 					next := b.you.lock(b.t.Context(), m)
-					awaitWaiters(b.t, b.locks, b.key, 1)
+					awaitWaiters(b.t, b.locks.session, b.key, 1)
 					for _, n := range missing {
 						require.NoError(b.t, b.servers[n].Del(b.t.Context(), b.key).Err())
 					}
@@ -111,7 +111,7 @@ func TestASlowNodeThatHasLostTheLockIsHeardByAnUnlock(t *testing.T) {
 			b.me.locks(b.t, m)
 			b.awaitOn(1, 0, 1, 2)
 			next := b.you.lock(b.t.Context(), m)
-			awaitWaiters(b.t, b.locks, b.key, 1)
+			awaitWaiters(b.t, b.locks.session, b.key, 1)
 			forget()
 			loses(m)
 			require.NoError(b.t, outcomeOf(b.t, next))
@@ -138,7 +138,7 @@ func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.strangersOn(0, 1)
 		waiting := b.me.lock(b.t.Context(), b.mutex())
-		awaitWaiters(b.t, b.locks, b.key, 1)
+		awaitWaiters(b.t, b.locks.session, b.key, 1)
 		goesOn(b.t, waiting)
 		b.strangersGone(0, 1)
 		began := time.Now()
@@ -157,8 +157,8 @@ func TestAWaiterIsWokenByAnyNode(t *testing.T) {
 					heldByStranger(b.t, b.servers[i], b.key, 0)
 				}
 				waiting := b.me.lock(b.t.Context(), b.mutex())
-				awaitWaiters(b.t, b.locks, b.key, 1)
-				awaitListening(b.t, b.locks, b.key)
+				awaitWaiters(b.t, b.locks.session, b.key, 1)
+				awaitListening(b.t, b.locks.session, b.key)
 				// Each node that confirms it may have the waiter try again: all do before the lock is free.
 				for i := range 3 {
 					eventually(b.t, "a listener", func() bool { return listeners(b.t, b.servers[i], b.key) == 1 })
@@ -204,7 +204,7 @@ func TestAHandOffThatIsRefusedLeavesALaterHoldAlone(t *testing.T) {
 			relay.ReplyWith("-OOM command not allowed\r\n", runsOf(protocol.HandoffScript).And(redistest.With(b.key))).Always()
 		}
 		next := b.you.lock(b.t.Context(), b.mutex(WithFencing()))
-		awaitWaiters(b.t, b.locks, b.key, 1)
+		awaitWaiters(b.t, b.locks.session, b.key, 1)
 		b.me.unlocks(b.t, m) // by a release
 		require.NoError(b.t, outcomeOf(b.t, next))
 		b.you.unlocks(b.t, m)
@@ -276,7 +276,7 @@ func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 		b.relays[2].Latency(30 * time.Millisecond)
 		ctx, giveUp := context.WithCancel(b.t.Context())
 		waiting := b.me.lock(ctx, b.mutex(WithSafetyPoll(time.Hour)))
-		awaitListening(b.t, b.locks, b.key)
+		awaitListening(b.t, b.locks.session, b.key)
 		eventually(b.t, "what it got there given back", func() bool { return b.relays[2].Executed(runsOf(protocol.ReleaseScript)) > 1 })
 		tries, since := -3, time.Now()
 		eventually(b.t, "a second with two tries at most", func() bool {
@@ -306,7 +306,7 @@ func TestATryLockWhoseVotesWereSplitAndWhoIsOvertakenThenIsNoError(t *testing.T)
 		b.strangersOn(0, 1)
 		both, one := b.locks.MultiMutex([]string{b.key, b.key + "2"}), b.locks.Mutex(b.key+"2")
 		begun := func() bool {
-			return slices.ContainsFunc(holdsOn(b.locks, one.Name()), func(h *hold) bool { return wants(h, one) })
+			return slices.ContainsFunc(holdsOn(b.locks.session, one.Name()), func(h *hold) bool { return wants(h, one) })
 		}
 		overtaken := make(chan (<-chan error), 1)
 		b.relays[2].After(runsOf(protocol.AcquireScript).And(redistest.With(b.key)), func(redistest.Command, string) {

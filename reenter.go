@@ -15,7 +15,7 @@ import (
 var errAgain = errors.New("relock: ended meanwhile")
 
 // find appends the holds that o has on keys of t to holds, in any phase.
-func (c *Client) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
+func (c *session) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	for i := range t.Keys {
 		if h := c.registry.Find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
@@ -41,7 +41,7 @@ func (m *Mutex) covers(holds []*hold) bool {
 
 // lock gets o one more level on every key of t: by re-entry where it holds the key, by an
 // acquisition of all others together.
-func (c *Client) lock(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, s *settings, waits bool) (bool, error) {
+func (c *session) lock(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, s *settings, waits bool) (bool, error) {
 	lv := level{settings: s, target: t}
 	var buf [4]*hold
 	for {
@@ -76,7 +76,7 @@ func (c *Client) lock(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, s
 
 // enterNew gets o a hold on t, whose keys it does not hold, with the level lv. errAgain:
 // another goroutine of the same owner was faster.
-func (c *Client) enterNew(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, lv level, waits bool) (bool, error) {
+func (c *session) enterNew(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, lv level, waits bool) (bool, error) {
 	h := newHold(c, k, o, t, lv.settings)
 	h.share(ctx)
 	if !h.register() {
@@ -123,14 +123,14 @@ func (h *hold) await(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return lockerr.Ended(ctx)
-	case <-h.client.closing:
+	case <-h.session.closing:
 		return ErrClosed
 	}
 }
 
 // begin acquires h, which nobody else of its owner can have, with the level lv.
 func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
-	if h.client.isClosed() { // maybe too late for Close to have seen h
+	if h.session.isClosed() { // maybe too late for Close to have seen h
 		h.unregister()
 		return false, ErrClosed
 	}
@@ -178,7 +178,7 @@ func (h *hold) opened(lv *level) (bool, error) {
 
 // reenter adds the level lv to holds, and acquires the keys that are in none of them. All
 // or nothing.
-func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits bool) (held bool, err error) {
+func (c *session) reenter(ctx context.Context, holds []*hold, lv level, waits bool) (held bool, err error) {
 	for _, h := range holds {
 		if err := h.usable(); err != nil {
 			return false, err
@@ -211,7 +211,7 @@ func (c *Client) reenter(ctx context.Context, holds []*hold, lv level, waits boo
 
 // enterRest acquires rest for the owner of holds, which have the other keys of lv. If one of them
 // ends meanwhile, so does the wait, and the error is why.
-func (c *Client) enterRest(ctx context.Context, holds []*hold, rest *keys.Set, lv level, waits bool) (bool, error) {
+func (c *session) enterRest(ctx context.Context, holds []*hold, rest *keys.Set, lv level, waits bool) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
 		x := h.context(waiting, lv.target)
@@ -301,7 +301,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	mint := lv.Fencing && (n.token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
-	left := h.lease.left(h.client.now())
+	left := h.lease.left(h.session.now())
 	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
 	h.lease.lengthen(lv.TTL)
@@ -323,7 +323,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.field, &lv.settings.Terms, mint, counts)
 	if out.Ambiguous {
-		h.client.retire(n.identity)
+		h.session.retire(n.identity)
 	}
 	if out.Err != nil {
 		return out.Err

@@ -60,7 +60,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx := h.client.limits.After(s.unlockTimeout)
+	ctx := h.session.limits.After(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
@@ -104,17 +104,17 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 		return h.tellCounts(ctx, s)
 	}
 	// Not left to the next command: that might be a renewal, and keep keys without a level.
-	h.client.goroutines.Go(func() { h.stepLate(s) })
+	h.session.goroutines.Go(func() { h.stepLate(s) })
 	return fmt.Errorf("the level is unlocked, but Redis does not know yet: %w", lockerr.Ended(ctx))
 }
 
 // stepLate is step for a caller who has gone.
 func (h *hold) stepLate(s *settings) {
-	if !h.take(h.client.background) {
+	if !h.take(h.session.background) {
 		return
 	}
 	defer h.free()
-	ctx, cancel := context.WithTimeout(h.client.background, s.unlockTimeout)
+	ctx, cancel := context.WithTimeout(h.session.background, s.unlockTimeout)
 	defer cancel()
 	_ = h.tellCounts(ctx, s) // the caller was told that Redis does not know
 }
@@ -135,12 +135,12 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 
 	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), t, n.field, counts)
 	if out.Ambiguous {
-		h.client.retire(n.identity)
+		h.session.retire(n.identity)
 	}
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
-			h.client.retire(n.identity)
-			h.client.undo(h.kind, freed, n.field, h.client.now().After(lasts), false)
+			h.session.retire(n.identity)
+			h.session.undo(h.kind, freed, n.field, h.session.now().After(lasts), false)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
@@ -175,7 +175,7 @@ func (h *hold) shrink(counts []int) {
 	for _, p := range left {
 		p.ticket.Leave()
 		p.gate.Remove(h)
-		h.client.registry.Exit(p.gate)
+		h.session.registry.Exit(p.gate)
 	}
 }
 
@@ -183,7 +183,7 @@ func (h *hold) shrink(counts []int) {
 func (h *hold) release(ctx context.Context, s *settings) error {
 	err := h.finish(ctx, s)
 	h.mu.Lock()
-	event := h.event(h.client.now().Since(h.lease.acquired), err)
+	event := h.event(h.session.now().Since(h.lease.acquired), err)
 	hooks := h.hooks()
 	h.mu.Unlock()
 	report(hooks.Released, event)
@@ -228,7 +228,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.attempt.offered, w.attempt.handedOver = h.client.identity(), make(chan struct{})
+		w.attempt.offered, w.attempt.handedOver = h.session.identity(), make(chan struct{})
 		return true
 	}), false
 }
@@ -238,7 +238,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
 	defer close(next.attempt.handedOver)
-	c, identity := h.client, next.attempt.offered
+	c, identity := h.session, next.attempt.offered
 	to := name{identity: identity, field: h.target.Field(string(*identity), next.owner)}
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
@@ -289,20 +289,20 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 // passOn deals with a grant for a waiter that has gone: the client, not the caller of
 // Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
 func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
-	orphan := newHold(h.client, h.kind, next.owner, h.target, next.settings)
+	orphan := newHold(h.session, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
 	orphan.receive(granted, sent, next.settings.TTL)
 	for _, p := range h.places {
-		g := h.client.registry.Enter(p.gate.ID, p.gate.Channel)
+		g := h.session.registry.Enter(p.gate.ID, p.gate.Channel)
 		ticket := p.queue.Ticket(orphan, orphan.alarm)
 		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, messages: p.messages, ticket: ticket})
 		p.ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})
 	next.trackUndo(passed)
-	h.client.goroutines.Go(func() {
+	h.session.goroutines.Go(func() {
 		defer close(passed)
-		ctx := h.client.limits.After(next.settings.unlockTimeout)
+		ctx := h.session.limits.After(next.settings.unlockTimeout)
 		// An error is already being dealt with: its name is undone in the background.
 		if orphan.finish(ctx, next.settings) != nil {
 			orphan.awaitUndo()
@@ -329,10 +329,10 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for i, p := range h.places {
 		marks[i] = p.queue.Wakes()
 	}
-	began := h.client.now()
+	began := h.session.now()
 	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
 	if out.Ambiguous {
-		h.client.retire(h.name.identity)
+		h.session.retire(h.name.identity)
 	}
 	if out.Err != nil {
 		return h.abandon(out.Err)
@@ -340,7 +340,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for i, p := range h.places {
 		p.gate.Heard()
 		heard := answer.Heard + h.other.rivals()
-		if h.client.scattered && answer.Heard >= 0 {
+		if h.session.scattered && answer.Heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
 		alone := heard == 0 || heard == 1 && p.gate.Listening()
@@ -362,7 +362,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of somebody else's, of which late copies may be on their way to the name.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
-	h.client.retire(h.name.identity)
+	h.session.retire(h.name.identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if out.Ambiguous && began.Until(h.lease.deadline) > 0 {

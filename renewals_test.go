@@ -48,13 +48,13 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	t.Helper()
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
 	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.hooks()))
-	w.c.patience, w.c.execs[0].Patience = fleetPatience, fleetPatience
+	w.c.session.patience, w.c.session.execs[0].Patience = fleetPatience, fleetPatience
 	w.renewals().Company = soonEnough // what is in a batch is for the test to say
 	key := redistest.Key(t)
 	for i := range n {
 		m := kind.mutex(w.c, fmt.Sprintf("%s-%d", key, i), WithOwner(fmt.Sprintf("job-%d", i)), WithTTL(fleetTTL))
 		requireLocked(t, m)
-		h := holdsOn(w.c, m.target.Keys[0])[0]
+		h := holdsOn(w.c.session, m.target.Keys[0])[0]
 		w.locks, w.holds = append(w.locks, m), append(w.holds, h)
 		for _, key := range m.target.Keys {
 			require.NoError(t, w.direct.PExpire(t.Context(), key, worn).Err())

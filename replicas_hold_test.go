@@ -19,10 +19,10 @@ func TestAWaiterThatTooFewReplicasConfirmIsRefusedAndTheNextOneTries(t *testing.
 	m := b.locks.Mutex(b.key)
 	first, second := newActor(t), newActor(t)
 	one := first.lock(t.Context(), m)
-	awaitWaiters(t, b.locks, b.key, 1)
+	awaitWaiters(t, b.locks.session, b.key, 1)
 	two := second.lock(t.Context(), b.locks.Mutex(b.key, WithReplicas(1, 5*time.Second)))
-	awaitWaiters(t, b.locks, b.key, 2)
-	awaitListening(t, b.locks, b.key)
+	awaitWaiters(t, b.locks.session, b.key, 2)
+	awaitListening(t, b.locks.session, b.key)
 	goesOn(t, one)
 
 	b.pause()
@@ -78,7 +78,7 @@ func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
 	hold := m.Context(t.Context())
 	field := fieldOf(b.locks)
 	deadline := func() clock.Instant {
-		h := holdsOn(b.locks, b.key)[0]
+		h := holdsOn(b.locks.session, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return h.lease.deadline
@@ -107,7 +107,7 @@ func TestAHandOverThatTooFewReplicasConfirmIsARelease(t *testing.T) {
 	m, other := b.locks.Mutex(b.key), newActor(t)
 	requireLocked(t, m)
 	passed := other.lock(t.Context(), b.locks.Mutex(b.key, WithReplicas(1, 200*time.Millisecond)))
-	awaitWaiters(t, b.locks, b.key, 1)
+	awaitWaiters(t, b.locks.session, b.key, 1)
 	b.pause()
 	id := b.locks.ID()
 	require.NoError(t, m.Unlock())
@@ -125,7 +125,7 @@ func TestAWaiterWhoseHandOverWasRefusedGetsTheLockByItself(t *testing.T) {
 	requireLocked(t, m)
 	next := b.locks.Mutex(b.key, WithReplicas(1, 4*time.Second))
 	passed := other.lock(t.Context(), next)
-	awaitWaiters(t, b.locks, b.key, 1)
+	awaitWaiters(t, b.locks.session, b.key, 1)
 	id := b.locks.ID()
 	b.relay.ReplyWith(":0\r\n", waits)
 	require.NoError(t, m.Unlock())
@@ -152,7 +152,7 @@ func TestUnlockDoesNotWaitForReplicasThatAreDown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	passed := other.lock(ctx, b.locks.Mutex(b.key, WithReplicas(1, 5*time.Second)))
-	awaitWaiters(t, b.locks, b.key, 1)
+	awaitWaiters(t, b.locks.session, b.key, 1)
 	require.NoError(t, m.Unlock())
 	cancel()
 	require.Error(t, outcomeOf(t, passed))

@@ -103,7 +103,7 @@ func TestWithReplicasEveryLeaseIsFollowedByItsWaitAndNoReleaseIs(t *testing.T) {
 	b.awaitEvent("renewed", 2)
 	requireUnlocked(t, m)
 	passed := other.lock(t.Context(), m)
-	awaitWaiters(t, b.locks, b.key, 1)
+	awaitWaiters(t, b.locks.session, b.key, 1)
 	requireUnlocked(t, m) // handed over
 	require.NoError(t, outcomeOf(t, passed))
 	other.unlocks(t, m)

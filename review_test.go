@@ -26,7 +26,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return m.client.registry.Find(gateOf(m.target, 0), m.owner())
+	return m.session.registry.Find(gateOf(m.target, 0), m.owner())
 }
 
 // testClock is the system's, with a wall clock that can be set.
@@ -55,7 +55,7 @@ func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
 		go h.lose(errForced)
 		<-changed
 		h.mu.Lock()
-		same := h.name.identity == c.identity()
+		same := h.name.identity == c.session.identity()
 		h.mu.Unlock()
 		require.False(t, same)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
@@ -71,14 +71,14 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 	require.NoError(t, m.Lock(t.Context()))
 	h := holdOf(m)
 
-	stale := c.identity()
-	c.retire(stale)
-	waiter := newHold(c, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
+	stale := c.session.identity()
+	c.session.retire(stale)
+	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
 	require.False(t, waiter.places[0].ticket.Join())
 	next, _ := h.successor(16)
 	require.Same(t, waiter, next.Value)
-	require.Same(t, c.identity(), next.Value.attempt.offered)
+	require.Same(t, c.session.identity(), next.Value.attempt.offered)
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
@@ -92,7 +92,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
 		require.NoError(t, both.Lock(t.Context()))
 		require.NoError(t, single.Lock(t.Context()))
-		require.NoError(t, c.execs[0].Rdb.ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
+		require.NoError(t, c.session.execs[0].Rdb.ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
 
 		drop := relay.DropReply(redistest.Script(protocol.ReleaseScript.Source))
 		require.NoError(t, both.Unlock())
@@ -100,7 +100,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		require.Equal(t, 1, single.HoldCount())
 		require.NoError(t, single.Context(t.Context()).Err())
 		require.NoError(t, single.Unlock())
-		require.Zero(t, c.execs[0].Rdb.Exists(t.Context(), one, two).Val())
+		require.Zero(t, c.session.execs[0].Rdb.Exists(t.Context(), one, two).Val())
 	})
 }
 
@@ -136,7 +136,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 	require.NoError(t, both.Unlock())
 	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
 	require.NoError(t, second.Unlock())
-	require.Zero(t, c.execs[0].Rdb.Exists(t.Context(), one, two).Val())
+	require.Zero(t, c.session.execs[0].Rdb.Exists(t.Context(), one, two).Val())
 }
 
 func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
@@ -149,7 +149,7 @@ func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	clock.set(-time.Hour)
 	h := holdOf(m)
-	renewed := c.now()
+	renewed := c.session.now()
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -295,9 +295,9 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
 	require.Error(t, hasty.Unlock()) // the last level
-	pending := c.undos[0].Pending()
+	pending := c.session.undos[0].Pending()
 	require.Len(t, pending, 1)
-	require.Greater(t, c.now().Until(pending[0].Until), 30*time.Second)
+	require.Greater(t, c.session.now().Until(pending[0].Until), 30*time.Second)
 	require.NoError(t, relay.Refuse(false))
 	rdb := b.Client(t)
 	require.Eventually(t, func() bool {
@@ -313,7 +313,7 @@ func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
 		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript} {
-			require.NoError(t, c.execs[0].Rdb.ScriptLoad(t.Context(), s.Source).Err())
+			require.NoError(t, c.session.execs[0].Rdb.ScriptLoad(t.Context(), s.Source).Err())
 		}
 		var err error
 		for range 3 { // on a machine that stalls such a lease is lost rightly

@@ -69,9 +69,9 @@ func TestAWriterThatWaitsTakesUpTheClaimOfOneThatGaveUp(t *testing.T) {
 		m := b.another()
 		waiting := b.me.lock(b.t.Context(), toWrite(m))
 		eventually(b.t, "its claim", func() bool {
-			return strings.HasPrefix(b.rdb.Get(b.t.Context(), claim).Val(), "7 "+m.write.client.ID())
+			return strings.HasPrefix(b.rdb.Get(b.t.Context(), claim).Val(), "7 "+string(*m.write.session.identity()))
 		})
-		awaitListening(b.t, m.write.client, b.key)
+		awaitListening(b.t, m.write.session, b.key)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1)).Err())
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), m.write.target.Channels[0], "0").Err())
 		require.NoError(b.t, outcomeOf(b.t, waiting))
@@ -92,7 +92,7 @@ func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave f
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := b.me.lock(ctx, toWrite(b.mutex()))
 		eventually(t, "a claim", func() bool { return b.rdb.Exists(t.Context(), b.claims("")).Val() == 1 })
-		awaitListening(t, b.c, b.key)
+		awaitListening(t, b.c.session, b.key)
 		fn(b, relay, func() {
 			cancel()
 			require.ErrorIs(t, outcomeOf(t, waiting), context.Canceled)
@@ -105,11 +105,11 @@ func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave f
 // undoing is what is left of the shortest undo that is pending.
 func (b *rwBench) undoing() time.Duration {
 	b.t.Helper()
-	pending := b.c.undos[0].Pending()
+	pending := b.c.session.undos[0].Pending()
 	require.NotEmpty(b.t, pending)
 	shortest := time.Duration(1<<63 - 1)
 	for _, name := range pending {
-		shortest = min(shortest, b.c.now().Until(name.Until))
+		shortest = min(shortest, b.c.session.now().Until(name.Until))
 	}
 	return shortest
 }
@@ -121,8 +121,8 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 		leave()
 		require.Greater(b.t, b.undoing(), protocol.EntryLeaseMax)
 		m := b.mutex()
-		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().After(time.Hour), false)
-		b.c.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.now().After(time.Millisecond), false)
+		b.c.session.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.session.now().After(time.Hour), false)
+		b.c.session.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.session.now().After(time.Millisecond), false)
 		require.Greater(b.t, b.undoing(), protocol.EntryLeaseMax, "a later undo ends an earlier one")
 		require.NoError(b.t, relay.Refuse(false))
 	})
@@ -145,8 +145,8 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		// That it claims the lock by its new name does not come about: Redis may have no memory.
 		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", runsOf(protocol.RWWriteScript)).Always()
-		first := b.c.identity()
-		b.c.retire(first)
+		first := b.c.session.identity()
+		b.c.session.retire(first)
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.mutex().write.target.Channels[0], "0").Err())
 		busy.Wait(b.t)
 		leave()

@@ -75,7 +75,7 @@ func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
 		m := b.mutex(WithTTL(time.Minute))
 		b.me.locks(b.t, toRead(m))
 		b.me.locks(b.t, toRead(b.mutex(WithTTL(time.Hour))))
-		field := holdsOn(b.c, b.key)[0].name.field
+		field := holdsOn(b.c.session, b.key)[0].name.field
 		for level := range 2 {
 			require.Greater(b.t, ttlOf(b.rdb, b.timeout(field, level+1)), 50*time.Minute)
 		}
@@ -168,7 +168,7 @@ func TestAReaderWhoseTimeoutKeyIsGoneHasLostItsHoldAndNoOtherHas(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithRenewInterval(20 * time.Millisecond))
 		b.me.locks(b.t, toRead(m))
-		field := holdsOn(b.c, b.key)[0].name.field
+		field := holdsOn(b.c.session, b.key)[0].name.field
 		b.you.locks(b.t, toRead(m))
 		mine, yours := contextOf(b.me, toRead(m)), contextOf(b.you, toRead(m))
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.timeout(field, 1)).Err())
@@ -219,10 +219,10 @@ func TestReadersOfAProcessThatWaitCostTheTrafficOfOne(t *testing.T) {
 					return m.RDo(t.Context(), func(context.Context) error { return nil })
 				}))
 			}
-			awaitWaiters(t, c, key, len(waiting))
+			awaitWaiters(t, c.session, key, len(waiting))
 		}
 		queue(1)
-		awaitListening(t, c, key)
+		awaitListening(t, c.session, key)
 		awaitAsleep(t, relay, key)
 		before := relay.Count(redistest.Scripts)
 		queue(20)

@@ -133,7 +133,7 @@ func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		b.me.locks(b.t, toWrite(m))
-		b.c.retire(b.c.identity())
+		b.c.session.retire(b.c.session.identity())
 		require.True(b.t, b.me.tries(b.t, toRead(m)))
 		b.me.locks(b.t, toRead(m))
 		require.False(b.t, b.you.tries(b.t, toRead(m)))
@@ -154,7 +154,7 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 		for _, life := range []time.Duration{time.Hour, 2 * time.Hour} { // the second is a re-entry
 			b.me.locks(b.t, toRead(b.mutex(WithTTL(life))))
 			b.requireLife(life)
-			for _, h := range holdsOn(b.c, b.key) {
+			for _, h := range holdsOn(b.c.session, b.key) {
 				h.mu.Lock()
 				longest := h.lease.max
 				h.mu.Unlock()
@@ -169,7 +169,7 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 
 // holderOf is the field of the hold on that side.
 func holderOf(b *rwBench, s keys.Side) string {
-	for _, h := range holdsOn(b.c, b.key) {
+	for _, h := range holdsOn(b.c.session, b.key) {
 		if h.kind.side == s {
 			return h.name.field
 		}

@@ -145,8 +145,8 @@ func TestAWriterMayGoOnReadingAndLetsOthersRead(t *testing.T) {
 		b.me.locks(b.t, toWrite(m))
 		here, there := newActor(b.t), newActor(b.t)
 		waiting := []<-chan error{b.you.lock(b.t.Context(), toRead(m)), there.lock(b.t.Context(), toRead(theirs))}
-		awaitWaiters(b.t, b.c, b.key, 1)
-		awaitListening(b.t, theirs.write.client, b.key)
+		awaitWaiters(b.t, b.c.session, b.key, 1)
+		awaitListening(b.t, theirs.write.session, b.key)
 		b.me.locks(b.t, toRead(m)) // past those who wait
 		b.me.unlocks(b.t, toWrite(m))
 		began := time.Now()
@@ -200,7 +200,7 @@ func TestReadersWhoWaitedTogetherReadTogether(t *testing.T) {
 				})
 			})
 		}
-		awaitWaiters(b.t, b.c, b.key, n)
+		awaitWaiters(b.t, b.c.session, b.key, n)
 		b.me.unlocks(b.t, toWrite(m))
 		for _, d := range done {
 			require.NoError(b.t, outcomeOf(b.t, d))
@@ -250,7 +250,7 @@ func TestAWriterThatGivesUpLetsReadersInAtOnce(t *testing.T) {
 			return !held
 		})
 		lateWaits := late.lock(b.t.Context(), toRead(theirs))
-		awaitListening(b.t, theirs.read.client, b.key)
+		awaitListening(b.t, theirs.read.session, b.key)
 		cancel()
 		began := time.Now()
 		require.ErrorIs(b.t, outcomeOf(b.t, waiting), context.Canceled)

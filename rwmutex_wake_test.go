@@ -26,7 +26,7 @@ func TestWithoutThePermissionToPublishTheSidesOfOneProcessWakeEachOther(t *testi
 		for _, sides := range [][2]*Mutex{{toWrite(m), toRead(m)}, {toRead(m), toWrite(m)}} {
 			me.locks(t, sides[0])
 			waiting := you.lock(t.Context(), sides[1])
-			awaitListening(t, c, sides[1].target.Keys[0])
+			awaitListening(t, c.session, sides[1].target.Keys[0])
 			goesOn(t, waiting)
 			began := time.Now()
 			me.unlocks(t, sides[0])
@@ -48,8 +48,8 @@ func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *tes
 		me.locks(t, sides[0])
 		waiting := you.lock(t.Context(), sides[1])
 		other := sides[1].target
-		awaitWaiters(t, c, other.Keys[0], 1)
-		g := c.registry.Gate(gateOf(other, 0))
+		awaitWaiters(t, c.session, other.Keys[0], 1)
+		g := c.session.registry.Gate(gateOf(other, 0))
 		woken := g.Queue.Wakes()
 		me.unlocks(t, sides[0])
 		require.Greater(t, g.Queue.Wakes(), woken)
@@ -65,7 +65,7 @@ func TestTheLossOfAHoldWakesTheOtherSideOfItsProcess(t *testing.T) {
 			b.me.locks(b.t, sides[0])
 			hold := contextOf(b.me, sides[0])
 			waiting := b.you.lock(b.t.Context(), sides[1])
-			awaitListening(b.t, b.c, b.key)
+			awaitListening(b.t, b.c.session, b.key)
 			goesOn(b.t, waiting)
 			require.NoError(b.t, b.rdb.Del(b.t.Context(), keysAbout(b.t, b.rdb, b.key)...).Err())
 			receives(b.t, hold.Done())
@@ -95,14 +95,14 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 			readers := make([]<-chan error, before)
 			for i := range readers {
 				readers[i] = b.you.lock(t.Context(), toRead(b.mutex()))
-				awaitWaiters(t, b.c, b.key, i+1)
+				awaitWaiters(t, b.c.session, b.key, i+1)
 			}
 			reading := newActor(t).lock(t.Context(), toRead(job))
-			awaitWaiters(t, b.c, b.key, before+1)
+			awaitWaiters(t, b.c.session, b.key, before+1)
 			writer := newActor(t)
 			writing := writer.lock(t.Context(), toWrite(job))
-			awaitWaiters(t, b.c, b.key, before+2)
-			awaitListening(t, b.c, b.key)
+			awaitWaiters(t, b.c.session, b.key, before+2)
+			awaitListening(t, b.c.session, b.key)
 
 			b.me.unlocks(t, toWrite(theirs))
 			require.NoError(t, outcomeOf(t, writing))
@@ -131,9 +131,9 @@ func TestAFixedOwnerInLineIsToldAtOnceThatItCannotWrite(t *testing.T) {
 		ctx, cancel := context.WithCancel(b.t.Context())
 		defer cancel()
 		first := b.me.lock(ctx, toWrite(b.mutex()))
-		awaitWaiters(b.t, b.c, b.key, 1)
+		awaitWaiters(b.t, b.c.session, b.key, 1)
 		second := writer.lock(ctx, toWrite(job))
-		awaitWaiters(b.t, b.c, b.key, 2)
+		awaitWaiters(b.t, b.c.session, b.key, 2)
 		for !reader.tries(b.t, toRead(job)) { // it comes in before the claim counts
 			b.rdb.Del(b.t.Context(), b.claims(""))
 		}
@@ -155,7 +155,7 @@ func TestAFixedOwnerThatGetsToReadIsToldAtOnceThatItCannotWrite(t *testing.T) {
 			b.me.locks(b.t, toWrite(b.mutex()))
 			writing := writer.lock(b.t.Context(), toWrite(job))
 			reading := reader.lock(b.t.Context(), toRead(job))
-			awaitWaiters(b.t, b.c, b.key, 2)
+			awaitWaiters(b.t, b.c.session, b.key, 2)
 			b.me.unlocks(b.t, toWrite(b.mutex()))
 			began := time.Now()
 			err := outcomeOf(b.t, writing)

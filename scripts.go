@@ -25,12 +25,12 @@ func atGate(g *gate.Gate[*hold]) place { return place{gate: g, queue: &g.Queue, 
 
 // addKinds makes the kinds of lock of a client on one deployment.
 func (c *Client) addKinds(hub messageHub, sharded bool) {
-	plain := protocol.NewBatchingPlain(c.execs[0], sharded)
+	plain := protocol.NewBatchingPlain(c.session.execs[0], sharded)
 	fair := protocol.NewFair(plain, c.ID())
 	reads, writes := protocol.NewReadWrite(plain)
 	lineAt := func(g *gate.Gate[*hold]) *line.Line[*hold] {
 		return g.Line(func() *line.Line[*hold] {
-			return line.New[*hold](hub, c.now, g.Channel, fair.GrantsFor(g.ID.Key))
+			return line.New[*hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
 		})
 	}
 	c.plain = &kind{protocol: plain, newTurn: newPlainTurn, stand: atGate}

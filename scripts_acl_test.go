@@ -122,7 +122,7 @@ func useEverything(ctx context.Context, rdb redis.UniversalClient, admin *redis.
 	here, there := clients[0], clients[1]
 	// A connection without a channel is closed: keep one, to see the other unsubscribed.
 	for _, c := range clients {
-		defer c.hub.Subscribe(c.Mutex("kept").target.Channels[0], func() {}).Close()
+		defer c.session.hub.Subscribe(c.Mutex("kept").target.Channels[0], func() {}).Close()
 	}
 	for _, name := range names {
 		if err := useName(ctx, here, there, name); err != nil {
@@ -179,7 +179,7 @@ func passOnAndWake(ctx context.Context, m *Mutex, here, there *Client) error {
 	if err := awaitSubscriber(ctx, there, m.target); err != nil {
 		return err
 	}
-	there.hub.Suspect(m.target.Channels[0])
+	there.session.hub.Suspect(m.target.Channels[0])
 	return join(m.Unlock(), <-errs, <-errs)
 }
 
@@ -207,8 +207,8 @@ func second[T any](_ T, err error) error { return err }
 // awaitSubscriber waits until c listens to the messages about t.
 func awaitSubscriber(ctx context.Context, c *Client, t *keys.Set) error {
 	return poll(ctx, func() bool {
-		g := c.registry.Enter(gateOf(t, 0), t.Channels[0])
-		defer c.registry.Exit(g)
+		g := c.session.registry.Enter(gateOf(t, 0), t.Channels[0])
+		defer c.session.registry.Exit(g)
 		return g.Listening()
 	})
 }

@@ -48,7 +48,7 @@ func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
 		requireLocked(t, crashed)
 		c := locksOn(t, b.Client(t), WithSafetyPoll(time.Hour))
 		waiting := waiter.lock(t.Context(), c.Mutex(key))
-		awaitListening(t, c, key)
+		awaitListening(t, c.session, key)
 		relay.BlackHole(true) // nothing that it does reaches anybody
 		start := time.Now()
 		require.NoError(t, outcomeOf(t, waiting))
@@ -193,8 +193,8 @@ func TestOnlyOneWaiterOfAProcessIsWokenByARelease(t *testing.T) {
 					}
 				})
 			}
-			awaitWaiters(t, c, key, 10)
-			awaitListening(t, c, key)
+			awaitWaiters(t, c.session, key, 10)
+			awaitListening(t, c.session, key)
 			awaitAsleep(t, relay, key)
 			relay.ResetLog()
 			relays = append(relays, relay)
@@ -280,7 +280,7 @@ func TestFineGrainedNamesDoNotBlockEachOther(t *testing.T) {
 		c, holder := locksOn(t, rdb), newActor(t)
 		holder.locks(t, c.Mutex(key+":1"))
 		waiting := newActor(t).lock(t.Context(), c.Mutex(key+":1", WithWaitTimeout(time.Minute)))
-		awaitWaiters(t, c, key+":1", 1)
+		awaitWaiters(t, c.session, key+":1", 1)
 		var others sync.WaitGroup
 		var done atomic.Int64
 		for i := range 20 {

@@ -50,7 +50,7 @@ func (s *sharded) contend(name string) *contest {
 	s.t.Helper()
 	s.holds.locks(s.t, s.holder.Mutex(name))
 	c := &contest{sharded: s, name: name, passed: s.waits.lock(s.t.Context(), s.waiter.Mutex(name))}
-	awaitListening(s.t, s.waiter, name)
+	awaitListening(s.t, s.waiter.session, name)
 	return c
 }
 
@@ -147,7 +147,7 @@ func (s *sharded) wakesMultiMutex(t *testing.T) {
 		s.holds.locks(t, s.holder.Mutex(held))
 		both := s.waiter.MultiMutex(names)
 		passed := s.waits.lock(t.Context(), both)
-		awaitListening(t, s.waiter, held)
+		awaitListening(t, s.waiter.session, held)
 		eventually(t, "listening to both", func() bool {
 			return shardListeners(t, s.masterOf(held), names[0])+shardListeners(t, s.masterOf(held), names[1]) == 2
 		})
@@ -165,7 +165,7 @@ func (s *sharded) hearsJava(t *testing.T) {
 	require.NoError(t, rdb.HSet(t.Context(), name, "6a1c9d5e-0000-4000-8000-000000000000:1", 1).Err())
 	require.NoError(t, rdb.PExpire(t.Context(), name, time.Minute).Err())
 	passed := s.waits.lock(t.Context(), s.waiter.Mutex(name))
-	awaitListening(t, s.waiter, name)
+	awaitListening(t, s.waiter.session, name)
 	require.NoError(t, rdb.Del(t.Context(), name).Err())
 	require.NoError(t, rdb.SPublish(t.Context(), "redisson_lock__channel:{"+name+"}", "0").Err())
 	require.NoError(t, outcomeOf(t, passed))
@@ -178,7 +178,7 @@ func (s *sharded) followsFailover(t *testing.T) {
 	fresh, err := s.cluster.Failover(t.Context(), c.name)
 	require.NoError(t, err)
 	eventually(t, "listening on the new master", func() bool { return shardListeners(t, fresh, c.name) == 1 })
-	awaitListening(t, s.waiter, c.name)
+	awaitListening(t, s.waiter.session, c.name)
 	c.pass()
 }
 
@@ -188,7 +188,7 @@ func (s *sharded) followsMigration(t *testing.T) {
 	from, to := s.masterOf(c.name), s.otherMaster(c.name)
 	migrate(t, s.cluster, c.name, from, to)
 	eventually(t, "listening on the slot's new master", func() bool { return shardListeners(t, to, c.name) == 1 })
-	awaitListening(t, s.waiter, c.name)
+	awaitListening(t, s.waiter.session, c.name)
 	require.Zero(t, shardListeners(t, from, c.name))
 	c.pass()
 }
@@ -229,7 +229,7 @@ func (s *sharded) excludesUnsharded(t *testing.T) {
 	m := s.waiter.Mutex(name, WithSafetyPoll(100*time.Millisecond))
 	require.False(t, s.waits.tries(t, m))
 	passed := s.waits.lock(t.Context(), m)
-	awaitListening(t, s.waiter, name)
+	awaitListening(t, s.waiter.session, name)
 	goesOn(t, passed)
 	s.holds.unlocks(t, unsharded.Mutex(name))
 	require.NoError(t, outcomeOf(t, passed), "a poll finds out")
@@ -250,7 +250,7 @@ func (s *sharded) followsCrash(t *testing.T) {
 	master.Kill()
 	require.NoError(t, s.cluster.AwaitMaster(t.Context(), c.name, replica))
 	eventually(t, "listening on the promoted replica", func() bool { return shardListeners(t, replica, c.name) == 1 })
-	awaitListening(t, s.waiter, c.name)
+	awaitListening(t, s.waiter.session, c.name)
 	c.pass()
 }
 
@@ -280,9 +280,9 @@ func TestADeafShardIsReplaced(t *testing.T) {
 	m := s.waiter.Mutex(tag+"polls", WithSafetyPoll(100*time.Millisecond))
 	polled.holds.locks(t, s.holder.Mutex(m.Name()))
 	passed := polled.waits.lock(t.Context(), m)
-	awaitListening(t, s.waiter, m.Name())
+	awaitListening(t, s.waiter.session, m.Name())
 	// Unsubscribed, the channel would test the connection too.
-	defer s.waiter.hub.Subscribe(m.target.Channels[0], func() {}).Close()
+	defer s.waiter.session.hub.Subscribe(m.target.Channels[0], func() {}).Close()
 
 	relay := relays[s.masterOf(tag).Addr]
 	subscriptions := relay.Count(redistest.Named("SSUBSCRIBE"))
@@ -291,7 +291,7 @@ func TestADeafShardIsReplaced(t *testing.T) {
 	require.NoError(t, outcomeOf(t, passed))
 	polled.waits.unlocks(t, m)
 	eventually(t, "subscribed anew", func() bool { return relay.Count(redistest.Named("SSUBSCRIBE")) > subscriptions })
-	awaitListening(t, s.waiter, sleeper.name)
+	awaitListening(t, s.waiter.session, sleeper.name)
 	sleeper.pass()
 }
 
@@ -340,7 +340,7 @@ func TestWhereShardedPubSubIsNotToBeHadWaitersPoll(t *testing.T) {
 			name := redistest.Key(t)
 			holds.locks(t, holder.Mutex(name))
 			passed := waits.lock(t.Context(), waiter.Mutex(name))
-			awaitWaiters(t, waiter, name, 1)
+			awaitWaiters(t, waiter.session, name, 1)
 			goesOn(t, passed)
 			holds.unlocks(t, holder.Mutex(name))
 			require.NoError(t, outcomeOf(t, passed))

@@ -113,7 +113,7 @@ func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 	p.beginMove()
 	for _, gone := range [][]string{nil, {name}} { // at first only a new level's key is not there
 		p.move(gone...)
-		for _, h := range holdsOn(c, name) {
+		for _, h := range holdsOn(c.session, name) {
 			k, t1 := h.kind, h.target
 			_, out := k.protocol.Reenter(t.Context(), once, t1, h.name.field, &h.settings.Terms, false, []int{3})
 			requireElsewhere(t, out)

@@ -35,7 +35,7 @@ func TestAHandOverWhileTheSlotMovesIsWhole(t *testing.T) {
 			m, holder, waiter := lock(c, p.names("k")), newActor(t), newActor(t)
 			holder.locks(t, m)
 			waiting := waiter.lock(t.Context(), m)
-			awaitWaiters(t, c, m.target.Keys[0], 1)
+			awaitWaiters(t, c.session, m.target.Keys[0], 1)
 			if m.target.Fair != nil {
 				awaitFairQueue(t, p.admin, m.Name(), 1)
 			}
@@ -67,7 +67,7 @@ func TestOtherProcessesHaveTheirTurnWhicheverNodeTheyListenAt(t *testing.T) {
 	heldByStranger(t, cluster.Client(t), elsewhere, time.Minute)
 	ctx, cancel := context.WithCancel(t.Context())
 	listening := newActor(t).lock(ctx, them.Mutex(elsewhere)) // their connection is to that node from now on
-	awaitListening(t, them, elsewhere)
+	awaitListening(t, them.session, elsewhere)
 
 	var turns atomic.Int64
 	var all []<-chan error
@@ -167,7 +167,7 @@ func TestNothingIsKeptForANodeThatHasLeft(t *testing.T) {
 	}
 	requireLocked(t, m)
 	requireUnlocked(t, m)
-	x := c.execs[0]
+	x := c.session.execs[0]
 	eventually(t, "one engine", func() bool {
 		x.Mu.Lock()
 		defer x.Mu.Unlock()

@@ -102,7 +102,7 @@ func TestForceUnlockEndsTheHoldOfAnotherClientAndWakesWaiters(t *testing.T) {
 		ctx := m.Context(t.Context())
 		c, waiter := locksOn(t, rdb, WithSafetyPoll(time.Hour)), newActor(t)
 		waiting := waiter.lock(t.Context(), c.Mutex(key))
-		awaitListening(t, c, key)
+		awaitListening(t, c.session, key)
 		forced, err := locksOn(t, rdb).Mutex(key).ForceUnlock(t.Context())
 		require.NoError(t, err)
 		require.True(t, forced)

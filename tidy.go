@@ -1,15 +1,10 @@
 package relock
 
 import (
-	"context"
 	"slices"
 	"time"
 
-	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/redisexec"
-	"github.com/relock-go/relock/internal/undo"
 )
 
 // retireAndUndo retires the hold's name and has it released in the background.
@@ -17,7 +12,7 @@ func (h *hold) retireAndUndo() {
 	h.mu.Lock()
 	n, lasts := h.name, h.lease.max
 	h.mu.Unlock()
-	h.client.retire(n.identity)
+	h.session.retire(n.identity)
 	h.undo(n, lasts, false)
 }
 
@@ -27,7 +22,7 @@ func (h *hold) undo(n name, lasts time.Duration, unobserved bool) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.absent)
 	h.mu.Unlock()
-	h.trackUndo(h.client.undo(h.kind, t, n.field, h.client.now().After(lasts), unobserved))
+	h.trackUndo(h.session.undo(h.kind, t, n.field, h.session.now().After(lasts), unobserved))
 }
 
 // trackUndo has awaitUndo wait until settled is closed.
@@ -63,7 +58,7 @@ func (h *hold) awaitUndo() {
 		case <-next:
 		case <-timer.C:
 			return
-		case <-h.client.closing:
+		case <-h.session.closing:
 			return
 		}
 	}
@@ -83,30 +78,4 @@ func (h *hold) untidy() <-chan struct{} {
 		return h.attempt.undone[0]
 	}
 	return nil
-}
-
-// undoEnv is what undos need of c.
-func (c *Client) undoEnv() undo.Env {
-	return undo.Env{Now: c.now, Go: c.goroutines.Go, Ctx: c.background}
-}
-
-// undo has the keys of t released for field in the background, wherever it holds them.
-// unobserved: no one can have waited for that. The channel is closed when most nodes have done it.
-func (c *Client) undo(k *kind, t *keys.Set, field string, until clock.Instant, unobserved bool) (settled <-chan struct{}) {
-	release := func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) redisexec.Outcome {
-		_, out := k.protocol.Release(ctx, opts, n.Keys, n.Field, make([]int, len(n.Keys.Keys)))
-		return out
-	}
-	return undo.Add(undo.Name{Keys: t, Field: field, Until: until, Unobserved: unobserved, Release: release}, c.undos...)
-}
-
-// settle releases n on the one deployment. A refusal does not settle it: what is missing, a
-// permission or a password, may come back in time. Once the client is being closed, it does not
-// wait for a Redis to come back that nothing can be sent to.
-func (c *Client) settle(n undo.Name) bool {
-	if n.Missed && c.isClosed() && c.execs[0].Unreachable(c.background, n.Keys.Keys[0]) {
-		return true
-	}
-	out := n.Release(c.background, redisexec.CallOptions{Attempts: 1, Undoes: true}, n)
-	return out.Err == nil || redisexec.ForGood(out.Err)
 }

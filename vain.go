@@ -84,7 +84,7 @@ func (a *attempt) heed() error {
 		return nil
 	}
 	due := v.due()
-	for left := a.hold.client.now().Until(due); left > 0 && !a.settled(); left = a.hold.client.now().Until(due) {
+	for left := a.hold.session.now().Until(due); left > 0 && !a.settled(); left = a.hold.session.now().Until(due) {
 		if err := a.sleep(left); err != nil {
 			return err
 		}

@@ -118,7 +118,7 @@ func TestMessagesWithoutAMeaningCostSomeTensOfRequestsASecond(t *testing.T) {
 		holder, m := k.rival(b.others, b.key), b.mutex()
 		b.me.locks(t, holder)
 		waiting := b.you.lock(t.Context(), m)
-		awaitWaiters(t, b.c, b.key, 1)
+		awaitWaiters(t, b.c.session, b.key, 1)
 		asks := redistest.Scripts.And(redistest.With(b.key))
 		eventually(t, "it listens, and is woken", func() bool {
 			for _, rdb := range b.rdbs {

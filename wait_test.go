@@ -20,7 +20,7 @@ import (
 // it has the lock, and unlocks.
 func lineUp(t *testing.T, c *Client, m *Mutex, n int, turns chan<- int) []<-chan error {
 	t.Helper()
-	before := waitersOn(c, m.Name())
+	before := waitersOn(c.session, m.Name())
 	var done []<-chan error
 	for i := range n {
 		done = append(done, newActor(t).begin(func() error {
@@ -30,7 +30,7 @@ func lineUp(t *testing.T, c *Client, m *Mutex, n int, turns chan<- int) []<-chan
 			turns <- i
 			return m.Unlock()
 		}))
-		awaitWaiters(t, c, m.Name(), before+i+1)
+		awaitWaiters(t, c.session, m.Name(), before+i+1)
 	}
 	return done
 }
@@ -144,8 +144,8 @@ func TestThreeHundredWaitersCostOneWaitersTraffic(t *testing.T) {
 		for range 300 {
 			waiting.Go(func() { _ = c.Mutex(key).Lock(ctx) })
 		}
-		awaitWaiters(t, c, key, 300)
-		awaitListening(t, c, key)
+		awaitWaiters(t, c.session, key, 300)
+		awaitListening(t, c.session, key)
 		awaitStillness(t, relay)
 		start := time.Now()
 		relay.ResetLog()
@@ -200,12 +200,12 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 				}
 			})
 		}
-		awaitWaiters(t, crowd, key, 8)
+		awaitWaiters(t, crowd.session, key, 8)
 		relay, rdb := relayedTo(t, b)
 		loner, who := locksOn(t, rdb), newActor(t)
 		other := loner.Mutex(key)
 		waiting := who.lock(t.Context(), other)
-		awaitListening(t, loner, key)
+		awaitListening(t, loner.session, key)
 		requireUnlocked(t, m)
 		require.NoError(t, outcomeOf(t, waiting))
 		// Each try after a public release is a race on equal terms: to lose very many of them is
@@ -288,7 +288,7 @@ func TestAMessageEndsASleepOfAnyLength(t *testing.T) {
 		for range 5 {
 			requireLocked(t, m)
 			waiting := waiter.lock(t.Context(), c.Mutex(key))
-			awaitListening(t, c, key)
+			awaitListening(t, c.session, key)
 			requireUnlocked(t, m)
 			require.NoError(t, outcomeOf(t, waiting))
 			waiter.unlocks(t, c.Mutex(key))
@@ -304,11 +304,11 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
 		heldByStranger(t, direct, key, 0)
 		waiting := waiter.lock(t.Context(), c.Mutex(key))
-		awaitListening(t, c, key)
+		awaitListening(t, c.session, key)
 		awaitStillness(t, relay)
 		relay.After(runsOf(protocol.AcquireScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := holdsOn(c, key)[0].places[0].queue
+			q := holdsOn(c.session, key)[0].places[0].queue
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
@@ -339,7 +339,7 @@ func TestAWaiterThatMayNotSubscribePolls(t *testing.T) {
 	for range 2 {
 		requireLocked(t, holder)
 		waiting := waiter.lock(t.Context(), c.Mutex(key))
-		awaitWaiters(t, c, key, 1)
+		awaitWaiters(t, c.session, key, 1)
 		require.Zero(t, listeners(t, admin, key))
 		requireUnlocked(t, holder)
 		require.NoError(t, outcomeOf(t, waiting))
@@ -362,7 +362,7 @@ func TestTryLockNeitherWaitsNorBarges(t *testing.T) {
 
 		relay.ResetLog()
 		waiting := waiter.lock(t.Context(), m)
-		awaitListening(t, c, key)
+		awaitListening(t, c.session, key)
 		awaitAsleep(t, relay, key)
 		require.NoError(t, direct.Del(t.Context(), key).Err()) // nobody has told the waiter yet
 		relay.ResetLog()
@@ -415,7 +415,7 @@ func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
 		direct, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
 		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
 		events := make(chan struct{}, 8)
-		lingering := c.hub.Subscribe(keys.Derived(keys.ChannelPrefix, key), func() { events <- struct{}{} })
+		lingering := c.session.hub.Subscribe(keys.Derived(keys.ChannelPrefix, key), func() { events <- struct{}{} })
 		t.Cleanup(lingering.Close)
 		receives(t, events)
 		heldByStranger(t, direct, key, 0)

@@ -38,9 +38,9 @@ func (h *hold) replan() {
 	if w.awake {
 		return
 	}
-	wait, _ := h.plan(h.client.now())
+	wait, _ := h.plan(h.session.now())
 	if w.timer == nil {
-		w.timer = time.AfterFunc(wait, func() { h.client.goroutines.Run(h.watch) })
+		w.timer = time.AfterFunc(wait, func() { h.session.goroutines.Run(h.watch) })
 	} else {
 		w.timer.Reset(wait)
 	}
@@ -59,7 +59,7 @@ func (h *hold) watch() {
 		return
 	}
 	for h.phase == held {
-		wait, renew := h.plan(h.client.now())
+		wait, renew := h.plan(h.session.now())
 		if w.awake = wait <= 0; !w.awake {
 			w.timer.Reset(wait)
 			return
@@ -77,7 +77,7 @@ func (h *hold) watch() {
 // wakeAtDeadline has the watchdog look at the hold when its lease is over, if not before. mu is held.
 func (h *hold) wakeAtDeadline() {
 	if h.phase == held {
-		h.watchdog.timer.Reset(max(0, h.lease.left(h.client.now())))
+		h.watchdog.timer.Reset(max(0, h.lease.left(h.session.now())))
 	}
 }
 
@@ -118,7 +118,7 @@ func (h *hold) renew() {
 	life, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.watchdog.stop = stop
-	left := h.lease.left(h.client.now())
+	left := h.lease.left(h.session.now())
 	h.mu.Unlock()
 	// Another command of the hold may be under way for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
@@ -140,17 +140,17 @@ func (h *hold) renewNow(life context.Context) {
 	}
 	t, n, lease := h.target, h.name, h.wantedLease()
 	e := h.renewEffort()
-	left := h.lease.left(h.client.now())
+	left := h.lease.left(h.session.now())
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
 	// The loss must not wait for an answer.
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
-	began := h.client.now()
+	began := h.session.now()
 	ours, out := h.kind.protocol.Renew(inTime, e, t, n.field, lease)
 	if out.Ambiguous {
-		h.client.retire(n.identity)
+		h.session.retire(n.identity)
 	}
 	if out.Err == nil && !ours {
 		h.lose(lockerr.NotOnRedis)
@@ -165,7 +165,7 @@ func (h *hold) renewNow(life context.Context) {
 		return
 	}
 	out.Err = h.renewalSettled(out, lease)
-	event := h.event(h.client.now().Since(began), out.Err)
+	event := h.event(h.session.now().Since(began), out.Err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	free() // who unlocks need not wait for a hook
@@ -178,8 +178,8 @@ func (h *hold) renewNow(life context.Context) {
 
 // renewEffort is that of one renewal. mu is held.
 func (h *hold) renewEffort() redisexec.CallOptions {
-	left, failures := h.lease.left(h.client.now()), h.watchdog.failures
-	e := redisexec.CallOptions{Attempts: 1, Patience: h.client.patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.replicas().Within(left / 4))
+	left, failures := h.lease.left(h.session.now()), h.watchdog.failures
+	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.replicas().Within(left / 4))
 	e.Patience = max(redisexec.MinPatience, min(e.Patience, left/2))
 	if failures == 0 && e.Replicas.N == 0 {
 		e.MaxPatience, e.Batchable = left/2, true
@@ -201,14 +201,14 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error 
 		out.Err = fmt.Errorf("%w; before that: %w", out.Err, w.failure)
 	}
 	w.failure = redisexec.MoreTelling(w.failure, out.Err)
-	now := h.client.now()
+	now := h.session.now()
 	w.retry = now.After(min(clock.Backoff(w.failures), max(0, h.lease.left(now))/4))
 	return out.Err
 }
 
 // watchClocks wakes every watchdog when the wall clock and the monotonic one have moved
 // apart since last, as they do when the machine was suspended: timers run on the latter.
-func (c *Client) watchClocks(last clock.Instant) {
+func (c *session) watchClocks(last clock.Instant) {
 	ticker := time.NewTicker(clockCheck)
 	defer ticker.Stop()
 	for {

@@ -76,7 +76,7 @@ func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), ttl*9/10, "not long before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.Zero(t, m.HoldCount())
-		h := holdsOn(m.client, key)[0]
+		h := holdsOn(m.session, key)[0]
 		require.LessOrEqual(t, h.lease.deadline.Mono-h.lease.acquired.Mono, ttl-clock.Margin(ttl), "the deadline is before the end of the lease")
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		require.Empty(t, events.of("renewed"))
@@ -144,7 +144,7 @@ func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	ends := map[string]func(t *testing.T, rdb *redis.Client, m *Mutex){
 		"unlock": func(t *testing.T, _ *redis.Client, m *Mutex) { requireUnlocked(t, m) },
-		"close":  func(t *testing.T, _ *redis.Client, m *Mutex) { require.NoError(t, m.client.Close()) },
+		"close":  func(t *testing.T, _ *redis.Client, m *Mutex) { require.NoError(t, m.session.close()) },
 		"loss": func(t *testing.T, rdb *redis.Client, m *Mutex) {
 			ctx := m.Context(t.Context())
 			require.NoError(t, rdb.Del(t.Context(), m.Name()).Err())
@@ -174,7 +174,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(time.Hour))
 		running := func() int {
-			return c.goroutines.Len()
+			return c.session.goroutines.Len()
 		}
 		idle := running()
 		requireLocked(t, c.Mutex(key))
@@ -240,7 +240,7 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 		m := c.Mutex(key)
 		for i := range 50 {
 			requireLocked(t, m)
-			h := holdsOn(c, key)[0]
+			h := holdsOn(c.session, key)[0]
 			// Unlock close to the first renewal, a little earlier or later each time.
 			h.mu.Lock()
 			due := protocol.RenewalDue(h.lease.renewed, minRenewInterval)
@@ -369,7 +369,7 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 		eventually(t, "a renewal", func() bool { return len(events.of("renewed")) > 0 })
 		relay.BlackHole(true)
 		receives(t, ctx.Done())
-		h := holdsOn(m.client, key)[0]
+		h := holdsOn(m.session, key)[0]
 		now := clock.System()
 		require.LessOrEqual(t, now.Until(h.lease.deadline), time.Duration(0), "not before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)

@@ -78,7 +78,7 @@ var All = []Mutant{
 	{
 		Name:   "uuid-never-retired",
 		Breaks: "a name is used again though a command of it may still be on its way",
-		Edits: []Edit{{"client.go",
+		Edits: []Edit{{"session.go",
 			"if c.id.Load() == id {",
 			"if c.id.Load() == nil {"}},
 		Catch: []string{"late-release"},

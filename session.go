@@ -1,0 +1,174 @@
+package relock
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// hubConfig suits waiters that poll all the same: a deaf connection costs a safety poll, so
+// it is examined rarely, and when a poll found out what a message should have told.
+var hubConfig = wake.Config{
+	PingInterval:  30 * time.Second,
+	PongTimeout:   time.Second,
+	AnswerTimeout: 10 * time.Second,
+	Linger:        time.Second,
+	RefusalRetry:  time.Minute,
+	MinBackoff:    20 * time.Millisecond,
+	MaxBackoff:    2 * time.Second,
+	CloseTimeout:  closeTimeout,
+}
+
+// session is what the holds of one client share: who they are on Redis, what they reach it by, which
+// of them there are, and the goroutines that work for them. It ends with Close.
+type session struct {
+	now      clock.Clock
+	patience time.Duration    // with one copy of a command
+	limits   redisexec.Limits // of calls of Unlock
+	// scattered says that other processes may hear of a release at nodes of the Cluster where
+	// Redis does not count them.
+	scattered bool
+
+	// What follows is of the one deployment, or of each node of a quorum.
+	execs []*redisexec.Executor
+	undos []*undo.Queue
+
+	hub      hub
+	registry *gate.Registry[*hold]
+
+	// id is the current identity. One that is in doubt is replaced, for whoever acquires
+	// next, before the call that doubts it returns; holds keep the one they have.
+	id atomic.Pointer[identity]
+
+	// tickets numbers the places in the queues of fair locks.
+	tickets atomic.Uint64
+
+	// goroutines are the watchdogs that are awake, the one that watches the clocks, the
+	// acquirers of fixed owners, and those that clean up.
+	goroutines group.Group
+	// closers are those of Close, one for each hold.
+	closers group.Group
+	// background is the context of cleaning up. It ends last.
+	background    context.Context
+	endBackground context.CancelCauseFunc
+
+	closing   chan struct{} // closed by Close, first of all
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// hub has waiters woken by messages: a *wake.Hub, *wake.Shards, or a *wake.Majority.
+type hub interface {
+	Subscribe(channel string, wake func()) *wake.Subscription
+	Suspect(channel string)
+	Missed(channel string)
+	Close()
+}
+
+// newSession returns a session on these deployments, whose waiters are woken by hub.
+func newSession(rdbs []redis.UniversalClient, hub hub, ttl time.Duration, scattered bool, now clock.Clock) *session {
+	c := &session{
+		now:       now,
+		patience:  redisexec.PatienceFor(ttl),
+		scattered: scattered,
+		hub:       hub,
+		registry:  gate.NewRegistry[*hold](hub),
+		closing:   make(chan struct{}),
+	}
+	for _, rdb := range rdbs {
+		c.execs = append(c.execs, redisexec.New(rdb, now, ttl))
+	}
+	c.background, c.endBackground = context.WithCancelCause(context.Background())
+	id := identity(uuid.NewString())
+	c.id.Store(&id)
+	started := now() // before the goroutine, of which nobody knows when it will run
+	c.goroutines.Go(func() { c.watchClocks(started) })
+	return c
+}
+
+// identity is a uuid that names are acquired under. It is told apart by its address: two are the
+// same only if they are one, so one that was retired is never met again.
+type identity string
+
+func (c *session) identity() *identity { return c.id.Load() }
+
+// retire makes sure that nothing is acquired under id any more.
+func (c *session) retire(id *identity) {
+	if c.id.Load() == id {
+		fresh := identity(uuid.NewString())
+		c.id.CompareAndSwap(id, &fresh)
+	}
+}
+
+// retireField is retire of the identity that field begins with, if that is the current one.
+func (c *session) retireField(field string) {
+	if id := c.identity(); strings.HasPrefix(field, string(*id)+":") {
+		c.retire(id)
+	}
+}
+
+func (c *session) isClosed() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// gateOf is what the gate of key i of t is found by.
+func gateOf(t *keys.Set, i int) gate.ID { return gate.ID{Key: t.Keys[i], Side: t.Side} }
+
+// holder returns the hold of this client that has field on key i of t, or nil.
+func (c *session) holder(t *keys.Set, i int, field string) *hold {
+	id := gateOf(t, i)
+	if id.Side != keys.Alone {
+		id.Side = keys.SideOf(field) // of whichever a handle is
+	}
+	g := c.registry.Gate(id)
+	if g == nil {
+		return nil
+	}
+	if h := g.Find(keys.OwnerNamed(field)); h != nil && h.holdsAs(field) {
+		return h
+	}
+	return nil
+}
+
+// undoEnv is what undos need of c.
+func (c *session) undoEnv() undo.Env {
+	return undo.Env{Now: c.now, Go: c.goroutines.Go, Ctx: c.background}
+}
+
+// undo has the keys of t released for field in the background, wherever it holds them.
+// unobserved: no one can have waited for that. The channel is closed when most nodes have done it.
+func (c *session) undo(k *kind, t *keys.Set, field string, until clock.Instant, unobserved bool) (settled <-chan struct{}) {
+	release := func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) redisexec.Outcome {
+		_, out := k.protocol.Release(ctx, opts, n.Keys, n.Field, make([]int, len(n.Keys.Keys)))
+		return out
+	}
+	return undo.Add(undo.Name{Keys: t, Field: field, Until: until, Unobserved: unobserved, Release: release}, c.undos...)
+}
+
+// settle releases n on the one deployment. A refusal does not settle it: what is missing, a
+// permission or a password, may come back in time. Once the client is being closed, it does not
+// wait for a Redis to come back that nothing can be sent to.
+func (c *session) settle(n undo.Name) bool {
+	if n.Missed && c.isClosed() && c.execs[0].Unreachable(c.background, n.Keys.Keys[0]) {
+		return true
+	}
+	out := n.Release(c.background, redisexec.CallOptions{Attempts: 1, Undoes: true}, n)
+	return out.Err == nil || redisexec.ForGood(out.Err)
+}
