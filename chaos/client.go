@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/chaos/internal/resource"
 	"github.com/relock-go/relock/internal/redistest"
@@ -26,7 +26,7 @@ import (
 type clientConfig struct {
 	Process  int
 	Seed     uint64
-	Kind     kind
+	Kind     deployment.Kind
 	Addrs    []string          // of the nodes, or of the sentinels
 	Relays   map[string]string // the address to dial instead, by address
 	Resource string            // what the locks protect
@@ -135,10 +135,10 @@ func newClient(config clientConfig, recorder *history.Recorder) (*client, error)
 		life:         context.Background(),
 		stopping:     make(chan struct{}),
 	}
-	c.rdb = c.connect()
-	if config.Kind.votes() {
-		for _, addr := range config.Addrs[1:] {
-			c.others = append(c.others, c.connectTo(addr))
+	c.rdb = c.connect(config.Addrs)
+	if config.Kind.Votes() {
+		for i := range config.Addrs[1:] {
+			c.others = append(c.others, c.connect(config.Addrs[1+i:]))
 		}
 	}
 	var err error
@@ -160,29 +160,15 @@ func (c *client) newLocks() (*relock.Client, error) {
 	if c.Work.Sharded {
 		opts = append(opts, relock.WithShardedPubSub())
 	}
-	if c.Kind.votes() {
+	if c.Kind.Votes() {
 		return relock.NewQuorum(append(c.others[:len(c.others):len(c.others)], c.rdb), opts...)
 	}
 	return relock.New(c.rdb, opts...)
 }
 
-func (c *client) connect() redis.UniversalClient {
-	switch c.Kind {
-	case cluster:
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: c.Addrs, Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize,
-		})
-	case sentinel:
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: masterName, SentinelAddrs: c.Addrs, Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize,
-		})
-	default:
-		return c.connectTo(c.Addrs[0])
-	}
-}
-
-func (c *client) connectTo(addr string) redis.UniversalClient {
-	return redis.NewClient(&redis.Options{Addr: addr, Dialer: c.dialer.dial, PoolSize: c.Work.PoolSize})
+// connect returns a client of the deployment; of a quorum, of its first address.
+func (c *client) connect(addrs []string) redis.UniversalClient {
+	return deployment.Connect(c.Kind, addrs, c.dialer.dial, c.Work.PoolSize)
 }
 
 // beat tells that the process runs, as long as it does.
@@ -251,13 +237,3 @@ func settle(count func() int) (n int, ok bool) {
 
 // number returns the number of a call.
 func (c *client) number() int { return int(c.calls.Add(1)) }
-
-// randOf returns the random numbers of one of the things that the seed decides about.
-func randOf(seed uint64, what ...uint64) *rand.Rand {
-	h := seed
-	for _, n := range what {
-		h = (h ^ n) * 0x9e3779b97f4a7c15
-		h ^= h >> 29
-	}
-	return rand.New(rand.NewPCG(seed, h))
-}

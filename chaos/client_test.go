@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -49,7 +50,7 @@ func clientOf(addr string, change func(*workload), locks ...string) clientConfig
 	if change != nil {
 		change(&work)
 	}
-	return clientConfig{Process: 1, Seed: 1, Kind: standalone, Addrs: []string{addr}, Locks: locks, Work: work}
+	return clientConfig{Process: 1, Seed: 1, Kind: deployment.Standalone, Addrs: []string{addr}, Locks: locks, Work: work}
 }
 
 func requireKept(t *testing.T, events []history.Event) check.Report {

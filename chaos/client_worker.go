@@ -9,6 +9,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/random"
 )
 
 // worker is a goroutine that uses locks, one after the other.
@@ -22,7 +23,7 @@ type worker struct {
 const helper = 1_000_000
 
 func newWorker(c *client, id int) *worker {
-	return &worker{client: c, id: id, r: randOf(c.Seed, uint64(c.Process), uint64(id))}
+	return &worker{client: c, id: id, r: random.New(c.Seed, uint64(c.Process), uint64(id))}
 }
 
 // run uses locks until the process stops.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
 )
 
 // Exit statuses. Only a violation is 1.
@@ -91,7 +93,7 @@ func playAll(ctx context.Context, chosen []*scenario, duration time.Duration, se
 		s.logf("%s: %s", sc.name, sc.what)
 		res, err := s.play(ctx, sc, duration)
 		switch {
-		case errors.Is(err, errNoCompiler):
+		case errors.Is(err, deployment.ErrNoCompiler):
 			t.missing(sc, err)
 			continue
 		case err != nil:

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
 )
 
 // scenario is one way in which things go wrong, and what is to be expected then besides
@@ -23,7 +25,7 @@ type scenario struct {
 
 // cast is who and what a round is played with.
 type cast struct {
-	kind   kind
+	kind   deployment.Kind
 	work   workload
 	faults []fault
 	lanes  int // how many faults may be in force at once; 0: one

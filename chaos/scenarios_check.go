@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -161,7 +162,7 @@ func (r *round) noHerd() {
 	}
 	for _, p := range r.processes {
 		for _, relay := range p.relays {
-			tries += relay.Count(r.scripts[acquire].And(redistest.Any))
+			tries += relay.Count(r.scripts[scripts.Acquire].And(redistest.Any))
 		}
 	}
 	polls := r.work.Processes * int(time.Duration(history.Now()-r.began)/r.work.Poll)

@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
 )
 
@@ -11,28 +12,28 @@ var clientScenarios = []*scenario{
 	{
 		number: 7, name: "client-paused",
 		what: "processes stop for longer than the lease: the first thing they learn then is the loss",
-		casts: []cast{{kind: standalone, faults: []fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
+		casts: []cast{{kind: deployment.Standalone, faults: []fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
 			work: brief.with(func(w *workload) { w.Long = 0.2 })}},
 		check: lostWhereSevered,
 	},
 	{
 		number: 8, name: "client-killed",
 		what:  "processes are killed: their locks are free when the lease has run out",
-		casts: []cast{{kind: standalone, work: usual(), faults: []fault{killProcess}}},
+		casts: []cast{{kind: deployment.Standalone, work: usual(), faults: []fault{killProcess}}},
 	},
 	{
 		number: 27, name: "pool-exhausted",
 		what: "the application uses up the connections of its client",
-		casts: []cast{{kind: standalone, faults: []fault{hogPool},
+		casts: []cast{{kind: deployment.Standalone, faults: []fault{hogPool},
 			work: usual().with(func(w *workload) { w.PoolSize = 1; w.Long = 0.1 })}},
 	},
 	{
 		number: 28, name: "misuse",
 		what: "Unlock twice, of another's, after a loss, after Close; Close of a client that holds; a thousand waiters",
 		casts: []cast{
-			{kind: standalone, faults: []fault{letMisuse},
+			{kind: deployment.Standalone, faults: []fault{letMisuse},
 				work: usual().with(func(w *workload) { w.Misuse = 0.3 })},
-			{kind: standalone, faults: []fault{crowd},
+			{kind: deployment.Standalone, faults: []fault{crowd},
 				work: usual().with(func(w *workload) {
 					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair, w.Sides = 340, 1, 0, 0, 0, 0, 0, 0
 					w.TTL = 2 * time.Second
@@ -43,7 +44,7 @@ var clientScenarios = []*scenario{
 	{
 		number: 30, name: "fair-waiters-stop",
 		what: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
-		casts: []cast{{kind: standalone, faults: []fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
+		casts: []cast{{kind: deployment.Standalone, faults: []fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
 			work: usual().with(func(w *workload) {
 				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
 			})}},

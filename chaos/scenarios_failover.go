@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -14,27 +15,27 @@ var failoverScenarios = []*scenario{
 		number: 16, name: "failover",
 		what: "a replica takes over in agreement with the master, or at the sentinels' will: a lock that was replicated survives",
 		casts: []cast{
-			{kind: cluster, work: lasting, lossless: true, faults: []fault{clusterFailover}},
-			{kind: sentinel, work: usual(), splitBrain: true, faults: []fault{sentinelFailover}},
+			{kind: deployment.Cluster, work: lasting, lossless: true, faults: []fault{clusterFailover}},
+			{kind: deployment.Sentinel, work: usual(), splitBrain: true, faults: []fault{sentinelFailover}},
 		},
 	},
 	{
 		number: 17, name: "zombie-master",
 		what: "a master stops, a replica takes over, and the old one goes on; or it dies with writes that it had not replicated",
 		casts: []cast{
-			{kind: cluster, work: usual(), splitBrain: true, faults: []fault{zombie, unreplicated}},
-			{kind: sentinel, work: usual(), splitBrain: true, faults: []fault{zombie, unreplicated}},
+			{kind: deployment.Cluster, work: usual(), splitBrain: true, faults: []fault{zombie, unreplicated}},
+			{kind: deployment.Sentinel, work: usual(), splitBrain: true, faults: []fault{zombie, unreplicated}},
 			// A lease counts only if every replica has it: then nobody forgets it, and no two hold.
-			{kind: cluster, work: usual().with(func(w *workload) { w.Replicas = 1 }), faults: []fault{zombie, unreplicated}},
-			{kind: sentinel, work: usual().with(func(w *workload) { w.Replicas = 2 }), faults: []fault{zombie, unreplicated, sentinelFailover}},
+			{kind: deployment.Cluster, work: usual().with(func(w *workload) { w.Replicas = 1 }), faults: []fault{zombie, unreplicated}},
+			{kind: deployment.Sentinel, work: usual().with(func(w *workload) { w.Replicas = 2 }), faults: []fault{zombie, unreplicated, sentinelFailover}},
 		},
 	},
 	{
 		number: 21, name: "slot-migration",
 		what: "a lock's slot moves to another master and back: no hold is lost",
 		casts: []cast{
-			{kind: cluster, work: lasting, lossless: true, faults: []fault{migrate}},
-			{kind: cluster, work: lasting.with(shard), lossless: true, faults: []fault{migrate}},
+			{kind: deployment.Cluster, work: lasting, lossless: true, faults: []fault{migrate}},
+			{kind: deployment.Cluster, work: lasting.with(shard), lossless: true, faults: []fault{migrate}},
 		},
 	},
 }
@@ -46,15 +47,13 @@ var clusterFailover = fault{name: "CLUSTER FAILOVER", inject: func(a *act) error
 		return err
 	}
 	defer probe.close()
-	// A master does not vote for the replica of the same one again within two node timeouts.
-	a.lasts(time.Until(a.d.failedOver.Add(2500 * time.Millisecond)))
+	a.lasts(a.d.FailoverIn())
 	a.begin("CLUSTER FAILOVER")
-	master, err := a.d.cluster.Failover(a, probe.name)
+	master, err := a.d.Failover(a, probe.name)
 	if err == nil {
 		a.hit()
-		a.d.failedOver = time.Now()
 		a.logf("fault %d: %s is master of %s", a.op, master.Addr, probe.name)
-		err = a.d.ready(a)
+		err = a.d.AwaitReady(a)
 	}
 	a.end()
 	if err != nil {
@@ -76,7 +75,7 @@ var sentinelFailover = fault{name: "SENTINEL FAILOVER", inject: func(a *act) err
 	}
 	a.begin("SENTINEL FAILOVER")
 	a.loseData()
-	master, err := a.d.sentinel.Failover(a)
+	master, err := a.d.Failover(a, probe.name)
 	if err == nil {
 		a.hit()
 		a.logf("fault %d: %s is master", a.op, master.Addr)
@@ -95,16 +94,16 @@ func (a *act) moved() error {
 	a.lasts(time.Second)
 	if a.work.Replicas == 0 {
 		a.end()
-		return a.d.ready(a)
+		return a.d.AwaitReady(a)
 	}
 	defer a.end()
-	return a.d.ready(a)
+	return a.d.AwaitReady(a)
 }
 
 // zombie stops a master until a replica has taken over, and lets it go on then.
 var zombie = fault{name: "zombie master", inject: func(a *act) error {
 	key := a.lock()
-	old, err := a.d.master(a, key)
+	old, err := a.d.Master(a, key)
 	if err != nil {
 		return err
 	}
@@ -113,7 +112,7 @@ var zombie = fault{name: "zombie master", inject: func(a *act) error {
 	if err := old.Pause(); err != nil {
 		return err
 	}
-	next, err := a.successor(key, old)
+	next, err := a.d.AwaitSuccessor(a, key, old)
 	if err != nil {
 		return err
 	}
@@ -128,11 +127,11 @@ var zombie = fault{name: "zombie master", inject: func(a *act) error {
 // unreplicated kills a master whose last writes no replica has got.
 var unreplicated = fault{name: "writes lost in a failover", inject: func(a *act) error {
 	key := a.lock()
-	old, err := a.d.master(a, key)
+	old, err := a.d.Master(a, key)
 	if err != nil {
 		return err
 	}
-	replicas, err := a.replicas(key, old)
+	replicas, err := a.d.Replicas(a, key, old)
 	if err != nil {
 		return err
 	}
@@ -152,7 +151,7 @@ var unreplicated = fault{name: "writes lost in a failover", inject: func(a *act)
 			return err
 		}
 	}
-	next, err := a.successor(key, old)
+	next, err := a.d.AwaitSuccessor(a, key, old)
 	if err != nil {
 		return err
 	}
@@ -161,40 +160,13 @@ var unreplicated = fault{name: "writes lost in a failover", inject: func(a *act)
 	if err := old.Restart(); err != nil {
 		return err
 	}
-	return a.d.ready(a)
+	return a.d.AwaitReady(a)
 }}
-
-// replicas are the servers that replicate the master of key.
-func (a *act) replicas(key string, master *redistest.Server) ([]*redistest.Server, error) {
-	if a.d.cluster != nil {
-		s, err := a.d.cluster.Replica(a, key)
-		return []*redistest.Server{s}, err
-	}
-	var replicas []*redistest.Server
-	for _, s := range a.d.servers {
-		if s != master {
-			replicas = append(replicas, s)
-		}
-	}
-	return replicas, nil
-}
-
-// successor waits until another server than old is master of key.
-func (a *act) successor(key string, old *redistest.Server) (*redistest.Server, error) {
-	if a.d.sentinel != nil {
-		return a.d.sentinel.AwaitFailover(a, old)
-	}
-	replica, err := a.d.cluster.Replica(a, key)
-	if err != nil {
-		return nil, err
-	}
-	return replica, a.d.cluster.AwaitMaster(a, key, replica)
-}
 
 // migrate moves the slot of a lock to another master, key by key, as resharding does.
 var migrate = fault{name: "slot migrated", inject: func(a *act) error {
 	key := a.lock()
-	from, err := a.d.master(a, key)
+	from, err := a.d.Master(a, key)
 	if err != nil {
 		return err
 	}
@@ -202,7 +174,7 @@ var migrate = fault{name: "slot migrated", inject: func(a *act) error {
 	if err != nil {
 		return err
 	}
-	slot, err := a.d.ask(a, from, "cluster", "keyslot", key)
+	slot, err := a.d.Ask(a, from, "cluster", "keyslot", key)
 	if err != nil {
 		return err
 	}
@@ -211,14 +183,14 @@ var migrate = fault{name: "slot migrated", inject: func(a *act) error {
 		return err
 	}
 	a.hit()
-	return a.d.cluster.AwaitMaster(a, key, to)
+	return a.d.AwaitMaster(a, key, to)
 }}
 
 // otherMaster chooses another master.
 func (a *act) otherMaster(than *redistest.Server) (*redistest.Server, error) {
 	first := a.r.IntN(100)
 	for i := range 100 {
-		s, err := a.d.master(a, fmt.Sprintf("any-%d", first+i))
+		s, err := a.d.Master(a, fmt.Sprintf("any-%d", first+i))
 		if err != nil {
 			return nil, err
 		}
@@ -230,11 +202,11 @@ func (a *act) otherMaster(than *redistest.Server) (*redistest.Server, error) {
 }
 
 func (a *act) move(slot any, from, to *redistest.Server) error {
-	source, err := a.d.ask(a, from, "cluster", "myid")
+	source, err := a.d.Ask(a, from, "cluster", "myid")
 	if err != nil {
 		return err
 	}
-	target, err := a.d.ask(a, to, "cluster", "myid")
+	target, err := a.d.Ask(a, to, "cluster", "myid")
 	if err != nil {
 		return err
 	}
@@ -246,7 +218,7 @@ func (a *act) move(slot any, from, to *redistest.Server) error {
 	}
 	a.lasts(a.between(0, 100*time.Millisecond))
 	for {
-		keys, err := a.d.ask(a, from, "cluster", "getkeysinslot", slot, 1)
+		keys, err := a.d.Ask(a, from, "cluster", "getkeysinslot", slot, 1)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -12,47 +14,47 @@ var networkScenarios = []*scenario{
 	{
 		number: 1, name: "acquire-reply-lost",
 		what: "replies to acquisitions and hand-overs are lost, or the commands delivered late",
-		casts: []cast{{kind: standalone, work: usual(), lanes: 3, faults: []fault{
-			loseReply(acquire), loseReply(acquire), loseFirstReply(acquire), deliverLate(acquire), loseReply(handoff), deliverLate(handoff),
+		casts: []cast{{kind: deployment.Standalone, work: usual(), lanes: 3, faults: []fault{
+			loseReply(scripts.Acquire), loseReply(scripts.Acquire), loseFirstReply(scripts.Acquire), deliverLate(scripts.Acquire), loseReply(scripts.Handoff), deliverLate(scripts.Handoff),
 		}}},
 	},
 	{
 		number: 2, name: "release-reply-lost",
 		what: "replies to re-entries and releases are lost, or the commands delivered late",
-		casts: []cast{{kind: standalone, work: usual(), lanes: 3, faults: []fault{
-			loseReply(reenter), loseReply(release), loseFirstReply(release), loseFirstReply(reenter), deliverLate(reenter), deliverLate(release),
+		casts: []cast{{kind: deployment.Standalone, work: usual(), lanes: 3, faults: []fault{
+			loseReply(scripts.Reenter), loseReply(scripts.Release), loseFirstReply(scripts.Release), loseFirstReply(scripts.Reenter), deliverLate(scripts.Reenter), deliverLate(scripts.Release),
 		}}},
 	},
 	{
 		number: 3, name: "renew-reply-lost",
 		what: "replies to renewals are lost, not two in a row: no hold is",
-		casts: []cast{{kind: standalone, lossless: true, faults: []fault{loseRenewal},
+		casts: []cast{{kind: deployment.Standalone, lossless: true, faults: []fault{loseRenewal},
 			work: lasting.with(func(w *workload) { w.Long = 0.3 })}},
 	},
 	{
 		number: 9, name: "connections-cut",
 		what:  "the server, or the network, cuts connections: no hold is lost",
-		casts: []cast{{kind: standalone, work: lasting, lossless: true, faults: []fault{killConnections("normal"), cut}}},
+		casts: []cast{{kind: deployment.Standalone, work: lasting, lossless: true, faults: []fault{killConnections("normal"), cut}}},
 	},
 	{
 		number: 10, name: "subscriptions-cut",
 		what:  "the server cuts the connections of subscribers, whose wake-ups are lost: they are served within a poll",
-		casts: []cast{{kind: standalone, work: lasting, lossless: true, faults: []fault{killConnections("pubsub")}}},
+		casts: []cast{{kind: deployment.Standalone, work: lasting, lossless: true, faults: []fault{killConnections("pubsub")}}},
 	},
 	{
 		number: 11, name: "subscribers-deaf",
 		what: "subscribed connections stay open and hear nothing: waiters are served within a poll",
 		casts: []cast{
-			{kind: standalone, work: usual(), faults: []fault{deafSubscriber, deafSubscriber, deafProcess}},
-			{kind: cluster, work: lasting.with(shard), lossless: true, faults: []fault{deafSubscriber, clusterFailover, migrate}},
-			{kind: sentinel, work: usual(), splitBrain: true, faults: []fault{sentinelFailover}},
+			{kind: deployment.Standalone, work: usual(), faults: []fault{deafSubscriber, deafSubscriber, deafProcess}},
+			{kind: deployment.Cluster, work: lasting.with(shard), lossless: true, faults: []fault{deafSubscriber, clusterFailover, migrate}},
+			{kind: deployment.Sentinel, work: usual(), splitBrain: true, faults: []fault{sentinelFailover}},
 		},
 	},
 }
 
 // aim is what the faults of scripts have in common: the relay to a server that keeps a
 // lock, of a process, and the script's runs.
-func (a *act) aim(verb string) (p *process, relay *redistest.Relay, match redistest.Match, err error) {
+func (a *act) aim(verb scripts.Verb) (p *process, relay *redistest.Relay, match redistest.Match, err error) {
 	p = a.victim()
 	master, err := a.master()
 	if err != nil {
@@ -62,8 +64,8 @@ func (a *act) aim(verb string) (p *process, relay *redistest.Relay, match redist
 }
 
 // loseReply loses the reply to one run of a script: with the connection, or silently.
-func loseReply(verb string) fault {
-	return fault{name: "reply to " + verb + " lost", inject: func(a *act) error {
+func loseReply(verb scripts.Verb) fault {
+	return fault{name: "reply to " + string(verb) + " lost", inject: func(a *act) error {
 		p, relay, match, err := a.aim(verb)
 		if err != nil {
 			return err
@@ -81,8 +83,8 @@ func loseReply(verb string) fault {
 
 // loseFirstReply is loseReply for a run by EVAL, which is the first of any process after
 // the server has forgotten its scripts.
-func loseFirstReply(verb string) fault {
-	return fault{name: "reply to first " + verb + " lost", inject: func(a *act) error {
+func loseFirstReply(verb scripts.Verb) fault {
+	return fault{name: "reply to first " + string(verb) + " lost", inject: func(a *act) error {
 		master, err := a.master()
 		if err != nil {
 			return err
@@ -103,8 +105,8 @@ func loseFirstReply(verb string) fault {
 
 // deliverLate keeps one run of a script back, and has it executed when the process, and
 // others, have gone on.
-func deliverLate(verb string) fault {
-	return fault{name: verb + " delivered late", inject: func(a *act) error {
+func deliverLate(verb scripts.Verb) fault {
+	return fault{name: string(verb) + " delivered late", inject: func(a *act) error {
 		p, relay, match, err := a.aim(verb)
 		if err != nil {
 			return err
@@ -149,9 +151,9 @@ var loseRenewal = fault{name: "reply to renew lost", inject: func(a *act) error 
 	for _, p := range a.alive() {
 		relay := a.relay(p, master)
 		if silently {
-			rules = append(rules, relay.LoseReply(a.scripts[renew]))
+			rules = append(rules, relay.LoseReply(a.scripts[scripts.Renew]))
 		} else {
-			rules = append(rules, relay.DropReply(a.scripts[renew]))
+			rules = append(rules, relay.DropReply(a.scripts[scripts.Renew]))
 		}
 	}
 	met := a.meets(rules...)
@@ -169,7 +171,7 @@ func killConnections(of string) fault {
 		if err != nil {
 			return err
 		}
-		n, err := a.d.ask(a, master, "client", "kill", "type", of)
+		n, err := a.d.Ask(a, master, "client", "kill", "type", of)
 		if err != nil {
 			return err
 		}

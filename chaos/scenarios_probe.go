@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/internal/deployment"
 )
 
 // probe is a lock of the director's own, held by a client that no relay harms, to see
@@ -31,8 +32,8 @@ func newProbe(a *act) (*probe, error) {
 	if strings.Contains(lock, "{") {
 		name = lock + ":probe"
 	}
-	c := &client{clientConfig: clientConfig{Kind: a.d.kind, Addrs: a.d.entrances()}, dialer: &dialer{}}
-	p := &probe{act: a, name: name, rdb: c.connect(), renewed: make(chan relock.Event, 1000)}
+	rdb := deployment.Connect(a.d.Kind, a.d.Entrances(), nil, 0)
+	p := &probe{act: a, name: name, rdb: rdb, renewed: make(chan relock.Event, 1000)}
 	var err error
 	p.locks, err = relock.New(p.rdb, relock.WithTTL(10*time.Second), relock.WithRenewInterval(200*time.Millisecond),
 		relock.WithFencing(), relock.WithHooks(relock.Hooks{Renewed: func(e relock.Event) { p.renewed <- e }}))
@@ -56,8 +57,8 @@ func newProbe(a *act) (*probe, error) {
 // replicated waits until every server has the lock.
 func (p *probe) replicated() error {
 	return await(p.act, p.name+" to be replicated", func() (bool, error) {
-		for _, s := range p.act.d.servers {
-			n, err := p.act.d.ask(p.act, s, "exists", p.name)
+		for _, s := range p.act.d.Servers {
+			n, err := p.act.d.Ask(p.act, s, "exists", p.name)
 			if err != nil || n.(int64) == 0 {
 				return false, err
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -15,7 +16,7 @@ var quorumScenarios = []*scenario{
 	{
 		number: 24, name: "quorum-minority",
 		what: "two of five masters are dead, stop, or are slow: who comes then is served, and keeps what he gets",
-		casts: []cast{{kind: quorum, work: voting.with(lastingly),
+		casts: []cast{{kind: deployment.Quorum, work: voting.with(lastingly),
 			faults: []fault{killMinority, freezeMinority, slowMinority, cutMinority}}},
 		check: unnoticed,
 	},
@@ -23,9 +24,9 @@ var quorumScenarios = []*scenario{
 		number: 25, name: "quorum-majority",
 		what: "three of five masters stop or die for longer than the lease, and then come back empty: holds are lost in time; or they come back at once",
 		casts: []cast{
-			{kind: quorum, faults: []fault{freezeMajority, killMajority},
+			{kind: deployment.Quorum, faults: []fault{freezeMajority, killMajority},
 				work: voting.with(func(w *workload) { w.TTL, w.Long = 600*time.Millisecond, 0.3 })},
-			{kind: quorum, work: voting, splitBrain: true, faults: []fault{restartMajority}},
+			{kind: deployment.Quorum, work: voting, splitBrain: true, faults: []fault{restartMajority}},
 		},
 		check: func(r *round) error {
 			if r.cast.splitBrain {
@@ -38,14 +39,14 @@ var quorumScenarios = []*scenario{
 		number: 26, name: "quorum-partitions",
 		what: "every process is cut off from two masters of its own, and then from two others; or single masters come back empty",
 		casts: []cast{
-			{kind: quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), faults: []fault{partition}},
-			{kind: quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), splitBrain: true, faults: []fault{partition, restartOne, restartOne}},
+			{kind: deployment.Quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), faults: []fault{partition}},
+			{kind: deployment.Quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), splitBrain: true, faults: []fault{partition, restartOne, restartOne}},
 		},
 	},
 	{
 		number: 31, name: "quorum-clocks",
 		what:  "the masters' clocks are up to 80 s apart, and every process is cut off from two masters of its own, and then from two others: tokens rise whoever votes",
-		casts: []cast{{kind: apart, work: voting.with(func(w *workload) { w.Long = 0.05 }), faults: []fault{partition}}},
+		casts: []cast{{kind: deployment.SkewedQuorum, work: voting.with(func(w *workload) { w.Long = 0.05 }), faults: []fault{partition}}},
 	},
 }
 
@@ -56,13 +57,13 @@ var voting = plain().with(func(w *workload) { w.Joint, w.Poll = 0.05, 500*time.M
 func lastingly(w *workload) { w.TTL, w.Long, w.Fixed = 1500*time.Millisecond, 0.04, 0 }
 
 // minority and majority are two and three of the masters, others each time.
-func (a *act) minority() []*redistest.Server { return a.some(2, a.r.Perm(len(a.d.servers))) }
-func (a *act) majority() []*redistest.Server { return a.some(3, a.r.Perm(len(a.d.servers))) }
+func (a *act) minority() []*redistest.Server { return a.some(2, a.r.Perm(len(a.d.Servers))) }
+func (a *act) majority() []*redistest.Server { return a.some(3, a.r.Perm(len(a.d.Servers))) }
 
 func (a *act) some(n int, order []int) []*redistest.Server {
 	var chosen []*redistest.Server
 	for _, i := range order[:n] {
-		chosen = append(chosen, a.d.servers[i])
+		chosen = append(chosen, a.d.Servers[i])
 	}
 	return chosen
 }
@@ -224,7 +225,7 @@ var restartMajority = fault{name: "majority restarted empty", inject: func(a *ac
 
 // restartOne does so to a single master. Another one later can make a majority of them.
 var restartOne = fault{name: "one restarted empty", inject: func(a *act) error {
-	servers := a.some(1, a.r.Perm(len(a.d.servers)))
+	servers := a.some(1, a.r.Perm(len(a.d.Servers)))
 	a.begin("%s is killed and restarted empty", servers[0].Addr)
 	defer a.end()
 	a.loseData()
@@ -245,7 +246,7 @@ var partition = fault{name: "partitions", inject: func(a *act) error {
 	processes := a.alive()
 	orders := make([][]int, len(processes))
 	for i := range orders {
-		orders[i] = a.r.Perm(len(a.d.servers))
+		orders[i] = a.r.Perm(len(a.d.Servers))
 	}
 	for range 2 {
 		for i, p := range processes {

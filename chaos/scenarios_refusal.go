@@ -125,7 +125,7 @@ var tooManyClients = fault{name: "max clients", single: true, inject: func(a *ac
 	d := a.part(0.3)
 	a.begin("the server takes no new connections for %v, and those that it had are cut", d)
 	defer a.end()
-	return a.d.with(a, master, func(ask func(...any) (any, error)) error {
+	return a.d.Session(a, master, func(ask func(...any) (any, error)) error {
 		if _, err := ask("config", "set", "maxclients", "1"); err != nil {
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -13,73 +15,73 @@ var serverScenarios = []*scenario{
 	{
 		number: 4, name: "caller-gives-up",
 		what: "contexts end while their request is under way to a server that does not answer: the calls return at once",
-		casts: []cast{{kind: standalone, faults: []fault{freeze(0.3, 0.8)},
+		casts: []cast{{kind: deployment.Standalone, faults: []fault{freeze(0.3, 0.8)},
 			work: usual().with(func(w *workload) { w.Impatient = 0.7 })}},
 		check: someGaveUpInTime,
 	},
 	{
 		number: 5, name: "server-frozen-briefly",
 		what:  "the server stops for less than the lease: no hold is lost, no waiter fails",
-		casts: []cast{{kind: standalone, work: lasting, lossless: true, faults: []fault{freeze(0.2, 0.4)}}},
+		casts: []cast{{kind: deployment.Standalone, work: lasting, lossless: true, faults: []fault{freeze(0.2, 0.4)}}},
 		check: nobodyFailed,
 	},
 	{
 		number: 6, name: "server-frozen-long",
 		what: "the server stops for longer than the lease: holds are lost in time, and their Unlock says so",
-		casts: []cast{{kind: standalone, faults: []fault{freeze(1.5, 2.2)},
+		casts: []cast{{kind: deployment.Standalone, faults: []fault{freeze(1.5, 2.2)},
 			work: brief.with(func(w *workload) { w.Long = 0.2 })}},
 		check: lostWhereSevered,
 	},
 	{
 		number: 12, name: "server-killed-aof",
 		what:  "the server is killed and restarted with everything on disk: locks and tokens survive",
-		casts: []cast{{kind: persistent, work: lasting, lossless: true, faults: []fault{restartKeeping}}},
+		casts: []cast{{kind: deployment.Persistent, work: lasting, lossless: true, faults: []fault{restartKeeping}}},
 	},
 	{
 		number: 13, name: "server-killed",
 		what:  "the server is killed and restarted empty",
-		casts: []cast{{kind: standalone, work: usual(), splitBrain: true, faults: []fault{restartEmpty}}},
+		casts: []cast{{kind: deployment.Standalone, work: usual(), splitBrain: true, faults: []fault{restartEmpty}}},
 	},
 	{
 		number: 14, name: "data-deleted",
 		what:  "keys are deleted, flushed or evicted",
-		casts: []cast{{kind: standalone, work: usual(), splitBrain: true, faults: []fault{flush, deleteLock, deleteLock, evict}}},
+		casts: []cast{{kind: deployment.Standalone, work: usual(), splitBrain: true, faults: []fault{flush, deleteLock, deleteLock, evict}}},
 	},
 	{
 		number: 15, name: "scripts-forgotten",
 		what: "the server forgets its scripts: nobody notices",
 		casts: []cast{
-			{kind: standalone, work: lasting, lossless: true, faults: []fault{flushScripts}},
-			{kind: cluster, work: lasting, lossless: true, faults: []fault{flushScripts, clusterFailover}},
+			{kind: deployment.Standalone, work: lasting, lossless: true, faults: []fault{flushScripts}},
+			{kind: deployment.Cluster, work: lasting, lossless: true, faults: []fault{flushScripts, clusterFailover}},
 		},
 		check: nobodyFailed,
 	},
 	{
 		number: 18, name: "server-refuses",
 		what:  "error replies that say that a command was not executed, made up and real: it is tried again",
-		casts: []cast{{kind: standalone, work: usual(), faults: []fault{refuse, refuse, refuse, noReplicas, busy, readOnly, tooManyClients}}},
+		casts: []cast{{kind: deployment.Standalone, work: usual(), faults: []fault{refuse, refuse, refuse, noReplicas, busy, readOnly, tooManyClients}}},
 	},
 	{
 		number: 19, name: "out-of-memory",
 		what:  "the server is out of memory: acquisitions fail, renewals and releases work",
-		casts: []cast{{kind: standalone, work: lasting, lossless: true, faults: []fault{outOfMemory}}},
+		casts: []cast{{kind: deployment.Standalone, work: lasting, lossless: true, faults: []fault{outOfMemory}}},
 		check: unlocksSucceeded,
 	},
 	{
 		number: 20, name: "publish-denied",
 		what:  "the user may not PUBLISH: releases work, waiters poll",
-		casts: []cast{{kind: standalone, work: lasting, lossless: true, faults: []fault{denyPublish}}},
+		casts: []cast{{kind: deployment.Standalone, work: lasting, lossless: true, faults: []fault{denyPublish}}},
 		check: unlocksSucceeded,
 	},
 	{
 		number: 22, name: "slow-server",
 		what:  "writes are paused, the network is slow, a script keeps the server busy",
-		casts: []cast{{kind: standalone, work: usual(), faults: []fault{pauseWrites, latency, slowScript, delayReply(acquire), delayReply(renew), delayReply(handoff)}}},
+		casts: []cast{{kind: deployment.Standalone, work: usual(), faults: []fault{pauseWrites, latency, slowScript, delayReply(scripts.Acquire), delayReply(scripts.Renew), delayReply(scripts.Handoff)}}},
 	},
 	{
 		number: 23, name: "clock-jumps",
 		what:  "the server's clock is set forward and back by up to 20 s",
-		casts: []cast{{kind: skewed, work: usual(), splitBrain: true, faults: []fault{jump}}},
+		casts: []cast{{kind: deployment.Skewed, work: usual(), splitBrain: true, faults: []fault{jump}}},
 	},
 }
 
@@ -187,7 +189,7 @@ var evict = fault{name: "eviction", inject: func(a *act) error {
 
 // evicted is how many keys the server has evicted so far.
 func (a *act) evicted(s *redistest.Server) (n int, err error) {
-	info, err := a.d.ask(a, s, "info", "stats")
+	info, err := a.d.Ask(a, s, "info", "stats")
 	if err != nil {
 		return 0, err
 	}
@@ -268,8 +270,8 @@ var slowScript = fault{name: "slow script", inject: func(a *act) error {
 
 // delayReply delays the reply to one run of a script, and all that follow it on its
 // connection.
-func delayReply(verb string) fault {
-	return fault{name: "reply to " + verb + " delayed", inject: func(a *act) error {
+func delayReply(verb scripts.Verb) fault {
+	return fault{name: "reply to " + string(verb) + " delayed", inject: func(a *act) error {
 		p, relay, match, err := a.aim(verb)
 		if err != nil {
 			return err
@@ -302,11 +304,11 @@ var jump = fault{name: "clock jump", inject: func(a *act) error {
 	a.begin("the server's clock is set by %v", d)
 	defer a.end()
 	a.loseData()
-	if err := a.d.clock.shift(d); err != nil {
+	if err := a.d.SetClock(d); err != nil {
 		return err
 	}
 	a.hit()
 	a.lasts(a.between(a.work.TTL/4, 2*a.work.TTL))
 	a.loseData()
-	return a.d.clock.shift(0)
+	return a.d.SetClock(0)
 }}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
 )
 
@@ -13,7 +14,7 @@ import (
 // in milliseconds since the beginning.
 func told(t *testing.T, returned, called int64, outcome history.Outcome) *round {
 	t.Helper()
-	c := cast{kind: standalone, work: usual()}
+	c := cast{kind: deployment.Standalone, work: usual()}
 	r := newRound(&stage{}, &scenario{}, c, nil, 0)
 	at := func(ms int64) int64 { return r.began + ms*int64(time.Millisecond) }
 	for _, e := range []history.Event{
@@ -96,8 +97,8 @@ func TestEveryDeploymentOfTheMixHasFaults(t *testing.T) {
 		for _, f := range faults {
 			require.NotEmpty(t, f.name)
 			require.NotNil(t, f.inject)
-			require.False(t, f.single && (k == cluster || k == sentinel), "%s on %s", f.name, k)
+			require.False(t, f.single && (k == deployment.Cluster || k == deployment.Sentinel), "%s on %s", f.name, k)
 		}
 	}
-	require.NotEqual(t, len(faultsOn(standalone)), len(faultsOn(cluster)))
+	require.NotEqual(t, len(faultsOn(deployment.Standalone)), len(faultsOn(deployment.Cluster)))
 }

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/random"
 	"github.com/relock-go/relock/chaos/internal/resource"
+	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -18,16 +21,16 @@ type stage struct {
 	seed uint64
 	out  io.Writer // what -v prints; nil without
 
-	scripts     map[string]redistest.Match // by verb
-	resources   []*resource.Server         // what the locks protect; the rounds take turns
-	deployments map[kind]*deployment
+	scripts     map[scripts.Verb]redistest.Match // by verb
+	resources   []*resource.Server               // what the locks protect; the rounds take turns
+	deployments map[deployment.Kind]*deployment.Deployment
 	rounds      int // played so far: every round has locks of its own
 }
 
 func newStage(seed uint64, out io.Writer) (*stage, error) {
-	s := &stage{seed: seed, out: out, deployments: map[kind]*deployment{}}
+	s := &stage{seed: seed, out: out, deployments: map[deployment.Kind]*deployment.Deployment{}}
 	var err error
-	if s.scripts, err = learnScripts(); err != nil {
+	if s.scripts, err = scripts.Learn(); err != nil {
 		return nil, err
 	}
 	var without error
@@ -39,7 +42,7 @@ func newStage(seed uint64, out io.Writer) (*stage, error) {
 
 func (s *stage) close() {
 	for _, d := range s.deployments {
-		d.close()
+		d.Close()
 	}
 	for _, r := range s.resources {
 		r.Close()
@@ -53,16 +56,16 @@ func (s *stage) logf(format string, args ...any) {
 	}
 }
 
-// deployment returns a deployment that is as good as new.
-func (s *stage) deployment(ctx context.Context, k kind) (*deployment, error) {
+// deploy returns a deployment that is as good as new.
+func (s *stage) deploy(ctx context.Context, k deployment.Kind) (*deployment.Deployment, error) {
 	if d := s.deployments[k]; d != nil {
-		if err := d.ready(ctx); err == nil {
+		if err := d.AwaitReady(ctx); err == nil {
 			return d, nil
 		}
-		d.close() // what was done to it was too much
+		d.Close() // what was done to it was too much
 		delete(s.deployments, k)
 	}
-	d, err := deploy(k)
+	d, err := deployment.Start(k)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +101,7 @@ func (s *stage) play(ctx context.Context, sc *scenario, duration time.Duration) 
 			}
 			s.logf("    round %d: %v", number, untested)
 		}
-		if errors.Is(err, errNoCompiler) {
+		if errors.Is(err, deployment.ErrNoCompiler) {
 			return nil, err
 		}
 		if err := errors.Join(err, untested); err != nil {
@@ -116,9 +119,9 @@ func (s *stage) playRound(ctx context.Context, res *result, number int, duration
 	sc := res.scenario
 	cast := sc.casts[number%len(sc.casts)]
 	if cast.draw != nil {
-		cast = cast.draw(randOf(s.seed, uint64(sc.number), uint64(number)))
+		cast = cast.draw(random.New(s.seed, uint64(sc.number), uint64(number)))
 	}
-	d, err := s.deployment(ctx, cast.kind)
+	d, err := s.deploy(ctx, cast.kind)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/random"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -87,7 +88,7 @@ type cue struct {
 
 // draw is what happens at the ith act: a matter of the seed alone.
 func (r *round) draw(i int) cue {
-	x := randOf(r.seed, uint64(r.scenario.number), uint64(r.number), uint64(i))
+	x := random.New(r.seed, uint64(r.scenario.number), uint64(r.number), uint64(i))
 	c := cue{fault: r.cast.faults[x.IntN(len(r.cast.faults))], r: x}
 	if i%9 == 0 { // time enough for everything to come to rest
 		c.pause = 2*r.work.TTL + r.work.Poll
@@ -181,10 +182,10 @@ func (a *act) lock() string {
 }
 
 // master is the server that keeps a lock chosen at random.
-func (a *act) master() (*redistest.Server, error) { return a.d.master(a, a.lock()) }
+func (a *act) master() (*redistest.Server, error) { return a.d.Master(a, a.lock()) }
 
 // do sends one command to a server, past the relays.
-func (a *act) do(s *redistest.Server, args ...any) error { return a.d.do(a, s, args...) }
+func (a *act) do(s *redistest.Server, args ...any) error { return a.d.Do(a, s, args...) }
 
 // meets waits until one of the rules has caught a command, for a while.
 func (a *act) meets(rules ...*redistest.Rule) bool {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -20,7 +21,7 @@ type round struct {
 	scenario *scenario
 	cast     cast
 	work     workload
-	d        *deployment
+	d        *deployment.Deployment
 	number   int // in the scenario
 	locks    []string
 	sided    []string // the read-write locks
@@ -36,7 +37,7 @@ type round struct {
 	failed    error    // what went wrong with the stage itself
 }
 
-func newRound(s *stage, sc *scenario, c cast, d *deployment, number int) *round {
+func newRound(s *stage, sc *scenario, c cast, d *deployment.Deployment, number int) *round {
 	r := &round{stage: s, scenario: sc, cast: c, work: c.work, d: d, number: number, began: history.Now(), holders: map[string]int{}}
 	r.record(history.Event{At: r.began, Kind: history.Began})
 	r.work.Counts = !c.splitBrain // where data is lost, Redis may say anything
@@ -189,13 +190,13 @@ func (r *round) spawn() error {
 	p, err := startProcess(clientConfig{
 		Process:  len(r.processes) + 1,
 		Seed:     r.seed + uint64(r.number),
-		Kind:     r.d.kind,
-		Addrs:    r.d.entrances(),
+		Kind:     r.d.Kind,
+		Addrs:    r.d.Entrances(),
 		Resource: r.protected(),
 		Locks:    r.locks,
 		Sided:    r.sided,
 		Work:     r.work,
-	}, r.d.relayed(), r.record)
+	}, r.d.Reached(), r.record)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (r *round) calm(ctx context.Context) {
 func (r *round) sweep(ctx context.Context) error {
 	deadline := time.Now().Add(r.work.TTL + slack)
 	for {
-		keys, err := r.d.left(ctx)
+		keys, err := r.d.LockKeys(ctx)
 		if err != nil {
 			return err
 		}

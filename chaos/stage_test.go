@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -44,21 +46,12 @@ func TestAStageHasSomethingToProtect(t *testing.T) {
 	require.Equal(t, first, newRound(s, scenarios[0], scenarios[0].casts[0], nil, 0).protected())
 }
 
-func TestEveryVerbHasAScriptOfItsOwn(t *testing.T) {
-	scripts, err := learnScripts()
-	require.NoError(t, err)
-	require.Len(t, scripts, 5)
-	for _, verb := range []string{acquire, reenter, renew, release, handoff} {
-		require.Contains(t, scripts, verb)
-	}
-}
-
 func newTestStage(t *testing.T) *stage {
 	t.Helper()
 	redistest.RequireServer(t)
-	scripts, err := learnScripts()
+	learned, err := scripts.Learn()
 	require.NoError(t, err)
-	s := &stage{seed: 1, scripts: scripts, deployments: map[kind]*deployment{}}
+	s := &stage{seed: 1, scripts: learned, deployments: map[deployment.Kind]*deployment.Deployment{}}
 	t.Cleanup(s.close)
 	return s
 }
@@ -79,7 +72,7 @@ func TestAKilledProcessIsReplacedAndAPausedOneGoesOn(t *testing.T) {
 	s := newTestStage(t)
 	work := brief
 	work.Processes, work.Workers = 2, 3
-	sc := &scenario{name: "processes", casts: []cast{{kind: standalone, work: work, faults: []fault{{
+	sc := &scenario{name: "processes", casts: []cast{{kind: deployment.Standalone, work: work, faults: []fault{{
 		inject: func(a *act) error {
 			return errors.Join(killProcess.inject(a), pauseProcess(0.2, 0.3).inject(a))
 		},
@@ -102,7 +95,7 @@ func TestAKilledProcessIsReplacedAndAPausedOneGoesOn(t *testing.T) {
 func TestAScenarioInWhichNoFaultHitsIsAnError(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
-	sc := &scenario{name: "harmless", casts: []cast{{kind: standalone, work: brief, faults: []fault{{
+	sc := &scenario{name: "harmless", casts: []cast{{kind: deployment.Standalone, work: brief, faults: []fault{{
 		inject: func(a *act) error { a.lasts(10 * time.Millisecond); return nil },
 	}}}}}
 	_, err := s.play(t.Context(), sc, 50*time.Millisecond)
@@ -114,7 +107,7 @@ func TestARoundInWhichNothingWasTestedIsPlayedAgainButNotForEver(t *testing.T) {
 	s := newTestStage(t)
 	work := brief
 	work.TTL, work.Poll, work.Processes, work.Workers = 200*time.Millisecond, 100*time.Millisecond, 1, 1
-	c := cast{kind: standalone, work: work, faults: []fault{nothing}}
+	c := cast{kind: deployment.Standalone, work: work, faults: []fault{nothing}}
 	untested := errors.New("nothing was tested")
 	var numbers []int
 	sc := &scenario{name: "chancy", casts: []cast{c, c}, check: func(r *round) error {
@@ -135,7 +128,7 @@ func TestAFaultThatCannotBeInjectedIsAnError(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	broken := errors.New("no such lever")
-	sc := &scenario{name: "leverless", casts: []cast{{kind: standalone, work: brief, faults: []fault{{
+	sc := &scenario{name: "leverless", casts: []cast{{kind: deployment.Standalone, work: brief, faults: []fault{{
 		name: "a lever", inject: func(*act) error { return broken },
 	}}}}}
 	_, err := s.play(t.Context(), sc, 50*time.Millisecond)
@@ -148,7 +141,7 @@ func TestKeysThatAreLeftAreTold(t *testing.T) {
 	s := newTestStage(t)
 	work := brief
 	work.TTL, work.Processes, work.Workers = 200*time.Millisecond, 1, 1
-	sc := &scenario{name: "untidy", casts: []cast{{kind: standalone, work: work, faults: []fault{{
+	sc := &scenario{name: "untidy", casts: []cast{{kind: deployment.Standalone, work: work, faults: []fault{{
 		inject: func(a *act) error {
 			a.hit()
 			master, err := a.master()
@@ -164,37 +157,6 @@ func TestKeysThatAreLeftAreTold(t *testing.T) {
 	require.Equal(t, "I5", res.Violations[0].Invariant)
 	require.Contains(t, res.Violations[0].Text, "leftover")
 	require.NotContains(t, res.Violations[0].Text, "token")
-}
-
-func TestTheClockOfAServerIsSetWhileItRuns(t *testing.T) {
-	t.Parallel()
-	d, err := deploy(skewed)
-	if !canSetClocks() || !redistest.Available() {
-		require.Error(t, err)
-		return
-	}
-	require.NoError(t, err)
-	defer d.close()
-	ctx := t.Context()
-	require.NoError(t, d.do(ctx, d.servers[0], "set", "k", "v", "px", 10_000))
-	off := func() time.Duration {
-		answer, err := d.ask(ctx, d.servers[0], "time")
-		require.NoError(t, err)
-		s, err := time.ParseDuration(answer.([]any)[0].(string) + "s")
-		require.NoError(t, err)
-		return (s - time.Duration(time.Now().UnixNano())).Round(5 * time.Second)
-	}
-	require.Zero(t, off())
-	require.NoError(t, d.clock.shift(-20*time.Second))
-	require.Equal(t, -20*time.Second, off())
-	left, err := d.ask(ctx, d.servers[0], "pttl", "k")
-	require.NoError(t, err)
-	require.Greater(t, left, int64(20_000))
-	require.NoError(t, d.clock.shift(20*time.Second))
-	require.Equal(t, 20*time.Second, off())
-	exists, err := d.ask(ctx, d.servers[0], "exists", "k")
-	require.NoError(t, err)
-	require.Zero(t, exists)
 }
 
 func TestAViolationComesWithTheEventsAroundIt(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package deployment
 
 import (
 	_ "embed"
@@ -13,26 +13,26 @@ import (
 
 // clockSource is a library that moves the wall clock of the program that it is loaded into.
 //
-//go:embed internal/clockshim/shim.c
+//go:embed clockshim/shim.c
 var clockSource []byte
 
-// errNoCompiler says that a server's clock cannot be set here.
-var errNoCompiler = errors.New("setting a server's clock takes a C compiler: no gcc on PATH")
+// ErrNoCompiler says that a server's clock cannot be set here.
+var ErrNoCompiler = errors.New("setting a server's clock takes a C compiler: no gcc on PATH")
 
-// clock is the wall clock of a server.
+// clock is the wall clock of a server: a file that the library in that server looks at.
 type clock struct {
 	dir string
 }
 
-// canSetClocks reports whether there is a C compiler.
-func canSetClocks() bool {
+// CanSetClocks reports whether a server can have a clock of its own here: whether there is a C compiler.
+func CanSetClocks() bool {
 	_, err := exec.LookPath("gcc")
 	return err == nil
 }
 
 func newClock() (*clock, error) {
-	if !canSetClocks() {
-		return nil, errNoCompiler
+	if !CanSetClocks() {
+		return nil, ErrNoCompiler
 	}
 	dir, err := os.MkdirTemp("", "chaos-clock-")
 	if err != nil {
@@ -79,8 +79,4 @@ func (c *clock) shift(d time.Duration) error {
 	return errors.Join(err, f.Close())
 }
 
-func (c *clock) close() {
-	if c != nil {
-		_ = os.RemoveAll(c.dir)
-	}
-}
+func (c *clock) close() { _ = os.RemoveAll(c.dir) }
