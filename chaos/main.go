@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/worker"
 )
 
 // Exit statuses. Only a violation is 1.
@@ -41,7 +42,7 @@ func run() int {
 	flag.Parse()
 	redis.SetLogger(silent{})
 	if *client {
-		if err := runClient(os.Stdin, os.Stdout); err != nil {
+		if err := worker.Run(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return stageFailed
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/worker"
 )
 
 // scenario is one way in which things go wrong, and what is to be expected then besides
@@ -26,7 +27,7 @@ type scenario struct {
 // cast is who and what a round is played with.
 type cast struct {
 	kind   deployment.Kind
-	work   workload
+	work   worker.Workload
 	faults []fault
 	lanes  int // how many faults may be in force at once; 0: one
 
@@ -43,35 +44,31 @@ type cast struct {
 }
 
 // usual is the workload of most scenarios: some of everything.
-func usual() workload {
-	return workload{
+func usual() worker.Workload {
+	return worker.Workload{
 		Processes: 3, Workers: 6, Names: 3,
 		TTL: time.Second, Poll: 250 * time.Millisecond,
 		Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7,
 	}
 }
 
-// with returns w changed by f.
-func (w workload) with(f func(*workload)) workload {
-	f(&w)
-	return w
-}
-
 // Leases of another length: short ones where a fault has to outlast them, long ones where
 // it must not, on a machine that is busy. There the place of a fair waiter has to last, too:
 // for two polls.
 var (
-	brief   = usual().with(func(w *workload) { w.TTL = 600 * time.Millisecond })
-	lasting = usual().with(func(w *workload) {
+	brief   = usual().With(func(w *worker.Workload) { w.TTL = 600 * time.Millisecond })
+	lasting = usual().With(func(w *worker.Workload) {
 		w.TTL, w.Poll, w.Long, w.Fixed = 1500*time.Millisecond, 750*time.Millisecond, 0.04, 0
 	})
 )
 
 // plain is a workload without fair locks and read-write locks.
-func plain() workload { return usual().with(func(w *workload) { w.Fair, w.Sides = 0, 0 }) }
+func plain() worker.Workload {
+	return usual().With(func(w *worker.Workload) { w.Fair, w.Sides = 0, 0 })
+}
 
 // shard has wake-ups come by sharded pub/sub.
-func shard(w *workload) { w.Sharded = true }
+func shard(w *worker.Workload) { w.Sharded = true }
 
 // scenarios are all that there are, in the order of their numbers.
 var scenarios = slices.Concat(networkScenarios, serverScenarios, failoverScenarios, quorumScenarios, clientScenarios, []*scenario{mix})

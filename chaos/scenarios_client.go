@@ -5,6 +5,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/worker"
 )
 
 // clientScenarios are those of processes that stop, die or misbehave.
@@ -13,7 +14,7 @@ var clientScenarios = []*scenario{
 		number: 7, name: "client-paused",
 		what: "processes stop for longer than the lease: the first thing they learn then is the loss",
 		casts: []cast{{kind: deployment.Standalone, faults: []fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
-			work: brief.with(func(w *workload) { w.Long = 0.2 })}},
+			work: brief.With(func(w *worker.Workload) { w.Long = 0.2 })}},
 		check: lostWhereSevered,
 	},
 	{
@@ -25,16 +26,16 @@ var clientScenarios = []*scenario{
 		number: 27, name: "pool-exhausted",
 		what: "the application uses up the connections of its client",
 		casts: []cast{{kind: deployment.Standalone, faults: []fault{hogPool},
-			work: usual().with(func(w *workload) { w.PoolSize = 1; w.Long = 0.1 })}},
+			work: usual().With(func(w *worker.Workload) { w.PoolSize = 1; w.Long = 0.1 })}},
 	},
 	{
 		number: 28, name: "misuse",
 		what: "Unlock twice, of another's, after a loss, after Close; Close of a client that holds; a thousand waiters",
 		casts: []cast{
 			{kind: deployment.Standalone, faults: []fault{letMisuse},
-				work: usual().with(func(w *workload) { w.Misuse = 0.3 })},
+				work: usual().With(func(w *worker.Workload) { w.Misuse = 0.3 })},
 			{kind: deployment.Standalone, faults: []fault{crowd},
-				work: usual().with(func(w *workload) {
+				work: usual().With(func(w *worker.Workload) {
 					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair, w.Sides = 340, 1, 0, 0, 0, 0, 0, 0
 					w.TTL = 2 * time.Second
 				})},
@@ -45,7 +46,7 @@ var clientScenarios = []*scenario{
 		number: 30, name: "fair-waiters-stop",
 		what: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
 		casts: []cast{{kind: deployment.Standalone, faults: []fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
-			work: usual().with(func(w *workload) {
+			work: usual().With(func(w *worker.Workload) {
 				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
 			})}},
 	},
@@ -96,7 +97,7 @@ var hogPool = fault{name: "pool exhausted", inject: func(a *act) error {
 	p, d := a.victim(), a.part(1.5)
 	a.begin("process %d blocks all its connections for %v", p.number, d)
 	defer a.end()
-	if err := p.send(order{Hog: d}); err != nil {
+	if err := p.send(worker.Order{Hog: d}); err != nil {
 		return err
 	}
 	a.hit()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -26,8 +27,8 @@ var failoverScenarios = []*scenario{
 			{kind: deployment.Cluster, work: usual(), splitBrain: true, faults: []fault{zombie, unreplicated}},
 			{kind: deployment.Sentinel, work: usual(), splitBrain: true, faults: []fault{zombie, unreplicated}},
 			// A lease counts only if every replica has it: then nobody forgets it, and no two hold.
-			{kind: deployment.Cluster, work: usual().with(func(w *workload) { w.Replicas = 1 }), faults: []fault{zombie, unreplicated}},
-			{kind: deployment.Sentinel, work: usual().with(func(w *workload) { w.Replicas = 2 }), faults: []fault{zombie, unreplicated, sentinelFailover}},
+			{kind: deployment.Cluster, work: usual().With(func(w *worker.Workload) { w.Replicas = 1 }), faults: []fault{zombie, unreplicated}},
+			{kind: deployment.Sentinel, work: usual().With(func(w *worker.Workload) { w.Replicas = 2 }), faults: []fault{zombie, unreplicated, sentinelFailover}},
 		},
 	},
 	{
@@ -35,7 +36,7 @@ var failoverScenarios = []*scenario{
 		what: "a lock's slot moves to another master and back: no hold is lost",
 		casts: []cast{
 			{kind: deployment.Cluster, work: lasting, lossless: true, faults: []fault{migrate}},
-			{kind: deployment.Cluster, work: lasting.with(shard), lossless: true, faults: []fault{migrate}},
+			{kind: deployment.Cluster, work: lasting.With(shard), lossless: true, faults: []fault{migrate}},
 		},
 	},
 }

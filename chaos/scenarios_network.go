@@ -6,6 +6,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/scripts"
+	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -29,7 +30,7 @@ var networkScenarios = []*scenario{
 		number: 3, name: "renew-reply-lost",
 		what: "replies to renewals are lost, not two in a row: no hold is",
 		casts: []cast{{kind: deployment.Standalone, lossless: true, faults: []fault{loseRenewal},
-			work: lasting.with(func(w *workload) { w.Long = 0.3 })}},
+			work: lasting.With(func(w *worker.Workload) { w.Long = 0.3 })}},
 	},
 	{
 		number: 9, name: "connections-cut",
@@ -46,7 +47,7 @@ var networkScenarios = []*scenario{
 		what: "subscribed connections stay open and hear nothing: waiters are served within a poll",
 		casts: []cast{
 			{kind: deployment.Standalone, work: usual(), faults: []fault{deafSubscriber, deafSubscriber, deafProcess}},
-			{kind: deployment.Cluster, work: lasting.with(shard), lossless: true, faults: []fault{deafSubscriber, clusterFailover, migrate}},
+			{kind: deployment.Cluster, work: lasting.With(shard), lossless: true, faults: []fault{deafSubscriber, clusterFailover, migrate}},
 			{kind: deployment.Sentinel, work: usual(), splitBrain: true, faults: []fault{sentinelFailover}},
 		},
 	},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -16,7 +17,7 @@ var quorumScenarios = []*scenario{
 	{
 		number: 24, name: "quorum-minority",
 		what: "two of five masters are dead, stop, or are slow: who comes then is served, and keeps what he gets",
-		casts: []cast{{kind: deployment.Quorum, work: voting.with(lastingly),
+		casts: []cast{{kind: deployment.Quorum, work: voting.With(lastingly),
 			faults: []fault{killMinority, freezeMinority, slowMinority, cutMinority}}},
 		check: unnoticed,
 	},
@@ -25,7 +26,7 @@ var quorumScenarios = []*scenario{
 		what: "three of five masters stop or die for longer than the lease, and then come back empty: holds are lost in time; or they come back at once",
 		casts: []cast{
 			{kind: deployment.Quorum, faults: []fault{freezeMajority, killMajority},
-				work: voting.with(func(w *workload) { w.TTL, w.Long = 600*time.Millisecond, 0.3 })},
+				work: voting.With(func(w *worker.Workload) { w.TTL, w.Long = 600*time.Millisecond, 0.3 })},
 			{kind: deployment.Quorum, work: voting, splitBrain: true, faults: []fault{restartMajority}},
 		},
 		check: func(r *round) error {
@@ -39,22 +40,22 @@ var quorumScenarios = []*scenario{
 		number: 26, name: "quorum-partitions",
 		what: "every process is cut off from two masters of its own, and then from two others; or single masters come back empty",
 		casts: []cast{
-			{kind: deployment.Quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), faults: []fault{partition}},
-			{kind: deployment.Quorum, work: voting.with(func(w *workload) { w.Long = 0.2 }), splitBrain: true, faults: []fault{partition, restartOne, restartOne}},
+			{kind: deployment.Quorum, work: voting.With(func(w *worker.Workload) { w.Long = 0.2 }), faults: []fault{partition}},
+			{kind: deployment.Quorum, work: voting.With(func(w *worker.Workload) { w.Long = 0.2 }), splitBrain: true, faults: []fault{partition, restartOne, restartOne}},
 		},
 	},
 	{
 		number: 31, name: "quorum-clocks",
 		what:  "the masters' clocks are up to 80 s apart, and every process is cut off from two masters of its own, and then from two others: tokens rise whoever votes",
-		casts: []cast{{kind: deployment.SkewedQuorum, work: voting.with(func(w *workload) { w.Long = 0.05 }), faults: []fault{partition}}},
+		casts: []cast{{kind: deployment.SkewedQuorum, work: voting.With(func(w *worker.Workload) { w.Long = 0.05 }), faults: []fault{partition}}},
 	},
 }
 
 // voting is the workload on a quorum, which has no fair locks.
-var voting = plain().with(func(w *workload) { w.Joint, w.Poll = 0.05, 500*time.Millisecond })
+var voting = plain().With(func(w *worker.Workload) { w.Joint, w.Poll = 0.05, 500*time.Millisecond })
 
 // lastingly gives leases that a busy machine keeps.
-func lastingly(w *workload) { w.TTL, w.Long, w.Fixed = 1500*time.Millisecond, 0.04, 0 }
+func lastingly(w *worker.Workload) { w.TTL, w.Long, w.Fixed = 1500*time.Millisecond, 0.04, 0 }
 
 // minority and majority are two and three of the masters, others each time.
 func (a *act) minority() []*redistest.Server { return a.some(2, a.r.Perm(len(a.d.Servers))) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/scripts"
+	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -16,7 +17,7 @@ var serverScenarios = []*scenario{
 		number: 4, name: "caller-gives-up",
 		what: "contexts end while their request is under way to a server that does not answer: the calls return at once",
 		casts: []cast{{kind: deployment.Standalone, faults: []fault{freeze(0.3, 0.8)},
-			work: usual().with(func(w *workload) { w.Impatient = 0.7 })}},
+			work: usual().With(func(w *worker.Workload) { w.Impatient = 0.7 })}},
 		check: someGaveUpInTime,
 	},
 	{
@@ -29,7 +30,7 @@ var serverScenarios = []*scenario{
 		number: 6, name: "server-frozen-long",
 		what: "the server stops for longer than the lease: holds are lost in time, and their Unlock says so",
 		casts: []cast{{kind: deployment.Standalone, faults: []fault{freeze(1.5, 2.2)},
-			work: brief.with(func(w *workload) { w.Long = 0.2 })}},
+			work: brief.With(func(w *worker.Workload) { w.Long = 0.2 })}},
 		check: lostWhereSevered,
 	},
 	{

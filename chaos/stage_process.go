@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -34,7 +35,7 @@ type process struct {
 
 // startProcess starts a client process, all of whose connections to Redis run through
 // relays of its own. Its events go to record.
-func startProcess(config clientConfig, servers []*redistest.Server, record func(history.Event)) (*process, error) {
+func startProcess(config worker.Config, servers []*redistest.Server, record func(history.Event)) (*process, error) {
 	p := &process{number: config.Process, relays: map[string]*redistest.Relay{}, done: make(chan struct{})}
 	config.Relays = map[string]string{}
 	for _, s := range servers {
@@ -53,7 +54,7 @@ func startProcess(config clientConfig, servers []*redistest.Server, record func(
 	return p, nil
 }
 
-func (p *process) exec(config clientConfig, record func(history.Event)) error {
+func (p *process) exec(config worker.Config, record func(history.Event)) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -20,7 +21,7 @@ type round struct {
 	*stage
 	scenario *scenario
 	cast     cast
-	work     workload
+	work     worker.Workload
 	d        *deployment.Deployment
 	number   int // in the scenario
 	locks    []string
@@ -136,7 +137,7 @@ func (r *round) run(ctx context.Context, duration time.Duration) error {
 	}
 	for _, p := range r.processes {
 		// With time for it to look for what is left.
-		if err := p.await(drain + 25*time.Second); err != nil {
+		if err := p.await(worker.Drain + 25*time.Second); err != nil {
 			r.tell(history.Event{Process: p.number, Kind: history.Left, Note: err.Error()})
 		}
 	}
@@ -187,7 +188,7 @@ func (r *round) broken() error {
 
 // spawn starts another client process.
 func (r *round) spawn() error {
-	p, err := startProcess(clientConfig{
+	p, err := startProcess(worker.Config{
 		Process:  len(r.processes) + 1,
 		Seed:     r.seed + uint64(r.number),
 		Kind:     r.d.Kind,

@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"errors"
@@ -10,7 +10,8 @@ import (
 	"github.com/relock-go/relock/chaos/internal/history"
 )
 
-// misuse does something that nobody should, and records whether it was told so.
+// misuse breaks one of the rules of the library, drawn at random, and records whether it was
+// told so.
 func (w *worker) misuse() {
 	wrongs := []func(){w.unlockNothing, w.unlockTwice, w.unlockAnothers, w.outliveTheLease, w.closeWhileHeld}
 	wrongs[w.r.IntN(len(wrongs))]()

@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func (m mutex) levels(ctx context.Context) (int, error) {
 	return s.Count, err
 }
 
-// writeSide is the side of a read-write lock that excludes everybody.
+// writeSide is the side of a read-write lock that excludes all others.
 type writeSide struct{ *relock.RWMutex }
 
 func (m writeSide) levels(ctx context.Context) (int, error) {
@@ -102,7 +102,7 @@ func (w *worker) readOrWrite() {
 	write.unlockAll()
 }
 
-// readOn has who writes read besides, for which nobody has to wait.
+// readOn locks the read side inside a write hold, which never has to wait.
 func (w *worker) readOn(write, read *use) bool {
 	read.eager = w.chance(0.7)
 	outcome := read.lock()
@@ -113,7 +113,7 @@ func (w *worker) readOn(write, read *use) bool {
 	return outcome == history.OK
 }
 
-// upgrade asks to write while it reads, which nobody may.
+// upgrade locks the write side inside a read hold, which has to be refused.
 func (u *use) upgrade(write *use) {
 	if !u.ask() {
 		return

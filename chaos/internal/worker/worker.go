@@ -1,4 +1,20 @@
-package main
+// Package worker is the client process: a program that uses locks as hard as it can, with many
+// goroutines, its workers, and tells on its standard output what it does and sees, one event
+// a line.
+//
+// It knows nothing of faults, of other processes or of what is right: it takes its Redis, its
+// locks and its ways from a [Config], goes on until its input ends, and judges nothing. The
+// files:
+//
+//   - protocol.go: what the process is told, line by line
+//   - process.go: the process, from its configuration to what is left of it
+//   - dialer.go: its connections, all of which have to be closed at the end
+//   - worker.go: a goroutine that makes one use of locks after the other
+//   - use.go: one use: Lock, levels, Unlock, and the events of each
+//   - under_lock.go: what is done while a lock is held
+//   - sides.go: uses of read-write locks
+//   - misuse.go: uses that break a rule on purpose
+package worker
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"bufio"
@@ -21,54 +21,9 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// clientConfig is what a client process is to do: the first line of its standard input.
-// The lines after it are orders; the end of the input tells it to stop.
-type clientConfig struct {
-	Process  int
-	Seed     uint64
-	Kind     deployment.Kind
-	Addrs    []string          // of the nodes, or of the sentinels
-	Relays   map[string]string // the address to dial instead, by address
-	Resource string            // what the locks protect
-	Locks    []string
-	Sided    []string // the read-write locks
-	Work     workload
-}
-
-// order is what the director wants of a client process during the run.
-type order struct {
-	Hog time.Duration // occupy all connections of the application's pool for so long
-}
-
-// workload is how the workers of the processes use the locks.
-type workload struct {
-	Processes int // of the clients
-	Workers   int // goroutines in each
-	Names     int // of locks
-	TTL, Poll time.Duration
-
-	// The rest are shares, from 0 to 1.
-	Long      float64 // of holds that outlive the TTL
-	Fixed     float64 // of holds that are not renewed
-	Joint     float64 // of holds of two names at once
-	Fair      float64 // of holds of one name that are served in order
-	Shared    float64 // of holds that two goroutines share
-	Misuse    float64 // of what nobody should do
-	Impatient float64 // of waits that end after some milliseconds
-	Sides     float64 // of holds of read-write locks,
-	Reads     float64 // and of those the share that only reads
-
-	Enduring bool // long holds last for two to four TTLs, and not for a half to two
-	Kept     bool // nothing but the end of its lease takes a hold away
-	Counts   bool // compare the levels with what Redis says
-	PoolSize int  // of the go-redis client; 0: its default
-	Replicas int  // that have to confirm every lease; 0: none
-	Sharded  bool // wake-ups by sharded pub/sub
-}
-
 // client is what the workers of a process share.
 type client struct {
-	clientConfig
+	Config
 	record   func(history.Event)
 	dialer   *dialer
 	rdb      redis.UniversalClient
@@ -81,19 +36,17 @@ type client struct {
 	stopping chan struct{}   // closed when no new use is to begin
 }
 
-// drain is how long a process that was told to stop waits for locks before it gives up:
-// longer than anything can take that is served at all.
-const drain = 10 * time.Second
-
-// runClient is a client process: it uses locks until in ends, and tells out about it.
-func runClient(in io.Reader, out io.Writer) error {
+// Run is the whole life of a client process: it uses locks as the first line of in says, obeys
+// the orders that follow, until in ends, and writes its events to out. What it could not clean
+// up it tells as events, too: an error says that it could not begin.
+func Run(in io.Reader, out io.Writer) error {
 	before := goleak.IgnoreCurrent()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	if !lines.Scan() {
 		return fmt.Errorf("no configuration: %w", errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 	}
-	var config clientConfig
+	var config Config
 	if err := json.Unmarshal(lines.Bytes(), &config); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
@@ -111,13 +64,13 @@ func runClient(in io.Reader, out io.Writer) error {
 		workers.Go(func() { newWorker(c, i).run() })
 	}
 	for lines.Scan() {
-		var o order
+		var o Order
 		if json.Unmarshal(lines.Bytes(), &o) == nil {
 			orders.Go(func() { c.hog(o.Hog) })
 		}
 	}
 	close(c.stopping)
-	giveUp := time.AfterFunc(drain, end)
+	giveUp := time.AfterFunc(Drain, end)
 	workers.Wait()
 	orders.Wait()
 	giveUp.Stop()
@@ -127,13 +80,13 @@ func runClient(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-func newClient(config clientConfig, recorder *history.Recorder) (*client, error) {
+func newClient(config Config, recorder *history.Recorder) (*client, error) {
 	c := &client{
-		clientConfig: config,
-		record:       recorder.Record,
-		dialer:       &dialer{relays: config.Relays},
-		life:         context.Background(),
-		stopping:     make(chan struct{}),
+		Config:   config,
+		record:   recorder.Record,
+		dialer:   &dialer{relays: config.Relays},
+		life:     context.Background(),
+		stopping: make(chan struct{}),
 	}
 	c.rdb = c.connect(config.Addrs)
 	if config.Kind.Votes() {

@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"bufio"
@@ -20,15 +20,17 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
+func TestMain(m *testing.M) { redistest.Main(m) }
+
 // runBriefly runs a client process' code here, and returns what it told.
-func runBriefly(t *testing.T, config clientConfig, d time.Duration, orders ...order) []history.Event {
+func runBriefly(t *testing.T, config Config, d time.Duration, orders ...Order) []history.Event {
 	t.Helper()
 	in, orderly := io.Pipe()
 	told, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
 		defer out.Close()
-		ended <- runClient(in, out)
+		ended <- Run(in, out)
 	}()
 	go func() {
 		lines := json.NewEncoder(orderly)
@@ -45,12 +47,16 @@ func runBriefly(t *testing.T, config clientConfig, d time.Duration, orders ...or
 	return events
 }
 
-func clientOf(addr string, change func(*workload), locks ...string) clientConfig {
-	work := usual().with(func(w *workload) { w.TTL, w.Counts, w.Long, w.Sides = 2*time.Second, true, 0, 0 })
+func clientOf(addr string, change func(*Workload), locks ...string) Config {
+	work := Workload{
+		Processes: 3, Workers: 6, Names: 3,
+		TTL: 2 * time.Second, Poll: 250 * time.Millisecond,
+		Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Reads: 0.7, Counts: true,
+	}
 	if change != nil {
 		change(&work)
 	}
-	return clientConfig{Process: 1, Seed: 1, Kind: deployment.Standalone, Addrs: []string{addr}, Locks: locks, Work: work}
+	return Config{Process: 1, Seed: 1, Kind: deployment.Standalone, Addrs: []string{addr}, Locks: locks, Work: work}
 }
 
 func requireKept(t *testing.T, events []history.Event) check.Report {
@@ -128,7 +134,7 @@ func TestAClientProcessTellsAllThatItDoesAndLeavesNothing(t *testing.T) {
 
 func TestMisuseIsAnsweredWithTheRightErrors(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		config := clientOf(b.Addr, func(w *workload) { w.Misuse, w.Workers = 1, 4 }, redistest.Key(t), redistest.Key(t))
+		config := clientOf(b.Addr, func(w *Workload) { w.Misuse, w.Workers = 1, 4 }, redistest.Key(t), redistest.Key(t))
 		seeAll(t, time.Second, func(d time.Duration, see func(string)) {
 			events := runBriefly(t, config, d)
 			requireKept(t, events)
@@ -144,9 +150,9 @@ func TestMisuseIsAnsweredWithTheRightErrors(t *testing.T) {
 
 func TestAClientThatIsToldToBlocksItsWholePool(t *testing.T) {
 	b := redistest.Redis(t)
-	config := clientOf(b.Addr, func(w *workload) { w.PoolSize = 1 }, redistest.Key(t))
+	config := clientOf(b.Addr, func(w *Workload) { w.PoolSize = 1 }, redistest.Key(t))
 	before := blocked(t, b)
-	events := runBriefly(t, config, 500*time.Millisecond, order{Hog: 300 * time.Millisecond})
+	events := runBriefly(t, config, 500*time.Millisecond, Order{Hog: 300 * time.Millisecond})
 	require.Equal(t, before+1, blocked(t, b), "its pool is one connection")
 	requireKept(t, events)
 }
@@ -164,8 +170,8 @@ func blocked(t *testing.T, b *redistest.Backend) (n int) {
 }
 
 func TestAClientWithoutAConfigurationSaysSo(t *testing.T) {
-	require.ErrorContains(t, runClient(bytes.NewReader(nil), io.Discard), "no configuration")
-	require.ErrorContains(t, runClient(bytes.NewReader([]byte("{\n")), io.Discard), "configuration")
+	require.ErrorContains(t, Run(bytes.NewReader(nil), io.Discard), "no configuration")
+	require.ErrorContains(t, Run(bytes.NewReader([]byte("{\n")), io.Discard), "configuration")
 }
 
 func TestConnectionsAreCountedUntilTheyAreClosed(t *testing.T) {
