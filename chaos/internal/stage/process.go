@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// process is a client process.
-type process struct {
-	number int
-	relays map[string]*redistest.Relay // by the address of the server
+// Process is a client process.
+type Process struct {
+	Number int
+	Relays map[string]*redistest.Relay // its own, to each server, by the server's address
 
 	cmd    *exec.Cmd
 	stderr bytes.Buffer // complete when done is closed
@@ -35,8 +35,8 @@ type process struct {
 
 // startProcess starts a client process, all of whose connections to Redis run through
 // relays of its own. Its events go to record.
-func startProcess(config worker.Config, servers []*redistest.Server, record func(history.Event)) (*process, error) {
-	p := &process{number: config.Process, relays: map[string]*redistest.Relay{}, done: make(chan struct{})}
+func startProcess(config worker.Config, servers []*redistest.Server, record func(history.Event)) (*Process, error) {
+	p := &Process{Number: config.Process, Relays: map[string]*redistest.Relay{}, done: make(chan struct{})}
 	config.Relays = map[string]string{}
 	for _, s := range servers {
 		relay, err := redistest.StartRelay(s.Addr)
@@ -44,7 +44,7 @@ func startProcess(config worker.Config, servers []*redistest.Server, record func
 			p.closeRelays()
 			return nil, err
 		}
-		p.relays[s.Addr] = relay
+		p.Relays[s.Addr] = relay
 		config.Relays[s.Addr] = relay.Addr
 	}
 	if err := p.exec(config, record); err != nil {
@@ -54,7 +54,7 @@ func startProcess(config worker.Config, servers []*redistest.Server, record func
 	return p, nil
 }
 
-func (p *process) exec(config worker.Config, record func(history.Event)) error {
+func (p *Process) exec(config worker.Config, record func(history.Event)) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (p *process) exec(config worker.Config, record func(history.Event)) error {
 }
 
 // send writes one line to the process.
-func (p *process) send(line any) error {
+func (p *Process) send(line any) error {
 	b, err := json.Marshal(line)
 	if err != nil {
 		return err
@@ -102,15 +102,21 @@ func (p *process) send(line any) error {
 	return err
 }
 
+// RelayTo returns the process' relay to a server.
+func (p *Process) RelayTo(s *redistest.Server) *redistest.Relay { return p.Relays[s.Addr] }
+
+// Hog has the process occupy all connections of its pool for d.
+func (p *Process) Hog(d time.Duration) error { return p.send(worker.Order{Hog: d}) }
+
 // stop tells the process to come to an end.
-func (p *process) stop() {
+func (p *Process) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.stdin.Close()
 }
 
 // kill ends the process the hard way.
-func (p *process) kill() {
+func (p *Process) kill() {
 	p.mu.Lock()
 	p.killed = true
 	p.mu.Unlock()
@@ -119,7 +125,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-func (p *process) alive() bool {
+func (p *Process) alive() bool {
 	select {
 	case <-p.done:
 		return false
@@ -130,7 +136,7 @@ func (p *process) alive() bool {
 
 // await waits for the end of a process that was told to stop. The error says what is
 // wrong about the end, if the process was not killed.
-func (p *process) await(patience time.Duration) error {
+func (p *Process) await(patience time.Duration) error {
 	var hung bool
 	select {
 	case <-p.done:
@@ -148,15 +154,15 @@ func (p *process) await(patience time.Duration) error {
 	p.mu.Unlock()
 	switch {
 	case hung:
-		return fmt.Errorf("process %d did not end within %v:\n%s", p.number, patience, p.stderr.Bytes())
+		return fmt.Errorf("process %d did not end within %v:\n%s", p.Number, patience, p.stderr.Bytes())
 	case p.err != nil && !killed:
-		return fmt.Errorf("process %d: %w\n%s", p.number, p.err, p.stderr.Bytes())
+		return fmt.Errorf("process %d: %w\n%s", p.Number, p.err, p.stderr.Bytes())
 	}
 	return nil
 }
 
-func (p *process) closeRelays() {
-	for _, r := range p.relays {
+func (p *Process) closeRelays() {
+	for _, r := range p.Relays {
 		r.Close()
 	}
 }

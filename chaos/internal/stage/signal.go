@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"os/exec"
@@ -9,7 +9,7 @@ import (
 func dumpGoroutines(cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGQUIT) }
 
 // pause freezes the process: it does nothing until resume.
-func (p *process) pause() error {
+func (p *Process) pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.paused = true
@@ -17,7 +17,7 @@ func (p *process) pause() error {
 }
 
 // resume thaws the process, if it is paused.
-func (p *process) resume() {
+func (p *Process) resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.paused {

@@ -1,6 +1,6 @@
 //go:build race
 
-package main
+package stage
 
 import "time"
 

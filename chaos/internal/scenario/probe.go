@@ -1,9 +1,8 @@
-package main
+package scenario
 
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -11,12 +10,13 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/stage"
 )
 
 // probe is a lock of the director's own, held by a client that no relay harms, to see
 // whether it survives what is done to the servers.
 type probe struct {
-	act     *act
+	act     *stage.Act
 	name    string
 	rdb     redis.UniversalClient
 	locks   *relock.Client
@@ -26,13 +26,13 @@ type probe struct {
 }
 
 // newProbe locks next to one of the locks, in the same slot.
-func newProbe(a *act) (*probe, error) {
-	lock := a.lock()
+func newProbe(a *stage.Act) (*probe, error) {
+	lock := a.Lock()
 	name := "{" + lock + "}:probe"
 	if strings.Contains(lock, "{") {
 		name = lock + ":probe"
 	}
-	rdb := deployment.Connect(a.d.Kind, a.d.Entrances(), nil, 0)
+	rdb := deployment.Connect(a.Deployment.Kind, a.Deployment.Entrances(), nil, 0)
 	p := &probe{act: a, name: name, rdb: rdb, renewed: make(chan relock.Event, 1000)}
 	var err error
 	p.locks, err = relock.New(p.rdb, relock.WithTTL(10*time.Second), relock.WithRenewInterval(200*time.Millisecond),
@@ -48,7 +48,7 @@ func newProbe(a *act) (*probe, error) {
 			p.close()
 			return nil, err
 		}
-		wait(ctx, 20*time.Millisecond)
+		a.Lasts(20 * time.Millisecond)
 	}
 	p.token = p.m.FencingToken()
 	return p, nil
@@ -57,14 +57,32 @@ func newProbe(a *act) (*probe, error) {
 // replicated waits until every server has the lock.
 func (p *probe) replicated() error {
 	return await(p.act, p.name+" to be replicated", func() (bool, error) {
-		for _, s := range p.act.d.Servers {
-			n, err := p.act.d.Ask(p.act, s, "exists", p.name)
+		for _, s := range p.act.Deployment.Servers {
+			n, err := p.act.Deployment.Ask(p.act, s, "exists", p.name)
 			if err != nil || n.(int64) == 0 {
 				return false, err
 			}
 		}
 		return true, nil
 	})
+}
+
+// await polls cond until it holds.
+func await(a *stage.Act, what string, cond func() (bool, error)) error {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		ok, err := cond()
+		if ok || err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("gave up waiting for %s", what)
+		}
+		a.Lasts(5 * time.Millisecond)
+		if a.Err() != nil {
+			return a.Err()
+		}
+	}
 }
 
 // survives judges that the hold is valid and renewed, with its token, and can be unlocked.
@@ -75,18 +93,18 @@ func (p *probe) survives(what string) error {
 	select {
 	case <-p.renewed:
 	case <-time.After(10 * time.Second):
-		p.act.breach("%s: %s was not renewed after it", what, p.name)
+		p.act.Breach("%s: %s was not renewed after it", what, p.name)
 	case <-p.act.Done():
 		return p.act.Err()
 	}
 	if n := p.m.HoldCount(); n != 1 {
-		p.act.breach("%s: %s did not survive it: %d levels, not 1", what, p.name, n)
+		p.act.Breach("%s: %s did not survive it: %d levels, not 1", what, p.name, n)
 	}
 	if token := p.m.FencingToken(); token != p.token {
-		p.act.breach("%s: the token of %s was %d, and is %d after it", what, p.name, p.token, token)
+		p.act.Breach("%s: the token of %s was %d, and is %d after it", what, p.name, p.token, token)
 	}
 	if err := p.m.Unlock(); err != nil {
-		p.act.breach("%s: %s could not be unlocked after it: %v", what, p.name, err)
+		p.act.Breach("%s: %s could not be unlocked after it: %v", what, p.name, err)
 	}
 	return nil
 }
@@ -96,13 +114,4 @@ func (p *probe) close() {
 		_ = p.locks.Close() // what it says was judged by survives
 	}
 	_ = p.rdb.Close()
-}
-
-// hostPort are the two parts of an address.
-func hostPort(addr string) (host, port string) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		panic(fmt.Sprintf("address %q of a server: %v", addr, err))
-	}
-	return host, port
 }

@@ -1,4 +1,4 @@
-package main
+package scenario
 
 import (
 	"math/rand/v2"
@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/stage"
 )
 
 // mix is everything at random: each round draws a deployment, and every act a fault of any
 // scenario that can be played on it.
-var mix = &scenario{
-	number: 29, name: "mix",
-	what:  "everything at random: deployments, and all faults that can be played on them",
-	casts: []cast{{draw: drawMix}},
-	check: func(r *round) error {
-		if r.d.Kind == deployment.Standalone {
-			return misuseWasRefused(r)
+var mix = &Scenario{
+	Number: 29, Name: "mix",
+	What:   "everything at random: deployments, and all faults that can be played on them",
+	setups: []stage.Setup{{Draw: drawMix}},
+	check: func(seen *stage.Evidence) error {
+		if seen.Setup.Kind == deployment.Standalone {
+			return misuseWasRefused(seen)
 		}
 		return nil
 	},
@@ -25,7 +26,7 @@ var mix = &scenario{
 // mixed are the deployments of mix, those that cost least most often.
 var mixed = []deployment.Kind{deployment.Standalone, deployment.Standalone, deployment.Standalone, deployment.Persistent, deployment.Skewed, deployment.Cluster, deployment.Cluster, deployment.Sentinel}
 
-func drawMix(r *rand.Rand) cast {
+func drawMix(r *rand.Rand) stage.Setup {
 	k := mixed[r.IntN(len(mixed))]
 	if k == deployment.Skewed && !deployment.CanSetClocks() {
 		k = deployment.Standalone
@@ -39,23 +40,23 @@ func drawMix(r *rand.Rand) cast {
 		work.PoolSize = 1
 	}
 	work.Sharded = k == deployment.Cluster && r.IntN(2) == 0
-	return cast{kind: k, work: work, splitBrain: true, faults: faultsOn(k)}
+	return stage.Setup{Kind: k, Work: work, SplitBrain: true, Faults: faultsOn(k)}
 }
 
 // anywhere are the scenarios whose faults need no special deployment.
 var anywhere = []int{1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 15, 18, 22, 27}
 
 // faultsOn are the faults of all scenarios that can be played on a deployment.
-func faultsOn(k deployment.Kind) []fault {
+func faultsOn(k deployment.Kind) []stage.Fault {
 	single := k == deployment.Standalone || k == deployment.Persistent || k == deployment.Skewed
-	var faults []fault
+	var faults []stage.Fault
 	for _, s := range slices.Concat(networkScenarios, serverScenarios, failoverScenarios, clientScenarios) {
-		for _, c := range s.casts {
-			if c.kind != k && (c.kind != deployment.Standalone || !single && !slices.Contains(anywhere, s.number)) {
+		for _, c := range s.setups {
+			if c.Kind != k && (c.Kind != deployment.Standalone || !single && !slices.Contains(anywhere, s.Number)) {
 				continue
 			}
-			for _, f := range c.faults {
-				if single || !f.single {
+			for _, f := range c.Faults {
+				if single || !f.Single {
 					faults = append(faults, f)
 				}
 			}
