@@ -19,7 +19,7 @@ func TestEveryScenarioIsListed(t *testing.T) {
 	for _, s := range scenario.All() {
 		require.Contains(t, out.String(), fmt.Sprintf("%3d  %s ", s.Number, s.Name))
 	}
-	require.Contains(t, out.String(), " 15  scripts-forgotten      the server forgets its scripts: nobody notices (cluster, standalone)\n")
+	require.Contains(t, out.String(), " 11  subscribers-deaf       subscribed connections stay open and hear nothing: waiters are served within a poll (cluster, sentinel, standalone)\n")
 	require.Contains(t, out.String(), " (any)\n")
 }
 
@@ -34,7 +34,7 @@ func TestTheTableCountsViolationsAndSaysHowToSeeThemAgain(t *testing.T) {
 	res := &stage.Result{Hits: 3, Histories: []string{"file.jsonl"}, Report: check.Report{
 		Operations: 1235, Holds: 567, Violations: []check.Violation{
 			{Invariant: "I1", Lock: "a", Text: "two of them"},
-			{Invariant: "I6", Lock: "b", Text: "nobody came"},
+			{Invariant: "I6", Lock: "b", Text: "never served"},
 			{Invariant: "something new", Text: "unknown to the table"},
 			{Invariant: "I1", Lock: "c", Text: "two more"},
 		},

@@ -47,7 +47,7 @@ func spansOf(events []history.Event) []span {
 	return spans
 }
 
-// lostWhereSevered judges that nobody unlocked successfully what he could not renew for
+// lostWhereSevered judges that no Unlock succeeded of a hold that could not be renewed for
 // longer than its lease.
 func lostWhereSevered(seen *stage.Evidence) error {
 	met := 0
@@ -117,8 +117,8 @@ func failures(seen *stage.Evidence, of ...history.Kind) error {
 	return nil
 }
 
-// misuseWasRefused judges what workers were told who misbehaved, and in a crowd how much
-// traffic it made.
+// misuseWasRefused judges what workers that misbehaved were told; in a crowd, which does not
+// misbehave, how much traffic it made.
 func misuseWasRefused(seen *stage.Evidence) error {
 	for _, e := range seen.Events {
 		if e.Kind != history.Misused {
@@ -151,10 +151,10 @@ func noHerd(seen *stage.Evidence) {
 	}
 }
 
-// unnoticed judges that who came while masters were missing was served as ever: that no
-// call of his failed, and nothing that he got was lost. Owners who act together are left
-// out: one may have come before.
-func unnoticed(seen *stage.Evidence) error {
+// minorityUnnoticed judges that a worker which came while masters were missing was served as
+// ever: that no call of it failed, and no hold of it was lost. Shared owners are left out: the
+// other goroutine may have come before.
+func minorityUnnoticed(seen *stage.Evidence) error {
 	type worker struct {
 		process, worker int
 		lock            string

@@ -13,8 +13,10 @@ var clientScenarios = []*Scenario{
 	{
 		Number: 7, Name: "client-paused",
 		What: "processes stop for longer than the lease: the first thing they learn then is the loss",
-		setups: []stage.Setup{{Kind: deployment.Standalone, Faults: []stage.Fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
-			Work: shortLeases.With(func(w *worker.Workload) { w.Long = 0.2 })}},
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
+			Work: shortLeases.With(func(w *worker.Workload) { w.Long = 0.2 }),
+		}},
 		check: lostWhereSevered,
 	},
 	{
@@ -25,30 +27,38 @@ var clientScenarios = []*Scenario{
 	{
 		Number: 27, Name: "pool-exhausted",
 		What: "the application uses up the connections of its client",
-		setups: []stage.Setup{{Kind: deployment.Standalone, Faults: []stage.Fault{hogPool},
-			Work: usual().With(func(w *worker.Workload) { w.PoolSize = 1; w.Long = 0.1 })}},
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{hogPool},
+			Work: usual().With(func(w *worker.Workload) { w.PoolSize = 1; w.Long = 0.1 }),
+		}},
 	},
 	{
 		Number: 28, Name: "misuse",
 		What: "Unlock twice, of another's, after a loss, after Close; Close of a client that holds; a thousand waiters",
 		setups: []stage.Setup{
-			{Kind: deployment.Standalone, Faults: []stage.Fault{letMisuse},
-				Work: usual().With(func(w *worker.Workload) { w.Misuse = 0.3 })},
-			{Kind: deployment.Standalone, Faults: []stage.Fault{crowd},
+			{
+				Kind: deployment.Standalone, Faults: []stage.Fault{letMisuse},
+				Work: usual().With(func(w *worker.Workload) { w.Misuse = 0.3 }),
+			},
+			{
+				Kind: deployment.Standalone, Faults: []stage.Fault{crowd},
 				Work: usual().With(func(w *worker.Workload) {
 					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair, w.Sides = 340, 1, 0, 0, 0, 0, 0, 0
 					w.TTL = 2 * time.Second
-				})},
+				}),
+			},
 		},
 		check: misuseWasRefused,
 	},
 	{
 		Number: 30, Name: "fair-waiters-stop",
 		What: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
-		setups: []stage.Setup{{Kind: deployment.Standalone, Faults: []stage.Fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
 			Work: usual().With(func(w *worker.Workload) {
 				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
-			})}},
+			}),
+		}},
 	},
 }
 
@@ -91,10 +101,10 @@ var hogPool = stage.Fault{Name: "pool exhausted", Inject: func(a *stage.Act) err
 	return nil
 }}
 
-// letMisuse lets the workers misbehave, and counts how often they did.
+// letMisuse lets the workers misbehave. How often they did is counted by the check.
 var letMisuse = stage.Fault{Name: "misuse", Inject: func(a *stage.Act) error {
 	a.Lasts(a.Work.TTL / 4)
-	a.HitUncounted() // they are counted one by one, when the round is judged
+	a.HitUncounted()
 	return nil
 }}
 

@@ -27,7 +27,7 @@ var failoverScenarios = []*Scenario{
 		setups: []stage.Setup{
 			{Kind: deployment.Cluster, Work: usual(), SplitBrain: true, Faults: []stage.Fault{zombie, unreplicated}},
 			{Kind: deployment.Sentinel, Work: usual(), SplitBrain: true, Faults: []stage.Fault{zombie, unreplicated}},
-			// A lease counts only if every replica has it: then nobody forgets it, and no two hold.
+			// A lease counts only if every replica has it: then it is never forgotten, and no two hold.
 			{Kind: deployment.Cluster, Work: usual().With(func(w *worker.Workload) { w.Replicas = 1 }), Faults: []stage.Fault{zombie, unreplicated}},
 			{Kind: deployment.Sentinel, Work: usual().With(func(w *worker.Workload) { w.Replicas = 2 }), Faults: []stage.Fault{zombie, unreplicated, sentinelFailover}},
 		},

@@ -30,8 +30,10 @@ var networkScenarios = []*Scenario{
 	{
 		Number: 3, Name: "renew-reply-lost",
 		What: "replies to renewals are lost, not two in a row: no hold is",
-		setups: []stage.Setup{{Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{loseRenewal},
-			Work: longLeases.With(func(w *worker.Workload) { w.Long = 0.3 })}},
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{loseRenewal},
+			Work: longLeases.With(func(w *worker.Workload) { w.Long = 0.3 }),
+		}},
 	},
 	{
 		Number: 9, Name: "connections-cut",

@@ -100,7 +100,8 @@ func killScript(a *stage.Act, s *redistest.Server, ended <-chan struct{}) error 
 	}
 }
 
-// readOnly makes the server a replica, of nobody, which keeps its data, and a master again.
+// readOnly makes the server a replica of a master that does not exist, which keeps its data,
+// and a master again.
 var readOnly = stage.Fault{Name: "READONLY", Single: true, Inject: func(a *stage.Act) error {
 	server, err := master(a)
 	if err != nil {

@@ -17,8 +17,10 @@ var serverScenarios = []*Scenario{
 	{
 		Number: 4, Name: "caller-gives-up",
 		What: "contexts end while their request is under way to a server that does not answer: the calls return at once",
-		setups: []stage.Setup{{Kind: deployment.Standalone, Faults: []stage.Fault{freeze(0.3, 0.8)},
-			Work: usual().With(func(w *worker.Workload) { w.Impatient = 0.7 })}},
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{freeze(0.3, 0.8)},
+			Work: usual().With(func(w *worker.Workload) { w.Impatient = 0.7 }),
+		}},
 		check: someGaveUpInTime,
 	},
 	{
@@ -30,8 +32,10 @@ var serverScenarios = []*Scenario{
 	{
 		Number: 6, Name: "server-frozen-long",
 		What: "the server stops for longer than the lease: holds are lost in time, and their Unlock says so",
-		setups: []stage.Setup{{Kind: deployment.Standalone, Faults: []stage.Fault{freeze(1.5, 2.2)},
-			Work: shortLeases.With(func(w *worker.Workload) { w.Long = 0.2 })}},
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{freeze(1.5, 2.2)},
+			Work: shortLeases.With(func(w *worker.Workload) { w.Long = 0.2 }),
+		}},
 		check: lostWhereSevered,
 	},
 	{

@@ -19,7 +19,7 @@ type Evidence struct {
 	Breaches []string // of the plan's promises
 	Hits     int      // of faults that were not counted when they hit: see Act.HitUncounted
 
-	round *round // for Sent
+	round *round // for Sent; a test may have made evidence without a round
 }
 
 // Outage is a period in which a process, or every one, could get no answer from a server.
@@ -38,6 +38,9 @@ func (e *Evidence) Clock(at int64) string { return sinceBeginning(e.Began, at) }
 
 // Sent is how many commands all processes have sent to do verb.
 func (e *Evidence) Sent(verb scripts.Verb) int {
+	if e.round == nil {
+		return 0
+	}
 	n := 0
 	for _, p := range e.round.processes {
 		for _, relay := range p.Relays {
