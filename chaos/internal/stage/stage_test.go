@@ -94,6 +94,14 @@ func TestAStageHasSomethingToProtect(t *testing.T) {
 	require.Equal(t, first, newRound(s, &Plan{}, fixture(), nil, 0).protected())
 }
 
+// forget removes the histories of violations that a test has wanted.
+func forget(t *testing.T, res *Result) {
+	t.Helper()
+	for _, file := range res.Histories {
+		require.NoError(t, os.Remove(file))
+	}
+}
+
 func newTestStage(t *testing.T) *Stage {
 	t.Helper()
 	redistest.RequireServer(t)
@@ -165,6 +173,7 @@ func TestARoundInWhichNothingWasTestedIsPlayedAgainButNotForEver(t *testing.T) {
 		return untested
 	}}
 	res, err := s.Play(t.Context(), p, 100*time.Millisecond)
+	forget(t, res)
 	require.ErrorIs(t, err, untested)
 	require.Equal(t, []int{0, 4, 1, 5, 9, 13}, numbers, "with other random numbers, and the same setup")
 	require.Len(t, res.Violations, 5)
@@ -198,6 +207,7 @@ func TestWhatTheCheckFindsAndCountsIsInTheResult(t *testing.T) {
 		return nil
 	}}
 	res, err := s.Play(t.Context(), p, time.Millisecond)
+	forget(t, res)
 	require.NoError(t, err)
 	require.Equal(t, 3, res.Hits)
 	require.Len(t, res.Violations, 2)
@@ -217,6 +227,7 @@ func TestKeysThatAreLeftAreTold(t *testing.T) {
 	}})
 	setup.Work.TTL, setup.Work.Processes, setup.Work.Workers = 200*time.Millisecond, 1, 1
 	res, err := s.Play(t.Context(), &Plan{Name: "untidy", Setups: []Setup{setup}}, 50*time.Millisecond)
+	forget(t, res)
 	require.NoError(t, err)
 	require.Len(t, res.Violations, 1)
 	require.Equal(t, "I5", res.Violations[0].Invariant)
