@@ -1,5 +1,9 @@
 // Command chaos puts the lock library under every fault that can be injected, with real
 // servers and real client processes, and has a machine judge what they saw.
+//
+// This package is the program: its flags (main.go), what it prints (table.go), and the hunt for
+// broken libraries (mutants.go). What is played is in internal/scenario, how it is played in
+// internal/stage, and the client processes are internal/worker. README.md tells more.
 package main
 
 import (
@@ -16,6 +20,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/scenario"
+	"github.com/relock-go/relock/chaos/internal/stage"
+	"github.com/relock-go/relock/chaos/internal/worker"
 )
 
 // Exit statuses. Only a violation is 1.
@@ -39,7 +48,7 @@ func run() int {
 	flag.Parse()
 	redis.SetLogger(silent{})
 	if *client {
-		if err := runClient(os.Stdin, os.Stdout); err != nil {
+		if err := worker.Run(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return stageFailed
 		}
@@ -57,7 +66,7 @@ func run() int {
 		list(os.Stdout)
 		return allKept
 	}
-	chosen, err := choose(*names)
+	chosen, err := scenario.Choose(*names)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return stageFailed
@@ -65,22 +74,22 @@ func run() int {
 	if *seed == 0 {
 		*seed = freshSeed()
 	}
-	return playAll(ctx, chosen, *duration, *seed, *verbose)
-}
-
-// playAll plays the scenarios and prints what became of them.
-func playAll(ctx context.Context, chosen []*scenario, duration time.Duration, seed uint64, verbose bool) int {
-	fmt.Printf("seed %d, %v of faults for each scenario\n\n", seed, duration)
-	log := io.Writer(nil)
-	if verbose {
+	log := io.Discard
+	if *verbose {
 		log = os.Stdout
 	}
-	s, err := newStage(seed, log)
+	return playAll(ctx, chosen, *duration, *seed, log)
+}
+
+// playAll plays the scenarios and prints what became of them; to log, what is done when.
+func playAll(ctx context.Context, chosen []*scenario.Scenario, duration time.Duration, seed uint64, log io.Writer) int {
+	fmt.Printf("seed %d, %v of faults for each scenario\n\n", seed, duration)
+	s, err := stage.New(seed, log)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return stageFailed
 	}
-	defer s.close()
+	defer s.Close()
 	status := allKept
 	t := newTable(os.Stdout)
 	for _, sc := range chosen {
@@ -88,22 +97,23 @@ func playAll(ctx context.Context, chosen []*scenario, duration time.Duration, se
 			status = stageFailed
 			break
 		}
-		s.logf("%s: %s", sc.name, sc.what)
-		res, err := s.play(ctx, sc, duration)
+		fmt.Fprintf(log, "%s: %s\n", sc.Name, sc.What)
+		res, err := sc.Play(ctx, s, duration)
 		switch {
-		case errors.Is(err, errNoCompiler):
+		case errors.Is(err, deployment.ErrNoCompiler):
 			t.missing(sc, err)
 			continue
 		case err != nil:
 			fmt.Fprintln(os.Stderr, "chaos:", err)
 			status = max(status, stageFailed)
 		}
-		t.row(res)
+		t.row(sc, res)
 		if len(res.Violations) > 0 {
 			status = violated
 		}
 	}
-	return t.finish(status, seed)
+	t.finish(seed)
+	return status
 }
 
 func freshSeed() uint64 {
@@ -112,6 +122,7 @@ func freshSeed() uint64 {
 	return uint64(binary.NativeEndian.Uint32(b[:])) + 1
 }
 
+// silent keeps go-redis from reporting every connection that a fault breaks.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}

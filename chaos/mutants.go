@@ -174,7 +174,7 @@ var breach = regexp.MustCompile(`(?m)^(I[1-7]|porcupine|resource|scenario) `)
 // An error means that the run itself went wrong.
 func (h *hunt) play(ctx context.Context, program string, t take) (by string, err error) {
 	cmd := exec.CommandContext(ctx, program, "-scenario", t.scenario, "-duration", mutantDuration.String(), "-seed", fmt.Sprint(t.seed))
-	cmd.Env = append(os.Environ(), "TMPDIR="+h.builder.Dir) // histories of a mutant interest nobody
+	cmd.Env = append(os.Environ(), "TMPDIR="+h.builder.Dir) // the histories of a mutant are not kept
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

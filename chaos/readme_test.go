@@ -12,6 +12,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/internal/check"
 	"github.com/relock-go/relock/chaos/internal/mutant"
+	"github.com/relock-go/relock/chaos/internal/scenario"
 )
 
 func TestTheReadmeHasEveryScenarioInvariantAndMutant(t *testing.T) {
@@ -37,7 +38,7 @@ func TestTheReadmeHasEveryScenarioInvariantAndMutant(t *testing.T) {
 func TestScenariosThatCatchMutantsExist(t *testing.T) {
 	for _, m := range mutant.All {
 		for _, name := range m.Catch {
-			_, err := choose(name)
+			_, err := scenario.Choose(name)
 			require.NoError(t, err, m.Name)
 		}
 	}

@@ -1,0 +1,190 @@
+package scenario
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/scripts"
+	"github.com/relock-go/relock/chaos/internal/stage"
+)
+
+// span is one level of a hold.
+type span struct {
+	process, worker int
+	owner, lock     string
+	returned        int64 // of Lock
+	called          int64 // of Unlock
+	outcome         history.Outcome
+	err             string
+}
+
+// spans are the levels that were unlocked.
+func spansOf(events []history.Event) []span {
+	type worker struct {
+		process, worker int
+		lock, owner     string
+	}
+	open := map[worker][]span{}
+	var spans []span
+	for _, e := range events {
+		w := worker{e.Process, e.Worker, e.Lock, e.Owner}
+		last := len(open[w]) - 1
+		switch {
+		case e.Kind == history.LockReturn && e.Outcome == history.OK:
+			open[w] = append(open[w], span{process: e.Process, worker: e.Worker, owner: e.Owner, lock: e.Lock, returned: e.At})
+		case e.Kind == history.UnlockCall && last >= 0:
+			open[w][last].called = e.At
+		case e.Kind == history.UnlockReturn && last >= 0:
+			s := open[w][last]
+			s.outcome, s.err = e.Outcome, e.Err
+			spans = append(spans, s)
+			open[w] = open[w][:last]
+		}
+	}
+	return spans
+}
+
+// lostWhereSevered judges that no Unlock succeeded of a hold that could not be renewed for
+// longer than its lease.
+func lostWhereSevered(seen *stage.Evidence) error {
+	met := 0
+	for _, s := range spansOf(seen.Events) {
+		for _, cut := range seen.Outages {
+			over := cut.From + int64(seen.Setup.Work.TTL) // the lease, whenever it was last renewed
+			if cut.Process != 0 && cut.Process != s.process || s.returned > cut.From || cut.To < over {
+				continue
+			}
+			if s.called > over || s.called > cut.From && s.outcome == history.IsLost {
+				met++
+			}
+			if s.called > over && s.outcome == history.OK {
+				seen.Breach("%s (process %d, worker %d) held %s from %s, could not renew it from %s to %s, and unlocked it at %s as if nothing had happened",
+					s.owner, s.process, s.worker, s.lock, seen.Clock(s.returned), seen.Clock(cut.From), seen.Clock(cut.To), seen.Clock(s.called))
+			}
+		}
+	}
+	if met == 0 {
+		return errors.New("nobody held a lock while it could not be renewed: nothing was tested")
+	}
+	return nil
+}
+
+// someGaveUpInTime makes sure that contexts ended while the server was frozen; I6 judges
+// that their calls returned.
+func someGaveUpInTime(seen *stage.Evidence) error {
+	type call struct{ process, op int }
+	ends := map[call]int64{}
+	met := 0
+	for _, e := range seen.Events {
+		id := call{e.Process, e.Op}
+		switch {
+		case e.Kind == history.LockCall && e.Wait > 0:
+			ends[id] = e.At + e.Wait
+		case e.Kind == history.LockReturn && e.Outcome == history.Ended:
+			for _, cut := range seen.Outages {
+				if end := ends[id]; cut.From < end && end < cut.To {
+					met++
+				}
+			}
+		}
+	}
+	if met == 0 {
+		return errors.New("no call gave up while the server was frozen: nothing was tested")
+	}
+	return nil
+}
+
+// noCallFailed judges that no call failed, but for contexts that ended.
+func noCallFailed(seen *stage.Evidence) error {
+	return failures(seen, history.LockReturn, history.UnlockReturn)
+}
+
+// unlocksSucceeded judges that no Unlock failed.
+func unlocksSucceeded(seen *stage.Evidence) error { return failures(seen, history.UnlockReturn) }
+
+func failures(seen *stage.Evidence, of ...history.Kind) error {
+	for _, e := range seen.Events {
+		for _, kind := range of {
+			if e.Kind == kind && e.Outcome == history.Failed {
+				seen.Breach("%s (process %d, worker %d): at %s %s of %s failed: %s",
+					e.Owner, e.Process, e.Worker, seen.Clock(e.At), kind, e.Lock, e.Err)
+			}
+		}
+	}
+	return nil
+}
+
+// misuseWasRefused judges what workers that misbehaved were told; in a crowd, which does not
+// misbehave, how much traffic it made.
+func misuseWasRefused(seen *stage.Evidence) error {
+	for _, e := range seen.Events {
+		if e.Kind != history.Misused {
+			continue
+		}
+		seen.Hits++
+		if e.Outcome != history.OK {
+			seen.Breach("%s (process %d, worker %d): at %s %s of %s was answered: %s",
+				e.Owner, e.Process, e.Worker, seen.Clock(e.At), e.Note, e.Lock, e.Err)
+		}
+	}
+	if seen.Setup.Work.Misuse == 0 {
+		noHerd(seen)
+	}
+	return nil
+}
+
+// noHerd judges that a release wakes one waiter of each process, and no more: that the
+// requests to acquire are few for the holds.
+func noHerd(seen *stage.Evidence) {
+	tries, holds := seen.Sent(scripts.Acquire), 0
+	for _, e := range seen.Events {
+		if e.Kind == history.LockReturn && e.Outcome == history.OK {
+			holds++
+		}
+	}
+	polls := seen.Setup.Work.Processes * int(time.Duration(history.Now()-seen.Began)/seen.Setup.Work.Poll)
+	if most := holds + 2*polls + 100; tries > most {
+		seen.Breach("%d waiters sent %d requests to acquire for %d holds: a herd", seen.Setup.Work.Processes*seen.Setup.Work.Workers, tries, holds)
+	}
+}
+
+// minorityUnnoticed judges that a worker which came while masters were missing was served as
+// ever: that no call of it failed, and no hold of it was lost. Shared owners are left out: the
+// other goroutine may have come before.
+func minorityUnnoticed(seen *stage.Evidence) error {
+	type worker struct {
+		process, worker int
+		lock            string
+	}
+	came, depth := map[worker]int64{}, map[worker]int{}
+	met := 0
+	for _, e := range seen.Events {
+		w := worker{e.Process, e.Worker, e.Lock}
+		switch {
+		case e.Kind == history.LockCall && depth[w] == 0:
+			came[w] = e.At
+		case e.Kind == history.LockReturn && e.Outcome == history.OK:
+			depth[w]++
+		case e.Kind == history.UnlockReturn:
+			depth[w]--
+		}
+		if e.Kind != history.LockReturn && e.Kind != history.UnlockReturn || strings.HasSuffix(e.Owner, ".shared") {
+			continue
+		}
+		if !slices.ContainsFunc(seen.Outages, func(cut stage.Outage) bool { return cut.From <= came[w] && e.At <= cut.To }) {
+			continue
+		}
+		met++
+		if e.Outcome == history.Failed || e.Outcome == history.IsLost {
+			seen.Breach("%s (process %d, worker %d) came at %s, and at %s %s of %s ended thus: %s",
+				e.Owner, e.Process, e.Worker, seen.Clock(came[w]), seen.Clock(e.At), e.Kind, e.Lock, e.Err)
+		}
+	}
+	if met == 0 {
+		return errors.New("nobody came while masters were missing: nothing was tested")
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package scenario
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/stage"
+	"github.com/relock-go/relock/chaos/internal/worker"
+)
+
+// clientScenarios are those of processes that stop, die or misbehave.
+var clientScenarios = []*Scenario{
+	{
+		Number: 7, Name: "client-paused",
+		What: "processes stop for longer than the lease: the first thing they learn then is the loss",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{pauseProcess(1.2, 2.5), pauseProcess(1.2, 2.5), pauseProcess(0.1, 0.8)},
+			Work: shortLeases.With(func(w *worker.Workload) { w.Long = 0.2 }),
+		}},
+		check: lostWhereSevered,
+	},
+	{
+		Number: 8, Name: "client-killed",
+		What:   "processes are killed: their locks are free when the lease has run out",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Work: usual(), Faults: []stage.Fault{killProcess}}},
+	},
+	{
+		Number: 27, Name: "pool-exhausted",
+		What: "the application uses up the connections of its client",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{hogPool},
+			Work: usual().With(func(w *worker.Workload) { w.PoolSize = 1; w.Long = 0.1 }),
+		}},
+	},
+	{
+		Number: 28, Name: "misuse",
+		What: "Unlock twice, of another's, after a loss, after Close; Close of a client that holds; a thousand waiters",
+		setups: []stage.Setup{
+			{
+				Kind: deployment.Standalone, Faults: []stage.Fault{letMisuse},
+				Work: usual().With(func(w *worker.Workload) { w.Misuse = 0.3 }),
+			},
+			{
+				Kind: deployment.Standalone, Faults: []stage.Fault{crowd},
+				Work: usual().With(func(w *worker.Workload) {
+					w.Workers, w.Names, w.Long, w.Impatient, w.Joint, w.Shared, w.Fair, w.Sides = 340, 1, 0, 0, 0, 0, 0, 0
+					w.TTL = 2 * time.Second
+				}),
+			},
+		},
+		check: misuseWasRefused,
+	},
+	{
+		Number: 30, Name: "fair-waiters-stop",
+		What: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
+			Work: usual().With(func(w *worker.Workload) {
+				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
+			}),
+		}},
+	},
+}
+
+// pauseProcess stops a process that holds a lock for a share of the lease.
+func pauseProcess(least, most float64) stage.Fault { return pause((*stage.Act).Holder, least, most) }
+
+// pauseWaiter stops a process that waits for longer than any place in a queue lasts.
+var pauseWaiter = pause((*stage.Act).Waiter, 1.2, 2)
+
+func pause(whom func(*stage.Act) *stage.Process, least, most float64) stage.Fault {
+	return stage.Fault{Name: "process paused", Inject: func(a *stage.Act) error {
+		p := whom(a)
+		d := shareOfTTL(a, least, most)
+		return a.Pause(p, d)
+	}}
+}
+
+// killProcess ends a process that holds a lock the hard way, and starts another one.
+var killProcess = kill((*stage.Act).Holder)
+
+// killWaiter does so to one that waits.
+var killWaiter = kill((*stage.Act).Waiter)
+
+func kill(whom func(*stage.Act) *stage.Process) stage.Fault {
+	return stage.Fault{Name: "process killed", Inject: func(a *stage.Act) error {
+		return a.Kill(whom(a))
+	}}
+}
+
+// hogPool has a process block all connections of its own.
+var hogPool = stage.Fault{Name: "pool exhausted", Inject: func(a *stage.Act) error {
+	p, d := a.Victim(), part(a, 1.5)
+	a.Begin("process %d blocks all its connections for %v", p.Number, d)
+	defer a.End()
+	if err := p.Hog(d); err != nil {
+		return err
+	}
+	a.Hit()
+	a.Lasts(d)
+	return nil
+}}
+
+// letMisuse lets the workers misbehave. How often they did is counted by the check.
+var letMisuse = stage.Fault{Name: "misuse", Inject: func(a *stage.Act) error {
+	a.Lasts(a.Work.TTL / 4)
+	a.HitUncounted()
+	return nil
+}}
+
+// crowd lets a thousand goroutines wait for one lock.
+var crowd = stage.Fault{Name: "a thousand waiters", Inject: func(a *stage.Act) error {
+	a.Lasts(a.Work.TTL / 4)
+	a.Hit()
+	return nil
+}}

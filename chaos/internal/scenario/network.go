@@ -1,0 +1,221 @@
+package scenario
+
+import (
+	"context"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/scripts"
+	"github.com/relock-go/relock/chaos/internal/stage"
+	"github.com/relock-go/relock/chaos/internal/worker"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// networkScenarios are those of replies and messages that get lost.
+var networkScenarios = []*Scenario{
+	{
+		Number: 1, Name: "acquire-reply-lost",
+		What: "replies to acquisitions and hand-overs are lost, or the commands delivered late",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Work: usual(), Lanes: 3, Faults: []stage.Fault{
+			loseReply(scripts.Acquire), loseReply(scripts.Acquire), loseFirstReply(scripts.Acquire), deliverLate(scripts.Acquire), loseReply(scripts.Handoff), deliverLate(scripts.Handoff),
+		}}},
+	},
+	{
+		Number: 2, Name: "release-reply-lost",
+		What: "replies to re-entries and releases are lost, or the commands delivered late",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Work: usual(), Lanes: 3, Faults: []stage.Fault{
+			loseReply(scripts.Reenter), loseReply(scripts.Release), loseFirstReply(scripts.Release), loseFirstReply(scripts.Reenter), deliverLate(scripts.Reenter), deliverLate(scripts.Release),
+		}}},
+	},
+	{
+		Number: 3, Name: "renew-reply-lost",
+		What: "replies to renewals are lost, not two in a row: no hold is",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{loseRenewal},
+			Work: longLeases.With(func(w *worker.Workload) { w.Long = 0.3 }),
+		}},
+	},
+	{
+		Number: 9, Name: "connections-cut",
+		What:   "the server, or the network, cuts connections: no hold is lost",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Work: longLeases, Lossless: true, Faults: []stage.Fault{killConnections("normal"), cut}}},
+	},
+	{
+		Number: 10, Name: "subscriptions-cut",
+		What:   "the server cuts the connections of subscribers, whose wake-ups are lost: they are served within a poll",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Work: longLeases, Lossless: true, Faults: []stage.Fault{killConnections("pubsub")}}},
+	},
+	{
+		Number: 11, Name: "subscribers-deaf",
+		What: "subscribed connections stay open and hear nothing: waiters are served within a poll",
+		setups: []stage.Setup{
+			{Kind: deployment.Standalone, Work: usual(), Faults: []stage.Fault{deafSubscriber, deafSubscriber, deafProcess}},
+			{Kind: deployment.Cluster, Work: longLeases.With(shardedPubSub), Lossless: true, Faults: []stage.Fault{deafSubscriber, clusterFailover, migrate}},
+			{Kind: deployment.Sentinel, Work: usual(), SplitBrain: true, Faults: []stage.Fault{sentinelFailover}},
+		},
+	},
+}
+
+// loseReply loses the reply to one run of a script: with the connection, or silently.
+func loseReply(verb scripts.Verb) stage.Fault {
+	return stage.Fault{Name: "reply to " + string(verb) + " lost", Inject: func(a *stage.Act) error {
+		p, relay, err := aim(a)
+		if err != nil {
+			return err
+		}
+		lose, how := relay.DropReply, "and its connection cut"
+		if a.Rand.IntN(2) == 0 {
+			lose, how = relay.LoseReply, "silently"
+		}
+		a.Begin("process %d: the reply to %s is lost, %s", p.Number, verb, how)
+		defer a.End()
+		a.Meets(lose(a.Script(verb)))
+		return nil
+	}}
+}
+
+// loseFirstReply is loseReply for a run by EVAL, which is the first of any process after
+// the server has forgotten its scripts.
+func loseFirstReply(verb scripts.Verb) stage.Fault {
+	return stage.Fault{Name: "reply to first " + string(verb) + " lost", Inject: func(a *stage.Act) error {
+		server, err := master(a)
+		if err != nil {
+			return err
+		}
+		a.Begin("the reply to the first %s, by EVAL, is lost", verb)
+		defer a.End()
+		var rules []*redistest.Rule
+		for _, p := range a.Alive() {
+			rules = append(rules, p.RelayTo(server).DropReply(a.Script(verb).And(redistest.Named("EVAL"))))
+		}
+		if err := do(a, server, "script", "flush"); err != nil {
+			return err
+		}
+		a.Meets(rules...)
+		return nil
+	}}
+}
+
+// deliverLate keeps one run of a script back, and has it executed when the process, and
+// others, have gone on.
+func deliverLate(verb scripts.Verb) stage.Fault {
+	return stage.Fault{Name: string(verb) + " delivered late", Inject: func(a *stage.Act) error {
+		p, relay, err := aim(a)
+		if err != nil {
+			return err
+		}
+		hold, how := relay.HoldBack, "its connection cut"
+		if a.Rand.IntN(2) == 0 {
+			hold, how = relay.HoldBackSilently, "silently"
+		}
+		late := a.Between(0, a.Work.TTL*3/2)
+		a.Begin("process %d: %s is held back, %s, and delivered %v later", p.Number, verb, how, late)
+		defer a.End()
+		held := hold(a.Script(verb))
+		if !a.Meets(held.Rule) {
+			return nil
+		}
+		a.Lasts(late)
+		ctx, cancel := context.WithTimeout(a, 2*time.Second)
+		defer cancel()
+		reply, err := held.Deliver(ctx)
+		if err != nil {
+			return err
+		}
+		a.Logf("delivered: %q", reply)
+		return nil
+	}}
+}
+
+// loseRenewal loses the reply to the next renewal of each process, and leaves them alone
+// then for so long that none loses two in one lease.
+var loseRenewal = stage.Fault{Name: "reply to renew lost", Inject: func(a *stage.Act) error {
+	server, err := master(a)
+	if err != nil {
+		return err
+	}
+	how := "and its connection cut"
+	silently := a.Rand.IntN(2) == 0
+	if silently {
+		how = "silently"
+	}
+	a.Begin("the reply to the next renewal is lost, %s", how)
+	var rules []*redistest.Rule
+	for _, p := range a.Alive() {
+		relay := p.RelayTo(server)
+		if silently {
+			rules = append(rules, relay.LoseReply(a.Script(scripts.Renew)))
+		} else {
+			rules = append(rules, relay.DropReply(a.Script(scripts.Renew)))
+		}
+	}
+	met := a.Meets(rules...)
+	a.End()
+	if met {
+		a.Lasts(a.Work.TTL * 2 / 3)
+	}
+	return nil
+}}
+
+// killConnections has a server cut its connections of one type.
+func killConnections(of string) stage.Fault {
+	return stage.Fault{Name: of + " connections killed", Inject: func(a *stage.Act) error {
+		server, err := master(a)
+		if err != nil {
+			return err
+		}
+		n, err := a.Deployment.Ask(a, server, "client", "kill", "type", of)
+		if err != nil {
+			return err
+		}
+		a.Disturb("%s: %v connections of type %s killed", server.Addr, n, of)
+		if n.(int64) > 0 {
+			a.Hit()
+		}
+		return nil
+	}}
+}
+
+// cut cuts all connections of a process at once.
+var cut = stage.Fault{Name: "connections cut", Inject: func(a *stage.Act) error {
+	p := a.Victim()
+	a.Disturb("process %d: all connections cut", p.Number)
+	met := false
+	for _, r := range p.Relays {
+		met = met || r.Conns() > 0
+		r.Cut()
+	}
+	if met {
+		a.Hit()
+	}
+	return nil
+}}
+
+// deafSubscriber lets nothing more through to a process on the connection on which it is
+// subscribing.
+var deafSubscriber = stage.Fault{Name: "subscriber deaf", Inject: func(a *stage.Act) error {
+	p, relay, err := aim(a)
+	if err != nil {
+		return err
+	}
+	a.Disturb("process %d: the connection on which it subscribes next goes deaf", p.Number)
+	subscribes := redistest.Named("SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE")
+	if a.Rand.IntN(2) == 0 {
+		a.Meets(relay.LoseReply(subscribes))
+	} else {
+		a.Meets(relay.HoldBackSilently(subscribes).Rule)
+	}
+	return nil
+}}
+
+// deafProcess turns all connections of a process into black holes; new ones work.
+var deafProcess = stage.Fault{Name: "process deaf", Inject: func(a *stage.Act) error {
+	p := a.Victim()
+	a.Begin("process %d: all its connections are black holes", p.Number)
+	defer a.End()
+	for _, r := range p.Relays {
+		r.Deafen()
+	}
+	a.Hit()
+	return nil
+}}

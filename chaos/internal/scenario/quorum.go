@@ -1,0 +1,231 @@
+package scenario
+
+import (
+	"slices"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/stage"
+	"github.com/relock-go/relock/chaos/internal/worker"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// quorumScenarios are those of locks on several independent masters.
+var quorumScenarios = []*Scenario{
+	{
+		Number: 24, Name: "quorum-minority",
+		What: "two of five masters are dead, stop, or are slow: who comes then is served, and keeps what he gets",
+		setups: []stage.Setup{{
+			Kind: deployment.Quorum, Work: voting.With(withLongLeases),
+			Faults: []stage.Fault{killMinority, freezeMinority, slowMinority, cutMinority},
+		}},
+		check: minorityUnnoticed,
+	},
+	{
+		Number: 25, Name: "quorum-majority",
+		What: "three of five masters stop or die for longer than the lease, and then come back empty: holds are lost in time; or they come back at once",
+		setups: []stage.Setup{
+			{
+				Kind: deployment.Quorum, Faults: []stage.Fault{freezeMajority, killMajority},
+				Work: voting.With(func(w *worker.Workload) { w.TTL, w.Long = 600*time.Millisecond, 0.3 }),
+			},
+			{Kind: deployment.Quorum, Work: voting, SplitBrain: true, Faults: []stage.Fault{restartMajority}},
+		},
+		check: func(seen *stage.Evidence) error {
+			if seen.Setup.SplitBrain {
+				return nil
+			}
+			return lostWhereSevered(seen)
+		},
+	},
+	{
+		Number: 26, Name: "quorum-partitions",
+		What: "every process is cut off from two masters of its own, and then from two others; or single masters come back empty",
+		setups: []stage.Setup{
+			{Kind: deployment.Quorum, Work: voting.With(func(w *worker.Workload) { w.Long = 0.2 }), Faults: []stage.Fault{partition}},
+			{Kind: deployment.Quorum, Work: voting.With(func(w *worker.Workload) { w.Long = 0.2 }), SplitBrain: true, Faults: []stage.Fault{partition, restartOne, restartOne}},
+		},
+	},
+	{
+		Number: 31, Name: "quorum-clocks",
+		What:   "the masters' clocks are up to 80 s apart, and every process is cut off from two masters of its own, and then from two others: tokens rise whoever votes",
+		setups: []stage.Setup{{Kind: deployment.SkewedQuorum, Work: voting.With(func(w *worker.Workload) { w.Long = 0.05 }), Faults: []stage.Fault{partition}}},
+	},
+}
+
+// minority and majority are two and three of the masters, others each time.
+func minority(a *stage.Act) []*redistest.Server {
+	return some(a, 2, a.Rand.Perm(len(a.Deployment.Servers)))
+}
+
+func majority(a *stage.Act) []*redistest.Server {
+	return some(a, 3, a.Rand.Perm(len(a.Deployment.Servers)))
+}
+
+func some(a *stage.Act, n int, order []int) []*redistest.Server {
+	var chosen []*redistest.Server
+	for _, i := range order[:n] {
+		chosen = append(chosen, a.Deployment.Servers[i])
+	}
+	return chosen
+}
+
+// outage is what becomes of masters, for a while. It returns how they recover from that.
+type outage func(a *stage.Act, servers []*redistest.Server) (recover func() error, err error)
+
+// toMinority has something become of two masters, which keeps no waiter waiting. It takes so
+// long that what they may have forgotten has run out elsewhere. A hold that got its votes
+// before, while others split theirs, may depend on those two: it may be lost.
+func toMinority(what string, o outage) stage.Fault {
+	return stage.Fault{Name: what + " minority", Inject: func(a *stage.Act) error {
+		d := a.Between(3*a.Work.TTL, 5*a.Work.TTL)
+		a.Disturb("two masters are %s for %v", what, d)
+		recover, err := o(a, minority(a))
+		if err != nil {
+			return err
+		}
+		a.Hit()
+		a.Outage(d)
+		return recover()
+	}}
+}
+
+// toMajority has something become of three masters, for longer than any lease.
+func toMajority(what string, o outage) stage.Fault {
+	return stage.Fault{Name: what + " majority", Inject: func(a *stage.Act) error {
+		d := a.Between(a.Work.TTL*3/2, a.Work.TTL*5/2)
+		a.Begin("three masters are %s for %v", what, d)
+		defer a.End()
+		recover, err := o(a, majority(a))
+		if err != nil {
+			return err
+		}
+		a.Outage(d)
+		a.Hit()
+		return recover()
+	}}
+}
+
+var (
+	killMinority   = toMinority("dead", killed)
+	freezeMinority = toMinority("frozen", frozen)
+	slowMinority   = toMinority("slow", slowed)
+	cutMinority    = toMinority("silent", unheard)
+
+	killMajority   = toMajority("dead", killed)
+	freezeMajority = toMajority("frozen", frozen)
+)
+
+func killed(_ *stage.Act, servers []*redistest.Server) (func() error, error) {
+	for _, s := range servers {
+		s.Kill()
+	}
+	return onEach(servers, (*redistest.Server).Restart), nil
+}
+
+func frozen(_ *stage.Act, servers []*redistest.Server) (func() error, error) {
+	return onEach(servers, (*redistest.Server).Resume), onEach(servers, (*redistest.Server).Pause)()
+}
+
+// slowed has every message of every process to the servers, and back, take longer.
+func slowed(a *stage.Act, servers []*redistest.Server) (func() error, error) {
+	d := a.Between(a.Work.TTL/10, a.Work.TTL/2)
+	links(a, servers, func(r *redistest.Relay) { r.Latency(d) })
+	return func() error {
+		links(a, servers, func(r *redistest.Relay) { r.Latency(0) })
+		a.Lasts(d) // until the last slow message has arrived
+		return nil
+	}, nil
+}
+
+func unheard(a *stage.Act, servers []*redistest.Server) (func() error, error) {
+	links(a, servers, func(r *redistest.Relay) { r.BlackHole(true) })
+	return func() error {
+		links(a, servers, mend)
+		return nil
+	}, nil
+}
+
+// mend ends a black hole, and the connections that were in it.
+func mend(r *redistest.Relay) {
+	r.BlackHole(false)
+	r.Cut()
+}
+
+func onEach(servers []*redistest.Server, do func(*redistest.Server) error) func() error {
+	return func() error {
+		for _, s := range servers {
+			if err := do(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// links does something to the links of all processes to the servers.
+func links(a *stage.Act, servers []*redistest.Server, do func(*redistest.Relay)) {
+	for _, p := range a.Alive() {
+		for _, s := range servers {
+			do(p.RelayTo(s))
+		}
+	}
+}
+
+// restartMajority kills three masters and has them back at once, without their data: what
+// an operator has to avoid.
+var restartMajority = stage.Fault{Name: "majority restarted empty", Inject: func(a *stage.Act) error {
+	a.Begin("three masters are killed and restarted empty")
+	defer a.End()
+	a.LoseData()
+	servers := majority(a)
+	recover, err := killed(a, servers)
+	if err != nil {
+		return err
+	}
+	a.Hit()
+	return recover()
+}}
+
+// restartOne does so to a single master. Another one later can make a majority of them.
+var restartOne = stage.Fault{Name: "one restarted empty", Inject: func(a *stage.Act) error {
+	servers := some(a, 1, a.Rand.Perm(len(a.Deployment.Servers)))
+	a.Begin("%s is killed and restarted empty", servers[0].Addr)
+	defer a.End()
+	a.LoseData()
+	recover, err := killed(a, servers)
+	if err != nil {
+		return err
+	}
+	a.Hit()
+	return recover()
+}}
+
+// partition cuts every process off from a minority of its own, and then from another one:
+// in between nothing of either is whole again.
+var partition = stage.Fault{Name: "partitions", Inject: func(a *stage.Act) error {
+	d := a.Between(a.Work.TTL/4, a.Work.TTL*3/2)
+	a.Begin("every process is cut off from two masters for %v, and then from two others", d)
+	defer a.End()
+	processes := a.Alive()
+	orders := make([][]int, len(processes))
+	for i := range orders {
+		orders[i] = a.Rand.Perm(len(a.Deployment.Servers))
+	}
+	for range 2 {
+		for i, p := range processes {
+			for _, s := range some(a, 2, orders[i]) {
+				p.RelayTo(s).BlackHole(true)
+			}
+		}
+		a.Hit()
+		a.Lasts(d)
+		for i, p := range processes {
+			for _, s := range some(a, 2, orders[i]) {
+				mend(p.RelayTo(s))
+			}
+			orders[i] = slices.Concat(orders[i][2:], orders[i][:2])
+		}
+	}
+	return nil
+}}

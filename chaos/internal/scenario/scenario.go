@@ -1,0 +1,96 @@
+// Package scenario is the list of scenarios: in which ways things go wrong, how locks are used
+// meanwhile, and what has to be kept then besides the invariants.
+//
+// It knows how to break things, and leaves to package stage when that is done, to which
+// process, and what comes of it. It prints nothing. The files:
+//
+//   - scenario.go: the Scenario, and how one is chosen
+//   - workloads.go: the ways in which locks are used
+//   - network.go, server.go, refusal.go, failover.go, quorum.go, client.go: the scenarios by
+//     what they break, and their faults
+//   - mix.go: everything at random
+//   - targeted.go: scenarios that are aimed at one promise each
+//   - faults.go: what the faults of several files have in common
+//   - probe.go: a lock that has to survive what is done to the servers
+//   - check.go: what scenarios promise of their own
+package scenario
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/stage"
+)
+
+// Scenario is one way in which things go wrong.
+type Scenario struct {
+	Number int
+	Name   string
+	What   string // is injected
+
+	setups []stage.Setup
+	check  func(*stage.Evidence) error
+}
+
+// Play plays s on a stage: see [stage.Stage.Play].
+func (s *Scenario) Play(ctx context.Context, on *stage.Stage, duration time.Duration) (*stage.Result, error) {
+	return on.Play(ctx, &stage.Plan{Number: uint64(s.Number), Name: s.Name, Setups: s.setups, Check: s.check}, duration)
+}
+
+// Kinds are the names of the deployments that s is played on, "any" if that is drawn.
+func (s *Scenario) Kinds() []string {
+	kinds := make([]string, len(s.setups))
+	for i, setup := range s.setups {
+		kinds[i] = string(cmp.Or(setup.Kind, "any"))
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// general are the scenarios that "all" means, in the order of their numbers.
+var general = slices.SortedFunc(
+	slices.Values(slices.Concat(networkScenarios, serverScenarios, failoverScenarios, quorumScenarios, clientScenarios, []*Scenario{mix})),
+	func(a, b *Scenario) int { return cmp.Compare(a.Number, b.Number) },
+)
+
+// forCI are the scenarios of the selection "ci": those whose faults need no seconds, but for
+// those that come close to another one.
+var forCI = []int{1, 2, 3, 4, 6, 7, 8, 9, 13, 14, 15, 16, 18, 21, 22, 24, 25, 27, 28, 29, 30, 31}
+
+// All returns every scenario that there is: those that "all" means, and those that are aimed at
+// one promise.
+func All() []*Scenario { return slices.Concat(general, targeted) }
+
+// Choose returns the scenarios that are meant by "all", "ci", or names and numbers that are
+// separated by commas.
+func Choose(names string) ([]*Scenario, error) {
+	switch names {
+	case "all":
+		return general, nil
+	case "ci":
+		var chosen []*Scenario
+		for _, s := range general {
+			if slices.Contains(forCI, s.Number) {
+				chosen = append(chosen, s)
+			}
+		}
+		return chosen, nil
+	}
+	var chosen []*Scenario
+	known := All()
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(known, func(s *Scenario) bool {
+			return s.Name == name || strconv.Itoa(s.Number) == name
+		})
+		if i < 0 {
+			return nil, fmt.Errorf("no scenario %q: -scenario list names them", name)
+		}
+		chosen = append(chosen, known[i])
+	}
+	return chosen, nil
+}

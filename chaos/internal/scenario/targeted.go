@@ -1,0 +1,228 @@
+package scenario
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/scripts"
+	"github.com/relock-go/relock/chaos/internal/stage"
+	"github.com/relock-go/relock/chaos/internal/worker"
+)
+
+// targeted are aimed at one promise each, to see whether a library that breaks it
+// is caught. They are no part of "all": what they inject is somewhere in there, too.
+var targeted = []*Scenario{
+	{
+		Number: 101, Name: "calm",
+		What: "no fault at all, and a poll that takes long: whoever waits is woken, though others give up",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: patient.With(func(w *worker.Workload) { w.Workers, w.Impatient, w.Long = 4, 0.4, 0.02 }),
+		}},
+	},
+	{
+		Number: 102, Name: "slow-cancels",
+		What: "no fault but a slow network: waits end while hand-overs to them are under way",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Prompt: true, Faults: []stage.Fault{slowness},
+			Work: patient.With(func(w *worker.Workload) { w.Processes, w.Names, w.Impatient = 1, 1, 0.7 }),
+		}},
+	},
+	{
+		Number: 103, Name: "late-release",
+		What: "replies are lost and releases delivered late, to owners who have the lock again",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{deliverLate(scripts.Release), deliverLate(scripts.Release), loseReply(scripts.Release), loseReply(scripts.Acquire)},
+			Work: plain().With(func(w *worker.Workload) {
+				w.Processes, w.Workers, w.Names = 1, 1, 1 // a late release finds the next hold of the same owner
+				w.Long, w.Fixed, w.TTL = 0.5, 0, 1500*time.Millisecond
+			}),
+		}},
+	},
+	{
+		Number: 104, Name: "slow-then-silent",
+		What: "a process' network is slow and then dead: it knows no later than Redis that its lease is over",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{slowThenSilent},
+			Work: plain().With(enduring),
+		}},
+	},
+	{
+		Number: 105, Name: "deleted-while-held",
+		What: "locks of holders who stay are deleted: they learn of it at the next renewal",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{rarely(deleteLock), rarely(flush)},
+			Work: plain().With(func(w *worker.Workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 }),
+		}},
+	},
+	{
+		Number: 106, Name: "counted-twice",
+		What: "replies to acquisitions are lost, and levels counted on Redis",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{loseReply(scripts.Acquire)},
+			Work: plain().With(func(w *worker.Workload) { w.Workers, w.Long, w.Fixed = 2, 0.5, 0 }),
+		}},
+	},
+	{
+		Number: 107, Name: "slow-orphans",
+		What: "no fault but a slow network: waits end while their acquisition is under way, which nobody wants then",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Prompt: true, Faults: []stage.Fault{slowness},
+			Work: patient.With(func(w *worker.Workload) {
+				w.Workers, w.Names, w.Impatient, w.Shared, w.TTL, w.Poll = 1, 1, 0.4, 0, 3*time.Second, 3*time.Second
+			}),
+		}},
+	},
+	{
+		Number: 108, Name: "slow-wakeups",
+		What: "no fault but a slow network: somebody comes to wait while the lock is being given back",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Prompt: true, Faults: []stage.Fault{slowness},
+			Work: patient.With(func(w *worker.Workload) {
+				w.Processes, w.Workers, w.Names, w.Impatient, w.Shared = 1, 2, 1, 0.2, 0
+			}),
+		}},
+	},
+	{
+		Number: 109, Name: "release-lost",
+		What: "replies to releases and acquisitions are lost: Unlock knows that it was done",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{loseReply(scripts.Release), loseReply(scripts.Acquire)},
+			Work: plain().With(func(w *worker.Workload) {
+				w.Workers, w.Names, w.Fixed, w.TTL = 2, 2, 0, 1500*time.Millisecond
+			}),
+		}},
+	},
+	{
+		Number: 110, Name: "fair-calm",
+		What: "no fault at all: fair locks are had in order, though others give up",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: patient.With(func(w *worker.Workload) { w.Names, w.Fair, w.Impatient = 1, 1, 0.3 }),
+		}},
+	},
+	{
+		Number: 111, Name: "fair-and-plain",
+		What: "no fault at all: fair locks and others of the same names exclude and wake each other",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: patient.With(func(w *worker.Workload) { w.Workers, w.Fair, w.Impatient = 3, 0.5, 0.2 }),
+		}},
+	},
+	{
+		Number: 112, Name: "slow-holder",
+		What: "no fault but a slow network of one process: what it has unlocked it holds no more when another gets it",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{slowOne},
+			Work: patient.With(func(w *worker.Workload) { w.Processes, w.Workers, w.Names, w.Shared = 2, 1, 1, 0 }),
+		}},
+	},
+	{
+		Number: 113, Name: "sides-calm",
+		What: "no fault at all: readers read together, writers alone, whoever waits is woken, and who writes may go on reading",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: patient.With(sided).With(func(w *worker.Workload) { w.Poll, w.Reads, w.Impatient, w.Long = time.Second, 0.8, 0.2, 0.003 }),
+		}},
+	},
+	{
+		Number: 114, Name: "sides-harmed",
+		What: "readers and writers are killed, or stop for longer than the lease, and replies are lost, or releases delivered late",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Lanes: 2, Work: usual().With(sided), Faults: []stage.Fault{
+			rarely(killProcess), pauseProcess(1.2, 2.5), loseReply(scripts.Acquire), loseReply(scripts.Release), loseReply(scripts.Reenter), loseReply(scripts.Handoff), deliverLate(scripts.Release),
+		}}},
+	},
+	{
+		Number: 115, Name: "quorum-calm",
+		What: "no fault at all: who splits the votes with others gives back what he got",
+		setups: []stage.Setup{{
+			Kind: deployment.Quorum, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: patient.With(func(w *worker.Workload) { w.TTL, w.Poll = 4*time.Second, 4*time.Second }),
+		}},
+	},
+	{
+		Number: 116, Name: "quorum-slow-then-silent",
+		What: "a process' network is slow and then dead: it knows no later than the masters that its lease is over",
+		setups: []stage.Setup{{
+			Kind: deployment.Quorum, Faults: []stage.Fault{slowThenSilent},
+			Work: voting.With(enduring),
+		}},
+	},
+	{
+		Number: 117, Name: "readers-stream",
+		What: "no fault, but readers that come one after the other and never stop: a writer that waits gets its turn",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: plain().With(sided).With(func(w *worker.Workload) { w.Long, w.Fixed, w.Joint, w.Reads, w.Impatient = 0, 0, 0, 0.99, 0 }),
+		}},
+	},
+	{
+		Number: 118, Name: "deleted-in-a-batch",
+		What: "locks are deleted that their process renews together with others: it learns of it then",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{deleteLock},
+			Work: plain().With(func(w *worker.Workload) {
+				w.Processes, w.Workers, w.Names, w.Long, w.Fixed, w.Joint = 2, 16, 16, 1, 0, 0
+			}),
+		}},
+	},
+}
+
+// slowness makes every message take longer, which keeps no waiter waiting for long.
+var slowness = stage.Fault{Name: "slowness", Inject: func(a *stage.Act) error {
+	d := a.Between(20*time.Millisecond, 60*time.Millisecond)
+	a.Disturb("every message takes %v longer", d)
+	delayAll(a, d)
+	a.Hit()
+	a.Lasts(2 * a.Work.TTL)
+	delayAll(a, 0)
+	a.Lasts(d)
+	return nil
+}}
+
+// delayAll has every message of every process take longer by d.
+func delayAll(a *stage.Act, d time.Duration) {
+	for _, p := range a.Alive() {
+		for _, r := range p.Relays {
+			r.Latency(d)
+		}
+	}
+}
+
+// slowOne makes every message of one process take longer.
+var slowOne = stage.Fault{Name: "slowness of one", Inject: func(a *stage.Act) error {
+	p, d := a.Victim(), a.Between(50*time.Millisecond, 100*time.Millisecond)
+	a.Disturb("process %d: every message takes %v longer", p.Number, d)
+	for _, r := range p.Relays {
+		r.Latency(d)
+	}
+	a.Hit()
+	a.Lasts(a.Work.TTL)
+	for _, r := range p.Relays {
+		r.Latency(0)
+	}
+	a.Lasts(d)
+	return nil
+}}
+
+// slowThenSilent lets nothing through after it has delayed everything.
+var slowThenSilent = stage.Fault{Name: "slow, then silent", Inject: func(a *stage.Act) error {
+	p, d := a.Holder(), a.Between(a.Work.TTL/12, a.Work.TTL/10)
+	a.Begin("process %d: every message takes %v longer, and then none arrives", p.Number, d)
+	defer a.End()
+	for _, r := range p.Relays {
+		r.Latency(d)
+	}
+	a.Lasts(a.Work.TTL / 2)
+	for _, r := range p.Relays {
+		r.BlackHole(true)
+	}
+	a.Hit()
+	a.Lasts(a.Work.TTL * 3 / 2)
+	for _, r := range p.Relays {
+		r.BlackHole(false)
+		r.Latency(0)
+		r.Cut()
+	}
+	return nil
+}}

@@ -1,0 +1,112 @@
+// Package scripts finds out which script the library runs on Redis for which verb, by
+// watching it use locks on a Redis in memory: so that faults can be aimed at one verb, however
+// the scripts are written.
+//
+// It knows nothing of faults. scripts.go has the watching; steps.go has what the library is made
+// to do, so that it runs each script once.
+package scripts
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// Verb is something that the library does on Redis. Each is a script, or one for each kind of
+// lock.
+type Verb string
+
+// The verbs of the library.
+const (
+	Acquire Verb = "acquire"
+	Reenter Verb = "reenter"
+	Renew   Verb = "renew"
+	Release Verb = "release"
+	Handoff Verb = "handoff" // a release that gives the lock to a waiter of the same process
+)
+
+// Learn returns for each verb what recognizes its scripts.
+func Learn() (map[Verb]redistest.Match, error) {
+	server, err := miniredis.Run()
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	server.ClockTTL(true)
+	relay, err := redistest.StartRelay(server.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer relay.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+	defer rdb.Close()
+	locks, err := relock.New(rdb, relock.WithTTL(10*time.Second), relock.WithFencing())
+	if err != nil {
+		return nil, err
+	}
+	defer locks.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	l := &learner{
+		ctx: ctx, locks: locks, relay: relay,
+		known: make(map[string]bool), scripts: make(map[Verb]redistest.Match),
+	}
+	if err := l.learn(); err != nil {
+		return nil, err
+	}
+	return l.scripts, nil
+}
+
+// learner watches the library do one thing after the other.
+type learner struct {
+	ctx   context.Context
+	locks *relock.Client
+	relay *redistest.Relay // between the library and Redis
+
+	known   map[string]bool          // the scripts that were run, by source
+	scripts map[Verb]redistest.Match // what was learned
+}
+
+// step is something that the library is made to do.
+type step struct {
+	verb Verb // of the script that is run for the first time; "": there is none
+	do   func() error
+}
+
+func (l *learner) learn() error {
+	for _, s := range l.steps() {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("learning the script of %s: %w", s.verb, err)
+		}
+		if !l.note(s.verb) && s.verb != "" {
+			return fmt.Errorf("the library runs no script of its own for %s", s.verb)
+		}
+	}
+	return nil
+}
+
+// note adds the scripts that were run for the first time to those of a verb, and reports
+// whether there are any.
+func (l *learner) note(verb Verb) (found bool) {
+	for _, e := range l.relay.Log() {
+		if source := e.Command.Arg(1); e.Command.Name() == "EVAL" && !l.known[source] {
+			l.known[source], found = true, true
+			l.scripts[verb] = either(l.scripts[verb], redistest.Script(source))
+		}
+	}
+	return found
+}
+
+// either chooses what one of the two does; the first may be nil.
+func either(one, other redistest.Match) redistest.Match {
+	if one == nil {
+		return other
+	}
+	return func(c redistest.Command) bool { return one(c) || other(c) }
+}

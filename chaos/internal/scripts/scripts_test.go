@@ -1,0 +1,20 @@
+package scripts
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestEveryVerbHasAScriptOfItsOwn(t *testing.T) {
+	learned, err := Learn()
+	require.NoError(t, err)
+	require.Len(t, learned, 5)
+	for _, verb := range []Verb{Acquire, Reenter, Renew, Release, Handoff} {
+		require.Contains(t, learned, verb)
+	}
+}

@@ -1,0 +1,119 @@
+package scripts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// steps are what makes the library run each of its scripts, in an order in which each step
+// runs the scripts of one new verb at most.
+func (l *learner) steps() []step {
+	plain, fair, sides := newWatched(), l.locks.FairMutex("learn"), newWatched()
+	m := l.locks.Mutex("learn", plain.options...)
+	rw := l.locks.RWMutex("learn-sides", sides.options...)
+	lock := func(do func(context.Context) error) func() error {
+		return func() error { return do(l.ctx) }
+	}
+	return []step{
+		{Acquire, lock(m.Lock)},
+		{Renew, l.await(plain.renewed)},
+		{Reenter, lock(m.Lock)},
+		{Release, m.Unlock},
+		// Locks that are renewed together are renewed by a script of its own.
+		{Renew, l.renewTogether},
+		{"", l.follow(plain, m)},
+		{Handoff, m.Unlock},
+		{"", plain.followed},
+		// A fair lock is another one only for those who come and go.
+		{Acquire, lock(fair.Lock)},
+		{Release, fair.Unlock},
+		// A read-write lock has two sides. A writer counts and renews like others.
+		{Acquire, lock(rw.RLock)},
+		{Renew, l.await(sides.renewed)},
+		{Reenter, lock(rw.RLock)},
+		{Release, rw.RUnlock},
+		{"", rw.RUnlock},
+		{Acquire, lock(rw.Lock)},
+		{"", l.follow(sides, rw)},
+		{Handoff, rw.Unlock},
+		{Release, sides.followed},
+	}
+}
+
+// renewOften is how often the watched locks are renewed: learning does not take long then.
+var renewOften = relock.WithRenewInterval(50 * time.Millisecond)
+
+// watched is a lock whose renewals and waiters are heard of.
+type watched struct {
+	options            []relock.MutexOption
+	renewed, contended chan relock.Event
+	next               chan error // how the other goroutine of follow fared
+}
+
+func newWatched() *watched {
+	w := &watched{renewed: make(chan relock.Event, 100), contended: make(chan relock.Event, 100), next: make(chan error, 1)}
+	w.options = []relock.MutexOption{renewOften, relock.WithHooks(relock.Hooks{
+		Renewed:   func(e relock.Event) { w.renewed <- e },
+		Contended: func(e relock.Event) { w.contended <- e },
+	})}
+	return w
+}
+
+// followed waits until the goroutine of follow has given the lock back.
+func (w *watched) followed() error { return <-w.next }
+
+// await waits for an event.
+func (l *learner) await(c <-chan relock.Event) func() error {
+	return func() error {
+		select {
+		case <-c:
+			return nil
+		case <-l.ctx.Done():
+			return l.ctx.Err()
+		}
+	}
+}
+
+// follow has another goroutine wait for a lock, and give it back.
+func (l *learner) follow(w *watched, m interface {
+	Lock(context.Context) error
+	Unlock() error
+},
+) func() error {
+	return func() error {
+		go func() {
+			err := m.Lock(l.ctx)
+			if err == nil {
+				err = m.Unlock()
+			}
+			w.next <- err
+		}()
+		return l.await(w.contended)()
+	}
+}
+
+// renewTogether holds locks until several of them have been renewed by one script, which is
+// none of those known.
+func (l *learner) renewTogether() (err error) {
+	for i := range 10 {
+		m := l.locks.Mutex(fmt.Sprint("learn-", i), renewOften)
+		if err := m.Lock(l.ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Unlock()) }()
+	}
+	unknown := func(c redistest.Command) bool { return c.Name() == "EVAL" && !l.known[c.Arg(1)] }
+	for l.relay.Count(unknown) == 0 {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-l.ctx.Done():
+			return l.ctx.Err()
+		}
+	}
+	return nil
+}

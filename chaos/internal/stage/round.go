@@ -1,0 +1,193 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/internal/worker"
+)
+
+// round is one run of a plan: client processes use locks while the director injects faults,
+// then in calm, then everything is closed and judged.
+type round struct {
+	stage      *Stage
+	plan       *Plan
+	setup      Setup
+	work       worker.Workload // the setup's, and what the round adds to it
+	deployment *deployment.Deployment
+	number     int      // in the plan
+	locks      []string // their names
+	sided      []string // those of the read-write locks
+	journal    *journal
+
+	mu        sync.Mutex // guards the rest
+	processes []*Process // all that were ever started
+	hits      int        // of faults
+	outages   []Outage
+	breaches  []string // of the plan's own promises, seen by its faults
+	failed    error    // what went wrong with the stage itself
+}
+
+func newRound(s *Stage, p *Plan, setup Setup, d *deployment.Deployment, number int) *round {
+	r := &round{stage: s, plan: p, setup: setup, work: setup.Work, deployment: d, number: number, journal: newJournal()}
+	r.work.Counts = !setup.SplitBrain // where data is lost, Redis may say anything
+	// The first two have a common tag, for a MultiMutex.
+	for i := range r.work.Names {
+		name := fmt.Sprintf("{r%d}:%c", s.rounds, 'a'+i)
+		if i >= 2 {
+			name = fmt.Sprintf("r%d-%c", s.rounds, 'a'+i)
+		}
+		r.locks = append(r.locks, name)
+	}
+	if r.work.Sides > 0 {
+		r.sided = []string{fmt.Sprintf("{r%d}:rw", s.rounds), fmt.Sprintf("r%d-rw", s.rounds)}
+	}
+	return r
+}
+
+// logf tells what the director does.
+func (r *round) logf(format string, args ...any) {
+	r.stage.logf("    %s  %s", sinceBeginning(r.journal.began, history.Now()), fmt.Sprintf(format, args...))
+}
+
+// run plays the round.
+func (r *round) run(ctx context.Context, duration time.Duration) error {
+	defer r.end()
+	defer r.beat()()
+	for range r.work.Processes {
+		if err := r.spawn(); err != nil {
+			return err
+		}
+	}
+	r.direct(ctx, duration)
+	if err := r.broken(); err != nil {
+		return err
+	}
+	r.calm(ctx)
+	for _, p := range r.alive() {
+		p.stop()
+	}
+	for _, p := range r.processes {
+		// With time for it to look for what is left.
+		if err := p.await(worker.Drain + 25*time.Second); err != nil {
+			r.journal.tell(history.Event{Process: p.Number, Kind: history.Left, Note: err.Error()})
+		}
+	}
+	if err := r.sweep(ctx); err != nil {
+		return err
+	}
+	return errors.Join(r.broken(), ctx.Err())
+}
+
+// beat tells that the director runs, as long as it does, until stop is called: all traffic
+// runs through its relays.
+func (r *round) beat() (stop func()) {
+	over := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		ticker := time.NewTicker(history.Beat)
+		defer ticker.Stop()
+		for {
+			r.journal.tell(history.Event{Kind: history.Alive})
+			select {
+			case <-ticker.C:
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		beating.Wait()
+	}
+}
+
+// end leaves nothing of the round running.
+func (r *round) end() {
+	for _, p := range r.processes {
+		if p.alive() {
+			p.kill()
+		}
+		p.closeRelays()
+	}
+}
+
+// broken is what went wrong with the stage itself, so far.
+func (r *round) broken() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+// spawn starts another client process.
+func (r *round) spawn() error {
+	p, err := startProcess(worker.Config{
+		Process:  len(r.processes) + 1,
+		Seed:     r.stage.seed + uint64(r.number),
+		Kind:     r.deployment.Kind,
+		Addrs:    r.deployment.Entrances(),
+		Resource: r.protected(),
+		Locks:    r.locks,
+		Sided:    r.sided,
+		Work:     r.work,
+	}, r.deployment.Reached(), r.journal.record)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.processes = append(r.processes, p)
+	return nil
+}
+
+// protected is where what the locks protect is in this round, "" if nothing is.
+func (r *round) protected() string {
+	resources := r.stage.resources
+	if len(resources) == 0 {
+		return ""
+	}
+	return resources[r.stage.rounds%len(resources)].URL
+}
+
+// alive are the processes that run.
+func (r *round) alive() []*Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.processes), func(p *Process) bool { return !p.alive() })
+}
+
+// calm lets the processes go on without a fault for so long that every orphan has run out, and
+// every waiter has been served.
+func (r *round) calm(ctx context.Context) {
+	r.logf("calm")
+	select {
+	case <-ctx.Done():
+	case <-time.After(2*r.work.TTL + r.work.Poll + slack):
+	}
+}
+
+// sweep looks for keys that were left, when every lease has run out.
+func (r *round) sweep(ctx context.Context) error {
+	deadline := time.Now().Add(r.work.TTL + slack)
+	for {
+		keys, err := r.deployment.LockKeys(ctx)
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			r.journal.tell(history.Event{Kind: history.Left, Note: "keys: " + strings.Join(keys, " ")})
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package main
-
-import "os/exec"
-
-// dieWithParent has nothing to do: the end of its input tells a process to stop.
-func dieWithParent(*exec.Cmd) {}
