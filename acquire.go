@@ -222,7 +222,7 @@ func (a *attempt) answered(n name, g protocol.Grant, out redisexec.Outcome) (pro
 	}
 	h.receive(n, out.Sent, h.settings.TTL)
 	h.mu.Lock()
-	h.lease.note(out.LeaseLeft, out.Sent)
+	h.lease.Note(out.LeaseLeft, out.Sent)
 	h.mu.Unlock()
 	if h.late() {
 		out.Err = errLate
@@ -236,14 +236,14 @@ func (h *hold) receive(n name, sent clock.Instant, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name = n
-	h.lease.grant(sent, lasts)
+	h.lease.Grant(sent, lasts)
 }
 
 // late reports whether the grant that h received is past its deadline; then it is undone,
 // and counts as a failed try.
 func (h *hold) late() bool {
 	h.mu.Lock()
-	late := h.lease.left(h.session.now()) <= 0
+	late := h.lease.Left(h.session.now()) <= 0
 	h.mu.Unlock()
 	if late {
 		h.rejectGrant()

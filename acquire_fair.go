@@ -217,7 +217,7 @@ func (t *fairTurn) accept() {
 	n.token = s.Token
 	h.receive(n, s.Proof, h.settings.EntryLease())
 	h.mu.Lock()
-	h.lease.raiseSoon(h.session.now())
+	h.lease.RaiseSoon(h.session.now())
 	h.mu.Unlock()
 	t.dropEntry()
 }
@@ -242,7 +242,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 			h.session.retire(h.name.identity)
 		}
 		h.mu.Lock()
-		h.lease.prove(out.Sent, h.settings.TTL, h.wantedLease())
+		h.lease.Prove(out.Sent, h.settings.TTL, h.wantedLease())
 		h.mu.Unlock()
 		return out
 	}

@@ -93,7 +93,7 @@ func leftOf(s gate.Sighting[*hold], now clock.Instant) (string, bool) {
 	left, still := s.Lease-now.Since(s.At), true
 	if s.Hold != nil {
 		s.Hold.mu.Lock()
-		left, still = s.Hold.lease.left(now), s.Hold.phase == held
+		left, still = s.Hold.lease.Left(now), s.Hold.phase == held
 		s.Hold.mu.Unlock()
 	}
 	return fmt.Sprintf("with %v left", left.Round(time.Millisecond)), still && left > 0

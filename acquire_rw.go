@@ -266,7 +266,7 @@ func (s *otherSide) lengthen(lease time.Duration) {
 	}
 	if writer := s.hold(); writer != nil {
 		writer.mu.Lock()
-		writer.lease.lengthen(lease)
+		writer.lease.Lengthen(lease)
 		writer.mu.Unlock()
 	}
 }

@@ -113,7 +113,7 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 		return
 	}
 	h.mu.Lock()
-	event, hooks := h.event(h.session.now().Since(h.lease.acquired), nil), *h.hooks()
+	event, hooks := h.event(h.session.now().Since(h.lease.Acquired()), nil), *h.hooks()
 	failures.set(h, wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 

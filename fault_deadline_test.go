@@ -73,7 +73,7 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 		h := holdsOn(b.locks.session, b.key)[0]
 		eventually(t, "a renewal that ends in time", func() bool {
 			h.mu.Lock()
-			h.lease.deadline = h.session.now().After(2 * time.Millisecond)
+			h.lease.Shorten(h.session.now().After(2 * time.Millisecond))
 			h.mu.Unlock()
 			began := time.Now()
 			h.renew()

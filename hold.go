@@ -8,6 +8,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -66,7 +67,7 @@ type hold struct {
 	places []place
 
 	name     name
-	lease    lease
+	lease    lease.Lease
 	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
 	contexts holdContexts
 	watchdog watchdog
@@ -123,7 +124,7 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		settings: s,
 		started:  c.now(),
 		target:   t,
-		lease:    lease{max: s.TTL},
+		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
 		alarm:    make(chan struct{}, 1),
 		slot:     make(chan struct{}, 1),
@@ -225,7 +226,7 @@ func (h *hold) open(lv *level) bool {
 	if h.session.isClosed() {
 		return false
 	}
-	h.lease.acquired = h.session.now()
+	h.lease.Begin(h.session.now())
 	h.setPhase(held)
 	if lv != nil {
 		h.push(*lv)
@@ -245,7 +246,7 @@ func (h *hold) renewable() []level {
 	if len(h.levels) > 0 {
 		return h.levels
 	}
-	return []level{level{settings: h.settings}.from(h.lease.acquired)}
+	return []level{level{settings: h.settings}.from(h.lease.Acquired())}
 }
 
 // wantedLease is the longest of the open levels'. mu is held.

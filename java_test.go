@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -64,29 +63,6 @@ func TestAReaderWithALongTTLOutlivesAJavaReaderThatDies(t *testing.T) {
 		require.NoError(t, m.RUnlock())
 		requireFree(t, rdb, m.Name())
 	})
-}
-
-// A lease that was found to be shorter than it was made is minded for as long as it may be Java's.
-func TestAReaderRenewsAtAThirdOfTheLeaseThatItFinds(t *testing.T) {
-	now := clock.System()
-	after := func(d time.Duration) clock.Instant { return now.After(d) }
-	const interval = 10 * time.Second
-	for _, c := range []struct {
-		found, since, want time.Duration
-	}{
-		{0, 0, interval},
-		{3 * time.Second, 0, time.Second},
-		{3 * time.Second, 5 * time.Second, time.Second},
-		{3 * time.Second, 7 * time.Second, interval},
-		{19 * time.Second, 0, 19 * time.Second / 3},
-		{20 * time.Second, 0, interval}, // it is minded by what is done anyway
-		{time.Millisecond, 0, minRenewInterval},
-	} {
-		var l lease
-		l.note(c.found, now)
-		l.note(0, after(c.since))
-		require.Equal(t, c.want, l.pressed(interval, after(c.since)), "%+v", c)
-	}
 }
 
 // javaWaits has a Java thread stand first in the queue of its fair lock, and returns where it is told.

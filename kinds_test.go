@@ -144,7 +144,7 @@ func (b *kindBench) deadline() time.Duration {
 	require.Len(b.t, holds, 1)
 	holds[0].mu.Lock()
 	defer holds[0].mu.Unlock()
-	return holds[0].lease.deadline.Mono
+	return holds[0].lease.Deadline().Mono
 }
 
 // requireNothingSent requires that no server has heard of the client.

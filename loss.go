@@ -11,7 +11,7 @@ import (
 func (h *hold) check() {
 	h.mu.Lock()
 	now := h.session.now()
-	if h.phase != held || h.lease.left(now) > 0 {
+	if h.phase != held || h.lease.Left(now) > 0 {
 		h.mu.Unlock()
 		return
 	}
@@ -57,7 +57,7 @@ func (h *hold) lose(why error) {
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
 	h.session.retire(h.name.identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
-	event := h.event(h.session.now().Since(h.lease.acquired), why)
+	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
 	for _, p := range h.places {

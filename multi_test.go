@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -428,7 +429,7 @@ func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		direct, names := b.Client(t), namesFrom(redistest.Key(t), 2)
-		c := locksOn(t, rdb, WithRenewInterval(minRenewInterval))
+		c := locksOn(t, rdb, WithRenewInterval(lease.MinRenewInterval))
 		one, both := c.Mutex(names[0]), c.MultiMutex(names, WithUnlockTimeout(300*time.Millisecond))
 		requireLocked(t, both)
 		requireLocked(t, one)

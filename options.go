@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -17,10 +18,9 @@ const (
 	defaultSafetyPoll    = 5 * time.Second
 	defaultLocalHandoffs = 16
 
-	maxTTL           = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
-	minRenewInterval = 10 * time.Millisecond
-	minSafetyPoll    = 10 * time.Millisecond
-	minReplicasWait  = 10 * time.Millisecond
+	maxTTL          = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
+	minSafetyPoll   = 10 * time.Millisecond
+	minReplicasWait = 10 * time.Millisecond
 
 	// CounterLife is how long a fencing counter outlives its last use.
 	counterLife = 24 * time.Hour
@@ -179,8 +179,8 @@ func WithTTL(d time.Duration) Option {
 // are those of read holds, WithReplicas, on a quorum, and on a Cluster of names without the same {tag}.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < minRenewInterval {
-			s.reject("WithRenewInterval(%v): at least %v", d, minRenewInterval)
+		if d < lease.MinRenewInterval {
+			s.reject("WithRenewInterval(%v): at least %v", d, lease.MinRenewInterval)
 			return
 		}
 		s.Renewed, s.renewInterval, s.given.interval = true, d, true

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/protocol"
 )
 
@@ -54,7 +55,7 @@ var badOptions = map[string]struct {
 	"long TTL":                       {[]Option{WithTTL(century + 1)}, "WithTTL(876000h0m0.000000001s)"},
 	"zero renew interval":            {[]Option{WithRenewInterval(0)}, "WithRenewInterval(0s): at least 10ms"},
 	"negative renew interval":        {[]Option{WithRenewInterval(-1)}, "WithRenewInterval(-1ns)"},
-	"short renew interval":           {[]Option{WithRenewInterval(minRenewInterval - 1)}, "WithRenewInterval(9.999999ms)"},
+	"short renew interval":           {[]Option{WithRenewInterval(lease.MinRenewInterval - 1)}, "WithRenewInterval(9.999999ms)"},
 	"renew interval of the TTL":      {[]Option{WithTTL(time.Second), WithRenewInterval(time.Second)}, "WithRenewInterval(1s) leaves no room for a retry inside the TTL of 1s"},
 	"renew interval of a longer TTL": {[]Option{WithRenewInterval(time.Minute)}, "WithRenewInterval(1m0s) leaves no room for a retry inside the TTL of 30s"},
 	"renew interval a bit too long":  {[]Option{WithTTL(3 * time.Second), WithRenewInterval(2*time.Second + 1)}, "WithRenewInterval(2.000000001s)"},
@@ -147,7 +148,7 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 	for name, opts := range map[string][]Option{
 		"shortest TTL":             {WithTTL(protocol.MinTTL)},
 		"longest TTL":              {WithTTL(century)},
-		"shortest renew interval":  {WithRenewInterval(minRenewInterval)},
+		"shortest renew interval":  {WithRenewInterval(lease.MinRenewInterval)},
 		"longest renew interval":   {WithTTL(3 * time.Second), WithRenewInterval(2 * time.Second)},
 		"shortest max hold":        {WithMaxHold(defaultTTL)},
 		"endless max hold":         {WithMaxHold(math.MaxInt64)},

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -84,7 +85,7 @@ func useKind(t *testing.T, k lockKind, rdb *redis.Client, name string) {
 func useTogether(t *testing.T, k lockKind, here, there *Client, name string) {
 	t.Helper()
 	renewed := make(chan struct{}, 1)
-	m := k.mutex(here, name, WithOwner("a"), WithRenewInterval(minRenewInterval), WithHooks(Hooks{Renewed: signal(renewed)}))
+	m := k.mutex(here, name, WithOwner("a"), WithRenewInterval(lease.MinRenewInterval), WithHooks(Hooks{Renewed: signal(renewed)}))
 	rival := k.rival(there, name, WithOwner("b"))
 	ctx := t.Context()
 	require.NoError(t, m.Lock(ctx))

@@ -63,7 +63,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 		h := holdsOn(b.locks.session, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.lease.deadline
+		return h.lease.Deadline()
 	}
 	for _, s := range []struct {
 		name   string

@@ -125,7 +125,7 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 		eventually(t, "a grant", func() bool { return m.Lock(t.Context()) == nil })
 		h := holdsOn(c.session, m.Name())[0]
 		h.mu.Lock()
-		valid := h.lease.deadline.Since(now)
+		valid := h.lease.Deadline().Since(now)
 		h.mu.Unlock()
 		require.LessOrEqual(t, valid, ttl-ttl/100-2*time.Millisecond)
 		require.Greater(t, valid, ttl-ttl/50-10*time.Millisecond)

@@ -161,8 +161,8 @@ func (h *hold) opened(lv *level) (bool, error) {
 		return false, ErrClosed
 	}
 	h.mu.Lock()
-	event, places := h.event(h.lease.acquired.Since(h.started), nil), h.places
-	seen := gate.Sighting[*hold]{At: h.lease.acquired, Holder: h.name.field, Hold: h}
+	event, places := h.event(h.lease.Acquired().Since(h.started), nil), h.places
+	seen := gate.Sighting[*hold]{At: h.lease.Acquired(), Holder: h.name.field, Hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
 	told := false
@@ -301,10 +301,10 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	mint := lv.Fencing && (n.token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
-	left := h.lease.left(h.session.now())
+	left := h.lease.Left(h.session.now())
 	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
-	h.lease.lengthen(lv.TTL)
+	h.lease.Lengthen(lv.TTL)
 	h.mu.Unlock()
 	h.other.lengthen(lv.TTL)
 	if claimed && !lv.reentrant {
@@ -337,8 +337,8 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	if h.phase == held {
-		h.lease.prove(out.Sent, lv.TTL, h.wantedLease())
-		h.lease.note(out.LeaseLeft, out.Sent)
+		h.lease.Prove(out.Sent, lv.TTL, h.wantedLease())
+		h.lease.Note(out.LeaseLeft, out.Sent)
 		h.name.token = max(h.name.token, g.Token)
 		h.push(lv)
 		h.replan()

@@ -129,7 +129,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		}
 		return nil
 	}
-	n, counts, lasts := h.name, h.counts(), h.lease.max
+	n, counts, lasts := h.name, h.counts(), h.lease.Longest()
 	t := h.target.Lacking(n.absent)
 	h.mu.Unlock()
 
@@ -183,7 +183,7 @@ func (h *hold) shrink(counts []int) {
 func (h *hold) release(ctx context.Context, s *settings) error {
 	err := h.finish(ctx, s)
 	h.mu.Lock()
-	event := h.event(h.session.now().Since(h.lease.acquired), err)
+	event := h.event(h.session.now().Since(h.lease.Acquired()), err)
 	hooks := h.hooks()
 	h.mu.Unlock()
 	report(hooks.Released, event)
@@ -365,7 +365,7 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 	h.session.retire(h.name.identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if out.Ambiguous && began.Until(h.lease.deadline) > 0 {
+	if out.Ambiguous && began.Until(h.lease.Deadline()) > 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrLost, lockerr.NotOnRedis)
@@ -384,5 +384,5 @@ func (h *hold) abandon(err error) error {
 
 // unheard is err for a hold that has ended here, of which Redis may not have heard. mu is held.
 func (h *hold) unheard(err error) error {
-	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", h.lease.max, err)
+	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", h.lease.Longest(), err)
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
-	for _, interval := range []time.Duration{minRenewInterval, 333 * time.Millisecond, 10 * time.Second, maxTTL / 3} {
+	for _, interval := range []time.Duration{lease.MinRenewInterval, 333 * time.Millisecond, 10 * time.Second, maxTTL / 3} {
 		for _, at := range []time.Duration{0, 1, time.Microsecond, 12345678901234567, -1, -12345678901234567} {
 			points := map[time.Duration]bool{}
 			for i := range time.Duration(1000) {

@@ -309,7 +309,7 @@ func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
 		rule := w.relay.Block(runsOf(protocol.RenewManyScript))
 		short := w.holds[3]
 		short.mu.Lock()
-		short.lease.deadline = w.clocks.now().After(time.Second)
+		short.lease.Shorten(w.clocks.now().After(time.Second))
 		short.mu.Unlock()
 		ctx := w.locks[3].Context(t.Context())
 		proceed, renewed := w.gather()
@@ -333,7 +333,7 @@ func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 		rule := w.relay.Block(runsOf(protocol.RenewManyScript))
 		before := make([]clock.Instant, len(w.holds))
 		for i, h := range w.holds {
-			before[i] = h.lease.renewed
+			before[i] = h.lease.Renewed()
 		}
 		proceed, renewed := w.gather()
 		proceed()
@@ -343,9 +343,9 @@ func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 		rule.Release()
 		receives(t, renewed)
 		for i, h := range w.holds[1:] {
-			require.Greater(t, h.lease.renewed.Mono, before[i+1].Mono)
-			require.LessOrEqual(t, h.lease.renewed.Mono, sent.Mono)
-			require.Equal(t, clock.Deadline(h.lease.renewed, fleetTTL), h.lease.deadline)
+			require.Greater(t, h.lease.Renewed().Mono, before[i+1].Mono)
+			require.LessOrEqual(t, h.lease.Renewed().Mono, sent.Mono)
+			require.Equal(t, clock.Deadline(h.lease.Renewed(), fleetTTL), h.lease.Deadline())
 		}
 		w.requireRenewed(0, 1, 2)
 	})

@@ -221,7 +221,7 @@ func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
 		rule.Wait(t)
 		urgent := w.holds[1]
 		urgent.mu.Lock()
-		urgent.lease.deadline = w.clocks.now().After(10 * protocol.CompanyTime) // it is waited for for half of that
+		urgent.lease.Shorten(w.clocks.now().After(10 * protocol.CompanyTime)) // it is waited for for half of that
 		urgent.mu.Unlock()
 		go renew(urgent)
 		receives(t, renewed)

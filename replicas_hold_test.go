@@ -81,7 +81,7 @@ func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
 		h := holdsOn(b.locks.session, b.key)[0]
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.lease.deadline
+		return h.lease.Deadline()
 	}
 	before := deadline()
 	b.pause()

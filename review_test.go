@@ -153,7 +153,7 @@ func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.lease.renewed.Mono > renewed.Mono
+		return h.lease.Renewed().Mono > renewed.Mono
 	}, 10*time.Second, time.Millisecond)
 	clock.set(30 * time.Minute) // the machine sleeps: only the wall clock goes on
 	require.Zero(t, m.HoldCount())

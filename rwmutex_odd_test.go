@@ -156,7 +156,7 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 			b.requireLife(life)
 			for _, h := range holdsOn(b.c.session, b.key) {
 				h.mu.Lock()
-				longest := h.lease.max
+				longest := h.lease.Longest()
 				h.mu.Unlock()
 				require.Equal(b.t, life, longest, "%v", h.kind.side)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -139,7 +140,7 @@ func useEverything(ctx context.Context, rdb redis.UniversalClient, admin *redis.
 
 func useName(ctx context.Context, here, there *Client, name string) error {
 	renewed := make(chan struct{}, 1)
-	m := here.Mutex(name, WithOwner("a"), WithRenewInterval(minRenewInterval), WithHooks(Hooks{Renewed: signal(renewed)}))
+	m := here.Mutex(name, WithOwner("a"), WithRenewInterval(lease.MinRenewInterval), WithHooks(Hooks{Renewed: signal(renewed)}))
 	both := here.MultiMutex([]string{name, name + "2"}, WithOwner("a"))
 	other := there.Mutex(name)
 

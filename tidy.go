@@ -10,7 +10,7 @@ import (
 // retireAndUndo retires the hold's name and has it released in the background.
 func (h *hold) retireAndUndo() {
 	h.mu.Lock()
-	n, lasts := h.name, h.lease.max
+	n, lasts := h.name, h.lease.Longest()
 	h.mu.Unlock()
 	h.session.retire(n.identity)
 	h.undo(n, lasts, false)

@@ -77,7 +77,7 @@ func (h *hold) watch() {
 // wakeAtDeadline has the watchdog look at the hold when its lease is over, if not before. mu is held.
 func (h *hold) wakeAtDeadline() {
 	if h.phase == held {
-		h.watchdog.timer.Reset(max(0, h.lease.left(h.session.now())))
+		h.watchdog.timer.Reset(max(0, h.lease.Left(h.session.now())))
 	}
 }
 
@@ -93,7 +93,7 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 			interval = lv.renewInterval
 		}
 	}
-	if wait, renew = h.lease.next(now, interval); renew {
+	if wait, renew = h.lease.Next(now, interval); renew {
 		wait = h.soon(now, wait)
 	}
 	return wait, renew
@@ -118,7 +118,7 @@ func (h *hold) renew() {
 	life, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.watchdog.stop = stop
-	left := h.lease.left(h.session.now())
+	left := h.lease.Left(h.session.now())
 	h.mu.Unlock()
 	// Another command of the hold may be under way for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
@@ -140,7 +140,7 @@ func (h *hold) renewNow(life context.Context) {
 	}
 	t, n, lease := h.target, h.name, h.wantedLease()
 	e := h.renewEffort()
-	left := h.lease.left(h.session.now())
+	left := h.lease.Left(h.session.now())
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
@@ -178,7 +178,7 @@ func (h *hold) renewNow(life context.Context) {
 
 // renewEffort is that of one renewal. mu is held.
 func (h *hold) renewEffort() redisexec.CallOptions {
-	left, failures := h.lease.left(h.session.now()), h.watchdog.failures
+	left, failures := h.lease.Left(h.session.now()), h.watchdog.failures
 	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.replicas().Within(left / 4))
 	e.Patience = max(redisexec.MinPatience, min(e.Patience, left/2))
 	if failures == 0 && e.Replicas.N == 0 {
@@ -191,8 +191,8 @@ func (h *hold) renewEffort() redisexec.CallOptions {
 func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error {
 	w := &h.watchdog
 	if out.Err == nil {
-		h.lease.prove(out.Sent, lease, h.wantedLease())
-		h.lease.note(out.LeaseLeft, out.Sent)
+		h.lease.Prove(out.Sent, lease, h.wantedLease())
+		h.lease.Note(out.LeaseLeft, out.Sent)
 		w.failures, w.failure = 0, nil
 		return nil
 	}
@@ -202,7 +202,7 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error 
 	}
 	w.failure = redisexec.MoreTelling(w.failure, out.Err)
 	now := h.session.now()
-	w.retry = now.After(min(clock.Backoff(w.failures), max(0, h.lease.left(now))/4))
+	w.retry = now.After(min(clock.Backoff(w.failures), max(0, h.lease.Left(now))/4))
 	return out.Err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -77,7 +78,7 @@ func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.Zero(t, m.HoldCount())
 		h := holdsOn(m.session, key)[0]
-		require.LessOrEqual(t, h.lease.deadline.Mono-h.lease.acquired.Mono, ttl-clock.Margin(ttl), "the deadline is before the end of the lease")
+		require.LessOrEqual(t, h.lease.Deadline().Mono-h.lease.Acquired().Mono, ttl-clock.Margin(ttl), "the deadline is before the end of the lease")
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		require.Empty(t, events.of("renewed"))
 		eventually(t, "the key to go", func() bool { return ttlOf(rdb, key) < 0 })
@@ -236,14 +237,14 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb, WithTTL(5*time.Second), WithRenewInterval(minRenewInterval))
+		c := locksOn(t, rdb, WithTTL(5*time.Second), WithRenewInterval(lease.MinRenewInterval))
 		m := c.Mutex(key)
 		for i := range 50 {
 			requireLocked(t, m)
 			h := holdsOn(c.session, key)[0]
 			// Unlock close to the first renewal, a little earlier or later each time.
 			h.mu.Lock()
-			due := protocol.RenewalDue(h.lease.renewed, minRenewInterval)
+			due := protocol.RenewalDue(h.lease.Renewed(), lease.MinRenewInterval)
 			h.mu.Unlock()
 			at := due.Mono + time.Duration(i-40)*20*time.Microsecond
 			for clock.System().Mono < at {
@@ -371,7 +372,7 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 		receives(t, ctx.Done())
 		h := holdsOn(m.session, key)[0]
 		now := clock.System()
-		require.LessOrEqual(t, now.Until(h.lease.deadline), time.Duration(0), "not before")
+		require.LessOrEqual(t, now.Until(h.lease.Deadline()), time.Duration(0), "not before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		eventually(t, "the hook", func() bool { return len(events.of("lost")) == 1 })
 		require.ErrorIs(t, events.of("lost")[0].Err, errLeaseOver)
