@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -343,4 +345,59 @@ const trySplits = 3
 // lock may be held after all, by the votes of nodes that do not answer here.
 func splitPause(n int) time.Duration {
 	return rand.N(4 * time.Millisecond << min(n-1, 6))
+}
+
+// trackUndo has awaitUndo wait until settled is closed.
+func (h *hold) trackUndo(settled <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attempt.undone = append(slices.DeleteFunc(h.attempt.undone, group.Closed), settled)
+}
+
+// undoGrace is how long a Lock that has failed waits until Redis has nothing of it any more:
+// whoever tries next does not meet that, and nobody has to wait for it to end by itself if
+// the failure makes the program exit. It is time for a round trip on a slow link.
+const undoGrace = 50 * time.Millisecond
+
+// forgetUndone has awaitUndo not wait for what was undone on the way of an attempt that did not fail.
+func (h *hold) forgetUndone() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attempt.undone = nil
+}
+
+// awaitUndo waits for a moment until an attempt that has failed is over, here and on Redis. It is
+// over for good, unless somebody else of the same owner has made it his hold.
+func (h *hold) awaitUndo() {
+	timer := time.NewTimer(undoGrace)
+	defer timer.Stop()
+	for {
+		next := h.untidy()
+		if next == nil {
+			return
+		}
+		select {
+		case <-next:
+		case <-timer.C:
+			return
+		case <-h.session.closing:
+			return
+		}
+	}
+}
+
+// untidy returns what awaitUndo has to wait for next; nil if there is nothing.
+func (h *hold) untidy() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case len(h.levels) > 0:
+		return nil
+	case h.phase != gone:
+		return h.changes()
+	}
+	if h.attempt.undone = slices.DeleteFunc(h.attempt.undone, group.Closed); len(h.attempt.undone) > 0 {
+		return h.attempt.undone[0]
+	}
+	return nil
 }

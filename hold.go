@@ -355,3 +355,21 @@ func (h *hold) replicas() redisexec.Replicas {
 
 // Owner is who holds, or wants to.
 func (h *hold) Owner() keys.Owner { return h.owner }
+
+// retireAndUndo retires the hold's name and has it released in the background.
+func (h *hold) retireAndUndo() {
+	h.mu.Lock()
+	n, lasts := h.name, h.lease.Longest()
+	h.mu.Unlock()
+	h.session.retire(n.identity)
+	h.undo(n, lasts, false)
+}
+
+// undo has what h may have on Redis by the name n, which has been retired, given up in
+// the background. It ends by itself within lasts.
+func (h *hold) undo(n name, lasts time.Duration, unobserved bool) {
+	h.mu.Lock()
+	t := h.target.Lacking(n.absent)
+	h.mu.Unlock()
+	h.trackUndo(h.session.undo(h.kind, t, n.field, h.session.now().After(lasts), unobserved))
+}
