@@ -355,7 +355,7 @@ func (h *hold) trackUndo(settled <-chan struct{}) {
 }
 
 // undoGrace is how long a Lock that has failed waits until Redis has nothing of it any more:
-// whoever tries next does not meet that, and nobody has to wait for it to end by itself if
+// the next to try does not meet that, and no one has to wait for it to end by itself if
 // the failure makes the program exit. It is time for a round trip on a slow link.
 const undoGrace = 50 * time.Millisecond
 
@@ -367,7 +367,7 @@ func (h *hold) forgetUndone() {
 }
 
 // awaitUndo waits for a moment until an attempt that has failed is over, here and on Redis. It is
-// over for good, unless somebody else of the same owner has made it his hold.
+// over for good, unless another caller of the same owner has made it its hold.
 func (h *hold) awaitUndo() {
 	timer := time.NewTimer(undoGrace)
 	defer timer.Stop()

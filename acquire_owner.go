@@ -13,11 +13,11 @@ import (
 var errHookEnded = errors.New("a hook ended the goroutine that it was called on")
 
 // A fixed owner may be used by several goroutines at once. One acquisition serves them all:
-// it runs on a goroutine of its own, for as long as any of its callers is there. Whoever
+// it runs on a goroutine of its own, for as long as any of its callers is there. The caller that
 // began it has the first level; the others add theirs when it is settled.
 
 // share prepares a hold for callers to join it, the one with ctx being the first. It comes
-// before anybody can find the hold.
+// before another call can find the hold.
 func (h *hold) share(ctx context.Context) {
 	if h.owner.Fixed != "" {
 		h.attempt.callers = 1
@@ -69,7 +69,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 	return true, nil
 }
 
-// claim gives the level lv to whoever began the acquisition of h, unless another caller's
+// claim gives the level lv to the caller that began the acquisition of h, unless another caller's
 // came first. A lease that a hook outlasts, and that is not to be renewed, is over by then: the
 // next would be, too.
 func (h *hold) claim(ctx context.Context, lv level) error {
@@ -117,7 +117,7 @@ func (h *hold) endAttempt() {
 }
 
 // dropUnclaimed gives back what has no level and no caller left to claim one: the hold, or some
-// of its keys, if somebody who wanted only the others has come first.
+// of its keys, if a caller that wanted only the others has come first.
 func (h *hold) dropUnclaimed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -161,7 +161,7 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 	return false
 }
 
-// A wake-up is a hint, and whoever may publish can send any number of them. One that was in vain,
+// A wake-up is a hint, and any program that may publish can send any number of them. One that was in vain,
 // because nothing has changed since the request before, has the next request wait for a while, from
 // that one on: twice as long each time, and leastGap<<mostGaps at most. So messages without a meaning
 // cost a process some twenty requests in a second, however many come, and none is lost.

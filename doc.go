@@ -20,7 +20,7 @@
 //
 // A lock has a name and, while it is held, one owner. The owner is the calling goroutine.
 // It may lock again, which adds a level; it takes as many Unlocks to give the lock back.
-// Everybody else waits: other goroutines, those that the owner has started included, and
+// All others wait: other goroutines, those that the owner has started included, and
 // other processes.
 //
 // A handle made [WithOwner] has a fixed owner instead. Any goroutine may lock and unlock
@@ -87,7 +87,7 @@
 //
 // # What is promised
 //
-//   - Exclusion: while a hold is valid nobody else gets its name, as long as the Redis that
+//   - Exclusion: while a hold is valid no other owner gets its name, as long as the Redis that
 //     granted it keeps its data and clocks run at about the same rate. Readers of an RWMutex
 //     share it, and keep writers out.
 //   - A lease that cannot be renewed is known to be lost here before it ends on Redis, by
@@ -106,7 +106,7 @@
 // just granted, and grant it again. [WithReplicas] makes that rarer; with [NewQuorum]
 // failovers do not matter, but a node that loses its data does. A key that is deleted or
 // forced open from outside is noticed at the next renewal, or when a fixed lease is over, and
-// somebody else may have the lock by then. No lease can prevent what a holder does between a
+// another owner may have the lock by then. No lease can prevent what a holder does between a
 // pause and its next look at its context. Where that must do no harm, use [WithFencing] and
 // have the resource refuse a lower token than it has seen. Between processes there is no order
 // among the waiters, except those for a [Client.FairMutex].

@@ -43,7 +43,7 @@ type hold struct {
 	// alarm wakes the waiter, while acquiring.
 	alarm chan struct{}
 
-	// slot is taken by whoever has a command of this hold under way: one at a time.
+	// slot is taken while a command of this hold is under way: one at a time.
 	slot chan struct{}
 
 	// attempt is its acquisition.
@@ -241,7 +241,7 @@ func (h *hold) push(lv level) {
 }
 
 // renewable returns the levels by which it is decided whether h is renewed: the open ones, or, as
-// long as nobody has claimed it, which a hook may delay, the one that is to come. mu is held.
+// long as no caller has claimed it, which a hook may delay, the one that is to come. mu is held.
 func (h *hold) renewable() []level {
 	if len(h.levels) > 0 {
 		return h.levels
@@ -317,7 +317,7 @@ func (h *hold) end(p phase, cause error) {
 	}
 }
 
-// leave gives up the places in the queues; whoever is next tries at once.
+// leave gives up the places in the queues; the next in each tries at once.
 func (h *hold) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

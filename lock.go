@@ -13,7 +13,6 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
-	"github.com/relock-go/relock/internal/wake"
 )
 
 // Mutex is a lock on one name, or on several names taken together, shared by all processes
@@ -26,8 +25,8 @@ import (
 // same process wait like any other process.
 //
 // A hold can end without its holder's doing: when its lease could not be renewed in time,
-// or somebody deleted or forced the key. Do work under the lock with the context of
-// [Mutex.Context] or [Mutex.Do]. If the lease runs out, that is cancelled before anybody else
+// or its key was deleted or forced open. Do work under the lock with the context of
+// [Mutex.Context] or [Mutex.Do]. If the lease runs out, that is cancelled before another owner
 // can get the lock; if the key was taken away, at the next renewal that Redis carries out, or
 // when the lease ends.
 //
@@ -117,7 +116,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 }
 
 // TryLock takes the lock, or adds a level to the owner's hold, if that can be done without
-// waiting. false without an error means that somebody else holds it, or that somebody of
+// waiting. false without an error means that another owner holds it, or that a goroutine of
 // this process is waiting for it already, or getting it for the same fixed owner, or giving
 // it back.
 //
@@ -136,7 +135,7 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 
 // Unlock takes one level of the owner's hold away; with the last one the hold ends: its
 // context is cancelled with the cause ErrReleased, and the lock goes to the next waiter of
-// this process, or is given back to everybody.
+// this process, or is given back to all.
 //
 // It blocks until Redis has answered, or WithUnlockTimeout has passed; it does not depend on
 // the context of Lock. The level is gone whatever it returns: an error from Redis means
@@ -215,7 +214,7 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	}
 	var buf [4]*hold
 	if cause == nil {
-		if holds := m.session.find(buf[:0], m.owner(), m.target); m.covers(holds) {
+		if holds := m.covering(buf[:0]); holds != nil {
 			return contextOfAll(ctx, holds, m.target)
 		}
 		cause = notHeld(m.owner())
@@ -229,12 +228,9 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 // handles of other names count too, though an Unlock of this one cannot take them away; of a
 // MultiMutex it is the least of its names'. No round trip.
 func (m *Mutex) HoldCount() int {
-	if m.err != nil {
-		return 0
-	}
 	var buf [4]*hold
-	holds := m.session.find(buf[:0], m.owner(), m.target)
-	if !m.covers(holds) {
+	holds := m.covering(buf[:0])
+	if holds == nil {
 		return 0
 	}
 	count := holds[0].count(m.target)
@@ -248,16 +244,9 @@ func (m *Mutex) HoldCount() int {
 // included, was WithFencing, or the owner does not hold all of the names. A hold that was lost
 // keeps its token until it is unlocked, for the resource to refuse. No round trip.
 func (m *Mutex) FencingToken() int64 {
-	if m.err != nil {
-		return 0
-	}
 	var buf [4]*hold
-	holds := m.session.find(buf[:0], m.owner(), m.target)
-	if !m.covers(holds) {
-		return 0
-	}
 	token := int64(0)
-	for _, h := range holds {
+	for _, h := range m.covering(buf[:0]) {
 		t, has := h.fencingToken(m.target)
 		if !has {
 			return 0
@@ -279,7 +268,7 @@ type State struct {
 	FencingToken int64 // the last one minted; 0 if there is no counter
 }
 
-// State asks Redis about the lock, whoever holds it. For a MultiMutex it returns the state
+// State asks Redis about the lock and its holder. For a MultiMutex it returns the state
 // of the first of its names, in sorted order, that is held. It blocks for the request only,
 // which ctx bounds, and changes nothing.
 //
@@ -303,7 +292,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	return state, nil
 }
 
-// ForceUnlock ends the hold that it finds, whoever has it, and wakes the waiters; false
+// ForceUnlock ends the hold that it finds, of any owner, and wakes the waiters; false
 // without an error means that there was none. It is for operators: a holder in this
 // client is told first, its context cancelled with ErrLost; others find out at their next
 // renewal, and may go on working until then. It blocks for the requests only, which ctx
@@ -376,7 +365,7 @@ func (m *Mutex) owner() keys.Owner {
 	return keys.Owner{Goroutine: goid.Get()}
 }
 
-// notHeld is ErrNotHeld for an owner without a hold of m; he may have the other side.
+// notHeld is ErrNotHeld for an owner without a hold of m; it may have the other side.
 func (m *Mutex) notHeld(o keys.Owner) error {
 	other, unlock := keys.Reading, "RUnlock"
 	if m.target.Side == keys.Reading {
@@ -430,31 +419,22 @@ func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.plain, names, opts)
 }
 
-// FairMutex returns a handle of the lock name that is served in order: whoever asked first, in
-// any goroutine of any process, gets it first. Asked means that Redis has executed the
-// request. It is the lock of [Client.Mutex]: both exclude and wake each other, and a goroutine
-// that holds it by one handle re-enters it by the other. Only those who use a Mutex or
-// MultiMutex may overtake. A bad name or option is returned by the first call that would use
-// it; on a client of NewQuorum that is ErrUnsupported.
+// FairMutex returns a handle of the lock name that is served in order: first come, first served,
+// over all goroutines of all processes, in the order in which Redis has executed their requests.
+// It is the lock of [Client.Mutex]: both exclude and wake each other, and a goroutine that holds it
+// by one handle re-enters it by the other. Only users of a Mutex or MultiMutex may overtake.
 //
-// Lock waits in a queue on Redis. A release gives the lock to the first who waits and lives,
-// and tells that process alone, which needs no further request to know that it holds it. A
-// place in the queue is a lease of 10 s, or twice WithSafetyPoll or the TTL if one of those
-// is less; one request in a third of it keeps the places of all who wait in this process.
-// A waiter that has died keeps the others waiting for that lease at most, and a client that
-// was cut off for longer loses its places: it waits again, behind the others. One that gives
-// up leaves at once. TryLock does not overtake: it returns false while anybody waits.
+// Lock waits in a queue on Redis. A release gives the lock to the first waiter that lives, and
+// tells that process alone. A place in the queue is a lease of 10 s, or twice WithSafetyPoll or the
+// TTL if one of those is less: a waiter that has died keeps the others waiting for that long at most,
+// and a client that was cut off for longer waits again, behind the others. A waiter that gives up
+// leaves at once. TryLock does not overtake: it returns false while there are waiters.
 //
-// The lease of a lock that was waited for is that of the place at first; the watchdog soon
-// raises it to the TTL, once even WithoutRenewal. WithLocalHandoffs has no effect: the next
-// of the same process is served like any other. State after a failure, errors and concurrent
-// use are those of [Mutex.Lock]. FairMutex itself makes no round trip. A Lock takes one, which
-// gets the lock or a place in the queue; who has a place needs no other to hold the lock.
-// WithReplicas takes one more, for whoever has got the lock: to have it confirmed.
-//
-// Beside the keys of a Mutex it uses relock_fair_queue:{name}, relock_fair_entries:{name} and
-// channels that begin with relock_fair_grants:{name}; with an ACL the token counter must be
-// allowed, too.
+// State after a failure, errors and concurrent use are those of [Mutex.Lock]; a bad name or option is
+// returned by the first call that would use it, which on a client of NewQuorum is ErrUnsupported.
+// WithLocalHandoffs has no effect. FairMutex itself makes no round trip. A Lock takes one, which gets
+// the lock or a place in the queue, and one more WithReplicas; one request in a third of that lease
+// keeps the places of all waiters of this process.
 func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 	m := c.mutex(c.fair, []string{name}, opts)
 	if m.err == nil {
@@ -464,11 +444,4 @@ func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 		m.target.Fair = keys.NewFair(m.target.Keys[0])
 	}
 	return m
-}
-
-// messageHub is a hub for those who read the messages.
-type messageHub interface {
-	hub
-	SubscribeTo(channel string, wake func(), message func(payload string)) *wake.Subscription
-	Rejoin(channel string, wake func(), message func(payload string)) *wake.Subscription
 }

@@ -235,7 +235,7 @@ func WithUnlockTimeout(d time.Duration) Option {
 	})
 }
 
-// WithOwner fixes the owner of a handle, in place of the calling goroutine: whoever uses a
+// WithOwner fixes the owner of a handle, in place of the calling goroutine: all that use a
 // handle with this owner locks and unlocks as that owner, so a lock can be passed between
 // goroutines. Give each use of its own ("job-17") an owner of its own: goroutines that
 // share one do not exclude each other. The id must contain a character that is not a digit,
@@ -287,29 +287,20 @@ func WithoutReentrancy() Option {
 // not. Default: off; nothing waits.
 //
 // If too few replicas confirm a new lock in time, it is given back, and Lock and TryLock
-// return ErrNotReplicated: Lock does not go on waiting. The next waiter tries by itself. A
-// re-entry that too few confirm fails likewise and leaves the hold as it was. A renewal that
-// too few confirm has failed: Hooks.RenewFailed is told, it is tried again, and if that does
-// not help the hold is lost in time. Renewal and re-entry go by the largest n and the longest
-// timeout of the hold's open levels and of the Lock that began it, but wait for a quarter of
-// what is left of its lease at most. An Unlock that hands over to a waiter WithReplicas waits
-// for those, half of WithUnlockTimeout at most; if too few confirm, the waiter tries again
-// itself.
+// return ErrNotReplicated: Lock does not go on waiting. A re-entry that too few confirm fails
+// likewise and leaves the hold as it was. A renewal that too few confirm has failed:
+// Hooks.RenewFailed is told, it is tried again, and if that does not help the hold is lost in
+// time. With a replica down, a TryLock that returns false takes as long as timeout.
 //
 // It narrows the window of a failover, no more: a replica that has not confirmed may be
 // promoted, unless n is their number, and clocks of the servers that differ shorten the
 // lease by as much. A master that has been cut off from its replicas grants nothing any more.
 //
-// Redis answers after the WAIT when the lock is taken, too: with a replica down, a TryLock
-// that returns false takes as long as timeout. Each request takes a connection for as long
-// as the replicas take: not of the Redis client's pool but one of the Client's own, made
-// with the options of that one, without its hooks, and closed by Close. There are half as
-// many for each master as PoolSize says, but at least 8; more requests wait for their turn.
-// Users need the permission for WAIT. A timeout that Redis has to notice is up to 100 ms
-// late. n is at least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up
-// to whole milliseconds. It works with a *redis.Client and a *redis.ClusterClient; with
-// another UniversalClient, and on a quorum, it is ErrUnsupported. miniredis has no
-// replicas: every Lock is ErrNotReplicated there.
+// Each request takes a connection of the Client's own for as long as the replicas take: half
+// as many for each master as PoolSize says, but at least 8. Users need the permission for
+// WAIT. n is at least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to
+// whole milliseconds, and up to 100 ms late. It is ErrUnsupported with a Redis client that is
+// neither a *redis.Client nor a *redis.ClusterClient, and on a quorum.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {
@@ -370,7 +361,7 @@ func WithPrefix(prefix string) ClientOption {
 // does; and Redis 7: on an older one, or for a user without the permission, locks work, but
 // waiters have to poll.
 //
-// There is one connection to each master with a lock that somebody waits for. A channel
+// There is one connection to each master with a lock that has waiters. A channel
 // whose slot moves, or whose master fails, is looked for and subscribed to anew; its waiters
 // poll meanwhile.
 //

@@ -20,45 +20,29 @@ import (
 const chorusWindow = 5 * time.Millisecond
 
 // NewQuorum returns a client whose locks live on several independent Redis masters, the nodes,
-// and are held by whoever has them on most: the algorithm known as Redlock. It keeps working
-// as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest
-// majority. Use 3 or 5; an even number survives no more failures than the odd one below it,
-// and one node is a quorum, too. The clients of all processes must be given the same nodes, in
-// any order, and each is to lead to one server: behind Sentinel, or a Cluster, a failover can
-// lose a vote. NewQuorum sends nothing. The rdbs stay the caller's, to be closed after the
-// Client.
+// and are held by the owner that has them on most: the algorithm known as Redlock. It keeps working
+// as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest majority. Use 3
+// or 5. The clients of all processes must be given the same nodes, in any order, and each is to lead
+// to one server: behind Sentinel, or a Cluster, a failover can lose a vote. NewQuorum sends nothing.
+// The rdbs stay the caller's, to be closed after the Client.
 //
-// What it promises: no failover can lose a lock, since nothing is replicated, and exclusion
-// holds while each node that granted a lock keeps its data and counts time at about the rate
-// of the client. A node that crashes and comes back without its data within a TTL breaks that,
-// and the order of tokens if clocks of nodes differ: run nodes with appendfsync always, or
-// start them again when a TTL, and what their clocks may differ by, is over. Martin Kleppmann
-// argued in 2016 that such a lock is unsafe all the same where correctness depends on it,
-// because a process may be paused, a message delayed or a clock set, while it believes it
-// holds the lock, and criticised that Redlock itself offers no fencing tokens. Salvatore
-// Sanfilippo answered that the time that was spent is compared with the lease after a majority
-// has answered, so that only a delay after that does harm, as with any lock that expires, and
-// that clocks which do not jump can be had. Either way, where two holders at once would do
-// harm, use WithFencing, which works here, and have the resource refuse a lower token.
+// No failover can lose a lock, since nothing is replicated. Exclusion holds while each node that
+// granted a lock keeps its data and counts time at about the rate of the client. A node that crashes
+// and comes back without its data within a TTL breaks that: run nodes with appendfsync always, or
+// start them again when a TTL is over. Where two holders at once would do harm, use WithFencing as
+// well, and have the resource refuse a lower token.
 //
-// Mutex and MultiMutex are what they are on one Redis: re-entry, renewal, loss, hand-over,
-// waiting. Every request is sent to all nodes at once, and each round trip in the docs of the
-// methods is one to the fastest majority; with WithFencing a Lock takes one more, to have all
-// tokens rise. A lease counts when a majority has confirmed it, and from before the first of
-// them was asked; a renewal never gives a lost lock back. A try that got no majority is undone
-// on every node. An Unlock is done when most nodes have the lock no more. It waits for slow
-// ones only where some did not have it before, half a second at most: they tell if it was lost,
-// and one that does not answer leaves that open. Those who split the votes come back after a
-// random pause; TryLock does so three times, and may then return false to all of them. State,
-// ForceUnlock and Hooks tell what a majority says, and the first two wait as long as Unlock for
-// nodes that decide who holds the lock; what single nodes say shows only in a failure, as
-// *QuorumError. The client's ID changes often: whenever a call has not waited for all nodes.
+// Mutex and MultiMutex are what they are on one Redis. Every request is sent to all nodes at once, and
+// each round trip in the docs of the methods is one to the fastest majority; WithFencing a Lock takes
+// one more. A lease counts when a majority has confirmed it, from before the first of them was asked. A
+// try that got no majority is undone on every node, and TryLock may then return false to all who try
+// together. An Unlock waits for slow nodes for half a second at most, and so do State and ForceUnlock.
+// What single nodes say shows only in a failure, as *QuorumError.
 //
-// Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option
-// (that two clients lead to different servers is not checked: a server would have two votes);
-// ErrUnsupported for a *redis.Ring and for what a quorum cannot do: WithShardedPubSub,
-// WithReplicas, WithSharedFencing. The two last are errors of a handle, too, and so are
-// FairMutex and RWMutex.
+// Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option (that two
+// clients lead to different servers is not checked); ErrUnsupported for a *redis.Ring and for what a
+// quorum cannot do: WithShardedPubSub, WithReplicas, WithSharedFencing. The two last are errors of a
+// handle, too, and so are FairMutex and RWMutex.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
 		return nil, fmt.Errorf("%w: a quorum of no Redis clients", ErrInvalidOption)

@@ -10,6 +10,26 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
+// How a Lock finds out what it has to do. An owner may have holds on some of the keys already, each
+// with a name and a lease of its own; all of them together are looked at first:
+//
+//	none          a new hold for all keys, by an attempt (enterNew)
+//	all keys      one more level on each hold (enter): one request that sets the counts
+//	some keys     a level on those first, then a new hold for the rest (enterRest)
+//	unsettled     one is being acquired or released: wait for its next phase, and look again
+//	lost          ErrLost, until it has been unlocked
+//
+// Invariants:
+//   - All or nothing: if the rest is not got, the levels that were added are taken back.
+//   - A level is there only if Redis has confirmed its count. Without an answer it is not, and the
+//     next command of the hold sets the count right: counts are absolute.
+//   - A key without a level never gets the count 0 by a re-entry: to others a 0 is no lock.
+//   - While the rest is waited for, the loss of what is held ends the wait.
+//   - One command of a hold is under way at a time (take, free).
+//
+// What can come late: the end of the hold while the request is under way. Then Redis may have the
+// new count, and the release that ends the hold has the last word; enter reports how the hold ended.
+
 // errAgain says that a hold ended while a level was being added to it, by an Unlock of the
 // same owner: there is a new hold to be acquired.
 var errAgain = errors.New("relock: ended meanwhile")
@@ -24,9 +44,14 @@ func (c *session) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	return holds
 }
 
-// covers reports whether holds, of one owner, have all keys of m between them.
-func (m *Mutex) covers(holds []*hold) bool {
+// covering appends the caller's holds to holds if they have all keys of m between them; else it
+// returns nil.
+func (m *Mutex) covering(holds []*hold) []*hold {
+	if m.err != nil {
+		return nil
+	}
 	n := 0
+	holds = m.session.find(holds, m.owner(), m.target)
 	for _, h := range holds {
 		h.mu.Lock()
 		for _, key := range h.target.Keys {
@@ -36,7 +61,10 @@ func (m *Mutex) covers(holds []*hold) bool {
 		}
 		h.mu.Unlock()
 	}
-	return n == len(m.target.Keys)
+	if n < len(m.target.Keys) {
+		return nil
+	}
+	return holds
 }
 
 // lock gets o one more level on every key of t: by re-entry where it holds the key, by an
@@ -128,7 +156,7 @@ func (h *hold) await(ctx context.Context) error {
 	}
 }
 
-// begin acquires h, which nobody else of its owner can have, with the level lv.
+// begin acquires h, which no other call of its owner can have, with the level lv.
 func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 	if h.session.isClosed() { // maybe too late for Close to have seen h
 		h.unregister()
@@ -167,7 +195,7 @@ func (h *hold) opened(lv *level) (bool, error) {
 	h.seenAt(places, seen)
 	told := false
 	defer func() {
-		if !told && lv != nil { // a panic in the hook: nobody is there to unlock it
+		if !told && lv != nil { // a panic in the hook: no caller is there to unlock it
 			_ = h.unlock(lv.target, lv.settings)
 		}
 	}()

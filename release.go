@@ -15,13 +15,25 @@ import (
 
 // How a hold ends, from the outside in:
 //
-//	end         here: contexts, watchdog. It comes first, always.
-//	finish      on Redis: handOver to the next of this process, or else giveBack to everybody;
-//	            abandon if Redis does not answer. release is that with the hook Released.
-//	giveUp      retires the name and has it undone in the background. It is part of abandon, of
-//	            lose, and of disown, which forgets a grant that does not count.
-//	leave       lets the next in the queues go on.
-//	unregister  takes it out of its gates: it is gone.
+//	end            here: contexts, watchdog. It comes first, always.
+//	finish         on Redis: handOver to the next of this process, or else giveBack to all;
+//	               abandon if Redis does not answer. release is that with the hook Released.
+//	retireAndUndo  retires the name and has it released in the background. It is part of abandon,
+//	               of lose, and of rejectGrant, which forgets a grant that does not count.
+//	leave          lets the next in the queues go on.
+//	unregister     takes it out of its gates: it is gone.
+//
+// Invariants:
+//   - The level is gone whatever Redis answers. An error says only that Redis may keep the key.
+//   - A release that was not answered ends the name: it is retired before Unlock returns.
+//   - A hand-over goes to a waiter that wants the same keys, and whose ticket is reserved: it
+//     cannot leave the queue unnoticed. Granted, the ticket is that of a holder.
+//   - In each queue exactly one of these follows the end: Grant, GiveWay, Leave or Replace. So the
+//     next in line always tries.
+//
+// What can come late: a copy of the release, which meets a name that has nothing; a copy of the
+// hand-over, whose new name is undone after its old one (giveBackInDoubt); a waiter that leaves
+// while it is handed the lock (passOn); and an answer after the deadline (notOurs).
 
 // unlock takes one level of t away from h, whatever Redis answers. The last one ends the
 // hold: here first, then on Redis, where the lock goes to the next waiter of this process
@@ -212,7 +224,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	for _, p := range h.places[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
-			return nil, false // somebody wants only a part
+			return nil, false // an owner wants only a part
 		}
 	}
 	first := h.places[0]
@@ -322,7 +334,7 @@ func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Ins
 	return err
 }
 
-// giveBack releases the keys for everybody. crowded: waiters of this process were not
+// giveBack releases the keys for all. crowded: waiters of this process were not
 // served because others come first.
 func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	marks := make([]uint64, len(h.places))
@@ -360,7 +372,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // notOurs judges the answer to a command begun at began that Redis does not know the hold.
 // If an earlier copy of the same command may have been executed, that one succeeded, however
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
-// by a command of somebody else's, of which late copies may be on their way to the name.
+// by a command of another owner's, of which late copies may be on their way to the name.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 	h.session.retire(h.name.identity)
 	h.mu.Lock()

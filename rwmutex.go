@@ -29,7 +29,7 @@ import (
 // readers do not know of writers that wait: a stream of them that never stops can keep
 // a writer out. Nor does a Java writer that waits keep any readers out.
 //
-// A reader that has died keeps a writer waiting until its own lease is over, whoever else
+// A reader that has died keeps a writer waiting until its own lease is over, however many others
 // reads. A writer that died waiting keeps readers out for 10 s at most, or for twice
 // WithSafetyPoll or the TTL if one of those is less; others who wait may ask for more.
 //
@@ -42,7 +42,7 @@ type RWMutex struct {
 }
 
 // readRenewInterval is the most that the renewal of a read hold may take: Java's
-// watchdog sets the key's time to live to its own 30 s, whoever else reads. It is known for less
+// watchdog sets the key's time to live to its own 30 s, however many others read. It is known for less
 // than that only when a renewal has met it: see pressed.
 const readRenewInterval = 10 * time.Second
 
@@ -74,7 +74,7 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 
 // Lock takes the lock to write, or adds a level to the owner's write hold.
 //
-// It blocks until nobody else reads or writes; ctx or WithWaitTimeout end the wait. Writers
+// It blocks until no other owner reads or writes; ctx or WithWaitTimeout end the wait. Writers
 // of one process are served in the order in which they came, with its readers between them.
 // State after a failure is that of [Mutex.Lock]; when a claim that kept readers out has been
 // withdrawn they may read 50 ms later, unless another writer waits.
@@ -84,20 +84,20 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 
 // TryLock takes the lock to write, or adds a level, if that can be done without waiting. false
-// without an error means that somebody else holds it, or that somebody of this process waits
+// without an error means that another owner holds it, or that a goroutine of this process waits
 // to write, or is getting it for the same fixed owner, or giving it back. It claims nothing.
 // Errors are those of [RWMutex.Lock]. At most one round trip, and one more after a failure.
 func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
 
 // Unlock takes one level of the owner's write hold away. With the last one the lock goes to
 // the next writer of this process, if none of its readers waits, or is given back to
-// everybody; if the owner reads on, others may read now. It blocks, and fails, as
+// all; if the owner reads on, others may read now. It blocks, and fails, as
 // [Mutex.Unlock] does. One round trip.
 func (m *RWMutex) Unlock() error { return m.write.Unlock() }
 
 // RLock takes the lock to read, or adds a level to the owner's read hold.
 //
-// It blocks until nobody else writes, and no writer that waits keeps new readers out; ctx or
+// It blocks until no other owner writes, and no writer that waits keeps new readers out; ctx or
 // WithWaitTimeout end the wait. It does not block an owner that reads or writes. Of the
 // readers of one process that have to wait, one talks to Redis.
 //
@@ -109,7 +109,7 @@ func (m *RWMutex) RLock(ctx context.Context) error {
 }
 
 // TryRLock takes the lock to read, or adds a level, if that can be done without waiting.
-// false without an error means that somebody else writes, or waits to, or that somebody of
+// false without an error means that another owner writes, or waits to, or that a goroutine of
 // this process waits to read. Errors are those of [RWMutex.RLock]. At most one round trip,
 // and one more after a failure.
 func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
@@ -117,7 +117,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
 	return held, m.reading("try lock to read", err)
 }
 
-// RUnlock takes one level of the owner's read hold away. When nobody reads any more, writers
+// RUnlock takes one level of the owner's read hold away. When no owner reads any more, writers
 // are woken. It blocks, and fails, as [Mutex.Unlock] does. One round trip.
 func (m *RWMutex) RUnlock() error { return m.reading("unlock to read", m.read.Unlock()) }
 
@@ -157,7 +157,7 @@ func (m *RWMutex) FencingToken() int64 { return m.write.FencingToken() }
 // RWState is what Redis says about a read-write lock.
 type RWState struct {
 	// Owner is the writer's field, uuid:owner:write, and Count its levels; empty and 0 if
-	// nobody writes.
+	// no owner writes.
 	Owner string
 	Count int
 
@@ -171,7 +171,7 @@ type RWState struct {
 	FencingToken int64 // the last one minted; 0 if there is no counter
 }
 
-// State asks Redis about the lock, whoever holds it. It blocks for the request only, which
+// State asks Redis about the lock and its holders. It blocks for the request only, which
 // ctx bounds, and changes nothing.
 //
 // Errors: those of [Mutex.State]; ErrInvalidName if the key is no read-write lock. One round

@@ -53,7 +53,7 @@ type session struct {
 	hub      hub
 	registry *gate.Registry[*hold]
 
-	// id is the current identity. One that is in doubt is replaced, for whoever acquires
+	// id is the current identity. One that is in doubt is replaced, for all that acquire
 	// next, before the call that doubts it returns; holds keep the one they have.
 	id atomic.Pointer[identity]
 
@@ -82,6 +82,13 @@ type hub interface {
 	Close()
 }
 
+// messageHub is a hub for those who read the messages.
+type messageHub interface {
+	hub
+	SubscribeTo(channel string, wake func(), message func(payload string)) *wake.Subscription
+	Rejoin(channel string, wake func(), message func(payload string)) *wake.Subscription
+}
+
 // newSession returns a session on these deployments, whose waiters are woken by hub.
 func newSession(rdbs []redis.UniversalClient, hub hub, ttl time.Duration, scattered bool, now clock.Clock) *session {
 	c := &session{
@@ -98,7 +105,7 @@ func newSession(rdbs []redis.UniversalClient, hub hub, ttl time.Duration, scatte
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
 	id := identity(uuid.NewString())
 	c.id.Store(&id)
-	started := now() // before the goroutine, of which nobody knows when it will run
+	started := now() // before the goroutine, which may run much later
 	c.goroutines.Go(func() { c.watchClocks(started) })
 	return c
 }

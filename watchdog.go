@@ -12,6 +12,25 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// The watchdog of a hold moves it from held to lost, and nothing else does but a release, or a
+// re-entry, that finds out that Redis does not know the hold, and ForceUnlock.
+//
+//	asleep (a timer) --time to renew, or to look--> awake --nothing due--> asleep
+//	awake: renew      answered, and ours           the deadline moves (lease.Prove)
+//	                  answered, and not ours       lost: Redis has told
+//	                  not answered                 tries again soon, by the other route
+//	awake: deadline   no renewal came through      lost: here first, before Redis frees the key
+//
+// Invariants:
+//   - The loss does not wait: not for an answer, not for another command of the hold, not for a hook.
+//   - Only an answered renewal of this hold moves its deadline, from before it was sent.
+//   - A renewal in doubt retires the identity: a late copy must not lengthen a later hold.
+//   - lose retires the name before the loss can be seen, because the owner may lock again then.
+//
+// What can come late: the timer, which may run after the hold has ended, and finds the phase; the
+// answer to a renewal, which finds it, too; and the machine itself after a suspension: watchClocks
+// notices that the clocks have moved apart, and every call looks at the deadline (check).
+
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
 var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.NoAnswer))
 
@@ -298,7 +317,7 @@ func (h *hold) lose(why error) {
 
 	h.retireAndUndo()
 	h.other.wake()
-	if unclaimed { // nobody will unlock it
+	if unclaimed { // no one will unlock it
 		h.unregister()
 	}
 	report(hooks.Lost, event)

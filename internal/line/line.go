@@ -1,3 +1,24 @@
+// Package line has the places of one process in the queue of one lock on Redis: that of FairMutex.
+//
+// Each waiter has an entry there, kept by polls, of which one is sent for all of the process:
+//
+//	asking --placed--> waiting --granted, by a poll or a message--> settled
+//	   |                  |  \--its lease is over, or Redis has lost it--> settled
+//	   |                  \--gives up--> removed
+//	   \--granted at once, or failed--> removed
+//
+// The goroutine of the attempt enters and removes its entry. Any waiter's poll, and the goroutine that
+// delivers messages, settle it; the waiter is told once, by a call that does not block.
+//
+// Invariants:
+//   - A settled entry is in no map: no later answer or message moves it.
+//   - A grant counts only with a proof: an answered request from before it, by this process.
+//   - The next poll is never later than the entry with the shortest lease needs.
+//   - A waiter that has the turn to poll has a place on Redis.
+//
+// What can come late: a message of a grant that a poll has told already, or of an entry that has been
+// removed, which the map does not know any more; and one that comes before the answer to the request
+// that made the entry, which is kept until that has come.
 package line
 
 import (

@@ -15,14 +15,14 @@ import (
 // the one who hands the lock over.
 type Queue[V any] struct {
 	mu   sync.Mutex
-	turn *Ticket[V] // nil only if nobody is there
+	turn *Ticket[V] // nil only if the queue is empty
 	line list.List  // of the tickets that wait, the reserved one included
 
-	// wakes counts the wake-ups. They belong to the queue: one that came while nobody could
-	// act on it is still news to whoever has the turn next.
+	// wakes counts the wake-ups. They belong to the queue: one that came while no one could
+	// act on it is still news to the next that has the turn.
 	wakes uint64
 
-	// handoffs counts the hand-overs in a row, since the lock was last free for everybody.
+	// handoffs counts the hand-overs in a row, since the lock was last free for all.
 	handoffs int
 
 	// turnAt is the number of wake-ups after which it is this process' turn again: since it
@@ -59,7 +59,7 @@ const (
 )
 
 // Ticket returns a ticket for q, which is not in line yet. alarm has room for one: it is
-// sent to, and not waited for, whenever the ticket's state changes by somebody else's
+// sent to, and not waited for, whenever the ticket's state changes by another's
 // doing, and at each wake-up while it has the turn.
 func (q *Queue[V]) Ticket(value V, alarm chan<- struct{}) *Ticket[V] {
 	return &Ticket[V]{Value: value, queue: q, alarm: alarm}
@@ -78,7 +78,7 @@ func (t *Ticket[V]) Join() bool {
 	return false
 }
 
-// TryJoin gets t the turn if nobody else is there.
+// TryJoin gets t the turn if the queue is empty.
 func (t *Ticket[V]) TryJoin() bool {
 	q := t.queue
 	q.mu.Lock()
@@ -109,7 +109,7 @@ func (t *Ticket[V]) Leave() {
 	t.leave(func(*Queue[V], *Ticket[V]) {})
 }
 
-// GiveWay is Leave after the lock was given back to everybody because it is the turn of
+// GiveWay is Leave after the lock was given back to all because it is the turn of
 // other processes: the next in line does not try at once, but waits for the wake-up that
 // those wait for. mark is what Wakes said before the lock was given back, processes how
 // many wait for it, this one included.
@@ -120,13 +120,13 @@ func (t *Ticket[V]) GiveWay(mark uint64, processes int) {
 	})
 }
 
-// Pass is Leave by somebody who was served, or does not want to be any more: the next in
+// Pass is Leave by one that was served, or does not want to be any more: the next in
 // line need not try at once, but goes on where t was, and tries when there is news.
 func (t *Ticket[V]) Pass() {
 	t.leave(func(_ *Queue[V], next *Ticket[V]) { next.seen, next.fresh = t.seen, t.fresh })
 }
 
-// Open is Leave by somebody who was served with what others can have besides: all who wait
+// Open is Leave by one that was served with what others can have besides: all who wait
 // leave the line with it, and are told to try. A ticket without the turn leaves alone.
 func (t *Ticket[V]) Open() {
 	q := t.queue
@@ -144,7 +144,7 @@ func (t *Ticket[V]) Open() {
 	}
 }
 
-// Taken reports whether somebody has the turn.
+// Taken reports whether a ticket has the turn.
 func (q *Queue[V]) Taken() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,7 +159,7 @@ func (t *Ticket[V]) Since(mark uint64) {
 	t.seen, t.fresh = mark, false
 }
 
-// Served says that this process has the lock again: it need not let anybody pass.
+// Served says that this process has the lock again: it need not let others pass.
 func (q *Queue[V]) Served() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -285,7 +285,7 @@ func (t *Ticket[V]) News() bool {
 	return news
 }
 
-// Handoffs returns how many hand-overs in a row there have been, and whether anybody waits.
+// Handoffs returns how many hand-overs in a row there have been, and whether others wait.
 func (q *Queue[V]) Handoffs() (inRow int, waiting bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -299,7 +299,7 @@ func (q *Queue[V]) Wakes() uint64 {
 	return q.wakes
 }
 
-// Wake says that the lock may be free. It is remembered until somebody has tried.
+// Wake says that the lock may be free. It is remembered until one has tried.
 func (q *Queue[V]) Wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -333,7 +333,7 @@ func (q *Queue[V]) Fail(err error, which func(V) bool) {
 	}
 }
 
-// ring tells t's owner to look, if he has not been told already.
+// ring tells t's owner to look, if it has not been told already.
 func (t *Ticket[V]) ring() {
 	select {
 	case t.alarm <- struct{}{}:

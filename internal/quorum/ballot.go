@@ -22,7 +22,7 @@ type question[T any] struct {
 	// Otherwise it is no only if enough have said no to rule a majority out.
 	attended bool
 
-	// lenient says that the result is yes if most have answered and the others, of whom no
+	// lenient says that the result is yes if most have answered and the others, of which no
 	// answer is to be had, might have said it.
 	lenient bool
 
@@ -46,7 +46,7 @@ type ballot[T any] struct {
 	votes    []vote[T]     // by node
 	sent     clock.Instant // when the question was put: before any node got it
 	closed   bool          // who has not voted does not take part any more
-	unsent   error         // why the question was put to nobody
+	unsent   error         // why the question was put to no node
 
 	box    chan indexed[T]
 	enough chan struct{} // closed when the result is known
@@ -75,7 +75,7 @@ const (
 	inconclusive        // no majority can be had: too few have answered
 )
 
-// put puts a question to nodes of q. A ctx that has ended asks nobody; one that ends later
+// put puts a question to nodes of q. A ctx that has ended asks no node; one that ends later
 // does not take the question back.
 func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallOptions, question question[T]) *ballot[T] {
 	b := &ballot[T]{

@@ -18,15 +18,15 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
-// errTaken is the no of a node to somebody who wants a lock.
+// errTaken is the no of a node to an owner that wants a lock.
 var errTaken = errors.New("it is taken there")
 
-// What is sent for a ballot is sent in the client's background: a node that nobody waits for
+// What is sent for a ballot is sent in the client's background: a node that no call waits for
 // any more answers all the same, and what it answers is what the next command goes by. But for
 // renewals: the next one says the same.
 
 // elect is a vote on who gets the keys. Without a majority what was got is given back at
-// once: quietly, since nobody has seen a hold that never was.
+// once: quietly, since no one has seen a hold that never was.
 func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
@@ -63,8 +63,8 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 func getsIt(v vote[protocol.Grant]) bool { return v.answer.Held }
 func saysYes(v vote[bool]) bool          { return v.answer }
 
-// rest is how long the others are waited for when most nodes have answered, and nobody has
-// won: as long as they usually take. That may be long, and what was got is kept from everybody
+// rest is how long the others are waited for when most nodes have answered, and no one has
+// won: as long as they usually take. That may be long, and what was got is kept from all others
 // meanwhile. So half of the tries, by chance, come back sooner: where few nodes are slow, others
 // want the same ones that are not.
 func (q *Quorum) rest(b *ballot[protocol.Grant]) time.Duration {
@@ -114,8 +114,8 @@ func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 	return back.number(vote[bool].clean) == len(nodes)
 }
 
-// refusal is the answer of a vote that nobody, or somebody else, has won: it is his who has
-// most nodes, and will be free when enough of the leases are over. If that is because of one key
+// refusal is the answer of a vote that was lost or split: it names the owner with the most
+// nodes, and the lock will be free when enough of the leases are over. If that is because of one key
 // here and of another there, no message need tell of the end: both may be on their way already.
 func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	type hindrance struct {
@@ -153,8 +153,8 @@ func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 //
 // Each node has minted one, by its own counter and clock. The token is the highest of those,
 // and it counts when a majority has it in the counter, put there while it had the lock for
-// this owner. Whoever gets the lock later gets a node of that majority, when it has been
-// free since: so his token is at least the one minted there, which is higher.
+// this owner. An owner that gets the lock later gets a node of that majority, when it has been
+// free since: so its token is at least the one minted there, which is higher.
 func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := protocol.Grant{Held: true}
@@ -334,7 +334,7 @@ func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 }
 
 // State is what most nodes say. Where they do not agree the rest is waited for for as long as
-// it may decide if there is a holder: one whom so many name that he may have a majority, by
+// it may decide if there is a holder: one that so many name that it may have a majority, by
 // those nodes that do not answer, is named then.
 func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[protocol.KeyState]{
@@ -376,7 +376,7 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 			by[holder] = append(by[holder], v.answer)
 		}
 	}
-	var most []protocol.KeyState // of the holder whom most name
+	var most []protocol.KeyState // of the holder that most name
 	for _, holder := range slices.Sorted(maps.Keys(by)) {
 		if len(by[holder]) > len(most) {
 			most = by[holder]
@@ -388,7 +388,7 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	if len(most) == 0 {
 		return free, false
 	}
-	// He holds it for as long as a majority has it for him.
+	// It holds the lock for as long as a majority has that for it.
 	slices.SortFunc(most, func(a, b protocol.KeyState) int { return cmp.Compare(endless(b.TTL), endless(a.TTL)) })
 	state = most[min(majority, len(most))-1]
 	state.Token = free.Token

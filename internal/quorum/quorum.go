@@ -24,7 +24,7 @@ import (
 // hold has ended here.
 //
 // So it does not matter in which order commands reach a node, or if they do: the worst that
-// a late copy of an acquisition can do is to take a node for a lease that nobody holds,
+// a late copy of an acquisition can do is to take a node for a lease that no one holds,
 // which is one vote less for others.
 type Quorum struct {
 	env   Env

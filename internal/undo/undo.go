@@ -1,6 +1,6 @@
 // Package undo releases names on one Redis, in the background.
 //
-// Such names may hold keys there without anybody here holding them: names of tries whose answer did
+// Such names may hold keys there that no hold here has: names of tries whose answer did
 // not come, of waiters that gave up, of holds that were lost or could not be released. Each has been
 // retired, so it may be released at any time, and any number of times, without touching another
 // owner's.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A channel is one that somebody is subscribed to, or was until a moment ago.
+// A channel is one that has a subscriber, or was until a moment ago.
 // All its fields are guarded by mu.
 //
 //	wanted ──► subscribing ──► live
@@ -49,7 +49,7 @@ func (ch *channel) unused() {
 		end := time.Now().Add(h.cfg.Linger)
 		h.idle.put(ch, end)
 		if h.lookAt.Before(end) {
-			return // whoever was woken is on its way: it need not start another goroutine
+			return // the one that was woken is on its way: it need not start another goroutine
 		}
 	default:
 		h.forget(ch)
@@ -58,7 +58,7 @@ func (ch *channel) unused() {
 }
 
 // suspect throws doubt on the link of a channel that is live. With any other,
-// and with nil, nobody expects messages.
+// and with nil, no one expects messages.
 func (ch *channel) suspect(missed bool) {
 	if ch == nil || ch.state != live {
 		return

@@ -176,7 +176,7 @@ func (l *link) ask(c *command) (err error) {
 const backToBack = 100 * time.Microsecond
 
 // read tells what the server sends, until the connection fails. Messages are
-// not told but delivered on this goroutine: somebody waits for each of them, and
+// not told but delivered on this goroutine: a waiter is there for each of them, and
 // another goroutine in between is a tenth of the time from a release to who waited.
 //
 // Receive has no deadline: one would make go-redis replace the connection. It

@@ -116,7 +116,7 @@ func (c *chorus) rest() bool {
 	if c.timer == nil {
 		return false
 	}
-	c.timer.Stop() // or it finds that it is nobody's
+	c.timer.Stop() // or it finds that it belongs to none
 	c.timer = nil
 	return true
 }

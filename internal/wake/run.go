@@ -213,7 +213,7 @@ func (h *Hub) confirm(msg *redis.Subscription, now time.Time) {
 		h.part(ch)
 		h.shards.astray(ch, h.shards.pause(now))
 	default:
-		// Nobody asked: the server has ended a subscription, or go-redis has
+		// No one asked: the server has ended a subscription, or go-redis has
 		// moved to another connection without saying so.
 		h.lose(now)
 	}

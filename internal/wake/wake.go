@@ -163,7 +163,7 @@ func (h *Hub) Subscribe(name string, wake func()) *Subscription {
 	return h.SubscribeTo(name, wake, nil)
 }
 
-// SubscribeTo is Subscribe for somebody who reads the messages: message is called with the
+// SubscribeTo is Subscribe for one that reads the messages: message is called with the
 // payload of each that arrives, on the terms of wake, and wake on the other events.
 func (h *Hub) SubscribeTo(name string, wake func(), message func(payload string)) *Subscription {
 	h.mu.Lock()
@@ -247,10 +247,10 @@ func (h *Hub) Suspect(name string) {
 	h.channels[name].suspect(false)
 }
 
-// Missed is Suspect for somebody who knows that a message on the channel should
+// Missed is Suspect for one that knows that a message on the channel should
 // have come while it was live. The server may answer, and yet be the wrong one:
 // a former master. So the connection is replaced when a second message is
-// missed before any has come; at most once per PingInterval, because whoever
+// missed before any has come; at most once per PingInterval, because the one that
 // should have published may be to blame.
 func (h *Hub) Missed(name string) {
 	h.mu.Lock()
