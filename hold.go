@@ -74,8 +74,9 @@ type hold struct {
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // room for the usual one of each
-		place [1]place
-		level [1]level
+		place  [1]place
+		ticket queue.Ticket[*hold]
+		level  [1]level
 	}
 }
 
@@ -144,7 +145,10 @@ func (h *hold) register() bool {
 			return false
 		}
 		p := h.kind.stand(g)
-		p.ticket = p.queue.Ticket(h, h.alarm)
+		if p.ticket = &h.first.ticket; i > 0 {
+			p.ticket = new(queue.Ticket[*hold])
+		}
+		p.queue.Issue(p.ticket, h, h.alarm)
 		h.mu.Lock() // others can find it from here on
 		h.places = append(h.places, p)
 		h.mu.Unlock()

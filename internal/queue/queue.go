@@ -62,7 +62,14 @@ const (
 // sent to, and not waited for, whenever the ticket's state changes by another's
 // doing, and at each wake-up while it has the turn.
 func (q *Queue[V]) Ticket(value V, alarm chan<- struct{}) *Ticket[V] {
-	return &Ticket[V]{Value: value, queue: q, alarm: alarm}
+	t := new(Ticket[V])
+	q.Issue(t, value, alarm)
+	return t
+}
+
+// Issue is Ticket for a ticket that is part of something else.
+func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm chan<- struct{}) {
+	*t = Ticket[V]{Value: value, queue: q, alarm: alarm}
 }
 
 // Join gets t into line, and reports whether it has the turn at once.
