@@ -218,6 +218,14 @@ func (s *otherSide) hold() *hold {
 	return nil
 }
 
+// unlock is the method that gives a hold there back.
+func (s *otherSide) unlock() string {
+	if s.id.Side == keys.Reading {
+		return "RUnlock"
+	}
+	return "Unlock"
+}
+
 // shared reports whether holds on this side do not keep each other out: those of readers.
 func (s *otherSide) shared() bool { return s.id.Side == keys.Writing }
 

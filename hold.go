@@ -99,22 +99,22 @@ type name struct {
 
 // level is one Lock that has not been unlocked.
 type level struct {
-	*settings
-	target     *keys.Set     // what the handle locks; some of its keys may be in another hold
+	settings   *settings     // of the handle
+	target     *keys.Set     // what it locks; some of its keys may be in another hold
 	renewUntil clock.Instant // WithMaxHold; zero: no bound
 }
 
 // from returns the level as it is when it begins at now.
 func (lv level) from(now clock.Instant) level {
-	if lv.maxHold > 0 {
-		lv.renewUntil = now.After(min(lv.maxHold, maxTTL)) // that is for ever
+	if lv.settings.maxHold > 0 {
+		lv.renewUntil = now.After(min(lv.settings.maxHold, maxTTL)) // that is for ever
 	}
 	return lv
 }
 
 // renewedAt reports whether the level has its hold renewed at now.
 func (lv level) renewedAt(now clock.Instant) bool {
-	return lv.Renewed && (lv.maxHold == 0 || now.Until(lv.renewUntil) > 0)
+	return lv.settings.Renewed && (lv.settings.maxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
 func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
@@ -257,7 +257,7 @@ func (h *hold) renewable() []level {
 func (h *hold) wantedLease() time.Duration {
 	lease := h.settings.TTL
 	for _, lv := range h.levels {
-		lease = max(lease, lv.TTL)
+		lease = max(lease, lv.settings.TTL)
 	}
 	return lease
 }
@@ -352,7 +352,7 @@ func (h *hold) wanted() bool {
 func (h *hold) replicas() redisexec.Replicas {
 	r := h.settings.replicas
 	for _, lv := range h.levels {
-		r = r.And(lv.replicas)
+		r = r.And(lv.settings.replicas)
 	}
 	return r
 }

@@ -59,7 +59,7 @@ func report(hook func(Event), event Event) {
 // hooks are those of the oldest open level. mu is held.
 func (h *hold) hooks() *Hooks {
 	if len(h.levels) > 0 {
-		return &h.levels[0].hooks
+		return &h.levels[0].settings.hooks
 	}
 	return &h.settings.hooks
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -367,12 +366,9 @@ func (m *Mutex) owner() keys.Owner {
 
 // notHeld is ErrNotHeld for an owner without a hold of m; it may have the other side.
 func (m *Mutex) notHeld(o keys.Owner) error {
-	other, unlock := keys.Reading, "RUnlock"
-	if m.target.Side == keys.Reading {
-		other, unlock = keys.Writing, "Unlock"
-	}
-	if m.target.Side != keys.Alone && m.session.registry.Find(gate.ID{Key: m.target.Keys[0], Side: other}, o) != nil {
-		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.Who(), unlock)
+	other := newOtherSide(m.session, m.target, o)
+	if other.hold() != nil {
+		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.Who(), other.unlock())
 	}
 	return notHeld(o)
 }

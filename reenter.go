@@ -212,7 +212,7 @@ func (c *session) reenter(ctx context.Context, holds []*hold, lv level, waits bo
 			return false, err
 		}
 	}
-	if !lv.reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
+	if !lv.settings.reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
 		return false, ErrReentrant
 	}
 	for i, h := range holds {
@@ -326,16 +326,16 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.Fencing && (n.token == 0 || lv.target.Spans(t))
+	mint := lv.settings.Fencing && (n.token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.now())
-	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.replicas).Within(left / 4))
+	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.settings.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
-	h.lease.Lengthen(lv.TTL)
+	h.lease.Lengthen(lv.settings.TTL)
 	h.mu.Unlock()
-	h.other.lengthen(lv.TTL)
-	if claimed && !lv.reentrant {
+	h.other.lengthen(lv.settings.TTL)
+	if claimed && !lv.settings.reentrant {
 		return ErrReentrant
 	}
 	common := false
@@ -365,7 +365,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	if h.phase == held {
-		h.lease.Prove(out.Sent, lv.TTL, h.wantedLease())
+		h.lease.Prove(out.Sent, lv.settings.TTL, h.wantedLease())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		h.name.token = max(h.name.token, g.Token)
 		h.push(lv)

@@ -108,8 +108,8 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	}
 	interval := time.Duration(0)
 	for _, lv := range h.renewable() {
-		if lv.renewedAt(now) && (interval == 0 || lv.renewInterval < interval) {
-			interval = lv.renewInterval
+		if lv.renewedAt(now) && (interval == 0 || lv.settings.renewInterval < interval) {
+			interval = lv.settings.renewInterval
 		}
 	}
 	if wait, renew = h.lease.Next(now, interval); renew {
@@ -275,7 +275,7 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	renewed, bounded := false, false
 	for _, lv := range h.renewable() {
 		renewed = renewed || lv.renewedAt(now)
-		bounded = bounded || lv.Renewed
+		bounded = bounded || lv.settings.Renewed
 	}
 	switch {
 	case h.watchdog.failure != nil:
