@@ -156,6 +156,7 @@ func (r *Registry[H]) All() []H {
 	return holds
 }
 
+// Find returns the hold of o here, or the zero H.
 func (g *Gate[H]) Find(o keys.Owner) H {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,6 +170,7 @@ func (g *Gate[H]) Add(h H) bool {
 	return g.holds.add(h)
 }
 
+// Remove takes h away.
 func (g *Gate[H]) Remove(h H) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -195,6 +197,7 @@ func (g *Gate[H]) Listen() {
 	}
 }
 
+// Unlisten takes a listener away.
 func (g *Gate[H]) Unlisten() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

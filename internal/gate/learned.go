@@ -26,6 +26,7 @@ type Outage struct {
 	Failure error         // of the last one that has
 }
 
+// Sees records who has the key, or was last told to have it.
 func (g *Gate[H]) Sees(s Sighting[H]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,6 +79,7 @@ func (g *Gate[H]) Unheard(now clock.Instant) clock.Instant {
 	return g.outage.Failed
 }
 
+// Learned returns what was learned of the key, and of Redis.
 func (g *Gate[H]) Learned() (Sighting[H], Outage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

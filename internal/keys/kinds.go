@@ -30,6 +30,7 @@ type FairKeys struct {
 	Freeing        []any  // and those of the release
 }
 
+// NewFair returns what a fair lock of key has besides the key.
 func NewFair(key string) *FairKeys {
 	k := &FairKeys{
 		Queue:   Derived(fairQueuePrefix, key),

@@ -12,6 +12,7 @@ type Owner struct {
 	Fixed     string
 }
 
+// String is o as a field names it.
 func (o Owner) String() string {
 	if o.Fixed != "" {
 		return o.Fixed

@@ -251,6 +251,7 @@ func (l *Line[V]) subscribe(open func(name string, wake func(), message func(str
 	}
 }
 
+// Unlisten takes a listener away.
 func (l *Line[V]) Unlisten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,6 +21,7 @@ func learnAbsence(t *keys.Set, n *node, out redisexec.Outcome) {
 
 // The commands that create names, and what they find out about where those are absent.
 
+// Acquire is a vote on who gets the keys.
 func (q *Quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	t = t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.elect(ctx, e, t, field, s)
@@ -28,6 +29,7 @@ func (q *Quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return g, out
 }
 
+// Handoff passes the keys on if a majority does.
 func (q *Quorum) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	heir := t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.bequeath(ctx, e, t, heir, from, to, s)
