@@ -332,7 +332,7 @@ func ExampleWithOwner() {
 	locks, stop := oneProcess()
 	defer stop()
 
-	// Give every job an owner of its own: whoever has its handle is its owner.
+	// Give every job an owner of its own: all that have its handle are that owner.
 	m := locks.Mutex("upload:7", relock.WithOwner("job-7"))
 	if err := m.Lock(ctx); err != nil {
 		fmt.Println(err)
@@ -349,7 +349,7 @@ func ExampleClient_FairMutex() {
 	defer stop()
 
 	m := locks.FairMutex("tickets")
-	if err := m.Lock(ctx); err != nil { // waits behind everybody who asked before
+	if err := m.Lock(ctx); err != nil { // waits behind all that asked before
 		fmt.Println(err)
 		return
 	}

@@ -64,7 +64,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 	switch err := m.Do(r.Context(), s.charge); {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
-	case errors.Is(err, relock.ErrTimeout): // somebody else works on this cart, or Redis is silent: err says which
+	case errors.Is(err, relock.ErrTimeout): // another request works on this cart, or Redis is silent: err says which
 		http.Error(w, "busy, try again", http.StatusConflict)
 	case errors.Is(err, relock.ErrInvalidName): // the path had braces in it
 		http.Error(w, "no such cart", http.StatusNotFound)
