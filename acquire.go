@@ -12,6 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/vain"
 )
 
 // An attempt is one acquisition: from the wish for keys that the owner does not hold, until
@@ -86,7 +87,7 @@ type attempt struct {
 	seen    protocol.Grant // the last answer
 	misses  int            // failed tries in a row
 	splits  int            // split votes in a row
-	wakes   vainWakes      // what became of the wake-ups before
+	wakes   vain.Wakes     // what became of the wake-ups before
 	polling bool           // the sleep to come is a safety poll's
 	polled  bool           // the last sleep was, and no message ended it
 	pause   time.Duration  // of a waiter that no message can reach
@@ -151,7 +152,7 @@ func (a *attempt) run() (bool, error) {
 			if final := a.failed(out); final != nil {
 				return false, a.hold.explain(final)
 			}
-			a.wakes.answered(g, out, false, a.hold.session.now())
+			a.wakes.Answered(g, out, false, a.hold.session.now())
 			nap = clock.Backoff(a.misses)
 		case g.Held:
 			return true, nil
@@ -161,7 +162,7 @@ func (a *attempt) run() (bool, error) {
 			nap = a.nap(g)
 		default:
 			a.misses, a.at = 0, g.Key
-			a.wakes.answered(g, out, g.Holder != a.seen.Holder, a.hold.session.now())
+			a.wakes.Answered(g, out, g.Holder != a.seen.Holder, a.hold.session.now())
 			a.contend()
 			nap = a.nap(g)
 		}

@@ -1,14 +1,11 @@
 package relock
 
 import (
-	"math"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
-	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // How an attempt sleeps, and what wakes it: its alarm, which the queue rings when the turn has
@@ -161,81 +158,13 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 	return false
 }
 
-// A wake-up is a hint, and any program that may publish can send any number of them. One that was in vain,
-// because nothing has changed since the request before, has the next request wait for a while, from
-// that one on: twice as long each time, and leastGap<<mostGaps at most. So messages without a meaning
-// cost a process some twenty requests in a second, however many come, and none is lost.
-//
-// Those of a lock that is in use are not in vain. A hold is another one if its holder is, or if its
-// lease ends later than the one before could: where one owner takes the same lock again and again,
-// that alone tells. It can be seen when the hold is some milliseconds old.
-const (
-	leastGap = 2 * time.Millisecond
-	mostGaps = 5
-	// ageOfHold is the age at which a hold is surely known from one by the same owner: more than
-	// what Redis rounds its times by, at both ends.
-	ageOfHold = 3 * time.Millisecond
-)
-
-// never is when a hold without a lease ends.
-var never = clock.Instant{Mono: math.MaxInt64}
-
-// vainWakes is what a waiter knows of the hold in its way, and how often it asked in vain.
-type vainWakes struct {
-	asked clock.Instant // when the last request was sent
-	woken bool          // the one to come is for a wake-up
-	n     int           // requests in a row that were, and found that nothing has changed
-
-	seen clock.Instant // when the hold was first seen
-	ends clock.Instant // the hold ends by then, unless it is renewed: the earliest that an answer has told
-}
-
-// answered takes note of how the last request has ended. changed: another holder is in the way.
-func (v *vainWakes) answered(g protocol.Grant, out redisexec.Outcome, changed bool, now clock.Instant) {
-	woken := v.woken
-	v.woken = false
-	if out.Err != nil {
-		v.asked = now
-		if woken {
-			v.n++
-		}
-		return
-	}
-	v.asked = out.Sent
-	earliest, latest := never, never // end of the hold
-	if g.TTL >= 0 {
-		earliest, latest = out.Sent.After(g.TTL), now.After(g.TTL+time.Millisecond)
-	}
-	switch {
-	case changed, earliest.Mono > v.ends.Mono:
-		v.n, v.seen, v.ends = 0, now, latest
-		return
-	case latest.Mono < v.ends.Mono:
-		v.ends = latest
-	}
-	if woken && !g.Split && out.Sent.Since(v.seen) >= ageOfHold {
-		v.n++
-	}
-}
-
-// due is when the next request may be sent: not later than the end of the hold.
-func (v *vainWakes) due() clock.Instant {
-	due := v.asked.After(clock.Jitter(leastGap << min(v.n, mostGaps)))
-	if v.ends.Mono < due.Mono {
-		return v.ends
-	}
-	return due
-}
-
 // heed is what an attempt does about a wake-up before it asks: after some that were in vain it
 // waits. What comes meanwhile is for the same request.
 func (a *attempt) heed() error {
-	v := &a.wakes
-	v.woken = true
-	if v.n == 0 {
+	if !a.wakes.Woken() {
 		return nil
 	}
-	due := v.due()
+	due := a.wakes.Due()
 	for left := a.hold.session.now().Until(due); left > 0 && !a.settled(); left = a.hold.session.now().Until(due) {
 		if err := a.sleep(left); err != nil {
 			return err
