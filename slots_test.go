@@ -27,18 +27,18 @@ func TestAHandOverWhileTheSlotMovesIsWhole(t *testing.T) {
 		"fair with tokens": func(c *Client, names []string) *Mutex { return c.FairMutex(names[0], WithFencing()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := ward(t, cluster)
+			p := redistest.NewWard(t, cluster)
 			c := locksOn(t, cluster.Client(t))
-			m, holder, waiter := lock(c, p.names("k")), newActor(t), newActor(t)
+			m, holder, waiter := lock(c, p.Names("k")), newActor(t), newActor(t)
 			holder.locks(t, m)
 			waiting := waiter.lock(t.Context(), m)
 			awaitWaiters(t, c.session, m.target.Keys[0], 1)
 			if m.target.Fair != nil {
-				awaitFairQueue(t, p.admin, m.Name(), 1)
+				awaitFairQueue(t, p.Admin, m.Name(), 1)
 			}
-			p.beginMove()
+			p.BeginMove()
 			err := holder.call(m.Unlock)
-			p.endMove()
+			p.EndMove()
 			require.NoError(t, err)
 			require.NoError(t, outcomeOf(t, waiting))
 			waiter.unlocks(t, m)
