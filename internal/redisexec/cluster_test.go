@@ -85,8 +85,8 @@ func TestNothingIsKeptForANodeThatHasLeft(t *testing.T) {
 	}
 	require.True(t, run())
 	redistest.Eventually(t, "one engine", func() bool {
-		x.Mu.Lock()
-		defer x.Mu.Unlock()
-		return len(x.Engines) == 1
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return len(x.engines) == 1
 	})
 }

@@ -18,18 +18,18 @@ func TestAMasterThatHasBecomeAReplicaIsLeftAndThePipelineIsUsedAgain(t *testing.
 		return out.Err
 	}
 	require.NoError(t, run())
-	g := x.EngineAt(rdb)
-	require.Positive(t, g.Answers.Load())
+	g := x.engineAt(rdb)
+	require.Positive(t, g.answers.Load())
 	s.Failover(false)
 	redistest.Eventually(t, "an answer", func() bool { return run() == nil })
-	redistest.Eventually(t, "a pipeline", func() bool { return run() == nil && g.Pipe.Load() != nil })
-	require.Same(t, g, x.EngineAt(rdb))
-	require.False(t, g.Demoted.Load())
-	piped := g.Answers.Load()
+	redistest.Eventually(t, "a pipeline", func() bool { return run() == nil && g.pipe.Load() != nil })
+	require.Same(t, g, x.engineAt(rdb))
+	require.False(t, g.demoted.Load())
+	piped := g.answers.Load()
 	for range 10 {
 		require.NoError(t, run(), "it still asks the replica")
 	}
-	require.Equal(t, piped+10, g.Answers.Load())
+	require.Equal(t, piped+10, g.answers.Load())
 	require.Positive(t, s.Next.Client(t).Exists(t.Context(), key).Val())
 }
 
@@ -44,5 +44,5 @@ func TestAReplicaBeforeVersion7IsLeft(t *testing.T) {
 		"@user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.\r\n", runsOf(idle)).Times(3)
 	_, out = x.Run(t.Context(), CallOptions{Attempts: 3}, idle, key)
 	require.ErrorContains(t, out.Err, "READONLY")
-	require.True(t, x.EngineAt(rdb).Demoted.Load())
+	require.True(t, x.engineAt(rdb).demoted.Load())
 }

@@ -50,7 +50,7 @@ func TestAnErrorOfTheNetworkIsJudgedByWhetherTheScriptMayHaveRun(t *testing.T) {
 // requireJudged requires that a call has ended as one whose copy failed with that.
 func requireJudged(t *testing.T, m redistest.Meaning, out Outcome) {
 	t.Helper()
-	require.Equal(t, meant(m), Judge(out.Err), "%T: %v", out.Err, out.Err)
+	require.Equal(t, meant(m), judge(out.Err), "%T: %v", out.Err, out.Err)
 	require.Equal(t, !m.NotExecuted, out.Ambiguous)
 	require.Equal(t, m.Permanent, out.Permanent)
 }
@@ -67,15 +67,15 @@ func TestAFullServerIsWorthAnotherTry(t *testing.T) {
 			said, err := io.ReadAll(conn)
 			require.NoError(t, err)
 			require.Contains(t, string(said), "-ERR max number of clients")
-			require.Equal(t, Transient, JudgeReply(strings.TrimSpace(string(said[1:]))), "%s", said)
+			require.Equal(t, transient, judgeReply(strings.TrimSpace(string(said[1:]))), "%s", said)
 
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr, DialerRetries: 1})
 			t.Cleanup(func() { _ = rdb.Close() })
 			_, out := executorOn(t, rdb).Run(t.Context(), once, touching, []any{"key"})
 			require.Error(t, out.Err)
-			v := Judge(out.Err)
-			require.True(t, v.Resend, "%T: %v", out.Err, out.Err)
-			require.False(t, v.Permanent)
+			v := judge(out.Err)
+			require.True(t, v.resend, "%T: %v", out.Err, out.Err)
+			require.False(t, v.permanent)
 			require.Zero(t, admin.DBSize(t.Context()).Val(), "something was executed")
 		})
 	}

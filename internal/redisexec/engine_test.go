@@ -24,7 +24,7 @@ func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
 			_, out := x.Run(context.Background(), once, idle, []any{redistest.Key(t)}) // nothing but the clock ends it
 			require.NoError(t, out.Err)
 		}
-		require.Zero(t, x.EngineAt(rdb).Answers.Load())
+		require.Zero(t, x.engineAt(rdb).answers.Load())
 	})
 }
 
@@ -53,12 +53,12 @@ func TestAClosedEngineSendsNothing(t *testing.T) {
 		key := redistest.Key(t)
 		_, out := x.Run(t.Context(), once, idle, []any{key})
 		require.NoError(t, out.Err)
-		engine := x.EngineAt(rdb)
+		engine := x.engineAt(rdb)
 		x.Close(t.Context())
 
-		limit := x.Limits.After(x.Patience)
-		a := engine.Send(limit, CallOptions{Patience: x.Patience}, NewCall(limit, "set", key, nil, []any{"1"}))
-		require.ErrorIs(t, a.Err, redis.ErrClosed)
+		limit := x.limits.After(x.Patience)
+		a := engine.send(limit, CallOptions{Patience: x.Patience}, newCall(limit, "set", key, nil, []any{"1"}))
+		require.ErrorIs(t, a.err, redis.ErrClosed)
 		require.Zero(t, rdb.Exists(t.Context(), key).Val())
 	})
 }
@@ -72,9 +72,9 @@ func TestACommandThatComesAloneEndsWithItsTime(t *testing.T) {
 	const each, all = 400 * time.Millisecond, 600 * time.Millisecond
 	relay.Delay(each, func(redistest.Command) bool { return true }).Always()
 
-	limit := x.Limits.After(all)
-	a := x.EngineAt(rdb).Send(limit, CallOptions{Patience: all}, NewCall(limit, "evalsha", idle.Digest, []any{redistest.Key(t)}, nil))
-	require.Error(t, a.Err)
+	limit := x.limits.After(all)
+	a := x.engineAt(rdb).send(limit, CallOptions{Patience: all}, newCall(limit, "evalsha", idle.Digest, []any{redistest.Key(t)}, nil))
+	require.Error(t, a.err)
 	require.LessOrEqual(t, len(relay.Log()), 2, "it went on for a third answer")
 }
 
@@ -90,7 +90,7 @@ func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.
 			_, out := x.Run(ctx, CallOptions{Attempts: 1}, idle, []any{redistest.Key(t)})
 			require.NoError(t, out.Err)
 		}
-		piped := func() uint64 { return x.EngineAt(rdb).Answers.Load() }
+		piped := func() uint64 { return x.engineAt(rdb).answers.Load() }
 		run(t.Context()) // it can be cancelled
 		first := piped()
 		require.NotZero(t, first)
@@ -134,14 +134,14 @@ func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 }
 
 // orderly is an engine behind a relay, and what sends a script directly, which is to publish first.
-func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() Answer) {
+func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() answer) {
 	t.Helper()
 	relay, rdb := relayedTo(t, backend, idle)
 	x := executorOn(t, rdb)
-	return relay, func() Answer {
-		limit := x.Limits.After(x.Patience)
+	return relay, func() answer {
+		limit := x.limits.After(x.Patience)
 		e := CallOptions{Patience: x.Patience, PublishFirst: true}
-		return x.EngineAt(rdb).Send(limit, e, NewCall(limit, "evalsha", idle.Digest, []any{redistest.Key(t)}, nil))
+		return x.engineAt(rdb).send(limit, e, newCall(limit, "evalsha", idle.Digest, []any{redistest.Key(t)}, nil))
 	}
 }
 
@@ -152,16 +152,16 @@ func TestWhatBecameOfTheCommandBeforeOneIsNotTakenForItsAnswer(t *testing.T) {
 		refused := relay.ReplyWith("-NOPERM this user has no permissions\r\n", redistest.Named("TIME"))
 		a := send()
 		refused.Wait(t)
-		require.NoError(t, a.Err)
-		require.EqualValues(t, 1, a.Value)
+		require.NoError(t, a.err)
+		require.EqualValues(t, 1, a.value)
 
 		relay.ReplyWith("-BUSY Redis is busy running a script\r\n", redistest.Scripts)
-		require.ErrorContains(t, send().Err, "BUSY")
+		require.ErrorContains(t, send().err, "BUSY")
 
 		relay.DropReply(redistest.Scripts)
 		a = send()
-		require.Error(t, a.Err)
-		require.False(t, Judge(a.Err).NotExecuted, "%v", a.Err)
+		require.Error(t, a.err)
+		require.False(t, judge(a.err).notExecuted, "%v", a.err)
 		require.Equal(t, 2, relay.Count(redistest.Named("TIME")), "besides the one that did not get there")
 	})
 }
@@ -173,7 +173,7 @@ func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
 	for name, e := range map[string]CallOptions{
 		"alone":              {},
 		"which tells others": {PublishFirst: true},
-		"past the engine":    {Avoid: Piped},
+		"past the engine":    {Avoid: piped},
 		"for replicas":       {Replicas: Replicas{N: 1, Timeout: time.Second}},
 	} {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "nobody", Password: "wrong"})

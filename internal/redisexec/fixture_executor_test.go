@@ -60,6 +60,6 @@ func loadScripts(t *testing.T, rdb redis.UniversalClient, scripts ...*Script) {
 func runsOf(s *Script) redistest.Match { return redistest.Script(s.Source) }
 
 // meant is the verdict on an error that means that.
-func meant(m redistest.Meaning) Verdict {
-	return Verdict{NotExecuted: m.NotExecuted, Resend: m.Resend, Permanent: m.Permanent}
+func meant(m redistest.Meaning) verdict {
+	return verdict{notExecuted: m.NotExecuted, resend: m.Resend, permanent: m.Permanent}
 }

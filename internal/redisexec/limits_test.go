@@ -17,7 +17,7 @@ func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 		const d = 800 * time.Millisecond
 		began := time.Now()
 		first := l.After(d)
-		time.Sleep(d/SharedFor - time.Millisecond)
+		time.Sleep(d/sharedFor - time.Millisecond)
 		last := l.After(d)
 		require.Same(t, first, last)
 		<-last.Done()
@@ -27,7 +27,7 @@ func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 
 		other := l.After(d)
 		require.NotSame(t, first, other)
-		time.Sleep(d / SharedFor)
+		time.Sleep(d / sharedFor)
 		require.NotSame(t, other, l.After(d), "it is not shared any more")
 		require.NotSame(t, other, l.After(d/2), "of another length")
 	})
@@ -37,7 +37,7 @@ func TestALimitWithinAContextEndsWithThat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Limits
 		endsIn := func(parent context.Context, d time.Duration) time.Duration {
-			ctx, cancel := l.Within(parent, d)
+			ctx, cancel := l.within(parent, d)
 			defer cancel()
 			began := time.Now()
 			<-ctx.Done()
@@ -64,8 +64,8 @@ func TestALimitWithinAContextEndsWithThat(t *testing.T) {
 
 func TestLimitsOfManyLengthsAreNotKept(t *testing.T) {
 	var l Limits
-	for i := range 10 * MostLimits {
+	for i := range 10 * mostLimits {
 		l.After(time.Hour + time.Duration(i))
-		require.LessOrEqual(t, len(l.Current), MostLimits)
+		require.LessOrEqual(t, len(l.current), mostLimits)
 	}
 }

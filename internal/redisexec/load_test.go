@@ -140,21 +140,21 @@ func TestWhoWaitsForAnothersLoadIsGoneWhenItsContextEnds(t *testing.T) {
 
 func TestLoadsAreOfTheServerThatHasForgotten(t *testing.T) {
 	t.Parallel()
-	var l Loads
+	var l loads
 	var then clock.Instant
 	s := NewScript("return 1")
-	own, mine := l.Join(s, then)
+	own, mine := l.join(s, then)
 	require.True(t, mine)
-	other, mine := l.Join(s, then)
+	other, mine := l.join(s, then)
 	require.False(t, mine)
 	require.Same(t, own, other)
-	own.End(true, then.After(time.Second))
+	own.end(true, then.After(time.Second))
 
-	_, mine = l.Join(s, then.After(time.Second/2))
+	_, mine = l.join(s, then.After(time.Second/2))
 	require.False(t, mine, "it was sent before the script was known")
-	again, mine := l.Join(s, then.After(2*time.Second))
+	again, mine := l.join(s, then.After(2*time.Second))
 	require.True(t, mine, "it has been forgotten since")
-	again.End(false, then.After(3*time.Second))
-	_, mine = l.Join(s, then.After(2*time.Second))
+	again.end(false, then.After(3*time.Second))
+	_, mine = l.join(s, then.After(2*time.Second))
 	require.True(t, mine, "that failed")
 }

@@ -78,7 +78,7 @@ func TestHowManyScriptsWaitForReplicasAtATimeFollowsTheSizeOfThePool(t *testing.
 	t.Parallel()
 	for size, want := range map[int]int{1: 8, 16: 8, 20: 10, 200: 100} {
 		rdb := redis.NewClient(&redis.Options{PoolSize: size})
-		require.Equal(t, want, MostConfirmers(rdb), "of %d connections", size)
+		require.Equal(t, want, mostConfirmers(rdb), "of %d connections", size)
 		require.NoError(t, rdb.Close())
 	}
 }
@@ -91,7 +91,7 @@ func TestAScriptThatHadToWaitForItsTurnWithReplicasIsInNoDoubt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var first []<-chan Outcome
-	for i := range MostConfirmers(r.rdb) {
+	for i := range mostConfirmers(r.rdb) {
 		first = append(first, r.begin(ctx, fmt.Sprintf("%s-%d", r.key, i)))
 	}
 	redistest.Eventually(t, "they wait", func() bool { return r.relay.Count(waits) == len(first) })

@@ -31,18 +31,18 @@ func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing
 	var now clock.Instant
 	for i, more := range tales {
 		for j, less := range tales {
-			s := &Server{Addr: "10.0.0.1:6379"}
-			s.Learn(more, now)
-			s.Learn(less, now.After(time.Minute))
-			said := s.Explain(lockerr.NoAnswerWithin(time.Second), now.After(2*time.Minute))
+			s := &server{addr: "10.0.0.1:6379"}
+			s.learn(more, now)
+			s.learn(less, now.After(time.Minute))
+			said := s.explain(lockerr.NoAnswerWithin(time.Second), now.After(2*time.Minute))
 			require.ErrorContains(t, said, "10.0.0.1:6379: no answer from Redis within 1s")
 			require.ErrorIs(t, said, tales[min(i, j)])
 			if i < j && j < len(tales) && more != tales[len(tales)-1] {
 				require.ErrorContains(t, said, "; 2m0s before: "+more.Error())
 			}
-			require.NotErrorIs(t, s.Explain(tales[0], now), tales[1], "what says more needs no more")
-			s.Answered()
-			require.EqualError(t, s.Explain(lockerr.NoAnswerWithin(time.Second), now), "10.0.0.1:6379: no answer from Redis within 1s")
+			require.NotErrorIs(t, s.explain(tales[0], now), tales[1], "what says more needs no more")
+			s.answered()
+			require.EqualError(t, s.explain(lockerr.NoAnswerWithin(time.Second), now), "10.0.0.1:6379: no answer from Redis within 1s")
 		}
 	}
 }
@@ -54,14 +54,14 @@ func TestWhatConcernsOneCommandIsNotTakenForTheStateOfAServer(t *testing.T) {
 		replyError("CROSSSLOT Keys in request don't hash to the same slot"),
 		context.Canceled, context.DeadlineExceeded, redis.ErrClosed,
 	} {
-		s := new(Server)
-		s.Learn(err, clock.Instant{})
-		require.Nil(t, s.Ailment.Load(), "%v", err)
+		s := new(server)
+		s.learn(err, clock.Instant{})
+		require.Nil(t, s.ailment.Load(), "%v", err)
 	}
 }
 
 // onlyDialed is an executor of which a test wants to know when it looks.
-func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*Executor, *Server, *atomic.Int64) {
+func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*Executor, *server, *atomic.Int64) {
 	t.Helper()
 	ahead := new(atomic.Int64) // of the wall clock
 	now := func() clock.Instant {
@@ -71,7 +71,7 @@ func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*Ex
 	}
 	x := New(clientOf(t, "127.0.0.1:1"), now, usualTTL)
 	t.Cleanup(func() { x.Close(context.Background()) })
-	return x, &Server{Dial: dial}, ahead
+	return x, &server{dial: dial}, ahead
 }
 
 func TestALookAtAServerIsSharedByAllForASecond(t *testing.T) {
@@ -87,31 +87,31 @@ func TestALookAtAServerIsSharedByAllForASecond(t *testing.T) {
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			x.See(context.Background(), s, redistest.SoonEnough)
-			if s.Ailment.Load() == nil {
+			x.see(context.Background(), s, redistest.SoonEnough)
+			if s.ailment.Load() == nil {
 				t.Error("it did not wait for what was found")
 			}
 		})
 	}
 	redistest.Receive(t, dialing)
-	x.See(context.Background(), s, time.Millisecond) // who has no time does not wait
-	require.Nil(t, s.Ailment.Load())
+	x.see(context.Background(), s, time.Millisecond) // who has no time does not wait
+	require.Nil(t, s.ailment.Load())
 	close(refuse)
 	all.Wait()
-	x.See(context.Background(), s, redistest.SoonEnough)
+	x.see(context.Background(), s, redistest.SoonEnough)
 	require.EqualValues(t, 1, dials.Load())
 
-	ahead.Add(int64(LookLife))
-	x.See(context.Background(), s, redistest.SoonEnough)
+	ahead.Add(int64(lookLife))
+	x.see(context.Background(), s, redistest.SoonEnough)
 	require.EqualValues(t, 2, dials.Load(), "that was long ago")
 }
 
 func TestADialerThatPanicsIsNoMoreThanALookInVain(t *testing.T) {
 	t.Parallel()
 	x, s, _ := onlyDialed(t, func(context.Context) (net.Conn, error) { panic("no network") })
-	x.See(context.Background(), s, redistest.SoonEnough)
-	require.Nil(t, s.Ailment.Load())
-	require.True(t, group.Closed(s.Look.Over))
+	x.see(context.Background(), s, redistest.SoonEnough)
+	require.Nil(t, s.ailment.Load())
+	require.True(t, group.Closed(s.look.over))
 }
 
 func TestTheEndOfTheCallersContextIsNotMixedUpWithWhatRedisSaidBefore(t *testing.T) {

@@ -26,8 +26,8 @@ func (replyError) RedisError()     {}
 
 func TestErrorRepliesAreJudgedByTheirFirstWord(t *testing.T) {
 	for words, means := range redistest.ErrorReplies {
-		require.Equal(t, meant(means), Judge(replyError(words)), words)
-		require.Equal(t, meant(means), Judge(fmt.Errorf("wrapped: %w", replyError(words))), words)
+		require.Equal(t, meant(means), judge(replyError(words)), words)
+		require.Equal(t, meant(means), judge(fmt.Errorf("wrapped: %w", replyError(words))), words)
 	}
 }
 
@@ -38,10 +38,10 @@ func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
 	t.Cleanup(func() { rdb.Close() })
 	for words, means := range redistest.ErrorReplies {
 		rule := relay.ReplyWith("-"+words+"\r\n", redistest.Scripts)
-		cmd := NewCall(t.Context(), "evalsha", idle.Digest, []any{"key"}, nil)
+		cmd := newCall(t.Context(), "evalsha", idle.Digest, []any{"key"}, nil)
 		err := rdb.Process(t.Context(), cmd)
 		rule.Wait(t)
-		require.Equal(t, meant(means), Judge(err), "%T: %v", err, err)
+		require.Equal(t, meant(means), judge(err), "%T: %v", err, err)
 	}
 }
 
@@ -56,44 +56,44 @@ func TestErrorsOfTheWayToRedisAreJudgedByWhetherAnythingWasSent(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, c := range []struct {
 		err  error
-		want Verdict
+		want verdict
 	}{
-		{nil, Fine},
-		{redis.Nil, Fine},
-		{dial, Transient},
-		{fmt.Errorf("wrapped: %w", dial), Transient},
-		{&net.OpError{Op: "dial", Net: "tcp", Err: timeout{}}, Transient},
-		{redis.ErrPoolTimeout, Transient},
-		{redis.ErrPoolExhausted, Transient},
-		{redis.ErrAutoPipelineTimeout, Transient},
-		{redis.ErrAutoPipelineQueueFull, Transient},
-		{fmt.Errorf("wrapped: %w", redis.ErrPoolTimeout), Transient},
-		{redis.ErrClosed, Forbidden},
-		{&net.OpError{Op: "read", Net: "tcp", Err: timeout{}}, Unknown},
-		{&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}, Unknown},
-		{&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, Unknown},
-		{timeout{}, Unknown},
-		{io.EOF, Unknown},
-		{io.ErrUnexpectedEOF, Unknown},
-		{net.ErrClosed, Unknown},
-		{context.Canceled, Unknown},
-		{context.DeadlineExceeded, Unknown},
-		{lockerr.NoAnswer, Unknown},
-		{errors.New("anything else"), Unknown},
-		{errors.New("READONLY, says what is not the server"), Unknown},
+		{nil, fine},
+		{redis.Nil, fine},
+		{dial, transient},
+		{fmt.Errorf("wrapped: %w", dial), transient},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: timeout{}}, transient},
+		{redis.ErrPoolTimeout, transient},
+		{redis.ErrPoolExhausted, transient},
+		{redis.ErrAutoPipelineTimeout, transient},
+		{redis.ErrAutoPipelineQueueFull, transient},
+		{fmt.Errorf("wrapped: %w", redis.ErrPoolTimeout), transient},
+		{redis.ErrClosed, forbidden},
+		{&net.OpError{Op: "read", Net: "tcp", Err: timeout{}}, unknown},
+		{&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}, unknown},
+		{&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, unknown},
+		{timeout{}, unknown},
+		{io.EOF, unknown},
+		{io.ErrUnexpectedEOF, unknown},
+		{net.ErrClosed, unknown},
+		{context.Canceled, unknown},
+		{context.DeadlineExceeded, unknown},
+		{lockerr.NoAnswer, unknown},
+		{errors.New("anything else"), unknown},
+		{errors.New("READONLY, says what is not the server"), unknown},
 	} {
-		require.Equal(t, c.want, Judge(c.err), "%T: %v", c.err, c.err)
+		require.Equal(t, c.want, judge(c.err), "%T: %v", c.err, c.err)
 	}
 }
 
 func TestVerdictsAreConsistent(t *testing.T) {
-	for _, v := range []Verdict{Fine, Transient, Refused, Forbidden, Unknown, Halfway} {
-		require.False(t, v.Resend && v.Permanent, "%+v", v)
-		require.False(t, v.Answered && (v.NotExecuted || v.Resend || v.Permanent), "%+v", v)
+	for _, v := range []verdict{fine, transient, refused, forbidden, unknown, halfway} {
+		require.False(t, v.resend && v.permanent, "%+v", v)
+		require.False(t, v.answered && (v.notExecuted || v.resend || v.permanent), "%+v", v)
 	}
-	require.False(t, Unknown.NotExecuted)
-	require.False(t, Halfway.NotExecuted)
-	require.False(t, Halfway.Resend, "the same script would go wrong again")
+	require.False(t, unknown.notExecuted)
+	require.False(t, halfway.notExecuted)
+	require.False(t, halfway.resend, "the same script would go wrong again")
 }
 
 func TestAScriptThatTheServerForgotIsSentInFull(t *testing.T) {
@@ -126,14 +126,14 @@ func FuzzErrorReply(f *testing.F) {
 		f.Add(words)
 	}
 	f.Fuzz(func(t *testing.T, words string) {
-		v := JudgeReply(words)
-		require.False(t, v.Answered)
-		require.False(t, v.Resend && !v.NotExecuted, "what ran goes wrong again")
-		require.Equal(t, v, Judge(fmt.Errorf("wrapped: %w", replyError(words))))
-		require.Equal(t, v, JudgeReply(words+" and so on"))
-		require.Equal(t, Halfway, JudgeReply("x"+words))
+		v := judgeReply(words)
+		require.False(t, v.answered)
+		require.False(t, v.resend && !v.notExecuted, "what ran goes wrong again")
+		require.Equal(t, v, judge(fmt.Errorf("wrapped: %w", replyError(words))))
+		require.Equal(t, v, judgeReply(words+" and so on"))
+		require.Equal(t, halfway, judgeReply("x"+words))
 		if !strings.HasPrefix(words, "ERR ") {
-			require.Equal(t, v, JudgeReply("ERR "+words), "some servers put it before everything")
+			require.Equal(t, v, judgeReply("ERR "+words), "some servers put it before everything")
 		}
 	})
 }
