@@ -46,7 +46,7 @@ func NewWay(tb testing.TB, m *Mishap, source string) *Way {
 type Mishap struct {
 	Befall   func(w *Way)
 	Is       []error // what the run fails with: one of them
-	Silent   bool    // or it fails with the end of its time, whoever notices that first
+	Silent   bool    // or it fails with the end of its time, which go-redis or its caller notices first
 	Means    Meaning
 	Executed bool // once the way is clear, at the latest
 	Lasts    bool
@@ -114,8 +114,8 @@ var Mishaps = map[string]*Mishap{
 	},
 }
 
-// NewFullServer starts a server that lets nobody else in than the client that it returns. What it
-// says of that depends on whether it is a node of a Cluster. Whether that arrives before it hangs up
+// NewFullServer starts a server that lets no other client in than the one returned. What it says of
+// that depends on whether it is a node of a Cluster. Whether that arrives before it hangs up
 // on a client that has sent something already is chance.
 func NewFullServer(tb testing.TB, node bool) (*Server, *redis.Client) {
 	tb.Helper()
