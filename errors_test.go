@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,120 +63,22 @@ func TestJoiningKeepsASingleErrorAsItIs(t *testing.T) {
 	require.ErrorIs(t, both, io.EOF)
 }
 
-func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
-	parent := t.Context()
-	past := time.Now().Add(-time.Second)
-	custom := errors.New("shutting down")
-	timedOut := waitOver(time.Second)
-	for name, c := range map[string]struct {
-		end  func() (context.Context, context.CancelFunc)
-		is   []error
-		not  []error
-		text string
-	}{
-		"cancelled": {
-			func() (context.Context, context.CancelFunc) { return context.WithCancel(parent) },
-			[]error{context.Canceled},
-			[]error{context.DeadlineExceeded, ErrTimeout},
-			"context canceled",
-		},
-		"deadline": {
-			func() (context.Context, context.CancelFunc) { return context.WithDeadline(parent, past) },
-			[]error{context.DeadlineExceeded},
-			[]error{context.Canceled, ErrTimeout},
-			"context deadline exceeded",
-		},
-		"cancelled with a cause": {
-			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, custom) },
-			[]error{context.Canceled, custom},
-			[]error{context.DeadlineExceeded, ErrTimeout},
-			"context canceled: shutting down",
-		},
-		"cancelled with a cause that says so": {
-			func() (context.Context, context.CancelFunc) {
-				return cancelledBy(parent, fmt.Errorf("shutting down: %w", context.Canceled))
-			},
-			[]error{context.Canceled},
-			[]error{ErrTimeout},
-			"shutting down: context canceled",
-		},
-		"deadline with a cause": {
-			func() (context.Context, context.CancelFunc) {
-				return context.WithDeadlineCause(parent, past, custom)
-			},
-			[]error{context.DeadlineExceeded, custom},
-			[]error{context.Canceled},
-			"context deadline exceeded: shutting down",
-		},
-		"the end of a hold": {
-			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, wrap("hold", "x", ErrLost)) },
-			[]error{context.Canceled, ErrLost},
-			[]error{ErrTimeout},
-			`context canceled: relock: hold "x": lock lost`,
-		},
-		"the bound on the wait": {
-			func() (context.Context, context.CancelFunc) {
-				return context.WithDeadlineCause(parent, past, timedOut)
-			},
-			[]error{ErrTimeout},
-			[]error{context.DeadlineExceeded, context.Canceled},
-			"relock: wait timed out after 1s",
-		},
-		"the library's bound on a request": {
-			func() (context.Context, context.CancelFunc) {
-				return context.WithDeadlineCause(parent, past, lockerr.NoAnswerWithin(time.Second))
-			},
-			[]error{lockerr.NoAnswer},
-			[]error{context.DeadlineExceeded, context.Canceled},
-			"no answer from Redis within 1s",
-		},
-		"the library's background": {
-			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, lockerr.Reason(ErrClosed)) },
-			[]error{ErrClosed},
-			[]error{context.DeadlineExceeded, context.Canceled},
-			"relock: client closed",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := c.end()
-			cancel()
-			err := lockerr.Ended(ctx)
-			require.EqualError(t, err, c.text)
-			for _, target := range c.is {
-				require.ErrorIs(t, err, target)
-			}
-			for _, target := range c.not {
-				require.NotErrorIs(t, err, target)
-			}
-		})
-	}
-}
-
-func cancelledBy(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	cancel(cause)
-	return ctx, func() {}
-}
-
-func TestAFaultIsAllThatItWasButTheEndOfAContext(t *testing.T) {
-	require.Same(t, io.EOF, lockerr.Fault(io.EOF), "it is not taken for one")
-	require.NoError(t, lockerr.Fault(nil))
-	timedOut := dialTimedOut(t)
-	err := lockerr.Fault(fmt.Errorf("%w: %w", io.EOF, timedOut))
-	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, io.EOF)
-	require.ErrorContains(t, err, "i/o timeout")
-	var network *net.OpError
-	require.ErrorAs(t, err, &network)
-	require.True(t, network.Timeout())
-	require.NotErrorIs(t, lockerr.Fault(fmt.Errorf("dial: %w", context.Canceled)), context.Canceled)
-}
-
-func TestTheEndOfTheCallersContextIsNotMixedUpWithWhatRedisSaidBefore(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+// The causes that this package has of its own.
+func TestTheEndOfAWaitAndThatOfAHoldAreToldByTheirCauses(t *testing.T) {
+	parent, past := t.Context(), time.Now().Add(-time.Second)
+	timedOut, cancel := context.WithDeadlineCause(parent, past, waitOver(time.Second))
 	cancel()
-	err := redisexec.Outcome{Err: dialTimedOut(t)}.Abandoned(ctx).Err
-	require.ErrorIs(t, err, context.Canceled)
+	err := lockerr.Ended(timedOut)
+	require.EqualError(t, err, "relock: wait timed out after 1s")
+	require.ErrorIs(t, err, ErrTimeout)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "i/o timeout")
+	require.NotErrorIs(t, err, context.Canceled)
+
+	lost, end := context.WithCancelCause(parent)
+	end(wrap("hold", "x", ErrLost))
+	err = lockerr.Ended(lost)
+	require.EqualError(t, err, `context canceled: relock: hold "x": lock lost`)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, ErrLost)
+	require.NotErrorIs(t, err, ErrTimeout)
 }

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -243,4 +244,23 @@ func (w *fairWait) lives(owner string) bool {
 		}
 	}
 	return false
+}
+
+func TestTheReleaseOfAFairLockTellsOthersFirst(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, rdb := relayedTo(t, backend)
+		c := locksOn(t, rdb)
+		for _, m := range []*Mutex{c.FairMutex(redistest.Key(t)), c.Mutex(redistest.Key(t))} {
+			require.NoError(t, m.Lock(context.Background()))
+			requireUnlocked(t, m)
+		}
+		require.Equal(t, 1, relay.Count(redistest.Named("TIME")), "nobody waits for what other scripts publish with a lock in it")
+		log := relay.Log()
+		release := slices.IndexFunc(log, func(e redistest.Entry) bool { return redistest.Script(protocol.FairReleaseScript.Source)(e.Command) })
+		require.Equal(t, "TIME", log[release-1].Command.Name())
+		require.Equal(t, log[release].Conn, log[release-1].Conn)
+		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)
+		require.Zero(t, rdb.PoolStats().PipelineStats.TotalConns, "it took the connection that was there")
+	})
 }

@@ -377,3 +377,23 @@ func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 		})
 	})
 }
+
+// Its patience is that of the connections, which could keep its caller for a second.
+func TestALockThatIsGivenUpDoesNotWaitForTheTimeoutOfAConnection(t *testing.T) {
+	t.Parallel()
+	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
+	onceWithin(t, promptly, func() time.Duration {
+		c := locksOn(t, faultRedis(t, relay.Addr))
+		sent := relay.Block(redistest.Scripts)
+		ctx, cancel := context.WithCancel(t.Context())
+		locked := make(chan error, 1)
+		go func() { locked <- c.Mutex(redistest.Key(t)).Lock(ctx) }()
+		receives(t, sent.Caught())
+		late := took(func() {
+			cancel()
+			require.ErrorIs(t, receives(t, locked), context.Canceled)
+		})
+		sent.Release()
+		return late
+	})
+}

@@ -7,17 +7,12 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
-	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -123,48 +118,6 @@ func TestSilenceIsThatOfAServerWithAnAddress(t *testing.T) {
 	})
 }
 
-// What is more telling than what, from the most to the least.
-var tales = []error{
-	replyError("LOADING Redis is loading the dataset in memory"),
-	&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
-	&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET},
-	lockerr.NoAnswerWithin(time.Second),
-}
-
-func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing.T) {
-	t.Parallel()
-	var now clock.Instant
-	for i, more := range tales {
-		for j, less := range tales {
-			s := &redisexec.Server{Addr: "10.0.0.1:6379"}
-			s.Learn(more, now)
-			s.Learn(less, now.After(time.Minute))
-			said := s.Explain(lockerr.NoAnswerWithin(time.Second), now.After(2*time.Minute))
-			require.ErrorContains(t, said, "10.0.0.1:6379: no answer from Redis within 1s")
-			require.ErrorIs(t, said, tales[min(i, j)])
-			if i < j && j < len(tales) && more != tales[len(tales)-1] {
-				require.ErrorContains(t, said, "; 2m0s before: "+more.Error())
-			}
-			require.NotErrorIs(t, s.Explain(tales[0], now), tales[1], "what says more needs no more")
-			s.Answered()
-			require.EqualError(t, s.Explain(lockerr.NoAnswerWithin(time.Second), now), "10.0.0.1:6379: no answer from Redis within 1s")
-		}
-	}
-}
-
-func TestWhatConcernsOneCommandIsNotTakenForTheStateOfAServer(t *testing.T) {
-	t.Parallel()
-	for _, err := range []error{
-		replyError("NOPERM this user has no permissions to access one of the keys used as arguments"),
-		replyError("CROSSSLOT Keys in request don't hash to the same slot"),
-		context.Canceled, context.DeadlineExceeded, redis.ErrClosed,
-	} {
-		s := new(redisexec.Server)
-		s.Learn(err, clock.Instant{})
-		require.Nil(t, s.Ailment.Load(), "%v", err)
-	}
-}
-
 func TestARefusalOfOneCallExplainsTheSilenceThatAnotherMeets(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -220,56 +173,7 @@ func TestManyWhoFailTogetherDoNotEachDial(t *testing.T) {
 	})
 }
 
-// onlyDialed is an executor of which a test wants to know when it looks.
-func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*redisexec.Executor, *redisexec.Server, *twoClocks) {
-	t.Helper()
-	clocks := &twoClocks{}
-	x := redisexec.New(faultRedis(t, "127.0.0.1:1"), clocks.now, defaultTTL)
-	t.Cleanup(func() { x.Close(context.Background()) })
-	return x, &redisexec.Server{Dial: dial}, clocks
-}
-
-func TestALookAtAServerIsSharedByAllForASecond(t *testing.T) {
-	t.Parallel()
-	var dials atomic.Int64
-	dialing, refuse := make(chan struct{}, 3), make(chan struct{})
-	x, s, clocks := onlyDialed(t, func(context.Context) (net.Conn, error) {
-		dials.Add(1)
-		dialing <- struct{}{}
-		<-refuse
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	})
-	var all sync.WaitGroup
-	for range 50 {
-		all.Go(func() {
-			x.See(context.Background(), s, soonEnough)
-			if s.Ailment.Load() == nil {
-				t.Error("it did not wait for what was found")
-			}
-		})
-	}
-	receives(t, dialing)
-	x.See(context.Background(), s, time.Millisecond) // who has no time does not wait
-	require.Nil(t, s.Ailment.Load())
-	close(refuse)
-	all.Wait()
-	x.See(context.Background(), s, soonEnough)
-	require.EqualValues(t, 1, dials.Load())
-
-	clocks.set(redisexec.LookLife)
-	x.See(context.Background(), s, soonEnough)
-	require.EqualValues(t, 2, dials.Load(), "that was long ago")
-}
-
-func TestADialerThatPanicsIsNoMoreThanALookInVain(t *testing.T) {
-	t.Parallel()
-	x, s, _ := onlyDialed(t, func(context.Context) (net.Conn, error) { panic("no network") })
-	x.See(context.Background(), s, soonEnough)
-	require.Nil(t, s.Ailment.Load())
-	require.True(t, group.Closed(s.Look.Over))
-}
-
-// Nobody knows beforehand where the dialer of a failover client leads to.
+// It is not known beforehand where the dialer of a failover client leads to.
 func TestTheMasterThatSentinelNamesIsNamedOfASilence(t *testing.T) {
 	t.Parallel()
 	set := redistest.NewSentinel(t)

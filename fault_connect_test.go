@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -118,4 +120,44 @@ func TestARenewalFindsTheOneConnectionThatStillWorks(t *testing.T) {
 		require.Equal(t, 1, m.HoldCount())
 		requireUnlocked(t, m)
 	})
+}
+
+// An error that the time for dialing was up is told, and is not the end of the caller's context.
+func TestADialThatTakesTooLongNamesTheServerAndNotTheCaller(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	rdb := redis.NewClient(&redis.Options{DialTimeout: time.Second, DialerRetries: 1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: &net.TCPAddr{IP: net.IPv4(10, 255, 255, 1), Port: 6379}, Err: ctx.Err()}
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locksOn(t, rdb, WithTTL(400*time.Millisecond))
+	_, tried := c.Mutex("x").TryLock(t.Context())
+	for _, err := range []error{tried, c.Mutex("x").Lock(context.Background())} {
+		require.ErrorContains(t, err, "10.255.255.1")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		var network *net.OpError
+		require.ErrorAs(t, err, &network)
+	}
+}
+
+// A dialer that does not mind its context, as go-redis' own for TLS, keeps no caller.
+func TestALockEndsWithItsContextThoughADialerDoesNot(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	letGo := make(chan struct{})
+	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		<-letGo
+		return nil, errors.New("it gave up at last")
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locksOn(t, rdb, WithTTL(400*time.Millisecond))
+	defer close(letGo)
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		ended <- c.Mutex("x").Lock(ctx)
+	}()
+	require.ErrorIs(t, receives(t, ended), lockerr.NoAnswer)
 }

@@ -97,14 +97,6 @@ func (c *cableConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// dialTimedOut is what a dialer says whose time is up: errors.Is takes it for the end of a context.
-func dialTimedOut(t *testing.T) error {
-	t.Helper()
-	_, err := (&net.Dialer{Deadline: time.Now().Add(-time.Second)}).Dial("tcp", "127.0.0.1:1")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	return err
-}
-
 // errorLog collects errors by what they were met in.
 type errorLog struct {
 	mu   sync.Mutex
@@ -133,7 +125,7 @@ func (l *errorLog) hooks() Hooks {
 func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	timedOut := dialTimedOut(t)
+	timedOut := redistest.DialTimedOut(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for fault, refusal := range map[string]error{"silence": nil, "dials time out": timedOut} {
 			for kind, locks := range map[string]func(*testing.T, *cable, ...ClientOption) (*Client, lockMaker){

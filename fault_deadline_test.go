@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -81,5 +83,23 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 		})
 		require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
 		rule.Release()
+	})
+}
+
+func TestAnUnlockLastsNoLongerThanItsTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+		l := cableTo(rdb, nil)
+		c := locksOn(t, l.client(t, 0))
+		t.Cleanup(l.mend)
+		m := c.Mutex("orders")
+		requireLocked(t, m)
+		l.cut()
+		began := time.Now()
+		err := m.Unlock()
+		require.ErrorIs(t, err, lockerr.NoAnswer)
+		require.ErrorContains(t, err, "within 5s")
+		took := time.Since(began)
+		require.LessOrEqual(t, took, 5*time.Second)
+		require.Greater(t, took, 4900*time.Millisecond)
 	})
 }

@@ -3,7 +3,6 @@ package relock
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"regexp"
@@ -20,6 +19,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // liar is a server in memory that answers every script with the same bytes, and then hangs up.
@@ -99,7 +99,7 @@ func FuzzReplyOnTheWire(f *testing.F) {
 			}
 		}
 	}
-	for words := range serverWords {
+	for words := range redistest.ErrorReplies {
 		f.Add("-" + words + "\r\n")
 	}
 	for _, raw := range []string{
@@ -139,22 +139,4 @@ func FuzzReplyOnTheWire(f *testing.F) {
 var tooLong = regexp.MustCompile(`[*$%~>|=!(]\+?[0-9]{6,}`)
 
 // outside is one copy, past the engine: its connection does not have to be new.
-var outside = redisexec.CallOptions{Attempts: 1, Avoid: redisexec.Piped}
-
-// FuzzErrorReply checks that an error reply is judged by its first words alone.
-func FuzzErrorReply(f *testing.F) {
-	for words := range serverWords {
-		f.Add(words)
-	}
-	f.Fuzz(func(t *testing.T, words string) {
-		v := redisexec.JudgeReply(words)
-		require.False(t, v.Answered)
-		require.False(t, v.Resend && !v.NotExecuted, "what ran goes wrong again")
-		require.Equal(t, v, redisexec.Judge(fmt.Errorf("wrapped: %w", replyError(words))))
-		require.Equal(t, v, redisexec.JudgeReply(words+" and so on"))
-		require.Equal(t, redisexec.Halfway, redisexec.JudgeReply("x"+words))
-		if !strings.HasPrefix(words, "ERR ") {
-			require.Equal(t, v, redisexec.JudgeReply("ERR "+words), "some servers put it before everything")
-		}
-	})
-}
+var outside = redisexec.CallOptions{Attempts: 1, Avoid: redisexec.AvoidAfter(1)}

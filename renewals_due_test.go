@@ -107,7 +107,7 @@ func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
 		}{"one tag": {"{tag}", 1, 1}, "no tag": {"", 4, 0}} {
 			t.Run(name, func(t *testing.T) {
 				relay, _ := relayedTo(t, b)
-				rdb := newOneMaster(t, relay.Addr)
+				rdb := redistest.NewOneMaster(t, relay.Addr)
 				rdb.ClusterClient.Options().ReadTimeout = fleetPatience // before a connection is made
 				kind := lockKind{mutex: func(c *Client, key string, opts ...MutexOption) *Mutex {
 					return c.Mutex(of.prefix+key, opts...)

@@ -2,6 +2,8 @@ package relock
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -349,4 +351,33 @@ func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 		}
 		w.requireRenewed(0, 1, 2)
 	})
+}
+
+// Many holds that are renewed at once by a slow machine look like this to each of them.
+func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
+	t.Parallel()
+	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
+	rdb, events := faultRedis(t, relay.Addr), &chronicle{}
+	dawdle := redisexec.NewScript("return 1") // of no effect
+	for _, s := range []*redisexec.Script{dawdle, protocol.RenewScript} {
+		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
+	}
+	c := locksOn(t, rdb, WithTTL(16*time.Second), WithHooks(events.hooks()))
+	m := c.Mutex(redistest.Key(t), WithRenewInterval(500*time.Millisecond))
+	requireLocked(t, m)
+	relay.Delay(120*time.Millisecond, redistest.Script(dawdle.Source)).Always() // and all that follow
+
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	for range 30 { // together longer than a command is usually waited for
+		busy.Go(func() {
+			e := redisexec.CallOptions{Attempts: 1, Patience: time.Minute}
+			_, _ = c.session.execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
+		})
+	}
+	eventually(t, "a renewal in a busy pipeline", func() bool {
+		return slices.ContainsFunc(events.of("renewed"), func(e Event) bool { return e.Elapsed > c.session.patience })
+	})
+	require.Empty(t, events.of("renew failed"), "a second copy would have followed")
+	requireUnlocked(t, m)
 }

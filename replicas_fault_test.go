@@ -11,19 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/protocol"
-	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
-
-func TestAScriptThatRedisForgotIsSentInFullWithItsWait(t *testing.T) {
-	b := newReplicaBench(t, 1, WithReplicas(1, 4*time.Second))
-	require.NoError(t, b.master.ScriptFlush(t.Context()).Err())
-	id := b.locks.ID()
-	requireLocked(t, b.locks.Mutex(b.key))
-	require.Equal(t, []string{"1", "1"}, b.waitsFor(protocol.AcquireScript))
-	require.Equal(t, 1, b.relay.Count(redistest.Named("EVAL").And(redistest.With(b.key))))
-	require.Equal(t, id, b.locks.ID(), "nothing was in doubt")
-}
 
 func TestALockThatWaitsForReplicasEndsWithItsContext(t *testing.T) {
 	b := newReplicaBench(t, 1, WithReplicas(1, 5*time.Second))
@@ -141,7 +130,7 @@ func TestHowManyWaitForReplicasAtATimeIsBounded(t *testing.T) {
 	defer cancel()
 	var first []<-chan error
 	var keys []string
-	for i := range redisexec.MostConfirmers(rdb) {
+	for i := range 8 { // with so small a pool
 		keys = append(keys, fmt.Sprintf("%s-%d", b.key, i))
 		first = append(first, newActor(t).lock(ctx, locks.Mutex(keys[i])))
 	}
@@ -161,35 +150,6 @@ func TestHowManyWaitForReplicasAtATimeIsBounded(t *testing.T) {
 		require.ErrorIs(t, outcomeOf(t, result), context.Canceled)
 	}
 	b.awaitFree(append(keys, b.key)...)
-}
-
-// Nothing tells of a failover those that were made before it.
-func TestConnectionsForReplicasAreNotUsedAgainAfterOneWentWrong(t *testing.T) {
-	b := newReplicaBench(t, 1, WithReplicas(1, time.Second))
-	m := b.locks.Mutex(b.key)
-	used := func() (conn int) {
-		b.relay.ResetLog()
-		b.locked(m)
-		requireUnlocked(t, m)
-		for _, e := range b.relay.Log() {
-			if waits(e.Command) {
-				conn = e.Conn
-			}
-		}
-		return conn
-	}
-	one := used()
-	require.Equal(t, one, used())
-	b.relay.ReplyWith("-READONLY You can't write against a read only replica.\r\n", runsOf(protocol.AcquireScript))
-	two := used()
-	require.NotEqual(t, one, two)
-	require.NoError(t, b.Promote(t.Context(), b.Replicas[0])) // nobody confirms any more
-	require.ErrorIs(t, m.Lock(t.Context()), ErrNotReplicated)
-	b.relay.ResetLog()
-	require.ErrorIs(t, m.Lock(t.Context()), ErrNotReplicated)
-	for _, e := range b.relay.Log() {
-		require.False(t, waits(e.Command) && e.Conn == two)
-	}
 }
 
 func TestReplicasBehindSentinel(t *testing.T) {

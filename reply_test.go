@@ -232,7 +232,7 @@ type puppet struct {
 }
 
 func (p *puppet) Process(_ context.Context, cmd redis.Cmder) error {
-	cmd.(redisexec.Call).SetVal(p.value)
+	cmd.(interface{ SetVal(any) }).SetVal(p.value)
 	return nil
 }
 

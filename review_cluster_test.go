@@ -1,37 +1,15 @@
 package relock
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
-
-// oneMaster is a Cluster client that is told that one server has all slots.
-type oneMaster struct {
-	*redis.ClusterClient
-	addr atomic.Pointer[string]
-}
-
-func newOneMaster(t *testing.T, addr string) *oneMaster {
-	t.Helper()
-	c := &oneMaster{}
-	c.addr.Store(&addr)
-	c.ClusterClient = redis.NewClusterClient(&redis.ClusterOptions{
-		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: *c.addr.Load()}}}}, nil
-		},
-	})
-	t.Cleanup(func() { _ = c.ClusterClient.Close() })
-	return c
-}
 
 // useEngine makes c know the map of slots, and the server the scripts.
 func useEngine(t *testing.T, c *Client, servers ...*redistest.Backend) {
@@ -52,7 +30,7 @@ func TestAHoldOnAClusterFollowsItsKeyToANewMaster(t *testing.T) {
 	t.Parallel()
 	old, fresh := redistest.Mini(t), redistest.Mini(t)
 	relay := redistest.NewRelay(t, old.Addr)
-	rdb := newOneMaster(t, relay.Addr)
+	rdb := redistest.NewOneMaster(t, relay.Addr)
 	c, err := New(rdb.ClusterClient, WithTTL(2*time.Second), WithRenewInterval(50*time.Millisecond))
 	require.NoError(t, err)
 	defer c.Close()
@@ -65,7 +43,7 @@ func TestAHoldOnAClusterFollowsItsKeyToANewMaster(t *testing.T) {
 	next := fresh.Client(t)
 	require.NoError(t, next.HSet(t.Context(), m.Name(), s.Owner, 1).Err())
 	require.NoError(t, next.PExpire(t.Context(), m.Name(), time.Second).Err())
-	rdb.addr.Store(&fresh.Addr)
+	rdb.MoveTo(fresh.Addr)
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
 
@@ -81,7 +59,7 @@ func TestAHoldOnAClusterFollowsItsKeyToANewMaster(t *testing.T) {
 func TestAResendOutsideOfTheEngineFollowsMOVED(t *testing.T) {
 	old, fresh := redistest.Mini(t), redistest.Mini(t)
 	relay := redistest.NewRelay(t, old.Addr)
-	rdb := newOneMaster(t, relay.Addr)
+	rdb := redistest.NewOneMaster(t, relay.Addr)
 	c, err := New(rdb.ClusterClient)
 	require.NoError(t, err)
 	defer c.Close()

@@ -92,7 +92,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
 		require.NoError(t, both.Lock(t.Context()))
 		require.NoError(t, single.Lock(t.Context()))
-		require.NoError(t, c.session.execs[0].Rdb.ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
+		require.NoError(t, b.Client(t).ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
 
 		drop := relay.DropReply(redistest.Script(protocol.ReleaseScript.Source))
 		require.NoError(t, both.Unlock())
@@ -100,7 +100,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		require.Equal(t, 1, single.HoldCount())
 		require.NoError(t, single.Context(t.Context()).Err())
 		require.NoError(t, single.Unlock())
-		require.Zero(t, c.session.execs[0].Rdb.Exists(t.Context(), one, two).Val())
+		require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
 	})
 }
 
@@ -126,7 +126,8 @@ func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
 }
 
 func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
-	c := reviewClient(t, redistest.Mini(t))
+	b := redistest.Mini(t)
+	c := reviewClient(t, b)
 	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
 	both := c.MultiMutex([]string{one, two}, WithOwner("job"))
 	first, second := c.Mutex(one, WithOwner("job")), c.Mutex(two, WithOwner("job"))
@@ -136,7 +137,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 	require.NoError(t, both.Unlock())
 	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
 	require.NoError(t, second.Unlock())
-	require.Zero(t, c.session.execs[0].Rdb.Exists(t.Context(), one, two).Val())
+	require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
 }
 
 func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
@@ -313,7 +314,7 @@ func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
 		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript} {
-			require.NoError(t, c.session.execs[0].Rdb.ScriptLoad(t.Context(), s.Source).Err())
+			require.NoError(t, b.Client(t).ScriptLoad(t.Context(), s.Source).Err())
 		}
 		var err error
 		for range 3 { // on a machine that stalls such a lease is lost rightly

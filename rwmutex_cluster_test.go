@@ -16,8 +16,8 @@ import (
 func TestAWriterDoesNotComeInBesideAReaderWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
-	p := ward(t, cluster)
-	name := p.names("rw")[0]
+	p := redistest.NewWard(t, cluster)
+	name := p.Names("rw")[0]
 	r := locksOn(t, cluster.Client(t)).RWMutex(name)
 	w := locksOn(t, cluster.Client(t), WithSafetyPoll(300*time.Millisecond)).RWMutex(name)
 	require.NoError(t, r.RLock(t.Context()))
@@ -25,11 +25,11 @@ func TestAWriterDoesNotComeInBesideAReaderWhileTheSlotMoves(t *testing.T) {
 	defer cancel()
 	waiting := newActor(t).lock(ctx, toWrite(w))
 	claim := w.write.target.RW.Claim
-	eventually(t, "a claim", func() bool { return p.admin.Exists(t.Context(), claim).Val() == 1 })
-	p.beginMove()
-	p.move(name, claim)
+	eventually(t, "a claim", func() bool { return p.Admin.Exists(t.Context(), claim).Val() == 1 })
+	p.BeginMove()
+	p.Move(name, claim)
 	require.Error(t, outcomeOf(t, waiting), "a writer beside a reader")
-	p.endMove()
+	p.EndMove()
 	require.Equal(t, 1, r.RHoldCount())
 	require.NoError(t, r.RUnlock())
 }
@@ -37,17 +37,17 @@ func TestAWriterDoesNotComeInBesideAReaderWhileTheSlotMoves(t *testing.T) {
 func TestAReaderIsNotLostWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
-	p := ward(t, cluster)
-	name, events := p.names("rw")[0], &chronicle{}
+	p := redistest.NewWard(t, cluster)
+	name, events := p.Names("rw")[0], &chronicle{}
 	r := locksOn(t, cluster.Client(t)).RWMutex(name, WithRenewInterval(50*time.Millisecond), WithHooks(events.hooks()))
 	require.NoError(t, r.RLock(t.Context()))
 	claim := r.write.target.RW.Claim
-	require.NoError(t, p.admin.Set(t.Context(), claim, "1 waiting:7:write", time.Minute).Err())
-	p.beginMove()
-	p.move(name, claim)
+	require.NoError(t, p.Admin.Set(t.Context(), claim, "1 waiting:7:write", time.Minute).Err())
+	p.BeginMove()
+	p.Move(name, claim)
 	tried := len(events.of("renew failed"))
 	eventually(t, "a renewal meanwhile", func() bool { return len(events.of("renew failed")) > tried || r.RHoldCount() == 0 })
-	p.endMove()
+	p.EndMove()
 	renewed := len(events.of("renewed"))
 	eventually(t, "a renewal after that", func() bool { return len(events.of("renewed")) > renewed || r.RHoldCount() == 0 })
 	require.NoError(t, r.RUnlock())

@@ -28,21 +28,21 @@ func TestHoldsOfEveryKindAreRenewedAndReleasedWhileTheirSlotMoves(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, events := ward(t, cluster), &chronicle{}
+			p, events := redistest.NewWard(t, cluster), &chronicle{}
 			const ttl = 600 * time.Millisecond
 			c := locksOn(t, cluster.Client(t), WithTTL(ttl), WithRenewInterval(100*time.Millisecond), WithHooks(events.hooks()))
-			m := lock(c, p.names("k")[0])
+			m := lock(c, p.Names("k")[0])
 			require.NoError(t, m.Lock(t.Context()))
 			require.NoError(t, m.Lock(t.Context()))
 			id := c.ID()
-			p.beginMove()
+			p.BeginMove()
 			throughout(t, 3*ttl/2, func() bool { return m.HoldCount() == 2 }, "lost")
 			require.NoError(t, m.Unlock())
 			require.NoError(t, m.Unlock())
 			require.Empty(t, events.of("renew failed"))
 			require.Equal(t, id, c.ID(), "nothing was in doubt")
-			p.endMove()
-			requireFree(t, p.admin, p.names("k")[0])
+			p.EndMove()
+			requireFree(t, p.Admin, p.Names("k")[0])
 		})
 	}
 }
@@ -66,15 +66,15 @@ func TestOneWhoComesWhileTheSlotMovesWaitsForItsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := ward(t, cluster)
+			p := redistest.NewWard(t, cluster)
 			c, comer := locksOn(t, cluster.Client(t)), newActor(t)
-			m, id := lock(c, p.names("k")), c.ID()
-			p.beginMove()
+			m, id := lock(c, p.Names("k")), c.ID()
+			p.BeginMove()
 			waiting := comer.lock(t.Context(), m)
 			goesOn(t, waiting)
-			_, err := lock(locksOn(t, cluster.Client(t)), p.names("k")).TryLock(t.Context())
+			_, err := lock(locksOn(t, cluster.Client(t)), p.Names("k")).TryLock(t.Context())
 			require.ErrorContains(t, err, "TRYAGAIN")
-			p.endMove()
+			p.EndMove()
 			require.NoError(t, outcomeOf(t, waiting))
 			require.Equal(t, id, c.ID(), "nothing was in doubt")
 			comer.unlocks(t, m)
@@ -84,16 +84,16 @@ func TestOneWhoComesWhileTheSlotMovesWaitsForItsEnd(t *testing.T) {
 
 func TestOneWhoComesWhileTheSlotMovesForLongerThanATTLLearnsOfIt(t *testing.T) {
 	t.Parallel()
-	p := ward(t, redistest.NewCluster(t))
+	p := redistest.NewWard(t, redistest.NewCluster(t))
 	const ttl = time.Second
-	m := locksOn(t, p.rdb, WithTTL(ttl)).RWMutex(p.names("k")[0])
-	p.beginMove()
+	m := locksOn(t, p.Rdb, WithTTL(ttl)).RWMutex(p.Names("k")[0])
+	p.BeginMove()
 	began := time.Now()
 	err := outcomeOf(t, newActor(t).lock(t.Context(), toWrite(m)))
 	require.ErrorContains(t, err, "TRYAGAIN")
 	require.ErrorContains(t, err, m.Name())
 	require.GreaterOrEqual(t, time.Since(began), ttl)
-	p.endMove()
+	p.EndMove()
 }
 
 // The lock and the keys of its readers are on two nodes: of the latter there is none where the script
@@ -101,18 +101,18 @@ func TestOneWhoComesWhileTheSlotMovesForLongerThanATTLLearnsOfIt(t *testing.T) {
 func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
-	p := ward(t, cluster)
-	name := p.names("rw")[0]
+	p := redistest.NewWard(t, cluster)
+	name := p.Names("rw")[0]
 	c := locksOn(t, cluster.Client(t), WithRenewInterval(time.Minute), WithTTL(5*time.Minute), WithUnlockTimeout(5*time.Minute))
 	m, me, you := c.RWMutex(name), newActor(t), newActor(t)
 	for _, reader := range []*actor{me, you} {
 		reader.locks(t, toRead(m))
 		reader.locks(t, toRead(m))
 	}
-	id, before := c.ID(), onRedis(t, p.admin, name)
-	p.beginMove()
+	id, before := c.ID(), onRedis(t, p.Admin, name)
+	p.BeginMove()
 	for _, gone := range [][]string{nil, {name}} { // at first only a new level's key is not there
-		p.move(gone...)
+		p.Move(gone...)
 		for _, h := range holdsOn(c.session, name) {
 			k, t1 := h.kind, h.target
 			_, out := k.protocol.Reenter(t.Context(), once, t1, h.name.field, &h.settings.Terms, false, []int{3})
@@ -125,17 +125,17 @@ func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 			_, out = k.protocol.Release(t.Context(), once, t1, h.name.field, []int{1})
 			requireElsewhere(t, out)
 		}
-		require.Equal(t, before, onRedis(t, p.admin, name))
+		require.Equal(t, before, onRedis(t, p.Admin, name))
 	}
 	releasing := me.begin(m.RUnlock) // the count goes from 2 to 1
 	goesOn(t, releasing)
-	p.endMove()
+	p.EndMove()
 	require.NoError(t, outcomeOf(t, releasing))
 	require.Equal(t, id, c.ID())
 	require.NoError(t, me.call(m.RUnlock))
 	you.unlocks(t, toRead(m))
 	you.unlocks(t, toRead(m))
-	requireFree(t, p.admin, name)
+	requireFree(t, p.Admin, name)
 }
 
 func requireElsewhere(t *testing.T, out redisexec.Outcome) {

@@ -9,30 +9,30 @@ import (
 )
 
 // outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx.
-func (x *Executor) outside(ctx context.Context, f func() Answer) Answer {
-	answered := make(chan Answer, 1)
+func (x *Executor) outside(ctx context.Context, f func() answer) answer {
+	answered := make(chan answer, 1)
 	if !x.aside(func() { answered <- guarded(f) }) {
-		return Answer{Err: redis.ErrClosed}
+		return answer{err: redis.ErrClosed}
 	}
 	select {
 	case a := <-answered:
 		return a
 	case <-ctx.Done():
-		return Answer{Err: ctx.Err()}
+		return answer{err: ctx.Err()}
 	}
 }
 
 // guarded returns the answer of f, which may panic.
-func guarded(f func() Answer) (a Answer) {
-	defer guard.Recover(&a.Err)
+func guarded(f func() answer) (a answer) {
+	defer guard.Recover(&a.err)
 	return f()
 }
 
 // aside runs f, which calls the Redis client, in a goroutine that close waits for. false: x is
 // closed.
 func (x *Executor) aside(f func()) bool {
-	x.Mu.Lock()
-	defer x.Mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if !x.closed {
 		x.goAside(f)
 	}

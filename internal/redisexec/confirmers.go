@@ -11,7 +11,7 @@ import (
 // each needs one to itself for as long as a WAIT takes. Those of the application's pool may all be
 // in use, for as long as the application likes, and a renewal cannot wait for that.
 //
-// Nobody tells them of a failover, as go-redis tells the application's pool. So when something went
+// They are not told of a failover, as go-redis tells the application's pool. So when something went
 // wrong on one of them, or too few replicas have confirmed, new ones are made for those who come
 // later, and the old ones are closed when the last who uses them has gone.
 type confirmers struct {
@@ -25,9 +25,9 @@ type confirmers struct {
 // minConfirmers is how many there may be at a time, at least, by the size of the application's pool.
 const minConfirmers = 8
 
-// MostConfirmers is how many scripts may wait for the replicas of node at a time: half as many as
+// mostConfirmers is how many scripts may wait for the replicas of node at a time: half as many as
 // the application has connections, so that it does not double what Redis has to bear.
-func MostConfirmers(node *redis.Client) int {
+func mostConfirmers(node *redis.Client) int {
 	return max(minConfirmers, node.Options().PoolSize/2)
 }
 
@@ -35,7 +35,7 @@ func MostConfirmers(node *redis.Client) int {
 // an answer except the context of who waits for it.
 func newConfirmers(node *redis.Client) *confirmers {
 	o := *node.Options()
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = MostConfirmers(node), 0, 0, 0
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = mostConfirmers(node), 0, 0, 0
 	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = -1, -1, true
 	o.PipelinePoolSize, o.AutoPipelineOptions = -1, nil
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
@@ -45,10 +45,10 @@ func newConfirmers(node *redis.Client) *confirmers {
 }
 
 // send sends a script and its WAIT, and what has to go ahead of them.
-func (c *confirmers) send(ctx context.Context, r Replicas, cmd Call, ahead []Call) Answer {
+func (c *confirmers) send(ctx context.Context, r Replicas, cmd call, ahead []call) answer {
 	conn := c.rdb.Conn()
 	defer func() { _ = conn.Close() }()
-	wait := Call{redis.NewCmd(ctx, "wait", r.N, r.Timeout.Milliseconds())}
+	wait := call{redis.NewCmd(ctx, "wait", r.N, r.Timeout.Milliseconds())}
 	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, cmd := range append(ahead, cmd, wait) {
 			_ = p.Process(ctx, cmd)
@@ -57,26 +57,26 @@ func (c *confirmers) send(ctx context.Context, r Replicas, cmd Call, ahead []Cal
 	})
 	value, err := cmd.Val(), errorOf(cmd, err)
 	if err != nil && value == nil { // where it is refused, WAIT may be content all the same
-		return Answer{Err: err}
+		return answer{err: err}
 	}
 	// A value and an error: the script was answered, and then the connection failed.
 	acks, err := wait.Int()
 	if err != nil || acks < r.N {
-		return Answer{Value: value, unconfirmed: r.shortfall(acks, err)}
+		return answer{value: value, unconfirmed: r.shortfall(acks, err)}
 	}
-	return Answer{Value: value}
+	return answer{value: value}
 }
 
 // suspect reports whether an answer may be that of the wrong server, or of none.
-func suspect(a Answer) bool {
-	return a.unconfirmed != nil || a.Err != nil && (telling(a.Err) != tellsAll || redis.IsReadOnlyError(a.Err))
+func suspect(a answer) bool {
+	return a.unconfirmed != nil || a.err != nil && (telling(a.err) != tellsAll || redis.IsReadOnlyError(a.err))
 }
 
 // confirmersOf returns those of an engine, for one more user; nil if the engine has been given up.
-func (x *Executor) confirmersOf(e *Engine) *confirmers {
-	x.Mu.Lock()
-	defer x.Mu.Unlock()
-	if x.Engines[e.node] != e {
+func (x *Executor) confirmersOf(e *engine) *confirmers {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.engines[e.node] != e {
 		return nil // who would close them?
 	}
 	if e.confirmers == nil {
@@ -87,25 +87,25 @@ func (x *Executor) confirmersOf(e *Engine) *confirmers {
 }
 
 // leave is how a user of c leaves, after whom others had better not use it if it has failed.
-func (x *Executor) leave(e *Engine, c *confirmers, failed bool) {
-	x.Mu.Lock()
+func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
+	x.mu.Lock()
 	c.users--
 	if failed && e.confirmers == c {
 		e.confirmers, c.stale = nil, true
 	}
 	over := c.stale && c.users == 0
-	x.Mu.Unlock()
+	x.mu.Unlock()
 	if over {
 		_ = c.rdb.Close()
 	}
 }
 
 // closeConfirmers ends those of an engine that has been given up, also for who uses them.
-func (x *Executor) closeConfirmers(e *Engine) {
-	x.Mu.Lock()
+func (x *Executor) closeConfirmers(e *engine) {
+	x.mu.Lock()
 	c := e.confirmers
 	e.confirmers = nil
-	x.Mu.Unlock()
+	x.mu.Unlock()
 	if c != nil {
 		_ = c.rdb.Close()
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Engine is how commands get to one Redis process: through a pipeline, or directly if there
+// engine is how commands get to one Redis process: through a pipeline, or directly if there
 // is only one.
-type Engine struct {
+type engine struct {
 	exec *Executor
 	// node is the application's client of it.
 	node *redis.Client
@@ -27,11 +27,11 @@ type Engine struct {
 	// direct is another, whose time-outs end with the context at the latest.
 	direct *redis.Client
 	// pipe is nil if there is none to be had, and while the engine is demoted.
-	Pipe atomic.Pointer[redis.AutoPipeliner]
+	pipe atomic.Pointer[redis.AutoPipeliner]
 	// demoted says that a replica has answered: see demote. ended says then that the pipeline it
 	// answered through is closed: go-redis would return the same again before. It is guarded by
 	// the executor.
-	Demoted atomic.Bool
+	demoted atomic.Bool
 	ended   bool
 
 	// underWay counts the commands that are waited for; the direct one is the only one when
@@ -44,9 +44,9 @@ type Engine struct {
 	pair pair
 
 	// answers counts what Redis has answered through the pipe.
-	Answers atomic.Uint64
+	answers atomic.Uint64
 
-	server *Server
+	server *server
 
 	// waits has room for as many scripts as may wait for replicas at a time.
 	waits chan struct{}
@@ -69,13 +69,13 @@ func pipelining() *redis.AutoPipelineOptions {
 	}
 }
 
-// Send sends cmd and waits for its answer, or for ctx.
+// send sends cmd and waits for its answer, or for ctx.
 //
 // A command that comes alone goes directly: on a connection of the application's pool, which
 // its caller's goroutine writes to and reads from. To wake those of the pipeline, and to be
 // woken by them, takes as long again where system calls are dear. It cannot be given up before
 // its time, so nothing else may end ctx.
-func (g *Engine) Send(ctx context.Context, e CallOptions, cmd Call) Answer {
+func (g *engine) send(ctx context.Context, e CallOptions, cmd call) answer {
 	alone := g.underWay.Add(1) == 1
 	defer g.underWay.Add(-1)
 	if bound, byTime := ctx.(*limit); byTime && alone && e.Avoid != pooled {
@@ -92,13 +92,13 @@ func (g *Engine) Send(ctx context.Context, e CallOptions, cmd Call) Answer {
 }
 
 // sendDirectly is send for a command that comes alone; false: there is no connection for it.
-func (g *Engine) sendDirectly(ctx *limit, e CallOptions, cmd Call) (a Answer, sent bool) {
+func (g *engine) sendDirectly(ctx *limit, e CallOptions, cmd call) (a answer, sent bool) {
 	if !g.line.TryLock() {
-		return Answer{Err: errNotSent}, false
+		return answer{err: errNotSent}, false
 	}
 	defer g.line.Unlock()
 	if !g.connected() {
-		return Answer{Err: errNotSent}, false
+		return answer{err: errNotSent}, false
 	}
 	err := g.process(ctx, e, cmd)
 	return answerTo(cmd, err), !unsent(err)
@@ -109,7 +109,7 @@ func (g *Engine) sendDirectly(ctx *limit, e CallOptions, cmd Call) (a Answer, se
 // When Redis has executed what has come it writes what it has for its clients, and to that
 // client last whom it had something for first. So the answer to a script goes out before what
 // the script has published, and with a command before it, after that.
-func (g *Engine) process(ctx context.Context, e CallOptions, cmd Call) error {
+func (g *engine) process(ctx context.Context, e CallOptions, cmd call) error {
 	if !e.PublishFirst {
 		return g.direct.Process(ctx, cmd)
 	}
@@ -125,7 +125,7 @@ func (g *Engine) process(ctx context.Context, e CallOptions, cmd Call) error {
 
 // pair is a pipeline in which a command of no effect waits for another one.
 type pair struct {
-	conn *redis.Conn // of no connection yet; pipelines else have a pool of their own, which nobody has looked at
+	conn *redis.Conn // of no connection yet; pipelines else have a pool of their own, which has not been looked at
 	pipe redis.Pipeliner
 }
 
@@ -138,7 +138,7 @@ func newPair(c *redis.Client) pair {
 
 // errorOf is the error of cmd, which was sent with others, whose first error is err: not
 // everything that keeps all of them from being sent is told to each.
-func errorOf(cmd Call, err error) error {
+func errorOf(cmd call, err error) error {
 	if cmd.Val() == nil && cmd.Err() == nil {
 		return err
 	}
@@ -149,14 +149,14 @@ func errorOf(cmd Call, err error) error {
 // do not queue for one. If it has none at all one may be opened, but not while a command waits if
 // there is the pipeline, which has answered: new connections may be refused, or never come about.
 // Then one is opened beside that, for the next command.
-func (g *Engine) connected() bool {
+func (g *engine) connected() bool {
 	s := g.plain.PoolStats()
 	switch {
 	case s.PendingRequests > 0:
 		return false
 	case s.TotalConns > 0:
 		return s.IdleConns > 0
-	case g.Answers.Load() == 0:
+	case g.answers.Load() == 0:
 		return true
 	}
 	g.warm()
@@ -167,7 +167,7 @@ func (g *Engine) connected() bool {
 const warmPause = time.Second
 
 // warm has the pool open a connection. What it is opened with may be refused: it is there then.
-func (g *Engine) warm() {
+func (g *engine) warm() {
 	last, now := g.warmed.Load(), time.Now().UnixNano()
 	if now-last < int64(warmPause) || !g.warmed.CompareAndSwap(last, now) {
 		return
@@ -175,38 +175,38 @@ func (g *Engine) warm() {
 	g.exec.aside(func() {
 		ctx, cancel := context.WithTimeout(g.exec.life, g.exec.Patience)
 		defer cancel()
-		_ = g.plain.Process(ctx, Call{redis.NewCmd(ctx, "ping")})
+		_ = g.plain.Process(ctx, call{redis.NewCmd(ctx, "ping")})
 	})
 }
 
 // answerTo is the answer to cmd, which has ended with err.
-func answerTo(cmd Call, err error) Answer {
+func answerTo(cmd call, err error) answer {
 	if err != nil {
-		return Answer{Err: err}
+		return answer{err: err}
 	}
-	return Answer{Value: cmd.Val()}
+	return answer{value: cmd.Val()}
 }
 
-// close ends the pipeline, and waits for who is on the line; nobody gets on it any more.
-func (g *Engine) close() {
+// close ends the pipeline, and waits for the command on the line; no other gets on it any more.
+func (g *engine) close() {
 	var err error
 	defer guard.Recover(&err)
 	g.exec.closeConfirmers(g)
 	g.line.Lock()
-	if pipe := g.Pipe.Load(); pipe != nil {
+	if pipe := g.pipe.Load(); pipe != nil {
 		_ = pipe.Close() // says only that commands were cut short
 	}
 }
 
 // submitTo is submit to the pipeline that there is.
-func (g *Engine) submitTo(ctx context.Context, e CallOptions, cmd Call) Answer {
-	pipe := g.Pipe.Load()
+func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd call) answer {
+	pipe := g.pipe.Load()
 	if pipe == nil {
-		return Answer{Err: errNotSent}
+		return answer{err: errNotSent}
 	}
 	a := g.submit(ctx, e, pipe, cmd)
-	if errors.Is(a.Err, redis.ErrClosed) && g.Demoted.Load() {
-		a.Err = errNotSent
+	if errors.Is(a.err, redis.ErrClosed) && g.demoted.Load() {
+		a.err = errNotSent
 	}
 	return a
 }
@@ -217,10 +217,10 @@ func (g *Engine) submitTo(ctx context.Context, e CallOptions, cmd Call) Answer {
 //
 // A busy engine will come to cmd. When many holds are renewed at once on a slow machine, a
 // second copy of each, on a connection of its own, would make that slower still.
-func (g *Engine) submit(ctx context.Context, e CallOptions, pipe *redis.AutoPipeliner, cmd Call) Answer {
+func (g *engine) submit(ctx context.Context, e CallOptions, pipe *redis.AutoPipeliner, cmd call) answer {
 	future := pipe.Submit(ctx, cmd)
 	for {
-		seen := g.Answers.Load()
+		seen := g.answers.Load()
 		waiting, cancel := ctx, context.CancelFunc(func() {})
 		if e.MaxPatience > e.Patience {
 			waiting, cancel = context.WithTimeout(ctx, e.Patience)
@@ -230,66 +230,66 @@ func (g *Engine) submit(ctx context.Context, e CallOptions, pipe *redis.AutoPipe
 		cancel()
 		switch {
 		case err == nil:
-			g.Answers.Add(1)
-			return Answer{Value: cmd.Val()}
+			g.answers.Add(1)
+			return answer{value: cmd.Val()}
 		case !silent:
-			return Answer{Err: err}
+			return answer{err: err}
 		case ctx.Err() != nil:
-			return Answer{Err: ctx.Err()}
-		case g.Answers.Load() == seen:
-			return Answer{Err: lockerr.NoAnswerWithin(e.Patience)}
+			return answer{err: ctx.Err()}
+		case g.answers.Load() == seen:
+			return answer{err: lockerr.NoAnswerWithin(e.Patience)}
 		}
 	}
 }
 
 // engineOf returns the engine for the master of key, nil if only the client itself can
 // route the command.
-func (x *Executor) engineOf(ctx context.Context, key string) *Engine {
-	if _, cluster := x.Rdb.(*redis.ClusterClient); cluster && !x.mapped.Load() {
+func (x *Executor) engineOf(ctx context.Context, key string) *engine {
+	if _, cluster := x.rdb.(*redis.ClusterClient); cluster && !x.mapped.Load() {
 		return nil
 	}
 	node, err := x.masterOf(ctx, key)
 	if err != nil {
 		return nil
 	}
-	return x.EngineAt(node)
+	return x.engineAt(node)
 }
 
-// EngineAt returns the engine of a node, which it makes at the first call.
-func (x *Executor) EngineAt(node *redis.Client) *Engine {
-	x.Mu.Lock()
-	defer x.Mu.Unlock()
-	e := x.Engines[node]
+// engineAt returns the engine of a node, which it makes at the first call.
+func (x *Executor) engineAt(node *redis.Client) *engine {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.engines[node]
 	if e == nil && !x.closed {
 		timeout := x.Patience
 		if own := node.Options().ReadTimeout; own > 0 {
 			timeout = min(timeout, own)
 		}
-		e = &Engine{
+		e = &engine{
 			exec:   x,
 			node:   node,
 			plain:  node.WithTimeout(timeout),
 			direct: node.WithTimeout(timeout),
 			server: serverOf(node),
-			waits:  make(chan struct{}, MostConfirmers(node)),
+			waits:  make(chan struct{}, mostConfirmers(node)),
 		}
-		e.direct.Options().ContextTimeoutEnabled = true // a copy: nobody else has seen them
+		e.direct.Options().ContextTimeoutEnabled = true // a copy: nothing else has seen them
 		e.pair = newPair(e.direct)
 		e.open()
-		x.Engines[node] = e
+		x.engines[node] = e
 		x.dropDeparted()
 	}
 	return e
 }
 
-// dropDeparted ends the engines of nodes that have left the Cluster, in the background: nobody
-// sends them anything from which it would show. mu is held.
+// dropDeparted ends the engines of nodes that have left the Cluster, in the background: no
+// command goes to them from which it would show. mu is held.
 func (x *Executor) dropDeparted() {
-	cluster, ok := x.Rdb.(*redis.ClusterClient)
-	if !ok || len(x.Engines) == 1 {
+	cluster, ok := x.rdb.(*redis.ClusterClient)
+	if !ok || len(x.engines) == 1 {
 		return
 	}
-	known := slices.Collect(maps.Values(x.Engines))
+	known := slices.Collect(maps.Values(x.engines))
 	x.goAside(func() {
 		var nodes sync.Map // that are there
 		ctx, cancel := context.WithTimeout(x.life, x.Patience)
@@ -309,9 +309,9 @@ func (x *Executor) dropDeparted() {
 }
 
 // open gives an engine a pipeline. An error means that there is none to be had: plain commands do.
-func (g *Engine) open() {
+func (g *engine) open() {
 	if pipe, err := g.plain.AsyncAutoPipelineWithOptions(pipelining()); err == nil {
-		g.Pipe.Store(pipe)
+		g.pipe.Store(pipe)
 	}
 }
 
@@ -319,39 +319,39 @@ func (g *Engine) open() {
 // server, or to a master that is none any more, when its connection was opened. go-redis closes
 // a connection on which a write was refused, but that of a full-duplex pipeline goes back to the
 // pool of pipelines. Until Redis writes again, commands take theirs from that pool one by one.
-func (x *Executor) demote(g *Engine) {
-	x.Mu.Lock()
-	defer x.Mu.Unlock()
-	pipe := g.Pipe.Load()
+func (x *Executor) demote(g *engine) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	pipe := g.pipe.Load()
 	if x.closed || pipe == nil {
 		return
 	}
-	g.Demoted.Store(true)
-	g.Pipe.Store(nil)
+	g.demoted.Store(true)
+	g.pipe.Store(nil)
 	x.goAside(func() {
 		_ = pipe.Close()
-		x.Mu.Lock()
-		defer x.Mu.Unlock()
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		g.ended = true
 	})
 }
 
 // promote gives a demoted engine a pipeline again, when it is rid of the former one.
-func (x *Executor) promote(g *Engine) {
-	x.Mu.Lock()
-	defer x.Mu.Unlock()
+func (x *Executor) promote(g *engine) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.closed || !g.ended {
 		return
 	}
-	if x.Engines[g.node] == g { // else it has been dropped
+	if x.engines[g.node] == g { // else it has been dropped
 		g.open()
 		g.ended = false
-		g.Demoted.Store(false)
+		g.demoted.Store(false)
 	}
 }
 
 // processDemoted sends cmd through a demoted engine.
-func (x *Executor) processDemoted(ctx context.Context, g *Engine, cmd Call) error {
+func (x *Executor) processDemoted(ctx context.Context, g *engine, cmd call) error {
 	_, err := g.plain.Pipelined(ctx, func(p redis.Pipeliner) error { return p.Process(ctx, cmd) })
 	if err = errorOf(cmd, err); err == nil {
 		x.promote(g)
@@ -360,11 +360,11 @@ func (x *Executor) processDemoted(ctx context.Context, g *Engine, cmd Call) erro
 }
 
 // drop ends an engine whose node is closed, or has left.
-func (x *Executor) drop(closed *Engine) {
-	x.Mu.Lock()
-	defer x.Mu.Unlock()
-	if x.Engines[closed.node] == closed {
-		delete(x.Engines, closed.node)
+func (x *Executor) drop(closed *engine) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.engines[closed.node] == closed {
+		delete(x.engines, closed.node)
 		x.goAside(closed.close)
 	}
 }

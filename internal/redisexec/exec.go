@@ -37,17 +37,20 @@ const MinCopyPatience = 50 * time.Millisecond
 // turns: through the pipeline, where one stuck connection stalls all for its read timeout, or on a
 // connection of the pool, where there may be none to be had.
 type Executor struct {
-	Rdb      redis.UniversalClient
-	Now      clock.Clock
-	Patience time.Duration // for one copy of a command
-	Limits   Limits
+	// Now is the clock that it times its copies by.
+	Now clock.Clock
+	// Patience is how long one copy of a command is waited for.
+	Patience time.Duration
+
+	rdb    redis.UniversalClient
+	limits Limits
 
 	// anywhere is what is known of the server of commands that have no engine.
-	anywhere *Server
+	anywhere *server
 
-	Mu      sync.Mutex
+	mu      sync.Mutex
 	closed  bool
-	Engines map[*redis.Client]*Engine
+	engines map[*redis.Client]*engine
 
 	// mapped says that a Cluster client has loaded its slot map, so that asking it for a
 	// key's master does not block.
@@ -61,13 +64,15 @@ type Executor struct {
 	asides group.Group
 }
 
+// New returns an executor of scripts for leases of ttl on what rdb leads to. It has to be
+// closed.
 func New(rdb redis.UniversalClient, now clock.Clock, ttl time.Duration) *Executor {
 	x := &Executor{
-		Rdb:      rdb,
+		rdb:      rdb,
 		Now:      now,
 		Patience: PatienceFor(ttl),
 		anywhere: serverOf(rdb),
-		Engines:  make(map[*redis.Client]*Engine),
+		engines:  make(map[*redis.Client]*engine),
 	}
 	x.life, x.end = context.WithCancel(context.Background())
 	return x
@@ -78,7 +83,7 @@ type route int
 
 const (
 	anyRoute route = iota
-	Piped          // through an engine's pipeline, with others
+	piped          // through an engine's pipeline, with others
 	pooled         // on a connection of the application's pool
 )
 
@@ -90,7 +95,7 @@ func AvoidAfter(failures int) route {
 	case failures == 0:
 		return anyRoute
 	case failures%2 == 1:
-		return Piped
+		return piped
 	default:
 		return pooled
 	}
@@ -104,25 +109,25 @@ type CallOptions struct {
 	Avoid       route         // that the first copy is not to go, if there is another
 	Replicas    Replicas      // that are to confirm what the script wrote
 
-	// batchable says of a renewal that it may be sent together with others.
+	// Batchable says of a renewal that it may be sent together with others.
 	Batchable bool
 
-	// needs is how many of the keys the script cannot do without, if not all. While their slot moves
+	// RequiredKeys is how many of the keys the script cannot do without, if not all. While their slot moves
 	// Redis refuses a command with keys of which only some are there: then the others are left out.
 	RequiredKeys int
-	// undoes says that the name given up may have more than the lock.
+	// Undoes says that the name given up may have more than the lock.
 	Undoes bool
 
 	// PublishFirst has Redis send what the script publishes before its answer, if it goes
-	// directly: somebody waits for that. It takes another command, of no effect.
+	// directly: another process waits for that. It takes another command, of no effect.
 	PublishFirst bool
 
-	// enough, if it is not nil, is closed when nobody needs the answer any more: it is still
+	// Enough, if it is not nil, is closed when the answer is not needed any more: it is still
 	// waited for, but no further copy is sent.
 	Enough <-chan struct{}
 }
 
-// Needless reports whether nobody needs the answer any more.
+// Needless reports whether the answer is not needed any more.
 func (e CallOptions) Needless() bool {
 	select {
 	case <-e.Enough:
@@ -136,38 +141,37 @@ func (e CallOptions) Needless() bool {
 type Outcome struct {
 	Err error // nil: answered
 
-	// sent is the time before the copy was sent that was answered: what it asked for, it
+	// Sent is the time before the copy was sent that was answered: what it asked for, it
 	// asked for then or later.
 	Sent clock.Instant
 
-	// unconfirmed says of a script that was answered that too few replicas have confirmed
+	// Unconfirmed says of a script that was answered that too few replicas have confirmed
 	// what it wrote.
 	Unconfirmed error
 
-	// doubt says that a copy of the command was not answered, or failed half-way: it may
-	// have been executed, or may be yet, however late. With a nil err an earlier copy is meant.
+	// Ambiguous says that a copy of the command was not answered, or failed half-way: it may
+	// have been executed, or may be yet, however late. With a nil Err an earlier copy is meant.
 	Ambiguous bool
 
-	// permanent says of an err that trying again cannot help.
+	// Permanent says of an Err that trying again cannot help.
 	Permanent bool
 
-	// refused says of an err that the script ran, and changed nothing: it is its answer.
+	// Refused says of an Err that the script ran, and changed nothing: it is its answer.
 	Refused bool
 
-	// unseen says of a doubt that what it is about is too little for anybody to have waited
-	// for it.
+	// Unobserved says of an ambiguous call that no waiter can have observed its possible effect.
 	Unobserved bool
 
-	// found is what the lease of a read hold had left on Redis before it was set or lengthened, if
+	// LeaseLeft is what the lease of a read hold had left on Redis before it was set or lengthened, if
 	// that is less than it was meant to be; 0: that was not told.
 	LeaseLeft time.Duration
 }
 
-// Call is a command that go-redis sends once.
-type Call struct{ *redis.Cmd }
+// call is a command that go-redis sends once.
+type call struct{ *redis.Cmd }
 
 // NoRetry switches go-redis' resending off.
-func (Call) NoRetry() bool { return true }
+func (call) NoRetry() bool { return true }
 
 // Run executes a script until it is answered, cannot be, e is spent or ctx ends. It
 // returns as soon as ctx ends; a copy that is on its way then will still be executed. A
@@ -190,32 +194,32 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 			began = out.Sent
 		}
 		a := x.send(ctx, e, s, keys, args, out.Sent)
-		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && isTryAgain(a.Err) {
+		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && isTryAgain(a.err) {
 			keys = keys[:e.RequiredKeys]
 			a = x.send(ctx, e, s, keys, args, out.Sent)
 		}
 		at = a.server
-		err, v := a.Err, s.judge(a.Err)
-		if v.Answered {
-			at.Answered()
+		err, v := a.err, s.judge(a.err)
+		if v.answered {
+			at.answered()
 			out.Err, out.Permanent, out.Unconfirmed = nil, false, lockerr.Fault(a.unconfirmed)
-			return a.Value, out
+			return a.value, out
 		}
-		out.Ambiguous = out.Ambiguous || !v.NotExecuted
+		out.Ambiguous = out.Ambiguous || !v.notExecuted
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
 			return nil, x.givenUp(ctx, out, at, began)
 		}
 		if out.Err == nil || telling(err) >= telling(out.Err) {
-			out.Err, out.Permanent = err, v.Permanent
+			out.Err, out.Permanent = err, v.permanent
 		}
-		at.Learn(err, x.Now())
+		at.learn(err, x.Now())
 		if ctx.Err() != nil {
 			return nil, x.givenUp(ctx, out, at, began)
 		}
-		if cluster, ok := x.Rdb.(*redis.ClusterClient); ok && v.Resend {
+		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend {
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
 		}
-		if !v.Resend || attempt == e.Attempts || e.Needless() {
+		if !v.resend || attempt == e.Attempts || e.Needless() {
 			out.Err = lockerr.Fault(x.explain(ctx, e, at, attempt, out.Err))
 			return nil, out
 		}
@@ -244,14 +248,14 @@ func silent(err error) bool {
 }
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
-func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, args []any, sent clock.Instant) Answer {
-	attempt, cancel := x.Limits.Within(ctx, max(e.Patience, e.MaxPatience))
+func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, args []any, sent clock.Instant) answer {
+	attempt, cancel := x.limits.within(ctx, max(e.Patience, e.MaxPatience))
 	defer cancel()
-	named := func() Answer { return x.dispatch(attempt, e, keys, NewCall(attempt, "evalsha", s.Digest, keys, args)) }
-	full := func() Answer { return x.dispatch(attempt, e, keys, NewCall(attempt, "eval", s.Source, keys, args)) }
+	named := func() answer { return x.dispatch(attempt, e, keys, newCall(attempt, "evalsha", s.Digest, keys, args)) }
+	full := func() answer { return x.dispatch(attempt, e, keys, newCall(attempt, "eval", s.Source, keys, args)) }
 	a := named()
 	switch {
-	case !unknownScript(a.Err):
+	case !unknownScript(a.err):
 	case e.Replicas.N > 0: // that takes its time, and few do it at once
 		a = full()
 	default:
@@ -259,34 +263,34 @@ func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, arg
 		defer cancel()
 		a = x.sendUnknown(waiting, a.server, s, sent, named, full)
 	}
-	if a.Err != nil && attempt.Err() != nil && ctx.Err() == nil && !Judge(a.Err).NotExecuted {
-		a.Err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))
+	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
+		a.err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))
 	}
 	return a
 }
 
-// Answer is what became of one copy of a command.
-type Answer struct {
-	Value       any
-	unconfirmed error // see outcome
-	Err         error
+// answer is what became of one copy of a command.
+type answer struct {
+	value       any
+	unconfirmed error // see Outcome
+	err         error
 
-	server *Server // that the command was sent to, or was to be
+	server *server // that the command was sent to, or was to be
 }
 
-func NewCall(ctx context.Context, name string, script any, keys []any, args []any) Call {
+func newCall(ctx context.Context, name string, script any, keys []any, args []any) call {
 	line := make([]any, 0, 3+len(keys)+len(args))
 	line = append(line, name, script, len(keys))
 	line = append(line, keys...)
 	cmd := redis.NewCmd(ctx, append(line, args...)...)
 	cmd.SetFirstKeyPos(3)
-	return Call{cmd}
+	return call{cmd}
 }
 
 // dispatch sends cmd to the master of its keys and waits for its answer, or for ctx. After ctx
 // has ended the command belongs to go-redis alone: it is not touched again.
-func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd Call) (a Answer) {
-	defer guard.Recover(&a.Err)
+func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd call) (a answer) {
+	defer guard.Recover(&a.err)
 	a.server = x.anywhere
 	key := keys[0].(string)
 	if e.Replicas.N > 0 {
@@ -297,19 +301,19 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 		return x.process(ctx, nil, cmd)
 	}
 	a.server = engine.server // also of a panic
-	if e.Avoid == Piped || engine.Pipe.Load() == nil {
+	if e.Avoid == piped || engine.pipe.Load() == nil {
 		a = x.process(ctx, engine, cmd)
 	} else {
-		a = engine.Send(ctx, e, cmd)
+		a = engine.send(ctx, e, cmd)
 	}
 	switch {
-	case a.Err == nil:
-	case redis.HasErrorPrefix(a.Err, "MOVED"), redis.HasErrorPrefix(a.Err, "ASK"):
+	case a.err == nil:
+	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, newCopy(ctx, cmd))
-	case redis.IsReadOnlyError(a.Err):
+	case redis.IsReadOnlyError(a.err):
 		x.demote(engine)
-	case errors.Is(a.Err, redis.ErrClosed):
+	case errors.Is(a.err, redis.ErrClosed):
 		// The node has left the Cluster, or the client has been closed: the latter shows.
 		x.drop(engine)
 		return x.process(ctx, nil, newCopy(ctx, cmd))
@@ -318,21 +322,21 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 }
 
 // newCopy returns a fresh command with the words of one that go-redis has had.
-func newCopy(ctx context.Context, cmd Call) Call {
+func newCopy(ctx context.Context, cmd call) call {
 	again := redis.NewCmd(ctx, cmd.Args()...)
 	again.SetFirstKeyPos(3)
-	return Call{again}
+	return call{again}
 }
 
 // process runs cmd outside of the engine, on a connection of its own: that of e's node, or
 // wherever the application's client routes it.
-func (x *Executor) process(ctx context.Context, e *Engine, cmd Call) Answer {
-	a := x.outside(ctx, func() Answer {
+func (x *Executor) process(ctx context.Context, e *engine, cmd call) answer {
+	a := x.outside(ctx, func() answer {
 		var err error
 		switch {
 		case e == nil:
-			err = x.Rdb.Process(ctx, cmd)
-		case e.Demoted.Load():
+			err = x.rdb.Process(ctx, cmd)
+		case e.demoted.Load():
 			err = x.processDemoted(ctx, e, cmd)
 		default:
 			err = e.plain.Process(ctx, cmd)
@@ -353,7 +357,7 @@ func (x *Executor) Go(f func()) { x.asides.Go(f) }
 
 // OneNode reports whether all keys are on one Redis server.
 func (x *Executor) OneNode() bool {
-	_, one := x.Rdb.(*redis.Client)
+	_, one := x.rdb.(*redis.Client)
 	return one
 }
 
@@ -361,11 +365,11 @@ func (x *Executor) OneNode() bool {
 // dead server they last until their time-outs. The application's client stays open.
 func (x *Executor) Close(ctx context.Context) {
 	x.end()
-	x.Mu.Lock()
+	x.mu.Lock()
 	x.closed = true
-	engines := x.Engines
-	x.Engines = make(map[*redis.Client]*Engine)
-	x.Mu.Unlock()
+	engines := x.engines
+	x.engines = make(map[*redis.Client]*engine)
+	x.mu.Unlock()
 
 	done := make(chan struct{})
 	go func() {

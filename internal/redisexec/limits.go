@@ -14,15 +14,15 @@ import (
 // asked for, and for no one noticeably earlier.
 type Limits struct {
 	mu      sync.Mutex
-	Current map[time.Duration]*limit
+	current map[time.Duration]*limit
 }
 
-// SharedFor is the part of its time for which a limit is given to others: so many times as many
+// sharedFor is the part of its time for which a limit is given to others: so many times as many
 // are alive at once, of each length.
-const SharedFor = 64
+const sharedFor = 64
 
-// MostLimits bounds how many times of different length are kept: applications use a few.
-const MostLimits = 16
+// mostLimits bounds how many times of different length are kept: applications use a few.
+const mostLimits = 16
 
 // limit is a context that ends by the clock alone.
 type limit struct {
@@ -36,20 +36,20 @@ func (l *Limits) After(d time.Duration) *limit {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.Current[d]; c != nil && now.Before(c.shared) {
+	if c := l.current[d]; c != nil && now.Before(c.shared) {
 		return c
 	}
-	c := &limit{shared: now.Add(d / SharedFor)}
+	c := &limit{shared: now.Add(d / sharedFor)}
 	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d, lockerr.NoAnswerWithin(d))
-	if l.Current == nil || len(l.Current) >= MostLimits {
-		l.Current = make(map[time.Duration]*limit)
+	if l.current == nil || len(l.current) >= mostLimits {
+		l.current = make(map[time.Duration]*limit)
 	}
-	l.Current[d] = c
+	l.current[d] = c
 	return c
 }
 
-// Within returns a context that ends with ctx, or in d.
-func (l *Limits) Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// within returns a context that ends with ctx, or in d.
+func (l *Limits) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if ctx.Done() == nil {
 		return l.After(d), func() {}
 	}

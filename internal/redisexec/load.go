@@ -10,12 +10,12 @@ import (
 	"github.com/relock-go/relock/internal/group"
 )
 
-// Loads are the scripts that a server does not know and is being told, or was told a moment ago.
+// loads are the scripts that a server does not know and is being told, or was told a moment ago.
 // After a SCRIPT FLUSH, a restart or a failover every command under way finds that out, and a
 // script is fifty times the length of a command that names it. So one call sends it, as the EVAL
 // that it needs anyway, since a user may lack SCRIPT LOAD; the others wait for that, and then name
 // it again.
-type Loads struct {
+type loads struct {
 	mu     sync.Mutex
 	latest map[*Script]*load
 }
@@ -27,9 +27,9 @@ type load struct {
 	ended clock.Instant // and when
 }
 
-// Join returns the load to wait for by a call that named s at the time sent, to no avail; or one
+// join returns the load to wait for by a call that named s at the time sent, to no avail; or one
 // that is the caller's to do, and to end.
-func (l *Loads) Join(s *Script, sent clock.Instant) (current *load, own bool) {
+func (l *loads) join(s *Script, sent clock.Instant) (current *load, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.latest[s]; c != nil && (!group.Closed(c.over) || c.known && c.ended.Mono >= sent.Mono) {
@@ -43,8 +43,8 @@ func (l *Loads) Join(s *Script, sent clock.Instant) (current *load, own bool) {
 	return current, own
 }
 
-// End tells those who wait for l whether Redis knows the script now.
-func (l *load) End(known bool, now clock.Instant) {
+// end tells those who wait for l whether Redis knows the script now.
+func (l *load) end(known bool, now clock.Instant) {
 	l.known, l.ended = known, now
 	close(l.over)
 }
@@ -66,19 +66,19 @@ const loadShare = 2
 // sendUnknown sends a copy whose script to did not know when it was sent by its digest. named and
 // full send it once more so, and in full. It waits for the load of another call until waiting
 // ends, and then goes on by itself.
-func (x *Executor) sendUnknown(waiting context.Context, to *Server, s *Script, sent clock.Instant, named, full func() Answer) Answer {
+func (x *Executor) sendUnknown(waiting context.Context, to *server, s *Script, sent clock.Instant, named, full func() answer) answer {
 	for {
-		current, own := to.loads.Join(s, sent)
+		current, own := to.loads.join(s, sent)
 		if own {
 			a := full()
-			current.End(a.Err == nil, x.Now())
+			current.end(a.err == nil, x.Now())
 			return a
 		}
 		if !current.await(waiting) {
 			return full()
 		}
 		if current.known {
-			if a := named(); !unknownScript(a.Err) {
+			if a := named(); !unknownScript(a.err) {
 				return a
 			}
 			return full() // another server than that one

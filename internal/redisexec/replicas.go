@@ -16,7 +16,7 @@ import (
 // Replicas says how many replicas are to confirm what a script wrote, and how long they are
 // waited for. The zero value asks for none.
 type Replicas struct {
-	N       int
+	N       int           // how many
 	Timeout time.Duration // whole milliseconds
 }
 
@@ -80,7 +80,7 @@ func CanWait(rdb redis.UniversalClient) error {
 // masterOf returns the client of the node that serves key. On a Cluster it may have to load
 // the slot map first.
 func (x *Executor) masterOf(ctx context.Context, key string) (*redis.Client, error) {
-	switch rdb := x.Rdb.(type) {
+	switch rdb := x.rdb.(type) {
 	case *redis.Client:
 		return rdb, nil
 	case *redis.ClusterClient:
@@ -99,27 +99,27 @@ var errNoNode = errors.New("a Redis client that does not tell its nodes")
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
 // where it tells nothing about the script.
-func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd Call) Answer {
+func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd call) answer {
 	var settled atomic.Bool // either it is on its way, or it was given up before
-	a := x.outside(ctx, func() Answer {
+	a := x.outside(ctx, func() answer {
 		node, err := x.masterOf(ctx, key)
 		if err != nil {
-			return Answer{Err: err}
+			return answer{err: err}
 		}
 		a := x.pair(ctx, node, r, cmd, &settled)
-		addr, ahead := redirection(ctx, a.Err)
-		cluster, ok := x.Rdb.(*redis.ClusterClient)
+		addr, ahead := redirection(ctx, a.err)
+		cluster, ok := x.rdb.(*redis.ClusterClient)
 		if addr == "" || !ok {
 			return a
 		}
 		// Followed here, and once: go-redis would follow with the script alone.
 		if node = nodeAt(ctx, cluster, addr); node == nil {
-			return Answer{Err: fmt.Errorf("%w: %w", errNotSent, a.Err)}
+			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
 		}
 		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
 	})
-	if a.Err != nil && settled.CompareAndSwap(false, true) {
-		a.Err = fmt.Errorf("%w: %w", errNotSent, a.Err)
+	if a.err != nil && settled.CompareAndSwap(false, true) {
+		a.err = fmt.Errorf("%w: %w", errNotSent, a.err)
 	}
 	if a.server == nil {
 		a.server = x.serverOf(ctx, key)
@@ -129,23 +129,23 @@ func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd Call
 
 // pair is one EVALSHA or EVAL with its WAIT, and what has to go ahead of them. It is sent if
 // it can settle that.
-func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd Call, settled *atomic.Bool, ahead ...Call) Answer {
-	e := x.EngineAt(node)
+func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd call, settled *atomic.Bool, ahead ...call) answer {
+	e := x.engineAt(node)
 	if e == nil {
-		return Answer{Err: redis.ErrClosed}
+		return answer{err: redis.ErrClosed}
 	}
 	select {
 	case e.waits <- struct{}{}:
 		defer func() { <-e.waits }()
 	case <-ctx.Done():
-		return Answer{Err: ctx.Err(), server: e.server}
+		return answer{err: ctx.Err(), server: e.server}
 	}
 	if !settled.CompareAndSwap(false, true) {
-		return Answer{Err: ctx.Err(), server: e.server}
+		return answer{err: ctx.Err(), server: e.server}
 	}
 	c := x.confirmersOf(e)
 	if c == nil {
-		return Answer{Err: errNotSent, server: e.server}
+		return answer{err: errNotSent, server: e.server}
 	}
 	failed := true // by a panic
 	defer func() { x.leave(e, c, failed) }()
@@ -156,7 +156,7 @@ func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd
 }
 
 // serverOf returns what is known of the server that a command for key goes to.
-func (x *Executor) serverOf(ctx context.Context, key string) *Server {
+func (x *Executor) serverOf(ctx context.Context, key string) *server {
 	if e := x.engineOf(ctx, key); e != nil {
 		return e.server
 	}
@@ -165,12 +165,12 @@ func (x *Executor) serverOf(ctx context.Context, key string) *Server {
 
 // redirection returns the address that an error points to, if it does, and what that node
 // wants to be told first.
-func redirection(ctx context.Context, err error) (addr string, ahead []Call) {
+func redirection(ctx context.Context, err error) (addr string, ahead []call) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, nil
 	}
 	if addr, ok := redis.IsAskError(err); ok {
-		return addr, []Call{{redis.NewCmd(ctx, "asking")}}
+		return addr, []call{{redis.NewCmd(ctx, "asking")}}
 	}
 	return "", nil
 }

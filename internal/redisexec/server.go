@@ -18,22 +18,22 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Server is what an executor knows of one Redis process: what to call it, and what has been
+// server is what an executor knows of one Redis process: what to call it, and what has been
 // learned of it since it answered last. There is one for each engine, and one for what goes
 // wherever the application's client routes it.
 //
 // Calls share what they learn. One that gets no answer could say no more than that; but another
 // may have met a refused connection a moment ago, or one may dial and see, for all of them.
-type Server struct {
-	Addr string                                      // "" if the address is not known beforehand
-	Dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
+type server struct {
+	addr string                                      // "" if the address is not known beforehand
+	dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
 
-	loads Loads
+	loads loads
 
-	Ailment atomic.Pointer[ailment] // nil: nothing has failed since it answered last
+	ailment atomic.Pointer[ailment] // nil: nothing has failed since it answered last
 
 	mu   sync.Mutex
-	Look *look // the last one; guarded by mu
+	look *look // the last one; guarded by mu
 }
 
 // ailment is the most telling thing that was learned of a server since it answered last.
@@ -81,41 +81,41 @@ func MoreTelling(first, second error) error {
 	return second
 }
 
-// Answered records that the server did.
-func (s *Server) Answered() {
-	if s.Ailment.Load() != nil { // that is rare, and a store is dear where many processors look
-		s.Ailment.Store(nil)
+// answered records that the server did.
+func (s *server) answered() {
+	if s.ailment.Load() != nil { // that is rare, and a store is dear where many processors look
+		s.ailment.Store(nil)
 	}
 }
 
-// Learn records what a copy of a command, or a look, has failed with, if it is about the server
+// learn records what a copy of a command, or a look, has failed with, if it is about the server
 // and says something: not about that one command, as NOPERM is.
-func (s *Server) Learn(err error, now clock.Instant) {
-	if telling(err) == tellsNothing || !Judge(err).Resend {
+func (s *server) learn(err error, now clock.Instant) {
+	if telling(err) == tellsNothing || !judge(err).resend {
 		return
 	}
 	for {
-		known := s.Ailment.Load()
+		known := s.ailment.Load()
 		if known != nil && telling(known.err) > telling(err) {
 			return
 		}
-		if s.Ailment.CompareAndSwap(known, &ailment{err, now}) {
+		if s.ailment.CompareAndSwap(known, &ailment{err, now}) {
 			return
 		}
 	}
 }
 
 // tells returns how telling that is which is known of the server.
-func (s *Server) tells() int {
-	if known := s.Ailment.Load(); known != nil {
+func (s *server) tells() int {
+	if known := s.ailment.Load(); known != nil {
 		return telling(known.err)
 	}
 	return tellsNothing
 }
 
-// Explain says what server err is about, and adds what is known of it if that is more telling.
-func (s *Server) Explain(err error, now clock.Instant) error {
-	if known := s.Ailment.Load(); known != nil && telling(known.err) > telling(err) {
+// explain says what server err is about, and adds what is known of it if that is more telling.
+func (s *server) explain(err error, now clock.Instant) error {
+	if known := s.ailment.Load(); known != nil && telling(known.err) > telling(err) {
 		if ago := now.Since(known.at); ago < time.Second {
 			err = fmt.Errorf("%w: %w", err, known.err)
 		} else {
@@ -126,8 +126,8 @@ func (s *Server) Explain(err error, now clock.Instant) error {
 }
 
 // named says what server err is about, unless it does so itself.
-func (s *Server) named(err error) error {
-	addr := s.Addr
+func (s *server) named(err error) error {
+	addr := s.addr
 	if addr == "" && telling(err) == tellsNothing {
 		addr = s.seen() // a reply may be that of another server, of before a failover
 	}
@@ -139,8 +139,8 @@ func (s *Server) named(err error) error {
 
 // lately returns err, which may be nil, or what was learned of the server since began if that is
 // more telling.
-func (s *Server) lately(began clock.Instant, err error) error {
-	known := s.Ailment.Load()
+func (s *server) lately(began clock.Instant, err error) error {
+	known := s.ailment.Load()
 	if known != nil && known.at.Mono >= began.Mono && (err == nil || telling(known.err) > telling(err)) {
 		err = known.err
 	}
@@ -150,21 +150,21 @@ func (s *Server) lately(began clock.Instant, err error) error {
 	return s.named(err)
 }
 
-// look is one dial of a server, to learn why it is silent: that nobody listens, for instance.
+// look is one dial of a server, to learn why it is silent: that nothing listens there, for instance.
 // go-redis takes its time to find out, longer than a copy of a command is waited for.
 type look struct {
-	Over  chan struct{} // closed when it is
+	over  chan struct{} // closed when it is
 	ended clock.Instant // what follows is there when it is over
 	addr  string        // that the dialer chose
 }
 
-// LookLife is how long what a look has found is good for: a server is not dialed again before,
+// lookLife is how long what a look has found is good for: a server is not dialed again before,
 // however many calls want to know.
-const LookLife = time.Second
+const lookLife = time.Second
 
-// See waits for a look at s to end, for d at most, or for ctx. It begins one if none is under way
+// see waits for a look at s to end, for d at most, or for ctx. It begins one if none is under way
 // and none has ended a moment ago.
-func (x *Executor) See(ctx context.Context, s *Server, d time.Duration) {
+func (x *Executor) see(ctx context.Context, s *server, d time.Duration) {
 	l := x.lookAt(s)
 	if l == nil {
 		return
@@ -172,39 +172,39 @@ func (x *Executor) See(ctx context.Context, s *Server, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-l.Over:
+	case <-l.over:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
 
 // lookAt returns the look at s to wait for; nil if there can be none.
-func (x *Executor) lookAt(s *Server) *look {
+func (x *Executor) lookAt(s *server) *look {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Dial == nil {
+	if s.dial == nil {
 		return nil
 	}
-	if l := s.Look; l != nil && (!group.Closed(l.Over) || x.Now().Since(l.ended) < LookLife) {
+	if l := s.look; l != nil && (!group.Closed(l.over) || x.Now().Since(l.ended) < lookLife) {
 		return l
 	}
-	l := &look{Over: make(chan struct{})}
+	l := &look{over: make(chan struct{})}
 	if !x.aside(func() { x.peer(s, l) }) {
 		return nil
 	}
-	s.Look = l
+	s.look = l
 	return l
 }
 
 // peer dials s, and hangs up. Not every dialer minds its context: that for TLS does not.
-func (x *Executor) peer(s *Server, l *look) {
-	defer close(l.Over)
+func (x *Executor) peer(s *server, l *look) {
+	defer close(l.over)
 	ctx, cancel := context.WithTimeout(x.life, x.Patience)
 	defer cancel()
 	conn, err := net.Conn(nil), error(nil)
 	func() {
 		defer guard.Recover(&err)
-		conn, err = s.Dial(ctx)
+		conn, err = s.dial(ctx)
 	}()
 	var network *net.OpError
 	switch {
@@ -218,46 +218,46 @@ func (x *Executor) peer(s *Server, l *look) {
 	switch {
 	case err == nil, errors.Is(err, redis.ErrClosed):
 	case errors.Is(err, context.DeadlineExceeded):
-		s.Learn(lockerr.Fault(err), l.ended)
+		s.learn(lockerr.Fault(err), l.ended)
 	default:
-		s.Learn(err, l.ended)
+		s.learn(err, l.ended)
 	}
 }
 
 // seen returns the address that the last look at s has found; "" if there is none.
-func (s *Server) seen() string {
+func (s *server) seen() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Look == nil || !group.Closed(s.Look.Over) {
+	if s.look == nil || !group.Closed(s.look.over) {
 		return ""
 	}
-	return s.Look.addr
+	return s.look.addr
 }
 
 // explain says of what server err is, with which the last of so many copies has failed, and what
-// else is known of it: that nobody listens there, for instance.
-func (x *Executor) explain(ctx context.Context, e CallOptions, s *Server, copies int, err error) error {
+// else is known of it: that nothing listens there, for instance.
+func (x *Executor) explain(ctx context.Context, e CallOptions, s *server, copies int, err error) error {
 	if telling(err) < tellsBarred {
 		d := e.Patience + MinPatience // as long as a look takes, after which its dialer names the server
 		if copies == 1 {
 			d = e.Glance()
 		}
-		x.See(ctx, s, d)
+		x.see(ctx, s, d)
 	}
-	return s.Explain(err, x.Now())
+	return s.explain(err, x.Now())
 }
 
 // Explain adds to err, a silence, the most telling thing that is known of a server that x talks to.
 func (x *Executor) Explain(err error) error {
-	x.Mu.Lock()
+	x.mu.Lock()
 	worst := x.anywhere
-	for _, e := range x.Engines {
+	for _, e := range x.engines {
 		if e.server.tells() > worst.tells() {
 			worst = e.server
 		}
 	}
-	x.Mu.Unlock()
-	return worst.Explain(err, x.Now())
+	x.mu.Unlock()
+	return worst.explain(err, x.Now())
 }
 
 // lookSoon has the server of key looked at when a copy has not been answered for half of its
@@ -273,7 +273,7 @@ func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *tim
 // Unreachable reports whether no connection to the master of key can be opened.
 func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 	s := x.serverOf(ctx, key)
-	x.See(ctx, s, x.Patience)
+	x.see(ctx, s, x.Patience)
 	known := s.tells()
 	return known == tellsBarred || known == tellsBroken
 }
@@ -283,11 +283,11 @@ func (e CallOptions) Glance() time.Duration { return min(e.Patience/4, MinCopyPa
 
 // givenUp is the outcome of a call that ctx ended, the last copy of which went to s. There was no
 // time to find out why it was not answered, but another call may have done so meanwhile.
-func (x *Executor) givenUp(ctx context.Context, out Outcome, s *Server, began clock.Instant) Outcome {
+func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began clock.Instant) Outcome {
 	out.Err = s.lately(began, out.Err)
 	out = out.Abandoned(ctx)
 	if errors.Is(context.Cause(ctx), lockerr.NoAnswer) { // a bound of ours, which means a silence
-		out.Err = s.Explain(out.Err, x.Now())
+		out.Err = s.explain(out.Err, x.Now())
 	}
 	return out
 }
@@ -296,11 +296,11 @@ func (x *Executor) givenUp(ctx context.Context, out Outcome, s *Server, began cl
 const behindSentinel = "FailoverClient"
 
 // serverOf returns what is known of the server that rdb leads to, which is its address at most.
-func serverOf(rdb redis.UniversalClient) *Server {
-	s := &Server{Addr: AddressOf(rdb)}
+func serverOf(rdb redis.UniversalClient) *server {
+	s := &server{addr: AddressOf(rdb)}
 	if client, single := rdb.(*redis.Client); single {
 		o := client.Options()
-		s.Dial = func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }
+		s.dial = func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }
 	}
 	return s
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// Verdict is what the error of one copy of a command says about it.
-type Verdict struct {
-	Answered    bool // no error
-	NotExecuted bool // surely: Redis refused it before its first write, or it was never sent
-	Resend      bool // another copy may fare better
-	Permanent   bool // no later call will fare better either, until somebody changes something
+// verdict is what the error of one copy of a command says about it.
+type verdict struct {
+	answered    bool // no error
+	notExecuted bool // surely: Redis refused it before its first write, or it was never sent
+	resend      bool // another copy may fare better
+	permanent   bool // no later call will fare better either, until something is changed
 }
 
 var (
-	Fine      = Verdict{Answered: true}
-	Transient = Verdict{NotExecuted: true, Resend: true}
-	Refused   = Verdict{NotExecuted: true}
-	Forbidden = Verdict{NotExecuted: true, Permanent: true}
-	Unknown   = Verdict{Resend: true}
-	// Halfway is the error of a script that ran: what it wrote before is not rolled back.
-	Halfway = Verdict{}
+	fine      = verdict{answered: true}
+	transient = verdict{notExecuted: true, resend: true}
+	refused   = verdict{notExecuted: true}
+	forbidden = verdict{notExecuted: true, permanent: true}
+	unknown   = verdict{resend: true}
+	// halfway is the error of a script that ran: what it wrote before is not rolled back.
+	halfway = verdict{}
 )
 
 // serverErrors are the error replies, by their first words, that say that a script was not
@@ -33,56 +33,56 @@ var (
 // is met inside of a script, after a write maybe, is none of them.
 var serverErrors = []struct {
 	words string
-	Verdict
+	verdict
 }{
-	{"LOADING", Transient},
-	{"MASTERDOWN", Transient},
-	{"CLUSTERDOWN", Transient},
-	{"TRYAGAIN", Transient},
-	{"NOREPLICAS", Transient},
-	{"BUSY", Transient},
-	{"READONLY", Transient},
-	{"NOSCRIPT", Transient},
-	{"max number of clients", Transient},
-	{"OOM", Refused},
-	{"MISCONF", Refused},
-	{"MOVED", Refused},
-	{"ASK", Refused},
-	{"NOAUTH", Forbidden},
-	{"WRONGPASS", Forbidden},
-	{"NOPERM ACL failure in script:", Halfway}, // since version 7.2; an ERR before
-	{"NOPERM", Forbidden},
-	{"DENIED", Forbidden}, // protected mode
-	{"CROSSSLOT", Forbidden},
-	{"unknown command", Forbidden},
+	{"LOADING", transient},
+	{"MASTERDOWN", transient},
+	{"CLUSTERDOWN", transient},
+	{"TRYAGAIN", transient},
+	{"NOREPLICAS", transient},
+	{"BUSY", transient},
+	{"READONLY", transient},
+	{"NOSCRIPT", transient},
+	{"max number of clients", transient},
+	{"OOM", refused},
+	{"MISCONF", refused},
+	{"MOVED", refused},
+	{"ASK", refused},
+	{"NOAUTH", forbidden},
+	{"WRONGPASS", forbidden},
+	{"NOPERM ACL failure in script:", halfway}, // since version 7.2; an ERR before
+	{"NOPERM", forbidden},
+	{"DENIED", forbidden}, // protected mode
+	{"CROSSSLOT", forbidden},
+	{"unknown command", forbidden},
 }
 
-// Judge classifies the error of one copy of a command.
-func Judge(err error) Verdict {
+// judge classifies the error of one copy of a command.
+func judge(err error) verdict {
 	if err == nil { // most are: what errors.As writes to is allocated even if it is not called
-		return Fine
+		return fine
 	}
 	var server redis.Error
 	var network *net.OpError
 	var panicked *guard.Panic
 	switch {
 	case errors.Is(err, redis.Nil):
-		return Fine
+		return fine
 	case errors.As(err, &panicked):
-		return Halfway // and it would again
+		return halfway // and it would again
 	case errors.Is(err, redis.ErrClosed):
-		return Forbidden
+		return forbidden
 	case errors.Is(err, errNotSent):
-		return Transient
+		return transient
 	case errors.As(err, &server):
-		return JudgeReply(server.Error())
+		return judgeReply(server.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
 		errors.Is(err, redis.ErrAutoPipelineTimeout), errors.Is(err, redis.ErrAutoPipelineQueueFull):
-		return Transient
+		return transient
 	case errors.As(err, &network) && network.Op == "dial":
-		return Transient
+		return transient
 	default:
-		return Unknown
+		return unknown
 	}
 }
 
@@ -106,17 +106,17 @@ func isTryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err,
 func SlotMoves(err error) bool { return isTryAgain(err) || isElsewhere(err) }
 
 // judge classifies the error of one copy of s.
-func (s *Script) judge(err error) Verdict {
-	v := Judge(err)
-	if v == Halfway && s.LooksFirst && isElsewhere(err) {
-		return Transient
+func (s *Script) judge(err error) verdict {
+	v := judge(err)
+	if v == halfway && s.LooksFirst && isElsewhere(err) {
+		return transient
 	}
 	return v
 }
 
 // unsent reports whether err says that there was no connection to send a command on.
 func unsent(err error) bool {
-	if !Judge(err).NotExecuted { // most are not: what errors.As writes to is allocated
+	if !judge(err).notExecuted { // most are not: what errors.As writes to is allocated
 		return false
 	}
 	return !Replied(err)
@@ -128,8 +128,8 @@ func Replied(err error) bool {
 	return errors.As(err, &server)
 }
 
-// JudgeReply classifies an error reply.
-func JudgeReply(message string) Verdict {
+// judgeReply classifies an error reply.
+func judgeReply(message string) verdict {
 	message = strings.TrimPrefix(message, "ERR ")
 	// Before version 7, Redis wraps what a script's first write is refused with:
 	// "Error running script (call to f_…): @user_script:1: -READONLY You can't write…".
@@ -140,10 +140,10 @@ func JudgeReply(message string) Verdict {
 	}
 	for _, e := range serverErrors {
 		if strings.HasPrefix(message+" ", e.words+" ") {
-			return e.Verdict
+			return e.verdict
 		}
 	}
-	return Halfway
+	return halfway
 }
 
 // ForGood reports whether err says that Redis will hear nothing more: the application has closed

@@ -87,8 +87,8 @@ var All = []Mutant{
 		Name:   "go-redis-resends",
 		Breaks: "go-redis sends commands again by itself, and nobody knows of it",
 		Edits: []Edit{{"internal/redisexec/exec.go",
-			"func (Call) NoRetry() bool { return true }",
-			"func (Call) NoRetry() bool { return false }"}},
+			"func (call) NoRetry() bool { return true }",
+			"func (call) NoRetry() bool { return false }"}},
 		Catch: []string{"release-lost", "late-release"},
 	},
 	{
@@ -105,8 +105,8 @@ var All = []Mutant{
 		Name:   "deadline-from-reply",
 		Breaks: "the lease counts from when the reply came, not from when the request was sent",
 		Edits: []Edit{{"internal/redisexec/exec.go",
-			"		if v.Answered {\n",
-			"		if v.Answered {\n			out.Sent = x.Now()\n"}},
+			"		if v.answered {\n",
+			"		if v.answered {\n			out.Sent = x.Now()\n"}},
 		Catch: []string{"slow-then-silent"},
 	},
 	{

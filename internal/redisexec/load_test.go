@@ -1,4 +1,4 @@
-package relock
+package redisexec
 
 import (
 	"context"
@@ -12,26 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 var evals = redistest.Named("EVAL")
 
 // forgetful is an executor behind a relay to a server that does not know the script.
-func forgetful(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redisexec.Executor, *redisexec.Script) {
+func forgetful(t *testing.T, b *redistest.Backend) (*redistest.Relay, *Executor, *Script) {
 	t.Helper()
 	relay := redistest.NewRelay(t, b.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = rdb.Close() })
-	x := redisexec.New(rdb, clock.System, defaultTTL)
-	x.Patience = time.Minute // only what a test says keeps a call waiting
-	t.Cleanup(func() { x.Close(context.Background()) })
-	return relay, x, redisexec.NewScript(fmt.Sprintf("return #'%s'", redistest.Key(t))) // of its own
+	x := executorOn(t, rdb)
+	x.Patience = time.Minute                                                  // only what a test says keeps a call waiting
+	return relay, x, NewScript(fmt.Sprintf("return #'%s'", redistest.Key(t))) // of its own
 }
 
-func patiently(d time.Duration) redisexec.CallOptions {
-	return redisexec.CallOptions{Attempts: 1, Patience: d}
+func patiently(d time.Duration) CallOptions {
+	return CallOptions{Attempts: 1, Patience: d}
 }
 
 func TestAScriptThatIsUnknownIsSentInFullOnceHoweverManyNeedIt(t *testing.T) {
@@ -62,19 +60,19 @@ func TestAScriptThatIsUnknownIsSentInFullOnceHoweverManyNeedIt(t *testing.T) {
 }
 
 // unknownTo has one call send s in full, and be stopped on the way by rule; then others come.
-func unknownTo(t *testing.T, x *redisexec.Executor, s *redisexec.Script, stopped *redistest.Rule, e redisexec.CallOptions) (first, second <-chan redisexec.Outcome) {
+func unknownTo(t *testing.T, x *Executor, s *Script, stopped *redistest.Rule, e CallOptions) (first, second <-chan Outcome) {
 	t.Helper()
 	key := redistest.Key(t)
-	run := func(ctx context.Context) <-chan redisexec.Outcome {
-		done := make(chan redisexec.Outcome, 1)
+	run := func(ctx context.Context) <-chan Outcome {
+		done := make(chan Outcome, 1)
 		go func() {
 			_, out := x.Run(ctx, e, s, []any{key})
 			done <- out
 		}()
 		return done
 	}
-	first = run(context.Background()) // directly: it keeps nobody else's connection
-	receives(t, stopped.Caught())
+	first = run(context.Background()) // directly: it keeps no other's connection
+	redistest.Receive(t, stopped.Caught())
 	return first, run(t.Context())
 }
 
@@ -86,10 +84,10 @@ func TestWhoWaitsForAnothersLoadThatIsSlowLoadsTheScriptItself(t *testing.T) {
 		stopped := relay.Block(evals)
 		first, second := unknownTo(t, x, s, stopped, patiently(8*time.Second))
 		began := time.Now()
-		require.NoError(t, receives(t, second).Err)
+		require.NoError(t, redistest.Receive(t, second).Err)
 		require.Less(t, time.Since(began), 6*time.Second)
 		stopped.Release()
-		require.NoError(t, receives(t, first).Err)
+		require.NoError(t, redistest.Receive(t, first).Err)
 		require.Equal(t, 2, relay.Count(evals))
 	})
 }
@@ -102,10 +100,10 @@ func TestWhoWaitsForAnothersLoadThatFailsLoadsTheScriptItself(t *testing.T) {
 		stopped := relay.Block(evals)
 		relay.ReplyWith("-NOPERM this user has no permissions to run the 'eval' command\r\n", evals)
 		first, second := unknownTo(t, x, s, stopped, patiently(time.Minute))
-		eventually(t, "told that the script is unknown", func() bool { return notKnown(relay) == 2 })
+		redistest.Eventually(t, "told that the script is unknown", func() bool { return notKnown(relay) == 2 })
 		stopped.Release()
-		require.ErrorContains(t, receives(t, first).Err, "NOPERM")
-		require.NoError(t, receives(t, second).Err)
+		require.ErrorContains(t, redistest.Receive(t, first).Err, "NOPERM")
+		require.NoError(t, redistest.Receive(t, second).Err)
 	})
 }
 
@@ -125,38 +123,38 @@ func TestWhoWaitsForAnothersLoadIsGoneWhenItsContextEnds(t *testing.T) {
 	relay, x, s := forgetful(t, redistest.Mini(t))
 	stopped := relay.Block(evals)
 	key := []any{redistest.Key(t)}
-	first := make(chan redisexec.Outcome, 1)
+	first := make(chan Outcome, 1)
 	go func() {
 		_, out := x.Run(context.Background(), patiently(time.Minute), s, key)
 		first <- out
 	}()
-	receives(t, stopped.Caught())
+	redistest.Receive(t, stopped.Caught())
 	ctx, cancel := context.WithCancel(t.Context())
 	relay.After(redistest.Scripts, func(redistest.Command, string) { cancel() }) // it has been told that the script is unknown
 	_, out := x.Run(ctx, patiently(time.Minute), s, key)
 	require.ErrorIs(t, out.Err, context.Canceled)
 	stopped.Release()
-	require.NoError(t, receives(t, first).Err)
+	require.NoError(t, redistest.Receive(t, first).Err)
 	require.Equal(t, 1, relay.Count(evals))
 }
 
 func TestLoadsAreOfTheServerThatHasForgotten(t *testing.T) {
 	t.Parallel()
-	var l redisexec.Loads
+	var l loads
 	var then clock.Instant
-	s := redisexec.NewScript("return 1")
-	own, mine := l.Join(s, then)
+	s := NewScript("return 1")
+	own, mine := l.join(s, then)
 	require.True(t, mine)
-	other, mine := l.Join(s, then)
+	other, mine := l.join(s, then)
 	require.False(t, mine)
 	require.Same(t, own, other)
-	own.End(true, then.After(time.Second))
+	own.end(true, then.After(time.Second))
 
-	_, mine = l.Join(s, then.After(time.Second/2))
+	_, mine = l.join(s, then.After(time.Second/2))
 	require.False(t, mine, "it was sent before the script was known")
-	again, mine := l.Join(s, then.After(2*time.Second))
+	again, mine := l.join(s, then.After(2*time.Second))
 	require.True(t, mine, "it has been forgotten since")
-	again.End(false, then.After(3*time.Second))
-	_, mine = l.Join(s, then.After(2*time.Second))
+	again.end(false, then.After(3*time.Second))
+	_, mine = l.join(s, then.After(2*time.Second))
 	require.True(t, mine, "that failed")
 }

@@ -1,4 +1,4 @@
-package relock
+package redisexec
 
 import (
 	"context"
@@ -7,19 +7,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/stretchr/testify/require"
 )
 
 func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l redisexec.Limits
+		var l Limits
 		const d = 800 * time.Millisecond
 		began := time.Now()
 		first := l.After(d)
-		time.Sleep(d/redisexec.SharedFor - time.Millisecond)
+		time.Sleep(d/sharedFor - time.Millisecond)
 		last := l.After(d)
 		require.Same(t, first, last)
 		<-last.Done()
@@ -29,7 +27,7 @@ func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 
 		other := l.After(d)
 		require.NotSame(t, first, other)
-		time.Sleep(d / redisexec.SharedFor)
+		time.Sleep(d / sharedFor)
 		require.NotSame(t, other, l.After(d), "it is not shared any more")
 		require.NotSame(t, other, l.After(d/2), "of another length")
 	})
@@ -37,9 +35,9 @@ func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 
 func TestALimitWithinAContextEndsWithThat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l redisexec.Limits
+		var l Limits
 		endsIn := func(parent context.Context, d time.Duration) time.Duration {
-			ctx, cancel := l.Within(parent, d)
+			ctx, cancel := l.within(parent, d)
 			defer cancel()
 			began := time.Now()
 			<-ctx.Done()
@@ -65,27 +63,9 @@ func TestALimitWithinAContextEndsWithThat(t *testing.T) {
 }
 
 func TestLimitsOfManyLengthsAreNotKept(t *testing.T) {
-	var l redisexec.Limits
-	for i := range 10 * redisexec.MostLimits {
+	var l Limits
+	for i := range 10 * mostLimits {
 		l.After(time.Hour + time.Duration(i))
-		require.LessOrEqual(t, len(l.Current), redisexec.MostLimits)
+		require.LessOrEqual(t, len(l.current), mostLimits)
 	}
-}
-
-func TestAnUnlockLastsNoLongerThanItsTimeout(t *testing.T) {
-	inBubble(t, func(t *testing.T, rdb *redis.Client) {
-		l := cableTo(rdb, nil)
-		c := locksOn(t, l.client(t, 0))
-		t.Cleanup(l.mend)
-		m := c.Mutex("orders")
-		requireLocked(t, m)
-		l.cut()
-		began := time.Now()
-		err := m.Unlock()
-		require.ErrorIs(t, err, lockerr.NoAnswer)
-		require.ErrorContains(t, err, "within 5s")
-		took := time.Since(began)
-		require.LessOrEqual(t, took, 5*time.Second)
-		require.Greater(t, took, 4900*time.Millisecond)
-	})
 }

@@ -1,0 +1,48 @@
+package redisexec
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestAMasterThatHasBecomeAReplicaIsLeftAndThePipelineIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewTwoServers(t)
+	rdb := s.Client()
+	x, key := executorOn(t, rdb), redistest.Key(t)
+	run := func() error {
+		_, out := x.Run(t.Context(), CallOptions{Attempts: 3}, counting, []any{key}) // with a context that may end
+		return out.Err
+	}
+	require.NoError(t, run())
+	g := x.engineAt(rdb)
+	require.Positive(t, g.answers.Load())
+	s.Failover(false)
+	redistest.Eventually(t, "an answer", func() bool { return run() == nil })
+	redistest.Eventually(t, "a pipeline", func() bool { return run() == nil && g.pipe.Load() != nil })
+	require.Same(t, g, x.engineAt(rdb))
+	require.False(t, g.demoted.Load())
+	piped := g.answers.Load()
+	for range 10 {
+		require.NoError(t, run(), "it still asks the replica")
+	}
+	require.Equal(t, piped+10, g.answers.Load())
+	require.Positive(t, s.Next.Client(t).Exists(t.Context(), key).Val())
+}
+
+// It says so in other words.
+func TestAReplicaBeforeVersion7IsLeft(t *testing.T) {
+	t.Parallel()
+	relay, rdb := relayedTo(t, redistest.Redis(t), idle)
+	x, key := executorOn(t, rdb), []any{redistest.Key(t)}
+	_, out := x.Run(t.Context(), CallOptions{Attempts: 3}, idle, key)
+	require.NoError(t, out.Err)
+	relay.ReplyWith("-ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4a4dbbe1d2e0d1fc): "+
+		"@user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.\r\n", runsOf(idle)).Times(3)
+	_, out = x.Run(t.Context(), CallOptions{Attempts: 3}, idle, key)
+	require.ErrorContains(t, out.Err, "READONLY")
+	require.True(t, x.engineAt(rdb).demoted.Load())
+}

@@ -1,0 +1,187 @@
+package redisexec
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		x := executorOn(t, rdb)
+		for range 10 {
+			_, out := x.Run(context.Background(), once, idle, []any{redistest.Key(t)}) // nothing but the clock ends it
+			require.NoError(t, out.Err)
+		}
+		require.Zero(t, x.engineAt(rdb).answers.Load())
+	})
+}
+
+func TestACommandDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	busy := rdb.Conn()
+	t.Cleanup(func() { _ = busy.Close() })
+	require.NoError(t, busy.Ping(t.Context()).Err()) // from now on it is the application's
+
+	x, key := executorOn(t, rdb), []any{redistest.Key(t)}
+	for range 2 {
+		_, out := x.Run(context.Background(), once, idle, key)
+		require.NoError(t, out.Err)
+	}
+	require.Zero(t, rdb.PoolStats().WaitCount)
+	require.Zero(t, rdb.PoolStats().Timeouts)
+}
+
+func TestAClosedEngineSendsNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		x := New(rdb, clock.System, usualTTL)
+		key := redistest.Key(t)
+		_, out := x.Run(t.Context(), once, idle, []any{key})
+		require.NoError(t, out.Err)
+		engine := x.engineAt(rdb)
+		x.Close(t.Context())
+
+		limit := x.limits.After(x.Patience)
+		a := engine.send(limit, CallOptions{Patience: x.Patience}, newCall(limit, "set", key, nil, []any{"1"}))
+		require.ErrorIs(t, a.err, redis.ErrClosed)
+		require.Zero(t, rdb.Exists(t.Context(), key).Val())
+	})
+}
+
+// A new connection says hello and more before it takes a command, each in a time-out of its own.
+func TestACommandThatComesAloneEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
+	rdb := clientOf(t, relay.Addr)
+	x := executorOn(t, rdb)
+	const each, all = 400 * time.Millisecond, 600 * time.Millisecond
+	relay.Delay(each, func(redistest.Command) bool { return true }).Always()
+
+	limit := x.limits.After(all)
+	a := x.engineAt(rdb).send(limit, CallOptions{Patience: all}, newCall(limit, "evalsha", idle.Digest, []any{redistest.Key(t)}, nil))
+	require.Error(t, a.err)
+	require.LessOrEqual(t, len(relay.Log()), 2, "it went on for a third answer")
+}
+
+// After a fault, or with contexts that can be cancelled, the pool may be empty. To open a connection
+// takes several round trips, if it can be done at all.
+func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		x := executorOn(t, rdb)
+		run := func(ctx context.Context) {
+			t.Helper()
+			_, out := x.Run(ctx, CallOptions{Attempts: 1}, idle, []any{redistest.Key(t)})
+			require.NoError(t, out.Err)
+		}
+		piped := func() uint64 { return x.engineAt(rdb).answers.Load() }
+		run(t.Context()) // it can be cancelled
+		first := piped()
+		require.NotZero(t, first)
+		require.Zero(t, rdb.PoolStats().TotalConns)
+
+		run(context.Background())
+		require.Equal(t, first+1, piped())
+		redistest.Eventually(t, "a connection, opened beside it", func() bool { return rdb.PoolStats().IdleConns == 1 })
+		run(context.Background())
+		require.Equal(t, first+1, piped(), "there is a connection now")
+		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)
+	})
+}
+
+func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	var refused atomic.Int32
+	var up atomic.Bool
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.Addr, PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !up.Load() {
+				refused.Add(1)
+				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	require.Error(t, rdb.Ping(t.Context()).Err()) // from now on the pool only looks once a second
+	redistest.Eventually(t, "a look", func() bool { return refused.Load() == 2 })
+	up.Store(true)
+
+	x, key := executorOn(t, rdb), []any{redistest.Key(t)}
+	for range 2 {
+		_, out := x.Run(context.Background(), once, idle, key)
+		require.NoError(t, out.Err)
+	}
+	redistest.Eventually(t, "the pool", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+}
+
+// orderly is an engine behind a relay, and what sends a script directly, which is to publish first.
+func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() answer) {
+	t.Helper()
+	relay, rdb := relayedTo(t, backend, idle)
+	x := executorOn(t, rdb)
+	return relay, func() answer {
+		limit := x.limits.After(x.Patience)
+		e := CallOptions{Patience: x.Patience, PublishFirst: true}
+		return x.engineAt(rdb).send(limit, e, newCall(limit, "evalsha", idle.Digest, []any{redistest.Key(t)}, nil))
+	}
+}
+
+func TestWhatBecameOfTheCommandBeforeOneIsNotTakenForItsAnswer(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, send := orderly(t, backend)
+		refused := relay.ReplyWith("-NOPERM this user has no permissions\r\n", redistest.Named("TIME"))
+		a := send()
+		refused.Wait(t)
+		require.NoError(t, a.err)
+		require.EqualValues(t, 1, a.value)
+
+		relay.ReplyWith("-BUSY Redis is busy running a script\r\n", redistest.Scripts)
+		require.ErrorContains(t, send().err, "BUSY")
+
+		relay.DropReply(redistest.Scripts)
+		a = send()
+		require.Error(t, a.err)
+		require.False(t, judge(a.err).notExecuted, "%v", a.err)
+		require.Equal(t, 2, relay.Count(redistest.Named("TIME")), "besides the one that did not get there")
+	})
+}
+
+// go-redis does not tell the commands of a pipeline what their new connection was refused with.
+func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	for name, e := range map[string]CallOptions{
+		"alone":              {},
+		"which tells others": {PublishFirst: true},
+		"past the engine":    {Avoid: piped},
+		"for replicas":       {Replicas: Replicas{N: 1, Timeout: time.Second}},
+	} {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "nobody", Password: "wrong"})
+		t.Cleanup(func() { _ = rdb.Close() })
+		x := executorOn(t, rdb)
+		e.Attempts = 1
+		_, out := x.Run(context.Background(), e, idle, []any{redistest.Key(t)})
+		require.ErrorContains(t, out.Err, "WRONGPASS", name)
+		require.False(t, out.Ambiguous, name)
+	}
+}

@@ -1,0 +1,139 @@
+package redisexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// replyError is an error reply for which go-redis has no type of its own.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
+
+func TestErrorRepliesAreJudgedByTheirFirstWord(t *testing.T) {
+	for words, means := range redistest.ErrorReplies {
+		require.Equal(t, meant(means), judge(replyError(words)), words)
+		require.Equal(t, meant(means), judge(fmt.Errorf("wrapped: %w", replyError(words))), words)
+	}
+}
+
+// The types that go-redis has for some error replies change nothing.
+func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
+	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, MaxRetries: -1})
+	t.Cleanup(func() { rdb.Close() })
+	for words, means := range redistest.ErrorReplies {
+		rule := relay.ReplyWith("-"+words+"\r\n", redistest.Scripts)
+		cmd := newCall(t.Context(), "evalsha", idle.Digest, []any{"key"}, nil)
+		err := rdb.Process(t.Context(), cmd)
+		rule.Wait(t)
+		require.Equal(t, meant(means), judge(err), "%T: %v", err, err)
+	}
+}
+
+// timeout is an error of the network that is one.
+type timeout struct{}
+
+func (timeout) Error() string   { return "i/o timeout" }
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
+
+func TestErrorsOfTheWayToRedisAreJudgedByWhetherAnythingWasSent(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, c := range []struct {
+		err  error
+		want verdict
+	}{
+		{nil, fine},
+		{redis.Nil, fine},
+		{dial, transient},
+		{fmt.Errorf("wrapped: %w", dial), transient},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: timeout{}}, transient},
+		{redis.ErrPoolTimeout, transient},
+		{redis.ErrPoolExhausted, transient},
+		{redis.ErrAutoPipelineTimeout, transient},
+		{redis.ErrAutoPipelineQueueFull, transient},
+		{fmt.Errorf("wrapped: %w", redis.ErrPoolTimeout), transient},
+		{redis.ErrClosed, forbidden},
+		{&net.OpError{Op: "read", Net: "tcp", Err: timeout{}}, unknown},
+		{&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}, unknown},
+		{&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, unknown},
+		{timeout{}, unknown},
+		{io.EOF, unknown},
+		{io.ErrUnexpectedEOF, unknown},
+		{net.ErrClosed, unknown},
+		{context.Canceled, unknown},
+		{context.DeadlineExceeded, unknown},
+		{lockerr.NoAnswer, unknown},
+		{errors.New("anything else"), unknown},
+		{errors.New("READONLY, says what is not the server"), unknown},
+	} {
+		require.Equal(t, c.want, judge(c.err), "%T: %v", c.err, c.err)
+	}
+}
+
+func TestVerdictsAreConsistent(t *testing.T) {
+	for _, v := range []verdict{fine, transient, refused, forbidden, unknown, halfway} {
+		require.False(t, v.resend && v.permanent, "%+v", v)
+		require.False(t, v.answered && (v.notExecuted || v.resend || v.permanent), "%+v", v)
+	}
+	require.False(t, unknown.notExecuted)
+	require.False(t, halfway.notExecuted)
+	require.False(t, halfway.resend, "the same script would go wrong again")
+}
+
+func TestAScriptThatTheServerForgotIsSentInFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	relay := redistest.NewRelay(t, server.Addr)
+	rdb := clientOf(t, relay.Addr)
+	x, key := executorOn(t, rdb), redistest.Key(t)
+	run := func() {
+		t.Helper()
+		_, out := x.Run(t.Context(), once, counting, []any{key})
+		require.NoError(t, out.Err)
+		require.False(t, out.Ambiguous)
+	}
+	for range 2 {
+		require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+		relay.ResetLog()
+		run()
+		require.Equal(t, 2, relay.Count(runsOf(counting)))
+		require.Equal(t, 1, relay.Executed(runsOf(counting)))
+	}
+	run()
+	require.Equal(t, 3, relay.Count(runsOf(counting)), "now it is known")
+	require.EqualValues(t, "3", rdb.Get(t.Context(), key).Val())
+}
+
+// FuzzErrorReply checks that an error reply is judged by its first words alone.
+func FuzzErrorReply(f *testing.F) {
+	for words := range redistest.ErrorReplies {
+		f.Add(words)
+	}
+	f.Fuzz(func(t *testing.T, words string) {
+		v := judgeReply(words)
+		require.False(t, v.answered)
+		require.False(t, v.resend && !v.notExecuted, "what ran goes wrong again")
+		require.Equal(t, v, judge(fmt.Errorf("wrapped: %w", replyError(words))))
+		require.Equal(t, v, judgeReply(words+" and so on"))
+		require.Equal(t, halfway, judgeReply("x"+words))
+		if !strings.HasPrefix(words, "ERR ") {
+			require.Equal(t, v, judgeReply("ERR "+words), "some servers put it before everything")
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TwoServers are two, to the first of which a name leads, and after a failover to the next. The
+// first one keeps its connections.
+type TwoServers struct {
+	First, Next *Server
+
+	tb    testing.TB
+	leads atomic.Pointer[Server]
+}
+
+// NewTwoServers starts both for the length of a test, see [NewServer].
+func NewTwoServers(tb testing.TB) *TwoServers {
+	tb.Helper()
+	s := &TwoServers{First: NewServer(tb), Next: NewServer(tb), tb: tb}
+	s.leads.Store(s.First)
+	return s
+}
+
+// Client returns a client that knows the name only.
+func (s *TwoServers) Client() *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.leads.Load().Addr)
+	}})
+	s.tb.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// Failover makes the first one a replica: of the next, or of a master that it cannot reach.
+func (s *TwoServers) Failover(cutOff bool) {
+	s.tb.Helper()
+	s.leads.Store(s.Next)
+	rdb := s.First.Client(s.tb)
+	host, port, err := net.SplitHostPort(s.Next.Addr)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if cutOff {
+		port = "1"
+	}
+	if err := rdb.Do(s.tb.Context(), "replicaof", host, port).Err(); err != nil {
+		s.tb.Fatal(err)
+	}
+	Eventually(s.tb, "replicating", func() bool {
+		return cutOff || strings.Contains(rdb.Info(s.tb.Context(), "replication").Val(), "master_link_status:up")
+	})
+}
+
+// OneMaster is a Cluster client that is told that one server has all slots.
+type OneMaster struct {
+	*redis.ClusterClient
+	addr atomic.Pointer[string]
+}
+
+// NewOneMaster returns a client that is told that the server is at addr.
+func NewOneMaster(tb testing.TB, addr string) *OneMaster {
+	tb.Helper()
+	c := &OneMaster{}
+	c.MoveTo(addr)
+	c.ClusterClient = redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: *c.addr.Load()}}}}, nil
+		},
+	})
+	tb.Cleanup(func() { _ = c.ClusterClient.Close() })
+	return c
+}
+
+// MoveTo has the client told another address from now on, whenever it asks.
+func (c *OneMaster) MoveTo(addr string) { c.addr.Store(&addr) }
