@@ -234,7 +234,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 	switch {
 	case out.Err != nil:
 	case !ours:
-		out.Err = lockerr.NotOnRedis
+		out.Err = lockerr.ErrNotOnRedis
 	case out.Unconfirmed != nil:
 		out.Err, out.Permanent = out.Unconfirmed, true
 	default:

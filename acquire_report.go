@@ -21,7 +21,7 @@ func (h *hold) explain(err error) error {
 	places := h.places
 	h.mu.Unlock()
 	seen, key, outage := h.learned(places, now)
-	failed := outage.Failure != nil && errors.Is(err, outage.Failure) || !byContext(err) && errors.Is(err, lockerr.NoAnswer)
+	failed := outage.Failure != nil && errors.Is(err, outage.Failure) || !byContext(err) && errors.Is(err, lockerr.ErrNoAnswer)
 	if !byContext(err) && !failed || errors.Is(err, ErrNotReplicated) {
 		return err // says all itself
 	}
@@ -162,7 +162,7 @@ func (h *hold) outage() error {
 		case o.Failure != nil:
 			return fmt.Errorf("no success with Redis%s: %w", lasting(silence), o.Failure)
 		case silence > patience:
-			return fmt.Errorf("%w%s", lockerr.NoAnswer, lasting(silence))
+			return fmt.Errorf("%w%s", lockerr.ErrNoAnswer, lasting(silence))
 		}
 	}
 	return nil

@@ -15,52 +15,52 @@ var (
 	// ErrNotHeld is returned by Unlock and RUnlock when the owner holds nothing, or holds it
 	// only by handles with other names, and is the cause of the context of an owner that holds
 	// nothing.
-	ErrNotHeld = lockerr.NotHeld
+	ErrNotHeld = lockerr.ErrNotHeld
 
 	// ErrLost says that a hold ended without the holder's doing: its lease ran out because Redis
 	// did not answer or the process was paused, its key was deleted, evicted or forgotten by a
 	// failover, or it was forced open. It is the cause of the hold's context, the answer to each
 	// Unlock of the hold's levels, and the answer to a Lock inside the lost hold: unwind first,
 	// then lock again.
-	ErrLost = lockerr.Lost
+	ErrLost = lockerr.ErrLost
 
 	// ErrReleased is the cause of a hold's context after its last Unlock.
-	ErrReleased = lockerr.Released
+	ErrReleased = lockerr.ErrReleased
 
 	// ErrTimeout is returned by Lock and RLock, and by Do and RDo, when WithWaitTimeout passed
 	// first.
-	ErrTimeout = lockerr.Timeout
+	ErrTimeout = lockerr.ErrTimeout
 
 	// ErrClosed is returned by whatever needs a client that is open, after Close, and is the
 	// cause of the contexts of the holds that Close ended.
-	ErrClosed = lockerr.Closed
+	ErrClosed = lockerr.ErrClosed
 
 	// ErrReentrant is returned by Lock and TryLock, and by RLock and TryRLock, of a handle
 	// made WithoutReentrancy when the owner holds the lock, or that side of it, already.
-	ErrReentrant = lockerr.Reentrant
+	ErrReentrant = lockerr.ErrReentrant
 
 	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner holds the read
 	// side: it would wait for itself. RUnlock first, and look again at what was read.
-	ErrUpgrade = lockerr.Upgrade
+	ErrUpgrade = lockerr.ErrUpgrade
 
 	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas
 	// when too few replicas confirmed the lock in time: it was given back. It is also the error
 	// of a renewal that too few confirmed, in Hooks.RenewFailed.
-	ErrNotReplicated = lockerr.NotReplicated
+	ErrNotReplicated = lockerr.ErrNotReplicated
 
 	// ErrInvalidName is returned for a name that cannot be this lock: empty, with braces that
 	// would put its helper keys into other Cluster slots, or in use for something else, which
 	// may be a lock of another kind; for names of a MultiMutex without a common {tag} on a
 	// Cluster; and for one that is a {tag} and nothing else, as a FairMutex or RWMutex: its
 	// helper keys would be those of the name without the braces.
-	ErrInvalidName = lockerr.InvalidName
+	ErrInvalidName = lockerr.ErrInvalidName
 
 	// ErrInvalidOption is returned for an option or argument out of its range, for options that
 	// contradict each other, and for a nil argument.
-	ErrInvalidOption = lockerr.InvalidOption
+	ErrInvalidOption = lockerr.ErrInvalidOption
 
 	// ErrUnsupported is returned for what cannot be done with this Redis client, or on a quorum.
-	ErrUnsupported = lockerr.Unsupported
+	ErrUnsupported = lockerr.ErrUnsupported
 )
 
 // opError is the one shape of the errors of this package: what was asked, of which

@@ -159,5 +159,5 @@ func TestALockEndsWithItsContextThoughADialerDoesNot(t *testing.T) {
 		defer cancel()
 		ended <- c.Mutex("x").Lock(ctx)
 	}()
-	require.ErrorIs(t, receives(t, ended), lockerr.NoAnswer)
+	require.ErrorIs(t, receives(t, ended), lockerr.ErrNoAnswer)
 }

@@ -96,7 +96,7 @@ func TestAnUnlockLastsNoLongerThanItsTimeout(t *testing.T) {
 		l.cut()
 		began := time.Now()
 		err := m.Unlock()
-		require.ErrorIs(t, err, lockerr.NoAnswer)
+		require.ErrorIs(t, err, lockerr.ErrNoAnswer)
 		require.ErrorContains(t, err, "within 5s")
 		took := time.Since(began)
 		require.LessOrEqual(t, took, 5*time.Second)

@@ -348,7 +348,7 @@ func TestTryLockBehindAWaiterWhomRedisKeepsWaitingIsAnErrorInTheEnd(t *testing.T
 			require.False(t, held)
 			return err != nil
 		}, faultPatience, faultPoll)
-		require.ErrorIs(t, err, lockerr.NoAnswer)
+		require.ErrorIs(t, err, lockerr.ErrNoAnswer)
 		require.Empty(t, waiting[0], "it goes on")
 		b.silence(false)
 	})

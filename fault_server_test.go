@@ -91,7 +91,7 @@ func testLostData(t *testing.T, forget func(*faultBench, *redistest.Server)) {
 	hold := b.me.holdOf(b.ctx, b.m)
 	forget(b, server)
 	began := time.Now()
-	require.ErrorIs(t, b.await(b.lost).Err, lockerr.NotOnRedis)
+	require.ErrorIs(t, b.await(b.lost).Err, lockerr.ErrNotOnRedis)
 	require.Less(t, time.Since(began), 5*time.Second)
 	require.ErrorIs(t, context.Cause(hold), ErrLost)
 	b.requireGone()

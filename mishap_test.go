@@ -20,7 +20,7 @@ func requireIs(t *testing.T, m *redistest.Mishap, err error) {
 	t.Helper()
 	is := m.Is
 	if m.Silent { // that is noticed by go-redis or by the executor, whichever looks first
-		is = []error{lockerr.NoAnswer, os.ErrDeadlineExceeded}
+		is = []error{lockerr.ErrNoAnswer, os.ErrDeadlineExceeded}
 	}
 	require.True(t, slices.ContainsFunc(is, func(is error) bool { return errors.Is(err, is) }), "%T: %v", err, err)
 }

@@ -56,14 +56,14 @@ func TestAnErrorOfAQuorumBehindSentinelsSaysWhichNodesItIsOf(t *testing.T) {
 
 func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
 	err := wrap("lock", "orders:42", quorumError(quorum.Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []quorum.Said{
-		{Node: "node-1", Err: lockerr.NotOnRedis}, {Node: "node-2", Err: lockerr.NoAnswer}, {Node: "node-3", Err: ErrInvalidName},
+		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: ErrInvalidName},
 	}}))
 	var q *QuorumError
 	require.ErrorAs(t, err, &q)
 	require.Len(t, q.Errors, 3)
 	require.ErrorIs(t, err, ErrInvalidName)
-	require.ErrorIs(t, err, lockerr.NotOnRedis)
-	require.ErrorIs(t, err, lockerr.NoAnswer)
+	require.ErrorIs(t, err, lockerr.ErrNotOnRedis)
+	require.ErrorIs(t, err, lockerr.ErrNoAnswer)
 	var n *NodeError
 	require.ErrorAs(t, err, &n)
 	require.Equal(t, "node-1", n.Node)

@@ -177,7 +177,7 @@ func TestAHoldIsLostWhenItsMajorityHasLostItsData(t *testing.T) {
 		require.NoError(b.t, b.servers[0].Del(b.t.Context(), b.key).Err())
 		receives(b.t, ctx.Done())
 		require.ErrorIs(b.t, context.Cause(ctx), ErrLost)
-		require.ErrorIs(b.t, context.Cause(ctx), lockerr.NotOnRedis)
+		require.ErrorIs(b.t, context.Cause(ctx), lockerr.ErrNotOnRedis)
 		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrLost)
 		b.awaitFree()
 	})

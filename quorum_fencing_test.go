@@ -34,7 +34,7 @@ func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 		gone.Wait(b.t)
 		var q *QuorumError
 		require.ErrorAs(b.t, err, &q)
-		require.ErrorIs(b.t, err, lockerr.NotOnRedis)
+		require.ErrorIs(b.t, err, lockerr.ErrNotOnRedis)
 		b.awaitOn(1, 2)
 		b.strangersGone(2)
 	})

@@ -357,7 +357,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		return out.Err
 	}
 	if !g.Held {
-		h.lose(lockerr.NotOnRedis)
+		h.lose(lockerr.ErrNotOnRedis)
 		return h.usable()
 	}
 	if out.Unconfirmed != nil {

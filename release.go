@@ -159,8 +159,8 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	}
 	// A second copy does not find the keys that the first one gave back.
 	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
-		h.lose(lockerr.NotOnRedis)
-		return fmt.Errorf("%w: %w", ErrLost, lockerr.NotOnRedis)
+		h.lose(lockerr.ErrNotOnRedis)
+		return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
 	}
 	h.shrink(counts)
 	return nil
@@ -327,7 +327,7 @@ func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
 // to be undone then, because what undid it before may have come too soon.
 func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Instant, undo func()) error {
 	err := h.giveBack(ctx, s, false)
-	if errors.Is(err, lockerr.NotOnRedis) {
+	if errors.Is(err, lockerr.ErrNotOnRedis) {
 		undo()
 		return h.notOurs(began, redisexec.Outcome{Ambiguous: true})
 	}
@@ -380,7 +380,7 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 	if out.Ambiguous && began.Until(h.lease.Deadline()) > 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrLost, lockerr.NotOnRedis)
+	return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
 }
 
 // abandon ends the hold without Redis' answer: its name is released in the background, and

@@ -325,7 +325,7 @@ func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T
 				}
 				require.ErrorIs(t, w.locks[2].Unlock(), ErrLost)
 				require.Len(t, w.events.of("lost"), 1)
-				require.ErrorIs(t, w.events.of("lost")[0].Err, lockerr.NotOnRedis)
+				require.ErrorIs(t, w.events.of("lost")[0].Err, lockerr.ErrNotOnRedis)
 				require.Empty(t, w.events.of("renew failed"))
 			})
 		})

@@ -32,7 +32,7 @@ import (
 // notices that the clocks have moved apart, and every call looks at the deadline (check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
-var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.NoAnswer))
+var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.ErrNoAnswer))
 
 // watchdog is what accompanies a hold from its grant to its end: it renews the lease while
 // a renewed level is open, tries again when Redis does not answer, and declares the hold
@@ -172,7 +172,7 @@ func (h *hold) renewNow(life context.Context) {
 		h.session.retire(n.identity)
 	}
 	if out.Err == nil && !ours {
-		h.lose(lockerr.NotOnRedis)
+		h.lose(lockerr.ErrNotOnRedis)
 		return
 	}
 	if out.Err == nil {

@@ -332,7 +332,7 @@ func TestHooksTellOfALossAndWhy(t *testing.T) {
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
 		eventually(t, "the loss", func() bool { return len(events.of("lost")) == 1 })
 		require.ErrorIs(t, m.Unlock(), ErrLost)
-		require.ErrorIs(t, events.of("lost")[0].Err, lockerr.NotOnRedis)
+		require.ErrorIs(t, events.of("lost")[0].Err, lockerr.ErrNotOnRedis)
 		require.Empty(t, events.of("released"), "one end is told once")
 		require.NotEmpty(t, events.of("lost")[0].Owner)
 	})

@@ -60,7 +60,7 @@ func derivable(key string) bool {
 // name that is a {tag} and nothing else would be those of the tag, another lock.
 func CheckHelperKeys(key string) error {
 	if tag := HashTag(key); key == "{"+tag+"}" {
-		return fmt.Errorf("%w: %q would share its helper keys with %q, another lock: leave the braces out", lockerr.InvalidName, key, tag)
+		return fmt.Errorf("%w: %q would share its helper keys with %q, another lock: leave the braces out", lockerr.ErrInvalidName, key, tag)
 	}
 	return nil
 }

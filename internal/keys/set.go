@@ -51,16 +51,16 @@ func New(prefix string, names []string) (*Set, error) {
 func (t *Set) Init(prefix string, names []string) error {
 	t.Name = strings.Join(names, ",")
 	if len(names) == 0 {
-		return fmt.Errorf("%w: no names", lockerr.InvalidName)
+		return fmt.Errorf("%w: no names", lockerr.ErrInvalidName)
 	}
 	t.Keys = t.first.key[:0]
 	for i, name := range names {
 		if name == "" {
-			return fmt.Errorf("%w: name %d of %d is empty", lockerr.InvalidName, i+1, len(names))
+			return fmt.Errorf("%w: name %d of %d is empty", lockerr.ErrInvalidName, i+1, len(names))
 		}
 		if !derivable(prefix + name) {
 			return fmt.Errorf("%w: %q, with the prefix %q, has braces that are no {tag}: its helper keys would fall into other Cluster slots",
-				lockerr.InvalidName, prefix+name, prefix)
+				lockerr.ErrInvalidName, prefix+name, prefix)
 		}
 		t.Keys = append(t.Keys, prefix+name)
 	}

@@ -44,18 +44,18 @@ var badNames = []string{"a{b", "{}x", "a}b", "{", "}", "{}", "x{}", "x{}{t}", "{
 func TestNamesThatBreakTheHashTagAreRefused(t *testing.T) {
 	for _, name := range append(badNames, "") {
 		_, err := New("", []string{name})
-		require.ErrorIs(t, err, lockerr.InvalidName, name)
+		require.ErrorIs(t, err, lockerr.ErrInvalidName, name)
 		if name != "" {
 			require.ErrorContains(t, err, fmt.Sprintf("%q", name))
 		} else {
 			require.ErrorContains(t, err, "empty")
 		}
 		_, err = New("", []string{"good", name, "better"})
-		require.ErrorIs(t, err, lockerr.InvalidName, "one bad name among others: %q", name)
+		require.ErrorIs(t, err, lockerr.ErrInvalidName, "one bad name among others: %q", name)
 	}
 	for _, names := range [][]string{nil, {}} {
 		_, err := New("", names)
-		require.ErrorIs(t, err, lockerr.InvalidName)
+		require.ErrorIs(t, err, lockerr.ErrInvalidName)
 		require.ErrorContains(t, err, "no names")
 	}
 }
@@ -79,7 +79,7 @@ func TestThePrefixCountsAsPartOfTheName(t *testing.T) {
 	} {
 		target, err := New(c.prefix, []string{c.name})
 		if c.key == "" {
-			require.ErrorIs(t, err, lockerr.InvalidName, "%q + %q", c.prefix, c.name)
+			require.ErrorIs(t, err, lockerr.ErrInvalidName, "%q + %q", c.prefix, c.name)
 			continue
 		}
 		require.NoError(t, err, "%q + %q", c.prefix, c.name)
@@ -261,7 +261,7 @@ func FuzzName(f *testing.F) {
 			require.Len(t, map[string]bool{key: true, target.Counters[0]: true, target.Channels[0]: true}, 3)
 			return
 		}
-		require.ErrorIs(t, err, lockerr.InvalidName)
+		require.ErrorIs(t, err, lockerr.ErrInvalidName)
 		if name == "" {
 			return
 		}

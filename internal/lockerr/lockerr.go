@@ -17,17 +17,17 @@ import (
 
 // The sentinels.
 var (
-	NotHeld       = errors.New("relock: not held")
-	Lost          = errors.New("relock: lock lost")
-	Released      = errors.New("relock: lock released")
-	Timeout       = errors.New("relock: wait timed out")
-	Closed        = errors.New("relock: client closed")
-	Reentrant     = errors.New("relock: already held by this owner")
-	Upgrade       = errors.New("relock: cannot write: this owner holds the read side, which has to be unlocked first")
-	NotReplicated = errors.New("relock: not replicated")
-	InvalidName   = errors.New("relock: invalid name")
-	InvalidOption = errors.New("relock: invalid option")
-	Unsupported   = errors.New("relock: not supported")
+	ErrNotHeld       = errors.New("relock: not held")
+	ErrLost          = errors.New("relock: lock lost")
+	ErrReleased      = errors.New("relock: lock released")
+	ErrTimeout       = errors.New("relock: wait timed out")
+	ErrClosed        = errors.New("relock: client closed")
+	ErrReentrant     = errors.New("relock: already held by this owner")
+	ErrUpgrade       = errors.New("relock: cannot write: this owner holds the read side, which has to be unlocked first")
+	ErrNotReplicated = errors.New("relock: not replicated")
+	ErrInvalidName   = errors.New("relock: invalid name")
+	ErrInvalidOption = errors.New("relock: invalid option")
+	ErrUnsupported   = errors.New("relock: not supported")
 )
 
 // Ended describes the end of ctx: its cause, and its plain error where that differs, so that
@@ -84,21 +84,21 @@ func IsContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// NoAnswer is what one copy of a command failed with when its time was up.
-var NoAnswer = errors.New("no answer from Redis")
+// ErrNoAnswer is what one copy of a command failed with when its time was up.
+var ErrNoAnswer = errors.New("no answer from Redis")
 
-// NoAnswerWithin is [NoAnswer] after so long. Its words are made when it is read: every command
+// NoAnswerWithin is [ErrNoAnswer] after so long. Its words are made when it is read: every command
 // names the silence that would end it, and few meet one.
 type NoAnswerWithin time.Duration
 
 func (n NoAnswerWithin) Error() string {
-	return fmt.Sprintf("%v within %v", NoAnswer, time.Duration(n))
+	return fmt.Sprintf("%v within %v", ErrNoAnswer, time.Duration(n))
 }
 
-func (n NoAnswerWithin) Unwrap() error { return NoAnswer }
+func (n NoAnswerWithin) Unwrap() error { return ErrNoAnswer }
 
 // OwnEnd makes n an [OwnEnd].
 func (NoAnswerWithin) OwnEnd() {}
 
-// NotOnRedis says that Redis does not have a hold that was had here.
-var NotOnRedis = errors.New("the key on Redis is gone, or another owner's")
+// ErrNotOnRedis says that Redis does not have a hold that was had here.
+var ErrNotOnRedis = errors.New("the key on Redis is gone, or another owner's")

@@ -25,7 +25,7 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 	parent := t.Context()
 	past := time.Now().Add(-time.Second)
 	custom := errors.New("shutting down")
-	timedOut := bound{Timeout}
+	timedOut := bound{ErrTimeout}
 	for name, c := range map[string]struct {
 		end  func() (context.Context, context.CancelFunc)
 		is   []error
@@ -35,19 +35,19 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 		"cancelled": {
 			func() (context.Context, context.CancelFunc) { return context.WithCancel(parent) },
 			[]error{context.Canceled},
-			[]error{context.DeadlineExceeded, Timeout},
+			[]error{context.DeadlineExceeded, ErrTimeout},
 			"context canceled",
 		},
 		"deadline": {
 			func() (context.Context, context.CancelFunc) { return context.WithDeadline(parent, past) },
 			[]error{context.DeadlineExceeded},
-			[]error{context.Canceled, Timeout},
+			[]error{context.Canceled, ErrTimeout},
 			"context deadline exceeded",
 		},
 		"cancelled with a cause": {
 			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, custom) },
 			[]error{context.Canceled, custom},
-			[]error{context.DeadlineExceeded, Timeout},
+			[]error{context.DeadlineExceeded, ErrTimeout},
 			"context canceled: shutting down",
 		},
 		"cancelled with a cause that says so": {
@@ -55,7 +55,7 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 				return cancelledBy(parent, fmt.Errorf("shutting down: %w", context.Canceled))
 			},
 			[]error{context.Canceled},
-			[]error{Timeout},
+			[]error{ErrTimeout},
 			"shutting down: context canceled",
 		},
 		"deadline with a cause": {
@@ -67,16 +67,18 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 			"context deadline exceeded: shutting down",
 		},
 		"the end of a hold": {
-			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, fmt.Errorf("hold: %w", Lost)) },
-			[]error{context.Canceled, Lost},
-			[]error{Timeout},
+			func() (context.Context, context.CancelFunc) {
+				return cancelledBy(parent, fmt.Errorf("hold: %w", ErrLost))
+			},
+			[]error{context.Canceled, ErrLost},
+			[]error{ErrTimeout},
 			"context canceled: hold: relock: lock lost",
 		},
 		"the bound on the wait": {
 			func() (context.Context, context.CancelFunc) {
 				return context.WithDeadlineCause(parent, past, timedOut)
 			},
-			[]error{Timeout},
+			[]error{ErrTimeout},
 			[]error{context.DeadlineExceeded, context.Canceled},
 			"relock: wait timed out",
 		},
@@ -84,13 +86,13 @@ func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
 			func() (context.Context, context.CancelFunc) {
 				return context.WithDeadlineCause(parent, past, NoAnswerWithin(time.Second))
 			},
-			[]error{NoAnswer},
+			[]error{ErrNoAnswer},
 			[]error{context.DeadlineExceeded, context.Canceled},
 			"no answer from Redis within 1s",
 		},
 		"the library's background": {
-			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, Reason(Closed)) },
-			[]error{Closed},
+			func() (context.Context, context.CancelFunc) { return cancelledBy(parent, Reason(ErrClosed)) },
+			[]error{ErrClosed},
 			[]error{context.DeadlineExceeded, context.Canceled},
 			"relock: client closed",
 		},

@@ -259,18 +259,18 @@ var ErrReadsToo = errors.New("its owner reads, too")
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:
-		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", lockerr.InvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -2:
-		return fmt.Errorf("%w: key %q is a read-write lock", lockerr.InvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is a read-write lock", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -3:
-		return fmt.Errorf("%w: key %q holds something else than a fencing token", lockerr.InvalidName, t.Counters[i])
+		return fmt.Errorf("%w: key %q holds something else than a fencing token", lockerr.ErrInvalidName, t.Counters[i])
 	case status == -5 && t.RW != nil:
-		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", lockerr.InvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -6 && t.RW != nil:
 		return ErrReadsToo
 	case status == -4 && t.Fair != nil:
 		return fmt.Errorf("%w: key %q or %q holds something else than the queue of a fair lock",
-			lockerr.InvalidName, t.Fair.Queue, t.Fair.Entries)
+			lockerr.ErrInvalidName, t.Fair.Queue, t.Fair.Entries)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ type question[T any] struct {
 	names []string // that the locks are held by, or are to be
 	ask   func(n *node, e redisexec.CallOptions) (T, redisexec.Outcome)
 	yes   func(vote[T]) bool // whether an answer is in favour
-	no    error              // what one means that is not; nil: lockerr.NotOnRedis
+	no    error              // what one means that is not; nil: lockerr.ErrNotOnRedis
 
 	// attended says that the result is no if most have answered, though too few with a yes.
 	// Otherwise it is no only if enough have said no to rule a majority out.
@@ -99,7 +99,7 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 			errand.await()
 			began := q.env.Now()
 			var answer T
-			out := redisexec.Outcome{Err: lockerr.NoAnswer}
+			out := redisexec.Outcome{Err: lockerr.ErrNoAnswer}
 			silent := began.Since(b.sent) >= cmp.Or(e.Patience, q.env.Patience)/2
 			if !b.repeated || !silent || !e.Needless() {
 				answer, out = b.ask(n, e)
@@ -254,7 +254,7 @@ func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	}
 	switch b.result() {
 	case undecided:
-		out.Err = fmt.Errorf("%w; %w", lockerr.Ended(ctx), b.failure(lockerr.NoAnswer))
+		out.Err = fmt.Errorf("%w; %w", lockerr.Ended(ctx), b.failure(lockerr.ErrNoAnswer))
 	case inconclusive:
 		out.Err, out.Permanent = b.failure(nil), permanent > len(b.votes)-b.majority
 	}
@@ -275,7 +275,7 @@ func (b *ballot[T]) failure(open error) error {
 				why = b.nodes[i].plain.Exec.Explain(why)
 			}
 		case why == nil:
-			why = cmp.Or(b.no, lockerr.NotOnRedis)
+			why = cmp.Or(b.no, lockerr.ErrNotOnRedis)
 		}
 		if why != nil {
 			f.Said = append(f.Said, Said{b.nodes[i].name, why})

@@ -33,7 +33,7 @@ func cast(attended bool, votes string) *ballot[bool] {
 	}
 	for i, v := range votes {
 		b.nodes = append(b.nodes, &node{plain: protocol.NewPlain(redisexec.New(nil, clock.System, time.Minute), false), at: i, name: fmt.Sprintf("node-%d", i)})
-		err := map[rune]error{'e': lockerr.NoAnswer, 'p': lockerr.InvalidName}[v]
+		err := map[rune]error{'e': lockerr.ErrNoAnswer, 'p': lockerr.ErrInvalidName}[v]
 		b.votes = append(b.votes, vote[bool]{
 			cast: v != '?', answer: v == 'y',
 			out: redisexec.Outcome{Err: err, Ambiguous: v == 'e', Permanent: v == 'p'},
@@ -137,7 +137,7 @@ func TestAnUndecidedBallotEndsWithItsContext(t *testing.T) {
 	require.Equal(t, undecided, b.count(ctx))
 	out := b.outcome(ctx)
 	require.ErrorIs(t, out.Err, cause)
-	require.ErrorIs(t, out.Err, lockerr.InvalidName)
+	require.ErrorIs(t, out.Err, lockerr.ErrInvalidName)
 	require.True(t, out.Ambiguous)
 	require.ErrorIs(t, cast(true, "y??").outcome(ctx).Err, cause)
 }
@@ -151,7 +151,7 @@ func TestAFailureTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
 	}
 	require.Equal(t, io.EOF, b.failure(nil))
 	require.Equal(t, Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []Said{
-		{Node: "node-1", Err: lockerr.NotOnRedis}, {Node: "node-2", Err: lockerr.NoAnswer}, {Node: "node-3", Err: lockerr.InvalidName},
+		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: lockerr.ErrInvalidName},
 	}}, f)
 }
 

@@ -293,7 +293,7 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 	if result == inconclusive && b.quorate() {
 		// The one had it on nodes that do not answer. Neither is to have it on the others.
 		q.undo(t, from)
-		return protocol.Grant{Held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.NoAnswer)}
+		return protocol.Grant{Held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.ErrNoAnswer)}
 	}
 	switch result {
 	case carried:

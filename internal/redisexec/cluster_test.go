@@ -54,7 +54,7 @@ func TestAScriptForReplicasFollowsItsSlotOverIPv6(t *testing.T) {
 	e := CallOptions{Attempts: 3, Patience: x.Patience}.ConfirmedBy(Replicas{N: 1, Timeout: 50 * time.Millisecond})
 	_, out := x.Run(ctx, e, idle, []any{name})
 	require.NoError(t, out.Err)
-	require.ErrorIs(t, out.Unconfirmed, lockerr.NotReplicated) // there are none; but it was executed
+	require.ErrorIs(t, out.Unconfirmed, lockerr.ErrNotReplicated) // there are none; but it was executed
 }
 
 // Addresses of masters change, as those of pods.

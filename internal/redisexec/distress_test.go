@@ -32,7 +32,7 @@ func TestAnErrorOfTheNetworkIsJudgedByWhetherTheScriptMayHaveRun(t *testing.T) {
 			_, out := x.Run(t.Context(), once, touching, []any{key})
 			is := m.Is
 			if m.Silent { // that is noticed by go-redis or by the executor, whichever looks first
-				is = []error{lockerr.NoAnswer, os.ErrDeadlineExceeded}
+				is = []error{lockerr.ErrNoAnswer, os.ErrDeadlineExceeded}
 			}
 			require.True(t, slices.ContainsFunc(is, func(is error) bool { return errors.Is(out.Err, is) }), "%T: %v", out.Err, out.Err)
 			requireJudged(t, m.Means, out)

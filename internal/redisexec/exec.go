@@ -231,7 +231,7 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 // Abandoned is the outcome of a call that ctx ended: the reason is the context's, and
 // Redis' last word stays readable.
 func (o Outcome) Abandoned(ctx context.Context) Outcome {
-	if o.Err == nil || errors.Is(o.Err, lockerr.NoAnswer) {
+	if o.Err == nil || errors.Is(o.Err, lockerr.ErrNoAnswer) {
 		o.Err = lockerr.Ended(ctx)
 	} else {
 		o.Err = fmt.Errorf("%w; the last try: %w", lockerr.Ended(ctx), lockerr.Fault(o.Err))
@@ -244,7 +244,7 @@ var errNotSent = errors.New("not sent for want of a known master or a free conne
 
 // silent reports whether err says no more than that time was up: also that of getting a connection.
 func silent(err error) bool {
-	return errors.Is(err, lockerr.NoAnswer) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, lockerr.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.

@@ -22,7 +22,7 @@ func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 		require.Same(t, first, last)
 		<-last.Done()
 		require.Equal(t, d, time.Since(began))
-		require.ErrorIs(t, context.Cause(last), lockerr.NoAnswer)
+		require.ErrorIs(t, context.Cause(last), lockerr.ErrNoAnswer)
 		require.ErrorContains(t, context.Cause(last), "within 800ms")
 
 		other := l.After(d)

@@ -53,7 +53,7 @@ func (r Replicas) Before(ctx context.Context) Replicas {
 // shortfall is the error of a WAIT that acks replicas have answered to, or that failed.
 func (r Replicas) shortfall(acks int, failure error) error {
 	err := fmt.Errorf("%w: %d of %d replicas confirmed it within %v; INFO replication on the master tells which are connected, and how far behind",
-		lockerr.NotReplicated, acks, r.N, r.Timeout)
+		lockerr.ErrNotReplicated, acks, r.N, r.Timeout)
 	if failure != nil {
 		err = fmt.Errorf("%w; WAIT failed: %w", err, failure)
 	}
@@ -74,7 +74,7 @@ func CanWait(rdb redis.UniversalClient) error {
 		return nil
 	}
 	return fmt.Errorf("%w: WithReplicas on a %T: a script and its WAIT need one connection to the key's master, which only a *redis.Client or *redis.ClusterClient can tell",
-		lockerr.Unsupported, rdb)
+		lockerr.ErrUnsupported, rdb)
 }
 
 // masterOf returns the client of the node that serves key. On a Cluster it may have to load

@@ -134,7 +134,7 @@ func TestConnectionsForReplicasAreNotUsedAgainAfterOneWentWrong(t *testing.T) {
 		t.Helper()
 		out := r.run(t.Context(), r.key, time.Second)
 		require.NoError(t, out.Err)
-		require.ErrorIs(t, out.Unconfirmed, lockerr.NotReplicated)
+		require.ErrorIs(t, out.Unconfirmed, lockerr.ErrNotReplicated)
 	}
 	unconfirmed()
 	r.relay.ResetLog()

@@ -286,7 +286,7 @@ func (e CallOptions) Glance() time.Duration { return min(e.Patience/4, MinCopyPa
 func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began clock.Instant) Outcome {
 	out.Err = s.lately(began, out.Err)
 	out = out.Abandoned(ctx)
-	if errors.Is(context.Cause(ctx), lockerr.NoAnswer) { // a bound of ours, which means a silence
+	if errors.Is(context.Cause(ctx), lockerr.ErrNoAnswer) { // a bound of ours, which means a silence
 		out.Err = s.explain(out.Err, x.Now())
 	}
 	return out

@@ -78,7 +78,7 @@ func TestErrorsOfTheWayToRedisAreJudgedByWhetherAnythingWasSent(t *testing.T) {
 		{net.ErrClosed, unknown},
 		{context.Canceled, unknown},
 		{context.DeadlineExceeded, unknown},
-		{lockerr.NoAnswer, unknown},
+		{lockerr.ErrNoAnswer, unknown},
 		{errors.New("anything else"), unknown},
 		{errors.New("READONLY, says what is not the server"), unknown},
 	} {
