@@ -28,7 +28,7 @@ func eachFairBench(t *testing.T, fn func(b *fairBench)) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		on := b.target(1)
 		on.Fair = keys.NewFair(on.Keys[0])
-		fn(&fairBench{bench: b, fair: &Fair{Plain: b.Plain, Process: "p"}, on: on, terms: termsOf()})
+		fn(&fairBench{bench: b, fair: NewFair(b.Plain, "p"), on: on, terms: termsOf()})
 	})
 }
 
@@ -182,15 +182,15 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 		b.take(me)
 		b.enqueue(you)
 		b.release(me)
-		require.InDelta(b.t, EntryLeaseMax, b.ttl(b.on.Keys[0]), float64(2*time.Second))
+		require.InDelta(b.t, entryLeaseMax, b.ttl(b.on.Keys[0]), float64(2*time.Second))
 		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.on.Keys[0], time.Second).Err())
 		b.poll(you)
-		require.InDelta(b.t, EntryLeaseMax, b.ttl(b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
+		require.InDelta(b.t, entryLeaseMax, b.ttl(b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
 		k := b.on.Fair
 		require.Equal(b.t, -2*time.Nanosecond, b.rdb.PTTL(b.t.Context(), k.Queue).Val(), "an empty queue is no key")
 		b.enqueue(them)
 		for _, key := range []string{k.Queue, k.Entries} {
-			require.InDelta(b.t, EntryLeaseMax, b.ttl(key), float64(2*time.Second), "left alone it goes away")
+			require.InDelta(b.t, entryLeaseMax, b.ttl(key), float64(2*time.Second), "left alone it goes away")
 		}
 		b.release(them)
 		b.release(you)
@@ -251,7 +251,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pexpire")
 	on := full.target(1)
 	on.Fair = keys.NewFair(on.Keys[0])
-	b := &fairBench{bench: full, fair: &Fair{Plain: full.Plain, Process: "p"}, on: on, terms: termsOf()}
+	b := &fairBench{bench: full, fair: NewFair(full.Plain, "p"), on: on, terms: termsOf()}
 	b.take(me)
 	b.enqueue(you)
 	all := b.rdb.Subscribe(t.Context(), on.Channels[0])
@@ -259,7 +259,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	_, err := all.Receive(t.Context())
 	require.NoError(t, err)
 
-	r, out := (&Fair{Plain: limited.Plain, Process: "p"}).Release(t.Context(), once, on, me, []int{0})
+	r, out := NewFair(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
 	require.Equal(t, Released{Ours: true, Heard: 1}, r)
 	require.Equal(t, absent, full.look(on.Keys[0]))
@@ -286,7 +286,7 @@ func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	p, say := hostile(t, usualTTL)
 	on := keysOf(t, redistest.Key(t))
 	on.Fair = keys.NewFair(on.Keys[0])
-	f := &Fair{Plain: p, Process: "p"}
+	f := NewFair(p, "p")
 	calls := map[string]func() (bool, redisexec.Outcome){
 		"acquire": func() (bool, redisexec.Outcome) {
 			g, out := f.Acquire(context.Background(), once, on, me, termsOf())

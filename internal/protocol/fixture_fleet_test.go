@@ -114,7 +114,7 @@ func newFleet(t *testing.T, addr string, direct *redis.Client, user *redis.Optio
 	x := executorOn(t, rdb, w.clock.now, fleetTTL)
 	x.Patience = fleetPatience
 	w.plain = NewBatchingPlain(x, false)
-	w.plain.Renewals.Company = redistest.SoonEnough // what is in a batch is for the test to say
+	w.plain.renewals.company = redistest.SoonEnough // what is in a batch is for the test to say
 	key := redistest.Key(t)
 	for i := range n {
 		h := hold{field: fmt.Sprintf("uuid:job-%d%s", i, kind.ends)}
@@ -223,13 +223,13 @@ func (w *fleet) results(all []<-chan renewed) (results []renewed) {
 
 // gathered is how many renewals wait for a batch to be sent.
 func (w *fleet) gathered() int {
-	r := w.plain.Renewals
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
+	r := w.plain.renewals
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	n := 0
-	for _, l := range r.Lanes {
-		if l.Next != nil {
-			n += len(l.Next.Members)
+	for _, l := range r.lanes {
+		if l.next != nil {
+			n += len(l.next.members)
 		}
 	}
 	return n
@@ -242,12 +242,12 @@ func (w *fleet) awaitGathered(n int) {
 
 // underWay is how many commands there are that are not answered.
 func (w *fleet) underWay() int {
-	r := w.plain.Renewals
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
+	r := w.plain.renewals
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	n := 0
-	for _, l := range r.Lanes {
-		n += l.UnderWay
+	for _, l := range r.lanes {
+		n += l.underWay
 	}
 	return n
 }
@@ -255,11 +255,11 @@ func (w *fleet) underWay() int {
 // awaitNothingKept waits until nothing is left of renewals.
 func (w *fleet) awaitNothingKept() {
 	w.t.Helper()
-	r := w.plain.Renewals
+	r := w.plain.renewals
 	redistest.Eventually(w.t, "no lane to be kept", func() bool {
-		r.Mu.Lock()
-		defer r.Mu.Unlock()
-		return len(r.Lanes) == 0
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.lanes) == 0
 	})
 }
 

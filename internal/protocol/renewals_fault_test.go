@@ -55,7 +55,7 @@ func TestAfterABatchThatFailedRenewalsAreSentAloneForAWhile(t *testing.T) {
 		w.requireSent(3, 0)
 
 		release, first := w.blockFirst()
-		w.clock.forward(BatchPause - time.Second)
+		w.clock.forward(batchPause - time.Second)
 		second := w.begin(t.Context(), 1, fleetPatience)
 		throughout(t, 100*time.Millisecond, func() bool { return w.gathered() == 0 }, "it does not wait for others")
 		release()
@@ -73,10 +73,10 @@ func TestAfterABatchThatFailedRenewalsAreSentAloneForAWhile(t *testing.T) {
 func TestABatchThatGathersWhenAnotherFailsIsNotSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		proceed, all := w.gather()
-		r := w.plain.Renewals
-		r.Mu.Lock()
-		r.ApartEnd = w.clock.now().After(BatchPause)
-		r.Mu.Unlock()
+		r := w.plain.renewals
+		r.mu.Lock()
+		r.apartEnd = w.clock.now().After(batchPause)
+		r.mu.Unlock()
 		proceed()
 		w.requireRenewed(w.results(all), 0, 1, 2)
 		w.requireSent(3, 0)
@@ -109,7 +109,7 @@ func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
 	user("~*")
 	require.True(t, w.renew(t.Context(), 3, fleetPatience).ours)
 	w.requireLonger(3)
-	w.clock.forward(BatchPause + time.Second)
+	w.clock.forward(batchPause + time.Second)
 	w.requireRenewed(w.together(), 0, 1, 2, 3, 4)
 	w.requireSent(1+4+1+1, 2)
 }

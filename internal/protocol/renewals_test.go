@@ -59,7 +59,7 @@ func TestARenewalThatIsAloneDoesNotWait(t *testing.T) {
 func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
 	onFleet(t, 2, func(t *testing.T, w *fleet) {
 		release, first := w.blockFirst()
-		urgent := w.begin(t.Context(), 1, 10*CompanyTime-time.Millisecond)
+		urgent := w.begin(t.Context(), 1, 10*companyTime-time.Millisecond)
 		redistest.Receive(t, urgent) // which may be too late
 		release()
 		mustDo(t, redistest.Receive(t, first).out)
@@ -71,7 +71,7 @@ func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
 // The first may be stuck for as long as it is waited for.
 func TestARenewalWaitsForCompanyForAMomentOnly(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
-		w.plain.Renewals.Company = CompanyTime
+		w.plain.renewals.company = companyTime
 		release, first := w.blockFirst()
 		others := w.renewals(1, 2)
 		redistest.Eventually(t, "a batch under way", func() bool { return w.underWay() > 1 })
@@ -89,7 +89,7 @@ func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
 				others := w.renewals(upTo(1, of.holds)...)
 				if of.batches > 0 {
 					redistest.Eventually(t, "the rest to wait", func() bool {
-						return w.underWay() == of.batches && w.gathered() == (of.holds-1)%(BatchKeys/n)
+						return w.underWay() == of.batches && w.gathered() == (of.holds-1)%(batchKeys/n)
 					})
 				}
 				release()
@@ -146,7 +146,7 @@ func TestWhereKeysHaveSlotsOnlyThoseWithTheSameTagAreRenewedTogether(t *testing.
 				return plain, keysOf(t, of.prefix+key)
 			}
 			onFleetOf(t, kind, 4, func(t *testing.T, w *fleet) {
-				w.plain.Renewals.oneSlot = false
+				w.plain.renewals.oneSlot = false
 				if of.batches > 0 {
 					w.requireRenewed(w.together(), 0, 1, 2, 3)
 				} else {

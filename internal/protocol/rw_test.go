@@ -38,7 +38,7 @@ func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
 		b.read(me, writer)
 		before := b.look(b.on.Keys[0])
 		g, out := b.writes.Handoff(b.t.Context(), effort, b.on, writer, "uuid:7:write", b.terms)
-		require.ErrorIs(b.t, out.Err, ErrReadsToo)
+		require.ErrorIs(b.t, out.Err, errReadsToo)
 		require.False(b.t, out.Ambiguous, "its owner gives it back")
 		require.False(b.t, g.Held)
 		require.Equal(b.t, before, b.look(b.on.Keys[0]))

@@ -23,7 +23,7 @@ func TestTheScriptsThatBuildKeysSaySoToDragonfly(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
 		for _, s := range allScripts {
-			require.Equal(t, s.LooksFirst, len(s.Source) > len(Undeclared) && strings.HasPrefix(s.Source, Undeclared))
+			require.Equal(t, s.LooksFirst, len(s.Source) > len(undeclared) && strings.HasPrefix(s.Source, undeclared))
 			digest, err := rdb.ScriptLoad(t.Context(), s.Source).Result()
 			require.NoError(t, err)
 			require.Equal(t, s.Digest, any(digest))
