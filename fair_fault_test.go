@@ -107,7 +107,7 @@ func (w *fairWait) polls() int { return w.relay.Count(runsOf(protocol.FairPollSc
 func subscribed(t *testing.T, c *Client, key string) (events <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{}, 8)
-	for _, channel := range []string{keys.Derived(keys.ChannelPrefix, key), c.fair.protocol.(*protocol.Fair).GrantsFor(key)} {
+	for _, channel := range []string{channelOf(key), c.fair.protocol.(*protocol.Fair).GrantsFor(key)} {
 		t.Cleanup(c.session.hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
 		receives(t, all)
 	}
@@ -176,7 +176,7 @@ func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
 		heldByStranger(t, direct, key, 0)
 		relay.After(runsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
-			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
+			_ = direct.Publish(context.Background(), channelOf(key), "0").Err()
 			<-events
 		})
 		began := time.Now()

@@ -321,7 +321,7 @@ func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
 		holder.locks(t, c.FairMutex(key))
 		waiting := waiter.lock(t.Context(), c.FairMutex(key, WithFencing()))
 		awaitFairQueue(t, rdb, key, 1)
-		require.NoError(t, rdb.Set(t.Context(), keys.Derived(keys.CounterPrefix, key), "nonsense", 0).Err())
+		require.NoError(t, rdb.Set(t.Context(), counterOf(key), "nonsense", 0).Err())
 		holder.unlocks(t, c.FairMutex(key))
 		require.ErrorIs(t, outcomeOf(t, waiting), ErrInvalidName)
 		eventually(t, "given back", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })

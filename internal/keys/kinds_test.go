@@ -8,7 +8,7 @@ import (
 
 func TestTheKeysOfAReadWriteLockAreInOneSlot(t *testing.T) {
 	locked := func(name string) *Set {
-		set, err := New("", []string{name})
+		set, err := newSet("", []string{name})
 		require.NoError(t, err)
 		set.ReadWrite()
 		return set

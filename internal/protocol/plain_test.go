@@ -155,7 +155,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			lost, out := b.renewMany(b.t.Context(), effort, target.Locks(), keys.Boxed(me), asked)
+			lost, out := b.renewMany(b.t.Context(), effort, target.Locks(), []any{me}, asked)
 			return yes(lost == nil, out)
 		})
 	})

@@ -32,7 +32,7 @@ var calls = map[string]func(p *Plain, e redisexec.CallOptions, t *keys.Set) (ans
 		return ok, out
 	},
 	"renew many": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		lost, out := p.renewMany(context.Background(), e, t.Locks(), keys.Boxed(me), asked)
+		lost, out := p.renewMany(context.Background(), e, t.Locks(), []any{me}, asked)
 		return lost != nil, out
 	},
 	"release": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
