@@ -8,7 +8,7 @@ CHAOSTIME ?= 60s
 
 REPEATS ?= 10
 REPEATED = $(wildcard *kinds*_test.go fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go \
-	explain_test.go watchdog_test.go scripts_fair_test.go scripts_multi_test.go ballot_test.go connections_test.go \
+	explain_test.go watchdog_test.go connections_test.go \
 	demotion_test.go life_test.go partly_test.go slots_test.go)
 
 .PHONY: help test race repeat soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
@@ -28,7 +28,8 @@ NO_MINIREDIS = -skip '.*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.
 repeat: ## the tests of all kinds of locks, of faults, of queues and of wake-ups on a real Redis, REPEATS (10) times
 	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
 		-run "^($$(sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" .
-	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) ./internal/queue ./internal/wake ./internal/redisexec
+	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
+		./internal/queue ./internal/wake ./internal/redisexec ./internal/protocol ./internal/quorum
 
 soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
 	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v .

@@ -77,13 +77,16 @@ func TestANameThatIsNothingButATagIsRefusedByKindsThatHaveOtherKeys(t *testing.T
 	require.NoError(t, locks.Mutex("{orders}").err)
 }
 
+// ownClient is a Redis client of an application's own.
+type ownClient struct{ redis.UniversalClient }
+
 func TestANilRedisClientIsRefused(t *testing.T) {
 	for name, rdb := range map[string]redis.UniversalClient{
 		"nil":                nil,
 		"nil Client":         (*redis.Client)(nil),
 		"nil ClusterClient":  (*redis.ClusterClient)(nil),
 		"nil Ring":           (*redis.Ring)(nil),
-		"nil client of ours": (*puppet)(nil),
+		"nil client of ours": (*ownClient)(nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			locks, err := New(rdb)
@@ -174,22 +177,22 @@ func TestWhoHoldsNothingSendsNothing(t *testing.T) {
 func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		key  picture
+		key  redistest.Picture
 		text string
 	}{
-		"a string":                 {textOf(short, "precious"), "another type"},
-		"a list":                   {picture{kind: "list", life: forever}, "another type"},
-		"a write lock":             {hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"},
-		"a read lock":              {hashOf(short, "mode", "read", them, "1"), "read-write lock"},
-		"a read lock without hold": {hashOf(forever, "mode", "read"), "read-write lock"},
+		"a string":                 {redistest.TextOf(redistest.Short, "precious"), "another type"},
+		"a list":                   {redistest.ListOf(redistest.Forever), "another type"},
+		"a write lock":             {redistest.HashOf(redistest.Short, "mode", "write", "uuid-2:7:write", "1"), "read-write lock"},
+		"a read lock":              {redistest.HashOf(redistest.Short, "mode", "read", "uuid-2:7", "1"), "read-write lock"},
+		"a read lock without hold": {redistest.HashOf(redistest.Forever, "mode", "read"), "read-write lock"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachBench(t, func(t *testing.T, b *bench) {
-				target := b.target(2)
-				b.paint(target.Keys[1], c.key)
-				locks := clientOn(t, b.rdb)
+			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+				rdb, target := backend.Client(t), targetOf(t, 2)
+				redistest.Paint(t, rdb, target.Keys[1], c.key)
+				locks := clientOn(t, rdb)
 				for _, m := range []*Mutex{locks.Mutex(target.Keys[1], WithFencing()), locks.MultiMutex(target.Keys)} {
-					heard := b.heard(target, func() {
+					heard := redistest.Heard(t, rdb, target.Channels, func() {
 						for method, err := range errorsOf(t.Context(), m) {
 							require.ErrorIs(t, err, ErrInvalidName, method)
 							require.ErrorContains(t, err, fmt.Sprintf("%q", target.Keys[1]), method)
@@ -198,8 +201,9 @@ func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
 						require.ErrorIs(t, m.Unlock(), ErrNotHeld, "nothing was left behind here either")
 					})
 					require.Equal(t, [][]string{nil, nil}, heard)
-					require.Equal(t, []picture{absent, c.key}, b.lookAll(target))
-					require.Equal(t, absent, b.look(target.Counters[1]))
+					require.Equal(t, redistest.Absent, redistest.Look(t, rdb, target.Keys[0]))
+					require.Equal(t, c.key, redistest.Look(t, rdb, target.Keys[1]))
+					require.Equal(t, redistest.Absent, redistest.Look(t, rdb, target.Counters[1]))
 				}
 			})
 		})
@@ -207,11 +211,11 @@ func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
 }
 
 func TestACounterThatIsNoCounterIsRefusedAndLeftAlone(t *testing.T) {
-	eachBench(t, func(t *testing.T, b *bench) {
-		target := b.target(1)
-		precious := hashOf(short, "precious", "1")
-		b.paint(target.Counters[0], precious)
-		m := clientOn(t, b.rdb).Mutex(target.Keys[0], WithFencing())
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb, target := backend.Client(t), targetOf(t, 1)
+		precious := redistest.HashOf(redistest.Short, "precious", "1")
+		redistest.Paint(t, rdb, target.Counters[0], precious)
+		m := clientOn(t, rdb).Mutex(target.Keys[0], WithFencing())
 		errs := errorsOf(t.Context(), m)
 		for _, method := range []string{"Lock", "TryLock", "Do"} {
 			require.ErrorIs(t, errs[method], ErrInvalidName, method)
@@ -219,21 +223,21 @@ func TestACounterThatIsNoCounterIsRefusedAndLeftAlone(t *testing.T) {
 		}
 		require.NoError(t, errs["State"])
 		require.NoError(t, errs["ForceUnlock"])
-		require.Equal(t, absent, b.look(target.Keys[0]))
-		require.Equal(t, precious, b.look(target.Counters[0]))
+		require.Equal(t, redistest.Absent, redistest.Look(t, rdb, target.Keys[0]))
+		require.Equal(t, precious, redistest.Look(t, rdb, target.Counters[0]))
 	})
 }
 
 func TestAKeyThatTurnsIntoSomethingElseIsALostHold(t *testing.T) {
-	eachBench(t, func(t *testing.T, b *bench) {
-		target := b.target(1)
-		m := clientOn(t, b.rdb).Mutex(target.Keys[0])
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb, target := backend.Client(t), targetOf(t, 1)
+		m := clientOn(t, rdb).Mutex(target.Keys[0])
 		require.NoError(t, m.Lock(t.Context()))
-		precious := textOf(short, "precious")
-		b.paint(target.Keys[0], precious)
+		precious := redistest.TextOf(redistest.Short, "precious")
+		redistest.Paint(t, rdb, target.Keys[0], precious)
 		require.ErrorIs(t, m.Lock(t.Context()), ErrLost)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
-		require.Equal(t, precious, b.look(target.Keys[0]))
+		require.Equal(t, precious, redistest.Look(t, rdb, target.Keys[0]))
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -166,7 +165,7 @@ func TestWaitersThatHaveGoneLeaveNothing(t *testing.T) {
 			require.ErrorIs(t, outcomeOf(t, w), context.Canceled)
 		}
 		require.Zero(t, gatesOf(c))
-		channel := keys.Derived(keys.ChannelPrefix, key)
+		channel := channelOf(key)
 		eventually(t, "the subscription to go", func() bool {
 			return listeners(t, rdb, key) == 0 && len(rdb.PubSubChannels(t.Context(), channel).Val()) == 0
 		})

@@ -94,7 +94,7 @@ func (w *fairWait) served() {
 // tell publishes a grant of the last ticket of c.
 func (w *fairWait) tell() {
 	w.t.Helper()
-	channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*protocol.Fair).Process
+	channel := w.c.fair.protocol.(*protocol.Fair).GrantsFor(w.key)
 	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.session.tickets.Load())).Result()
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, 1, heard)
@@ -107,7 +107,7 @@ func (w *fairWait) polls() int { return w.relay.Count(runsOf(protocol.FairPollSc
 func subscribed(t *testing.T, c *Client, key string) (events <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{}, 8)
-	for _, channel := range []string{keys.Derived(keys.ChannelPrefix, key), keys.NewFair(key).Grants + c.fair.protocol.(*protocol.Fair).Process} {
+	for _, channel := range []string{channelOf(key), c.fair.protocol.(*protocol.Fair).GrantsFor(key)} {
 		t.Cleanup(c.session.hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
 		receives(t, all)
 	}
@@ -136,7 +136,7 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 		w.rival = locksOn(t, w.direct).FairMutex(w.key)
 		w.holder.locks(t, w.rival)
 		w.queue()
-		clocks.set(protocol.EntryLeaseMax)
+		clocks.set(longestPlace.EntryLease())
 		before, ticket := w.polls(), c.session.tickets.Load()
 		w.tell()
 		eventually(t, "a poll", func() bool { return w.polls() > before })
@@ -176,12 +176,12 @@ func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
 		heldByStranger(t, direct, key, 0)
 		relay.After(runsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
-			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
+			_ = direct.Publish(context.Background(), channelOf(key), "0").Err()
 			<-events
 		})
 		began := time.Now()
 		waiter.locks(t, c.FairMutex(key))
-		require.Less(t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease/2, "a poll has found it out")
+		require.Less(t, time.Since(began), longestPlace.EntryPoll()/2, "a poll has found it out")
 		waiter.unlocks(t, c.FairMutex(key))
 	})
 }
@@ -190,7 +190,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		before := w.polls()
-		channel := keys.NewFair(w.key).Grants + w.c.fair.protocol.(*protocol.Fair).Process
+		channel := w.c.fair.protocol.(*protocol.Fair).GrantsFor(w.key)
 		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.session.tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
 			require.NoError(w.t, w.direct.Publish(w.t.Context(), channel, payload).Err())
 		}
@@ -209,7 +209,7 @@ func TestALostMessageCostsAWaiterOneSafetyPoll(t *testing.T) {
 		w.holder.unlocks(w.t, w.rival)
 		began := time.Now()
 		w.served()
-		require.Less(w.t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease, "no poll of its own has found it out")
+		require.Less(w.t, time.Since(began), longestPlace.EntryPoll(), "no poll of its own has found it out")
 	})
 }
 
@@ -318,7 +318,7 @@ func TestAWaiterThatGivesUpLeavesTheQueueAtOnce(t *testing.T) {
 		require.ErrorIs(w.t, outcomeOf(w.t, w.waiting), context.Canceled)
 		began := time.Now()
 		awaitFairQueue(w.t, w.direct, w.key, 0)
-		require.Less(w.t, time.Since(began), protocol.EntryLeaseMax/2, "its lease has run out")
+		require.Less(w.t, time.Since(began), longestPlace.EntryLease()/2, "its lease has run out")
 		w.holder.unlocks(w.t, w.rival)
 		requireFairFree(w.t, w.direct, w.key)
 		w.me.locks(w.t, w.m)
@@ -345,7 +345,7 @@ func TestAWakeUpIsNotLostWithTheWaiterThatWasToActOnIt(t *testing.T) {
 			}
 			began := time.Now()
 			require.NoError(w.t, outcomeOf(w.t, waiting))
-			require.Less(w.t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease/2, "nobody has acted on the message")
+			require.Less(w.t, time.Since(began), longestPlace.EntryPoll()/2, "nobody has acted on the message")
 			require.NoError(w.t, last.Unlock())
 			eventually(w.t, "free", func() bool { return w.direct.Exists(w.t.Context(), w.key).Val() == 0 })
 			heldByStranger(w.t, w.direct, w.key, 0)

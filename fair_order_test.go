@@ -148,7 +148,8 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 	began := time.Now()
 	relay.ResetLog()
 	eventually(t, "three polls each", func() bool { return relay.Count(redistest.Scripts) >= 3*processes })
-	const interval = 2 * poll / protocol.PollsInLease
+	interval := locksOn(t, rdb, WithSafetyPoll(poll)).FairMutex(key).settings.EntryPoll()
+	require.Equal(t, 2*poll/3, interval)
 	// Each sleeps for at least half of the interval, and the first sleep may be nearly over.
 	require.GreaterOrEqual(t, time.Since(began), interval, "too many")
 	for _, e := range relay.Log() {

@@ -23,7 +23,7 @@ func TestAFairLockThatWasWaitedForCountsWhenReplicasHaveConfirmedIt(t *testing.T
 	holder.unlocks(t, b.locks.FairMutex(b.key))
 	require.NoError(t, outcomeOf(t, waiting))
 	require.EqualValues(t, 1, b.Replicas[0].Client(t).Exists(t.Context(), b.key).Val())
-	require.Greater(t, ttlOf(b.master, b.key), protocol.EntryLeaseMax, "with the full lease")
+	require.Greater(t, ttlOf(b.master, b.key), longestPlace.EntryLease(), "with the full lease")
 
 	const within = 50 * time.Millisecond
 	m = b.locks.FairMutex(b.key, WithReplicas(1, within))
@@ -69,7 +69,7 @@ func TestGrantsOfFairLocksStayWithinTheirShard(t *testing.T) {
 	began := time.Now()
 	holder.unlocks(t, a.FairMutex(key))
 	all.Wait()
-	require.Less(t, time.Since(began), protocol.EntryLeaseMax/protocol.PollsInLease, "a waiter had to ask")
+	require.Less(t, time.Since(began), longestPlace.EntryPoll(), "a waiter had to ask")
 	require.Equal(t, upTo(8), r.names)
 	requireFairFree(t, rdb, key)
 }

@@ -36,6 +36,10 @@ func requireFairFree(t *testing.T, rdb redis.UniversalClient, key string) {
 	requireFree(t, rdb, key, k.Queue, k.Entries)
 }
 
+// longestPlace are the terms of a waiter whose place in the queue lives for as long as a place can,
+// if no poll keeps it.
+var longestPlace = protocol.Terms{TTL: time.Minute, SafetyPoll: time.Minute}
+
 // roll is the order in which a lock was had.
 type roll struct {
 	mu    sync.Mutex
@@ -317,7 +321,7 @@ func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
 		holder.locks(t, c.FairMutex(key))
 		waiting := waiter.lock(t.Context(), c.FairMutex(key, WithFencing()))
 		awaitFairQueue(t, rdb, key, 1)
-		require.NoError(t, rdb.Set(t.Context(), keys.Derived(keys.CounterPrefix, key), "nonsense", 0).Err())
+		require.NoError(t, rdb.Set(t.Context(), counterOf(key), "nonsense", 0).Err())
 		holder.unlocks(t, c.FairMutex(key))
 		require.ErrorIs(t, outcomeOf(t, waiting), ErrInvalidName)
 		eventually(t, "given back", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
@@ -357,8 +361,9 @@ func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 	relay, rdb := relayedTo(t, redistest.Redis(t))
 	key, holder := redistest.Key(t), newActor(t)
 	const poll = 600 * time.Millisecond
-	const interval = 2 * poll / protocol.PollsInLease
 	c := locksOn(t, rdb, WithSafetyPoll(poll))
+	interval := c.FairMutex(key).settings.EntryPoll()
+	require.Equal(t, 2*poll/3, interval)
 	holder.locks(t, c.FairMutex(key))
 	var r roll
 	all := queueUp(t, rdb, key, 200, []*Client{c}, &r)

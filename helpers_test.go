@@ -16,7 +16,6 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -210,13 +209,13 @@ func heldByStranger(t *testing.T, rdb redis.UniversalClient, key string, ttl tim
 // publishes wakes the waiters of key.
 func publishes(t *testing.T, rdb redis.UniversalClient, key string) {
 	t.Helper()
-	require.NoError(t, rdb.Publish(t.Context(), keys.Derived(keys.ChannelPrefix, key), "0").Err())
+	require.NoError(t, rdb.Publish(t.Context(), channelOf(key), "0").Err())
 }
 
 // listeners is the number of connections that listen for releases of key.
 func listeners(t *testing.T, rdb redis.UniversalClient, key string) int {
 	t.Helper()
-	channel := keys.Derived(keys.ChannelPrefix, key)
+	channel := channelOf(key)
 	n, err := rdb.PubSubNumSub(t.Context(), channel).Result()
 	require.NoError(t, err)
 	return int(n[channel])

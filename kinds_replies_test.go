@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -92,7 +91,7 @@ var exchanges = []exchange{
 	{name: "the raise of a token", script: protocol.RaiseScript, do: func(b *kindBench, m *Mutex) {
 		for i, rdb := range b.rdbs[1:] { // so that there is one to be raised, on the first at least
 			ahead := time.Now().Add(time.Duration(i+1) * time.Hour).UnixMicro()
-			require.NoError(b.t, rdb.Set(b.t.Context(), keys.Derived(keys.CounterPrefix, b.key), ahead, 0).Err())
+			require.NoError(b.t, rdb.Set(b.t.Context(), counterOf(b.key), ahead, 0).Err())
 		}
 		b.me.locks(b.t, m)
 		require.Greater(b.t, tokenOf(b.me, m), time.Now().Add(time.Minute).UnixMicro())

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -110,7 +109,7 @@ func (b *kindBench) keys() []string {
 		require.NoError(b.t, err)
 		all = append(all, keys...)
 	}
-	return slices.DeleteFunc(all, func(key string) bool { return strings.HasPrefix(key, keys.CounterPrefix) })
+	return slices.DeleteFunc(all, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
 }
 
 // vainly waits for a lock until that is known to be taken, and returns what Lock says then.

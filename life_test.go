@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -192,7 +191,7 @@ func TestAnUnlockByAnOwnerThatOnlyWaitsSaysThatItHoldsNothing(t *testing.T) {
 
 func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
-	require.Equal(t, protocol.EntryLeaseMax, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
+	require.Equal(t, 10*time.Second, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
 	requireLocked(t, m)
 	clocks.set(-time.Second)

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -256,7 +255,7 @@ func TestAFencingCounterExpiresUnlessItIsShared(t *testing.T) {
 		m := locksOn(t, rdb).Mutex(key, WithFencing())
 		requireLocked(t, m)
 		requireUnlocked(t, m)
-		counter := keys.Derived(keys.CounterPrefix, key)
+		counter := counterOf(key)
 		require.InDelta(t, 24*time.Hour, ttlOf(rdb, counter), float64(time.Minute))
 
 		m = locksOn(t, rdb).Mutex(key, WithSharedFencing())

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -15,7 +14,7 @@ import (
 func ahead(t *testing.T, b *redistest.Backend, name string) {
 	t.Helper()
 	at := time.Now().Add(time.Hour).UnixMicro()
-	require.NoError(t, b.Client(t).Set(t.Context(), keys.Derived(keys.CounterPrefix, name), at, time.Hour).Err())
+	require.NoError(t, b.Client(t).Set(t.Context(), counterOf(name), at, time.Hour).Err())
 }
 
 // requireAccepted requires that a resource which was used with the token used takes those of later

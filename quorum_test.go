@@ -197,7 +197,7 @@ func (b *quorumBench) tokenFrom(majority []int, take func() int64) int64 {
 func (b *quorumBench) aheadOn(node int, d time.Duration) {
 	b.t.Helper()
 	at := time.Now().Add(d)
-	require.NoError(b.t, b.servers[node].Set(b.t.Context(), keys.Derived(keys.CounterPrefix, b.key), at.UnixMicro(), 0).Err())
+	require.NoError(b.t, b.servers[node].Set(b.t.Context(), counterOf(b.key), at.UnixMicro(), 0).Err())
 	if mini := b.minis[node].Miniredis; mini != nil {
 		mini.SetTime(at)
 	}
@@ -285,7 +285,8 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, p := backend.Client(t), protocol.NewPlain(redisexec.New(backend.Client(t), clock.System, time.Minute), false)
 		t.Cleanup(func() { p.Exec.Close(context.Background()) })
-		target, err := keys.New("", []string{redistest.Key(t), redistest.Key(t)})
+		target := new(keys.Set)
+		err := target.Init("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)
 		s := &protocol.Terms{TTL: time.Minute, Fencing: true, CounterLife: time.Hour}
 		g, out := p.Acquire(t.Context(), acquireEffort, target, "me:1", s)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,32 +16,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
-
-func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
-	for _, interval := range []time.Duration{lease.MinRenewInterval, 333 * time.Millisecond, 10 * time.Second, maxTTL / 3} {
-		for _, at := range []time.Duration{0, 1, time.Microsecond, 12345678901234567, -1, -12345678901234567} {
-			points := map[time.Duration]bool{}
-			for i := range time.Duration(1000) {
-				renewed := clock.Instant{Mono: at + interval*i/1000, Wall: interval + at*2}
-				due := protocol.RenewalDue(renewed, interval)
-				wait := due.Since(renewed)
-				require.LessOrEqual(t, wait, interval)
-				require.Greater(t, wait, interval*9/10-1)
-				require.Equal(t, wait, due.Wall-renewed.Wall, "both clocks")
-				points[due.Mono] = true
-				late := due.After(interval / 100) // as timers and round trips are
-				require.Equal(t, due.Mono+interval/10*10, protocol.RenewalDue(late, interval/10*10).Mono, "the same point for good")
-			}
-			require.LessOrEqual(t, len(points), 11)
-		}
-	}
-}
 
 // watchedConn counts the commands with a word that are written to it.
 type watchedConn struct {
@@ -102,9 +81,9 @@ func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		for name, of := range map[string]struct {
-			prefix         string
-			alone, batches int
-		}{"one tag": {"{tag}", 1, 1}, "no tag": {"", 4, 0}} {
+			prefix   string
+			together bool
+		}{"one tag": {"{tag}", true}, "no tag": {"", false}} {
 			t.Run(name, func(t *testing.T) {
 				relay, _ := relayedTo(t, b)
 				rdb := redistest.NewOneMaster(t, relay.Addr)
@@ -113,25 +92,21 @@ func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
 					return c.Mutex(of.prefix+key, opts...)
 				}}
 				w := newFleetOn(t, rdb.ClusterClient, relay, b.Client(t), kind, 4)
-				if of.batches > 0 {
+				if of.together {
 					w.together()
+					w.requireBatches()
 				} else {
 					first := w.relay.Block(runsOf(protocol.RenewScript))
-					renewed := make(chan struct{}, 4)
+					var all sync.WaitGroup
 					for _, h := range w.holds {
-						go func() {
-							h.renew()
-							renewed <- struct{}{}
-						}()
+						all.Go(h.renew)
 					}
-					eventually(t, "all under way", func() bool { return w.underWay() == 4 })
-					require.Zero(t, w.gathered())
+					eventually(t, "all to begin", func() bool { return w.begun.Load() == 4 })
 					first.Release()
-					for range w.holds {
-						receives(t, renewed)
-					}
+					all.Wait()
+					alone, batches := w.sent()
+					require.Equal(t, [2]int{4, 0}, [2]int{alone, batches})
 				}
-				w.requireSent(of.alone, of.batches)
 				w.requireRenewed(0, 1, 2, 3)
 			})
 		}

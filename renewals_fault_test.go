@@ -2,11 +2,17 @@ package relock
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +22,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
+func TestHoldsAreRenewedThoughRedisRefusesTheirBatch(t *testing.T) {
 	t.Parallel()
 	replies := map[string]struct {
 		reply string
@@ -33,10 +39,12 @@ func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 4, func(t *testing.T, w *fleet) {
 				id := w.c.ID()
-				w.relay.ReplyWith(refused.reply, runsOf(protocol.RenewManyScript))
+				refusals := w.relay.ReplyWith(refused.reply, runsOf(protocol.RenewManyScript)).Always()
 				w.together()
+				refusals.Wait(t)
 				w.requireRenewed(0, 1, 2, 3)
-				w.requireSent(1+3, 0) // the relay has answered the batch
+				alone, batches := w.sent()
+				require.Equal(t, [2]int{1 + 3, 0}, [2]int{alone, batches}, "the relay has answered the batch")
 				require.Len(t, w.events.of("renewed"), 4)
 				require.Empty(t, w.events.of("renew failed"))
 				require.Equal(t, !refused.doubt, w.c.ID() == id)
@@ -45,57 +53,7 @@ func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
 	}
 }
 
-// There are proxies that take no command for several keys.
-func TestAfterABatchThatFailedRenewalsAreSentAloneForAWhile(t *testing.T) {
-	onFleet(t, 3, func(t *testing.T, w *fleet) {
-		w.relay.ReplyWith("-CROSSSLOT Keys in request don't hash to the same slot\r\n", runsOf(protocol.RenewManyScript))
-		w.together()
-		w.requireSent(3, 0)
-
-		first := w.relay.Block(runsOf(protocol.RenewScript))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			w.holds[0].renew()
-		}()
-		first.Wait(t)
-		w.clocks.set(protocol.BatchPause - time.Second)
-		second := make(chan struct{})
-		go func() {
-			defer close(second)
-			w.holds[1].renew()
-		}()
-		throughout(t, aWhile, func() bool { return w.gathered() == 0 }, "it does not wait for others")
-		first.Release()
-		receives(t, done)
-		receives(t, second)
-		w.requireSent(5, 0)
-
-		w.clocks.set(2 * time.Second)
-		w.together()
-		w.requireSent(6, 1)
-		w.requireRenewed(0, 1, 2)
-	})
-}
-
-// Who gathers while the batch before it fails goes alone, too.
-func TestABatchThatGathersWhenAnotherFailsIsNotSent(t *testing.T) {
-	onFleet(t, 3, func(t *testing.T, w *fleet) {
-		proceed, renewed := w.gather()
-		r := w.renewals()
-		r.Mu.Lock()
-		r.ApartEnd = w.clocks.now().After(protocol.BatchPause)
-		r.Mu.Unlock()
-		id := w.c.ID()
-		proceed()
-		receives(t, renewed)
-		w.requireSent(3, 0)
-		w.requireRenewed(0, 1, 2)
-		require.Equal(t, id, w.c.ID(), "nothing is in doubt")
-	})
-}
-
-func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
+func TestAHoldWhoseKeyTheUserMayNotUseFailsAlone(t *testing.T) {
 	t.Parallel()
 	redistest.RequireServer(t)
 	server := redistest.NewServer(t)
@@ -115,7 +73,6 @@ func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
 	user("~*-[0124]")
 	id := w.c.ID()
 	w.together()
-	w.requireSent(1+4, 1)
 	require.Equal(t, id, w.c.ID(), "nothing was executed that is not known")
 	require.Len(t, w.events.of("renewed"), 4)
 	failed := w.events.of("renew failed")
@@ -126,9 +83,11 @@ func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
 	user("~*")
 	w.holds[3].renew()
 	w.requireRenewed(0, 1, 2, 3, 4)
-	w.clocks.set(protocol.BatchPause + time.Second)
+	w.clocks.set(batchPause + time.Second)
+	_, before := w.sent()
 	w.together()
-	w.requireSent(1+4+1+1, 2)
+	_, after := w.sent()
+	require.Greater(t, after, before, "batches are sent again")
 	w.requireRenewed(0, 1, 2, 3, 4)
 }
 
@@ -199,110 +158,122 @@ func (r *chronicle) since(first, hook string) []Event {
 }
 
 func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
+	onFleet(t, 2, func(t *testing.T, w *fleet) {
+		late := w.relay.HoldBackSilently(runsOf(protocol.RenewManyScript))
+		proceed, renewed := w.gather()
+		proceed()
+		late.Wait(t)
+		m := w.locks[1]
+		requireUnlocked(t, m)
+		requireFree(t, w.direct, m.target.Keys...)
+
+		next := w.c.Mutex(m.target.Keys[0], WithOwner("job-1"), WithTTL(worn), WithoutRenewal())
+		requireLocked(t, next)
+		reply, err := late.Deliver(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "*1\r\n:1\r\n", reply, "it is lost")
+		require.LessOrEqual(t, ttlOf(w.direct, next.target.Keys[0]), worn, "it is another life")
+		requireUnlocked(t, next)
+		receives(t, renewed)
+		w.relay.Cut() // or Close would wait for a time-out of that connection
+		w.requireRenewed(0)
+	})
+}
+
+func TestCloseDoesNotWaitForABatchUnderWay(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
 		late := w.relay.HoldBackSilently(runsOf(protocol.RenewManyScript))
 		proceed, renewed := w.gather()
 		proceed()
 		late.Wait(t)
-		requireUnlocked(t, w.locks[2])
-		requireFree(t, w.direct, w.locks[2].target.Keys...)
-
-		next := w.c.Mutex(w.locks[2].target.Keys[0], WithOwner("job-2"), WithTTL(worn), WithoutRenewal())
-		requireLocked(t, next)
-		reply, err := late.Deliver(t.Context())
-		require.NoError(t, err)
-		require.Regexp(t, `^\*1\r\n:[123]\r\n$`, reply, "one is lost")
-		require.LessOrEqual(t, ttlOf(w.direct, next.target.Keys[0]), worn, "it is another life")
-		requireUnlocked(t, next)
-		w.relay.Cut() // or the others would wait for long
+		closed := make(chan error, 1)
+		go func() { closed <- w.c.Close() }()
 		receives(t, renewed)
-		w.requireRenewed(0, 1, 3)
+		w.relay.Cut() // or Close would wait for a time-out of that connection
+		require.NoError(t, outcomeOf(t, closed))
+		for _, m := range w.locks {
+			requireFree(t, w.direct, m.target.Keys...)
+		}
 	})
 }
 
-func TestARenewalThatLeavesItsBatchIsInDoubtIfThatWasSent(t *testing.T) {
-	onFleet(t, 1, func(t *testing.T, w *fleet) {
-		r, h := w.renewals(), w.holds[0]
-		first, late := w.relay.Block(runsOf(protocol.RenewScript)), w.relay.HoldBackSilently(runsOf(protocol.RenewManyScript))
-		ended := make(chan redisexec.Outcome, 3)
-		renew := func(ctx context.Context) {
-			_, out := r.Renew(ctx, redisexec.CallOptions{Attempts: 1, Patience: fleetPatience}, h.target, h.name.field, fleetTTL)
-			ended <- out
+// whileABatchGathers runs test in a bubble, in which a batch of all holds of plain locks but the first gathers,
+// and is not sent before the first is answered, which proceed lets happen.
+func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		defer m.Close()
+		m.ClockTTL(true)
+		rdb := redis.NewClient(redistest.MiniDialer(m))
+		defer rdb.Close()
+		w := &fleet{t: t, direct: rdb, events: &chronicle{}}
+		w.c = locksOn(t, rdb, WithHooks(w.events.hooks()))
+		defer w.c.Close()
+		for i := range n {
+			w.locks = append(w.locks, w.c.Mutex(fmt.Sprint("lock:", i), WithOwner(fmt.Sprint("job-", i)), WithTTL(fleetTTL)))
+			requireLocked(t, w.locks[i])
+			w.holds = append(w.holds, holdsOn(w.c.session, w.locks[i].Name())[0])
+			require.NoError(t, rdb.PExpire(t.Context(), w.locks[i].Name(), worn).Err())
 		}
-		go renew(t.Context())
-		first.Wait(t)
-		gathering, leave := context.WithCancel(t.Context())
-		go renew(gathering)
-		underWay, leaveLater := context.WithCancel(t.Context())
-		go renew(underWay)
-		eventually(t, "both in a batch", func() bool { return w.gathered() == 2 })
-		leave()
-		out := receives(t, ended)
-		require.ErrorIs(t, out.Err, context.Canceled)
-		require.False(t, out.Ambiguous)
-		first.Release()
-		require.NoError(t, receives(t, ended).Err)
-		late.Wait(t)
-		leaveLater()
-		out = receives(t, ended)
-		require.ErrorIs(t, out.Err, context.Canceled)
-		require.True(t, out.Ambiguous)
-		eventually(t, "the batch to be abandoned", func() bool { return w.underWay() == 0 })
-		w.relay.Cut()
+		loadScripts(t, rdb)
+		first, free := make(chan struct{}), make(chan struct{})
+		begins := sync.OnceFunc(func() { close(first) })
+		var sent atomic.Int64 // keys of others that were in batches
+		// A command that is kept back keeps others of its connection back, too.
+		m.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
+			switch {
+			case command == "EVALSHA" && args[0] == protocol.RenewScript.Digest.(string):
+				begins()
+				<-free
+			case command == "EVALSHA" && args[0] == protocol.RenewManyScript.Digest.(string):
+				keys, _ := strconv.Atoi(args[1])
+				sent.Add(int64(keys))
+			}
+			return false
+		})
+		var all sync.WaitGroup
+		all.Go(w.holds[0].renew)
+		<-first
+		for _, h := range w.holds[1:] {
+			all.Go(h.renew)
+		}
+		synctest.Wait() // no time has passed
+		require.Zero(t, sent.Load())
+		proceed := sync.OnceFunc(func() {
+			close(free)
+			all.Wait()
+		})
+		defer proceed()
+		test(t, w, &sent, proceed)
 	})
 }
 
 func TestAnUnlockTakesARenewalOutOfTheBatchThatGathers(t *testing.T) {
-	onFleet(t, 4, func(t *testing.T, w *fleet) {
-		proceed, renewed := w.gather()
+	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func()) {
 		id := w.c.ID()
 		unlocked := make(chan error, 1)
-		go func() { unlocked <- w.locks[2].Unlock() }() // which comes through behind the first
-		eventually(t, "it to leave", func() bool { return w.gathered() == 2 })
+		go func() { unlocked <- w.locks[2].Unlock() }() // which may come through behind the first
+		synctest.Wait()
 		require.Equal(t, id, w.c.ID(), "nothing was sent")
 		proceed()
-		require.NoError(t, outcomeOf(t, unlocked))
-		receives(t, renewed)
-		for _, e := range w.relay.Log() {
-			if runsOf(protocol.RenewManyScript)(e.Command) {
-				require.False(t, e.Command.Has(w.locks[2].target.Keys[0]))
-			}
-		}
+		require.NoError(t, <-unlocked)
+		require.EqualValues(t, 2, sent.Load())
 		w.requireRenewed(0, 1, 3)
 	})
 }
 
-func TestCloseDoesNotWaitForBatches(t *testing.T) {
-	t.Parallel()
-	for name, sent := range map[string]bool{"gathering": false, "under way": true} {
-		t.Run(name, func(t *testing.T) {
-			onFleet(t, 4, func(t *testing.T, w *fleet) {
-				late := w.relay.HoldBackSilently(runsOf(protocol.RenewManyScript))
-				proceed, renewed := w.gather()
-				if sent {
-					proceed()
-					late.Wait(t)
-				} else {
-					defer proceed()
-				}
-				closed := make(chan error, 1)
-				go func() { closed <- w.c.Close() }()
-				if sent {
-					eventually(t, "the batch to be abandoned", func() bool { return w.underWay() == 0 })
-				} else {
-					eventually(t, "all to leave", func() bool { return w.gathered() == 0 })
-					proceed()
-				}
-				receives(t, renewed)
-				w.relay.Cut() // or Close would wait for a time-out of that connection
-				require.NoError(t, outcomeOf(t, closed))
-				for _, m := range w.locks {
-					requireFree(t, w.direct, m.target.Keys...)
-				}
-				w.awaitNothingKept()
-			})
-		})
-	}
+func TestCloseDoesNotWaitForABatchThatGathers(t *testing.T) {
+	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, _ *atomic.Int64, proceed func()) {
+		closed := make(chan error, 1)
+		go func() { closed <- w.c.Close() }()
+		synctest.Wait() // all have left it, or it is sent because the first has left
+		proceed()
+		require.NoError(t, <-closed)
+		for _, m := range w.locks {
+			requireFree(t, w.direct, m.Name())
+		}
+	})
 }
 
 // A batch is waited for as long as its most patient member waits: each leaves in its own time.

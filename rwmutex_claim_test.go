@@ -119,11 +119,11 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 		require.NoError(b.t, relay.Refuse(true))
 		relay.Cut()
 		leave()
-		require.Greater(b.t, b.undoing(), protocol.EntryLeaseMax)
+		require.Greater(b.t, b.undoing(), longestPlace.EntryLease())
 		m := b.mutex()
 		b.c.session.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.session.now().After(time.Hour), false)
 		b.c.session.undo(m.write.kind, m.write.target, "uuid:1:write", b.c.session.now().After(time.Millisecond), false)
-		require.Greater(b.t, b.undoing(), protocol.EntryLeaseMax, "a later undo ends an earlier one")
+		require.Greater(b.t, b.undoing(), longestPlace.EntryLease(), "a later undo ends an earlier one")
 		require.NoError(b.t, relay.Refuse(false))
 	})
 }
@@ -152,7 +152,7 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 		leave()
 		began := time.Now()
 		eventually(b.t, "no claim", func() bool { return b.rdb.Exists(b.t.Context(), b.claims("")).Val() == 0 })
-		require.Less(b.t, time.Since(began), protocol.EntryLeaseMax/3, "it has run out by itself")
+		require.Less(b.t, time.Since(began), longestPlace.EntryLease()/3, "it has run out by itself")
 		busy.Remove()
 	})
 }

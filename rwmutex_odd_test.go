@@ -4,11 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/protocol"
 )
 
 func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
@@ -94,40 +90,6 @@ func TestAClaimThatIsNoneKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-func TestTheKeysOfAReadWriteLockAreInOneSlot(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Dialer: noDial(t)})
-	t.Cleanup(func() { rdb.Close() })
-	c := locksOn(t, rdb)
-	for _, name := range []string{"plain", "{tag}:name", "name:{tag}", "a:b"} {
-		target := c.RWMutex(name).read.target
-		for _, key := range []string{target.RW.Claim, target.RW.Timeouts + ":uuid:1:rwlock_timeout:1", target.Channels[0]} {
-			require.Equal(t, keys.HashTag(name), keys.HashTag(key), "%s of %s", key, name)
-		}
-	}
-	require.Equal(t, "{plain}", c.RWMutex("plain").read.target.RW.Timeouts)
-	require.Equal(t, "redisson_rwlock:{plain}", c.RWMutex("plain").read.target.Channels[0])
-	require.Equal(t, "{tag}:name", c.RWMutex("{tag}:name").read.target.RW.Timeouts)
-	require.Equal(t, "redisson_rwlock:{tag}:name", c.RWMutex("{tag}:name").read.target.Channels[0])
-}
-
-// Its client hands over only what it does not read as well: a fixed owner may have begun to
-// since.
-func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
-	eachRW(t, func(b *rwBench) {
-		m := b.mutex()
-		b.me.locks(b.t, toWrite(m))
-		b.me.locks(b.t, toRead(m))
-		k, before := m.write.kind, onRedis(b.t, b.rdb, b.key)
-		g, out := k.protocol.Handoff(b.t.Context(), acquireEffort, m.write.target, holderOf(b, keys.Writing), "uuid:7:write", &m.write.settings.Terms)
-		require.ErrorIs(b.t, out.Err, protocol.ErrReadsToo)
-		require.False(b.t, out.Ambiguous, "its owner gives it back")
-		require.False(b.t, g.Held)
-		require.Equal(b.t, before, onRedis(b.t, b.rdb, b.key))
-		b.me.unlocks(b.t, toRead(m))
-		b.me.unlocks(b.t, toWrite(m))
-	})
-}
-
 // A client gets a new identity when a request was left in doubt.
 func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
@@ -165,14 +127,4 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 		b.me.unlocks(b.t, toRead(m))
 		b.me.unlocks(b.t, toWrite(m))
 	})
-}
-
-// holderOf is the field of the hold on that side.
-func holderOf(b *rwBench, s keys.Side) string {
-	for _, h := range holdsOn(b.c.session, b.key) {
-		if h.kind.side == s {
-			return h.name.field
-		}
-	}
-	return ""
 }

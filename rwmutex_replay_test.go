@@ -37,18 +37,3 @@ func TestAReaderThatFindsItsOwnFieldDeadBeginsAnew(t *testing.T) {
 		b.me.unlocks(b.t, toRead(m))
 	})
 }
-
-// The undo of a reader may come when the name is a plain lock's.
-func TestTheReleaseOfAReaderLeavesAPlainLockAlone(t *testing.T) {
-	eachRW(t, func(b *rwBench) {
-		m := b.mutex()
-		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, "uuid:1", 2).Err())
-		for _, count := range []int{1, 0} {
-			answer, out := m.read.kind.protocol.Release(b.t.Context(), acquireEffort, m.read.target, "uuid:1", []int{count})
-			require.NoError(b.t, out.Err)
-			require.False(b.t, answer.Ours)
-			requireOnRedis(b.t, b.rdb, b.key, "uuid:1", 2)
-		}
-		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key).Err())
-	})
-}

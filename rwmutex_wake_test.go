@@ -19,8 +19,8 @@ const soonerThanAPoll = time.Second
 func TestWithoutThePermissionToPublishTheSidesOfOneProcessWakeEachOther(t *testing.T) {
 	t.Parallel()
 	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+publish" })
-	limited, _ := asUser(t, rules...)
-	c := locksOn(t, limited.rdb, WithPrefix("orders:"), WithSafetyPoll(time.Minute))
+	limited := redistest.NewServer(t).User(t, rules...)
+	c := locksOn(t, limited, WithPrefix("orders:"), WithSafetyPoll(time.Minute))
 	m, me, you := c.RWMutex("17"), newActor(t), newActor(t)
 	for range 3 {
 		for _, sides := range [][2]*Mutex{{toWrite(m), toRead(m)}, {toRead(m), toWrite(m)}} {
@@ -41,8 +41,8 @@ func TestWithoutThePermissionToPublishTheSidesOfOneProcessWakeEachOther(t *testi
 func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *testing.T) {
 	t.Parallel()
 	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+subscribe" })
-	limited, _ := asUser(t, rules...)
-	c := locksOn(t, limited.rdb, WithPrefix("orders:"), WithSafetyPoll(time.Minute))
+	limited := redistest.NewServer(t).User(t, rules...)
+	c := locksOn(t, limited, WithPrefix("orders:"), WithSafetyPoll(time.Minute))
 	m, me, you := c.RWMutex("17"), newActor(t), newActor(t)
 	for _, sides := range [][2]*Mutex{{toWrite(m), toRead(m)}, {toRead(m), toWrite(m)}} {
 		me.locks(t, sides[0])

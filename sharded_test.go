@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -68,7 +67,7 @@ func (c *contest) pass() {
 // on a node.
 func shardListeners(t *testing.T, node *redistest.Server, name string) int {
 	t.Helper()
-	channel := keys.Derived(keys.ChannelPrefix, name)
+	channel := channelOf(name)
 	n, err := node.Client(t).PubSubShardNumSub(t.Context(), channel).Result()
 	require.NoError(t, err)
 	return int(n[channel])

@@ -111,6 +111,7 @@ func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 	}
 	id, before := c.ID(), onRedis(t, p.Admin, name)
 	p.BeginMove()
+	once := redisexec.CallOptions{Attempts: 1}
 	for _, gone := range [][]string{nil, {name}} { // at first only a new level's key is not there
 		p.Move(gone...)
 		for _, h := range holdsOn(c.session, name) {

@@ -16,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -84,7 +83,7 @@ func TestManyGoroutinesOfManyProcessesShareOneName(t *testing.T) {
 
 	require.Equal(t, fmt.Sprint(total), rdb.Get(t.Context(), key+":total").Val(), "an update under the lock was lost")
 	require.Zero(t, rdb.Exists(t.Context(), key).Val(), "the key was left")
-	require.Empty(t, rdb.PubSubChannels(t.Context(), keys.Derived(keys.ChannelPrefix, key)).Val(), "a subscription was left")
+	require.Empty(t, rdb.PubSubChannels(t.Context(), channelOf(key)).Val(), "a subscription was left")
 	rdb.Del(t.Context(), key+":total", key+":inside")
 }
 

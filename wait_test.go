@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -311,7 +310,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 			q := holdsOn(c.session, key)[0].places[0].queue
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
-			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
+			_ = direct.Publish(context.Background(), channelOf(key), "0").Err()
 			for end := time.Now().Add(soonEnough); q.Wakes() == before && time.Now().Before(end); {
 				time.Sleep(lookEvery)
 			}
@@ -415,13 +414,13 @@ func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
 		direct, key, waiter := b.Client(t), redistest.Key(t), newActor(t)
 		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
 		events := make(chan struct{}, 8)
-		lingering := c.session.hub.Subscribe(keys.Derived(keys.ChannelPrefix, key), func() { events <- struct{}{} })
+		lingering := c.session.hub.Subscribe(channelOf(key), func() { events <- struct{}{} })
 		t.Cleanup(lingering.Close)
 		receives(t, events)
 		heldByStranger(t, direct, key, 0)
 		relay.After(runsOf(protocol.AcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
-			_ = direct.Publish(context.Background(), keys.Derived(keys.ChannelPrefix, key), "0").Err()
+			_ = direct.Publish(context.Background(), channelOf(key), "0").Err()
 			<-events
 		})
 		waiter.locks(t, c.Mutex(key))

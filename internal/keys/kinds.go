@@ -30,20 +30,20 @@ type FairKeys struct {
 	Freeing        []any  // and those of the release
 }
 
-// NewFair returns what a fair lock of key has besides the key.
+// NewFair derives the names of a fair lock.
 func NewFair(key string) *FairKeys {
 	k := &FairKeys{
-		Queue:   Derived(fairQueuePrefix, key),
-		Entries: Derived(fairEntriesPrefix, key),
+		Queue:   derived(fairQueuePrefix, key),
+		Entries: derived(fairEntriesPrefix, key),
 		Grants:  GrantsPrefix(key),
 	}
-	k.Freeing = Boxed(key, k.Queue, k.Entries, Derived(CounterPrefix, key), Derived(javaQueuePrefix, key))
+	k.Freeing = boxed(key, k.Queue, k.Entries, derived(counterPrefix, key), derived(javaQueuePrefix, key))
 	k.Words = k.Freeing[:4:4]
 	return k
 }
 
 // GrantsPrefix is what the channels begin with on which processes are told of grants of key.
-func GrantsPrefix(key string) string { return Derived(fairGrantsPrefix, key) + ":" }
+func GrantsPrefix(key string) string { return derived(fairGrantsPrefix, key) + ":" }
 
 // RWKeys are the names of what a read-write lock has besides its key, which are Redisson's
 // but for the claim.
@@ -56,12 +56,12 @@ type RWKeys struct {
 // ReadWrite makes t, of one key, that of a read-write lock.
 func (t *Set) ReadWrite() {
 	key := t.Keys[0]
-	t.RW = &RWKeys{Claim: Derived(rwClaimPrefix, key), Timeouts: key}
+	t.RW = &RWKeys{Claim: derived(rwClaimPrefix, key), Timeouts: key}
 	if !strings.Contains(key, "{") {
 		t.RW.Timeouts = "{" + key + "}"
 	}
-	t.RW.Words = Boxed(key, t.RW.Claim, t.Counters[0])
-	t.Channels = []string{Derived(rwPrefix, key)}
+	t.RW.Words = boxed(key, t.RW.Claim, t.Counters[0])
+	t.Channels = []string{derived(rwPrefix, key)}
 }
 
 // WithClaim returns the KEYS of a script that minds the claim. Those of one that only renews or gives back

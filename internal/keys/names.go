@@ -9,8 +9,8 @@ import (
 
 // Derived names are Redisson's, so that Java processes meet ours on the same keys.
 const (
-	ChannelPrefix = "redisson_lock__channel"
-	CounterPrefix = "redisson_lock_token"
+	channelPrefix = "redisson_lock__channel"
+	counterPrefix = "redisson_lock_token"
 	rwPrefix      = "redisson_rwlock"
 
 	javaQueuePrefix = "redisson_lock_queue" // of Java's fair lock
@@ -24,9 +24,9 @@ const (
 	rwClaimPrefix     = "relock_rw_claim"
 )
 
-// Derived returns the name of a helper of key. Redisson asks only whether the key
+// derived returns the name of a helper of key. Redisson asks only whether the key
 // contains a brace; see [derivable] for the keys for which that is right.
-func Derived(prefix, key string) string {
+func derived(prefix, key string) string {
 	if strings.Contains(key, "{") {
 		return prefix + ":" + key
 	}
@@ -41,10 +41,10 @@ func helpersOf(key string) (counter, channel, queue string) {
 	if strings.Contains(key, "{") {
 		before, after = ":", ""
 	}
-	all := CounterPrefix + before + key + after + ChannelPrefix + before + key + after + javaQueuePrefix + before + key + after
+	all := counterPrefix + before + key + after + channelPrefix + before + key + after + javaQueuePrefix + before + key + after
 	rest := len(before) + len(key) + len(after)
-	n := len(CounterPrefix) + rest
-	m := n + len(ChannelPrefix) + rest
+	n := len(counterPrefix) + rest
+	m := n + len(channelPrefix) + rest
 	return all[:n], all[n:m], all[m:]
 }
 
@@ -53,7 +53,7 @@ func derivable(key string) bool {
 	if !strings.ContainsAny(key, "{}") {
 		return true
 	}
-	return HashTag(Derived(ChannelPrefix, key)) == HashTag(key)
+	return HashTag(derived(channelPrefix, key)) == HashTag(key)
 }
 
 // CheckHelperKeys says why key cannot be a lock that has keys beside it which hold or grant it. Those of a

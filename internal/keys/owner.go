@@ -12,7 +12,7 @@ type Owner struct {
 	Fixed     string
 }
 
-// String is o as a field names it.
+// String is the part of a field that names o.
 func (o Owner) String() string {
 	if o.Fixed != "" {
 		return o.Fixed

@@ -41,13 +41,7 @@ type ID struct {
 	Text string // the key, or all of them, each after its length
 }
 
-// New derives the keys of names. The error says which name cannot be a lock.
-func New(prefix string, names []string) (*Set, error) {
-	t := new(Set)
-	return t, t.Init(prefix, names)
-}
-
-// Init is New for a target that is part of something else.
+// Init derives the keys of names. The error says which name cannot be a lock.
 func (t *Set) Init(prefix string, names []string) error {
 	t.Name = strings.Join(names, ",")
 	if len(names) == 0 {
@@ -91,8 +85,8 @@ func (t *Set) derive() {
 	}
 }
 
-// Boxed returns texts as go-redis takes them. Made once, they cost no allocation at each call.
-func Boxed(texts ...string) []any { return box(make([]any, 0, len(texts)), texts) }
+// boxed returns texts as go-redis takes them. Made once, they cost no allocation at each call.
+func boxed(texts ...string) []any { return box(make([]any, 0, len(texts)), texts) }
 
 // box appends texts to boxes as go-redis takes them.
 func box(boxes []any, texts []string) []any {

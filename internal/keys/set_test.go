@@ -13,6 +13,11 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
+func newSet(prefix string, names []string) (*Set, error) {
+	t := new(Set)
+	return t, t.Init(prefix, names)
+}
+
 func TestDerivedNamesAreRedissons(t *testing.T) {
 	for key, want := range map[string]struct{ counter, channel string }{
 		"orders":       {"redisson_lock_token:{orders}", "redisson_lock__channel:{orders}"},
@@ -29,7 +34,7 @@ func TestDerivedNamesAreRedissons(t *testing.T) {
 		"}{t}":         {"redisson_lock_token:}{t}", "redisson_lock__channel:}{t}"},
 		"{redisson_x}": {"redisson_lock_token:{redisson_x}", "redisson_lock__channel:{redisson_x}"},
 	} {
-		target, err := New("", []string{key})
+		target, err := newSet("", []string{key})
 		require.NoError(t, err, key)
 		require.Equal(t, []string{key}, target.Keys)
 		require.Equal(t, []string{want.counter}, target.Counters)
@@ -43,18 +48,18 @@ var badNames = []string{"a{b", "{}x", "a}b", "{", "}", "{}", "x{}", "x{}{t}", "{
 
 func TestNamesThatBreakTheHashTagAreRefused(t *testing.T) {
 	for _, name := range append(badNames, "") {
-		_, err := New("", []string{name})
+		_, err := newSet("", []string{name})
 		require.ErrorIs(t, err, lockerr.ErrInvalidName, name)
 		if name != "" {
 			require.ErrorContains(t, err, fmt.Sprintf("%q", name))
 		} else {
 			require.ErrorContains(t, err, "empty")
 		}
-		_, err = New("", []string{"good", name, "better"})
+		_, err = newSet("", []string{"good", name, "better"})
 		require.ErrorIs(t, err, lockerr.ErrInvalidName, "one bad name among others: %q", name)
 	}
 	for _, names := range [][]string{nil, {}} {
-		_, err := New("", names)
+		_, err := newSet("", names)
 		require.ErrorIs(t, err, lockerr.ErrInvalidName)
 		require.ErrorContains(t, err, "no names")
 	}
@@ -77,7 +82,7 @@ func TestThePrefixCountsAsPartOfTheName(t *testing.T) {
 		{"{app}:", "", ""},
 		{"app:", "", ""},
 	} {
-		target, err := New(c.prefix, []string{c.name})
+		target, err := newSet(c.prefix, []string{c.name})
 		if c.key == "" {
 			require.ErrorIs(t, err, lockerr.ErrInvalidName, "%q + %q", c.prefix, c.name)
 			continue
@@ -89,28 +94,28 @@ func TestThePrefixCountsAsPartOfTheName(t *testing.T) {
 }
 
 func TestSeveralNamesAreOneTargetWhateverTheirOrder(t *testing.T) {
-	first, err := New("p:", []string{"b", "a", "b", "c", "a"})
+	first, err := newSet("p:", []string{"b", "a", "b", "c", "a"})
 	require.NoError(t, err)
-	second, err := New("p:", []string{"c", "a", "b"})
+	second, err := newSet("p:", []string{"c", "a", "b"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"p:a", "p:b", "p:c"}, first.Keys)
 	require.Equal(t, first.ID, second.ID)
 	require.Equal(t, "b,a,b,c,a", first.Name)
 	for i, key := range first.Keys {
-		require.Equal(t, Derived(CounterPrefix, key), first.Counters[i])
-		require.Equal(t, Derived(ChannelPrefix, key), first.Channels[i])
+		require.Equal(t, derived(counterPrefix, key), first.Counters[i])
+		require.Equal(t, derived(channelPrefix, key), first.Channels[i])
 		require.True(t, first.Has(key))
 	}
 	require.False(t, first.Has("a"))
 	require.False(t, first.Has("p:d"))
 
 	part := first.Only([]string{"p:b"})
-	single, err := New("p:", []string{"b"})
+	single, err := newSet("p:", []string{"b"})
 	require.NoError(t, err)
 	require.Equal(t, single.ID, part.ID)
 	require.Equal(t, single.Counters, part.Counters)
 	require.Equal(t, first.Name, part.Name)
-	twice, err := New("p:", []string{"b", "b"})
+	twice, err := newSet("p:", []string{"b", "b"})
 	require.NoError(t, err)
 	require.Equal(t, single.ID, twice.ID, "a name given twice is the name")
 }
@@ -138,7 +143,7 @@ func TestTargetIDsOfDifferentKeysDiffer(t *testing.T) {
 		{"11:a", "1"},
 		{"1", "1:a"},
 	} {
-		target, err := New("", names)
+		target, err := newSet("", names)
 		require.NoError(t, err)
 		require.Empty(t, seen[target.ID], "%q has the id of another", names)
 		seen[target.ID] = names
@@ -157,7 +162,7 @@ func TestNamesOfOneSlotAreRecognised(t *testing.T) {
 		{[]string{"{t}a", "b{t}", "t"}, true},
 		{[]string{"{t}a", "{u}a"}, false},
 	} {
-		target, err := New("", c.names)
+		target, err := newSet("", c.names)
 		require.NoError(t, err)
 		require.Equal(t, c.one, target.OneSlot(), c.names)
 	}
@@ -198,9 +203,9 @@ func TestEveryDerivedNameIsInTheSlotOfItsKeyAsRedisSeesIt(t *testing.T) {
 	}
 	refused := 0
 	for _, name := range names {
-		slot := slots(name, HashTag(name), Derived(CounterPrefix, name), Derived(ChannelPrefix, name))
+		slot := slots(name, HashTag(name), derived(counterPrefix, name), derived(channelPrefix, name))
 		require.Equal(t, int64(keySlot(name)), slot[0], "the tests' own slot of %q", name)
-		if _, err := New("", []string{name}); err != nil {
+		if _, err := newSet("", []string{name}); err != nil {
 			require.NotEqual(t, []int64{slot[0], slot[0]}, slot[2:], "%q was refused for nothing", name)
 			refused++
 			continue
@@ -252,7 +257,7 @@ func FuzzName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, prefix, name string) {
 		key := prefix + name
-		target, err := New(prefix, []string{name})
+		target, err := newSet(prefix, []string{name})
 		if err == nil {
 			require.NotEmpty(t, name)
 			require.Equal(t, keySlot(key), keySlot(target.Keys[0]))
@@ -279,8 +284,8 @@ func FuzzTargetID(f *testing.F) {
 	f.Add("a", "b", "b", "a")
 	f.Add("a,", "b", "a", ",b")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		first, err1 := New("", []string{a, b})
-		second, err2 := New("", []string{c, d})
+		first, err1 := newSet("", []string{a, b})
+		second, err2 := newSet("", []string{c, d})
 		if err1 != nil || err2 != nil {
 			return // FuzzName is about those
 		}

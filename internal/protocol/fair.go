@@ -9,6 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// The scripts of a fair lock: see [AcquireScript].
 var (
 	//go:embed lua/fair_prelude.lua
 	fairPrelude string
@@ -27,18 +28,18 @@ var (
 // Fair is the protocol of FairMutex: that of a plain lock on the same hash, with a queue
 // beside it. Taking the lock and giving it back mind the queue; all else is the same.
 type Fair struct {
-	Plain *Plain
+	plain *Plain
 	// process is what the channels end in on which this client is told of grants.
-	Process string
+	process string
 }
 
 // NewFair returns the protocol of a process that is told of grants on channels of its own, which
 // end in process.
-func NewFair(plain *Plain, process string) *Fair { return &Fair{Plain: plain, Process: process} }
+func NewFair(plain *Plain, process string) *Fair { return &Fair{plain: plain, process: process} }
 
 // GrantsFor is the channel on which this process is told of grants of key.
 func (f *Fair) GrantsFor(key string) string {
-	return keys.GrantsPrefix(key) + f.Process
+	return keys.GrantsPrefix(key) + f.process
 }
 
 // keepFor tells the scripts what token s wishes for: the life of its counter in
@@ -50,23 +51,23 @@ func keepFor(s *Terms) int64 {
 	return s.CounterLife.Milliseconds()
 }
 
-// Acquire takes the lock if it is free and nobody waits for it.
+// Acquire takes the lock if it is free and no one waits for it.
 func (f *Fair) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	return f.take(ctx, e, t, field, s)
 }
 
-// Enqueue is acquire for an owner who waits if need be, and is told of the grant by ticket.
+// Enqueue is Acquire for an owner that waits if need be, and is told of the grant by ticket.
 func (f *Fair) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome) {
-	return f.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, t.Fair.Grants+f.Process)
+	return f.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, t.Fair.Grants+f.process)
 }
 
 func (f *Fair) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
-	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.Plain.publishCommand()}
-	r, out := f.Plain.run(ctx, e, FairAcquireScript, t.Fair.Words, append(args, entry...)...)
+	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.plain.publishCommand()}
+	r, out := f.plain.run(ctx, e, FairAcquireScript, t.Fair.Words, append(args, entry...)...)
 	return understood(r.grant(t, true), out, &r)
 }
 
-// Waiter is somebody who waits in the queue of a fair lock, as a poll speaks of him.
+// Waiter is one that waits in the queue of a fair lock, as a poll names it.
 type Waiter struct {
 	Field string
 	Terms *Terms
@@ -75,11 +76,11 @@ type Waiter struct {
 // Poll keeps the places of waiters, and asks how they stand and who has the lock.
 func (f *Fair) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]Standing, Grant, redisexec.Outcome) {
 	args := make([]any, 0, 1+3*len(waiters))
-	args = append(args, f.Plain.publishCommand())
+	args = append(args, f.plain.publishCommand())
 	for _, w := range waiters {
 		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keepFor(w.Terms))
 	}
-	r, out := f.Plain.run(ctx, e, FairPollScript, t.Fair.Words, args...)
+	r, out := f.plain.run(ctx, e, FairPollScript, t.Fair.Words, args...)
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
 		_, out = understood(Grant{}, out, &r)
@@ -119,34 +120,39 @@ func (r *reply) standing(i int, t *keys.Set) Standing {
 // lock's matter.
 func (f *Fair) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	if counts[0] > 0 {
-		return f.Plain.Release(ctx, e, t, field, counts)
+		return f.plain.Release(ctx, e, t, field, counts)
 	}
 	e.PublishFirst = true // a grant wakes who waits for it some 30 us sooner, of 560
 	if !e.Undoes {        // a place in the queue may be all that there is to give up
 		e.RequiredKeys = 1
 	}
-	r, out := f.Plain.run(ctx, e, FairReleaseScript, t.Fair.Freeing, field, f.Plain.publishCommand(), t.Channels[0])
+	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Fair.Freeing, field, f.plain.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }
 
 // What a queue makes no difference to is a plain lock's matter.
 
+// Reenter implements [Protocol].
 func (f *Fair) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
-	return f.Plain.Reenter(ctx, e, t, field, s, mint, counts)
+	return f.plain.Reenter(ctx, e, t, field, s, mint, counts)
 }
 
+// Renew implements [Protocol].
 func (f *Fair) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	return f.Plain.Renew(ctx, e, t, field, lease)
+	return f.plain.Renew(ctx, e, t, field, lease)
 }
 
+// Handoff implements [Protocol].
 func (f *Fair) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	return f.Plain.Handoff(ctx, e, t, from, to, s)
+	return f.plain.Handoff(ctx, e, t, from, to, s)
 }
 
+// Force implements [Protocol].
 func (f *Fair) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
-	return f.Plain.Force(ctx, e, t, i, fields)
+	return f.plain.Force(ctx, e, t, i, fields)
 }
 
+// State implements [Protocol].
 func (f *Fair) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
-	return f.Plain.State(ctx, e, t, i)
+	return f.plain.State(ctx, e, t, i)
 }

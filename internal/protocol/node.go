@@ -11,6 +11,7 @@ import (
 //go:embed lua/raise.lua
 var raiseSource string
 
+// RaiseScript is a script of a node of a quorum: see [AcquireScript].
 var RaiseScript = withPrelude(raiseSource)
 
 // Raise raises the counters of locks that field holds to token; false: it does not hold them.
@@ -20,7 +21,7 @@ func (p *Plain) Raise(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	return understood(r.grantOrLost(t, true).Held, out, &r)
 }
 
-// ReleaseQuietly gives locks back that never counted, and wakes nobody.
+// ReleaseQuietly gives locks back that never counted, and wakes no one.
 func (p *Plain) ReleaseQuietly(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string) (bool, redisexec.Outcome) {
 	args := make([]any, 0, 2+2*len(t.Keys))
 	args = append(args, field)

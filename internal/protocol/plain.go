@@ -10,8 +10,9 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// The scripts. Their headers say what they take and reply; the functions below are the
-// only ones that know it.
+// The scripts. Their headers say what they take and reply; the functions below are the only
+// ones that know it. All scripts of this package are exported for tests, whose fixtures recognise
+// by them what a client sends; a client calls the functions.
 var (
 	//go:embed lua/prelude.lua
 	prelude string
@@ -57,7 +58,7 @@ func withPrelude(source string, more ...string) *redisexec.Script {
 type Plain struct {
 	Exec     *redisexec.Executor
 	sharded  bool      // wake-ups stay within the shard of the key
-	Renewals *Renewals // that are sent together; nil: each is sent alone
+	renewals *renewals // that are sent together; nil: each is sent alone
 }
 
 // NewPlain returns the protocol on one deployment, each renewal of which is sent alone.
@@ -68,7 +69,7 @@ func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 // NewBatchingPlain is NewPlain with renewals that are sent together if they are due together.
 func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	p := NewPlain(exec, sharded)
-	p.Renewals = newRenewals(p)
+	p.renewals = newRenewals(p)
 	return p
 }
 
@@ -90,12 +91,14 @@ func (p *Plain) publishCommand() any { // which costs no allocation
 	return "publish"
 }
 
+// Acquire implements [Protocol].
 func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	r, out := p.run(ctx, e, AcquireScript, t.LocksAndCounters(s.Fencing),
 		field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds())
 	return understood(r.grant(t, s.Fencing), out, &r)
 }
 
+// Reenter implements [Protocol].
 func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
 	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds()}
 	for _, count := range counts {
@@ -105,9 +108,10 @@ func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	return understood(r.grantOrLost(t, mint), out, &r)
 }
 
+// Renew implements [Protocol].
 func (p *Plain) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	if e.Batchable && p.Renewals != nil {
-		return p.Renewals.Renew(ctx, e, t, field, lease)
+	if e.Batchable && p.renewals != nil {
+		return p.renewals.renew(ctx, e, t, field, lease)
 	}
 	return p.renewAlone(ctx, e, t, field, lease)
 }
@@ -117,14 +121,15 @@ func (p *Plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys
 	return understood(r.flag(), out, &r)
 }
 
-// RenewMany is renewAlone for several holds, one of each field, with as many keys each, which
+// renewMany is renewAlone for several holds, one of each field, with as many keys each, which
 // stand hold by hold. It returns the positions, from 1, of those that are lost.
-func (p *Plain) RenewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
+func (p *Plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
 	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
 	r, out := p.run(ctx, e, RenewManyScript, keys, args...)
 	return understood(r.lost(len(fields)), out, &r)
 }
 
+// Release implements [Protocol].
 func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	args := make([]any, 0, 2+2*len(t.Keys))
 	args = append(args, field)
@@ -144,12 +149,14 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	return understood(r.released(), out, &r)
 }
 
+// Handoff implements [Protocol].
 func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
 	r, out := p.run(ctx, e, HandoffScript, t.LocksAndCounters(s.Fencing),
 		from, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
 }
 
+// Force implements [Protocol].
 func (p *Plain) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	args := []any{p.publishCommand(), t.Channels[i]}
 	for _, field := range fields {
@@ -160,6 +167,7 @@ func (p *Plain) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	return understood(r.flag(), out, &r)
 }
 
+// State implements [Protocol].
 func (p *Plain) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
 	t = t.Only(t.Keys[i : i+1])
 	r, out := p.run(ctx, e, StateScript, t.LocksAndCounters(true))

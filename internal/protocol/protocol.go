@@ -13,19 +13,19 @@ import (
 // Each call is one script, executed at least once if it is answered; sending it again
 // changes nothing, because it carries what is wanted and not what to add.
 type Protocol interface {
-	// acquire takes every key of t for field, which holds none of them.
+	// Acquire takes every key of t for field, which holds none of them.
 	Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome)
-	// reenter sets the counts of keys that field holds. It mints a token if asked to.
+	// Reenter sets the counts of keys that field holds. It mints a token if asked to.
 	Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome)
-	// renew lengthens the lease; false: field does not hold every key.
+	// Renew lengthens the lease; false: field does not hold every key.
 	Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome)
-	// release sets counts on their way down; a key whose count is 0 is given back.
+	// Release sets counts on their way down; a key whose count is 0 is given back.
 	Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome)
-	// handoff passes every key from one field to another, on the terms s of the new one.
+	// Handoff passes every key from one field to another, on the terms s of the new one.
 	Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome)
-	// force deletes key i of t if its fields are still those given.
+	// Force deletes key i of t if its fields are still those given.
 	Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome)
-	// state reads key i of t.
+	// State reads key i of t.
 	State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome)
 }
 
@@ -40,7 +40,7 @@ var (
 type Grant struct {
 	Held    bool
 	Claimed bool // if not held: who is in the way waits to write, and keeps readers out
-	Split   bool // if not held: nobody of a quorum has it yet, those who want it are in each other's way
+	Split   bool // if not held: no owner has it on a quorum yet, those that want it are in each other's way
 
 	Token int64 // if held: the fencing token, 0 if none was wished
 
@@ -55,10 +55,10 @@ type Grant struct {
 type Released struct {
 	Ours bool // every key was held by the field
 
-	// heard is how many processes listen for the wake-up of a key that was given back, at
+	// Heard is how many processes listen for the wake-up of a key that was given back, at
 	// least; -1 if the server refused it. On a Cluster only those on one node are counted.
 	Heard int
-	// extra is how many wake-ups each of them gets besides the first.
+	// Extra is how many wake-ups each of them gets besides the first.
 	Extra int
 }
 

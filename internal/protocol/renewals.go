@@ -24,7 +24,7 @@ import (
 //	alone       No renewal like it is under way, or it has no time to lose: it is sent at once, as
 //	            if there were no batches.
 //	gathering   It waits for others: until its batch is full, or every command like it that is
-//	            under way has ended, or CompanyTime has passed.
+//	            under way has ended, or companyTime has passed.
 //	sent        Its batch is under way.
 //	answered    It is renewed, or its hold is lost: the answer says which.
 //	refused     Redis answered the batch with an error, perhaps because of one key: the user may
@@ -45,13 +45,13 @@ import (
 //   - A member has taken its hold's turn to send (see hold.take). It gives that back when it
 //     leaves, so an Unlock does not wait for the batch.
 //
-// After a batch was refused or failed, all renewals go alone for BatchPause: some proxies take no
+// After a batch was refused or failed, all renewals go alone for batchPause: some proxies take no
 // command with several keys.
 
 const (
-	BatchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
-	CompanyTime = 5 * time.Millisecond
-	BatchPause  = time.Minute
+	batchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
+	companyTime = 5 * time.Millisecond
+	batchPause  = time.Minute
 	duePoints   = 10 // in an interval
 )
 
@@ -67,15 +67,15 @@ func RenewalDue(renewed clock.Instant, interval time.Duration) clock.Instant {
 	return due.After(-past)
 }
 
-// Renewals sends the renewals of plain's holds.
-type Renewals struct {
+// renewals sends the renewals of plain's holds.
+type renewals struct {
 	plain   *Plain
 	oneSlot bool          // any keys can be in one command
-	Company time.Duration // CompanyTime
+	company time.Duration // companyTime
 
-	Mu       sync.Mutex
-	Lanes    map[alike]*lane // in which something is under way
-	ApartEnd clock.Instant   // until then no batch is sent
+	mu       sync.Mutex
+	lanes    map[alike]*lane // in which something is under way
+	apartEnd clock.Instant   // until then no batch is sent
 }
 
 // alike is what the renewals in one command have in common.
@@ -88,8 +88,8 @@ type alike struct {
 // lane is the renewals that are alike. It is guarded by renewals.mu.
 type lane struct {
 	alike
-	UnderWay int    // commands: never 0 while there is a next
-	Next     *batch // gathers; nil if none waits
+	underWay int    // commands: never 0 while there is a next
+	next     *batch // gathers; nil if none waits
 }
 
 // batch is renewals that are one command.
@@ -98,7 +98,7 @@ type batch struct {
 	flush *time.Timer // sends it if nothing else does
 
 	// These are guarded by renewals.mu.
-	Members []*member // that have not left
+	members []*member // that have not left
 	stop    func()    // abandons it; nil before it is sent
 
 	// done is closed when the fields below are written, which is once.
@@ -120,23 +120,23 @@ type member struct {
 // patience is how long m is waited for.
 func (m *member) patience() time.Duration { return max(m.effort.Patience, m.effort.MaxPatience) }
 
-func newRenewals(p *Plain) *Renewals {
-	return &Renewals{plain: p, oneSlot: p.Exec.OneNode(), Company: CompanyTime, Lanes: make(map[alike]*lane)}
+func newRenewals(p *Plain) *renewals {
+	return &renewals{plain: p, oneSlot: p.Exec.OneNode(), company: companyTime, lanes: make(map[alike]*lane)}
 }
 
-// Renew is plain.renew. It waits no longer than that.
-func (r *Renewals) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
+// renew is Plain.Renew. It waits no longer than that.
+func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	m := &member{target: t, field: field, effort: e}
-	r.Mu.Lock()
+	r.mu.Lock()
 	l := r.lane(t, lease)
-	if l.UnderWay == 0 || m.patience() < 10*CompanyTime {
-		l.UnderWay++
-		r.Mu.Unlock()
+	if l.underWay == 0 || m.patience() < 10*companyTime {
+		l.underWay++
+		r.mu.Unlock()
 		defer r.answered(l)
 		return r.plain.renewAlone(ctx, e, t, field, lease)
 	}
 	r.join(l, m)
-	r.Mu.Unlock()
+	r.mu.Unlock()
 	if !r.await(ctx, m) {
 		return r.leave(ctx, m)
 	}
@@ -151,46 +151,46 @@ func (r *Renewals) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 }
 
 // lane returns the lane of t's renewals. If they are to go alone it is one of their own. mu is held.
-func (r *Renewals) lane(t *keys.Set, lease time.Duration) *lane {
+func (r *renewals) lane(t *keys.Set, lease time.Duration) *lane {
 	like := alike{keys: len(t.Keys), lease: lease}
 	if !r.oneSlot {
 		like.tag = keys.HashTag(t.Keys[0])
 	}
-	if r.apart() || 2*like.keys > BatchKeys {
+	if r.apart() || 2*like.keys > batchKeys {
 		return &lane{alike: like}
 	}
-	if r.Lanes[like] == nil {
-		r.Lanes[like] = &lane{alike: like}
+	if r.lanes[like] == nil {
+		r.lanes[like] = &lane{alike: like}
 	}
-	return r.Lanes[like]
+	return r.lanes[like]
 }
 
 // apart reports whether no batch is to be sent now. mu is held.
-func (r *Renewals) apart() bool { return r.plain.Exec.Now().Until(r.ApartEnd) > 0 }
+func (r *renewals) apart() bool { return r.plain.Exec.Now().Until(r.apartEnd) > 0 }
 
 // join adds m to the batch that l gathers, and sends it when it is full. mu is held.
-func (r *Renewals) join(l *lane, m *member) {
-	b := l.Next
+func (r *renewals) join(l *lane, m *member) {
+	b := l.next
 	if b == nil {
 		b = &batch{lane: l, done: make(chan struct{})}
-		b.flush = time.AfterFunc(r.Company, func() {
-			r.Mu.Lock()
-			defer r.Mu.Unlock()
-			if l.Next == b {
+		b.flush = time.AfterFunc(r.company, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if l.next == b {
 				r.send(b)
 			}
 		})
-		l.Next = b
+		l.next = b
 	}
 	m.batch = b
-	b.Members = append(b.Members, m)
-	if (len(b.Members)+1)*l.keys > BatchKeys {
+	b.members = append(b.members, m)
+	if (len(b.members)+1)*l.keys > batchKeys {
 		r.send(b)
 	}
 }
 
 // await waits for m's batch. false: its patience, or ctx, ended before.
-func (r *Renewals) await(ctx context.Context, m *member) bool {
+func (r *renewals) await(ctx context.Context, m *member) bool {
 	patience := time.NewTimer(m.patience())
 	defer patience.Stop()
 	select {
@@ -203,18 +203,18 @@ func (r *Renewals) await(ctx context.Context, m *member) bool {
 }
 
 // leave takes m out of its batch, and returns how its renewal has ended by that.
-func (r *Renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcome) {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
+func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	b := m.batch
-	b.Members = slices.DeleteFunc(b.Members, func(other *member) bool { return other == m })
+	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
 	out := redisexec.Outcome{Ambiguous: b.stop != nil}
 	switch {
-	case len(b.Members) > 0:
+	case len(b.members) > 0:
 	case out.Ambiguous:
 		b.stop()
-	case b.lane.Next == b:
-		b.lane.Next = nil
+	case b.lane.next == b:
+		b.lane.next = nil
 		b.flush.Stop()
 	}
 	if ctx.Err() != nil {
@@ -225,8 +225,8 @@ func (r *Renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcom
 }
 
 // send sends b, which gathers. mu is held.
-func (r *Renewals) send(b *batch) {
-	b.lane.Next = nil
+func (r *renewals) send(b *batch) {
+	b.lane.next = nil
 	b.flush.Stop()
 	if r.apart() {
 		b.each = true
@@ -235,7 +235,7 @@ func (r *Renewals) send(b *batch) {
 	}
 	var keys, fields []any
 	e := redisexec.CallOptions{Attempts: 1}
-	for i, m := range b.Members {
+	for i, m := range b.members {
 		m.position = i + 1
 		keys, fields = append(keys, m.target.Locks()...), append(fields, m.field)
 		// The batch is waited for as long as any member waits: each leaves in its own time.
@@ -243,37 +243,37 @@ func (r *Renewals) send(b *batch) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
-	b.lane.UnderWay++
+	b.lane.underWay++
 	r.plain.Exec.Go(func() {
 		defer stop()
-		b.lost, b.out = r.plain.RenewMany(ctx, e, keys, fields, b.lane.lease)
+		b.lost, b.out = r.plain.renewMany(ctx, e, keys, fields, b.lane.lease)
 		r.settle(ctx, b)
 		r.answered(b.lane)
 	})
 }
 
 // settle tells the members of b what became of it.
-func (r *Renewals) settle(ctx context.Context, b *batch) {
+func (r *renewals) settle(ctx context.Context, b *batch) {
 	if b.out.Err != nil && ctx.Err() == nil {
-		r.Mu.Lock()
-		r.ApartEnd = r.plain.Exec.Now().After(BatchPause)
-		r.Mu.Unlock()
+		r.mu.Lock()
+		r.apartEnd = r.plain.Exec.Now().After(batchPause)
+		r.mu.Unlock()
 		b.each = b.out.Permanent || redisexec.Replied(b.out.Err)
 	}
 	close(b.done)
 }
 
 // answered ends a command in l, whether it was answered or not. After the last, what has gathered goes.
-func (r *Renewals) answered(l *lane) {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	if l.UnderWay--; l.UnderWay > 0 {
+func (r *renewals) answered(l *lane) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.underWay--; l.underWay > 0 {
 		return
 	}
-	if l.Next != nil {
-		r.send(l.Next)
+	if l.next != nil {
+		r.send(l.next)
 	}
-	if l.UnderWay == 0 && r.Lanes[l.alike] == l {
-		delete(r.Lanes, l.alike)
+	if l.underWay == 0 && r.lanes[l.alike] == l {
+		delete(r.lanes, l.alike)
 	}
 }

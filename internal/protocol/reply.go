@@ -251,8 +251,8 @@ func (r *reply) refuse(status int64, t *keys.Set) {
 	}
 }
 
-// ErrReadsToo says that a writer cannot be followed by another at once.
-var ErrReadsToo = errors.New("its owner reads, too")
+// errReadsToo says that a writer cannot be followed by another at once.
+var errReadsToo = errors.New("its owner reads, too")
 
 // whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
 // no such status.
@@ -267,7 +267,7 @@ func whyRefused(status int64, t *keys.Set, i int) error {
 	case status == -5 && t.RW != nil:
 		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -6 && t.RW != nil:
-		return ErrReadsToo
+		return errReadsToo
 	case status == -4 && t.Fair != nil:
 		return fmt.Errorf("%w: key %q or %q holds something else than the queue of a fair lock",
 			lockerr.ErrInvalidName, t.Fair.Queue, t.Fair.Entries)

@@ -10,6 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// The scripts of a read-write lock: see [AcquireScript].
 var (
 	//go:embed lua/rw_prelude.lua
 	rwPrelude string
@@ -43,72 +44,78 @@ var (
 	RWStateScript        = newReadWriteScript(rwStateSource)
 )
 
-// Undeclared is the line by which Dragonfly lets a script touch keys that are not in KEYS: those of
+// undeclared is the line by which Dragonfly lets a script touch keys that are not in KEYS: those of
 // readers follow from the lock. It has to be the first; to Redis it is a comment.
-const Undeclared = "--!df flags=allow-undeclared-keys\n"
+const undeclared = "--!df flags=allow-undeclared-keys\n"
 
 func newReadWriteScript(source string) *redisexec.Script {
-	s := redisexec.NewScript(Undeclared + withPrelude(source, rwPrelude).Source)
+	s := redisexec.NewScript(undeclared + withPrelude(source, rwPrelude).Source)
 	s.LooksFirst = true
 	return s
 }
 
-// RW is what both sides of a read-write lock do alike on Redis.
-type RW struct{ plain *Plain }
+// bothSides is what both sides of a read-write lock do alike on Redis.
+type bothSides struct{ plain *Plain }
 
 // ReadSide is the protocol of those who read. They do not hand over: whoever can be told of a
 // release may have read all along.
-type ReadSide struct{ rw RW }
+type ReadSide struct{ rw bothSides }
 
 // WriteSide is the protocol of those who write. Levels and leases of a writer are those of a
 // plain lock, in a field of its own.
-type WriteSide struct{ rw RW }
+type WriteSide struct{ rw bothSides }
 
 // NewReadWrite returns the protocols of the two sides of a read-write lock.
 func NewReadWrite(plain *Plain) (*ReadSide, *WriteSide) {
-	return &ReadSide{RW{plain}}, &WriteSide{RW{plain}}
+	return &ReadSide{bothSides{plain}}, &WriteSide{bothSides{plain}}
 }
 
 // readGrace is how long a writer's claim lets new readers in. The first reader after a
 // writer takes all those with him who were woken together.
 const readGrace = 25 * time.Millisecond
 
+// Acquire implements [Protocol].
 func (p *ReadSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	return p.Take(ctx, e, t, field, s, "")
 }
 
-// Take is acquire for an owner that writes under the name writes, if that is not empty.
+// Take is Acquire for an owner that writes under the name writes, if that is not empty.
 func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string) (Grant, redisexec.Outcome) {
 	r, out := p.rw.plain.run(ctx, e, RWReadScript, t.WithClaim(false), t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
 	return r.reads(t, out, s.TTL, r.grant)
 }
 
+// Reenter implements [Protocol].
 func (p *ReadSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, _ bool, counts []int) (Grant, redisexec.Outcome) {
 	r, out := p.rw.plain.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.TTL.Milliseconds(), counts[0])
 	return r.reads(t, out, s.TTL, r.grantOrLost)
 }
 
+// Renew implements [Protocol].
 func (p *ReadSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	r, out := p.rw.plain.run(ctx, e, RWReadRenewScript, t.Locks(), t.RW.Timeouts, field, lease.Milliseconds())
 	g, out := r.reads(t, out, lease, r.grantOrLost)
 	return g.Held, out
 }
 
+// Release implements [Protocol].
 func (p *ReadSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	return p.rw.giveBack(ctx, e, RWReadReleaseScript, t, t.Locks(), field, counts[0])
 }
 
+// Acquire implements [Protocol].
 func (p *WriteSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	return p.Take(ctx, e, t, field, s, 0)
 }
 
-// Take is acquire for a writer who claims the lock for so long if he finds readers.
+// Take is Acquire for a writer that claims the lock for so long if it finds readers.
 func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration) (Grant, redisexec.Outcome) {
 	r, out := p.rw.plain.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), t.RW.Timeouts, field,
 		s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
 	return understood(r.grant(t, s.Fencing), out, &r)
 }
 
+// Release implements [Protocol].
 func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	keys := t.Locks()
 	if e.Undoes { // a claim may be all that there is to give up
@@ -119,19 +126,20 @@ func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *key
 	return answer, out
 }
 
+// Handoff implements [Protocol].
 func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
 	r, out := p.rw.plain.run(ctx, e, RWHandoffScript, t.LocksAndCounters(s.Fencing),
 		t.RW.Timeouts, from, s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
 }
 
-func (p *RW) giveBack(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
+func (p *bothSides) giveBack(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
 	r, out := p.plain.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.plain.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }
 
 // force ends those of the holds given that are still there.
-func (p *RW) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
+func (p *bothSides) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
 	args := []any{t.RW.Timeouts, p.plain.publishCommand(), t.Channels[0]}
 	for _, field := range fields {
 		args = append(args, field)
@@ -141,7 +149,7 @@ func (p *RW) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ 
 }
 
 // state reads all live holds, a writer's first.
-func (p *RW) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (KeyState, redisexec.Outcome) {
+func (p *bothSides) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (KeyState, redisexec.Outcome) {
 	r, out := p.plain.run(ctx, e, RWStateScript, t.LocksAndCounters(true), t.RW.Timeouts)
 	return r.state(t, out)
 }
@@ -153,26 +161,32 @@ func (p *ReadSide) Handoff(context.Context, redisexec.CallOptions, *keys.Set, st
 
 var errNoHandoff = errors.New("readers do not hand over")
 
+// Force implements [Protocol].
 func (p *ReadSide) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	return p.rw.force(ctx, e, t, i, fields)
 }
 
+// State implements [Protocol].
 func (p *ReadSide) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
 	return p.rw.state(ctx, e, t, i)
 }
 
+// Reenter implements [Protocol].
 func (p *WriteSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
 	return p.rw.plain.Reenter(ctx, e, t, field, s, mint, counts)
 }
 
+// Renew implements [Protocol].
 func (p *WriteSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	return p.rw.plain.Renew(ctx, e, t, field, lease)
 }
 
+// Force implements [Protocol].
 func (p *WriteSide) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	return p.rw.force(ctx, e, t, i, fields)
 }
 
+// State implements [Protocol].
 func (p *WriteSide) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
 	return p.rw.state(ctx, e, t, i)
 }

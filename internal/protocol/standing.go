@@ -10,10 +10,12 @@ type Standing struct {
 	Err   error         // of a failure
 }
 
+// EntryState is where an entry is.
 type EntryState int
 
+// The states of an entry.
 const (
-	EntryAsking  EntryState = iota // its request is not answered
+	entryAsking  EntryState = iota // its request is not answered
 	EntryWaiting                   // in the queue
 	EntryGranted                   // it holds the lock
 	EntryGone                      // neither: its lease is over, or Redis has lost it

@@ -18,16 +18,17 @@ type Terms struct {
 // keeps others from the lock, and for so long a lock is granted to one, who then renews it
 // to the full lease. A third of it passes between two polls.
 const (
-	EntryLeaseMax = 10 * time.Second
+	entryLeaseMax = 10 * time.Second
 	entryLeaseMin = MinTTL
-	PollsInLease  = 3
+	pollsInLease  = 3
 )
 
+// EntryLease is how long the entry of a waiter lives without a poll.
 func (s *Terms) EntryLease() time.Duration {
-	return max(entryLeaseMin, min(2*min(s.SafetyPoll, EntryLeaseMax), EntryLeaseMax, s.TTL)).Truncate(time.Millisecond)
+	return max(entryLeaseMin, min(2*min(s.SafetyPoll, entryLeaseMax), entryLeaseMax, s.TTL)).Truncate(time.Millisecond)
 }
 
-// EntryPoll is the longest sleep of somebody who has to keep an entry, or whom one keeps out.
+// EntryPoll is the longest sleep of a waiter that has to keep an entry, or that one keeps out.
 func (s *Terms) EntryPoll() time.Duration {
-	return min(s.SafetyPoll, s.EntryLease()/PollsInLease)
+	return min(s.SafetyPoll, s.EntryLease()/pollsInLease)
 }

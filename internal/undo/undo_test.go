@@ -31,8 +31,8 @@ func queueOf(t *testing.T, settle func(Name) bool) *Queue {
 // adds has the name undone, for an hour at most.
 func (q *Queue) adds(t *testing.T, name string) (settled <-chan struct{}) {
 	t.Helper()
-	target, err := keys.New("", []string{"key"})
-	require.NoError(t, err)
+	target := new(keys.Set)
+	require.NoError(t, target.Init("", []string{"key"}))
 	return Add(Name{Keys: target, Field: name, Until: q.env.Now().After(time.Hour)}, q)
 }
 
@@ -183,8 +183,8 @@ func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
 	q := queueOf(t, func(Name) bool { return true })
 	now := clock.System()
 	lasts := func(name string, d time.Duration) *Name {
-		target, err := keys.New("", []string{"key"})
-		require.NoError(t, err)
+		target := new(keys.Set)
+		require.NoError(t, target.Init("", []string{"key"}))
 		n := &Name{Keys: target, Field: name, Until: now.After(d)}
 		q.pending[n.id()] = n
 		return n

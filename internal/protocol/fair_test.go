@@ -1,4 +1,4 @@
-package relock
+package protocol
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -19,9 +18,9 @@ import (
 // fairBench is the protocol of a fair lock on its own.
 type fairBench struct {
 	*bench
-	fair    *protocol.Fair
+	fair    *Fair
 	on      *keys.Set
-	terms   *protocol.Terms
+	terms   *Terms
 	tickets uint64
 }
 
@@ -29,7 +28,7 @@ func eachFairBench(t *testing.T, fn func(b *fairBench)) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		on := b.target(1)
 		on.Fair = keys.NewFair(on.Keys[0])
-		fn(&fairBench{bench: b, fair: &protocol.Fair{Plain: b.Plain, Process: "p"}, on: on, terms: termsOf()})
+		fn(&fairBench{bench: b, fair: NewFair(b.Plain, "p"), on: on, terms: termsOf()})
 	})
 }
 
@@ -50,22 +49,22 @@ func (b *fairBench) take(field string) {
 	require.True(b.t, g.Held)
 }
 
-func (b *fairBench) release(field string) protocol.Released {
+func (b *fairBench) release(field string) Released {
 	b.t.Helper()
 	r, out := b.fair.Release(b.t.Context(), once, b.on, field, []int{0})
 	require.NoError(b.t, out.Err)
 	return r
 }
 
-func (b *fairBench) poll(fields ...string) []protocol.EntryState {
+func (b *fairBench) poll(fields ...string) []EntryState {
 	b.t.Helper()
-	var waiters []protocol.Waiter
+	var waiters []Waiter
 	for _, field := range fields {
-		waiters = append(waiters, protocol.Waiter{Field: field, Terms: b.terms})
+		waiters = append(waiters, Waiter{Field: field, Terms: b.terms})
 	}
 	all, _, out := b.fair.Poll(b.t.Context(), once, b.on, waiters)
 	require.NoError(b.t, out.Err)
-	var states []protocol.EntryState
+	var states []EntryState
 	for _, s := range all {
 		states = append(states, s.State)
 	}
@@ -74,10 +73,24 @@ func (b *fairBench) poll(fields ...string) []protocol.EntryState {
 
 func (b *fairBench) holder() string {
 	b.t.Helper()
-	for field := range onRedis(b.t, b.rdb, b.on.Keys[0]) {
+	for field := range b.look(b.on.Keys[0]).Hash {
 		return field
 	}
 	return ""
+}
+
+// queue are those who wait, in order.
+func (b *fairBench) queue() []string {
+	b.t.Helper()
+	fields, err := b.rdb.ZRange(b.t.Context(), b.on.Fair.Queue, 0, -1).Result()
+	require.NoError(b.t, err)
+	return fields
+}
+
+// requireFree requires that nothing is left of the lock.
+func (b *fairBench) requireFree() {
+	b.t.Helper()
+	require.Zero(b.t, b.rdb.Exists(b.t.Context(), b.on.Keys[0], b.on.Fair.Queue, b.on.Fair.Entries).Val())
 }
 
 func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing.T) {
@@ -95,35 +108,33 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
-		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
 		require.Equal(b.t, you, b.holder())
-		require.Equal(b.t, "1 0", receives(b.t, told.Channel()).Payload)
-		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(you))
+		require.Equal(b.t, "1 0", redistest.Receive(b.t, told.Channel()).Payload)
+		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(you))
 		require.Equal(b.t, them, b.holder())
-		require.Equal(b.t, "2 0", receives(b.t, told.Channel()).Payload)
-		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(them))
+		require.Equal(b.t, "2 0", redistest.Receive(b.t, told.Channel()).Payload)
+		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(them))
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.on.Channels[0], "the end").Err())
-		require.Equal(b.t, "0", receives(b.t, all.Channel()).Payload, "nobody waits: whoever listens")
-		require.Equal(b.t, "the end", receives(b.t, all.Channel()).Payload, "everybody was woken for one")
-		requireFairFree(b.t, b.rdb, b.on.Keys[0])
+		require.Equal(b.t, "0", redistest.Receive(b.t, all.Channel()).Payload, "no one waits: any that listen may try")
+		require.Equal(b.t, "the end", redistest.Receive(b.t, all.Channel()).Payload, "all were woken for one")
+		b.requireFree()
 	})
 }
 
 // Lua's string.format ends a text that is shorter than 100 bytes at a NUL.
 func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
-		var err error
-		b.on, err = keys.New("", []string{rand.Text()[:8] + "\x00 %s\n\xff"})
-		require.NoError(b.t, err)
+		b.on = keysOf(b.t, rand.Text()[:8]+"\x00 %s\n\xff")
 		b.on.Fair = keys.NewFair(b.on.Keys[0])
 		told := b.rdb.Subscribe(b.t.Context(), b.on.Fair.Grants+"p")
 		defer told.Close()
-		_, err = told.Receive(b.t.Context())
+		_, err := told.Receive(b.t.Context())
 		require.NoError(b.t, err)
 		b.take(me)
 		b.enqueue(you)
-		require.Equal(b.t, protocol.Released{Ours: true, Heard: 1}, b.release(me))
-		require.Equal(b.t, "1 0", receives(b.t, told.Channel()).Payload)
+		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, "1 0", redistest.Receive(b.t, told.Channel()).Payload)
 		b.release(you)
 	})
 }
@@ -135,16 +146,16 @@ func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
 		b.enqueue(you)
 		b.enqueue(them)
 		b.enqueue(you)
-		require.Equal(b.t, []string{you, them}, fairQueueOf(b.t, b.rdb, b.on.Keys[0]), "it has kept its place")
-		require.Equal(b.t, []protocol.EntryState{protocol.EntryWaiting, protocol.EntryWaiting, protocol.EntryGranted, protocol.EntryGone}, b.poll(you, them, me, "x:1"))
+		require.Equal(b.t, []string{you, them}, b.queue(), "it has kept its place")
+		require.Equal(b.t, []EntryState{EntryWaiting, EntryWaiting, EntryGranted, EntryGone}, b.poll(you, them, me, "x:1"))
 		require.True(b.t, b.release(me).Ours)
 		require.False(b.t, b.release(me).Ours)
-		require.Equal(b.t, you, b.holder(), "the second copy has hit somebody")
-		require.Equal(b.t, []protocol.EntryState{protocol.EntryGranted, protocol.EntryWaiting}, b.poll(you, them))
+		require.Equal(b.t, you, b.holder(), "the second copy has hit another owner")
+		require.Equal(b.t, []EntryState{EntryGranted, EntryWaiting}, b.poll(you, them))
 		require.False(b.t, b.release(them).Ours, "it has left the queue")
-		require.Equal(b.t, []protocol.EntryState{protocol.EntryGone}, b.poll(them))
+		require.Equal(b.t, []EntryState{EntryGone}, b.poll(them))
 		require.True(b.t, b.release(you).Ours)
-		requireFairFree(b.t, b.rdb, b.on.Keys[0])
+		b.requireFree()
 	})
 }
 
@@ -152,16 +163,16 @@ func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
 	t.Parallel()
 	eachFairBench(t, func(b *fairBench) {
 		b.take(me)
-		b.terms = termsOf(WithSafetyPoll(minSafetyPoll)) // lives for a tenth of a second
+		b.terms = termsOf(pollingEvery(10 * time.Millisecond)) // lives for a tenth of a second
 		b.enqueue(you)
 		b.terms = termsOf()
 		b.enqueue(them)
 		throughout(b.t, 150*time.Millisecond, func() bool {
-			return len(fairQueueOf(b.t, b.rdb, b.on.Keys[0])) == 2
+			return len(b.queue()) == 2
 		}, "it is dropped when its turn comes")
 		b.release(me)
 		require.Equal(b.t, them, b.holder())
-		require.Equal(b.t, []protocol.EntryState{protocol.EntryGone}, b.poll(you))
+		require.Equal(b.t, []EntryState{EntryGone}, b.poll(you))
 		b.release(them)
 	})
 }
@@ -171,15 +182,15 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 		b.take(me)
 		b.enqueue(you)
 		b.release(me)
-		require.InDelta(b.t, protocol.EntryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second))
+		require.InDelta(b.t, entryLeaseMax, b.ttl(b.on.Keys[0]), float64(2*time.Second))
 		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.on.Keys[0], time.Second).Err())
 		b.poll(you)
-		require.InDelta(b.t, protocol.EntryLeaseMax, ttlOf(b.rdb, b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
+		require.InDelta(b.t, entryLeaseMax, b.ttl(b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
 		k := b.on.Fair
 		require.Equal(b.t, -2*time.Nanosecond, b.rdb.PTTL(b.t.Context(), k.Queue).Val(), "an empty queue is no key")
 		b.enqueue(them)
 		for _, key := range []string{k.Queue, k.Entries} {
-			require.InDelta(b.t, protocol.EntryLeaseMax, ttlOf(b.rdb, key), float64(2*time.Second), "left alone it goes away")
+			require.InDelta(b.t, entryLeaseMax, b.ttl(key), float64(2*time.Second), "left alone it goes away")
 		}
 		b.release(them)
 		b.release(you)
@@ -198,7 +209,7 @@ func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
 			require.Equal(b.t, name, b.holder())
 			b.release(name)
 		}
-		requireFairFree(b.t, b.rdb, b.on.Keys[0])
+		b.requireFree()
 	})
 }
 
@@ -214,11 +225,11 @@ func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
 			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.Entries, me, "9999999999999 10000 -1 99 p").Err())
 			require.True(b.t, b.release(me).Ours)
 			require.Equal(b.t, you, b.holder())
-			require.Equal(b.t, []string{them}, fairQueueOf(b.t, b.rdb, b.on.Keys[0]))
+			require.Equal(b.t, []string{them}, b.queue())
 			require.NotContains(b.t, b.rdb.HGetAll(b.t.Context(), k.Entries).Val(), me)
 			b.release(you)
 			b.release(them)
-			requireFairFree(b.t, b.rdb, b.on.Keys[0])
+			b.requireFree()
 		}
 	})
 }
@@ -230,18 +241,17 @@ func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], them, 1).Err())
 		require.True(b.t, b.release(me).Ours)
 		require.Equal(b.t, them, b.holder())
-		require.Equal(b.t, []protocol.EntryState{protocol.EntryWaiting}, b.poll(you))
+		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
 		b.release(them)
 		b.release(you)
 	})
 }
 
 func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
-	allowed := []string{"~*", "&*", "+@all", "-pexpire"}
-	limited, full := asUser(t, allowed...)
+	limited, full := asUser(t, "~*", "&*", "+@all", "-pexpire")
 	on := full.target(1)
 	on.Fair = keys.NewFair(on.Keys[0])
-	b := &fairBench{bench: full, fair: &protocol.Fair{Plain: full.Plain, Process: "p"}, on: on, terms: termsOf()}
+	b := &fairBench{bench: full, fair: NewFair(full.Plain, "p"), on: on, terms: termsOf()}
 	b.take(me)
 	b.enqueue(you)
 	all := b.rdb.Subscribe(t.Context(), on.Channels[0])
@@ -249,11 +259,11 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	_, err := all.Receive(t.Context())
 	require.NoError(t, err)
 
-	r, out := (&protocol.Fair{Plain: limited.Plain, Process: "p"}).Release(t.Context(), once, on, me, []int{0})
+	r, out := NewFair(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
-	require.Equal(t, protocol.Released{Ours: true, Heard: 1}, r)
-	require.Empty(t, onRedis(t, full.rdb, on.Keys[0]))
-	require.Equal(t, "0", receives(t, all.Channel()).Payload, "whoever listens may try")
+	require.Equal(t, Released{Ours: true, Heard: 1}, r)
+	require.Equal(t, absent, full.look(on.Keys[0]))
+	require.Equal(t, "0", redistest.Receive(t, all.Channel()).Payload, "any that listen may try")
 }
 
 func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
@@ -266,30 +276,29 @@ func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 			b.release(me)
 			require.Equal(b.t, them, b.holder(), "%q", nonsense)
 			b.release(them)
-			requireFairFree(b.t, b.rdb, b.on.Keys[0])
+			b.requireFree()
 		}
 	})
 }
 
 // Whatever a server answers is an answer or an error, and never a panic.
 func TestFairScriptsSurviveAnyReply(t *testing.T) {
-	p, say := hostile(t, defaultTTL)
-	on, err := keys.New("", []string{redistest.Key(t)})
-	require.NoError(t, err)
+	p, say := hostile(t, usualTTL)
+	on := keysOf(t, redistest.Key(t))
 	on.Fair = keys.NewFair(on.Keys[0])
-	f := &protocol.Fair{Plain: p, Process: "p"}
+	f := NewFair(p, "p")
 	calls := map[string]func() (bool, redisexec.Outcome){
 		"acquire": func() (bool, redisexec.Outcome) {
 			g, out := f.Acquire(context.Background(), once, on, me, termsOf())
-			return g != protocol.Grant{}, out
+			return g != Grant{}, out
 		},
 		"enqueue": func() (bool, redisexec.Outcome) {
 			g, out := f.Enqueue(context.Background(), once, on, me, termsOf(), 1)
-			return g != protocol.Grant{}, out
+			return g != Grant{}, out
 		},
 		"poll": func() (bool, redisexec.Outcome) {
-			all, g, out := f.Poll(context.Background(), once, on, []protocol.Waiter{{Field: me, Terms: termsOf()}, {Field: you, Terms: termsOf()}})
-			return all != nil || g != protocol.Grant{}, out
+			all, g, out := f.Poll(context.Background(), once, on, []Waiter{{Field: me, Terms: termsOf()}, {Field: you, Terms: termsOf()}})
+			return all != nil || g != Grant{}, out
 		},
 		"release": func() (bool, redisexec.Outcome) {
 			r, out := f.Release(context.Background(), once, on, me, []int{0})

@@ -1,4 +1,4 @@
-package relock
+package protocol
 
 import (
 	"errors"
@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // situation is a state of a lock's key, and what a script makes of it.
@@ -29,16 +30,16 @@ func untouched(name string, p picture, reply string) situation {
 	return situation{name: name, before: p, after: p, reply: reply}
 }
 
-// strangers are the states of a key that is somebody else's, with one reply for each kind:
+// strangers are the states of a key that is another owner's, with one reply for each kind:
 // another owner, another type, a read-write lock.
 func strangers(held, kind, mode string) []situation {
 	return []situation{
-		untouched("held by somebody else", hashOf(short, them, "1"), held),
-		untouched("held twice by somebody else", hashOf(long, them, "2"), held),
+		untouched("held by another owner", hashOf(short, them, "1"), held),
+		untouched("held twice by another owner", hashOf(long, them, "2"), held),
 		untouched("held without expiry", hashOf(forever, them, "1"), held),
 		untouched("a string", textOf(short, "x"), kind),
 		untouched("a string without expiry", textOf(forever, "1"), kind),
-		untouched("a list", picture{kind: "list", life: forever}, kind),
+		untouched("a list", listOf(forever), kind),
 		untouched("a write lock", hashOf(short, "mode", "write", them+":write", "1"), mode),
 		untouched("a read lock", hashOf(short, "mode", "read", them, "1"), mode),
 	}
@@ -70,7 +71,7 @@ func (b *bench) check(situations []situation, run func(b *bench, t *keys.Set) st
 }
 
 // granted words the answer to a wish.
-func granted(g protocol.Grant, out redisexec.Outcome) string {
+func granted(g Grant, out redisexec.Outcome) string {
 	switch {
 	case out.Err != nil:
 		return refusal(out)
@@ -88,7 +89,7 @@ func refusal(out redisexec.Outcome) string {
 	switch {
 	case out.Ambiguous || !out.Permanent:
 		return fmt.Sprintf("unsure: %v", out.Err)
-	case !errors.Is(out.Err, ErrInvalidName):
+	case !errors.Is(out.Err, lockerr.ErrInvalidName):
 		return fmt.Sprintf("refused: %v", out.Err)
 	case strings.Contains(out.Err.Error(), "another type"):
 		return "another type"
@@ -115,9 +116,9 @@ func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: held},
 			// A copy that arrives after a level was added must not take it away again.
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: held},
-			untouched("mine and somebody else's", hashOf(short, "a:1", "1", me, "1"), "busy: a:1"),
+			untouched("mine and another owner's", hashOf(short, "a:1", "1", me, "1"), "busy: a:1"),
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.Acquire(b.t.Context(), acquireEffort, target, me, termsOf()))
+			return granted(b.Acquire(b.t.Context(), effort, target, me, termsOf()))
 		})
 	})
 }
@@ -132,7 +133,7 @@ func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
 			situation{name: "mine more often", before: hashOf(short, me, "9"), after: hashOf(asked, me, "3"), reply: held},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "3"), reply: held},
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.Reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{3}))
+			return granted(b.Reenter(b.t.Context(), effort, target, me, termsOf(), false, []int{3}))
 		})
 	})
 }
@@ -146,7 +147,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			return yes(b.Renew(b.t.Context(), acquireEffort, target, me, asked))
+			return yes(b.Renew(b.t.Context(), effort, target, me, asked))
 		})
 		b.check(append(strangers("false", "false", "false"),
 			untouched("absent", absent, "false"),
@@ -154,7 +155,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			lost, out := b.RenewMany(b.t.Context(), acquireEffort, target.Locks(), keys.Boxed(me), asked)
+			lost, out := b.renewMany(b.t.Context(), effort, target.Locks(), []any{me}, asked)
 			return yes(lost == nil, out)
 		})
 	})
@@ -166,7 +167,7 @@ const (
 	quietly = "ours, heard by 0"
 )
 
-func saidOf(r protocol.Released) string {
+func saidOf(r Released) string {
 	if r.Ours {
 		return fmt.Sprintf("ours, heard by %d", r.Heard)
 	}
@@ -181,9 +182,9 @@ func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
 			situation{name: "mine", before: hashOf(short, me, "1"), after: absent, reply: told, told: true},
 			situation{name: "mine twice", before: hashOf(long, me, "2"), after: absent, reply: told, told: true},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: told, told: true},
-			situation{name: "mine and somebody else's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: told, told: true},
+			situation{name: "mine and another owner's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: told, told: true},
 		), func(b *bench, target *keys.Set) string {
-			status, out := b.Release(b.t.Context(), acquireEffort, target, me, []int{0})
+			status, out := b.Release(b.t.Context(), effort, target, me, []int{0})
 			mustDo(b.t, out)
 			return saidOf(status)
 		})
@@ -199,7 +200,7 @@ func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
 			untouched("mine", hashOf(short, me, "1"), quietly),
 			untouched("mine without expiry", hashOf(forever, me, "1"), quietly),
 		), func(b *bench, target *keys.Set) string {
-			status, out := b.Release(b.t.Context(), acquireEffort, target, me, []int{1})
+			status, out := b.Release(b.t.Context(), effort, target, me, []int{1})
 			mustDo(b.t, out)
 			return saidOf(status)
 		})
@@ -220,7 +221,7 @@ func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 			// A copy that arrives after the new owner added a level must not take it away.
 			situation{name: "passed before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: held},
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.Handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
+			return granted(b.Handoff(b.t.Context(), effort, target, me, you, termsOf()))
 		})
 	})
 }
@@ -232,14 +233,14 @@ func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
 			untouched("another's", hashOf(short, you, "1"), "false"),
 			untouched("one more's", hashOf(short, them, "1", you, "1"), "false"),
 			untouched("a string", textOf(short, "x"), "false"),
-			untouched("a list", picture{kind: "list", life: forever}, "false"),
+			untouched("a list", listOf(forever), "false"),
 		}
 		b.check(append(situations,
 			situation{name: "held", before: hashOf(short, them, "1"), after: absent, reply: "true", told: true},
 			situation{name: "held twice", before: hashOf(long, them, "2"), after: absent, reply: "true", told: true},
 			situation{name: "held without expiry", before: hashOf(forever, them, "1"), after: absent, reply: "true", told: true},
 		), func(b *bench, target *keys.Set) string {
-			return yes(b.Force(b.t.Context(), acquireEffort, target, 0, []string{them}))
+			return yes(b.Force(b.t.Context(), effort, target, 0, []string{them}))
 		})
 	})
 }
@@ -250,12 +251,12 @@ func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
 		both := hashOf(short, me, "1", them, "1")
 		b.paint(target.Keys[0], both)
 		for _, seen := range [][]string{{me}, {me, you}, {me, them, you}} {
-			done, out := b.Force(t.Context(), acquireEffort, target, 0, seen)
+			done, out := b.Force(t.Context(), effort, target, 0, seen)
 			mustDo(t, out)
 			require.False(t, done)
 			require.Equal(t, both, b.look(target.Keys[0]))
 		}
-		done, out := b.Force(t.Context(), acquireEffort, target, 0, []string{them, me})
+		done, out := b.Force(t.Context(), effort, target, 0, []string{them, me})
 		mustDo(t, out)
 		require.True(t, done)
 		require.Equal(t, absent, b.look(target.Keys[0]))
@@ -273,16 +274,16 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 			untouched("a count that is no number", hashOf(short, me, "many"), "another type"),
 			untouched("a field that is nobody's", hashOf(short, "visits", "7"), "another type"),
 			untouched("a string", textOf(short, "x"), "another type"),
-			untouched("a list", picture{kind: "list", life: forever}, "another type"),
+			untouched("a list", listOf(forever), "another type"),
 			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
 		}, func(b *bench, target *keys.Set) string {
-			s, out := b.State(b.t.Context(), acquireEffort, target, 0)
+			s, out := b.State(b.t.Context(), effort, target, 0)
 			if out.Err != nil {
 				return refusal(out)
 			}
 			mustDo(b.t, out)
 			if s.TTL > 0 {
-				s.TTL = b.life(target.Keys[0])
+				s.TTL = redistest.Life(b.t, b.rdb, target.Keys[0])
 			}
 			return fmt.Sprintf("held by %v, %v times, for %v, token %d", s.Fields, s.Counts, s.TTL, s.Token)
 		})
@@ -305,7 +306,7 @@ func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
 			b.paint(target.Counters[0], c.counter)
 			for _, key := range []picture{absent, hashOf(short, me, "1")} {
 				b.paint(target.Keys[0], key)
-				s, out := b.State(t.Context(), acquireEffort, target, 0)
+				s, out := b.State(t.Context(), effort, target, 0)
 				mustDo(t, out)
 				require.Equal(t, c.token, s.Token, "of counter %v", c.counter)
 				require.Equal(t, c.counter, b.look(target.Counters[0]))
@@ -322,10 +323,10 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 			pairs = append(pairs, fmt.Sprint("field", i), "1")
 		}
 		require.NoError(t, b.rdb.HSet(t.Context(), target.Keys[0], pairs).Err())
-		_, out := b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
-		refusedAs(t, out, ErrInvalidName, "no lock")
-		_, out = b.State(t.Context(), acquireEffort, target, 0)
-		refusedAs(t, out, ErrInvalidName, "no lock")
+		_, out := b.Acquire(t.Context(), effort, target, me, termsOf())
+		refusedAs(t, out, lockerr.ErrInvalidName, "no lock")
+		_, out = b.State(t.Context(), effort, target, 0)
+		refusedAs(t, out, lockerr.ErrInvalidName, "no lock")
 	})
 }
 
@@ -333,13 +334,13 @@ func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.Keys[0], hashOf(short, them, "1"))
-		g, out := b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
+		g, out := b.Acquire(t.Context(), effort, target, me, termsOf())
 		mustDo(t, out)
 		require.LessOrEqual(t, g.TTL, short)
 		require.Greater(t, g.TTL, short/2)
 
 		b.paint(target.Keys[0], hashOf(forever, them, "1"))
-		g, out = b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
+		g, out = b.Acquire(t.Context(), effort, target, me, termsOf())
 		mustDo(t, out)
 		require.Equal(t, forever, g.TTL)
 	})

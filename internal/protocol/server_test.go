@@ -1,14 +1,13 @@
-package relock
+package protocol
 
 import (
 	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -26,9 +25,9 @@ func fullBench(t *testing.T) (b *bench, fill func()) {
 func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 	b, fill := fullBench(t)
 	fill()
-	for _, s := range []*protocol.Terms{termsOf(), termsOf(WithFencing())} {
+	for _, s := range []*Terms{termsOf(), termsOf(fencing)} {
 		target := b.target(3)
-		g, out := b.Acquire(t.Context(), acquireEffort, target, me, s)
+		g, out := b.Acquire(t.Context(), effort, target, me, s)
 		require.ErrorContains(t, out.Err, "OOM")
 		require.False(t, out.Ambiguous, "it was not executed")
 		require.Zero(t, g)
@@ -41,50 +40,50 @@ func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 
 func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]*protocol.Terms{"plain": termsOf(), "with fencing": termsOf(WithFencing())} {
+	for name, s := range map[string]*Terms{"plain": termsOf(), "with fencing": termsOf(fencing)} {
 		for n := 1; n <= 2; n++ {
 			t.Run(fmt.Sprint(name, ", keys: ", n), func(t *testing.T) { testHoldsOutOfMemory(t, s, n) })
 		}
 	}
 }
 
-func testHoldsOutOfMemory(t *testing.T, s *protocol.Terms, n int) {
+func testHoldsOutOfMemory(t *testing.T, s *Terms, n int) {
 	b, fill := fullBench(t)
 	target := b.target(n)
 	b.paintAll(target, counted(n, hashOf(short, me, "1"))...)
 	fill()
 
-	g, out := b.Reenter(t.Context(), acquireEffort, target, me, s, s.Fencing, []int{2, 3}[:n])
+	g, out := b.Reenter(t.Context(), effort, target, me, s, s.Fencing, []int{2, 3}[:n])
 	mustDo(t, out)
 	require.True(t, g.Held)
 	require.Equal(t, []picture{hashOf(asked, me, "2"), hashOf(asked, me, "3")}[:n], b.lookAll(target))
 
-	ours, out := b.Renew(t.Context(), acquireEffort, target, me, long)
+	ours, out := b.Renew(t.Context(), effort, target, me, long)
 	mustDo(t, out)
 	require.True(t, ours)
 	require.Equal(t, []picture{hashOf(long, me, "2"), hashOf(long, me, "3")}[:n], b.lookAll(target))
 
-	again, out := b.Reenter(t.Context(), acquireEffort, target, me, s, false, []int{3, 4}[:n])
+	again, out := b.Reenter(t.Context(), effort, target, me, s, false, []int{3, 4}[:n])
 	mustDo(t, out)
-	require.Equal(t, protocol.Grant{Held: true}, again, "though there is no lease to lengthen")
+	require.Equal(t, Grant{Held: true}, again, "though there is no lease to lengthen")
 	require.Equal(t, []picture{hashOf(long, me, "3"), hashOf(long, me, "4")}[:n], b.lookAll(target))
 
-	status, out := b.Release(t.Context(), acquireEffort, target, me, []int{1, 1}[:n])
+	status, out := b.Release(t.Context(), effort, target, me, []int{1, 1}[:n])
 	mustDo(t, out)
-	require.Equal(t, protocol.Released{Ours: true}, status)
+	require.Equal(t, Released{Ours: true}, status)
 	require.Equal(t, counted(n, hashOf(long, me, "1")), b.lookAll(target))
 
 	first := g.Token
-	g, out = b.Handoff(t.Context(), acquireEffort, target, me, you, s)
+	g, out = b.Handoff(t.Context(), effort, target, me, you, s)
 	mustDo(t, out)
 	require.True(t, g.Held)
 	require.Equal(t, s.Fencing, g.Token > first, "a newer token if one was wished")
 	require.Equal(t, counted(n, hashOf(asked, you, "1")), b.lookAll(target))
 
-	forced, out := b.Force(t.Context(), acquireEffort, target, 0, []string{you})
+	forced, out := b.Force(t.Context(), effort, target, 0, []string{you})
 	mustDo(t, out)
 	require.True(t, forced)
-	status, out = b.Release(t.Context(), acquireEffort, target, you, []int{0, 0}[:n])
+	status, out = b.Release(t.Context(), effort, target, you, []int{0, 0}[:n])
 	mustDo(t, out)
 	require.False(t, status.Ours, "one key was forced")
 	require.Equal(t, counted(n, absent), b.lookAll(target))
@@ -99,25 +98,8 @@ var allCommands = []string{
 // and one without any limits.
 func asUser(t *testing.T, rules ...string) (limited, full *bench) {
 	t.Helper()
-	return asUserOf(t, redistest.NewServer(t), rules...)
-}
-
-func asUserOf(t *testing.T, server *redistest.Server, rules ...string) (limited, full *bench) {
-	t.Helper()
-	admin := server.Client(t)
-	line := append([]any{"acl", "setuser", "app", "on", ">secret", "resetchannels", "-@all"}, anys(rules)...)
-	require.NoError(t, admin.Do(t.Context(), line...).Err())
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "secret"})
-	t.Cleanup(func() { rdb.Close() })
-	return newBench(t, rdb), newBench(t, admin)
-}
-
-func anys(words []string) []any {
-	list := make([]any, len(words))
-	for i, word := range words {
-		list[i] = word
-	}
-	return list
+	server := redistest.NewServer(t)
+	return newBench(t, server.User(t, rules...)), newBench(t, server.Client(t))
 }
 
 // allowed are the ACL rules for a user of the scripts who lacks some commands.
@@ -133,10 +115,10 @@ func allowed(without ...string) []string {
 
 func TestAUserWithoutPexpireLeavesNoKeyWithoutExpiry(t *testing.T) {
 	limited, full := asUser(t, allowed("pexpire")...)
-	for _, s := range []*protocol.Terms{termsOf(), termsOf(WithFencing())} {
+	for _, s := range []*Terms{termsOf(), termsOf(fencing)} {
 		target := full.target(2)
-		g, out := limited.Acquire(t.Context(), acquireEffort, target, me, s)
-		require.Regexp(t, refusedByACL, out.Err)
+		g, out := limited.Acquire(t.Context(), effort, target, me, s)
+		require.Regexp(t, redistest.RefusedByACL, out.Err)
 		require.Zero(t, g)
 		require.Equal(t, counted(2, absent), full.lookAll(target))
 	}
@@ -152,18 +134,18 @@ func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
 			target := full.target(2)
 			full.paintAll(target, counted(2, hashOf(short, me, "2"))...)
 			heard := full.heard(target, func() {
-				status, out := limited.Release(t.Context(), acquireEffort, target, me, []int{1, 1})
+				status, out := limited.Release(t.Context(), effort, target, me, []int{1, 1})
 				mustDo(t, out)
-				require.Equal(t, protocol.Released{Ours: true}, status, "nobody was to be told")
-				status, out = limited.Release(t.Context(), acquireEffort, target, me, []int{0, 0})
+				require.Equal(t, Released{Ours: true}, status, "no one was to be told")
+				status, out = limited.Release(t.Context(), effort, target, me, []int{0, 0})
 				mustDo(t, out)
-				require.Equal(t, protocol.Released{Ours: true, Heard: -1}, status)
+				require.Equal(t, Released{Ours: true, Heard: -1}, status)
 			})
 			require.Equal(t, [][]string{nil, nil}, heard)
 			require.Equal(t, counted(2, absent), full.lookAll(target))
 
 			full.paint(target.Keys[0], hashOf(short, them, "1"))
-			forced, out := limited.Force(t.Context(), acquireEffort, target, 0, []string{them})
+			forced, out := limited.Force(t.Context(), effort, target, 0, []string{them})
 			mustDo(t, out)
 			require.True(t, forced)
 			require.Equal(t, absent, full.look(target.Keys[0]))
@@ -179,12 +161,12 @@ func TestAUserWithoutACommandLearnsThatFromTheServer(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			limited, full := asUser(t, allowed(command)...)
 			target := full.target(1)
-			_, out := limited.Acquire(t.Context(), acquireEffort, target, me, termsOf(WithFencing()))
+			_, out := limited.Acquire(t.Context(), effort, target, me, termsOf(fencing))
 			if out.Err == nil && slices.Contains([]string{"pttl", "hexists"}, command) {
-				_, out = limited.Acquire(t.Context(), acquireEffort, target, you, termsOf(WithFencing()))
+				_, out = limited.Acquire(t.Context(), effort, target, you, termsOf(fencing))
 			}
-			require.Regexp(t, refusedByACL, out.Err)
-			require.NotErrorIs(t, out.Err, ErrInvalidName)
+			require.Regexp(t, redistest.RefusedByACL, out.Err)
+			require.NotErrorIs(t, out.Err, lockerr.ErrInvalidName)
 			if command != "set" && command != "pttl" && command != "hexists" {
 				require.Equal(t, absent, full.look(target.Keys[0]))
 			}

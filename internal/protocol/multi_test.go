@@ -1,4 +1,4 @@
-package relock
+package protocol
 
 import (
 	"slices"
@@ -9,27 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redistest"
 )
-
-// paintAll makes the keys of t look like the pictures.
-func (b *bench) paintAll(t *keys.Set, pictures ...picture) {
-	b.t.Helper()
-	require.Len(b.t, pictures, len(t.Keys))
-	for i, p := range pictures {
-		b.paint(t.Keys[i], p)
-	}
-}
-
-// counted are n keys that all have one count.
-func counted(n int, p picture) []picture {
-	pictures := make([]picture, n)
-	for i := range pictures {
-		pictures[i] = p
-	}
-	return pictures
-}
 
 var silence = [][]string{nil, nil, nil}
 
@@ -58,7 +40,7 @@ func TestAcquireOfSeveralKeysTakesAllOrNone(t *testing.T) {
 				}
 				for range 2 {
 					heard := b.heard(target, func() {
-						require.Equal(t, c.reply, granted(b.Acquire(t.Context(), acquireEffort, target, me, termsOf())))
+						require.Equal(t, c.reply, granted(b.Acquire(t.Context(), effort, target, me, termsOf())))
 					})
 					require.Equal(t, silence, heard)
 					require.Equal(t, after, b.lookAll(target))
@@ -73,12 +55,12 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.Keys[i], hashOf(forever, them, "1"))
-			r, out := b.Exec.Run(t.Context(), acquireEffort, protocol.AcquireScript, target.Locks(), me, asked.Milliseconds(), 3, 0)
+			r, out := b.Exec.Run(t.Context(), effort, AcquireScript, target.Locks(), me, asked.Milliseconds(), 3, 0)
 			mustDo(t, out)
 			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r)
-			g, out := b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
+			g, out := b.Acquire(t.Context(), effort, target, me, termsOf())
 			mustDo(t, out)
-			require.Equal(t, protocol.Grant{Key: i, TTL: forever, Holder: them}, g)
+			require.Equal(t, Grant{Key: i, TTL: forever, Holder: them}, g)
 		}
 	})
 }
@@ -88,10 +70,10 @@ func TestARefusedKeyIsNamedInTheError(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.Keys[i], textOf(forever, "x"))
-			_, out := b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
-			refusedAs(t, out, ErrInvalidName, `"`+target.Keys[i]+`"`)
-			_, out = b.State(t.Context(), acquireEffort, target, i)
-			refusedAs(t, out, ErrInvalidName, `"`+target.Keys[i]+`"`)
+			_, out := b.Acquire(t.Context(), effort, target, me, termsOf())
+			refusedAs(t, out, lockerr.ErrInvalidName, `"`+target.Keys[i]+`"`)
+			_, out = b.State(t.Context(), effort, target, i)
+			refusedAs(t, out, lockerr.ErrInvalidName, `"`+target.Keys[i]+`"`)
 		}
 	})
 }
@@ -100,21 +82,21 @@ func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]func(b *bench, target *keys.Set) string{
 		"reenter": func(b *bench, target *keys.Set) string {
-			return granted(b.Reenter(b.t.Context(), acquireEffort, target, me, termsOf(), false, []int{2, 3, 2}))
+			return granted(b.Reenter(b.t.Context(), effort, target, me, termsOf(), false, []int{2, 3, 2}))
 		},
 		"renew": func(b *bench, target *keys.Set) string {
-			if ok := yes(b.Renew(b.t.Context(), acquireEffort, target, me, asked)); ok != "false" {
+			if ok := yes(b.Renew(b.t.Context(), effort, target, me, asked)); ok != "false" {
 				return ok
 			}
 			return "lost"
 		},
 		"handoff": func(b *bench, target *keys.Set) string {
-			return granted(b.Handoff(b.t.Context(), acquireEffort, target, me, you, termsOf()))
+			return granted(b.Handoff(b.t.Context(), effort, target, me, you, termsOf()))
 		},
 	}
 	states := map[string]picture{
 		"absent":            absent,
-		"somebody else's":   hashOf(short, them, "1"),
+		"another owner's":   hashOf(short, them, "1"),
 		"a string":          textOf(short, "x"),
 		"a read-write lock": hashOf(short, "mode", "read", them, "1"),
 	}
@@ -142,13 +124,13 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, me, "1"))...)
 		require.Equal(t, "held, token 0",
-			granted(b.Reenter(t.Context(), acquireEffort, target, me, termsOf(), false, []int{1, 2, 3})))
+			granted(b.Reenter(t.Context(), effort, target, me, termsOf(), false, []int{1, 2, 3})))
 		require.Equal(t, []picture{hashOf(asked, me, "1"), hashOf(asked, me, "2"), hashOf(asked, me, "3")}, b.lookAll(target))
 
 		heard := b.heard(target, func() {
-			status, out := b.Release(t.Context(), acquireEffort, target, me, []int{0, 1, 2})
+			status, out := b.Release(t.Context(), effort, target, me, []int{0, 1, 2})
 			mustDo(t, out)
-			require.Equal(t, protocol.Released{Ours: true, Heard: 1}, status)
+			require.Equal(t, Released{Ours: true, Heard: 1}, status)
 		})
 		require.Equal(t, [][]string{{"0"}, nil, nil}, heard, "only the key given back is free")
 		require.Equal(t, []picture{absent, hashOf(asked, me, "1"), hashOf(asked, me, "2")}, b.lookAll(target))
@@ -169,9 +151,9 @@ func TestTheSmallestAudienceOfSeveralWakeUpsIsReported(t *testing.T) {
 					subs = append(subs, sub)
 				}
 			}
-			r, out := b.Release(t.Context(), acquireEffort, target, me, []int{0, 0, 0})
+			r, out := b.Release(t.Context(), effort, target, me, []int{0, 0, 0})
 			mustDo(t, out)
-			require.Equal(t, protocol.Released{Ours: true, Heard: slices.Min(audience)}, r, "of %v", audience)
+			require.Equal(t, Released{Ours: true, Heard: slices.Min(audience)}, r, "of %v", audience)
 			for _, sub := range subs {
 				require.NoError(t, sub.Close())
 			}
@@ -183,7 +165,7 @@ func TestRenewLengthensEachKeyByWhatItLacks(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, me, "1"), hashOf(short, me, "2"), hashOf(forever, me, "1"))
-		require.Equal(t, "true", yes(b.Renew(t.Context(), acquireEffort, target, me, asked)))
+		require.Equal(t, "true", yes(b.Renew(t.Context(), effort, target, me, asked)))
 		require.Equal(t, []picture{hashOf(long, me, "1"), hashOf(asked, me, "2"), hashOf(asked, me, "1")}, b.lookAll(target))
 	})
 }
@@ -194,9 +176,9 @@ func TestReleaseGivesBackTheRestWhenOneKeyIsLost(t *testing.T) {
 			target := b.target(3)
 			b.paintAll(target, hashOf(short, me, "1"), gone, hashOf(short, me, "1"))
 			heard := b.heard(target, func() {
-				status, out := b.Release(t.Context(), acquireEffort, target, me, []int{0, 0, 0})
+				status, out := b.Release(t.Context(), effort, target, me, []int{0, 0, 0})
 				mustDo(t, out)
-				require.Equal(t, protocol.Released{Heard: 1}, status)
+				require.Equal(t, Released{Heard: 1}, status)
 			})
 			require.Equal(t, [][]string{{"0"}, nil, {"0"}}, heard)
 			require.Equal(t, []picture{absent, gone, absent}, b.lookAll(target))
@@ -210,7 +192,7 @@ func TestAQuietReleaseSaysWhetherTheLocksWereHeldAndWakesNobody(t *testing.T) {
 		b.paintAll(target, hashOf(short, me, "1"), hashOf(short, me, "2"), hashOf(short, me, "1"))
 		for _, held := range []bool{true, false} {
 			heard := b.heard(target, func() {
-				ours, out := b.ReleaseQuietly(t.Context(), acquireEffort, target, me)
+				ours, out := b.ReleaseQuietly(t.Context(), effort, target, me)
 				mustDo(t, out)
 				require.Equal(t, held, ours)
 			})
@@ -224,7 +206,7 @@ func TestHandoffOfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, you, "1"), hashOf(short, me, "2"), hashOf(short, you, "2"))
 		heard := b.heard(target, func() {
-			require.Equal(t, "held, token 0", granted(b.Handoff(t.Context(), acquireEffort, target, me, you, termsOf())))
+			require.Equal(t, "held, token 0", granted(b.Handoff(t.Context(), effort, target, me, you, termsOf())))
 		})
 		require.Equal(t, silence, heard)
 		require.Equal(t, []picture{hashOf(long, you, "1"), hashOf(asked, you, "1"), hashOf(asked, you, "2")}, b.lookAll(target))
@@ -236,7 +218,7 @@ func TestForceEndsOneKeyOfSeveral(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, them, "1"))...)
 		heard := b.heard(target, func() {
-			require.Equal(t, "true", yes(b.Force(t.Context(), acquireEffort, target, 1, []string{them})))
+			require.Equal(t, "true", yes(b.Force(t.Context(), effort, target, 1, []string{them})))
 		})
 		require.Equal(t, [][]string{nil, {"0"}, nil}, heard)
 		require.Equal(t, []picture{hashOf(short, them, "1"), absent, hashOf(short, them, "1")}, b.lookAll(target))
@@ -251,10 +233,10 @@ func TestALifeOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
 	b.paint(target.Keys[0], hashOf(forever, them, "1"))
 	for _, life := range []int64{10_000_000_000_000, 18446744073710, 27670116110564} {
 		require.NoError(t, b.rdb.Do(t.Context(), "pexpire", target.Keys[0], life).Err())
-		g, out := b.Acquire(t.Context(), acquireEffort, target, me, termsOf())
+		g, out := b.Acquire(t.Context(), effort, target, me, termsOf())
 		mustDo(t, out)
 		require.Greater(t, g.TTL, 290*365*24*time.Hour, "of %d ms", life)
-		s, out := b.State(t.Context(), acquireEffort, target, 0)
+		s, out := b.State(t.Context(), effort, target, 0)
 		mustDo(t, out)
 		require.Greater(t, s.TTL, 290*365*24*time.Hour, "of %d ms", life)
 	}

@@ -1,9 +1,8 @@
-package relock
+package protocol
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,48 +12,46 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 // calls are the functions of the protocol, each with whether it gave an answer at all.
-var calls = map[string]func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (answer bool, out redisexec.Outcome){
-	"acquire": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+var calls = map[string]func(p *Plain, e redisexec.CallOptions, t *keys.Set) (answer bool, out redisexec.Outcome){
+	"acquire": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		g, out := p.Acquire(context.Background(), e, t, me, termsOf())
-		return g != protocol.Grant{}, out
+		return g != Grant{}, out
 	},
-	"reenter": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+	"reenter": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		g, out := p.Reenter(context.Background(), e, t, me, termsOf(), false, []int{2, 2})
-		return g != protocol.Grant{}, out
+		return g != Grant{}, out
 	},
-	"renew": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+	"renew": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		ok, out := p.Renew(context.Background(), e, t, me, asked)
 		return ok, out
 	},
-	"renew many": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		lost, out := p.RenewMany(context.Background(), e, t.Locks(), keys.Boxed(me), asked)
+	"renew many": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		lost, out := p.renewMany(context.Background(), e, t.Locks(), []any{me}, asked)
 		return lost != nil, out
 	},
-	"release": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+	"release": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		status, out := p.Release(context.Background(), e, t, me, []int{0, 0})
 		return status.Ours, out
 	},
-	"handoff": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+	"handoff": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		g, out := p.Handoff(context.Background(), e, t, me, you, termsOf())
-		return g != protocol.Grant{}, out
+		return g != Grant{}, out
 	},
-	"force": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+	"force": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		ok, out := p.Force(context.Background(), e, t, 0, []string{me})
 		return ok, out
 	},
-	"state": func(p *protocol.Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+	"state": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		s, out := p.State(context.Background(), e, t, 0)
 		return s.Fields != nil || s.TTL != 0 || s.Token != 0 || s.Counts != nil, out
 	},
 }
-
-var once = redisexec.CallOptions{Attempts: 1}
 
 // list returns a raw reply of these elements, which are raw or the digits of an integer.
 func list(elements ...any) string {
@@ -165,23 +162,21 @@ var lame = map[string]map[string]string{
 
 // hostile returns a protocol on a server that answers every script with what say was last
 // called with.
-func hostile(t *testing.T, ttl time.Duration) (p *protocol.Plain, say func(raw string)) {
+func hostile(t *testing.T, ttl time.Duration) (p *Plain, say func(raw string)) {
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
 	t.Cleanup(func() { rdb.Close() })
 	last := relay.ReplyWith("", redistest.Scripts)
-	x := redisexec.New(rdb, clock.System, ttl) // which waits a quarter of it for a reply
-	t.Cleanup(func() { x.Close(context.Background()) })
-	return protocol.NewPlain(x, false), func(raw string) {
+	x := executorOn(t, rdb, clock.System, ttl) // which waits a quarter of it for a reply
+	return NewPlain(x, false), func(raw string) {
 		last.Remove()
 		last = relay.ReplyWith(raw, redistest.Scripts).Always()
 	}
 }
 
 func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
-	target, err := keys.New("", []string{"a", "b"})
-	require.NoError(t, err)
-	p, say := hostile(t, defaultTTL)
+	target := keysOf(t, "a", "b")
+	p, say := hostile(t, usualTTL)
 	check := func(t *testing.T, call, raw string) {
 		say(raw)
 		answer, out := calls[call](p, once, target)
@@ -206,9 +201,8 @@ func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
 }
 
 func TestAReplyThatBreaksTheProtocolIsAnErrorAndNeverAnAnswer(t *testing.T) {
-	target, err := keys.New("", []string{"a", "b"})
-	require.NoError(t, err)
-	p, say := hostile(t, protocol.MinTTL)
+	target := keysOf(t, "a", "b")
+	p, say := hostile(t, MinTTL)
 	for _, raw := range []string{
 		"-ERR boom\r\n", "-\r\n", "!5\r\nERR x\r\n", "?junk\r\n", "\r\n", ":one\r\n", "*x\r\n", "$x\r\n",
 		"%1\r\n" + list(1) + ":1\r\n",
@@ -237,8 +231,7 @@ func (p *puppet) Process(_ context.Context, cmd redis.Cmder) error {
 }
 
 func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
-	target, err := keys.New("", []string{"a", "b"})
-	require.NoError(t, err)
+	target := keysOf(t, "a", "b")
 	rdb := &puppet{}
 	p := plainOn(t, rdb)
 	answers := func(values ...any) { rdb.value = values }
@@ -246,30 +239,30 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	answers(int64(1), int64(7))
 	g, out := p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, protocol.Grant{Held: true, Token: 7}, g)
+	require.Equal(t, Grant{Held: true, Token: 7}, g)
 	rdb.value = int64(1)
 	g, out = p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, protocol.Grant{Held: true}, g)
-	_, out = p.Acquire(t.Context(), once, target, me, termsOf(WithFencing()))
+	require.Equal(t, Grant{Held: true}, g)
+	_, out = p.Acquire(t.Context(), once, target, me, termsOf(fencing))
 	require.ErrorContains(t, out.Err, "unexpected reply", "a token was asked for")
 	answers(int64(0), int64(1500), int64(2), them)
 	g, out = p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, protocol.Grant{Key: 1, TTL: 1500 * time.Millisecond, Holder: them}, g)
+	require.Equal(t, Grant{Key: 1, TTL: 1500 * time.Millisecond, Holder: them}, g)
 	answers(int64(0), int64(-2), int64(2), them)
 	g, out = p.Acquire(t.Context(), once, target, me, termsOf())
 	mustDo(t, out)
-	require.Equal(t, protocol.Grant{Key: 1, Holder: them}, g, "it has just ended: not without expiry")
+	require.Equal(t, Grant{Key: 1, Holder: them}, g, "it has just ended: not without expiry")
 	for i, name := range []string{`"a"`, `"b"`} {
 		answers(int64(-1), int64(i+1))
 		_, out = p.Acquire(t.Context(), once, target, me, termsOf())
-		refusedAs(t, out, ErrInvalidName, name)
+		refusedAs(t, out, lockerr.ErrInvalidName, name)
 		answers(int64(-3), int64(i+1))
 		_, out = p.Reenter(t.Context(), once, target, me, termsOf(), true, []int{1, 1})
-		refusedAs(t, out, ErrInvalidName, "redisson_lock_token:{"+target.Keys[i]+"}")
+		refusedAs(t, out, lockerr.ErrInvalidName, "redisson_lock_token:{"+target.Keys[i]+"}")
 	}
-	for _, want := range []protocol.Released{{}, {Heard: 2}, {Ours: true}, {Ours: true, Heard: 3}, {Ours: true, Heard: -1}} {
+	for _, want := range []Released{{}, {Heard: 2}, {Ours: true}, {Ours: true, Heard: 3}, {Ours: true, Heard: -1}} {
 		answers(int64(0), int64(want.Heard))
 		if want.Ours {
 			rdb.value = int64(want.Heard)
@@ -278,84 +271,4 @@ func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 		mustDo(t, out)
 		require.Equal(t, want, got)
 	}
-}
-
-func FuzzReply(f *testing.F) {
-	for _, seed := range []string{"", "i\x01", "li\x01i\x05.", "li\x00i\x05i\x01sab..", "lnes.", "li\x01i\x05s0.sa.s1..", "lllll", "li\xffi\x01."} {
-		f.Add([]byte(seed))
-	}
-	rdb := &puppet{}
-	p := plainOn(f, rdb)
-	target, err := keys.New("", []string{"a", "b"})
-	require.NoError(f, err)
-	f.Fuzz(func(t *testing.T, program []byte) {
-		rdb.value, _ = build(program, 0)
-		before := fmt.Sprint(rdb.value)
-		first := firstOf(rdb.value)
-		for name, do := range calls {
-			answer, out := do(p, once, target)
-			switch {
-			case out.Err == nil:
-				require.False(t, out.Ambiguous)
-				require.Contains(t, []any{int64(0), int64(1)}, first, "%s understood %v", name, rdb.value)
-			default:
-				require.False(t, answer, "%s took something from %v", name, rdb.value)
-				require.True(t, out.Permanent)
-				require.Equal(t, strings.Contains(out.Err.Error(), "unexpected reply"), out.Ambiguous)
-			}
-		}
-		require.Equal(t, before, fmt.Sprint(rdb.value), "the reply itself is not changed")
-	})
-}
-
-// build makes a value of what the bytes say, and returns the rest of them.
-func build(program []byte, depth int) (any, []byte) {
-	if len(program) == 0 || depth > 20 {
-		return nil, nil
-	}
-	op, rest := program[0], program[1:]
-	switch op {
-	case 'i':
-		if len(rest) == 0 {
-			return int64(0), nil
-		}
-		return int64(int8(rest[0])), rest[1:]
-	case 'I':
-		n := min(8, len(rest))
-		v := int64(0)
-		for _, c := range rest[:n] {
-			v = v<<8 | int64(c)
-		}
-		return v, rest[n:]
-	case 's':
-		end := max(0, slices.Index(rest, '.'))
-		return string(rest[:end]), rest[min(end+1, len(rest)):]
-	case 'e':
-		return redis.ErrClosed, rest
-	case 'd':
-		return 1.5, rest
-	case 'b':
-		return true, rest
-	case 'm':
-		return map[any]any{"a": int64(1)}, rest
-	case 'l':
-		values := []any{}
-		for len(rest) > 0 && rest[0] != '.' {
-			var v any
-			v, rest = build(rest, depth+1)
-			values = append(values, v)
-		}
-		return values, rest[min(1, len(rest)):]
-	}
-	return nil, rest
-}
-
-func firstOf(value any) any {
-	if values, ok := value.([]any); ok {
-		if len(values) == 0 {
-			return nil
-		}
-		return values[0]
-	}
-	return value
 }

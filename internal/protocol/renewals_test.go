@@ -1,0 +1,164 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
+	const century = 100 * 365 * 24 * time.Hour
+	for _, interval := range []time.Duration{10 * time.Millisecond, 333 * time.Millisecond, 10 * time.Second, century / 3} {
+		for _, at := range []time.Duration{0, 1, time.Microsecond, 12345678901234567, -1, -12345678901234567} {
+			points := map[time.Duration]bool{}
+			for i := range time.Duration(1000) {
+				renewed := clock.Instant{Mono: at + interval*i/1000, Wall: interval + at*2}
+				due := RenewalDue(renewed, interval)
+				wait := due.Since(renewed)
+				require.LessOrEqual(t, wait, interval)
+				require.Greater(t, wait, interval*9/10-1)
+				require.Equal(t, wait, due.Wall-renewed.Wall, "both clocks")
+				points[due.Mono] = true
+				late := due.After(interval / 100) // as timers and round trips are
+				require.Equal(t, due.Mono+interval/10*10, RenewalDue(late, interval/10*10).Mono, "the same point for good")
+			}
+			require.LessOrEqual(t, len(points), 11)
+		}
+	}
+}
+
+func TestRenewalsThatAreDueTogetherAreOneCommand(t *testing.T) {
+	eachFleet(t, 7, func(t *testing.T, w *fleet) {
+		w.requireRenewed(w.together(), 0, 1, 2, 3, 4, 5, 6)
+		w.requireSent(1, 1)
+		w.awaitNothingKept()
+	})
+}
+
+func TestARenewalThatIsAloneDoesNotWait(t *testing.T) {
+	onFleet(t, 3, func(t *testing.T, w *fleet) {
+		var results []renewed
+		for i := range w.holds {
+			results = append(results, w.renew(t.Context(), i, fleetPatience))
+		}
+		w.requireSent(3, 0)
+		w.requireRenewed(results, 0, 1, 2)
+	})
+}
+
+func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
+	onFleet(t, 2, func(t *testing.T, w *fleet) {
+		release, first := w.blockFirst()
+		urgent := w.begin(t.Context(), 1, 10*companyTime-time.Millisecond)
+		redistest.Receive(t, urgent) // which may be too late
+		release()
+		mustDo(t, redistest.Receive(t, first).out)
+		redistest.Eventually(t, "both sent", func() bool { return w.relay.Count(runsOfRenew) == 2 })
+		w.requireSent(2, 0)
+	})
+}
+
+// The first may be stuck for as long as it is waited for.
+func TestARenewalWaitsForCompanyForAMomentOnly(t *testing.T) {
+	onFleet(t, 3, func(t *testing.T, w *fleet) {
+		w.plain.renewals.company = companyTime
+		release, first := w.blockFirst()
+		others := w.renewals(1, 2)
+		redistest.Eventually(t, "a batch under way", func() bool { return w.underWay() > 1 })
+		release()
+		w.requireRenewed(w.results(append([]<-chan renewed{first}, others...)), 0, 1, 2)
+	})
+}
+
+func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
+	t.Parallel()
+	for n, of := range map[int]struct{ holds, alone, batches int }{1: {121, 1, 2}, 3: {70, 1, 3}, 50: {6, 1, 3}, 51: {4, 4, 0}} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			onFleetOf(t, multiKind(n), of.holds, func(t *testing.T, w *fleet) {
+				release, first := w.blockFirst()
+				others := w.renewals(upTo(1, of.holds)...)
+				if of.batches > 0 {
+					redistest.Eventually(t, "the rest to wait", func() bool {
+						return w.underWay() == of.batches && w.gathered() == (of.holds-1)%(batchKeys/n)
+					})
+				}
+				release()
+				w.requireRenewed(w.results(append([]<-chan renewed{first}, others...)), upTo(0, of.holds)...)
+				w.requireSent(of.alone, of.batches)
+				for _, e := range w.relay.Log() {
+					if runsOfRenewMany(e.Command) {
+						count, err := strconv.Atoi(e.Command.Arg(2))
+						require.NoError(t, err)
+						require.LessOrEqual(t, count, 100)
+						require.Zero(t, count%n, "whole holds")
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestABatchTellsWhichHoldIsLostAndLengthensNoKeyOfThat(t *testing.T) {
+	taken := map[string]func(ctx context.Context, rdb *redis.Client, key string) error{
+		"gone": func(ctx context.Context, rdb *redis.Client, key string) error { return rdb.Del(ctx, key).Err() },
+		"another owner's": func(ctx context.Context, rdb *redis.Client, key string) error {
+			return errors.Join(rdb.Del(ctx, key).Err(), rdb.HSet(ctx, key, "stranger:1", 1).Err(), rdb.PExpire(ctx, key, worn).Err())
+		},
+		"of another type": func(ctx context.Context, rdb *redis.Client, key string) error {
+			return rdb.Set(ctx, key, "x", worn).Err()
+		},
+	}
+	for name, take := range taken {
+		t.Run(name, func(t *testing.T) {
+			eachFleet(t, 4, func(t *testing.T, w *fleet) {
+				lost := w.holds[2].on.Keys
+				require.NoError(t, take(t.Context(), w.direct, lost[len(lost)-1]))
+				w.requireRenewed(w.together(), 0, 1, 3)
+				w.requireSent(1, 1)
+				for _, key := range lost {
+					require.LessOrEqual(t, w.ttl(key), worn)
+				}
+			})
+		})
+	}
+}
+
+// On a Cluster a command has keys of one slot.
+func TestWhereKeysHaveSlotsOnlyThoseWithTheSameTagAreRenewedTogether(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		prefix         string
+		alone, batches int
+	}{"one tag": {"{tag}", 1, 1}, "no tag": {"", 4, 0}} {
+		t.Run(name, func(t *testing.T) {
+			kind := plainKind
+			kind.lock = func(t *testing.T, plain *Plain, key string) (Protocol, *keys.Set) {
+				return plain, keysOf(t, of.prefix+key)
+			}
+			onFleetOf(t, kind, 4, func(t *testing.T, w *fleet) {
+				w.plain.renewals.oneSlot = false
+				if of.batches > 0 {
+					w.requireRenewed(w.together(), 0, 1, 2, 3)
+				} else {
+					release, first := w.blockFirst()
+					others := w.renewals(1, 2, 3)
+					redistest.Eventually(t, "all under way", func() bool { return w.underWay() == 4 })
+					require.Zero(t, w.gathered())
+					release()
+					w.requireRenewed(w.results(append([]<-chan renewed{first}, others...)), 0, 1, 2, 3)
+				}
+				w.requireSent(of.alone, of.batches)
+			})
+		})
+	}
+}

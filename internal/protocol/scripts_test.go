@@ -1,0 +1,32 @@
+package protocol
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+var allScripts = []*redisexec.Script{
+	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, ForceScript, StateScript,
+	FairAcquireScript, FairPollScript, FairReleaseScript, RaiseScript,
+	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
+	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript,
+}
+
+// Dragonfly refuses a script keys that it does not name, unless it says that it builds some, in its first line.
+func TestTheScriptsThatBuildKeysSaySoToDragonfly(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		for _, s := range allScripts {
+			require.Equal(t, s.LooksFirst, len(s.Source) > len(undeclared) && strings.HasPrefix(s.Source, undeclared))
+			digest, err := rdb.ScriptLoad(t.Context(), s.Source).Result()
+			require.NoError(t, err)
+			require.Equal(t, s.Digest, any(digest))
+		}
+	})
+}
