@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -255,4 +256,17 @@ func TestAForeignHashKeepsAllOfItsFields(t *testing.T) {
 		eventually(t, "it is undone", func() bool { return settledOn(c) })
 		require.Equal(t, map[string]string{"": "theirs", "k": "v"}, onRedis(t, direct, key))
 	})
+}
+
+// targetOf returns n keys that no other test uses.
+func targetOf(tb testing.TB, n int) *keys.Set {
+	tb.Helper()
+	prefix := redistest.Key(tb)
+	names := make([]string, n)
+	for i := range names {
+		names[i] = prefix + ":" + string(rune('a'+i))
+	}
+	t := new(keys.Set)
+	require.NoError(tb, t.Init("", names))
+	return t
 }

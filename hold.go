@@ -44,7 +44,7 @@ type hold struct {
 	alarm chan struct{}
 
 	// slot is taken while a command of this hold is under way: one at a time.
-	slot chan struct{}
+	slot slot
 
 	// attempt is its acquisition.
 	attempt attempt
@@ -128,7 +128,6 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
 		alarm:    make(chan struct{}, 1),
-		slot:     make(chan struct{}, 1),
 	}
 	h.places, h.levels = h.first.place[:0], h.first.level[:0]
 	return h
@@ -192,21 +191,47 @@ func (h *hold) changes() <-chan struct{} {
 }
 
 // take waits until no other command of h is under way.
-func (h *hold) take(ctx context.Context) bool {
-	select {
-	case h.slot <- struct{}{}:
-		return true
-	default:
-	}
-	select {
-	case h.slot <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
+func (h *hold) take(ctx context.Context) bool { return h.slot.take(ctx) }
+
+func (h *hold) free() { h.slot.free() }
+
+// slot is a mutex whose wait ends with a context. It makes a channel only if there is a wait.
+type slot struct {
+	mu    sync.Mutex
+	taken bool
+	freed chan struct{} // closed when it is free again; nil: no one waits
+}
+
+func (s *slot) take(ctx context.Context) bool {
+	for {
+		s.mu.Lock()
+		if !s.taken {
+			s.taken = true
+			s.mu.Unlock()
+			return true
+		}
+		if s.freed == nil {
+			s.freed = make(chan struct{})
+		}
+		freed := s.freed
+		s.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
 
-func (h *hold) free() { <-h.slot }
+func (s *slot) free() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = false
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
+}
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {

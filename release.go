@@ -337,9 +337,10 @@ func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Ins
 // giveBack releases the keys for all. crowded: waiters of this process were not
 // served because others come first.
 func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
-	marks := make([]uint64, len(h.places))
-	for i, p := range h.places {
-		marks[i] = p.queue.Wakes()
+	var buf [4]uint64
+	marks := buf[:0]
+	for _, p := range h.places {
+		marks = append(marks, p.queue.Wakes())
 	}
 	began := h.session.now()
 	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(h.name.absent), h.name.field, make([]int, len(h.places)))

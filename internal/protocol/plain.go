@@ -131,11 +131,11 @@ func (p *Plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fi
 
 // Release implements [Protocol].
 func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
-	args := make([]any, 0, 2+2*len(t.Keys))
-	args = append(args, field)
+	var buf [4]any // for one key
+	args := append(buf[:0], field)
 	keys := t.Locks()
 	for i := range t.Keys {
-		args = append(args, t.Channels[i], counts[i])
+		args = append(args, &t.Channels[i], counts[i]) // a pointer, which costs no allocation
 		if counts[i] == 0 {
 			keys = t.Freeing
 		}

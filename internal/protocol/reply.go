@@ -17,7 +17,8 @@ import (
 // answer anything: a surprise is remembered as an error and never a panic. The zero reply
 // belongs to a call that failed; reading it is harmless, as its outcome has the error.
 type reply struct {
-	values  []any // a reply that is not a list is a list of one
+	values  []any // of a list
+	value   any   // that is not a list
 	bare    bool  // it is not a list
 	refusal error // the script ran, changed nothing, and said why
 	bad     error // the first surprise
@@ -27,7 +28,18 @@ func newReply(value any) reply {
 	if values, ok := value.([]any); ok {
 		return reply{values: values}
 	}
-	return reply{values: []any{value}, bare: true}
+	return reply{value: value, bare: true}
+}
+
+// at returns element i; a reply that is not a list is a list of one. nil: there is none.
+func (r *reply) at(i int) any {
+	switch {
+	case r.bare && i == 0:
+		return r.value
+	case i < len(r.values):
+		return r.values[i]
+	}
+	return nil
 }
 
 // understood completes the outcome of a call by what its reply r turned out to say, and
@@ -55,13 +67,17 @@ func (r *reply) complete(o redisexec.Outcome) redisexec.Outcome {
 // surprise records that the reply is not what the script can have said.
 func (r *reply) surprise(format string, args ...any) {
 	if r.bad == nil {
-		r.bad = fmt.Errorf("unexpected reply %s: %s", brief(r.values), fmt.Sprintf(format, args...))
+		r.bad = fmt.Errorf("unexpected reply %s: %s", brief(r), fmt.Sprintf(format, args...))
 	}
 }
 
 // brief prints a reply, or as much of it as an error should hold.
-func brief(values []any) string {
+func brief(r *reply) string {
 	const most = 200
+	values := r.values
+	if r.bare {
+		values = []any{r.value}
+	}
 	text := fmt.Sprintf("%.200v", values)
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."
@@ -71,10 +87,8 @@ func brief(values []any) string {
 
 // integer returns element i.
 func (r *reply) integer(i int) int64 {
-	if i < len(r.values) {
-		if n, ok := r.values[i].(int64); ok {
-			return n
-		}
+	if n, ok := r.at(i).(int64); ok {
+		return n
 	}
 	r.surprise("no integer at %d", i)
 	return 0
@@ -103,10 +117,8 @@ func (r *reply) position(i int, t *keys.Set) int {
 
 // text returns element i.
 func (r *reply) text(i int) string {
-	if i < len(r.values) {
-		if s, ok := r.values[i].(string); ok {
-			return s
-		}
+	if s, ok := r.at(i).(string); ok {
+		return s
 	}
 	r.surprise("no text at %d", i)
 	return ""

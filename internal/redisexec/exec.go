@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -251,17 +252,9 @@ func silent(err error) bool {
 func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, args []any, sent clock.Instant) answer {
 	attempt, cancel := x.limits.within(ctx, max(e.Patience, e.MaxPatience))
 	defer cancel()
-	named := func() answer { return x.dispatch(attempt, e, keys, newCall(attempt, "evalsha", s.Digest, keys, args)) }
-	full := func() answer { return x.dispatch(attempt, e, keys, newCall(attempt, "eval", s.Source, keys, args)) }
-	a := named()
-	switch {
-	case !unknownScript(a.err):
-	case e.Replicas.N > 0: // that takes its time, and few do it at once
-		a = full()
-	default:
-		waiting, cancel := context.WithTimeout(attempt, e.Patience/loadShare)
-		defer cancel()
-		a = x.sendUnknown(waiting, a.server, s, sent, named, full)
+	a := x.dispatch(attempt, e, keys, newCall(attempt, "evalsha", s.Digest, keys, args))
+	if unknownScript(a.err) { // that is rare: only then args are to outlive the call
+		a = x.sendUnknown(attempt, a.server, e, s, keys, slices.Clone(args), sent)
 	}
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
 		a.err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))

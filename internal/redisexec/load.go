@@ -63,10 +63,16 @@ func (l *load) await(ctx context.Context) bool {
 // load: it has to leave time for the call's own.
 const loadShare = 2
 
-// sendUnknown sends a copy whose script to did not know when it was sent by its digest. named and
-// full send it once more so, and in full. It waits for the load of another call until waiting
-// ends, and then goes on by itself.
-func (x *Executor) sendUnknown(waiting context.Context, to *server, s *Script, sent clock.Instant, named, full func() answer) answer {
+// sendUnknown sends a copy whose script the server `to` did not know when it was sent by its digest.
+// It waits for the load of another call for a part of its patience, and then goes on by itself.
+func (x *Executor) sendUnknown(ctx context.Context, to *server, e CallOptions, s *Script, keys, args []any, sent clock.Instant) answer {
+	named := func() answer { return x.dispatch(ctx, e, keys, newCall(ctx, "evalsha", s.Digest, keys, args)) }
+	full := func() answer { return x.dispatch(ctx, e, keys, newCall(ctx, "eval", s.Source, keys, args)) }
+	if e.Replicas.N > 0 { // that takes its time, and few do it at once
+		return full()
+	}
+	waiting, cancel := context.WithTimeout(ctx, e.Patience/loadShare)
+	defer cancel()
 	for {
 		current, own := to.loads.join(s, sent)
 		if own {
