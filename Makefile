@@ -8,8 +8,7 @@ CHAOSTIME ?= 60s
 
 REPEATS ?= 10
 REPEATED = $(wildcard *kinds*_test.go fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go \
-	explain_test.go watchdog_test.go connections_test.go \
-	demotion_test.go life_test.go partly_test.go slots_test.go)
+	explain_test.go watchdog*_test.go connections_test.go demotion*_test.go hold*_test.go slots*_test.go)
 
 .PHONY: help test race repeat soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
 

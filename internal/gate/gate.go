@@ -191,7 +191,7 @@ func (g *Gate[H]) Listen() {
 		g.subscription = g.hub.Subscribe(g.Channel, g.Queue.Wake)
 		if g.subscription.Live() {
 			// No confirmation is to come, and a message that came since the last try was
-			// nobody's.
+			// no one's.
 			g.Queue.Wake()
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Owner is who holds: a goroutine, or everybody who uses a handle made WithOwner.
+// Owner is who holds: a goroutine, or all that use a handle made WithOwner.
 type Owner struct {
 	Goroutine int64
 	Fixed     string

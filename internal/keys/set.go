@@ -116,7 +116,7 @@ func (t *Set) Only(keys []string) *Set {
 }
 
 // FencedWith returns t with the counters of whole besides: a token that is minted for it is
-// above those, too, and kept in all of them. Whoever holds whole by several holds has so one
+// above those, too, and kept in all of them. An owner that holds whole by several holds has so one
 // token that is below that of the next holder of any part.
 func (t *Set) FencedWith(whole *Set) *Set {
 	if !whole.Spans(t) {

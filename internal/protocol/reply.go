@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// reply reads what a script answered. A server, a proxy or somebody else's script may
+// reply reads what a script answered. A server, a proxy or another program's script may
 // answer anything: a surprise is remembered as an error and never a panic. The zero reply
 // belongs to a call that failed; reading it is harmless, as its outcome has the error.
 type reply struct {
@@ -271,13 +271,13 @@ var errReadsToo = errors.New("its owner reads, too")
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:
-		return fmt.Errorf("%w: key %q is no lock: it is of another type, or a hash of somebody else's", lockerr.ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is no lock: it is of another type, or another program's hash", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -2:
 		return fmt.Errorf("%w: key %q is a read-write lock", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -3:
 		return fmt.Errorf("%w: key %q holds something else than a fencing token", lockerr.ErrInvalidName, t.Counters[i])
 	case status == -5 && t.RW != nil:
-		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or a hash of somebody else's", lockerr.ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or another program's hash", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -6 && t.RW != nil:
 		return errReadsToo
 	case status == -4 && t.Fair != nil:

@@ -57,7 +57,7 @@ func newReadWriteScript(source string) *redisexec.Script {
 // bothSides is what both sides of a read-write lock do alike on Redis.
 type bothSides struct{ plain *Plain }
 
-// ReadSide is the protocol of those who read. They do not hand over: whoever can be told of a
+// ReadSide is the protocol of those who read. They do not hand over: a reader that can be told of a
 // release may have read all along.
 type ReadSide struct{ rw bothSides }
 
@@ -71,7 +71,7 @@ func NewReadWrite(plain *Plain) (*ReadSide, *WriteSide) {
 }
 
 // readGrace is how long a writer's claim lets new readers in. The first reader after a
-// writer takes all those with him who were woken together.
+// writer takes all those with it that were woken together.
 const readGrace = 25 * time.Millisecond
 
 // Acquire implements [Protocol].
@@ -154,7 +154,7 @@ func (p *bothSides) state(ctx context.Context, e redisexec.CallOptions, t *keys.
 	return r.state(t, out)
 }
 
-// Handoff is not asked for: whoever can be told of a release may have read all along.
+// Handoff is not asked for: a reader that can be told of a release may have read all along.
 func (p *ReadSide) Handoff(context.Context, redisexec.CallOptions, *keys.Set, string, string, *Terms) (Grant, redisexec.Outcome) {
 	return Grant{}, redisexec.Outcome{Err: errNoHandoff, Permanent: true}
 }

@@ -5,7 +5,7 @@
 --
 -- Replies
 --   {1, token}               all n keys hold field = 1 for at least the lease; token 0, or 1 alone, without counters
---   {0, pttl, i, holder}     key i is held by somebody else for pttl ms (-1: it has no expiry)
+--   {0, pttl, i, holder}     key i is held by another owner for pttl ms (-1: it has no expiry)
 --   {-1, i}                  key i holds something else than a lock, {-2, i} a read-write lock
 --   {-3, i}                  counter i holds something else than a token
 --

@@ -1,11 +1,11 @@
--- Takes a fair lock for a new owner if it is free and nobody waits; else the owner may wait.
+-- Takes a fair lock for a new owner if it is free and there are no waiters; else the owner may wait.
 --
 -- ARGV  field, lease (ms), life of a counter (ms; 0 = for ever; -1 = no token wished),
 --       publish command, and to wait: lease of the entry (ms), ticket, channel for its grant
 --
 -- Replies
 --   {1, token}               field = 1, for at least the lease; token 0 if none was wished
---   {0, pttl, 1, holder}     the lock is held by somebody else for pttl ms (-1: it has no
+--   {0, pttl, 1, holder}     the lock is held by another owner for pttl ms (-1: it has no
 --                            expiry); if field wished to wait, it does
 --   {-1, 1}                  the lock is of another type, {-2, 1} a read-write lock
 --   {-3, 1}                  the counter holds something else than a token

@@ -1,4 +1,4 @@
--- Says that waiters of one process still wait, asks how they stand, and has whoever is
+-- Says that waiters of one process still wait, asks how they stand, and has the one that is
 -- first served if the lock is free.
 --
 -- ARGV  publish command, and for each waiter: field, lease of its entry (ms), life of a counter

@@ -21,7 +21,7 @@ local function spoiled()
 end
 
 -- The token for an owner who wishes as keep says: 0 for none, nil if the counter holds
--- something else. To be stored when the lock is his.
+-- something else. To be stored when the lock is its own.
 local function token_for(keep)
   if keep == '-1' then return 0 end
   return (next_token(3, 4))
@@ -51,7 +51,7 @@ local function leave(field)
   redis.call('hdel', entries, field)
 end
 
--- Grants the lock, which nobody holds but `last`, to the first live entry, and tells its process
+-- Grants the lock, which no one holds but `last`, to the first live entry, and tells its process
 -- the ticket and the token, which is 0 if none was wished or could be had. Dead entries before
 -- it are dropped. Returns the field that got the lock, if any, and how many heard it.
 local function serve(publish, last)

@@ -1,8 +1,8 @@
 -- Gives a fair lock back, and with it any place in the queue; the first live waiter gets the
--- lock, or whoever listens is woken if there is none, and the first who waits in Java.
+-- lock, or all that listen are woken if there is none, and the first who waits in Java.
 --
 -- KEYS  those of all, and the queue of Java's fair lock; or the lock alone, which is then given
---       back to everybody
+--       back to all
 -- ARGV  field, publish command, channel of the lock
 --
 -- Replies

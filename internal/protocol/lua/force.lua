@@ -1,4 +1,4 @@
--- Ends the hold that the caller saw, whoever has it.
+-- Ends the hold that the caller saw, of any owner.
 --
 -- KEYS  the lock key, its queue of Java's fair lock, if that is to be told
 -- ARGV  publish command, channel, then the fields that the caller saw

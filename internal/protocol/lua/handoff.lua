@@ -1,5 +1,5 @@
 -- Passes locks from one owner to another: the release of the one and the
--- acquisition of the other in one step, so nobody can come between.
+-- acquisition of the other in one step, so no one can come between.
 --
 -- KEYS  n lock keys, then their n token counters if a token is wished
 -- ARGV  from field, lease of the new owner (ms), n, life of a counter (ms; 0 = for ever), to field

@@ -1,9 +1,9 @@
--- Shared by the scripts: scripts.go puts this file before each, or where it says "prelude".
+-- Shared by the scripts: plain.go puts this file before each, or where it says "prelude".
 --
 -- Numbers that go to Redis are texts where they can be, as those of ARGV are: Redis 7.0 takes
 -- longer to print one than to execute the command that it is for.
 
--- Whether key holds field. A key of another type holds nobody's lock. That it does not is a
+-- Whether key holds field. A key of another type holds no lock. That it does not is a
 -- master's word: a server that has been one may know nothing of a hold, and refuses to write.
 local function held(key, field)
   local found = redis.pcall('hexists', key, field)
@@ -25,7 +25,7 @@ local function locked(fields)
   return true
 end
 
--- How lock i at key stands for field: whether field holds it, and if somebody else does, or
+-- How lock i at key stands for field: whether field holds it, and if another does, or
 -- it is no such lock, the reply that says so.
 local function examine(key, i, field)
   local fields = redis.pcall('hlen', key)

@@ -2,7 +2,7 @@
 -- its waiters.
 --
 -- KEYS  n lock keys, then their n queues of Java's fair lock, if those are to be told
--- ARGV  field, for each lock its channel ('' = wake nobody) and its count, publish command; the
+-- ARGV  field, for each lock its channel ('' = wake no one) and its count, publish command; the
 --       channel alone if one lock is to be given back by `publish`: each argument takes time
 --
 -- Replies

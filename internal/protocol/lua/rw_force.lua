@@ -1,4 +1,4 @@
--- Ends the holds that the caller saw, whoever has them.
+-- Ends the holds that the caller saw, of any owner.
 --
 -- ARGV  prefix, publish command, channel, then the fields that the caller saw
 --

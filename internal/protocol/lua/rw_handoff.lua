@@ -1,5 +1,5 @@
 -- Passes a read-write lock from one writer to another: the release of the one and the
--- acquisition of the other in one step, so nobody can come between.
+-- acquisition of the other in one step, so no one can come between.
 --
 -- KEYS  the lock, and its token counter if a token is wished
 -- ARGV  prefix, from field, lease of the new owner (ms), life of a counter (ms; 0 = for ever), to field

@@ -15,7 +15,7 @@
 --
 -- The claim, a key of its own, is a writer's that waits for readers: "from field"; "from " for
 -- the moment after it has given up. From `from` on, in milliseconds of this server's clock, and for
--- as long as there is a claim, nobody new may read.
+-- as long as there is a claim, no new reader may come in.
 local lock, prefix = KEYS[1], ARGV[1]
 
 -- So many fields of the lock and their values, or more; and whether they are all, as they are if
@@ -178,7 +178,7 @@ local function wake_all(command, channel)
   return heard
 end
 
--- The reply that somebody has the lock.
+-- The reply that another owner has the lock.
 local function busy()
   local holder = ''
   for _, field in ipairs(redis.call('hkeys', lock)) do
@@ -188,7 +188,7 @@ local function busy()
   return {0, redis.call('pttl', lock), 1, holder}
 end
 
--- A claim: when it begins, and the field of the writer whose it is, '' if it is nobody's any
+-- A claim: when it begins, and the field of the writer whose it is, '' if it is no one's any
 -- more; nil if there is none.
 local function claimed(claim)
   local text = redis.pcall('get', claim)

@@ -13,7 +13,7 @@
 -- made, and lengthens, unless that is dead by now:
 -- a writer may be waiting for the others alone.
 
--- The usual case: the lock is free, or read, and nobody has claimed it. To define functions
+-- The usual case: the lock is free, or read, and no one has claimed it. To define functions
 -- costs more than it does.
 local found = redis.pcall('hmget', KEYS[1], 'mode', ARGV[2])
 local there = found[1] == 'read' and 1 or found[1] == false and 0

@@ -6,7 +6,7 @@
 --
 -- Replies
 --   {1, token}               field writes, for at least the lease; token 0, or 1 alone, without a counter
---   {0, pttl, 1, holder}     somebody else has the lock for pttl ms; if it is readers, and field
+--   {0, pttl, 1, holder}     another owner has the lock for pttl ms; if it is readers, and field
 --                            waits, it claims the lock
 --   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
 --   {-3, 1}                  the counter holds something else than a token

@@ -25,8 +25,8 @@ local ours, gone, other, longest, from, claimant = held(lock, field), {[field] =
 if ours and count == 0 then other, longest = heir(gone, few) end
 if claim then from, claimant = claimed(claim) end
 if claimant == field then
-  -- It may stand for others, too: for a moment it stays as nobody's, so that a writer who still
-  -- waits takes it up as old as it is. The wake-up is his, and that of those whom it kept out.
+  -- It may stand for others, too: for a moment it stays as no one's, so that a writer that still
+  -- waits takes it up as old as it is. The wake-up is for it, and for those that it kept out.
   local kept = redis.pcall('set', claim, string.format('%.0f ', from), 'px', 50)
   if kept.err then redis.call('del', claim) end -- out of memory
   if not ours then wake(publish, channel) end
