@@ -238,7 +238,7 @@ func (s *server) seen() string {
 // else is known of it: that nothing listens there, for instance.
 func (x *Executor) explain(ctx context.Context, e CallOptions, s *server, copies int, err error) error {
 	if telling(err) < tellsBarred {
-		d := e.Patience + MinPatience // as long as a look takes, after which its dialer names the server
+		d := e.Patience + MinCopyPatience // as long as a look takes, after which its dialer names the server
 		if copies == 1 {
 			d = e.Glance()
 		}
