@@ -2,9 +2,6 @@ package relock
 
 import (
 	"context"
-	"net"
-	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -46,23 +43,7 @@ func TestALockDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
 
 func TestALockGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 	t.Parallel()
-	server := redistest.NewServer(t)
-	var refused atomic.Int32
-	var up atomic.Bool
-	rdb := redis.NewClient(&redis.Options{
-		Addr: server.Addr, PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if !up.Load() {
-				refused.Add(1)
-				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-			}
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		},
-	})
-	t.Cleanup(func() { _ = rdb.Close() })
-	require.Error(t, rdb.Ping(t.Context()).Err()) // from now on the pool only looks once a second
-	eventually(t, "a look", func() bool { return refused.Load() == 2 })
-	up.Store(true)
+	rdb := redistest.NewIdlePool(t)
 
 	m := locksOn(t, rdb).Mutex(redistest.Key(t))
 	require.NoError(t, m.Lock(context.Background()))

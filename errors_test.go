@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 func TestAnErrorSaysWhatWasAskedOfWhichLock(t *testing.T) {

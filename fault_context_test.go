@@ -25,7 +25,7 @@ type cable struct {
 	conns []net.Conn
 }
 
-// lineTo returns a line to where rdb leads.
+// cableTo returns a cable to where rdb leads.
 func cableTo(rdb *redis.Client, refusal error) *cable {
 	o := *rdb.Options()
 	l := &cable{options: &o, refusal: refusal}

@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/relock-go/relock/internal/clock"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // levelProperties are what every kind of lock promises of a hold: of its levels and its lease.

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redistest"
-	"github.com/stretchr/testify/require"
 )
 
 func TestANodeIsNamedByItsAddressOrElseItsNumber(t *testing.T) {

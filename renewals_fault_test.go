@@ -24,22 +24,11 @@ import (
 
 func TestHoldsAreRenewedThoughRedisRefusesTheirBatch(t *testing.T) {
 	t.Parallel()
-	replies := map[string]struct {
-		reply string
-		doubt bool // it may have been executed
-	}{
-		"a key that the user may not use": {reply: "-NOPERM No permissions to access a key\r\n"},
-		"a slot that moves":               {reply: "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"},
-		"keys of several slots":           {reply: "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
-		"an error half-way":               {reply: "-ERR something in the script\r\n", doubt: true},
-		"another script's reply":          {reply: ":77\r\n", doubt: true},
-		"a hold that there is not":        {reply: "*1\r\n:4\r\n", doubt: true},
-	}
-	for name, refused := range replies {
+	for name, refused := range redistest.BatchReplies {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 4, func(t *testing.T, w *fleet) {
 				id := w.c.ID()
-				refusals := w.relay.ReplyWith(refused.reply, runsOf(protocol.RenewManyScript)).Always()
+				refusals := w.relay.ReplyWith(refused.Text, runsOf(protocol.RenewManyScript)).Always()
 				w.together()
 				refusals.Wait(t)
 				w.requireRenewed(0, 1, 2, 3)
@@ -47,7 +36,7 @@ func TestHoldsAreRenewedThoughRedisRefusesTheirBatch(t *testing.T) {
 				require.Equal(t, [2]int{1 + 3, 0}, [2]int{alone, batches}, "the relay has answered the batch")
 				require.Len(t, w.events.of("renewed"), 4)
 				require.Empty(t, w.events.of("renew failed"))
-				require.Equal(t, !refused.doubt, w.c.ID() == id)
+				require.Equal(t, !refused.Doubt, w.c.ID() == id)
 			})
 		})
 	}

@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -227,20 +226,11 @@ func TestAHoldThatHasNoTimeToLoseIsRenewedAlone(t *testing.T) {
 
 func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T) {
 	t.Parallel()
-	taken := map[string]func(ctx context.Context, rdb *redis.Client, key string) error{
-		"gone": func(ctx context.Context, rdb *redis.Client, key string) error { return rdb.Del(ctx, key).Err() },
-		"another owner's": func(ctx context.Context, rdb *redis.Client, key string) error {
-			return errors.Join(rdb.Del(ctx, key).Err(), rdb.HSet(ctx, key, "stranger:1", 1).Err(), rdb.PExpire(ctx, key, worn).Err())
-		},
-		"of another type": func(ctx context.Context, rdb *redis.Client, key string) error {
-			return rdb.Set(ctx, key, "x", worn).Err()
-		},
-	}
-	for name, take := range taken {
+	for name, take := range redistest.Takings {
 		t.Run(name, func(t *testing.T) {
 			eachFleet(t, 4, func(t *testing.T, w *fleet) {
 				keys := w.locks[2].target.Keys
-				require.NoError(t, take(t.Context(), w.direct, keys[len(keys)-1]))
+				require.NoError(t, take(t.Context(), w.direct, keys[len(keys)-1], worn))
 				var mu sync.Mutex
 				var left []time.Duration // before what is left of it is released in the background
 				w.relay.After(runsOf(protocol.RenewManyScript), func(redistest.Command, string) {

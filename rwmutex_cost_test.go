@@ -1,7 +1,6 @@
 package relock
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,22 +10,10 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// manyRead has n processes that are none of ours read m.
+// manyRead has n owners of no process read m.
 func manyRead(tb testing.TB, rdb *redis.Client, m *RWMutex, n int, left func(i int) time.Duration) {
 	tb.Helper()
-	t, ctx := m.read.target, tb.Context()
-	var longest time.Duration
-	pipe := rdb.Pipeline()
-	for i := range n {
-		field, lease := fmt.Sprintf("00000000-0000-4000-8000-%012d:%d", i, i), left(i)
-		longest = max(longest, lease)
-		pipe.HSet(ctx, t.Keys[0], "mode", "read", field, 1)
-		pipe.Set(ctx, fmt.Sprintf("%s:%s:rwlock_timeout:1", t.RW.Timeouts, field), 1, lease)
-	}
-	pipe.PExpire(ctx, t.Keys[0], longest)
-	if _, err := pipe.Exec(ctx); err != nil {
-		tb.Fatal(err)
-	}
+	redistest.ManyRead(tb, rdb, m.read.target.Keys[0], m.read.target.RW.Timeouts, n, left)
 }
 
 // Each that is dead is paid for once.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
@@ -131,14 +132,7 @@ func (c *session) retireField(field string) {
 	}
 }
 
-func (c *session) isClosed() bool {
-	select {
-	case <-c.closing:
-		return true
-	default:
-		return false
-	}
-}
+func (c *session) isClosed() bool { return group.Closed(c.closing) }
 
 // gateOf is what the gate of key i of t is found by.
 func gateOf(t *keys.Set, i int) gate.ID { return gate.ID{Key: t.Keys[i], Side: t.Side} }

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relock-go/relock/internal/redistest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // mostAsked bounds the requests in d: those while the hold is young, those while the gaps grow, and

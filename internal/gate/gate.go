@@ -77,7 +77,7 @@ func (r *Registry[H]) shard(key string) int {
 	return int(maphash.String(r.seed, key) % uint64(len(r.shards)))
 }
 
-// Enter returns the gate of id for a hold that will use it until exit.
+// Enter returns the gate of id for a hold that will use it until Exit.
 func (r *Registry[H]) Enter(id ID, channel string) *Gate[H] {
 	s := &r.shards[r.shard(id.Key)]
 	s.mu.Lock()
@@ -183,7 +183,7 @@ func (g *Gate[H]) Line(make func() *line.Line[H]) *line.Line[H] {
 	return g.line
 }
 
-// Listen has the queue woken by messages, until unlisten.
+// Listen has the queue woken by messages, until Unlisten.
 func (g *Gate[H]) Listen() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -89,7 +89,7 @@ func (g *Group) Wait(ctx context.Context) {
 	}
 }
 
-// Closed reports whether c is closed.
+// Closed reports whether c is closed. A nil c is not.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -87,19 +86,8 @@ var spreads = map[string]func(i int) time.Duration{
 	"mixed":  func(i int) time.Duration { return 100*time.Second + time.Duration(i%97)*100*time.Second },
 }
 
-// manyRead has n processes that are none of ours read.
+// manyRead has n owners of no process read.
 func manyRead(tb testing.TB, rdb *redis.Client, on *keys.Set, n int, left func(i int) time.Duration) {
 	tb.Helper()
-	ctx := tb.Context()
-	var longest time.Duration
-	pipe := rdb.Pipeline()
-	for i := range n {
-		field, lease := fmt.Sprintf("00000000-0000-4000-8000-%012d:%d", i, i), left(i)
-		longest = max(longest, lease)
-		pipe.HSet(ctx, on.Keys[0], "mode", "read", field, 1)
-		pipe.Set(ctx, fmt.Sprintf("%s:%s:rwlock_timeout:1", on.RW.Timeouts, field), 1, lease)
-	}
-	pipe.PExpire(ctx, on.Keys[0], longest)
-	_, err := pipe.Exec(ctx)
-	require.NoError(tb, err)
+	redistest.ManyRead(tb, rdb, on.Keys[0], on.RW.Timeouts, n, left)
 }

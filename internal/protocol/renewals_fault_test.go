@@ -19,27 +19,16 @@ var (
 
 func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
 	t.Parallel()
-	replies := map[string]struct {
-		reply string
-		doubt bool // it may have been executed
-	}{
-		"a key that the user may not use": {reply: "-NOPERM No permissions to access a key\r\n"},
-		"a slot that moves":               {reply: "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"},
-		"keys of several slots":           {reply: "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
-		"an error half-way":               {reply: "-ERR something in the script\r\n", doubt: true},
-		"another script's reply":          {reply: ":77\r\n", doubt: true},
-		"a hold that there is not":        {reply: "*1\r\n:4\r\n", doubt: true},
-	}
-	for name, refused := range replies {
+	for name, refused := range redistest.BatchReplies {
 		t.Run(name, func(t *testing.T) {
 			onFleet(t, 4, func(t *testing.T, w *fleet) {
-				w.relay.ReplyWith(refused.reply, runsOfRenewMany)
+				w.relay.ReplyWith(refused.Text, runsOfRenewMany)
 				results := w.together()
 				w.requireSent(1+3, 0) // the relay has answered the batch
 				for i, r := range results {
 					require.NoError(t, r.out.Err)
 					require.True(t, r.ours)
-					require.Equal(t, refused.doubt && i > 0, r.out.Ambiguous)
+					require.Equal(t, refused.Doubt && i > 0, r.out.Ambiguous)
 					w.requireLonger(i)
 				}
 			})

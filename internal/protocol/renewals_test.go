@@ -1,14 +1,11 @@
 package protocol
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -109,20 +106,11 @@ func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
 }
 
 func TestABatchTellsWhichHoldIsLostAndLengthensNoKeyOfThat(t *testing.T) {
-	taken := map[string]func(ctx context.Context, rdb *redis.Client, key string) error{
-		"gone": func(ctx context.Context, rdb *redis.Client, key string) error { return rdb.Del(ctx, key).Err() },
-		"another owner's": func(ctx context.Context, rdb *redis.Client, key string) error {
-			return errors.Join(rdb.Del(ctx, key).Err(), rdb.HSet(ctx, key, "stranger:1", 1).Err(), rdb.PExpire(ctx, key, worn).Err())
-		},
-		"of another type": func(ctx context.Context, rdb *redis.Client, key string) error {
-			return rdb.Set(ctx, key, "x", worn).Err()
-		},
-	}
-	for name, take := range taken {
+	for name, take := range redistest.Takings {
 		t.Run(name, func(t *testing.T) {
 			eachFleet(t, 4, func(t *testing.T, w *fleet) {
 				lost := w.holds[2].on.Keys
-				require.NoError(t, take(t.Context(), w.direct, lost[len(lost)-1]))
+				require.NoError(t, take(t.Context(), w.direct, lost[len(lost)-1], worn))
 				w.requireRenewed(w.together(), 0, 1, 3)
 				w.requireSent(1, 1)
 				for _, key := range lost {

@@ -3,8 +3,9 @@ package quorum
 import (
 	"testing"
 
-	"github.com/relock-go/relock/internal/redistest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 func TestCommandsOfOneNameReachANodeInTheOrderOfTheirCalls(t *testing.T) {

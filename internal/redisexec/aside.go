@@ -28,7 +28,7 @@ func guarded(f func() answer) (a answer) {
 	return f()
 }
 
-// aside runs f, which calls the Redis client, in a goroutine that close waits for. false: x is
+// aside runs f, which calls the Redis client, in a goroutine that Close waits for. false: x is
 // closed.
 func (x *Executor) aside(f func()) bool {
 	x.mu.Lock()

@@ -57,7 +57,7 @@ type Executor struct {
 	// key's master does not block.
 	mapped atomic.Bool
 
-	// life is the context of what no caller waits for. It ends with close.
+	// life is the context of what no caller waits for. It ends with Close.
 	life context.Context
 	end  context.CancelFunc
 
@@ -129,14 +129,7 @@ type CallOptions struct {
 }
 
 // Needless reports whether the answer is not needed any more.
-func (e CallOptions) Needless() bool {
-	select {
-	case <-e.Enough:
-		return true
-	default:
-		return false
-	}
-}
+func (e CallOptions) Needless() bool { return group.Closed(e.Enough) }
 
 // Outcome is how a call ended.
 type Outcome struct {
@@ -345,7 +338,7 @@ func (x *Executor) process(ctx context.Context, e *engine, cmd call) answer {
 	return a
 }
 
-// Go runs f in a goroutine that close waits for.
+// Go runs f in a goroutine that Close waits for.
 func (x *Executor) Go(f func()) { x.asides.Go(f) }
 
 // OneNode reports whether all keys are on one Redis server.

@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
 	. "github.com/relock-go/relock/internal/redistest"
 )
 
