@@ -94,8 +94,8 @@ type attempt struct {
 
 	plain plainTurn // room for the turn of most attempts
 
-	// offered is the identity under which a hand-over to this attempt has been sent, and
-	// handedOver is closed when that has ended. Both are guarded by the queue: written by
+	// offered is the identity under which a hand-over to this attempt has been sent, nil if none
+	// has, and handedOver is closed when that has ended. Both are guarded by the queue: written by
 	// Reserve, read after the ticket has left.
 	offered    *identity
 	handedOver chan struct{}
@@ -242,11 +242,11 @@ func (h *hold) receive(n name, sent clock.Instant, lasts time.Duration) {
 	h.lease.Grant(sent, lasts)
 }
 
-// late reports whether the grant that h received is past its deadline; then it is undone,
-// and counts as a failed try.
+// late reports whether the grant that h received is past its deadline, or was found not to count;
+// then it is undone, and counts as a failed try.
 func (h *hold) late() bool {
 	h.mu.Lock()
-	late := h.lease.Left(h.session.now()) <= 0
+	late := h.lease.Left(h.session.now()) <= 0 || h.batch.isOver()
 	h.mu.Unlock()
 	if late {
 		h.rejectGrant()
@@ -256,10 +256,9 @@ func (h *hold) late() bool {
 
 // rejectGrant gives a grant back that does not count.
 func (h *hold) rejectGrant() {
+	h.batch.end(errLate)
 	h.retireAndUndo()
-	h.mu.Lock()
-	h.name = name{}
-	h.mu.Unlock()
+	h.forget()
 }
 
 // failed decides what an error means for the attempt: nil if it goes on. One that has only

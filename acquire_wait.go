@@ -151,9 +151,11 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 	case queue.Turn:
 		return a.hold.named()
 	case queue.Reserved:
-		// The name that the hand-over carries is in use, in an unknown state.
-		a.hold.session.retire(a.offered)
-		a.hold.trackUndo(a.handedOver)
+		if a.offered != nil {
+			// The name that the hand-over carries is in use, in an unknown state.
+			a.hold.session.retire(a.offered)
+			a.hold.trackUndo(a.handedOver)
+		}
 	}
 	return false
 }

@@ -244,12 +244,10 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 	}{
 		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { requireUnlocked(t, m) }, protocol.ReleaseScript, ErrReleased},
 		"hand-over": {func(t *testing.T, c *Client, m *Mutex) {
-			next := newActor(t)
-			granted := next.lock(t.Context(), m)
-			awaitWaiters(t, c.session, m.Name(), 1)
-			requireUnlocked(t, m)
-			require.NoError(t, outcomeOf(t, granted))
-			next.unlocks(t, m)
+			handOver(t, c, m, m)
+		}, protocol.RenameScript, ErrReleased},
+		"hand-over with a token": {func(t *testing.T, c *Client, m *Mutex) {
+			handOver(t, c, m, c.Mutex(m.Name(), WithFencing()))
 		}, protocol.HandoffScript, ErrReleased},
 		"close": {func(t *testing.T, c *Client, _ *Mutex) { require.NoError(t, c.Close()) }, protocol.ReleaseScript, ErrClosed},
 		"force": {func(t *testing.T, _ *Client, m *Mutex) {
@@ -278,6 +276,17 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// handOver has m, which is held, unlocked and locked by a waiter of the same process, by the handle to.
+func handOver(t *testing.T, c *Client, m, to *Mutex) {
+	t.Helper()
+	next := newActor(t)
+	granted := next.lock(t.Context(), to)
+	awaitWaiters(t, c.session, m.Name(), 1)
+	requireUnlocked(t, m)
+	require.NoError(t, outcomeOf(t, granted))
+	next.unlocks(t, to)
 }
 
 // A watchdog that has to wait for many contexts that end together comes too late.

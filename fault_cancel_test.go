@@ -266,6 +266,7 @@ func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 			t.Parallel()
 			eachKindOf(t, []string{"plain", "multi", "write"}, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 				b := newFaultBenchOf(t, kind, backend.Addr, WithTTL(defaultTTL))
+				b.tellsFirst()
 				before := b.m
 				b.m = b.mutex(opts...)
 				b.givesUpQuickly(func(cancel func()) {

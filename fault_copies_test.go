@@ -28,7 +28,8 @@ type faultStep struct {
 var faultSteps = []faultStep{
 	{name: "acquire", script: protocol.AcquireScript, before: func(*faultBench) {}, do: lockOnce, levels: 1, life: true},
 	{name: "reenter", script: protocol.ReenterScript, before: lockOnce, do: lockOnce, levels: 2, life: true},
-	{name: "handoff", script: protocol.HandoffScript, before: lockAndQueue, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain", "multi", "write"}},
+	{name: "handoff", script: protocol.HandoffScript, before: lockAndQueueFirst, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain", "multi", "write"}},
+	{name: "rename", script: protocol.RenameScript, before: lockAndQueue, do: handOverToMe, levels: 1, life: true, kinds: []string{"plain"}},
 	{name: "renew", script: protocol.RenewScript, before: lockRenewed, do: awaitRenewal, levels: 1, life: true},
 	{name: "release", script: protocol.ReleaseScript, before: lockOnce, do: unlockOnce, life: true},
 	{name: "release of an inner level", script: protocol.ReleaseScript, before: lockTwice, do: unlockOnce, levels: 1, life: true},
@@ -42,6 +43,13 @@ var faultSteps = []faultStep{
 func lockOnce(b *faultBench) {
 	b.t.Helper()
 	require.NoError(b.t, b.me.lock(b.ctx, b.m))
+}
+
+// lockAndQueueFirst is lockAndQueue with a client that tells Redis of a hand-over first.
+func lockAndQueueFirst(b *faultBench) {
+	b.t.Helper()
+	b.tellsFirst()
+	lockAndQueue(b)
 }
 
 // lockRenewed locks through a handle that renews often.
@@ -407,7 +415,7 @@ func TestALateHandOverDoesNotTakeTheNextHoldOfTheOneWhoHandedOver(t *testing.T) 
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
-		lockAndQueue(b)
+		lockAndQueueFirst(b)
 		held := b.relay.HoldBack(b.runs(protocol.HandoffScript))
 		handOverToMe(b)
 		unlockOnce(b)

@@ -48,7 +48,7 @@ func TestAHoldEndsHereBeforeRedisHearsOfIt(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
 		causes := make(chan error, 1)
-		lockAndQueue(b)
+		lockAndQueueFirst(b)
 		hold := b.other.holdOf(b.ctx, b.m)
 		b.relay.Before(b.runs(protocol.HandoffScript), func(redistest.Command) { causes <- context.Cause(hold) })
 		handOverToMe(b)
@@ -92,6 +92,7 @@ func eachQuitter(t *testing.T, fn func(q *quitter)) {
 // quit has the other goroutine hand the lock over to this one, which quits meanwhile.
 func (b *faultBench) quit(stopped <-chan struct{}, release func()) *quitter {
 	b.t.Helper()
+	b.tellsFirst()
 	require.NoError(b.t, b.other.lock(b.ctx, b.m))
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	waiting := b.me.start(func() error { return b.m.Lock(ctx) })

@@ -79,7 +79,7 @@ func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
 func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(WithUnlockTimeout(200 * time.Millisecond))
-		lockAndQueue(b)
+		lockAndQueueFirst(b)
 		lose(protocol.HandoffScript)
 		id, began := b.name(), time.Now()
 		err := b.other.unlock(b.m)

@@ -101,7 +101,7 @@ func (c *crowd) harm(r *rand.Rand, held chan<- *redistest.Held) {
 		c.rules[i] = h.Rule
 		held <- h
 	case 5:
-		c.rules[i] = relay.DropReply(redistest.Script(protocol.HandoffScript.Source))
+		c.rules[i] = relay.DropReply(redistest.Script(protocol.RenameScript.Source))
 	}
 }
 

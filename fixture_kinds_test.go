@@ -12,7 +12,7 @@ import (
 )
 
 var allScripts = []*redisexec.Script{
-	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.ForceScript, protocol.StateScript,
+	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript,
 	protocol.FairAcquireScript, protocol.FairPollScript, protocol.FairReleaseScript, protocol.RaiseScript,
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
 	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript,

@@ -43,9 +43,6 @@ type hold struct {
 	// alarm wakes the waiter, while acquiring.
 	alarm chan struct{}
 
-	// slot is taken while a command of this hold is under way: one at a time.
-	slot slot
-
 	// attempt is its acquisition.
 	attempt attempt
 
@@ -67,6 +64,8 @@ type hold struct {
 	places []place
 
 	name     name
+	batch    *batch // of those that follow one another under one lease; nil: it is alone
+	slot     *slot  // taken while a command about its keys is under way: one at a time
 	lease    lease.Lease
 	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
 	contexts holdContexts
@@ -74,6 +73,7 @@ type hold struct {
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // room for the usual one of each
+		slot   slot
 		place  [1]place
 		ticket queue.Ticket[*hold]
 		level  [1]level
@@ -129,7 +129,7 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		other:    newOtherSide(c, t, o),
 		alarm:    make(chan struct{}, 1),
 	}
-	h.places, h.levels = h.first.place[:0], h.first.level[:0]
+	h.places, h.levels, h.slot = h.first.place[:0], h.first.level[:0], &h.first.slot
 	return h
 }
 
@@ -190,7 +190,8 @@ func (h *hold) changes() <-chan struct{} {
 	return h.changed
 }
 
-// take waits until no other command of h is under way.
+// take waits until no other command about h's keys is under way. Its slot stays the same once it has a
+// name.
 func (h *hold) take(ctx context.Context) bool { return h.slot.take(ctx) }
 
 func (h *hold) free() { h.slot.free() }
@@ -325,11 +326,11 @@ func (h *hold) named() bool {
 	return h.name.field != ""
 }
 
-// holdsAs reports whether field is the name that h holds its keys by.
+// holdsAs reports whether field is the name that h holds its keys by, as far as Redis knows.
 func (h *hold) holdsAs(field string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && h.name.field == field
+	return h.phase == held && (h.name.field == field || h.batch.knows(field))
 }
 
 // end is the local end of a hold that is held, which comes before Redis hears of it:
@@ -385,13 +386,23 @@ func (h *hold) replicas() redisexec.Replicas {
 // Owner is who holds, or wants to.
 func (h *hold) Owner() keys.Owner { return h.owner }
 
-// retireAndUndo retires the hold's name and has it released in the background.
+// retireAndUndo retires the hold's name, and those by which Redis may know its batch, and has them
+// released in the background.
 func (h *hold) retireAndUndo() {
 	h.mu.Lock()
-	n, lasts := h.name, h.lease.Longest()
+	n, b, lasts := h.name, h.batch, h.lease.Longest()
 	h.mu.Unlock()
 	h.session.retire(n.identity)
-	h.undo(n, lasts, false)
+	if b == nil {
+		h.undo(n, lasts, false)
+		return
+	}
+	var fields []string
+	for _, n := range b.names() {
+		h.session.retire(n.identity)
+		fields = append(fields, n.field)
+	}
+	h.trackUndo(h.session.undo(h.kind, b.target, h.session.now().After(lasts), false, fields...))
 }
 
 // undo has what h may have on Redis by the name n, which has been retired, given up in
@@ -400,5 +411,5 @@ func (h *hold) undo(n name, lasts time.Duration, unobserved bool) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.absent)
 	h.mu.Unlock()
-	h.trackUndo(h.session.undo(h.kind, t, n.field, h.session.now().After(lasts), unobserved))
+	h.trackUndo(h.session.undo(h.kind, t, h.session.now().After(lasts), unobserved, n.field))
 }

@@ -221,7 +221,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 		Released: func(e Event) { released <- e },
 	}))
 	key := redistest.Key(t)
-	m, second, third := c.Mutex(key, WithOwner("a")), c.Mutex(key, WithOwner("b")), c.Mutex(key, WithOwner("c"))
+	m, second, third := c.Mutex(key, WithOwner("a")), c.Mutex(key, WithOwner("b"), WithFencing()), c.Mutex(key, WithOwner("c"))
 	require.NoError(t, m.Lock(t.Context()))
 	first := holdOf(m)
 

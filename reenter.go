@@ -183,6 +183,7 @@ func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 // opened makes h, which was granted, held.
 func (h *hold) opened(lv *level) (bool, error) {
 	if !h.open(lv) {
+		h.batch.end(ErrClosed)
 		h.retireAndUndo()
 		h.leave()
 		h.unregister()
@@ -201,6 +202,9 @@ func (h *hold) opened(lv *level) (bool, error) {
 	}()
 	report(h.settings.hooks.Acquired, event)
 	told = true
+	if h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
+		h.lose(lockerr.ErrNotOnRedis)
+	}
 	return true, nil
 }
 
@@ -317,6 +321,9 @@ func (h *hold) claimed() bool {
 // enter adds the level lv to a hold that is held. Without an answer from Redis the level is
 // not there, and what Redis has of it is set right by the next command.
 func (h *hold) enter(ctx context.Context, lv level) error {
+	if _, err := h.known(ctx); err != nil {
+		return err
+	}
 	if !h.take(ctx) {
 		return lockerr.Ended(ctx)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -152,7 +153,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
 			h.session.retire(n.identity)
-			h.session.undo(h.kind, freed, n.field, h.session.now().After(lasts), false)
+			h.session.undo(h.kind, freed, h.session.now().After(lasts), false, n.field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
@@ -205,11 +206,38 @@ func (h *hold) release(ctx context.Context, s *settings) error {
 // finish gives the lock back, or hands it over. h is ending; after it, h is gone.
 func (h *hold) finish(ctx context.Context, s *settings) error {
 	defer h.unregister()
+	told := h.handAhead(s)
+	if told == nil {
+		var err error
+		if told, err = h.tellEnd(ctx, s); told == nil {
+			return err
+		}
+	}
+	return h.awaitTold(ctx, told)
+}
+
+// tellEnd is finish if no one can follow h before Redis knows, or, with a channel, it turns out that one
+// can. The answer is that of all who ended in the batch before.
+func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err error) {
+	h.batch.ends()
 	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
 	if !h.take(ctx) {
-		return h.abandon(lockerr.Ended(ctx))
+		return nil, h.abandon(lockerr.Ended(ctx))
 	}
 	defer h.free()
+	if h.batch != nil {
+		runtime.Gosched() // those who were answered just now may want the lock again
+		if told := h.handAhead(s); told != nil {
+			return told, nil
+		}
+	}
+	err = h.finishInTurn(ctx, s)
+	h.batch.end(err)
+	return nil, err
+}
+
+// finishInTurn is finish when it is its turn, and Redis is told first.
+func (h *hold) finishInTurn(ctx context.Context, s *settings) error {
 	next, crowded := h.successor(s.localHandoffs)
 	if next != nil {
 		if passed, err := h.handOver(ctx, s, next); passed {
@@ -254,11 +282,12 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	to := name{identity: identity, field: h.target.Field(string(*identity), next.owner)}
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
-	t := next.target.Lacking(h.name.absent) // the same keys
-	g, out := h.kind.protocol.Handoff(ctx, e, t, h.name.field, to.field, &next.settings.Terms)
+	from := h.onRedis()
+	t := next.target.Lacking(from.absent) // the same keys
+	g, out := h.kind.protocol.Handoff(ctx, e, t, from.field, to.field, &next.settings.Terms)
 	to.token, to.absent = g.Token, g.Absent
 	if out.Ambiguous {
-		c.retire(h.name.identity)
+		c.retire(from.identity)
 		c.retire(identity)
 	}
 	switch {
@@ -342,10 +371,10 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for _, p := range h.places {
 		marks = append(marks, p.queue.Wakes())
 	}
-	began := h.session.now()
-	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(h.name.absent), h.name.field, make([]int, len(h.places)))
+	began, n := h.session.now(), h.onRedis()
+	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(n.absent), n.field, make([]int, len(h.places)))
 	if out.Ambiguous {
-		h.session.retire(h.name.identity)
+		h.session.retire(n.identity)
 	}
 	if out.Err != nil {
 		return h.abandon(out.Err)
@@ -375,7 +404,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of another owner's, of which late copies may be on their way to the name.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
-	h.session.retire(h.name.identity)
+	h.session.retire(h.onRedis().identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if out.Ambiguous && began.Until(h.lease.Deadline()) > 0 {
@@ -387,6 +416,7 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 // abandon ends the hold without Redis' answer: its name is released in the background, and
 // the next waiter tries under a new one.
 func (h *hold) abandon(err error) error {
+	h.batch.end(err)
 	h.retireAndUndo()
 	h.leave()
 	h.other.wake()

@@ -14,6 +14,10 @@ type kind struct {
 	protocol protocol.Protocol
 	side     keys.Side
 
+	// rename tells Redis of holds that have followed one another in this process; nil: Redis is told
+	// before the next waiter enters.
+	rename renamer
+
 	// newTurn is how an attempt gets to ask.
 	newTurn func(a *attempt) turn
 	// stand is the place where the waiters for the key of g stand, without a ticket yet.
@@ -33,7 +37,7 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 			return line.New[*hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
 		})
 	}
-	c.plain = &kind{protocol: plain, newTurn: newPlainTurn, stand: atGate}
+	c.plain = &kind{protocol: plain, rename: plain.Rename, newTurn: newPlainTurn, stand: atGate}
 	c.fair = &kind{
 		protocol: fair,
 		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair, lineAt(a.hold.places[0].gate)) },

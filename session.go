@@ -150,6 +150,9 @@ func (c *session) holder(t *keys.Set, i int, field string) *hold {
 	if h := g.Find(keys.OwnerNamed(field)); h != nil && h.holdsAs(field) {
 		return h
 	}
+	if h := g.Queue.Holder(); h != nil && h.holdsAs(field) { // by a name of its batch
+		return h
+	}
 	return nil
 }
 
@@ -158,14 +161,19 @@ func (c *session) undoEnv() undo.Env {
 	return undo.Env{Now: c.now, Go: c.goroutines.Go, Ctx: c.background}
 }
 
-// undo has the keys of t released for field in the background, wherever it holds them.
-// unobserved: no one can have waited for that. The channel is closed when most nodes have done it.
-func (c *session) undo(k *kind, t *keys.Set, field string, until clock.Instant, unobserved bool) (settled <-chan struct{}) {
-	release := func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) redisexec.Outcome {
-		_, out := k.protocol.Release(ctx, opts, n.Keys, n.Field, make([]int, len(n.Keys.Keys)))
+// undo has the keys of t released for a field in the background, wherever it holds them, and before it
+// for those of which a late copy could make it that one. unobserved: no one can have waited for that.
+// The channel is closed when most nodes have done it.
+func (c *session) undo(k *kind, t *keys.Set, until clock.Instant, unobserved bool, fields ...string) (settled <-chan struct{}) {
+	release := func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
+		for _, field := range fields {
+			if _, out = k.protocol.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
+				break
+			}
+		}
 		return out
 	}
-	return undo.Add(undo.Name{Keys: t, Field: field, Until: until, Unobserved: unobserved, Release: release}, c.undos...)
+	return undo.Add(undo.Name{Keys: t, Field: fields[len(fields)-1], Until: until, Unobserved: unobserved, Release: release}, c.undos...)
 }
 
 // settle releases n on the one deployment. A refusal does not settle it: what is missing, a
@@ -283,8 +291,11 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 	failures.set(h, wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
+	h.batch.ends()
 	if h.take(ctx) {
-		event.Err = wrap("close", event.Name, h.giveBack(ctx, h.settings, false))
+		err := h.giveBack(ctx, h.settings, false)
+		h.batch.end(err)
+		event.Err = wrap("close", event.Name, err)
 		h.free()
 	} else {
 		event.Err = wrap("close", event.Name, h.abandon(lockerr.Ended(ctx)))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,10 +55,10 @@ func TestWaitersOfOneProcessAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	})
 }
 
-func TestAHandOverIsOneRoundTrip(t *testing.T) {
+func TestAHandOverWithATokenIsOneRoundTrip(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
-		c := locksOn(t, rdb, WithLocalHandoffs(1000))
+		c := locksOn(t, rdb, WithLocalHandoffs(1000), WithFencing())
 		m := c.Mutex(redistest.Key(t))
 		requireLocked(t, m)
 		const n = 50
@@ -183,7 +184,8 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 		key := redistest.Key(t)
 		const handoffs = 4
 		crowds, rdb := relayedTo(t, b)
-		crowd := locksOn(t, rdb, WithLocalHandoffs(handoffs))
+		var holds atomic.Int64
+		crowd := locksOn(t, rdb, WithLocalHandoffs(handoffs), WithHooks(Hooks{Acquired: func(Event) { holds.Add(1) }}))
 		m := crowd.Mutex(key)
 		requireLocked(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -220,9 +222,9 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 			fewTries()
 			who.unlocks(t, other)
 		}
-		handed := crowds.Executed(runsOf(protocol.HandoffScript)) // before the releases, which go on
-		require.NotZero(t, handed)
-		require.LessOrEqual(t, handed, handoffs*(crowds.Executed(runsOf(protocol.ReleaseScript))+1))
+		held := int(holds.Load()) // before the releases, which go on
+		require.NotZero(t, crowds.Executed(runsOf(protocol.RenameScript)))
+		require.LessOrEqual(t, held, (handoffs+1)*(crowds.Executed(runsOf(protocol.ReleaseScript))+1))
 	})
 }
 

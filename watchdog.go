@@ -142,6 +142,9 @@ func (h *hold) renew() {
 	// Another command of the hold may be under way for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
 	defer cancel()
+	if waited, _ := h.known(inTime); waited {
+		return // that has renewed the lease, or its failure was reported
+	}
 	if h.take(inTime) {
 		h.renewNow(life)
 	}
@@ -315,6 +318,10 @@ func (h *hold) lose(why error) {
 	}
 	h.mu.Unlock()
 
+	if errors.Is(why, lockerr.ErrNotOnRedis) {
+		why = h.cause // which is an ErrLost also for those whose Unlock waits
+	}
+	h.batch.end(why)
 	h.retireAndUndo()
 	h.other.wake()
 	if unclaimed { // no one will unlock it

@@ -67,6 +67,13 @@ func (l *Lease) Grant(sent clock.Instant, lasts time.Duration) {
 	l.renewed, l.deadline = sent, clock.Deadline(sent, lasts)
 }
 
+// Follow begins the lease of a hold that takes another's place under the lease that one has on Redis.
+func (l *Lease) Follow(before Lease) {
+	longest := max(l.longest, before.longest)
+	*l = before
+	l.longest = longest
+}
+
 // Prove records an answered request that set or lengthened the lease. One for less than is
 // wanted, as the re-entry by a handle with a shorter TTL, does not stand in for a renewal.
 func (l *Lease) Prove(sent clock.Instant, lasts, wanted time.Duration) {

@@ -28,6 +28,8 @@ var (
 	releaseSource string
 	//go:embed lua/handoff.lua
 	handoffSource string
+	//go:embed lua/rename.lua
+	renameSource string
 	//go:embed lua/force.lua
 	forceSource string
 	//go:embed lua/state.lua
@@ -39,6 +41,7 @@ var (
 	RenewManyScript = withPrelude(renewManySource)
 	ReleaseScript   = withPrelude(releaseSource)
 	HandoffScript   = withPrelude(handoffSource)
+	RenameScript    = withPrelude(renameSource)
 	ForceScript     = withPrelude(forceSource)
 	StateScript     = withPrelude(stateSource)
 )
@@ -154,6 +157,28 @@ func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	r, out := p.run(ctx, e, HandoffScript, t.LocksAndCounters(s.Fencing),
 		from, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
+}
+
+// Rename has the lock of t, which is one key, known as to. It is known as from, or was by an earlier copy
+// as to; false: it is neither. listeners is how many connections wait for its release; -1: that is not
+// known.
+func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, listeners int, out redisexec.Outcome) {
+	r, out := p.run(ctx, e, RenameScript, t.Locks(), from, to, lease.Milliseconds(), t.Channels[0], p.countCommand())
+	ours, listeners = r.flag(), int(r.integer(1))
+	ours, out = understood(ours, out, &r)
+	return ours, listeners, out
+}
+
+// countCommand counts the listeners of a channel. Only a sharded one is counted whole on a Cluster.
+func (p *Plain) countCommand() string {
+	switch {
+	case p.sharded:
+		return "shardnumsub"
+	case p.Exec.OneNode():
+		return "numsub"
+	default:
+		return ""
+	}
 }
 
 // Force implements [Protocol].

@@ -11,7 +11,7 @@ import (
 )
 
 var allScripts = []*redisexec.Script{
-	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, ForceScript, StateScript,
+	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript,
 	FairAcquireScript, FairPollScript, FairReleaseScript, RaiseScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
 	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript,

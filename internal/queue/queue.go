@@ -158,6 +158,16 @@ func (q *Queue[V]) Taken() bool {
 	return q.turn != nil
 }
 
+// Holder returns the value of the ticket that has the turn; the zero V if none has it.
+func (q *Queue[V]) Holder() (v V) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.turn != nil {
+		v = q.turn.Value
+	}
+	return v
+}
+
 // Since says that t, if it has the turn, need only act on what came after mark, a number of
 // wake-ups: it has just asked, though it did not have the turn then.
 func (t *Ticket[V]) Since(mark uint64) {
