@@ -78,7 +78,10 @@ const aloneFor = 100 * time.Millisecond
 // handAhead has the next waiter of this process follow h, which has ended, before Redis knows. It
 // returns where the answer of Redis will be; nil: no one follows in this way.
 func (h *hold) handAhead(s *settings) <-chan error {
-	if h.kind.rename == nil || len(h.places) > 1 || h.settings.replicas.N > 0 {
+	h.mu.Lock()
+	single := len(h.places) == 1
+	h.mu.Unlock()
+	if h.kind.rename == nil || !single || h.settings.replicas.N > 0 {
 		return nil
 	}
 	for {
@@ -134,12 +137,13 @@ func (b *batch) pass(h *hold, ticket *queue.Ticket[*hold]) (told <-chan error, d
 	n := b.nameOf(next)
 	next.follow(h, n, b)
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.over {
+		b.mu.Unlock()
 		next.forget()
 		ticket.Refuse()
 		return nil, true
 	}
+	defer b.mu.Unlock()
 	if !h.places[0].ticket.Grant(ticket) {
 		return nil, false // its attempt has ended: it is of no more use
 	}
@@ -404,7 +408,7 @@ func (h *hold) known(ctx context.Context) (waited bool, err error) {
 		return false, nil
 	}
 	b.mu.Lock()
-	if b.over || b.holder != h || b.settled == b.name && b.sent.field == "" {
+	if b.over || b.holder != h || b.settled == b.name && b.sent.field == "" && len(b.waiting) == 0 {
 		b.mu.Unlock()
 		return false, nil
 	}

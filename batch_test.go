@@ -227,9 +227,10 @@ func TestAnUnlockThatGivesUpLeavesTheHoldOfItsSuccessorAlone(t *testing.T) {
 		require.NotEqual(t, id, b.locks.ID(), "its owner may come back before the answer")
 		hold := b.me.holdOf(b.ctx, b.m)
 		require.NoError(t, hold.Err())
-		again := b.other.start(func() error { return b.m.Lock(b.ctx) })
+		patient := b.mutex()
+		again := b.other.start(func() error { return patient.Lock(b.ctx) })
 		bench.stopped.Release()
-		b.m = b.mutex()
+		b.m = patient
 		require.NoError(t, b.me.unlock(b.m))
 		require.NoError(t, faultError(t, again))
 		require.NoError(t, b.other.unlock(b.m))
@@ -262,6 +263,43 @@ func TestARenameIsSentAgainUntilItIsAnswered(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestARenameThatIsRefusedIsAnErrorOfTheUnlockAndTheNextCommandTellsAll(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		for range 10 {
+			b := newFaultBench(t, backend.Addr)
+			lockAndQueue(b)
+			b.relay.ReplyWith("-NOPERM this user has no permissions\r\n", b.runs(protocol.RenameScript))
+			require.ErrorContains(t, b.other.unlock(b.m), "NOPERM")
+			require.NoError(t, faultError(t, b.waiting))
+			hold := b.me.holdOf(b.ctx, b.m)
+			b.requireField(b.other, 1)
+
+			// The first owner is back before Redis has heard of another: by the name that Redis knows.
+			b.waiting = b.other.start(func() error { return b.m.Lock(b.ctx) })
+			b.awaitContended()
+			var slot *slot
+			_ = b.me.do(func() error { // something is under way
+				slot = holdOf(b.m).slot
+				slot.take(b.ctx)
+				return nil
+			})
+			unlocked := b.me.start(b.m.Unlock)
+			require.NoError(t, faultError(t, b.waiting))
+			require.Error(t, hold.Err())
+			entered := b.other.start(func() error { return b.m.Lock(b.ctx) })
+			slot.free()
+			require.NoError(t, faultError(t, entered))
+			require.NoError(t, faultError(t, unlocked))
+			b.requireHeld(b.other, b.m, 2, b.other.holdOf(b.ctx, b.m))
+			require.NoError(t, b.other.unlock(b.m))
+			require.NoError(t, b.other.unlock(b.m))
+			b.requireGone()
+			b.awaitIdle()
+		}
+	})
 }
 
 // Without an answer the hold is lost here before its lease is over there, and Redis is rid of both

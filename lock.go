@@ -134,11 +134,13 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 
 // Unlock takes one level of the owner's hold away; with the last one the hold ends: its
 // context is cancelled with the cause ErrReleased, and the lock goes to the next waiter of
-// this process, or is given back to all.
+// this process, or is given back to all. That waiter does not wait for Redis, which is told
+// once for all holds that have followed one another meanwhile, unless the waiter wants what
+// only Redis can give: a token, replicas, or a lease of its own.
 //
 // It blocks until Redis has answered, or WithUnlockTimeout has passed; it does not depend on
 // the context of Lock. The level is gone whatever it returns: an error from Redis means
-// that the key may live on for up to one TTL.
+// that the key may live on for up to one TTL, or that a waiter of this process has it.
 //
 // A plain defer m.Unlock() drops its error, and with it the news of a loss. To have the caller
 // learn of one use [Mutex.Do], or join the error to the named result of your function:
@@ -148,8 +150,9 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // Errors: ErrNotHeld if the owner holds nothing, or holds it only by handles with other names;
 // ErrLost for each level of a hold that was lost, also if this call found that out; ErrClosed for
 // each level of one that Close has ended; ErrInvalidName, ErrInvalidOption and ErrUnsupported of
-// the handle; Redis' own. One round trip, none if the error was known before; on a quorum two if
-// it hands over to a waiter WithFencing.
+// the handle; Redis' own. One round trip, none if the error was known before; two if a waiter of
+// this process follows while a command about the lock is under way, and on a quorum if that is
+// WithFencing.
 func (m *Mutex) Unlock() error {
 	if m.err != nil {
 		return wrap("unlock", m.Name(), m.err)
@@ -269,7 +272,8 @@ type State struct {
 
 // State asks Redis about the lock and its holder. For a MultiMutex it returns the state
 // of the first of its names, in sorted order, that is held. It blocks for the request only,
-// which ctx bounds, and changes nothing.
+// which ctx bounds, and changes nothing. While holds of one process follow one another, Redis
+// may still name one that has just ended; see [Mutex.Unlock].
 //
 // Errors: that of ctx; ErrInvalidName if the key is no lock; ErrInvalidOption and
 // ErrUnsupported of the handle; ErrClosed; Redis' own. At most one round trip for each name.

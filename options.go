@@ -317,9 +317,9 @@ func WithReplicas(n int, timeout time.Duration) Option {
 }
 
 // WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the
-// same process, in one round trip, before waiters of other processes get their chance. 0
-// never hands over. Default: 16. A FairMutex and the readers of an RWMutex are served without
-// it: it has no effect on them.
+// same process before waiters of other processes get their chance. If no other process listens
+// for the lock, a Mutex goes on for up to 100 ms. 0 never hands over. Default: 16. A FairMutex and
+// the readers of an RWMutex are served without it: it has no effect on them.
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {

@@ -167,8 +167,11 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	return nil
 }
 
-// shrink lets go of the keys whose count is 0: their queues go on.
+// shrink lets go of the keys whose count is 0: their queues go on. What has one key keeps it.
 func (h *hold) shrink(counts []int) {
+	if !slices.Contains(counts, 0) {
+		return
+	}
 	h.mu.Lock()
 	if h.phase == gone { // lost and unlocked meanwhile
 		h.mu.Unlock()

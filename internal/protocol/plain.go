@@ -164,7 +164,7 @@ func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 // known.
 func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, listeners int, out redisexec.Outcome) {
 	r, out := p.run(ctx, e, RenameScript, t.Locks(), from, to, lease.Milliseconds(), t.Channels[0], p.countCommand())
-	ours, listeners = r.flag(), int(r.integer(1))
+	ours, listeners = r.flag(), r.audience(1)
 	ours, out = understood(ours, out, &r)
 	return ours, listeners, out
 }

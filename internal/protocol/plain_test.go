@@ -226,6 +226,32 @@ func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 	})
 }
 
+func TestRenameTellsOfTheLastOwnerAndShortensNoLease(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		known := hashOf(asked, you, "1")
+		b.check(append(strangers("false", "false", "false"),
+			untouched("absent", absent, "false"),
+			situation{name: "mine", before: hashOf(short, me, "1"), after: known, reply: "true"},
+			situation{name: "mine twice", before: hashOf(short, me, "2"), after: known, reply: "true"},
+			situation{name: "mine for longer", before: hashOf(long, me, "1"), after: hashOf(long, you, "1"), reply: "true"},
+			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: known, reply: "true"},
+			situation{name: "told before", before: hashOf(short, you, "1"), after: known, reply: "true"},
+			untouched("told before for longer", hashOf(long, you, "1"), "true"),
+			// A copy that arrives after the new owner added a level must not take it away.
+			situation{name: "told before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: "true"},
+		), func(b *bench, target *keys.Set) string {
+			ours, _, out := b.Rename(b.t.Context(), effort, target, me, you, asked)
+			return yes(ours, out)
+		})
+		b.check([]situation{
+			{name: "back, with a count in doubt", before: hashOf(short, me, "2"), after: hashOf(asked, me, "1"), reply: "true"},
+		}, func(b *bench, target *keys.Set) string {
+			ours, _, out := b.Rename(b.t.Context(), effort, target, me, me, asked)
+			return yes(ours, out)
+		})
+	})
+}
+
 func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		situations := []situation{

@@ -43,6 +43,10 @@ var calls = map[string]func(p *Plain, e redisexec.CallOptions, t *keys.Set) (ans
 		g, out := p.Handoff(context.Background(), e, t, me, you, termsOf())
 		return g != Grant{}, out
 	},
+	"rename": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
+		ok, _, out := p.Rename(context.Background(), e, t, me, you, asked)
+		return ok, out
+	},
 	"force": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
 		ok, out := p.Force(context.Background(), e, t, 0, []string{me})
 		return ok, out
@@ -133,6 +137,10 @@ var lame = map[string]map[string]string{
 	"reenter": {"done without a token": list(1), "done with a named token": list(1, bulk("7")), "refusal alone, bare": ":-1\r\n"},
 	"handoff": {"done without a token": list(1), "done with a named token": list(1, bulk("7")), "refusal alone, bare": ":-1\r\n"},
 	"renew":   {"two": ":2\r\n", "minus one": ":-1\r\n"},
+	"rename": {
+		"done alone": list(1), "done, bare": ":1\r\n", "two": list(2, 0), "refusal alone, bare": ":-1\r\n",
+		"heard by a named number": list(1, bulk("7")), "heard by less than none": list(1, -2),
+	},
 	"renew many": {
 		"none": ":0\r\n", "more than all": ":2\r\n",
 		"no hold lost": list(0), "a second lost": list(2), "the same lost twice": list(1, 1), "lost, and an error inside": list(1, "-ERR no\r\n"),

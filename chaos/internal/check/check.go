@@ -30,6 +30,9 @@ type Rules struct {
 	// of its own process. Otherwise every fault is one.
 	Lossless bool
 
+	// Untokened says that no hold asked for a token.
+	Untokened bool
+
 	// Prompt says that no fault of the run keeps a wake-up from its waiter, or leaves
 	// anything on Redis: who waits has the lock as soon as it is free.
 	Prompt bool
@@ -64,7 +67,9 @@ var Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "porcupine",
 func Run(events []history.Event, rules Rules) Report {
 	r := read(events, rules)
 	r.exclusion()
-	r.tokens()
+	if !rules.Untokened {
+		r.tokens()
+	}
 	r.loss()
 	r.counts()
 	r.leftovers()

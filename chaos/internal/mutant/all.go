@@ -73,6 +73,30 @@ var All = []Mutant{
 			"local token, bad = 0\nfor i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[i])) or 0) end\n"}},
 		Catch: []string{"calm"},
 	},
+	{
+		Name:   "rename-recreates",
+		Breaks: "a rename that does not find the lock makes it again",
+		Edits: []Edit{{"internal/protocol/lua/rename.lua",
+			"if not held(KEYS[1], to) then return {0, 0} end",
+			"if not held(KEYS[1], to) then redis.call('hset', KEYS[1], to, '1') end"}},
+		Catch: []string{"batches-deleted"},
+	},
+	{
+		Name:   "batch-own-lease",
+		Breaks: "a hold that follows another begins with a lease of its own, which no answer has proven",
+		Edits: []Edit{
+			{"batch.go", "h.lease.Follow(l)", "h.lease.Grant(h.session.now(), max(h.settings.TTL, l.Left(h.session.now())))"},
+		},
+		Catch: []string{"batches-slow-then-silent"},
+	},
+	{
+		Name:   "batch-doubt-kept",
+		Breaks: "the names of a rename in doubt are used again",
+		Edits: []Edit{
+			{"batch.go", "			b.session.retire(from.identity)\n			b.session.retire(to.identity)\n", ""},
+		},
+		Catch: []string{"batches-late"},
+	},
 
 	// What is known about commands that were not answered.
 	{

@@ -166,6 +166,39 @@ var targeted = []*Scenario{
 			}),
 		}},
 	},
+	{
+		Number: 119, Name: "batches-harmed",
+		What: "holds of one process follow one another before Redis knows; what tells it is lost, or late, or the process is",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Lanes: 2, Work: untokened(), Faults: []stage.Fault{
+			rarely(killProcess), pauseProcess(1.2, 2.5), loseReply(scripts.Rename), loseReply(scripts.Rename), deliverLate(scripts.Rename), deliverLate(scripts.Rename), loseReply(scripts.Release), cut,
+		}}},
+	},
+	{
+		Number: 120, Name: "batches-deleted",
+		What: "locks are deleted whose holds follow one another before Redis knows: the next command tells of it",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{rarely(deleteLock), rarely(flush)},
+			Work: untokened().With(func(w *worker.Workload) { w.Long = 0.3 }),
+		}},
+	},
+	{
+		Number: 121, Name: "batches-slow-then-silent",
+		What: "a process' network is slow and then dead, while its holds follow one another: none of them outlives the lease",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{slowThenSilentInABatch},
+			Work: untokened().With(func(w *worker.Workload) { w.Names, w.Impatient, w.Long, w.Enduring = 1, 0, 0.15, true }),
+		}},
+	},
+	{
+		Number: 122, Name: "batches-late",
+		What: "what tells Redis of holds that follow one another is delivered late, when their owners have the lock again",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{deliverLate(scripts.Rename)},
+			Work: untokened().With(func(w *worker.Workload) {
+				w.Processes, w.Workers, w.Names, w.Shared, w.Impatient, w.Long, w.TTL = 1, 2, 1, 0, 0, 0.3, 1500*time.Millisecond
+			}),
+		}},
+	},
 }
 
 // slowness makes every message take longer, which keeps no waiter waiting for long.
@@ -206,23 +239,46 @@ var slowOne = stage.Fault{Name: "slowness of one", Inject: func(a *stage.Act) er
 }}
 
 // slowThenSilent lets nothing through after it has delayed everything.
-var slowThenSilent = stage.Fault{Name: "slow, then silent", Inject: func(a *stage.Act) error {
-	p, d := a.Holder(), a.Between(a.Work.TTL/12, a.Work.TTL/10)
-	a.Begin("process %d: every message takes %v longer, and then none arrives", p.Number, d)
-	defer a.End()
-	for _, r := range p.Relays {
-		r.Latency(d)
-	}
+var slowThenSilent = slowUntil("silent", func(a *stage.Act, p *stage.Process) error {
 	a.Lasts(a.Work.TTL / 2)
-	for _, r := range p.Relays {
-		r.BlackHole(true)
-	}
 	a.Hit()
-	a.Lasts(a.Work.TTL * 3 / 2)
-	for _, r := range p.Relays {
-		r.BlackHole(false)
-		r.Latency(0)
-		r.Cut()
+	return nil
+})
+
+// slowThenSilentInABatch is slowThenSilent at a moment when holds follow one another that Redis does
+// not hear of any more.
+var slowThenSilentInABatch = slowUntil("silent at a rename", func(a *stage.Act, p *stage.Process) error {
+	server, err := master(a)
+	if err != nil {
+		return err
+	}
+	for range 5 { // a hold may last for long
+		if a.Meets(p.RelayTo(server).HoldBackSilently(a.Script(scripts.Rename)).Rule) {
+			return nil
+		}
 	}
 	return nil
-}}
+})
+
+// slowUntil makes every message of a process take longer, until what comes then, which is its silence.
+func slowUntil(what string, comes func(*stage.Act, *stage.Process) error) stage.Fault {
+	return stage.Fault{Name: "slow, then " + what, Inject: func(a *stage.Act) error {
+		p, d := a.Holder(), a.Between(a.Work.TTL/12, a.Work.TTL/10)
+		a.Begin("process %d: every message takes %v longer, and then none arrives", p.Number, d)
+		defer a.End()
+		for _, r := range p.Relays {
+			r.Latency(d)
+		}
+		err := comes(a, p)
+		for _, r := range p.Relays {
+			r.BlackHole(true)
+		}
+		a.Lasts(a.Work.TTL * 3 / 2)
+		for _, r := range p.Relays {
+			r.BlackHole(false)
+			r.Latency(0)
+			r.Cut()
+		}
+		return err
+	}}
+}

@@ -20,6 +20,15 @@ func plain() worker.Workload {
 	return usual().With(func(w *worker.Workload) { w.Fair, w.Sides = 0, 0 })
 }
 
+// untokened is a workload of crowds of one process that want the same locks, and no tokens: each lets the
+// next in before Redis knows.
+func untokened() worker.Workload {
+	return plain().With(func(w *worker.Workload) {
+		w.Untokened = true
+		w.Processes, w.Workers, w.Names, w.Joint, w.Fixed, w.Long = 2, 8, 2, 0, 0, 0.01
+	})
+}
+
 // Leases of another length: short ones where a fault has to outlast them, long ones where
 // it must not, on a machine that is busy. There the place of a fair waiter has to last, too:
 // for two polls.

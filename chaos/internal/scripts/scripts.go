@@ -29,6 +29,7 @@ const (
 	Renew   Verb = "renew"
 	Release Verb = "release"
 	Handoff Verb = "handoff" // a release that gives the lock to a waiter of the same process
+	Rename  Verb = "rename"  // tells of waiters of the same process that have followed one another
 )
 
 // Learn returns for each verb what recognizes its scripts.
@@ -51,10 +52,15 @@ func Learn() (map[Verb]redistest.Match, error) {
 		return nil, err
 	}
 	defer locks.Close()
+	untokened, err := relock.New(rdb, relock.WithTTL(10*time.Second))
+	if err != nil {
+		return nil, err
+	}
+	defer untokened.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	l := &learner{
-		ctx: ctx, locks: locks, relay: relay,
+		ctx: ctx, locks: locks, untokened: untokened, relay: relay,
 		known: make(map[string]bool), scripts: make(map[Verb]redistest.Match),
 	}
 	if err := l.learn(); err != nil {
@@ -65,9 +71,10 @@ func Learn() (map[Verb]redistest.Match, error) {
 
 // learner watches the library do one thing after the other.
 type learner struct {
-	ctx   context.Context
-	locks *relock.Client
-	relay *redistest.Relay // between the library and Redis
+	ctx       context.Context
+	locks     *relock.Client
+	untokened *relock.Client   // whose locks ask for no token
+	relay     *redistest.Relay // between the library and Redis
 
 	known   map[string]bool          // the scripts that were run, by source
 	scripts map[Verb]redistest.Match // what was learned

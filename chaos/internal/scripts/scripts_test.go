@@ -13,8 +13,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func TestEveryVerbHasAScriptOfItsOwn(t *testing.T) {
 	learned, err := Learn()
 	require.NoError(t, err)
-	require.Len(t, learned, 5)
-	for _, verb := range []Verb{Acquire, Reenter, Renew, Release, Handoff} {
+	require.Len(t, learned, 6)
+	for _, verb := range []Verb{Acquire, Reenter, Renew, Release, Handoff, Rename} {
 		require.Contains(t, learned, verb)
 	}
 }

@@ -13,8 +13,9 @@ import (
 // steps are what makes the library run each of its scripts, in an order in which each step
 // runs the scripts of one new verb at most.
 func (l *learner) steps() []step {
-	plain, fair, sides := newWatched(), l.locks.FairMutex("learn"), newWatched()
+	plain, fair, sides, batch := newWatched(), l.locks.FairMutex("learn"), newWatched(), newWatched()
 	m := l.locks.Mutex("learn", plain.options...)
+	untokened := l.untokened.Mutex("learn-untokened", batch.options...)
 	rw := l.locks.RWMutex("learn-sides", sides.options...)
 	lock := func(do func(context.Context) error) func() error {
 		return func() error { return do(l.ctx) }
@@ -29,6 +30,11 @@ func (l *learner) steps() []step {
 		{"", l.follow(plain, m)},
 		{Handoff, m.Unlock},
 		{"", plain.followed},
+		// Without a token the next of the process follows before Redis knows.
+		{"", lock(untokened.Lock)},
+		{"", l.follow(batch, untokened)},
+		{Rename, untokened.Unlock},
+		{"", batch.followed},
 		// A fair lock is another one only for those who come and go.
 		{Acquire, lock(fair.Lock)},
 		{Release, fair.Unlock},

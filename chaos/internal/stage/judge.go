@@ -20,7 +20,7 @@ func (r *round) judge(res *Result) (untested error) {
 	events := r.journal.events
 	report := check.Run(events, check.Rules{
 		TTL: r.work.TTL, Poll: r.work.Poll, Slack: slack,
-		SplitBrain: r.setup.SplitBrain, Lossless: r.setup.Lossless, Prompt: r.setup.Prompt,
+		SplitBrain: r.setup.SplitBrain, Lossless: r.setup.Lossless, Prompt: r.setup.Prompt, Untokened: r.work.Untokened,
 	})
 	e := &Evidence{Setup: r.setup, Began: r.journal.began, Events: events, Outages: r.outages, round: r}
 	if r.plan.Check != nil {

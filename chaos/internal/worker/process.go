@@ -106,7 +106,10 @@ func newClient(config Config, recorder *history.Recorder) (*client, error) {
 
 // newLocks returns a client of the library on the process' Redis client.
 func (c *client) newLocks() (*relock.Client, error) {
-	opts := []relock.ClientOption{relock.WithTTL(c.Work.TTL), relock.WithSafetyPoll(c.Work.Poll), relock.WithFencing()}
+	opts := []relock.ClientOption{relock.WithTTL(c.Work.TTL), relock.WithSafetyPoll(c.Work.Poll)}
+	if !c.Work.Untokened {
+		opts = append(opts, relock.WithFencing())
+	}
 	if c.Work.Replicas > 0 {
 		opts = append(opts, relock.WithReplicas(c.Work.Replicas, c.Work.TTL/8))
 	}

@@ -53,6 +53,10 @@ type Workload struct {
 	PoolSize int  // of the go-redis client; 0: its default
 	Replicas int  // that have to confirm every lease; 0: none
 	Sharded  bool // wake-ups by sharded pub/sub
+
+	// Untokened has no hold ask for a fencing token: those of one process follow one another before
+	// Redis knows.
+	Untokened bool
 }
 
 // With returns w changed by f.

@@ -54,7 +54,7 @@ func (u *use) act(again float64) {
 
 // write writes to what the lock protects, or to each of what several locks do.
 func (u *use) write() {
-	if u.resource == nil || u.read {
+	if u.resource == nil || u.read || u.Work.Untokened {
 		return
 	}
 	token := u.m.FencingToken()
@@ -76,6 +76,9 @@ func (u *use) write() {
 func (u *use) compare() {
 	if len(u.locks) > 1 || u.shared || !u.ask() {
 		return
+	}
+	if u.Work.Untokened && u.depth < 2 {
+		return // Redis may not know the hold yet: to lock it again waits for that
 	}
 	ctx, cancel := context.WithTimeout(u.life, u.Work.TTL)
 	defer cancel()
