@@ -181,10 +181,16 @@ func (t *fairTurn) poll() (g protocol.Grant, out redisexec.Outcome) {
 	return g, out
 }
 
+// deafPoll is the longest sleep of a waiter that no message reaches: its place may have been passed over.
+const deafPoll = 250 * time.Millisecond
+
 // rest sets the time of the next poll, which is for the waiter that has the turn then.
 func (t *fairTurn) rest(d time.Duration) error {
 	if t.entry == nil {
 		return t.a.sleepFor(d) // it has no place yet: Redis did not answer
+	}
+	if !t.line.Listening() {
+		d = min(d, deafPoll)
 	}
 	state, _ := t.a.hold.places[0].ticket.State()
 	t.line.Schedule(t.entry, d, state == queue.Turn)

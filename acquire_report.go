@@ -143,7 +143,7 @@ func (a *attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 		}
 	}
 	if out.Err == nil && g.Holder != "" {
-		here := h.session.holder(h.target, g.Key, g.Holder)
+		here := h.session.holder(h.target, g.Key, g.Holder, clock.Instant{})
 		h.places[g.Key].gate.Sees(gate.Sighting[*hold]{At: now, Holder: g.Holder, Hold: here, Claims: g.Claimed, Lease: g.TTL})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -355,14 +356,16 @@ func (b *batch) names() []name {
 	return []name{b.settled, b.sent}
 }
 
-// knows reports whether Redis may know the lock as field.
-func (b *batch) knows(field string) bool {
+// knows reports whether Redis may have known the lock as field when it was asked: by the name of any hold
+// of the batch if that had begun.
+func (b *batch) knows(field string, asked clock.Instant) bool {
 	if b == nil {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.settled.field == field || b.sent.field == field
+	ours := strings.HasPrefix(field, string(*b.settled.identity)+":")
+	return b.settled.field == field || b.sent.field == field || ours && asked.Since(b.began) > 0
 }
 
 // goesOn reports whether holds may follow one another beyond the limit.

@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -354,14 +355,40 @@ func TestAForceFindsTheHoldThatIsValidBehindTheNameOnRedis(t *testing.T) {
 		hold := b.me.holdOf(b.ctx, b.m)
 		forced := b.third.start(func() error {
 			done, err := b.m.ForceUnlock(b.ctx)
-			require.True(t, done)
+			if !done {
+				return errors.Join(err, errors.New("there was nothing to end"))
+			}
 			return err
 		})
-		<-hold.Done()
+		receives(t, hold.Done())
 		require.ErrorIs(t, context.Cause(hold), ErrLost)
 		b.stopped.Release()
 		require.NoError(t, faultError(t, forced))
 		_ = faultError(t, b.unlocked) // as far as it was answered
+		require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
+		b.awaitIdle()
+		b.requireGone()
+	})
+}
+
+// Names change while a force is under way: what Redis said may be the name of a hold before.
+func TestAForceFindsTheHoldThatIsValidThoughRedisKnowsItByAnotherNameMeanwhile(t *testing.T) {
+	eachBatch(t, func(t *testing.T, b *batchBench) {
+		hold := b.me.holdOf(b.ctx, b.m)
+		looked, goOn := b.stopReply(protocol.StateScript)
+		forced := b.third.start(func() error {
+			done, err := b.m.ForceUnlock(b.ctx)
+			if !done {
+				return errors.Join(err, errors.New("there was nothing to end"))
+			}
+			return err
+		})
+		b.awaitStop(looked)
+		b.stopped.Release()
+		require.NoError(t, faultError(t, b.unlocked), "Redis knows the name of the hold")
+		goOn()
+		require.NoError(t, faultError(t, forced))
+		require.ErrorIs(t, context.Cause(hold), ErrLost)
 		require.ErrorIs(t, b.me.unlock(b.m), ErrLost)
 		b.awaitIdle()
 		b.requireGone()

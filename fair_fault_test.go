@@ -253,6 +253,54 @@ func TestADeadWaiterKeepsOthersWaitingForItsLeaseAtMost(t *testing.T) {
 	})
 }
 
+// Redis sees that the connections of a killed process are closed.
+func TestAWaiterWhoseProcessIsKilledKeepsNoOneWaiting(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.queue()
+		next := newActor(w.t)
+		c := locksOn(w.t, w.direct, longPlaces)
+		waiting := next.lock(w.t.Context(), c.FairMutex(w.key))
+		awaitFairQueue(w.t, w.direct, w.key, 2)
+		require.NoError(w.t, w.relay.Refuse(true))
+		w.relay.Cut()
+		channel := w.c.fair.protocol.(*protocol.Fair).GrantsFor(w.key)
+		eventually(w.t, "no one listens", func() bool {
+			return w.direct.PubSubNumSub(w.t.Context(), channel).Val()[channel] == 0
+		})
+		began := time.Now()
+		w.holder.unlocks(w.t, w.rival)
+		require.NoError(w.t, outcomeOf(w.t, waiting))
+		require.Less(w.t, time.Since(began), time.Second, "it waits for a place to end")
+		require.Len(w.t, fairQueueOf(w.t, w.direct, w.key), 1, "it has kept its place")
+		require.NoError(w.t, w.relay.Refuse(false)) // it was only cut off
+		next.unlocks(w.t, c.FairMutex(w.key))
+		w.served()
+	}, longPlaces)
+}
+
+// A process that no message reaches polls, and is served like any other.
+func TestADeafProcessIsServedWithinAPoll(t *testing.T) {
+	eachFairWait(t, func(w *fairWait) {
+		w.relay.ReplyWith("-NOPERM this user has no permissions to access one of the channels\r\n", redistest.Named("SUBSCRIBE")).Always()
+		w.waiting = w.me.lock(context.WithoutCancel(w.t.Context()), w.m)
+		awaitFairQueue(w.t, w.direct, w.key, 1)
+		began := time.Now()
+		eventually(w.t, "polls", func() bool { return w.polls() > 8 })
+		require.Less(w.t, time.Since(began), 4*time.Second, "its pauses grow")
+		behind := newActor(w.t)
+		c := locksOn(w.t, w.direct, longPlaces)
+		waiting := behind.lock(w.t.Context(), c.FairMutex(w.key))
+		awaitFairQueue(w.t, w.direct, w.key, 2)
+		w.holder.unlocks(w.t, w.rival)
+		require.NoError(w.t, outcomeOf(w.t, w.waiting))
+		goesOn(w.t, waiting)
+		w.me.unlocks(w.t, w.m)
+		require.NoError(w.t, outcomeOf(w.t, waiting))
+		behind.unlocks(w.t, c.FairMutex(w.key))
+		requireFairFree(w.t, w.direct, w.key)
+	}, longPlaces)
+}
+
 func TestManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {

@@ -326,11 +326,12 @@ func (h *hold) named() bool {
 	return h.name.field != ""
 }
 
-// holdsAs reports whether field is the name that h holds its keys by, as far as Redis knows.
-func (h *hold) holdsAs(field string) bool {
+// holdsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
+// asked.
+func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && (h.name.field == field || h.batch.knows(field))
+	return h.phase == held && (h.name.field == field || h.batch.knows(field, asked))
 }
 
 // end is the local end of a hold that is held, which comes before Redis hears of it:

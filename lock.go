@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -308,6 +309,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		return false, wrap("force unlock", m.Name(), err)
 	}
 	// All names are looked at first: with the first that is free the next in line may have all.
+	asked := m.session.now()
 	found := make([]protocol.KeyState, len(m.target.Keys))
 	for i := range found {
 		var out redisexec.Outcome
@@ -320,7 +322,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		if len(k.Fields) == 0 {
 			continue
 		}
-		done, err := m.forceUnlock(ctx, i, k.Fields)
+		done, err := m.forceUnlock(ctx, i, k.Fields, asked)
 		if err != nil {
 			return forced, wrap("force unlock", m.Name(), err)
 		}
@@ -329,10 +331,11 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return forced, nil
 }
 
-func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string) (bool, error) {
+// forceUnlock ends the hold on key i that has fields, as Redis said when it was asked.
+func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked clock.Instant) (bool, error) {
 	ours := false
 	for _, field := range fields {
-		if h := m.session.holder(m.target, i, field); h != nil {
+		if h := m.session.holder(m.target, i, field, asked); h != nil {
 			h.lose(errForced)
 			ours = true
 		}
@@ -424,11 +427,14 @@ func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 // It is the lock of [Client.Mutex]: both exclude and wake each other, and a goroutine that holds it
 // by one handle re-enters it by the other. Only users of a Mutex or MultiMutex may overtake.
 //
-// Lock waits in a queue on Redis. A release gives the lock to the first waiter that lives, and
-// tells that process alone. A place in the queue is a lease of 10 s, or twice WithSafetyPoll or the
-// TTL if one of those is less: a waiter that has died keeps the others waiting for that long at most,
-// and a client that was cut off for longer waits again, behind the others. A waiter that gives up
-// leaves at once. TryLock does not overtake: it returns false while there are waiters.
+// Lock waits in a queue on Redis. A release gives the lock to the first waiter whose process
+// listens, and tells that process alone. One that does not, because it has died or is cut off, is
+// passed over; it keeps its place, and gets the lock at the first release after it has asked again. A
+// place in the queue is a lease of 5 s, or twice WithSafetyPoll or the TTL if one of those is less: a
+// waiter of which Redis has not seen that it is gone, because its machine has stopped, keeps the
+// others waiting for that long at most, and a client that was silent for longer waits again, behind
+// the others. A waiter that gives up leaves at once. TryLock does not overtake: it returns false
+// while there are waiters.
 //
 // State after a failure, errors and concurrent use are those of [Mutex.Lock]; a bad name or option is
 // returned by the first call that would use it, which on a client of NewQuorum is ErrUnsupported.

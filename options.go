@@ -331,7 +331,7 @@ func WithLocalHandoffs(n int) Option {
 }
 
 // WithSafetyPoll sets the longest sleep of a waiter that no message reaches. At least 10 ms.
-// Default: 5 s. Waiters for a FairMutex or RWMutex sleep for a third of the shortest of 10 s,
+// Default: 5 s. Waiters for a FairMutex or RWMutex sleep for a third of the shortest of 5 s,
 // twice d and the TTL, at most.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {

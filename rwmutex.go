@@ -30,7 +30,7 @@ import (
 // a writer out. Nor does a Java writer that waits keep any readers out.
 //
 // A reader that has died keeps a writer waiting until its own lease is over, however many others
-// read. A writer that died waiting keeps readers out for 10 s at most, or for twice
+// read. A writer that died waiting keeps readers out for 5 s at most, or for twice
 // WithSafetyPoll or the TTL if one of those is less; others who wait may ask for more.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed

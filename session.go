@@ -137,8 +137,9 @@ func (c *session) isClosed() bool { return group.Closed(c.closing) }
 // gateOf is what the gate of key i of t is found by.
 func gateOf(t *keys.Set, i int) gate.ID { return gate.ID{Key: t.Keys[i], Side: t.Side} }
 
-// holder returns the hold of this client that has field on key i of t, or nil.
-func (c *session) holder(t *keys.Set, i int, field string) *hold {
+// holder returns the hold of this client that has field on key i of t, as Redis said when it was
+// asked, or nil.
+func (c *session) holder(t *keys.Set, i int, field string, asked clock.Instant) *hold {
 	id := gateOf(t, i)
 	if id.Side != keys.Alone {
 		id.Side = keys.SideOf(field) // of whichever a handle is
@@ -147,10 +148,10 @@ func (c *session) holder(t *keys.Set, i int, field string) *hold {
 	if g == nil {
 		return nil
 	}
-	if h := g.Find(keys.OwnerNamed(field)); h != nil && h.holdsAs(field) {
+	if h := g.Find(keys.OwnerNamed(field)); h != nil && h.holdsAs(field, asked) {
 		return h
 	}
-	if h := g.Queue.Holder(); h != nil && h.holdsAs(field) { // by a name of its batch
+	if h := g.Queue.Holder(); h != nil && h.holdsAs(field, asked) { // by a name of its batch
 		return h
 	}
 	return nil

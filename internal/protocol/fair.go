@@ -62,7 +62,7 @@ func (f *Fair) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 }
 
 func (f *Fair) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
-	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.plain.publishCommand()}
+	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.plain.publishCommand(), f.plain.countCommand()}
 	r, out := f.plain.run(ctx, e, FairAcquireScript, t.Fair.Words, append(args, entry...)...)
 	return understood(r.grant(t, true), out, &r)
 }
@@ -75,8 +75,8 @@ type Waiter struct {
 
 // Poll keeps the places of waiters, and asks how they stand and who has the lock.
 func (f *Fair) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]Standing, Grant, redisexec.Outcome) {
-	args := make([]any, 0, 1+3*len(waiters))
-	args = append(args, f.plain.publishCommand())
+	args := make([]any, 0, 2+3*len(waiters))
+	args = append(args, f.plain.publishCommand(), f.plain.countCommand())
 	for _, w := range waiters {
 		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keepFor(w.Terms))
 	}
@@ -126,7 +126,7 @@ func (f *Fair) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	if !e.Undoes {        // a place in the queue may be all that there is to give up
 		e.RequiredKeys = 1
 	}
-	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Fair.Freeing, field, f.plain.publishCommand(), t.Channels[0])
+	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Fair.Freeing, field, f.plain.publishCommand(), t.Channels[0], f.plain.countCommand())
 	return understood(r.released(), out, &r)
 }
 

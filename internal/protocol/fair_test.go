@@ -177,6 +177,92 @@ func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
 	})
 }
 
+// listen has the process of the waiters listen until deafen is called.
+func (b *fairBench) listen() (deafen func()) {
+	b.t.Helper()
+	channel := b.on.Fair.Grants + "p"
+	told := b.rdb.Subscribe(b.t.Context(), channel)
+	_, err := told.Receive(b.t.Context())
+	require.NoError(b.t, err)
+	return func() {
+		require.NoError(b.t, told.Close())
+		require.Eventually(b.t, func() bool {
+			return b.rdb.PubSubNumSub(b.t.Context(), channel).Val()[channel] == 0
+		}, 5*time.Second, time.Millisecond)
+	}
+}
+
+func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		deafen := b.listen()
+		b.take(me)
+		b.enqueue(you)
+		deafen()
+		b.enqueue(them)
+		b.release(me)
+		require.Equal(b.t, them, b.holder(), "it has only just come, and need not listen yet")
+		require.Equal(b.t, []string{you}, b.queue())
+		b.release(them)
+		require.Empty(b.t, b.holder(), "there is only one, which is passed over")
+		b.take(me)
+		require.Equal(b.t, []string{you}, b.queue(), "it keeps its place")
+		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
+		b.enqueue(them)
+		b.release(me)
+		require.Equal(b.t, you, b.holder(), "it has said that it waits, and need not hear of the grant")
+		b.release(you)
+		b.release(them)
+		b.requireFree()
+	})
+}
+
+func TestAPollServesItsOwnProcessThoughThatIsDeaf(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		deafen := b.listen()
+		b.take(me)
+		b.enqueue(you)
+		deafen()
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
+		require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
+		b.release(you)
+		b.requireFree()
+	})
+}
+
+func TestAWaiterThatListensWhenItPollsIsPassedOverWhenItIsGoneAfterThat(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.enqueue(you)
+		deafen := b.listen()
+		b.poll(you)
+		deafen()
+		b.release(me)
+		require.Empty(b.t, b.holder())
+		b.release(you)
+		b.requireFree()
+	})
+}
+
+// Without the permission to count, or on a Cluster, where other nodes may have the listeners.
+func TestWhereListenersCannotBeCountedTheFirstIsServed(t *testing.T) {
+	limited, full := asUser(t, "~*", "&*", "+@all", "-pubsub")
+	on := full.target(1)
+	on.Fair = keys.NewFair(on.Keys[0])
+	b := &fairBench{bench: full, fair: NewFair(full.Plain, "p"), on: on, terms: termsOf()}
+	deafen := b.listen()
+	for _, fencing := range []bool{false, true} { // by the quick way of the script, and by the other
+		b.take(me)
+		b.terms.Fencing = fencing
+		b.enqueue(you)
+		b.terms.Fencing = false
+	}
+	deafen()
+	r, out := NewFair(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
+	require.NoError(t, out.Err)
+	require.True(t, r.Ours)
+	require.Equal(t, you, b.holder())
+}
+
 func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
 		b.take(me)
@@ -222,7 +308,7 @@ func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
 			b.enqueue(them)
 			k := b.on.Fair
 			require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), k.Queue, redis.Z{Score: score, Member: me}).Err())
-			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.Entries, me, "9999999999999 10000 -1 99 p").Err())
+			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.Entries, me, "9999999999999 10000 -1 99 0 p").Err())
 			require.True(b.t, b.release(me).Ours)
 			require.Equal(b.t, you, b.holder())
 			require.Equal(b.t, []string{them}, b.queue())
@@ -268,7 +354,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 
 func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
-		for _, nonsense := range []string{"", "x", "1", "9999999999999 x y z p", "-1 10000 -1 1 p"} {
+		for _, nonsense := range []string{"", "x", "1", "9999999999999 x y z 0 p", "9999999999999 10000 -1 1 3 p", "-1 10000 -1 1 0 p"} {
 			b.take(me)
 			b.enqueue(you)
 			b.enqueue(them)

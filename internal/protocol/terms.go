@@ -14,11 +14,11 @@ type Terms struct {
 	SafetyPoll  time.Duration
 }
 
-// A waiter's entry is a lease, kept by polls: for so long at most a waiter that has died
+// A waiter's entry is a lease, kept by polls: for so long at most a waiter that has died unnoticed
 // keeps others from the lock, and for so long a lock is granted to one, who then renews it
 // to the full lease. A third of it passes between two polls.
 const (
-	entryLeaseMax = 10 * time.Second
+	entryLeaseMax = 5 * time.Second
 	entryLeaseMin = MinTTL
 	pollsInLease  = 3
 )

@@ -207,7 +207,7 @@ var All = []Mutant{
 		Breaks: "a fair lock goes to who came last",
 		Edits: []Edit{
 			{"internal/protocol/lua/fair_release.lua", "redis.pcall('zrange', KEYS[2], '0', '0')[1]", "redis.pcall('zrevrange', KEYS[2], 0, 0)[1]"},
-			{"internal/protocol/lua/fair_prelude.lua", "redis.call('zrange', queue, '0', '0')[1]", "redis.call('zrevrange', queue, 0, 0)[1]"},
+			{"internal/protocol/lua/fair_prelude.lua", "redis.call('zrange', queue, passed, passed)[1]", "redis.call('zrevrange', queue, passed, passed)[1]"},
 		},
 		Catch: []string{"fair-calm"},
 	},
@@ -215,7 +215,7 @@ var All = []Mutant{
 		Name:   "fair-overtaken",
 		Breaks: "who finds a fair lock free takes it, whoever waits",
 		Edits: []Edit{{"internal/protocol/lua/fair_acquire.lua",
-			"if not ours and not busy and serve(publish) then",
+			"if not ours and not busy and serve(publish, count) then",
 			"if not ours and not busy and redis.call('exists', lock) == 1 then"}},
 		Catch: []string{"fair-and-plain"},
 	},
@@ -223,8 +223,8 @@ var All = []Mutant{
 		Name:   "fair-dead-served",
 		Breaks: "a place in the queue never expires: a fair lock goes to the dead",
 		Edits: []Edit{
-			{"internal/protocol/lua/fair_release.lua", "if till and till - now[1] * 1000 > now[2] / 1000 then", "if till then"},
-			{"internal/protocol/lua/fair_prelude.lua", "if till and tonumber(till) > now then", "if till then"},
+			{"internal/protocol/lua/fair_release.lua", "if till and till - now[1] * 1000 > now[2] / 1000", "if till"},
+			{"internal/protocol/lua/fair_prelude.lua", "local live = till and tonumber(till) > now", "local live = till"},
 		},
 		Catch: []string{"fair-waiters-stop"},
 	},

@@ -1,7 +1,8 @@
 -- Takes a fair lock for a new owner if it is free and there are no waiters; else the owner may wait.
 --
 -- ARGV  field, lease (ms), life of a counter (ms; 0 = for ever; -1 = no token wished),
---       publish command, and to wait: lease of the entry (ms), ticket, channel for its grant
+--       publish command, the subcommand of PUBSUB that counts the listeners of a channel ('' = they
+--       cannot be counted here), and to wait: lease of the entry (ms), ticket, channel for its grant
 --
 -- Replies
 --   {1, token}               field = 1, for at least the lease; token 0 if none was wished
@@ -13,16 +14,16 @@
 --
 -- Sent again it finds the field that it made, lengthens, and mints a newer token; or it
 -- finds its entry, which keeps its place.
-local field, lease, keep, publish = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local field, lease, keep, publish, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if spoiled() then return {-4, 1} end
 
 local ours, busy = examine(lock, 1, field)
-if not ours and not busy and serve(publish) then
+if not ours and not busy and serve(publish, count) then
   ours, busy = examine(lock, 1, field)
 end
 if busy then
-  if busy[1] == 0 and ARGV[5] then
-    enqueue(field, ARGV[5], keep, ARGV[6], ARGV[7])
+  if busy[1] == 0 and ARGV[6] then
+    enqueue(field, ARGV[6], keep, ARGV[7], count, ARGV[8])
   end
   return busy
 end

@@ -1,7 +1,8 @@
 -- Says that waiters of one process still wait, asks how they stand, and has the one that is
 -- first served if the lock is free.
 --
--- ARGV  publish command, and for each waiter: field, lease of its entry (ms), life of a counter
+-- ARGV  publish command, the subcommand of PUBSUB that counts the listeners of a channel ('' = they
+--       cannot be counted here), and for each waiter: field, lease of its entry (ms), life of a counter
 --       (ms; 0 = for ever; -1 = no token wished)
 --
 -- Replies
@@ -13,17 +14,18 @@
 --   {-4, 1}                                 the queue is something else than a queue
 --
 -- Sent again, or late, it finds waiters and a holder where they are, or does nothing.
-local publish = ARGV[1]
+local publish, count = ARGV[1], ARGV[2]
 if spoiled() then return {-4, 1} end
 
 redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
 local now, longest, waiting = clock(), 0, {}
-for i = 2, #ARGV, 3 do
+for i = 3, #ARGV, 3 do
   local field, lease = ARGV[i], tonumber(ARGV[i + 1])
   local entry = redis.call('hget', entries, field)
-  local terms = entry and string.match(entry, '^%d+( .*)$')
+  local terms, mark, channel = string.match(entry or '', '^%d+( %d+ %-?%d+ %d+ )([012])( .*)$')
   if terms and redis.call('zscore', queue, field) then
-    redis.call('hset', entries, field, string.format('%.0f', now + lease) .. terms)
+    if mark ~= '0' then mark = deaf(count, string.sub(channel, 2)) and '2' or '0' end
+    redis.call('hset', entries, field, string.format('%.0f', now + lease) .. terms .. mark .. channel)
     waiting[field], longest = true, math.max(longest, lease)
   else
     leave(field) -- one of the two keys may have been lost
@@ -36,7 +38,7 @@ end
 
 local _, busy = examine(lock, 1, '')
 if not busy then
-  local served = serve(publish)
+  local served = serve(publish, count, nil, waiting)
   if served then
     waiting[served] = nil
     _, busy = examine(lock, 1, '')
@@ -45,7 +47,7 @@ end
 if busy and busy[1] ~= 0 then return busy end
 
 local reply = {0, busy and busy[2] or -2, busy and busy[4] or ''}
-for i = 2, #ARGV, 3 do
+for i = 3, #ARGV, 3 do
   local field, status, token = ARGV[i], -1, 0
   if waiting[field] then
     status = 0
