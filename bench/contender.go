@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -15,10 +16,6 @@ type contender struct {
 	name   string
 	legend string // how it is set up, for the report
 	open   func(setup) (client, error)
-
-	// direct are the commands that it sends outside of scripts. Redis counts those that a
-	// script calls, too, so the two have to be told apart.
-	direct []string
 }
 
 // setup says how a client is to be made.
@@ -92,13 +89,13 @@ var contenders = []contender{
 		legend: "its RWMutex: the same defaults"},
 	{name: "rueidislock", open: openRueidislock,
 		legend: "`KeyMajority: 1`, `NoLoopTracking: true`, as its README recommends for one Redis; `TryNextAfter: 1s`, because with its default of 20 ms waiters were lost in par with 512 goroutines (under contention some are lost with either); lease 5 s, renewed every 2.5 s"},
-	{name: "redsync", open: openRedsync(), direct: []string{"set"},
+	{name: "redsync", open: openRedsync(),
 		legend: "defaults on a go-redis pool: expiry 8 s, retry after 50 to 250 ms; called again after 32 tries in vain; it does not renew"},
-	{name: "redsync 2ms", open: openRedsync(redsyncFast), direct: []string{"set"},
+	{name: "redsync 2ms", open: openRedsync(redsyncFast),
 		legend: "the same `WithRetryDelay(2ms)`"},
 	{name: quorumName, open: openQuorum,
 		legend: "`NewQuorum` on all servers, the same defaults"},
-	{name: "redsync quorum", open: openRedsyncQuorum, direct: []string{"set"},
+	{name: "redsync quorum", open: openRedsyncQuorum,
 		legend: "defaults, a pool for each server: its Redlock"},
 	{name: "rueidislock quorum", open: openRueidislockQuorum,
 		legend: "`KeyMajority: 2`, `NoLoopTracking: true`, `TryNextAfter: 1s`: three keys on the first server alone, because it cannot vote on servers that are no Cluster"},
@@ -123,7 +120,13 @@ func contenderNamed(name string) (contender, error) {
 	return contender{}, fmt.Errorf("no contender is called %q; there are %s", name, strings.Join(names, "; "))
 }
 
-// goRedis is the client that every contender built on go-redis gets: its defaults.
+// goRedis is the client that every contender built on go-redis gets: its defaults, and
+// commands that are counted.
 func goRedis(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr})
+	o := &redis.Options{Addr: addr, DialTimeout: 5 * time.Second} // the default, which NewDialer has to be told
+	dial := redis.NewDialer(o)
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return counted(dial(ctx, network, addr))
+	}
+	return redis.NewClient(o)
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -18,7 +20,10 @@ func openRueidislockQuorum(s setup) (client, error) { return openRueidislockWith
 
 func openRueidislockWith(majority int32, addr string, s setup) (client, error) {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		ClientOption: rueidis.ClientOption{InitAddress: []string{addr},
+			DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				return counted(d.DialContext(ctx, "tcp", addr))
+			}},
 		KeyMajority:    majority,
 		NoLoopTracking: true,
 		// How long an attempt may take before the next key is tried; of one there is no next.

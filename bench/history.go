@@ -27,6 +27,8 @@ type history struct {
 	waits  []time.Duration
 	window time.Duration
 
+	longest time.Duration // wait in the window, of those who still wait at its end, too
+
 	reads, writes tally
 }
 
@@ -49,15 +51,20 @@ func newHistory(goroutines [][]span, start time.Time, window time.Duration) (*hi
 	for _, spans := range goroutines {
 		count := 0
 		for _, s := range spans {
-			if s.Got >= from && s.Got < to {
-				wait := time.Duration(s.Got - s.Asked)
-				count++
-				h.waits = append(h.waits, wait)
-				if s.Read {
-					h.reads.add(wait)
-				} else {
-					h.writes.add(wait)
-				}
+			if s.Got < from {
+				continue
+			}
+			h.longest = max(h.longest, time.Duration(min(s.Got, to)-s.Asked))
+			if s.Got >= to {
+				continue
+			}
+			wait := time.Duration(s.Got - s.Asked)
+			count++
+			h.waits = append(h.waits, wait)
+			if s.Read {
+				h.reads.add(wait)
+			} else {
+				h.writes.add(wait)
 			}
 		}
 		h.counts = append(h.counts, count)
@@ -111,6 +118,26 @@ func (h *history) rate() float64 { return float64(h.handoffs()) / h.window.Secon
 
 // wait returns the quantile q of the time between calling Lock and holding the lock.
 func (h *history) wait(q float64) time.Duration { return quantile(h.waits, q) }
+
+// mean is what the waits are on average.
+func (h *history) mean() time.Duration {
+	sum := time.Duration(0)
+	for _, wait := range h.waits {
+		sum += wait
+	}
+	return sum / time.Duration(len(h.waits))
+}
+
+// unserved returns how many goroutines did not get the lock.
+func (h *history) unserved() int {
+	n := 0
+	for _, count := range h.counts {
+		if count == 0 {
+			n++
+		}
+	}
+	return n
+}
 
 // jain returns Jain's fairness index over the goroutines: 1 if all got the lock equally
 // often, 1/n if only one of n did.

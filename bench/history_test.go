@@ -61,9 +61,23 @@ func TestOnlyTheWindowCounts(t *testing.T) {
 	require.Equal(t, time.Duration(110), h.wait(1))
 	require.InDelta(t, 3e7, h.rate(), 1)
 	require.InDelta(t, 9.0/(3*5), h.jain(), 1e-9)
+	require.Equal(t, time.Duration(72), h.mean())
+	require.Equal(t, time.Duration(110), h.longest)
+	require.Equal(t, 1, h.unserved())
 
 	_, err = newHistory([][]span{{{Asked: 0, Got: 5, Gave: 6}}}, time.Unix(0, 100), 100)
 	require.ErrorIs(t, err, errIdle)
+}
+
+func TestWhoIsNotServedInTheWindowHasWaitedAllOfIt(t *testing.T) {
+	h, err := newHistory([][]span{
+		{{Asked: 100, Got: 101, Gave: 102}, {Asked: 103, Got: 104, Gave: 105}},
+		{{Asked: 100, Got: 300, Gave: 301}},
+	}, time.Unix(0, 100), 100)
+	require.NoError(t, err)
+	require.Equal(t, time.Duration(100), h.longest)
+	require.Equal(t, 1, h.unserved())
+	require.Equal(t, []time.Duration{1, 1}, h.waits)
 }
 
 func TestJainsIndexTellsEqualFromUnequal(t *testing.T) {

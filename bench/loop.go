@@ -16,6 +16,7 @@ type runResult struct {
 	Ops     int           // pairs of lock and unlock
 	Elapsed time.Duration // from the start to the end of the last pair
 	CPU     time.Duration // of the whole process
+	Sent    int64         // commands, by the whole process
 	Allocs  uint64        // of the whole process
 	Bytes   uint64
 	Spans   [][]span // of each goroutine; none if each had a name of its own
@@ -45,9 +46,9 @@ func (w *worker) run(o order) (runResult, error) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	cpu, start := cpuTime(), time.Now()
+	commands, cpu, start := sent.Load(), cpuTime(), time.Now()
 	err = l.all(mutexes)
-	elapsed, cpu := time.Since(start), cpuTime()-cpu
+	elapsed, cpu, commands := time.Since(start), cpuTime()-cpu, sent.Load()-commands
 	runtime.ReadMemStats(&after)
 	err = errors.Join(err, profiles.stop())
 	if l.lost.Load() {
@@ -57,6 +58,7 @@ func (w *worker) run(o order) (runResult, error) {
 		Ops:     int(l.ops.Load()),
 		Elapsed: elapsed,
 		CPU:     cpu,
+		Sent:    commands,
 		Allocs:  after.Mallocs - before.Mallocs,
 		Bytes:   after.TotalAlloc - before.TotalAlloc,
 		Spans:   l.spans,

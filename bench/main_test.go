@@ -109,9 +109,9 @@ func TestEachScenarioMeasuresWhatItShows(t *testing.T) {
 
 func TestTheHoldsOfAllProcessesCount(t *testing.T) {
 	b := newTestBench(t)
-	c := &cell{bench: b, load: load{"", 2, 3}, addr: b.redis, name: redistest.Key(t)}
+	c := &cell{bench: b, load: load{processes: 2, goroutines: 3}, addr: b.redis, name: redistest.Key(t)}
 	var err error
-	c.contender, err = contenderNamed(relockName)
+	c.contender, err = contenderNamed(plainFloor)
 	require.NoError(t, err)
 	var l *looped
 	var h *history
@@ -126,7 +126,22 @@ func TestTheHoldsOfAllProcessesCount(t *testing.T) {
 	require.Len(t, l.spans(), 6)
 	require.Len(t, h.spans, l.pairs())
 	require.Positive(t, h.handoffs())
-	require.GreaterOrEqual(t, l.sent, int64(h.handoffs()), "every hold was asked for")
+	require.GreaterOrEqual(t, l.sent(), int64(2*l.pairs()), "a command to take it, and one to give it back")
+}
+
+func TestAFleetKeepsItsLockAndIsMeasuredForSomeTurns(t *testing.T) {
+	b := newTestBench(t)
+	l := load{processes: 2, goroutines: 1, hold: b.duration}
+	window := (&cell{bench: b, load: l}).window()
+	require.Equal(t, turns*2*l.hold, window)
+	require.Equal(t, b.duration, (&cell{bench: b, load: load{processes: 2}}).window(), "without a hold")
+
+	f, err := b.cell(t.Context(), &scenario{measure: measureShared}, l, relockName, 0)
+	require.NoError(t, err)
+	require.LessOrEqual(t, f["rate"], 1/l.hold.Seconds()+1/window.Seconds(), "one at a time")
+	require.Greater(t, f["rate"], 2/window.Seconds(), "and that often")
+	require.Greater(t, f["commands"], f["steady"], "the first ones are not held against it")
+	require.GreaterOrEqual(t, f["max"], f["mean"])
 }
 
 func TestBadArgumentsAreRefusedBeforeAnythingIsStarted(t *testing.T) {
@@ -153,10 +168,33 @@ func TestAnInterruptEndsTheRun(t *testing.T) {
 	require.ErrorIs(t, b.measure(ctx, scenarioNamed("seq"), r), stopped)
 }
 
+func TestTheTargetsOfAFleetDependOnItsLoad(t *testing.T) {
+	s := scenarioNamed("fleet")
+	r := &report{config: config{rounds: 1, scenarios: []*scenario{s}}, samples: make(map[string][]sample)}
+	for _, l := range s.loads {
+		r.add(s, l, relockName, sample{figures: figures{"rate": 100, "steady": 2, "jain": 0.9, "unserved": 1, "max": 60, "max/mean": 1.5}})
+		r.add(s, l, "redsync", sample{figures: figures{"rate": 120}})
+	}
+	text := r.targets()
+	require.Equal(t, 15, strings.Count(text, "| commands per hold, but for 2 of each process | ≤ 2.05 | **2.00** | met |"))
+	require.Equal(t, 15, strings.Count(text, "| Jain's index | ≥ 0.980 | **0.900** | missed |"))
+	require.Equal(t, 15, strings.Count(text, "| most processes that were never served | ≤ 0 | **1** | missed |"))
+	require.Equal(t, 5, strings.Count(text, ", 0 ms | longest wait, ms | ≤ 50.0 | **60.0** | missed |"))
+	require.Equal(t, 5, strings.Count(text, ", 0 ms | holds ÷ best library | ≥ 0.80 | **0.83** | met |"))
+	require.Equal(t, 6, strings.Count(text, " ms | holds ÷ best library | ≥ 0.92 | **0.83** | missed |"))
+	require.Equal(t, 6, strings.Count(text, "| longest wait ÷ mean | ≤ 2.00 | **1.50** | met |"))
+	require.NotContains(t, text, "fleet, 2 processes, 1 ms | holds ÷")
+	require.NotContains(t, text, "÷ rueidislock", "which was not measured")
+
+	l := s.loads[3]
+	r.add(s, l, "rueidislock", sample{figures: figures{"rate": 20}})
+	require.Contains(t, r.targets(), "| relock | fleet, 32 processes, 0 ms | holds ÷ rueidislock | ≥ 4.00 | **5.00** | met |")
+}
+
 func TestATargetNamesWhoseItIs(t *testing.T) {
 	s := scenarioNamed("queue")
 	r := &report{config: config{rounds: 1, scenarios: []*scenario{s}}, samples: make(map[string][]sample)}
-	r.add(s, s.loads[0], relockName, sample{figures: figures{"rate": 100, "scripts": 1.5}})
-	r.add(s, s.loads[0], fairName, sample{figures: figures{"rate": 90, "scripts": 2.3}})
-	require.Contains(t, r.markdown(), "| relock fair | queue, 2 waiters in 2 processes | scripts per hand-off | ≤ 2.20 | **2.30** | missed |")
+	r.add(s, s.loads[0], relockName, sample{figures: figures{"rate": 100, "commands": 1.5}})
+	r.add(s, s.loads[0], fairName, sample{figures: figures{"rate": 90, "commands": 2.3}})
+	require.Contains(t, r.markdown(), "| relock fair | queue, 2 waiters in 2 processes | commands per hand-off | ≤ 2.20 | **2.30** | missed |")
 }

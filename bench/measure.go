@@ -36,23 +36,31 @@ func measureParallel(ctx context.Context, c *cell) (figures, error) {
 
 // measureShared measures how goroutines, of one or several processes, share a lock.
 func measureShared(ctx context.Context, c *cell) (figures, error) {
-	l, err := c.loop(ctx, order{})
+	l, err := c.loop(ctx, order{Keep: c.load.hold})
 	if err != nil {
 		return nil, err
 	}
-	h, err := newHistory(l.spans(), l.start, c.duration)
+	h, err := newHistory(l.spans(), l.start, c.window())
 	if err != nil {
 		return nil, err
 	}
+	sent, pairs := float64(l.sent()), float64(l.pairs())
 	return l.costs(figures{
-		"rate":    h.rate(),
-		"scripts": float64(l.sent) / float64(l.pairs()),
-		"jain":    h.jain(),
-		"p50":     milliseconds(h.wait(0.50)),
-		"p99":     milliseconds(h.wait(0.99)),
-		"max":     milliseconds(h.wait(1)),
+		"rate":     h.rate(),
+		"commands": sent / pairs,
+		"steady":   (sent - float64(startCommands*c.load.processes)) / pairs,
+		"jain":     h.jain(),
+		"unserved": float64(h.unserved()),
+		"mean":     milliseconds(h.mean()),
+		"p50":      milliseconds(h.wait(0.50)),
+		"p99":      milliseconds(h.wait(0.99)),
+		"max":      milliseconds(h.longest),
+		"max/mean": h.longest.Seconds() / h.mean().Seconds(),
 	}), nil
 }
+
+// startCommands are what a process may send to begin with, beside what its holds need.
+const startCommands = 2
 
 // measureReaders measures how much goroutines get done together that read one name. Who
 // cannot do that has a name for each, which is what readers are to be as fast as.
@@ -160,24 +168,24 @@ func measureIdle(ctx context.Context, c *cell) (figures, error) {
 		return nil, err
 	}
 	time.Sleep(min(settling, c.duration))
-	before, err := c.server.counts(ctx)
-	if err != nil {
-		return nil, err
-	}
 	began := time.Now()
-	time.Sleep(5 * c.duration)
-	after, err := c.server.counts(ctx)
+	before, err := t.sent()
 	if err != nil {
 		return nil, err
 	}
+	time.Sleep(time.Until(began.Add(5 * c.duration)))
 	window := time.Since(began)
+	after, err := t.sent()
+	if err != nil {
+		return nil, err
+	}
 	if _, err := crowd.call(order{Verb: stopWaiting}); err != nil {
 		return nil, err
 	}
 	if _, err := holder.call(order{Verb: unlockOne}); err != nil {
 		return nil, err
 	}
-	sent := float64(after.since(before, scriptCommands, connectionCommands, c.contender.direct))
+	sent := float64(after - before)
 	return figures{"rate": sent / window.Seconds(), "sent": sent, "window": window.Seconds()}, nil
 }
 

@@ -128,6 +128,16 @@ func (t team) each(make func(i int) order) ([]answer, error) {
 	return answers, errors.Join(errs...)
 }
 
+// sent returns how many commands all of them have sent so far.
+func (t team) sent() (int64, error) {
+	answers, err := t.each(func(int) order { return order{Verb: tellUsage} })
+	n := int64(0)
+	for _, a := range answers {
+		n += a.Usage.Sent
+	}
+	return n, err
+}
+
 func (t team) stop() {
 	for _, p := range t {
 		_ = p.orders.Close() // all at once

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/redistest"
@@ -46,26 +45,6 @@ func TestWhatAWorkerSaysOfAnOrderArrives(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Kill())
 	_, err = p.receive(0)
 	require.ErrorContains(t, err, "a worker has ended")
-}
-
-func TestCommandsAreCounted(t *testing.T) {
-	s := server{rdb: redistest.NewServer(t).Client(t)}
-	ctx := t.Context()
-	before, err := s.counts(ctx)
-	require.NoError(t, err)
-	script := redis.NewScript("redis.call('set', KEYS[1], 1) return redis.call('get', KEYS[1])")
-	require.NoError(t, script.Load(ctx, s.rdb).Err())
-	for range 3 {
-		require.NoError(t, script.EvalSha(ctx, s.rdb, []string{"a"}).Err())
-	}
-	require.NoError(t, s.rdb.Set(ctx, "b", 1, 0).Err())
-	require.NoError(t, s.rdb.Ping(ctx).Err())
-
-	after, err := s.counts(ctx)
-	require.NoError(t, err)
-	require.Equal(t, int64(3), after.since(before, scriptCommands))
-	require.Equal(t, int64(4), after.since(before, []string{"set"}), "with those of the script")
-	require.Equal(t, int64(5), after.since(before, scriptCommands, []string{"ping", "script"}))
 }
 
 func TestMonitoredCommandsAreTakenApart(t *testing.T) {

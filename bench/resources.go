@@ -14,11 +14,12 @@ type resources struct {
 	Memory     uint64 // bytes of live heap objects and of stacks
 	Goroutines int
 	CPU        time.Duration // so far
+	Sent       int64         // commands so far
 }
 
 // measureResources collects garbage first, so that only what is in use is counted.
 func measureResources() resources {
-	cpu := cpuTime()
+	cpu, commands := cpuTime(), sent.Load()
 	runtime.GC() // twice: what a finalizer or a pool held on to is gone only after the second
 	runtime.GC()
 	var m runtime.MemStats
@@ -27,6 +28,7 @@ func measureResources() resources {
 		Memory:     m.HeapAlloc + m.StackInuse,
 		Goroutines: runtime.NumGoroutine(),
 		CPU:        cpu,
+		Sent:       commands,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // A scenario is one way to use locks, under one or several loads.
@@ -33,7 +34,42 @@ type figures map[string]float64
 type load struct {
 	label      string
 	processes  int
-	goroutines int // of each process
+	goroutines int           // of each process
+	hold       time.Duration // how long each keeps the lock, at least
+}
+
+// crowds are loads of one process with so many of what is named.
+func crowds(what string, sizes ...int) []load {
+	var loads []load
+	for _, n := range sizes {
+		loads = append(loads, load{label: fmt.Sprintf("%d %s", n, what), processes: 1, goroutines: n})
+	}
+	return loads
+}
+
+// several are loads of so many processes with as many goroutines each.
+func several(goroutines int, sizes ...int) []load {
+	var loads []load
+	for _, n := range sizes {
+		label := fmt.Sprintf("%d processes", n)
+		if n == 1 {
+			label = "1 process"
+		}
+		loads = append(loads, load{label: label, processes: n, goroutines: goroutines})
+	}
+	return loads
+}
+
+// fleets are processes of one goroutine, under each of the times for which they keep a lock.
+func fleets(holds ...time.Duration) []load {
+	var loads []load
+	for _, hold := range holds {
+		for _, l := range several(1, 1, 2, 8, 32, 64) {
+			l.label, l.hold = fmt.Sprintf("%s, %d ms", l.label, hold.Milliseconds()), hold
+			loads = append(loads, l)
+		}
+	}
+	return loads
 }
 
 // column is a figure and how it is shown.
@@ -65,9 +101,11 @@ var (
 	renewing   = []string{relockName, "rueidislock"}
 	sides      = []string{rwName, relockName}
 	voting     = []string{quorumName, "redsync quorum", "rueidislock quorum"}
-	crowd      = []load{{"64 goroutines", 1, 64}}
-	inParallel = []load{{"64 goroutines", 1, 64}, {"512 goroutines", 1, 512}}
-	one        = []load{{"1 goroutine", 1, 1}}
+	apart      = []string{relockName, fairName, "rueidislock", "redsync", "redislock"}
+	one        = crowds("goroutine", 1)
+	crowd      = crowds("goroutines", 64)
+	inParallel = crowds("goroutines", 64, 512)
+	fleet      = fleets(0, time.Millisecond, 5*time.Millisecond)
 
 	pairColumns = []column{
 		{"us", "µs per lock + unlock", digits(1)},
@@ -79,19 +117,28 @@ var (
 	clientColumn    = column{"client", "client CPU, µs", digits(1)}
 	serverColumn    = column{"server", "Redis CPU, µs", digits(1)}
 	rateColumn      = column{"rate", "hand-offs per s", digits(0)}
+	holdsColumn     = column{"rate", "holds per s", digits(0)}
 	sharedColumns   = []column{
 		rateColumn,
-		{"scripts", "commands per hand-off", digits(2)},
+		{"commands", "commands per hand-off", digits(2)},
 		{"jain", "Jain's index", digits(3)},
 		{"p50", "wait p50, ms", digits(1)},
 		{"p99", "p99, ms", digits(1)},
 		{"max", "max, ms", digits(1)},
 		clientColumn, serverColumn,
 	}
-	// The servers of a quorum are not counted.
-	votingColumns = []column{rateColumn, sharedColumns[2], sharedColumns[3], sharedColumns[4], sharedColumns[5], clientColumn}
+	fleetColumns = []column{
+		holdsColumn,
+		{"commands", "commands per hold", digits(2)},
+		sharedColumns[2],
+		{"unserved", "never served", digits(0)},
+		{"mean", "wait mean, ms", digits(1)},
+		sharedColumns[4], sharedColumns[5],
+		clientColumn, serverColumn,
+	}
+	votingColumns = append(slices.Clone(sharedColumns[:6]), clientColumn) // what the servers do is not measured
 	sidesColumns  = []column{
-		{"rate", "holds per s", digits(0)},
+		holdsColumn,
 		{"reads", "reads per s", digits(0)},
 		{"writes", "writes per s", digits(0)},
 		{"reader", "longest wait of a reader, ms", digits(1)},
@@ -110,14 +157,16 @@ var scenarios = []*scenario{
 	{name: "par", title: "Many goroutines, a name each", loads: inParallel, contenders: alone,
 		measure: measureParallel, base: plainFloor, higher: true,
 		columns: parallelColumns},
-	{name: "contended", title: "One name, one process", loads: crowd, contenders: everyone,
+	{name: "contended", title: "One name, one process", loads: crowds("goroutines", 4, 16, 64), contenders: everyone,
 		measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
 	{name: "processes", title: "One name, several processes of 16 goroutines", contenders: everyone,
-		loads: []load{{"1 process", 1, 16}, {"2 processes", 2, 16}, {"4 processes", 4, 16},
-			{"8 processes", 8, 16}, {"16 processes", 16, 16}, {"32 processes", 32, 16}},
+		loads:   several(16, 1, 2, 4, 8, 16, 32),
 		measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
+	{name: "fleet", title: "One name, several processes of one goroutine, which keep it for a while", loads: fleet, contenders: apart,
+		measure: measureShared, columns: fleetColumns, base: relockName, higher: true},
 	{name: "queue", title: "One name, several processes, few or many who wait in order",
-		loads:      []load{{"2 waiters in 2 processes", 2, 1}, {"500 waiters in 4 processes", 4, 125}},
+		loads: []load{{label: "2 waiters in 2 processes", processes: 2, goroutines: 1},
+			{label: "500 waiters in 4 processes", processes: 4, goroutines: 125}},
 		contenders: inOrder, measure: measureShared, columns: sharedColumns, base: relockName, higher: true},
 	{name: "readers", title: "Goroutines that read one name, or write a name each", loads: append(slices.Clone(one), crowd...), contenders: sides,
 		measure: measureReaders, columns: parallelColumns, base: relockName, higher: true},
@@ -126,14 +175,14 @@ var scenarios = []*scenario{
 	{name: "write-mostly", title: "One name that is kept for 0.2 ms, read by 20 of 100", loads: crowd, contenders: sides,
 		measure: measureReadWrite(0.20), columns: sidesColumns, base: relockName, higher: true},
 	{name: "wake", title: "From the holder's call of Unlock to the return of the waiter's Lock, in another process",
-		loads: []load{{"idle for 30 ms before", 2, 1}}, contenders: append(slices.Clone(everyone), plainFloor, toldFloor),
+		loads: []load{{label: "idle for 30 ms before", processes: 2, goroutines: 1}}, contenders: append(slices.Clone(everyone), plainFloor, toldFloor),
 		measure: measureWake, base: relockName,
 		columns: []column{{"p50", "p50, µs", digits(0)}, {"p99", "p99, µs", digits(0)}, {"n", "wake-ups", digits(0)}}},
 	{name: "idle", title: "Waiters of one process for a lock that stays held by another", contenders: libraries,
-		loads:   []load{{"64 waiters", 1, 64}, {"1000 waiters", 1, 1000}, {"10000 waiters", 1, 10_000}},
+		loads:   crowds("waiters", 64, 1000, 10_000),
 		measure: measureIdle, base: relockName,
 		columns: []column{{"rate", "commands per s", digits(1)}, {"sent", "commands", digits(0)}, {"window", "in s", digits(1)}}},
-	{name: "hold", title: "10 000 locks that are held and renewed", loads: []load{{"10000 locks", 1, 10_000}},
+	{name: "hold", title: "10 000 locks that are held and renewed", loads: crowds("locks", 10_000),
 		contenders: renewing, measure: measureHold, base: relockName,
 		columns: []column{
 			{"bytes", "bytes per lock", digits(0)},
@@ -156,7 +205,7 @@ var scenarios = []*scenario{
 		measure: onSeveral(measurePairs(order{OwnNames: true})), base: quorumName,
 		columns: append(slices.Clone(pairColumns[:3]), clientColumn)},
 	{name: "quorum", title: "One name, several processes of 16 goroutines, a majority of 3 servers", contenders: voting,
-		loads:   []load{{"1 process", 1, 16}, {"4 processes", 4, 16}},
+		loads:   several(16, 1, 4),
 		measure: onSeveral(measureShared), base: quorumName, higher: true, columns: votingColumns},
 }
 

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -29,31 +28,6 @@ func (s *server) version(ctx context.Context) (string, error) {
 	return info["Server"]["redis_version"], nil
 }
 
-// counts are the calls of each command so far. They include what scripts have called.
-type counts map[string]int64
-
-func (s *server) counts(ctx context.Context) (counts, error) {
-	info, err := s.rdb.Info(ctx, "commandstats").Result()
-	if err != nil {
-		return nil, err
-	}
-	c := make(counts)
-	for line := range strings.Lines(info) {
-		name, stats, found := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
-		if !found {
-			continue
-		}
-		calls, _, _ := strings.Cut(stats, ",")
-		n, err := strconv.ParseInt(calls, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("unexpected line %q in INFO commandstats", line)
-		}
-		name, _, _ = strings.Cut(name, "|") // subcommands, as in client|setinfo
-		c[name] += n
-	}
-	return c, nil
-}
-
 // cpuTime returns the processor time that the server has used so far.
 func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
 	info, err := s.rdb.InfoMap(ctx, "cpu").Result()
@@ -63,23 +37,6 @@ func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
 	sys, err1 := strconv.ParseFloat(info["CPU"]["used_cpu_sys"], 64)
 	user, err2 := strconv.ParseFloat(info["CPU"]["used_cpu_user"], 64)
 	return time.Duration((sys + user) * float64(time.Second)), errors.Join(err1, err2)
-}
-
-// scriptCommands run scripts; connectionCommands are never called by one.
-var (
-	scriptCommands     = []string{"eval", "evalsha", "eval_ro", "evalsha_ro"}
-	connectionCommands = []string{"subscribe", "unsubscribe", "ping", "client", "hello", "select", "script"}
-)
-
-// since returns how often the named commands have been called since before.
-func (c counts) since(before counts, names ...[]string) int64 {
-	n := int64(0)
-	for _, list := range names {
-		for _, name := range list {
-			n += c[name] - before[name]
-		}
-	}
-	return n
 }
 
 // monitor watches, by MONITOR, when clients send commands about the locks name:0, name:1,

@@ -232,7 +232,7 @@ func TestAVoidCellIsNoResultHoweverFast(t *testing.T) {
 	r := &report{config: config{rounds: 2, scenarios: []*scenario{s}}, samples: make(map[string][]sample)}
 	for round := range 2 {
 		r.add(s, l, relockName, sample{round: round, figures: figures{"rate": 100 + float64(round)}})
-		r.add(s, l, fairName, sample{round: round, figures: figures{"rate": 90, "scripts": 2}}) // no rival
+		r.add(s, l, fairName, sample{round: round, figures: figures{"rate": 90, "commands": 2}}) // no rival
 		r.add(s, l, "redsync", sample{round: round, figures: figures{"rate": 50}})
 		r.add(s, l, "rueidislock", sample{round: round, figures: figures{"rate": 1e6}, err: errors.New("two holders: oh no")})
 	}
