@@ -25,7 +25,8 @@
 //
 // A handle made [WithOwner] has a fixed owner instead. Any goroutine may lock and unlock
 // through it, so a lock can be passed on. Goroutines that share an owner do not exclude
-// each other: use a new id for each job.
+// each other: use a new id for each job. [NewOwner] puts such an owner into a context, and
+// [WithOwnerFrom] makes a handle of it.
 //
 // # Kinds of lock
 //

@@ -344,6 +344,28 @@ func ExampleWithOwner() {
 	// Output: <nil>
 }
 
+func ExampleWithOwnerFrom() {
+	locks, stop := oneProcess()
+	defer stop()
+
+	ctx := relock.NewOwner(ctx) // where a request begins: handles made from this ctx have one owner
+	m := locks.Mutex("cart:7", relock.WithOwnerFrom(ctx))
+	fmt.Println(m.TryLock(ctx))
+	tried := make(chan error)
+	go func() {
+		held, err := locks.Mutex("cart:7", relock.WithOwnerFrom(ctx)).TryLock(ctx)
+		fmt.Println(held)
+		tried <- err
+	}()
+	fmt.Println(<-tried)
+	fmt.Println("levels:", m.HoldCount())
+	// Output:
+	// true <nil>
+	// true
+	// <nil>
+	// levels: 2
+}
+
 func ExampleClient_FairMutex() {
 	locks, there, stop := twoProcesses()
 	defer stop()

@@ -1,9 +1,12 @@
 package relock
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
@@ -254,6 +257,37 @@ func WithOwner(id string) MutexOption {
 		default:
 			s.owner = id
 		}
+	})
+}
+
+// ownerKey is the key by which a context carries its owner.
+type ownerKey struct{}
+
+// NewOwner returns a child of ctx that carries a new owner, for WithOwnerFrom; if ctx carries one,
+// it has no part in the new one's holds. A nil ctx stays nil.
+func NewOwner(ctx context.Context) context.Context {
+	if ctx == nil {
+		return nil // WithOwnerFrom says so
+	}
+	return context.WithValue(ctx, ownerKey{}, uuid.NewString())
+}
+
+// WithOwnerFrom is WithOwner with the owner that ctx carries, which NewOwner has put there: make
+// one where a request or a job begins, and each function that locks with the ctx that it was given
+// is that owner, on whatever goroutine it runs. Goroutines that share ctx, or have children of
+// it, do not exclude each other. It is ErrInvalidOption if ctx carries no owner, or is nil.
+func WithOwnerFrom(ctx context.Context) MutexOption {
+	return mutexOption(func(s *settings) {
+		if ctx == nil {
+			s.reject("WithOwnerFrom: nil context")
+			return
+		}
+		owner, carried := ctx.Value(ownerKey{}).(string)
+		if !carried {
+			s.reject("WithOwnerFrom: the context carries no owner; NewOwner returns one that does")
+			return
+		}
+		s.owner = owner
 	})
 }
 

@@ -276,7 +276,7 @@ func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
 		_, is := opt.(MutexOption)
 		require.False(t, is, "%T", opt)
 	}
-	for _, opt := range []MutexOption{WithOwner("me")} {
+	for _, opt := range []MutexOption{WithOwner("me"), WithOwnerFrom(NewOwner(t.Context()))} {
 		_, is := opt.(ClientOption)
 		require.False(t, is, "%T", opt)
 	}

@@ -282,3 +282,52 @@ func TestALockOfAFixedOwnerMayEndBeforeItHasBegun(t *testing.T) {
 	}
 	eventually(t, "nothing is left", func() bool { return gatesOf(c) == 0 })
 }
+
+func TestTheOwnerOfAContextIsTheSameInEveryGoroutine(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, one, another := locksOn(t, rdb), newActor(t), newActor(t)
+		ctx := NewOwner(t.Context())
+		child, cancel := context.WithCancel(ctx)
+		defer cancel()
+		m, same := c.Mutex(key, WithOwnerFrom(ctx)), c.Mutex(key, WithOwnerFrom(child))
+		one.locks(t, m)
+		another.locks(t, same)
+		require.Equal(t, 2, m.HoldCount())
+		one.unlocks(t, same)
+		another.unlocks(t, m)
+		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
+		requireFree(t, rdb, key)
+	})
+}
+
+func TestOwnersOfDifferentContextsExcludeEachOther(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		c, key := locksOn(t, b.Client(t)), redistest.Key(t)
+		outer := NewOwner(t.Context())
+		m := c.Mutex(key, WithOwnerFrom(outer))
+		requireLocked(t, m)
+		for name, other := range map[string]*Mutex{
+			"of another context":                c.Mutex(key, WithOwnerFrom(NewOwner(t.Context()))),
+			"of a child with an owner":          c.Mutex(key, WithOwnerFrom(NewOwner(outer))),
+			"the goroutine":                     c.Mutex(key),
+			"with the same context, of another": locksOn(t, b.Client(t)).Mutex(key, WithOwnerFrom(outer)),
+		} {
+			held, err := other.TryLock(t.Context())
+			require.NoError(t, err, name)
+			require.False(t, held, name)
+			require.ErrorIs(t, other.Unlock(), ErrNotHeld, name)
+		}
+		requireUnlocked(t, m)
+	})
+}
+
+func TestAContextWithoutAnOwnerIsRefused(t *testing.T) {
+	locks := clientOn(t, offline(t))
+	var none context.Context
+	require.Nil(t, NewOwner(none))
+	unusable(t, locks.Mutex("orders", WithOwnerFrom(t.Context())), ErrInvalidOption, "NewOwner")
+	unusable(t, locks.Mutex("orders", WithOwnerFrom(none)), ErrInvalidOption, "nil context")
+	unusable(t, locks.Mutex("orders", WithOwnerFrom(NewOwner(none))), ErrInvalidOption, "nil context")
+	require.ErrorIs(t, locks.RWMutex("orders", WithOwnerFrom(t.Context())).RLock(t.Context()), ErrInvalidOption)
+}
