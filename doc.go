@@ -50,7 +50,8 @@
 //
 // A lock on Redis has a TTL, the lease, so that it does not outlive its holder by more
 // than that: 30 s, or see [WithTTL]. While the lock is held, a watchdog renews the lease
-// every third of it, so that the work may take as long as it takes.
+// every third of it, so that the work may take as long as it takes. [Mutex.Deadline] says until
+// when the lease is proven.
 // [WithoutRenewal] makes the lease a fixed one; [WithMaxHold] bounds how long it is renewed. If
 // nested levels have different options, the hold has the longest TTL and the shortest renew
 // interval of them, and is renewed while any level asks for it.

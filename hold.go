@@ -319,6 +319,18 @@ func (h *hold) count(t *keys.Set) int {
 	return max(least, 0)
 }
 
+// left returns for how long after now the target t is proven to be held, as far as its keys are in
+// this hold: 0 if one of those is not.
+func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
+	h.check()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != held || len(h.levels) == 0 || h.freed(t) {
+		return 0
+	}
+	return max(0, h.lease.Left(now))
+}
+
 // named reports whether h has a name on Redis: it was granted.
 func (h *hold) named() bool {
 	h.mu.Lock()

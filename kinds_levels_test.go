@@ -32,6 +32,33 @@ var levelProperties = []property{
 			b.me.unlocks(b.t, b.mutex())
 		}
 	}},
+	{"its deadline is that of the lease, and only its owner has one", func(b *kindBench) {
+		deadline := func(a *actor) (at time.Time, held bool) {
+			_ = a.call(func() error {
+				at, held = b.mutex().Deadline()
+				return nil
+			})
+			return at, held
+		}
+		for _, ttl := range []time.Duration{time.Minute, time.Hour} {
+			began := time.Now()
+			b.me.locks(b.t, b.mutex(WithTTL(ttl), WithoutRenewal()))
+			at, held := deadline(b.me)
+			require.True(b.t, held)
+			proven := ttl - clock.Margin(ttl)
+			const drift = 10 * time.Millisecond // a quorum takes some off for it
+			require.WithinRange(b.t, at, began.Add(proven-drift), time.Now().Add(proven))
+			at, held = deadline(b.you)
+			require.False(b.t, held)
+			require.Zero(b.t, at)
+		}
+		b.me.unlocks(b.t, b.mutex())
+		_, held := deadline(b.me)
+		require.True(b.t, held)
+		b.me.unlocks(b.t, b.mutex())
+		_, held = deadline(b.me)
+		require.False(b.t, held)
+	}},
 	{"Unlock does not need the context of Lock", func(b *kindBench) {
 		m := b.mutex()
 		ctx, cancel := context.WithCancel(b.t.Context())

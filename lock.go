@@ -243,6 +243,27 @@ func (m *Mutex) HoldCount() int {
 	return count
 }
 
+// Deadline returns until when the owner's hold is proven, in wall time; of a MultiMutex the
+// earliest of its names'. The hold is lost then, unless a renewal or a re-entry moves that on: ask
+// anew rather than keep it. A key that is deleted or forced open from outside is not seen by it.
+// false: the owner does not hold all of the names, or the hold was lost. No round trip.
+func (m *Mutex) Deadline() (time.Time, bool) {
+	var buf [4]*hold
+	holds := m.covering(buf[:0])
+	if holds == nil {
+		return time.Time{}, false
+	}
+	now := m.session.now()
+	left := holds[0].left(m.target, now)
+	for _, h := range holds[1:] {
+		left = min(left, h.left(m.target, now))
+	}
+	if left == 0 {
+		return time.Time{}, false
+	}
+	return now.After(left).Time(), true
+}
+
 // FencingToken returns the fencing token of the owner's hold; 0 if no Lock of it, re-entries
 // included, was WithFencing, or the owner does not hold all of the names. A hold that was lost
 // keeps its token until it is unlocked, for the resource to refuse. No round trip.
@@ -394,60 +415,4 @@ func join(errs ...error) error {
 		return many.Unwrap()[0]
 	}
 	return err
-}
-
-// MultiMutex returns a handle that locks several names together: Lock takes all of them in
-// one step or waits without holding any. Names are sorted and doubles dropped, so any two
-// handles with the same names are the same lock. It excludes, and is excluded by, every
-// Mutex and FairMutex of one of its names. A bad name or option is returned by the first call
-// that would use it.
-//
-// A Lock is one level on each name, and is unlocked by Unlock of a handle with the same
-// names. The hold is one: one lease, one watchdog, and the loss of one name is the loss of
-// all. An owner that holds some of the names already adds a level to those and acquires the
-// rest together; as with any nested locks, owners that nest in different orders can wait
-// for each other.
-//
-// Who waits for several names does not keep others of the process from single ones, but for
-// the time in which it collects its turns on all of them: some tens of milliseconds, up to
-// 2 s if every name is always in use. It is served then, but may be overtaken.
-//
-// WithFencing mints one token, above the counters of all the names. State after a failure,
-// errors, concurrent use and round trips are those of a Mutex, whatever the number of names;
-// an owner that holds some of them takes one more for each of those holds, to lock and to
-// unlock, and to step back if it does not get the rest. For each further name Redis works some
-// microseconds more in every round trip, renewals too, and does nothing else meanwhile. On a
-// Cluster names without a common {tag} are ErrInvalidName.
-func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
-	return c.mutex(c.plain, names, opts)
-}
-
-// FairMutex returns a handle of the lock name that is served in order: first come, first served,
-// over all goroutines of all processes, in the order in which Redis has executed their requests.
-// It is the lock of [Client.Mutex]: both exclude and wake each other, and a goroutine that holds it
-// by one handle re-enters it by the other. Only users of a Mutex or MultiMutex may overtake.
-//
-// Lock waits in a queue on Redis. A release gives the lock to the first waiter whose process
-// listens, and tells that process alone. One that does not, because it has died or is cut off, is
-// passed over; it keeps its place, and gets the lock at the first release after it has asked again. A
-// place in the queue is a lease of 5 s, or twice WithSafetyPoll or the TTL if one of those is less: a
-// waiter of which Redis has not seen that it is gone, because its machine has stopped, keeps the
-// others waiting for that long at most, and a client that was silent for longer waits again, behind
-// the others. A waiter that gives up leaves at once. TryLock does not overtake: it returns false
-// while there are waiters.
-//
-// State after a failure, errors and concurrent use are those of [Mutex.Lock]; a bad name or option is
-// returned by the first call that would use it, which on a client of NewQuorum is ErrUnsupported.
-// WithLocalHandoffs has no effect. FairMutex itself makes no round trip. A Lock takes one, which gets
-// the lock or a place in the queue, and one more WithReplicas; one request in a third of that lease
-// keeps the places of all waiters of this process.
-func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
-	m := c.mutex(c.fair, []string{name}, opts)
-	if m.err == nil {
-		m.err = keys.CheckHelperKeys(m.target.Keys[0])
-	}
-	if m.err == nil {
-		m.target.Fair = keys.NewFair(m.target.Keys[0])
-	}
-	return m
 }

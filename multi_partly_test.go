@@ -261,3 +261,19 @@ func TestAHoldDoesNotKeepThoseBeforeIt(t *testing.T) {
 		})
 	}
 }
+
+func TestADeadlineIsTheEarliestOfAllNames(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		one, two, both := b.one(WithTTL(time.Hour)), b.c.Mutex(b.names[1], WithTTL(time.Minute)), b.both()
+		requireLocked(b.t, one)
+		_, held := both.Deadline()
+		require.False(b.t, held, "one name is not held")
+		requireLocked(b.t, two)
+		want, _ := two.Deadline()
+		at, held := both.Deadline()
+		require.True(b.t, held)
+		require.WithinDuration(b.t, want, at, time.Second)
+		requireUnlocked(b.t, two)
+		requireUnlocked(b.t, one)
+	}, WithoutRenewal())
+}

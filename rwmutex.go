@@ -150,6 +150,14 @@ func (m *RWMutex) HoldCount() int { return m.write.HoldCount() }
 // was lost. No round trip.
 func (m *RWMutex) RHoldCount() int { return m.read.HoldCount() }
 
+// Deadline returns until when the owner's write hold is proven, as [Mutex.Deadline] does. No round
+// trip.
+func (m *RWMutex) Deadline() (time.Time, bool) { return m.write.Deadline() }
+
+// RDeadline returns until when the owner's read hold is proven, as [Mutex.Deadline] does. No round
+// trip.
+func (m *RWMutex) RDeadline() (time.Time, bool) { return m.read.Deadline() }
+
 // FencingToken returns the fencing token of the owner's write hold, as [Mutex.FencingToken]
 // does; 0 for an owner that only reads. No round trip.
 func (m *RWMutex) FencingToken() int64 { return m.write.FencingToken() }

@@ -409,3 +409,24 @@ func TestAnUnlockOfTheWrongSideSaysWhichOneIsHeld(t *testing.T) {
 		require.ErrorContains(b.t, m.Unlock(), "use WithOwner")
 	})
 }
+
+func TestEachSideHasADeadlineOfItsOwn(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m, long := b.mutex(WithOwner("job")), b.mutex(WithOwner("job"), WithTTL(time.Hour))
+		require.NoError(b.t, m.Lock(b.t.Context()))
+		_, reads := m.RDeadline()
+		require.False(b.t, reads)
+		require.NoError(b.t, long.RLock(b.t.Context()))
+		written, writes := m.Deadline()
+		require.True(b.t, writes)
+		read, reads := m.RDeadline()
+		require.True(b.t, reads)
+		require.Greater(b.t, read.Sub(written), 50*time.Minute)
+		require.NoError(b.t, m.Unlock())
+		_, writes = m.Deadline()
+		require.False(b.t, writes)
+		_, reads = m.RDeadline()
+		require.True(b.t, reads)
+		require.NoError(b.t, m.RUnlock())
+	})
+}

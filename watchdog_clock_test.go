@@ -17,7 +17,11 @@ const jumpBeyondLease = time.Hour
 // asked next finds out, whether or not the watchdog has run.
 func TestAWallClockBeyondTheLeaseIsALossForWhoeverIsAsked(t *testing.T) {
 	asked := map[string]func(t *testing.T, m *Mutex, ctx context.Context){
-		"Err":       func(t *testing.T, _ *Mutex, ctx context.Context) { require.ErrorIs(t, ctx.Err(), context.Canceled) },
+		"Err": func(t *testing.T, _ *Mutex, ctx context.Context) { require.ErrorIs(t, ctx.Err(), context.Canceled) },
+		"Deadline": func(t *testing.T, m *Mutex, _ context.Context) {
+			_, held := m.Deadline()
+			require.False(t, held)
+		},
 		"HoldCount": func(t *testing.T, m *Mutex, _ context.Context) { require.Zero(t, m.HoldCount()) },
 		"Lock":      func(t *testing.T, m *Mutex, _ context.Context) { require.ErrorIs(t, m.Lock(t.Context()), ErrLost) },
 		"Unlock":    func(t *testing.T, m *Mutex, _ context.Context) { require.ErrorIs(t, m.Unlock(), ErrLost) },
@@ -116,6 +120,37 @@ func TestAWallClockSetBackLosesNothing(t *testing.T) {
 		requireUnlocked(t, m)
 		require.Empty(t, events.of("lost"))
 		requireFree(t, rdb, m.Name())
+	})
+}
+
+// Of the two clocks the one counts that has less left of the lease.
+func TestADeadlineIsWhatTheWallClockWillShow(t *testing.T) {
+	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t), WithoutRenewal())
+	m := c.Mutex(redistest.Key(t))
+	requireLocked(t, m)
+	at, held := m.Deadline()
+	require.True(t, held)
+	clocks.set(5 * time.Second)
+	after, held := m.Deadline()
+	require.True(t, held)
+	require.Equal(t, at, after, "the wall clock is what ends it")
+	clocks.set(-jumpBeyondLease)
+	after, held = m.Deadline()
+	require.True(t, held)
+	require.WithinDuration(t, at.Add(5*time.Second-jumpBeyondLease), after, time.Second, "the monotonic clock is what ends it")
+	requireUnlocked(t, m)
+}
+
+func TestARenewalMovesTheDeadlineOn(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		m := locksOn(t, b.Client(t), WithRenewInterval(20*time.Millisecond)).Mutex(redistest.Key(t))
+		requireLocked(t, m)
+		first, _ := m.Deadline()
+		eventually(t, "a later deadline", func() bool {
+			at, held := m.Deadline()
+			return held && at.After(first)
+		})
+		requireUnlocked(t, m)
 	})
 }
 

@@ -30,6 +30,9 @@ func (i Instant) After(d time.Duration) Instant {
 	return Instant{Mono: i.Mono + d, Wall: i.Wall + d}
 }
 
+// Time returns what the wall clock shows at i.
+func (i Instant) Time() time.Time { return time.Unix(0, int64(i.Wall)) }
+
 // Since returns the time from start to i on the clock that shows more of it.
 func (i Instant) Since(start Instant) time.Duration {
 	return max(i.Mono-start.Mono, i.Wall-start.Wall)
