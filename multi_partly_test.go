@@ -277,3 +277,20 @@ func TestADeadlineIsTheEarliestOfAllNames(t *testing.T) {
 		requireUnlocked(b.t, one)
 	}, WithoutRenewal())
 }
+
+// The rest has no queue on Redis.
+func TestTheRestOfTheNamesIsGotBesideAFairLock(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		fair, both := b.c.FairMutex(b.names[0]), b.both()
+		requireLocked(b.t, fair)
+		requireLocked(b.t, both)
+		require.False(b.t, newActor(b.t).tries(b.t, b.rivalOfTwo))
+		requireUnlocked(b.t, both)
+		held, err := both.TryLock(b.t.Context())
+		require.NoError(b.t, err)
+		require.True(b.t, held)
+		requireUnlocked(b.t, fair)
+		requireUnlocked(b.t, both)
+		requireFree(b.t, b.rdb, b.names...)
+	})
+}

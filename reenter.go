@@ -92,7 +92,7 @@ func (c *session) lock(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, 
 		var held bool
 		var err error
 		if len(holds) > 0 {
-			held, err = c.reenter(ctx, holds, lv, waits)
+			held, err = c.reenter(ctx, k, holds, lv, waits)
 		} else {
 			held, err = c.enterNew(ctx, k, o, t, lv, waits)
 		}
@@ -208,9 +208,9 @@ func (h *hold) opened(lv *level) (bool, error) {
 	return true, nil
 }
 
-// reenter adds the level lv to holds, and acquires the keys that are in none of them. All
-// or nothing.
-func (c *session) reenter(ctx context.Context, holds []*hold, lv level, waits bool) (held bool, err error) {
+// reenter adds the level lv to holds, and acquires the keys that are in none of them as a lock of kind
+// k: what is held may be a fair one. All or nothing.
+func (c *session) reenter(ctx context.Context, k *kind, holds []*hold, lv level, waits bool) (held bool, err error) {
 	for _, h := range holds {
 		if err := h.usable(); err != nil {
 			return false, err
@@ -234,7 +234,7 @@ func (c *session) reenter(ctx context.Context, holds []*hold, lv level, waits bo
 		}
 	}()
 	rest := lv.target.Only(missing).FencedWith(lv.target)
-	held, err = c.enterRest(ctx, holds, rest, lv, waits)
+	held, err = c.enterRest(ctx, k, holds, rest, lv, waits)
 	if held && err != nil {
 		holds = c.find(slices.Clone(holds), holds[0].owner, rest)
 	}
@@ -243,14 +243,14 @@ func (c *session) reenter(ctx context.Context, holds []*hold, lv level, waits bo
 
 // enterRest acquires rest for the owner of holds, which have the other keys of lv. If one of them
 // ends meanwhile, so does the wait, and the error is why.
-func (c *session) enterRest(ctx context.Context, holds []*hold, rest *keys.Set, lv level, waits bool) (bool, error) {
+func (c *session) enterRest(ctx context.Context, k *kind, holds []*hold, rest *keys.Set, lv level, waits bool) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
 		x := h.context(waiting, lv.target)
 		defer x.cancel(nil)
 		waiting = x
 	}
-	held, err := c.enterNew(waiting, holds[0].kind, holds[0].owner, rest, lv, waits)
+	held, err := c.enterNew(waiting, k, holds[0].owner, rest, lv, waits)
 	if !held && ctx.Err() != nil {
 		return false, err
 	}
