@@ -70,10 +70,11 @@ type turn interface {
 
 // attempt is one acquisition. The fields of the first group belong to its goroutine alone.
 type attempt struct {
-	hold  *hold
-	ctx   context.Context
-	waits bool // Lock, not TryLock
-	turn  turn
+	hold   *hold
+	ctx    context.Context
+	waits  bool    // Lock, not TryLock
+	record *record // of the Lock that began it
+	turn   turn
 
 	// longestSleep is how long it sleeps at most when no message reaches it.
 	longestSleep time.Duration
@@ -113,17 +114,17 @@ type attempt struct {
 }
 
 // acquire gets h the keys: it waits for its turn, and then tries until Redis grants them.
-// Without `waits` there is one try, and none if another owner of this process is before it;
+// As a TryLock it tries once, and not at all if another owner of this process is before it;
 // false, nil says that the lock is taken. After a failure nothing is left, here or on
 // Redis, that is not being undone.
-func (h *hold) acquire(ctx context.Context, waits bool) (granted bool, err error) {
+func (h *hold) acquire(ctx context.Context, as call) (granted bool, err error) {
 	a := &h.attempt
-	a.hold, a.ctx, a.waits = h, ctx, waits
+	a.hold, a.ctx, a.waits, a.record = h, ctx, as.waits, as.record
 	a.turn = h.kind.newTurn(a)
 	defer func() { // also after a panic in a hook
 		a.unlisten()
 		a.turn.end(granted)
-		a.ctx, a.turn, a.over, a.plain, a.seen = nil, nil, nil, plainTurn{}, protocol.Grant{}
+		a.ctx, a.record, a.turn, a.over, a.plain, a.seen = nil, nil, nil, nil, plainTurn{}, protocol.Grant{}
 		if err == nil {
 			h.forgetUndone()
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// errHookEnded is the failure of an acquisition of which a hook called runtime.Goexit.
-var errHookEnded = errors.New("a hook ended the goroutine that it was called on")
+// errHookEnded is the failure of an acquisition of which a hook called runtime.Goexit, or panicked.
+var errHookEnded = errors.New("a hook panicked, or ended the goroutine that it was called on")
 
 // A fixed owner may be used by several goroutines at once. One acquisition serves them all:
 // it runs on a goroutine of its own, for as long as any of its callers is there. The caller that
@@ -26,7 +26,7 @@ func (h *hold) share(ctx context.Context) {
 }
 
 // beginShared is begin for an owner that others may act as.
-func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, error) {
+func (h *hold) beginShared(ctx context.Context, lv level, as call) (bool, error) {
 	defer h.part()
 
 	var granted bool
@@ -39,7 +39,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 		defer func() { // also after a hook that ended the goroutine
 			if !granted {
 				h.unregister()
-				if err == nil && waits {
+				if err == nil && as.waits {
 					err = errHookEnded
 				}
 			}
@@ -47,10 +47,10 @@ func (h *hold) beginShared(ctx context.Context, lv level, waits bool) (bool, err
 		h.mu.Lock()
 		h.acquirer = goid.Get()
 		h.mu.Unlock()
-		if granted, err = h.acquire(attempt, waits); !granted {
+		if granted, err = h.acquire(attempt, as); !granted {
 			return
 		}
-		if granted, err = h.opened(nil); granted {
+		if granted, err = h.opened(nil, as.record); granted {
 			h.other.wakeOwner()
 		}
 		h.dropUnclaimed()

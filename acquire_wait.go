@@ -26,11 +26,10 @@ func (a *attempt) contend() {
 		return
 	}
 	a.listens = true
-	h := a.hold
-	for _, p := range h.places {
+	for _, p := range a.hold.places {
 		p.messages.Listen()
 	}
-	report(h.settings.hooks.Contended, Event{Name: h.target.Name, Elapsed: h.session.now().Since(h.started)})
+	a.record.contended()
 }
 
 func (a *attempt) unlisten() {

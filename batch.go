@@ -294,7 +294,7 @@ func (b *batch) failed(out redisexec.Outcome) {
 	event, hooks := holder.event(b.session.now().Since(out.Sent), out.Err), *holder.hooks()
 	holder.mu.Unlock()
 	if holding {
-		report(hooks.RenewFailed, event)
+		report(hooks.RenewFailed, holder.owner, event)
 	}
 }
 

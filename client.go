@@ -30,7 +30,8 @@ type Client struct {
 	cluster  bool                  // the names of a MultiMutex need a common tag
 	supports func(*settings) error // says what cannot be done there
 
-	plain *kind // of Mutex and MultiMutex
+	plain *kind // of Mutex
+	multi *kind // of MultiMutex
 	fair  *kind // of FairMutex; nil on a quorum
 	write *kind // of RWMutex; nil on a quorum, as read is
 	read  *kind
@@ -181,7 +182,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 		Failure:    quorumError,
 	}, env.execs, namesOf(rdbs))
 	env.undos = q.Backlog()
-	c.plain = &kind{protocol: q, newTurn: newPlainTurn, stand: atGate}
+	c.addPlain(kind{protocol: q})
 	return c
 }
 
@@ -248,7 +249,7 @@ func nameOf(rdbs []redis.UniversalClient, i int) string {
 // microseconds more in every round trip, renewals too, and does nothing else meanwhile. On a
 // Cluster names without a common {tag} are ErrInvalidName.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
-	return c.mutex(c.plain, names, opts)
+	return c.mutex(c.multi, names, opts)
 }
 
 // FairMutex returns a handle of the lock name that is served in order: first come, first served,

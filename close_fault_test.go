@@ -186,6 +186,14 @@ var closesFrom = []struct {
 		b.me.locks(b.t, b.another())
 		b.you.begin(b.locking(hook, WithOwner("job")))
 	}},
+	{"Failed", failedIs, func(b *kindBench, hook MutexOption) {
+		b.me.locks(b.t, b.another())
+		b.you.begin(b.locking(hook, WithWaitTimeout(20*time.Millisecond)))
+	}},
+	{"Failed, of a fixed owner", failedIs, func(b *kindBench, hook MutexOption) {
+		b.me.locks(b.t, b.another())
+		b.you.begin(b.locking(hook, WithOwner("job"), WithWaitTimeout(20*time.Millisecond)))
+	}},
 	{"Released", releasedIs, func(b *kindBench, hook MutexOption) {
 		b.me.locks(b.t, b.mutex(hook))
 		b.me.begin(b.mutex(hook).Unlock)
@@ -212,6 +220,7 @@ var closesFrom = []struct {
 
 func acquiredIs(hook func(Event)) Hooks  { return Hooks{Acquired: hook} }
 func contendedIs(hook func(Event)) Hooks { return Hooks{Contended: hook} }
+func failedIs(hook func(Event)) Hooks    { return Hooks{Failed: hook} }
 func releasedIs(hook func(Event)) Hooks  { return Hooks{Released: hook} }
 func renewedIs(hook func(Event)) Hooks   { return Hooks{Renewed: hook} }
 func lostIs(hook func(Event)) Hooks      { return Hooks{Lost: hook} }

@@ -337,7 +337,7 @@ func (r *chronicle) hooks() Hooks {
 		}
 	}
 	return Hooks{
-		Acquired: note("acquired"), Contended: note("contended"), Released: note("released"),
+		Acquired: note("acquired"), Contended: note("contended"), Failed: note("failed"), Released: note("released"),
 		Renewed: note("renewed"), RenewFailed: note("renew failed"), Lost: note("lost"),
 	}
 }
@@ -352,6 +352,13 @@ func (r *chronicle) of(hook string) []Event {
 		}
 	}
 	return events
+}
+
+// all are the events so far.
+func (r *chronicle) all() []chronicled {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
 }
 
 // names are the hooks that were called, in order, repetitions left out.

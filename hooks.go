@@ -1,6 +1,17 @@
 package relock
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lockerr"
+)
 
 // Hooks observe what happens to locks: for metrics, traces and logs. Any field may be
 // nil. A hook is called on the goroutine in which the event was met, with no internal
@@ -12,6 +23,11 @@ import "time"
 // Events may come at the same time, on different goroutines: the end of a hold may be told
 // before or during a renewal that was under way, or whose hook was.
 //
+// Each Contended is followed by exactly one Acquired or Failed of the same Lock, which has Waited
+// set. Of Locks of a fixed owner that wait for the same, the one that came first tells Contended
+// and Acquired. If it leaves before, its Failed ends its wait; Acquired is told for the others
+// then, without Waited. Each Lock that fails tells Failed for itself.
+//
 // Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest
 // open level.
 type Hooks struct {
@@ -22,6 +38,13 @@ type Hooks struct {
 	// Contended is called once by each Lock that finds the lock taken and starts to wait; those of
 	// a fixed owner that wait for the same are one. Elapsed is the time since Lock was called.
 	Contended func(Event)
+
+	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not get the lock or
+	// the level, whatever the reason: Outcome says which, and Err what Redis or the context said.
+	// It is the last that the call does, also if a hook has panicked in it. Not told of are a call
+	// that has told Acquired, because its hold tells its end then, and one of a handle with a bad name
+	// or option, or with a nil context, which asks nothing. Elapsed is the time since it was called.
+	Failed func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is
 	// how long it was held, Err what Redis said if it could not be told.
@@ -36,23 +59,173 @@ type Hooks struct {
 	RenewFailed func(Event)
 
 	// Lost is called when a hold ended without the holder's doing. Elapsed is how long it
-	// was held, Err says how the loss was found out.
+	// was held, Err says how the loss was found out, and Cause which kind it is of.
 	Lost func(Event)
 }
 
 // Event tells what happened to one lock.
 type Event struct {
-	Name    string        // the lock's name; those of a MultiMutex as they were given, joined by commas
-	Owner   string        // the owner's field on Redis, a writer's ends in :write; empty while it is still waiting
+	Name string   // the lock's name; those of a MultiMutex as they were given, joined by commas
+	Kind LockKind // which method of Client made it
+	Side LockSide // of an RWMutex; else empty
+
+	// OwnerID is who wants or has the lock: the id of WithOwner, or the number of the goroutine.
+	OwnerID string
+	// Owner is the owner's field on Redis, which has OwnerID in it, and of a writer ends in :write.
+	// It is empty while it is still waiting, and in Failed.
+	Owner string
+
 	Token   int64         // the fencing token; 0 without WithFencing
 	Elapsed time.Duration // see the hook
 	Err     error         // see the hook
+
+	Outcome Outcome   // of Acquired and Failed; else empty
+	Cause   LossCause // if Err tells of a loss, as that of Lost does; else empty
+	Waited  bool      // of Acquired and Failed: this ends the wait that a Contended began
+
+	// Context is that which the Lock was called with, for Contended, Acquired and Failed; or one
+	// derived from it. For the other hooks, and for Acquired if its Lock has left already, it is
+	// context.Background(): a hold does not keep the context of its Lock.
+	Context context.Context
 }
 
-// report calls hook, if there is one.
-func report(hook func(Event), event Event) {
-	if hook != nil {
-		hook(event)
+// LockKind is a kind of lock: how it was made.
+type LockKind string
+
+// The kinds of locks.
+const (
+	KindMutex LockKind = "mutex" // by Client.Mutex
+	KindFair  LockKind = "fair"  // by Client.FairMutex
+	KindMulti LockKind = "multi" // by Client.MultiMutex
+	KindRW    LockKind = "rw"    // by Client.RWMutex
+)
+
+// LockSide is a side of an RWMutex.
+type LockSide string
+
+// The sides of an RWMutex.
+const (
+	SideWrite LockSide = "write"
+	SideRead  LockSide = "read"
+)
+
+// Outcome is how a Lock, TryLock, RLock or TryRLock ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeAcquired  Outcome = "acquired"
+	OutcomeBusy      Outcome = "busy"      // TryLock or TryRLock returned false without an error
+	OutcomeTimedOut  Outcome = "timeout"   // WithWaitTimeout, or the deadline of the context
+	OutcomeCancelled Outcome = "cancelled" // the context
+	OutcomeError     Outcome = "error"     // any other error
+)
+
+// LossCause is how a hold was lost.
+type LossCause string
+
+// The causes of a loss.
+const (
+	LossExpired LossCause = "expired" // the lease ran out
+	LossGone    LossCause = "gone"    // the key is gone or another owner's: also if another process forced it open
+	LossForced  LossCause = "forced"  // by ForceUnlock of the same client
+)
+
+// JoinHooks returns hooks that call those of all of them, in this order. One that panics does not
+// keep the next from being called.
+func JoinHooks(hooks ...Hooks) Hooks {
+	join := func(field func(Hooks) func(Event)) func(Event) {
+		var all []func(Event)
+		for _, h := range hooks {
+			if hook := field(h); hook != nil {
+				all = append(all, hook)
+			}
+		}
+		if len(all) == 0 {
+			return nil
+		}
+		return func(e Event) { each(all, func(hook func(Event)) { hook(e) }) }
+	}
+	return Hooks{
+		Acquired:    join(func(h Hooks) func(Event) { return h.Acquired }),
+		Contended:   join(func(h Hooks) func(Event) { return h.Contended }),
+		Failed:      join(func(h Hooks) func(Event) { return h.Failed }),
+		Released:    join(func(h Hooks) func(Event) { return h.Released }),
+		Renewed:     join(func(h Hooks) func(Event) { return h.Renewed }),
+		RenewFailed: join(func(h Hooks) func(Event) { return h.RenewFailed }),
+		Lost:        join(func(h Hooks) func(Event) { return h.Lost }),
+	}
+}
+
+// LogHooks returns hooks that log every event: Lost as an error, RenewFailed as a warning, and the
+// rest for debugging. A nil logger is slog.Default().
+func LogHooks(logger *slog.Logger) Hooks {
+	logger = cmp.Or(logger, slog.Default())
+	log := func(level slog.Level, text string) func(Event) {
+		return func(e Event) {
+			if logger.Enabled(e.Context, level) {
+				logger.LogAttrs(e.Context, level, text, e.attrs()...)
+			}
+		}
+	}
+	return Hooks{
+		Acquired:    log(slog.LevelDebug, "lock acquired"),
+		Contended:   log(slog.LevelDebug, "lock contended"),
+		Failed:      log(slog.LevelDebug, "lock not acquired"),
+		Released:    log(slog.LevelDebug, "lock released"),
+		Renewed:     log(slog.LevelDebug, "lock renewed"),
+		RenewFailed: log(slog.LevelWarn, "lock not renewed"),
+		Lost:        log(slog.LevelError, "lock lost"),
+	}
+}
+
+// attrs are what is logged of e: what it does not have is left out.
+func (e Event) attrs() []slog.Attr {
+	attrs := []slog.Attr{
+		slog.String("name", e.Name), slog.String("kind", string(e.Kind)),
+		slog.String("owner", cmp.Or(e.Owner, e.OwnerID)), slog.Duration("elapsed", e.Elapsed),
+	}
+	if e.Side != "" {
+		attrs = append(attrs, slog.String("side", string(e.Side)))
+	}
+	if e.Token != 0 {
+		attrs = append(attrs, slog.Int64("token", e.Token))
+	}
+	if e.Outcome != "" {
+		attrs = append(attrs, slog.String("outcome", string(e.Outcome)))
+	}
+	if e.Cause != "" {
+		attrs = append(attrs, slog.String("cause", string(e.Cause)))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("error", e.Err))
+	}
+	return attrs
+}
+
+// report calls hook, if there is one, with what is only found out then.
+func report(hook func(Event), o keys.Owner, e Event) {
+	if hook == nil {
+		return
+	}
+	e.OwnerID, e.Cause = o.String(), causeOf(e.Err)
+	if e.Context == nil {
+		e.Context = context.Background()
+	}
+	hook(e)
+}
+
+// causeOf says how a hold was lost, if err tells of that.
+func causeOf(err error) LossCause {
+	switch {
+	case errors.Is(err, errLeaseOver):
+		return LossExpired
+	case errors.Is(err, lockerr.ErrNotOnRedis):
+		return LossGone
+	case errors.Is(err, errForced):
+		return LossForced
+	default:
+		return ""
 	}
 }
 
@@ -66,5 +239,120 @@ func (h *hold) hooks() *Hooks {
 
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {
-	return Event{Name: h.target.Name, Owner: h.name.field, Token: h.name.token, Elapsed: elapsed, Err: err}
+	e := h.kind.event(h.target, elapsed, err)
+	e.Owner, e.Token = h.name.field, h.name.token
+	return e
+}
+
+// event describes a lock of kind k on t.
+func (k *kind) event(t *keys.Set, elapsed time.Duration, err error) Event {
+	e := Event{Name: t.Name, Kind: k.lock, Elapsed: elapsed, Err: err}
+	switch k.side {
+	case keys.Writing:
+		e.Side = SideWrite
+	case keys.Reading:
+		e.Side = SideRead
+	}
+	return e
+}
+
+// record is what the hooks were told of one Lock or TryLock that is under way; nil: they hear
+// nothing of it. The acquisition of a fixed owner tells on a goroutine of its own, and may go on
+// for others when the Lock that began it has left.
+type record struct {
+	mutex   *Mutex
+	ctx     context.Context // the caller's own
+	owner   keys.Owner
+	started clock.Instant
+
+	mu     sync.Mutex // also held while Contended is told: what follows waits for that
+	waited bool       // Contended was told
+	over   bool       // Acquired was told, or the Lock has ended
+}
+
+// newRecord returns the record of a Lock of m with ctx. Most have no such hooks, and no record.
+func newRecord(ctx context.Context, m *Mutex) *record {
+	hooks := &m.settings.hooks
+	if m.err != nil || ctx == nil || hooks.Contended == nil && hooks.Acquired == nil && hooks.Failed == nil {
+		return nil
+	}
+	return &record{mutex: m, ctx: ctx, owner: m.owner(), started: m.session.now()}
+}
+
+// event describes the Lock.
+func (r *record) event(err error) Event {
+	e := r.mutex.kind.event(r.mutex.target, r.mutex.session.now().Since(r.started), err)
+	e.Context = r.ctx
+	return e
+}
+
+// contended tells that the lock is taken.
+func (r *record) contended() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.waited { // others of its fixed owner wait on; or it waits again
+		return
+	}
+	r.waited = true
+	report(r.mutex.settings.hooks.Contended, r.owner, r.event(nil))
+}
+
+// begun notes that Acquired is told, and returns the context for it, and whether it ends a wait.
+func (r *record) begun() (ctx context.Context, waited bool) {
+	if r == nil {
+		return nil, false
+	}
+	if open, waited := r.end(); open {
+		return r.ctx, waited
+	}
+	return nil, false // others of its fixed owner have waited for it
+}
+
+// ended tells that the Lock has failed, if it has. If Acquired was told, the hold tells its end. One that
+// has waited, started over, and found that its fixed owner had got the lock elsewhere has waited in vain.
+func (r *record) ended(locked bool, err error) {
+	if r == nil {
+		return
+	}
+	open, waited := r.end()
+	if !open || locked && !waited {
+		return
+	}
+	e := r.event(err)
+	e.Outcome, e.Waited = outcomeWith(r.ctx, err), waited
+	report(r.mutex.settings.hooks.Failed, r.owner, e)
+}
+
+// again returns the record of the same Lock when it starts over. If it has waited it waits on.
+func (r *record) again() *record {
+	if r == nil {
+		return nil
+	}
+	open, waited := r.end()
+	return &record{mutex: r.mutex, ctx: r.ctx, owner: r.owner, started: r.started, waited: open && waited}
+}
+
+// end has nothing more be told by r. open: that was not so before.
+func (r *record) end() (open, waited bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	open, r.over = !r.over, true
+	return open, r.waited
+}
+
+// outcomeWith is how a Lock with ctx ended that has failed with err.
+func outcomeWith(ctx context.Context, err error) Outcome {
+	switch {
+	case err == nil:
+		return OutcomeBusy
+	case !byContext(err):
+		return OutcomeError
+	case errors.Is(ctx.Err(), context.Canceled):
+		return OutcomeCancelled
+	default:
+		return OutcomeTimedOut
+	}
 }

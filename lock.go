@@ -103,15 +103,7 @@ func (m *Mutex) Name() string { return m.target.Name }
 // the holder's if one of the same process hands it over; two and a subscription when it is
 // taken, then one for each wake-up and safety poll.
 func (m *Mutex) Lock(ctx context.Context) error {
-	if err := m.usable(ctx); err != nil {
-		return wrap("lock", m.Name(), err)
-	}
-	if m.settings.waitTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, waitOver(m.settings.waitTimeout))
-		defer cancel()
-	}
-	_, err := m.session.lock(ctx, m.kind, m.owner(), m.target, &m.settings, true)
+	_, err := m.lock(ctx, true)
 	return wrap("lock", m.Name(), err)
 }
 
@@ -126,10 +118,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // where another goroutine of this process waits already and gets no answer. At most one round
 // trip, and one more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
-	if err := m.usable(ctx); err != nil {
-		return false, wrap("try lock", m.Name(), err)
-	}
-	held, err := m.session.lock(ctx, m.kind, m.owner(), m.target, &m.settings, false)
+	held, err := m.lock(ctx, false)
 	return held, wrap("try lock", m.Name(), err)
 }
 

@@ -378,7 +378,7 @@ func WithSafetyPoll(d time.Duration) Option {
 }
 
 // WithHooks sets the functions that observe the locks. Default: none. A handle's hooks
-// replace the client's, all of them.
+// replace the client's, all of them; JoinHooks makes one of both.
 func WithHooks(h Hooks) Option {
 	return option(func(s *settings) { s.hooks = h })
 }

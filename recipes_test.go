@@ -137,14 +137,21 @@ func TestTheHooksRecipeCountsWaitsAndLosses(t *testing.T) {
 	rdb, stop := startRedis()
 	defer stop()
 
-	var waits, losses atomic.Int64
-	hooks := relock.Hooks{
-		Contended: func(relock.Event) { waits.Add(1) },
-		Lost: func(e relock.Event) {
-			losses.Add(1)
-			slog.Error("lock lost", "name", e.Name, "held", e.Elapsed, "why", e.Err)
-		},
+	var waiting, losses atomic.Int64
+	var outcomes []string
+	observe := func(outcome string, _ time.Duration) { outcomes = append(outcomes, outcome) }
+	ended := func(e relock.Event) {
+		if e.Waited { // of each wait that Contended has told of
+			waiting.Add(-1)
+		}
+		observe(string(e.Outcome), e.Elapsed) // in a histogram
 	}
+	hooks := relock.JoinHooks(relock.LogHooks(slog.Default()), relock.Hooks{
+		Contended: func(relock.Event) { waiting.Add(1) },
+		Acquired:  ended,
+		Failed:    ended,
+		Lost:      func(relock.Event) { losses.Add(1) },
+	})
 	locks, err := relock.New(rdb, relock.WithHooks(hooks))
 	require.NoError(t, err)
 	defer locks.Close()
@@ -153,7 +160,11 @@ func TestTheHooksRecipeCountsWaitsAndLosses(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	other := locks.Mutex("report", relock.WithWaitTimeout(10*time.Millisecond))
 	require.ErrorIs(t, other.Lock(t.Context()), relock.ErrTimeout)
-	require.Equal(t, int64(1), waits.Load())
+	require.Zero(t, waiting.Load())
+	held, err := other.TryLock(t.Context())
+	require.NoError(t, err)
+	require.False(t, held)
+	require.Equal(t, []string{"acquired", "timeout", "busy"}, outcomes)
 	_, err = m.ForceUnlock(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(1), losses.Load())

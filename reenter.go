@@ -67,21 +67,38 @@ func (m *Mutex) covering(holds []*hold) []*hold {
 	return holds
 }
 
-// lock gets o one more level on every key of t: by re-entry where it holds the key, by an
+// call is one Lock or TryLock that is under way.
+type call struct {
+	waits  bool    // Lock, not TryLock
+	record *record // of what its hooks are told
+}
+
+// lock gets the owner of m one more level on every key: by re-entry where it holds the key, by an
 // acquisition of all others together.
-func (c *session) lock(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, s *settings, waits bool) (bool, error) {
-	lv := level{settings: s, target: t}
+func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure error) {
+	as := call{waits: waits, record: newRecord(ctx, m)}
+	failure = errHookEnded // unless it returns
+	defer func() { as.record.ended(locked, failure) }()
+	if err := m.usable(ctx); err != nil {
+		return false, err
+	}
+	if waits && m.settings.waitTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, waitOver(m.settings.waitTimeout))
+		defer cancel()
+	}
+	c, o, lv := m.session, m.owner(), level{settings: &m.settings, target: m.target}
 	var buf [4]*hold
 	for {
 		if c.isClosed() {
 			return false, ErrClosed
 		}
-		holds := c.find(buf[:0], o, t)
+		holds := c.find(buf[:0], o, m.target)
 		if h := unsettled(holds); h != nil {
 			if !waits {
 				return false, h.explain(h.outage())
 			}
-			if h.join(t) {
+			if h.join(m.target) {
 				defer h.part() // at the end: until then it keeps the acquisition going
 			}
 			if err := h.await(ctx); err != nil {
@@ -92,25 +109,26 @@ func (c *session) lock(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, 
 		var held bool
 		var err error
 		if len(holds) > 0 {
-			held, err = c.reenter(ctx, k, holds, lv, waits)
+			held, err = c.reenter(ctx, m.kind, holds, lv, as)
 		} else {
-			held, err = c.enterNew(ctx, k, o, t, lv, waits)
+			held, err = c.enterNew(ctx, m.kind, o, m.target, lv, as)
 		}
 		if !errors.Is(err, errAgain) {
 			return held, err
 		}
+		as.record = as.record.again()
 	}
 }
 
 // enterNew gets o a hold on t, whose keys it does not hold, with the level lv. errAgain:
 // another goroutine of the same owner was faster.
-func (c *session) enterNew(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, lv level, waits bool) (bool, error) {
+func (c *session) enterNew(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, lv level, as call) (bool, error) {
 	h := newHold(c, k, o, t, lv.settings)
 	h.share(ctx)
 	if !h.register() {
 		return false, errAgain
 	}
-	return h.begin(ctx, lv, waits)
+	return h.begin(ctx, lv, as)
 }
 
 // unsettled returns the first hold that is being acquired or released.
@@ -157,13 +175,13 @@ func (h *hold) await(ctx context.Context) error {
 }
 
 // begin acquires h, which no other call of its owner can have, with the level lv.
-func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
+func (h *hold) begin(ctx context.Context, lv level, as call) (bool, error) {
 	if h.session.isClosed() { // maybe too late for Close to have seen h
 		h.unregister()
 		return false, ErrClosed
 	}
 	if h.owner.Fixed != "" {
-		return h.beginShared(ctx, lv, waits)
+		return h.beginShared(ctx, lv, as)
 	}
 	acquired, err := false, error(nil)
 	defer func() { // also after a panic in a hook
@@ -174,14 +192,14 @@ func (h *hold) begin(ctx context.Context, lv level, waits bool) (bool, error) {
 			h.awaitUndo()
 		}
 	}()
-	if acquired, err = h.acquire(ctx, waits); !acquired {
+	if acquired, err = h.acquire(ctx, as); !acquired {
 		return false, err
 	}
-	return h.opened(&lv)
+	return h.opened(&lv, as.record)
 }
 
-// opened makes h, which was granted, held.
-func (h *hold) opened(lv *level) (bool, error) {
+// opened makes h, which was granted, held, for the Lock that r is the record of.
+func (h *hold) opened(lv *level, r *record) (bool, error) {
 	if !h.open(lv) {
 		h.batch.end(ErrClosed)
 		h.retireAndUndo()
@@ -194,14 +212,16 @@ func (h *hold) opened(lv *level) (bool, error) {
 	seen := gate.Sighting[*hold]{At: h.lease.Acquired(), Holder: h.name.field, Hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
-	told := false
+	event.Outcome = OutcomeAcquired
+	event.Context, event.Waited = r.begun()
+	returned := false
 	defer func() {
-		if !told && lv != nil { // a panic in the hook: no caller is there to unlock it
+		if !returned && lv != nil { // a panic in the hook: no caller is there to unlock it
 			_ = h.unlock(lv.target, lv.settings)
 		}
 	}()
-	report(h.settings.hooks.Acquired, event)
-	told = true
+	report(h.settings.hooks.Acquired, h.owner, event)
+	returned = true
 	if h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
 		h.lose(lockerr.ErrNotOnRedis)
 	}
@@ -210,7 +230,7 @@ func (h *hold) opened(lv *level) (bool, error) {
 
 // reenter adds the level lv to holds, and acquires the keys that are in none of them as a lock of kind
 // k: what is held may be a fair one. All or nothing.
-func (c *session) reenter(ctx context.Context, k *kind, holds []*hold, lv level, waits bool) (held bool, err error) {
+func (c *session) reenter(ctx context.Context, k *kind, holds []*hold, lv level, as call) (held bool, err error) {
 	for _, h := range holds {
 		if err := h.usable(); err != nil {
 			return false, err
@@ -234,7 +254,7 @@ func (c *session) reenter(ctx context.Context, k *kind, holds []*hold, lv level,
 		}
 	}()
 	rest := lv.target.Only(missing).FencedWith(lv.target)
-	held, err = c.enterRest(ctx, k, holds, rest, lv, waits)
+	held, err = c.enterRest(ctx, k, holds, rest, lv, as)
 	if held && err != nil {
 		holds = c.find(slices.Clone(holds), holds[0].owner, rest)
 	}
@@ -243,14 +263,14 @@ func (c *session) reenter(ctx context.Context, k *kind, holds []*hold, lv level,
 
 // enterRest acquires rest for the owner of holds, which have the other keys of lv. If one of them
 // ends meanwhile, so does the wait, and the error is why.
-func (c *session) enterRest(ctx context.Context, k *kind, holds []*hold, rest *keys.Set, lv level, waits bool) (bool, error) {
+func (c *session) enterRest(ctx context.Context, k *kind, holds []*hold, rest *keys.Set, lv level, as call) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
 		x := h.context(waiting, lv.target)
 		defer x.cancel(nil)
 		waiting = x
 	}
-	held, err := c.enterNew(waiting, k, holds[0].owner, rest, lv, waits)
+	held, err := c.enterNew(waiting, k, holds[0].owner, rest, lv, as)
 	if !held && ctx.Err() != nil {
 		return false, err
 	}

@@ -80,12 +80,12 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	return h.step(ctx, s)
 }
 
-// each calls f with every hold, though a hook panics in it, or ends the goroutine: no part of what
+// each calls f with each of all, though a hook panics in it, or ends the goroutine: no part of what
 // is given back is left locked, and renewed, without an owner. Then the panic goes on.
-func each(holds []*hold, f func(*hold)) {
-	if len(holds) > 0 {
-		defer each(holds[1:], f)
-		f(holds[0])
+func each[T any](all []T, f func(T)) {
+	if len(all) > 0 {
+		defer each(all[1:], f)
+		f(all[0])
 	}
 }
 
@@ -202,7 +202,7 @@ func (h *hold) release(ctx context.Context, s *settings) error {
 	event := h.event(h.session.now().Since(h.lease.Acquired()), err)
 	hooks := h.hooks()
 	h.mu.Unlock()
-	report(hooks.Released, event)
+	report(hooks.Released, h.owner, event)
 	return err
 }
 

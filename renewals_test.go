@@ -70,7 +70,7 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
 	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.hooks()))
 	w.c.session.patience, w.c.session.execs[0].Patience = fleetPatience, fleetPatience
-	for _, p := range []*protocol.Protocol{&w.c.plain.protocol, &w.c.fair.protocol, &w.c.write.protocol} {
+	for _, p := range []*protocol.Protocol{&w.c.plain.protocol, &w.c.multi.protocol, &w.c.fair.protocol, &w.c.write.protocol} {
 		*p = &countedRenewals{Protocol: *p, begun: &w.begun}
 	}
 	key := redistest.Key(t)

@@ -11,6 +11,7 @@ import (
 // is a property of what a handle locks. Re-entry, waiting, renewal, loss and hooks are the
 // same for every kind and know no more of it than this.
 type kind struct {
+	lock     LockKind // as hooks are told
 	protocol protocol.Protocol
 	side     keys.Side
 
@@ -37,8 +38,9 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 			return line.New[*hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
 		})
 	}
-	c.plain = &kind{protocol: plain, rename: plain.Rename, newTurn: newPlainTurn, stand: atGate}
+	c.addPlain(kind{protocol: plain, rename: plain.Rename})
 	c.fair = &kind{
+		lock:     KindFair,
 		protocol: fair,
 		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair, lineAt(a.hold.places[0].gate)) },
 		stand: func(g *gate.Gate[*hold]) place {
@@ -46,6 +48,14 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 			return place{gate: g, queue: &l.Queue, messages: l}
 		},
 	}
-	c.write = &kind{protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
-	c.read = &kind{protocol: reads, side: keys.Reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
+	c.write = &kind{lock: KindRW, protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
+	c.read = &kind{lock: KindRW, protocol: reads, side: keys.Reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
+}
+
+// addPlain makes the kinds that wait as a plain lock: of one name, and of several.
+func (c *Client) addPlain(k kind) {
+	k.newTurn, k.stand = newPlainTurn, atGate
+	multi := k
+	k.lock, multi.lock = KindMutex, KindMulti
+	c.plain, c.multi = &k, &multi
 }

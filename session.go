@@ -309,7 +309,7 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 	if unclaimed {
 		h.unregister()
 	}
-	report(hooks.Released, event)
+	report(hooks.Released, h.owner, event)
 }
 
 // endForClose ends a hold here, when it is not being acquired or released any more. false: there is

@@ -192,9 +192,9 @@ func (h *hold) renewNow(life context.Context) {
 	h.mu.Unlock()
 	free() // who unlocks need not wait for a hook
 	if out.Err != nil {
-		report(hooks.RenewFailed, event)
+		report(hooks.RenewFailed, h.owner, event)
 	} else {
-		report(hooks.Renewed, event)
+		report(hooks.Renewed, h.owner, event)
 	}
 }
 
@@ -327,5 +327,5 @@ func (h *hold) lose(why error) {
 	if unclaimed { // no one will unlock it
 		h.unregister()
 	}
-	report(hooks.Lost, event)
+	report(hooks.Lost, h.owner, event)
 }
