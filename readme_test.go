@@ -104,7 +104,7 @@ func TestTheTextsNameNothingThatIsNotThere(t *testing.T) {
 	for _, file := range []string{"README.md", "doc.go", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
 		text := readFile(t, file)
 		// Names of other packages do not count.
-		text = regexp.MustCompile(`\b(redis|errors|context|http|miniredis|sync)\.\w+`).ReplaceAllString(text, "")
+		text = regexp.MustCompile(`\b(redis|errors|context|http|miniredis|sync|election|fence|relocktest)\.\w+`).ReplaceAllString(text, "")
 		for _, m := range mention.FindAllStringSubmatch(text, -1) {
 			require.True(t, names[m[1]+m[2]], "%s mentions %s", file, m[0])
 		}

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/redistest"
+	"github.com/relock-go/relock/relocktest"
 )
 
 // The recipes of the README. TestTheCodeInTheReadmeCompiles holds the two together.
@@ -171,16 +171,44 @@ func TestTheHooksRecipeCountsWaitsAndLosses(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
 }
 
-func TestTheMiniredisRecipeLocks(t *testing.T) {
-	server := miniredis.RunT(t)
-	server.ClockTTL(true) // keys expire as time passes, as on a real Redis
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer rdb.Close()
-	locks, err := relock.New(rdb)
-	require.NoError(t, err)
-	defer locks.Close()
+func TestTheRecipeForTestsFakesWhatMayGoWrong(t *testing.T) {
+	begun, done := make(chan struct{}), make(chan error)
+	work := func(ctx context.Context, locks *relock.Client) {
+		done <- locks.Mutex("orders:42").Do(ctx, func(ctx context.Context) error {
+			close(begun)
+			<-ctx.Done()
+			return nil
+		})
+	}
+	t.Run("the test", func(t *testing.T) {
+		locks := relocktest.New(t) // closed when the test is over
+		go work(t.Context(), locks)
+		<-begun
+		relocktest.Lose(t, locks, "orders:42") // the context of its hold ends with ErrLost
+		require.ErrorIs(t, <-done, relock.ErrLost)
 
-	require.NoError(t, locks.Mutex("orders:42").Lock(t.Context()))
+		release := relocktest.HoldElsewhere(t, locks, "orders:7") // another process has the lock
+		held, err := locks.Mutex("orders:7").TryLock(t.Context())
+		require.NoError(t, err)
+		require.False(t, held)
+		release()
+		relocktest.Outage(t, locks, time.Minute) // Redis does not answer
+	})
+}
+
+type locker interface {
+	Do(ctx context.Context, fn func(ctx context.Context) error) error
+}
+
+type noLock struct{}
+
+func (noLock) Do(ctx context.Context, fn func(ctx context.Context) error) error { return fn(ctx) }
+
+func TestTheInterfaceOfTheRecipeFitsALock(t *testing.T) {
+	for _, m := range []locker{noLock{}, relocktest.New(t).Mutex("orders:42")} {
+		done := errors.New("done")
+		require.ErrorIs(t, m.Do(t.Context(), func(context.Context) error { return done }), done)
+	}
 }
 
 // deposit shares its lock with Java: see interop.
