@@ -110,7 +110,8 @@
 // forced open from outside is noticed at the next renewal, or when a fixed lease is over, and
 // another owner may have the lock by then. No lease can prevent what a holder does between a
 // pause and its next look at its context. Where that must do no harm, use [WithFencing] and
-// have the resource refuse a lower token than it has seen. Between processes there is no order
+// have the resource refuse a lower token than it has seen; for data on Redis the package fence
+// does that. Between processes there is no order
 // among the waiters, except those for a [Client.FairMutex].
 //
 // Redis should run with maxmemory-policy noeviction: an evicted lock is a lost one.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/fence"
 	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/relocktest"
 )
@@ -112,6 +113,28 @@ func saveDocument(ctx context.Context, db *sql.DB, locks *relock.Client, id int,
 }
 
 var _ = saveDocument // compiled only: the core module has no database driver
+
+func saveDraft(ctx context.Context, rdb redis.UniversalClient, locks *relock.Client, id int, body string) error {
+	m := locks.Mutex(fmt.Sprintf("draft:%d", id), relock.WithFencing())
+	return m.Do(ctx, func(ctx context.Context) error {
+		key := m.Name() + ":body"
+		return fence.Set(ctx, rdb, m.FencingToken(), key, body, 0) // fence.ErrStale: a later holder has written it
+	})
+}
+
+func TestTheRecipeForAFencedWriteRefusesTheLateOne(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	rdb, stopRedis := startRedis() // the data may be elsewhere
+	defer stopRedis()
+	slow := here.Mutex("draft:7", relock.WithFencing())
+	require.NoError(t, slow.Lock(t.Context()))
+	_, err := there.Mutex("draft:7").ForceUnlock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, saveDraft(t.Context(), rdb, there, 7, "next"))
+	require.ErrorIs(t, fence.Set(t.Context(), rdb, slow.FencingToken(), "draft:7:body", "late", 0), fence.ErrStale)
+	require.Equal(t, "next", rdb.Get(t.Context(), "draft:7:body").Val())
+}
 
 func shutdown(ctx context.Context, server *http.Server, locks *relock.Client, rdb *redis.Client) error {
 	<-ctx.Done() // the signal to stop

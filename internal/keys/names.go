@@ -22,6 +22,7 @@ const (
 	fairEntriesPrefix = "relock_fair_entries"
 	fairGrantsPrefix  = "relock_fair_grants"
 	rwClaimPrefix     = "relock_rw_claim"
+	fencePrefix       = "relock_fence"
 )
 
 // derived returns the name of a helper of key. Redisson asks only whether the key
@@ -63,6 +64,20 @@ func CheckHelperKeys(key string) error {
 		return fmt.Errorf("%w: %q would share its helper keys with %q, another lock: leave the braces out", lockerr.ErrInvalidName, key, tag)
 	}
 	return nil
+}
+
+// FenceOf returns the name of the key that remembers the highest token that came with a write to key, which
+// is in key's Cluster slot.
+func FenceOf(key string) (string, error) {
+	switch tag := HashTag(key); {
+	case key == "":
+		return "", fmt.Errorf("%w: empty", lockerr.ErrInvalidName)
+	case !derivable(key):
+		return "", fmt.Errorf("%w: %q has braces that are no {tag}: the key of its token would fall into another Cluster slot", lockerr.ErrInvalidName, key)
+	case key == "{"+tag+"}":
+		return "", fmt.Errorf("%w: %q would share the key of its token with %q: leave the braces out", lockerr.ErrInvalidName, key, tag)
+	}
+	return derived(fencePrefix, key), nil
 }
 
 // HashTag returns the part of key that decides its Cluster slot: what stands between the

@@ -299,3 +299,22 @@ func FuzzTargetID(f *testing.F) {
 		require.Equal(t, slices.Equal(first.Keys, second.Keys), first.ID == second.ID, "%q and %q", first.Keys, second.Keys)
 	})
 }
+
+func TestTheFenceOfAKeyIsItsOwnAndInItsSlot(t *testing.T) {
+	of := make(map[string]string)
+	for _, name := range append(interestingNames(), "orders:42", "{user:1}:cart", "héé") {
+		fence, err := FenceOf(name)
+		if err != nil {
+			require.ErrorIs(t, err, lockerr.ErrInvalidName)
+			continue
+		}
+		require.Equal(t, keySlot(name), keySlot(fence), name)
+		require.Contains(t, []string{"", name}, of[fence])
+		of[fence] = name
+	}
+	require.NotEmpty(t, of)
+	for _, name := range append(badNames, "", "{t}") {
+		_, err := FenceOf(name)
+		require.ErrorIs(t, err, lockerr.ErrInvalidName, name)
+	}
+}

@@ -1,0 +1,179 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lockerr"
+)
+
+// ErrStale is returned for a write whose token is lower than one that has come before: a later holder
+// of the lock has written, and nothing of this write was done. Match with [errors.Is].
+var ErrStale = errors.New("fence: stale token")
+
+// Life is how long the highest token of a key is remembered after the last write that was not refused.
+// That is as long as relock keeps the counter of relock.WithFencing.
+const Life = 24 * time.Hour
+
+// maxToken is the highest number up to which Lua can count.
+const maxToken = 1 << 53
+
+// Set sets key to value as SET does: for expiration, rounded up to whole milliseconds, or for ever if
+// that is 0, or for as long as the old value if that is [redis.KeepTTL].
+//
+// It blocks for the request, with the time-outs of rdb. If a later token has come with a write to
+// key, it writes nothing. It is sent once, whatever Options.MaxRetries says: a second copy could be
+// refused for what came after the first. After an error of the network the write may have been
+// done; to call Set again with the same token does no harm.
+//
+// Errors: [ErrStale]; relock.ErrInvalidOption for a nil argument, a token that is none (a hold
+// without relock.WithFencing has 0), and a negative expiration; relock.ErrInvalidName, see the
+// package; Redis' own. It may be called by any number of goroutines. One round trip, and one more if Redis
+// does not know the script yet.
+func Set(ctx context.Context, rdb redis.UniversalClient, token int64, key string, value any, expiration time.Duration) error {
+	args := []any{value}
+	switch {
+	case expiration == redis.KeepTTL:
+		args = append(args, "keepttl")
+	case expiration < 0:
+		return failed("set", key, fmt.Errorf("%w: an expiration of %v", lockerr.ErrInvalidOption, expiration))
+	case expiration > 0:
+		args = append(args, "px", int64((expiration+time.Millisecond-1)/time.Millisecond))
+	}
+	return set.run(ctx, "set", rdb, token, []string{key}, args).Err()
+}
+
+// HSet sets fields of the hash at key as HSET does: values are fields and values in turn. An expiry
+// of the hash stays as it is.
+//
+// Otherwise it is as [Set]: an odd number of values, or none, is relock.ErrInvalidOption.
+func HSet(ctx context.Context, rdb redis.UniversalClient, token int64, key string, values ...any) error {
+	if len(values) == 0 || len(values)%2 != 0 {
+		return failed("hset", key, fmt.Errorf("%w: %d fields and values: they come in pairs", lockerr.ErrInvalidOption, len(values)))
+	}
+	return hset.run(ctx, "hset", rdb, token, []string{key}, values).Err()
+}
+
+// Script is a script in Lua that runs only with a token that is not stale. [NewScript] makes it. It is
+// safe for concurrent use.
+type Script struct {
+	source, digest string
+	err            error // of a source that cannot be one
+}
+
+// NewScript returns a script with this source, which finds its KEYS and ARGV as [Script.Run] is
+// given them. A source that begins with a line "#!lua" is relock.ErrInvalidOption when it is run:
+// flags are not supported. No round trip.
+func NewScript(source string) *Script {
+	s := &Script{source: check + source}
+	s.digest = redis.NewScript(s.source).Hash()
+	if strings.HasPrefix(source, "#!") {
+		s.err = fmt.Errorf("%w: a script with flags, #!lua, which are not supported", lockerr.ErrInvalidOption)
+	}
+	return s
+}
+
+// Run runs the script. The first of keys has the fence: the token is compared with the highest that
+// has come for that key, so give all scripts that write the same data the same first key. On a
+// Cluster all keys have to be in one slot.
+//
+// The result is as that of go-redis' Script.Run: redis.Nil is the error of a script that returns
+// nothing. If the token is stale the script does not run, and the error is [ErrStale]. If the
+// script itself fails, its token counts, and what it did before stays.
+//
+// Otherwise it is as [Set]: Run sends the script once, and whether it may run twice is for you to know.
+func (s *Script) Run(ctx context.Context, rdb redis.UniversalClient, token int64, keys []string, args ...any) *redis.Cmd {
+	return s.run(ctx, "run a script on", rdb, token, keys, args)
+}
+
+// check refuses a token that is lower than the highest seen; else that is the highest now. It takes
+// its own words, which are the last ones, off KEYS and ARGV. It is one line, so that errors of the
+// script after it name the script's own lines.
+const check = `do ` +
+	`local fence, life, token = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV) ` +
+	`local seen = redis.call('get', fence) ` +
+	`if seen and not string.find(seen, '^%d+$') then return redis.error_reply('ERR ' .. fence .. ' holds something else than a token') end ` +
+	`if seen and tonumber(seen) > tonumber(token) then return redis.error_reply('` + staleReply + `' .. seen) end ` +
+	`redis.call('set', fence, token, 'px', life) ` +
+	`end `
+
+const staleReply = "STALETOKEN "
+
+var (
+	set = NewScript(`redis.call('set', KEYS[1], unpack(ARGV)) return 1`)
+	// Lua's stack has room for some thousand arguments.
+	hset = NewScript(`for i = 1, #ARGV, 1000 do redis.call('hset', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end return 1`)
+)
+
+// run runs the script, of which an error says that it was op.
+func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, token int64, names []string, args []any) *redis.Cmd {
+	fence, err := s.usable(ctx, rdb, token, names)
+	if err != nil {
+		cmd := redis.NewCmd(context.Background())
+		cmd.SetErr(failed(op, strings.Join(names, ","), err))
+		return cmd
+	}
+	words := []any{len(names) + 1}
+	for _, name := range names {
+		words = append(words, name)
+	}
+	words = append(append(append(words, fence), args...), token, Life.Milliseconds())
+	cmd := send(ctx, rdb, "evalsha", s.digest, words)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		cmd = send(ctx, rdb, "eval", s.source, words)
+	}
+	switch err := cmd.Err(); {
+	case err == nil, errors.Is(err, redis.Nil):
+	case redis.HasErrorPrefix(err, staleReply):
+		_, seen, _ := strings.Cut(err.Error(), staleReply)
+		cmd.SetErr(fmt.Errorf("%w: %s %q with token %d, after %s was seen", ErrStale, op, names[0], token, seen))
+	default:
+		cmd.SetErr(failed(op, names[0], err))
+	}
+	return cmd
+}
+
+// once is a command that go-redis sends once.
+type once struct{ *redis.Cmd }
+
+// NoRetry switches go-redis' resending off.
+func (once) NoRetry() bool { return true }
+
+func send(ctx context.Context, rdb redis.UniversalClient, verb, script string, words []any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, append([]any{verb, script}, words...)...)
+	cmd.SetFirstKeyPos(3)
+	if err := rdb.Process(ctx, once{cmd}); err != nil {
+		cmd.SetErr(err)
+	}
+	return cmd
+}
+
+// usable returns the key of the fence, or says why the script cannot run.
+func (s *Script) usable(ctx context.Context, rdb redis.UniversalClient, token int64, names []string) (fence string, err error) {
+	switch v := reflect.ValueOf(rdb); {
+	case s == nil || s.source == "":
+		return "", fmt.Errorf("%w: no script: use NewScript", lockerr.ErrInvalidOption)
+	case s.err != nil:
+		return "", s.err
+	case ctx == nil:
+		return "", fmt.Errorf("%w: nil context", lockerr.ErrInvalidOption)
+	case rdb == nil || v.Kind() == reflect.Pointer && v.IsNil():
+		return "", fmt.Errorf("%w: nil Redis client", lockerr.ErrInvalidOption)
+	case token == 0:
+		return "", fmt.Errorf("%w: token 0: the hold has none; lock WithFencing, and write while it is held", lockerr.ErrInvalidOption)
+	case token < 0 || token > maxToken:
+		return "", fmt.Errorf("%w: token %d: not from 1 to 2^53", lockerr.ErrInvalidOption, token)
+	case len(names) == 0:
+		return "", fmt.Errorf("%w: no keys", lockerr.ErrInvalidName)
+	}
+	return keys.FenceOf(names[0])
+}
+
+func failed(op, key string, err error) error { return fmt.Errorf("fence: %s %q: %w", op, key, err) }
