@@ -19,7 +19,7 @@ var ranks = map[string]int{
 	"internal/lease": 4, "internal/vain": 4, "internal/line": 4, "internal/quorum": 4,
 	"internal/gate": 5,
 	".":             6,
-	"relocktest":    7,
+	"election":      7, "relocktest": 7,
 }
 
 // mostFiles is how many files the root may have, tests apart: each is one idea.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/election"
 	"github.com/relock-go/relock/fence"
 	"github.com/relock-go/relock/internal/redistest"
 	"github.com/relock-go/relock/relocktest"
@@ -53,6 +54,33 @@ func TestTheCronJobRecipeTellsOfALoss(t *testing.T) {
 		return err
 	})
 	require.ErrorIs(t, err, relock.ErrLost)
+}
+
+func runScheduler(ctx context.Context, locks *relock.Client, schedule func(context.Context) error) error {
+	return election.Run(ctx, locks.Mutex("scheduler"), func(ctx context.Context, token int64) error {
+		return schedule(ctx) // until ctx ends: then another process may lead
+	})
+}
+
+func TestTheRecipeForALeaderHasOneOfTwo(t *testing.T) {
+	here, there, stop := twoProcesses()
+	defer stop()
+	ctx, resign := context.WithCancel(t.Context())
+	leads, done := make(chan string, 2), make(chan error)
+	for name, locks := range map[string]*relock.Client{"here": here, "there": there} {
+		go func() {
+			done <- runScheduler(ctx, locks, func(ctx context.Context) error {
+				leads <- name
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+	}
+	redistest.Receive(t, leads)
+	resign()
+	require.ErrorIs(t, redistest.Receive(t, done), context.Canceled)
+	require.ErrorIs(t, redistest.Receive(t, done), context.Canceled)
+	require.Empty(t, leads)
 }
 
 type shop struct {
