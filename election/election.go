@@ -36,10 +36,10 @@ func OnSetback(f func(error)) Option {
 // It blocks until one of these ends it:
 //
 //   - lead returns while it leads. Run returns its error, nil too, joined with one of Unlock.
-//   - ctx ends. While it leads that ends the context of lead, and the above holds; else Run returns the error of ctx with its
-//     cause, and the last setback.
-//   - To try again would not help: the Client or its Redis client was closed, or m cannot be locked at all. Run returns
-//     why.
+//   - ctx ends. While it leads that ends the context of lead, and the above holds; else Run
+//     returns the error of ctx with its cause, and the last setback.
+//   - To try again would not help: the Client or its Redis client was closed, or m cannot be
+//     locked at all. Run returns why.
 //   - lead panics. Run resigns, and the panic goes on.
 //
 // Everything else is a setback, after which it campaigns again: the loss of the lock, whatever lead
