@@ -166,9 +166,9 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		ctx, cancel := context.WithCancel(w.t.Context())
-		brief := newActor(t).lock(ctx, locksOn(w.t, w.direct, WithTTL(2*time.Second)).FairMutex(w.key))
+		brief := newActor(t).lock(ctx, locksOn(w.t, w.direct, WithTTL(time.Second)).FairMutex(w.key))
 		awaitFairQueue(w.t, w.direct, w.key, 2)
-		require.Greater(w.t, ttlOf(w.direct, keys.NewFair(w.key).Queue), 5*time.Second)
+		require.Greater(w.t, ttlOf(w.direct, keys.NewFair(w.key).Queue), 2*time.Second)
 		cancel()
 		require.ErrorIs(w.t, outcomeOf(w.t, brief), context.Canceled)
 		w.holder.unlocks(w.t, w.rival)

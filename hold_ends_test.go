@@ -191,7 +191,7 @@ func TestAnUnlockByAnOwnerThatOnlyWaitsSaysThatItHoldsNothing(t *testing.T) {
 
 func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
-	require.Equal(t, 10*time.Second, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
+	require.Equal(t, 5*time.Second, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
 	requireLocked(t, m)
 	clocks.set(-time.Second)
