@@ -58,11 +58,12 @@ var renewOften = relock.WithRenewInterval(50 * time.Millisecond)
 type watched struct {
 	options            []relock.MutexOption
 	renewed, contended chan relock.Event
-	next               chan error // how the other goroutine of follow fared
+	enough             chan struct{} // tells the other goroutine of follow to give the lock back
+	next               chan error    // how it fared
 }
 
 func newWatched() *watched {
-	w := &watched{renewed: make(chan relock.Event, 100), contended: make(chan relock.Event, 100), next: make(chan error, 1)}
+	w := &watched{renewed: make(chan relock.Event, 100), contended: make(chan relock.Event, 100), enough: make(chan struct{}, 1), next: make(chan error, 1)}
 	w.options = []relock.MutexOption{renewOften, relock.WithHooks(relock.Hooks{
 		Renewed:   func(e relock.Event) { w.renewed <- e },
 		Contended: func(e relock.Event) { w.contended <- e },
@@ -70,8 +71,11 @@ func newWatched() *watched {
 	return w
 }
 
-// followed waits until the goroutine of follow has given the lock back.
-func (w *watched) followed() error { return <-w.next }
+// followed has the goroutine of follow give the lock back.
+func (w *watched) followed() error {
+	w.enough <- struct{}{}
+	return <-w.next
+}
 
 // await waits for an event.
 func (l *learner) await(c <-chan relock.Event) func() error {
@@ -85,7 +89,8 @@ func (l *learner) await(c <-chan relock.Event) func() error {
 	}
 }
 
-// follow has another goroutine wait for a lock, and give it back.
+// follow has another goroutine wait for a lock. Were it to give that back at once, what it does could
+// tell Redis of the holder before, too.
 func (l *learner) follow(w *watched, m interface {
 	Lock(context.Context) error
 	Unlock() error
@@ -94,6 +99,7 @@ func (l *learner) follow(w *watched, m interface {
 	return func() error {
 		go func() {
 			err := m.Lock(l.ctx)
+			<-w.enough
 			if err == nil {
 				err = m.Unlock()
 			}
