@@ -198,7 +198,10 @@ func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) 
 		b.take(me)
 		b.enqueue(you)
 		deafen()
+		process := b.fair
+		b.fair = NewFair(b.Plain, "q")
 		b.enqueue(them)
+		b.fair = process
 		b.release(me)
 		require.Equal(b.t, them, b.holder(), "it has only just come, and need not listen yet")
 		require.Equal(b.t, []string{you}, b.queue())
@@ -211,6 +214,25 @@ func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) 
 		b.release(me)
 		require.Equal(b.t, you, b.holder(), "it has said that it waits, and need not hear of the grant")
 		b.release(you)
+		b.release(them)
+		b.requireFree()
+	})
+}
+
+// The second came before its process listened, the first has said since that it waits.
+func TestWaitersOfAProcessThatIsGoneAreNotServedOutOfTheirOrder(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		deafen := b.listen()
+		b.poll(you)
+		deafen()
+		b.release(me)
+		require.Empty(b.t, b.holder())
+		require.Equal(b.t, []EntryState{EntryGranted, EntryWaiting}, b.poll(you, them))
+		b.release(you)
+		require.Equal(b.t, them, b.holder())
 		b.release(them)
 		b.requireFree()
 	})

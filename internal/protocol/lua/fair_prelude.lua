@@ -66,10 +66,11 @@ end
 
 -- Grants the lock, which no one holds but `last`, to the first live entry that is not passed over, and
 -- tells its process the ticket and the token, which is 0 if none was wished or could be had. Dead
--- entries before it are dropped. The processes of the fields in `present` are known to be alive.
+-- entries before it are dropped. The processes of the fields in `present` are known to be alive. Where one
+-- entry of a process is passed over, so are those behind it: its waiters keep their order.
 -- Returns the field that got the lock, if any, and how many heard it.
 local function serve(publish, count, last, present)
-  local now, passed = nil, 0
+  local now, passed, gone = nil, 0, {}
   while true do
     local field = redis.call('zrange', queue, passed, passed)[1]
     if not field then return nil end
@@ -77,7 +78,9 @@ local function serve(publish, count, last, present)
     local entry = redis.call('hget', entries, field) or ''
     local till, lease, keep, ticket, mark, channel = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) ([012]) (.*)$')
     local live = till and tonumber(till) > now
-    if live and mark ~= '2' and not (present and present[field]) and (mark == '1' or deaf(count, channel)) then
+    if live and not (present and present[field])
+      and (gone[channel] or mark == '1' or mark == '0' and deaf(count, channel)) then
+      gone[channel] = true
       if mark == '0' then
         redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
         redis.call('hset', entries, field, table.concat({till, lease, keep, ticket, '1', channel}, ' '))
