@@ -14,19 +14,22 @@ import (
 )
 
 // Hooks observe what happens to locks: for metrics, traces and logs. Any field may be
-// nil. A hook is called on the goroutine in which the event was met, with no internal
-// lock held, and delays it: be quick, and do not call back into the lock it is about. A panic in
-// a hook is not recovered: it unwinds the call that met the event, and ends the program if that
-// was on a goroutine of the library, as a renewal is. If Acquired panics the lock is given back; if
-// another hook does in Unlock, that takes all its parts away first. A hook may call Client.Close
-// itself, but not wait for another goroutine that does.
+// nil. A hook is called on the goroutine in which the event was met, and delays it: be quick, and do
+// not call back into the lock it is about. No internal lock is held meanwhile that another call
+// needs; a Lock that gives up tells Failed when its Contended has returned. A panic in a hook is not
+// recovered: it unwinds the call that met the event, and ends the program if that was on a goroutine
+// of the library, as a renewal is. If Acquired panics the lock is given back; if another hook does in
+// Unlock, that takes all its parts away first. A hook may call Client.Close itself, but not wait for
+// another goroutine that does.
 // Events may come at the same time, on different goroutines: the end of a hold may be told
 // before or during a renewal that was under way, or whose hook was.
 //
 // Each Contended is followed by exactly one Acquired or Failed of the same Lock, which has Waited
 // set. Of Locks of a fixed owner that wait for the same, the one that came first tells Contended
 // and Acquired. If it leaves before, its Failed ends its wait; Acquired is told for the others
-// then, without Waited. Each Lock that fails tells Failed for itself.
+// then, without Waited. Each Lock that fails tells Failed for itself. So does one that has waited
+// and then adds its level to what another goroutine of its fixed owner has got meanwhile: it has
+// waited in vain, with the Outcome busy, though it returns nil.
 //
 // Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest
 // open level.

@@ -1,4 +1,4 @@
--- Shared by the scripts of fair locks: scripts_fair.go puts it after prelude.lua in each.
+-- Shared by the scripts of fair locks: fair.go puts it after prelude.lua in each.
 --
 -- KEYS of all of them
 --   1  the lock

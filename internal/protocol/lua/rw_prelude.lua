@@ -1,4 +1,4 @@
--- Shared by the scripts of read-write locks: scripts_rw.go puts it after prelude.lua in each.
+-- Shared by the scripts of read-write locks: rw.go puts it after prelude.lua in each.
 --
 -- KEYS[1] of all of them is the lock: a hash with the field `mode`, which is `read` or `write`,
 -- and for each hold a field with its levels; that of a writer ends in `:write`.
