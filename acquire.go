@@ -11,6 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/vain"
 )
@@ -94,6 +95,14 @@ type attempt struct {
 	pause   time.Duration  // of a waiter that no message can reach
 
 	plain plainTurn // room for the turn of most attempts
+	mutex mutexTurn // the same
+
+	// ticket is that of the queue whose wake-ups are for it; nil: that of its place at the key.
+	ticket *queue.Ticket[*hold]
+
+	// given is the place in the line that it was given together with the turn; nil: none was. It is
+	// guarded by the queue, as offered is.
+	given *given
 
 	// offered is the identity under which a hand-over to this attempt has been sent, nil if none
 	// has, and handedOver is closed when that has ended. Both are guarded by the queue: written by
@@ -124,7 +133,7 @@ func (h *hold) acquire(ctx context.Context, as call) (granted bool, err error) {
 	defer func() { // also after a panic in a hook
 		a.unlisten()
 		a.turn.end(granted)
-		a.ctx, a.record, a.turn, a.over, a.plain, a.seen = nil, nil, nil, nil, plainTurn{}, protocol.Grant{}
+		a.ctx, a.record, a.turn, a.over, a.plain, a.mutex, a.ticket, a.given, a.seen = nil, nil, nil, nil, plainTurn{}, mutexTurn{}, nil, nil, protocol.Grant{}
 		if err == nil {
 			h.forgetUndone()
 		}

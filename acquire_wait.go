@@ -46,7 +46,13 @@ func (a *attempt) unlisten() {
 func (a *attempt) listening() bool { return a.hold.places[a.at].messages.Listening() }
 
 // news reports whether there is a reason to try at once, and starts a try.
-func (a *attempt) news() bool { return a.hold.places[a.at].ticket.News() || a.settled() }
+func (a *attempt) news() bool {
+	ticket := a.ticket
+	if ticket == nil {
+		ticket = a.hold.places[a.at].ticket
+	}
+	return ticket.News() || a.settled()
+}
 
 // settled reports whether there is no more to wait for.
 func (a *attempt) settled() bool {
@@ -120,6 +126,23 @@ func (a *attempt) sleep(d time.Duration) error {
 	}
 }
 
+// awaitHere waits for the turn of a ticket in a queue of this process. false, nil: it does not wait, and
+// another waiter is there.
+func (a *attempt) awaitHere(t *queue.Ticket[*hold]) (bool, error) {
+	if state, _ := t.State(); state == queue.Turn {
+		return true, nil
+	}
+	if !a.waits {
+		return t.TryJoin(), nil
+	}
+	if t.Join() {
+		return true, nil
+	}
+	a.contend()
+	err := a.awaitTurn(t)
+	return err == nil, err
+}
+
 // awaitTurn waits until t has the turn, or was let out of the line, or failed, or a.over says so,
 // or the wait is over.
 func (a *attempt) awaitTurn(t *queue.Ticket[*hold]) error {
@@ -150,6 +173,7 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 	case queue.Turn:
 		return a.hold.named()
 	case queue.Reserved:
+		a.given = nil
 		if a.offered != nil {
 			// The name that the hand-over carries is in use, in an unknown state.
 			a.hold.session.retire(a.offered)

@@ -70,11 +70,7 @@ type batch struct {
 }
 
 // renamer tells Redis by which name the lock is held now; see [protocol.Plain.Rename].
-type renamer func(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, listeners int, out redisexec.Outcome)
-
-// aloneFor is how long holds may follow one another beyond WithLocalHandoffs if no other process is
-// known to wait. One that no message reaches is not known: now and then it finds the lock free.
-const aloneFor = 100 * time.Millisecond
+type renamer func(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome)
 
 // handAhead has the next waiter of this process follow h, which has ended, before Redis knows. It
 // returns where the answer of Redis will be; nil: no one follows in this way.
@@ -115,7 +111,7 @@ func (h *hold) follower(limit int) *queue.Ticket[*hold] {
 // follows reports whether a hold with the settings s can begin with what is left of a lease: it asks
 // for no token and no replicas, its own lease is not shorter, and is renewed, and it need not hurry.
 func (s *settings) follows(left time.Duration) bool {
-	return !s.Fencing && s.replicas.N == 0 && s.Renewed && left <= s.TTL && left >= s.TTL/3
+	return !s.Fencing && s.replicas.N == 0 && s.Renewed && left <= s.TTL && left >= s.EntryLease()/3
 }
 
 // joinBatch returns the batch of h, which begins with it if there is none.
@@ -231,7 +227,7 @@ func (b *batch) rename(ctx context.Context, from, to name, lease time.Duration) 
 	for misses := 1; ; misses++ {
 		e := renameEffort
 		e.Patience = min(b.session.patience, redisexec.PatienceFor(lease))
-		ours, listeners, out := b.kind.rename(ctx, e, b.target, from.field, to.field, lease)
+		ours, waiters, out := b.kind.rename(ctx, e, b.target, from.field, to.field, lease)
 		if out.Ambiguous {
 			doubt = true
 			b.session.retire(from.identity)
@@ -242,7 +238,7 @@ func (b *batch) rename(ctx context.Context, from, to name, lease time.Duration) 
 			b.lost()
 			return
 		case out.Err == nil:
-			b.answered(to, listeners, out, lease)
+			b.answered(to, waiters, out, lease)
 			return
 		case ctx.Err() != nil:
 			return // it is over
@@ -257,7 +253,7 @@ func (b *batch) rename(ctx context.Context, from, to name, lease time.Duration) 
 }
 
 // answered records that Redis knows the lock as to.
-func (b *batch) answered(to name, listeners int, out redisexec.Outcome, lease time.Duration) {
+func (b *batch) answered(to name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.Heard()
 	b.mu.Lock()
 	if b.over {
@@ -265,7 +261,7 @@ func (b *batch) answered(to name, listeners int, out redisexec.Outcome, lease ti
 		return
 	}
 	b.settled, b.sent = to, name{}
-	b.alone = listeners == 0 || listeners == 1 && b.gate.Listening()
+	b.alone = waiters == 0
 	asked, holder := b.asked, b.holder
 	b.asked = nil
 	b.mu.Unlock()
@@ -375,7 +371,7 @@ func (b *batch) goesOn() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.alone && b.session.now().Since(b.began) < aloneFor
+	return b.alone && !b.gate.StrangersDue(b.session.now())
 }
 
 // ends says that the holder has ended and no one follows: no further rename is sent.

@@ -272,8 +272,8 @@ func TestARenameThatIsRefusedIsAnErrorOfTheUnlockAndTheNextCommandTellsAll(t *te
 		for range 10 {
 			b := newFaultBench(t, backend.Addr)
 			lockAndQueue(b)
-			b.relay.ReplyWith("-NOPERM this user has no permissions\r\n", b.runs(protocol.RenameScript))
-			require.ErrorContains(t, b.other.unlock(b.m), "NOPERM")
+			b.relay.ReplyWith("-DENIED Redis is running in protected mode\r\n", b.runs(protocol.RenameScript))
+			require.ErrorContains(t, b.other.unlock(b.m), "DENIED")
 			require.NoError(t, faultError(t, b.waiting))
 			hold := b.me.holdOf(b.ctx, b.m)
 			b.requireField(b.other, 1)
@@ -459,7 +459,7 @@ func TestALeaseIsFollowedIfItIsLongEnoughAndNotTooLong(t *testing.T) {
 	t.Parallel()
 	s := defaultSettings().settings
 	for left, follows := range map[time.Duration]bool{
-		s.TTL: true, s.TTL / 2: true, s.TTL / 3: true, s.TTL/3 - time.Millisecond: false, s.TTL + time.Millisecond: false, 0: false,
+		s.TTL: true, s.TTL / 2: true, s.EntryLease() / 3: true, s.EntryLease()/3 - time.Millisecond: false, s.TTL + time.Millisecond: false, 0: false,
 	} {
 		require.Equal(t, follows, s.follows(left), left)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -182,7 +181,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 		Failure:    quorumError,
 	}, env.execs, namesOf(rdbs))
 	env.undos = q.Backlog()
-	c.addPlain(kind{protocol: q})
+	c.addQuorumKinds(q)
 	return c
 }
 
@@ -272,14 +271,7 @@ func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 // the lock or a place in the queue, and one more WithReplicas; one request in a third of that lease
 // keeps the places of all waiters of this process.
 func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
-	m := c.mutex(c.fair, []string{name}, opts)
-	if m.err == nil {
-		m.err = keys.CheckHelperKeys(m.target.Keys[0])
-	}
-	if m.err == nil {
-		m.target.Fair = keys.NewFair(m.target.Keys[0])
-	}
-	return m
+	return c.mutex(c.fair, []string{name}, opts)
 }
 
 // ID returns the client's current identity: the first part of the fields that its holds

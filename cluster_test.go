@@ -65,7 +65,7 @@ func TestAResendOutsideOfTheEngineFollowsMOVED(t *testing.T) {
 	defer c.Close()
 	useEngine(t, c, old, fresh)
 
-	acquires := redistest.Script(protocol.AcquireScript.Source)
+	acquires := runsOf(protocol.AcquireScript)
 	drop := relay.DropReply(acquires)
 	relay.ReplyWith("-MOVED 1 "+fresh.Addr+"\r\n", acquires).Always()
 	m := c.Mutex(redistest.Key(t))

@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,7 +145,8 @@ func (c *course) requireError(name string, lock func() error) {
 	var reply redis.Error
 	require.ErrorAs(c.t, err, &reply, name)
 	require.Zero(c.t, c.free.HoldCount(), name)
-	if c.relay != nil {
+	// On a command of more than ten words without a password Redis hangs up: its answer may be lost.
+	if c.relay != nil && !strings.Contains(c.Says, "unauthenticated") {
 		require.Equal(c.t, c.copies(), c.relay.Count(redistest.Scripts.And(redistest.With(c.free.Name()))), name)
 	}
 }

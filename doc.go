@@ -132,8 +132,8 @@
 //     Java's fair lock has a queue redisson_lock_queue:{name}, on that of its first waiter, which
 //     is the same with :<waiter> after it.
 //   - With fencing, the last token is at redisson_lock_token:{name}.
-//   - Those who wait for a fair lock are in relock_fair_queue:{name} and
-//     relock_fair_entries:{name}; grants are told on relock_fair_grants:{name}:<process uuid>.
+//   - Those who wait for a fair lock are in relock_line:{name} and
+//     relock_line_entries:{name}; grants are told on relock_line_grants:{name}:<process uuid>.
 //   - A read-write lock is a hash with a field for each hold, of which a writer's ends in
 //     :write, and the field mode, which is read or write. Each level of a reader has a key
 //     {name}:<field>:rwlock_timeout:<level>, with the reader's lease. The channel is

@@ -325,7 +325,7 @@ func TestManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
 func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
-		k := keys.NewFair(w.key)
+		k := keys.LineOf(w.key)
 		require.NoError(w.t, w.direct.Del(w.t.Context(), k.Queue, k.Entries).Err())
 		awaitFairQueue(w.t, w.direct, w.key, 1)
 		w.awaitListening()
@@ -337,16 +337,16 @@ func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
 func TestAPlaceOfWhichRedisHasLostAPartIsTakenAnew(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	for _, part := range []func(*keys.FairKeys) string{
-		func(k *keys.FairKeys) string { return k.Queue },
-		func(k *keys.FairKeys) string { return k.Entries },
+	for _, part := range []func(keys.LineKeys) string{
+		func(k keys.LineKeys) string { return k.Queue },
+		func(k keys.LineKeys) string { return k.Entries },
 	} {
-		t.Run(part(keys.NewFair("")), func(t *testing.T) {
+		t.Run(part(keys.LineOf("")), func(t *testing.T) {
 			eachFairWait(t, func(w *fairWait) {
 				w.queue()
-				require.NoError(w.t, w.direct.Del(w.t.Context(), part(keys.NewFair(w.key))).Err())
+				require.NoError(w.t, w.direct.Del(w.t.Context(), part(keys.LineOf(w.key))).Err())
 				eventually(w.t, "both parts", func() bool {
-					n, err := w.direct.HLen(w.t.Context(), keys.NewFair(w.key).Entries).Result()
+					n, err := w.direct.HLen(w.t.Context(), keys.LineOf(w.key).Entries).Result()
 					require.NoError(w.t, err)
 					return n == 1 && len(fairQueueOf(w.t, w.direct, w.key)) == 1
 				})

@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,7 +167,7 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.t.Context())
 		brief := newActor(t).lock(ctx, locksOn(w.t, w.direct, WithTTL(time.Second)).FairMutex(w.key))
 		awaitFairQueue(w.t, w.direct, w.key, 2)
-		require.Greater(w.t, ttlOf(w.direct, keys.NewFair(w.key).Queue), 2*time.Second)
+		require.Greater(w.t, ttlOf(w.direct, keys.LineOf(w.key).Queue), 2*time.Second)
 		cancel()
 		require.ErrorIs(w.t, outcomeOf(w.t, brief), context.Canceled)
 		w.holder.unlocks(w.t, w.rival)
@@ -197,7 +196,7 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 func partyOf(c *Client, key string) *line.Line[*hold] {
 	for _, h := range holdsOn(c.session, key) {
 		for _, p := range placesOf(h) {
-			return p.messages.(*line.Line[*hold])
+			return p.gate.Line()
 		}
 	}
 	return nil
@@ -236,7 +235,7 @@ func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
 func (w *fairWait) lives(owner string) bool {
 	w.t.Helper()
 	now := w.direct.Time(w.t.Context()).Val()
-	for field, entry := range w.direct.HGetAll(w.t.Context(), keys.NewFair(w.key).Entries).Val() {
+	for field, entry := range w.direct.HGetAll(w.t.Context(), keys.LineOf(w.key).Entries).Val() {
 		if strings.HasSuffix(field, owner) {
 			end, _, _ := strings.Cut(entry, " ")
 			ms, err := strconv.ParseInt(end, 10, 64)
@@ -245,23 +244,4 @@ func (w *fairWait) lives(owner string) bool {
 		}
 	}
 	return false
-}
-
-func TestTheReleaseOfAFairLockTellsOthersFirst(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		relay, rdb := relayedTo(t, backend)
-		c := locksOn(t, rdb)
-		for _, m := range []*Mutex{c.FairMutex(redistest.Key(t)), c.Mutex(redistest.Key(t))} {
-			require.NoError(t, m.Lock(context.Background()))
-			requireUnlocked(t, m)
-		}
-		require.Equal(t, 1, relay.Count(redistest.Named("TIME")), "nobody waits for what other scripts publish with a lock in it")
-		log := relay.Log()
-		release := slices.IndexFunc(log, func(e redistest.Entry) bool { return redistest.Script(protocol.FairReleaseScript.Source)(e.Command) })
-		require.Equal(t, "TIME", log[release-1].Command.Name())
-		require.Equal(t, log[release].Conn, log[release-1].Conn)
-		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)
-		require.Zero(t, rdb.PoolStats().PipelineStats.TotalConns, "it took the connection that was there")
-	})
 }

@@ -95,7 +95,7 @@ func TestWaitersForAFairLockSurviveARestartWithoutData(t *testing.T) {
 	}
 	require.ErrorIs(t, holder.call(c.FairMutex(key).Unlock), ErrLost)
 	eventually(t, "nothing left", func() bool {
-		k := keys.NewFair(key)
+		k := keys.LineOf(key)
 		return server.Client(t).Exists(t.Context(), key, k.Queue, k.Entries).Val() == 0
 	})
 }

@@ -18,7 +18,7 @@ import (
 // fairQueueOf returns the fields that wait for a fair lock, first come first.
 func fairQueueOf(t *testing.T, rdb redis.UniversalClient, key string) []string {
 	t.Helper()
-	fields, err := rdb.ZRange(t.Context(), keys.NewFair(key).Queue, 0, -1).Result()
+	fields, err := rdb.ZRange(t.Context(), keys.LineOf(key).Queue, 0, -1).Result()
 	require.NoError(t, err)
 	return fields
 }
@@ -32,7 +32,7 @@ func awaitFairQueue(t *testing.T, rdb redis.UniversalClient, key string, n int) 
 // requireFairFree requires that nothing is left of a fair lock.
 func requireFairFree(t *testing.T, rdb redis.UniversalClient, key string) {
 	t.Helper()
-	k := keys.NewFair(key)
+	k := keys.LineOf(key)
 	requireFree(t, rdb, key, k.Queue, k.Entries)
 }
 
@@ -330,14 +330,14 @@ func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
 }
 
 func TestAForeignValueInThePlaceOfTheQueueIsAnErrorAndLeftAlone(t *testing.T) {
-	for _, part := range []func(*keys.FairKeys) string{
-		func(k *keys.FairKeys) string { return k.Queue },
-		func(k *keys.FairKeys) string { return k.Entries },
+	for _, part := range []func(keys.LineKeys) string{
+		func(k keys.LineKeys) string { return k.Queue },
+		func(k keys.LineKeys) string { return k.Entries },
 	} {
-		t.Run(part(keys.NewFair("")), func(t *testing.T) {
+		t.Run(part(keys.LineOf("")), func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				rdb, key := b.Client(t), redistest.Key(t)
-				c, foreign := locksOn(t, rdb), part(keys.NewFair(key))
+				c, foreign := locksOn(t, rdb), part(keys.LineOf(key))
 				holder, waiter := newActor(t), newActor(t)
 				holder.locks(t, c.FairMutex(key))
 				waiting := waiter.lock(t.Context(), c.FairMutex(key, WithSafetyPoll(50*time.Millisecond)))

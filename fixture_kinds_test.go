@@ -55,25 +55,33 @@ var quorumKinds = []lockKind{
 	},
 }
 
+// inLine are the scripts of locks whose waiters stand in a line on Redis.
+var inLine = map[*redisexec.Script][]*redisexec.Script{
+	protocol.AcquireScript: {protocol.AcquireScript, protocol.FairAcquireScript},
+	protocol.ReleaseScript: {protocol.FairReleaseScript, protocol.ReleaseScript},
+}
+
 // lockKinds are those on one Redis.
 var lockKinds = []lockKind{
 	{
-		name:  "plain",
-		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+		name:    "plain",
+		mutex:   func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+		scripts: inLine,
 	},
 	{
 		name: "multi",
 		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex {
 			return c.MultiMutex([]string{key, key + "-too"}, opts...)
 		},
+		scripts: map[*redisexec.Script][]*redisexec.Script{
+			protocol.AcquireScript: {protocol.AcquireScript, protocol.FairAcquireScript},
+			protocol.ReleaseScript: {protocol.ReleaseScript, protocol.FairReleaseScript},
+		},
 	},
 	{
-		name:  "fair",
-		mutex: func(c *Client, key string, opts ...MutexOption) *Mutex { return c.FairMutex(key, opts...) },
-		scripts: map[*redisexec.Script][]*redisexec.Script{
-			protocol.AcquireScript: {protocol.FairAcquireScript},
-			protocol.ReleaseScript: {protocol.FairReleaseScript, protocol.ReleaseScript},
-		},
+		name:    "fair",
+		mutex:   func(c *Client, key string, opts ...MutexOption) *Mutex { return c.FairMutex(key, opts...) },
+		scripts: inLine,
 	},
 	{
 		name:  "write",

@@ -63,7 +63,8 @@ func loadScripts(t *testing.T, rdb *redis.Client) {
 	}
 }
 
-func runsOf(s *redisexec.Script) redistest.Match { return redistest.Script(s.Source) }
+// runsOf chooses the runs of s, or of what has its place where there is a line.
+func runsOf(s *redisexec.Script) redistest.Match { return lockKind{scripts: inLine}.runs(s) }
 
 // An actor is a goroutine that does what it is told: an owner of its own.
 type actor struct{ jobs chan func() }
@@ -277,7 +278,7 @@ func awaitListening(t *testing.T, c *session, key string) {
 	t.Helper()
 	eventually(t, "listening", func() bool {
 		for _, h := range holdsOn(c, key) {
-			if places := placesOf(h); len(places) > 0 && places[0].gate.Listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].messages.Listening() {
 				return true
 			}
 		}

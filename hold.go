@@ -415,7 +415,7 @@ func (h *hold) retireAndUndo() {
 		h.session.retire(n.identity)
 		fields = append(fields, n.field)
 	}
-	h.trackUndo(h.session.undo(h.kind, b.target, h.session.now().After(lasts), false, fields...))
+	h.trackUndo(h.session.undo(h.kind.protocol, b.target, h.session.now().After(lasts), false, fields...))
 }
 
 // undo has what h may have on Redis by the name n, which has been retired, given up in
@@ -424,5 +424,5 @@ func (h *hold) undo(n name, lasts time.Duration, unobserved bool) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.absent)
 	h.mu.Unlock()
-	h.trackUndo(h.session.undo(h.kind, t, h.session.now().After(lasts), unobserved, n.field))
+	h.trackUndo(h.session.undo(h.kind.protocol, t, h.session.now().After(lasts), unobserved, n.field))
 }

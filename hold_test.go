@@ -94,7 +94,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		require.NoError(t, single.Lock(t.Context()))
 		require.NoError(t, b.Client(t).ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
 
-		drop := relay.DropReply(redistest.Script(protocol.ReleaseScript.Source))
+		drop := relay.DropReply(runsOf(protocol.ReleaseScript))
 		require.NoError(t, both.Unlock())
 		drop.Wait(t)
 		require.Equal(t, 1, single.HoldCount())
@@ -114,7 +114,7 @@ func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
 	require.NoError(t, both.Lock(t.Context()))
 	require.NoError(t, single.Lock(t.Context()))
 
-	answer := relay.Block(redistest.Script(protocol.ReleaseScript.Source))
+	answer := relay.Block(runsOf(protocol.ReleaseScript))
 	unlocked := make(chan error)
 	go func() { unlocked <- both.Unlock() }()
 	answer.Wait(t)
@@ -313,7 +313,7 @@ func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
-		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript} {
+		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript, protocol.FairReleaseScript} {
 			require.NoError(t, b.Client(t).ScriptLoad(t.Context(), s.Source).Err())
 		}
 		var err error
@@ -340,7 +340,7 @@ func loseReplies(t *testing.T, relay *redistest.Relay, m *Mutex) error {
 		{protocol.ReleaseScript, m.Unlock},
 		{protocol.ReleaseScript, m.Unlock},
 	} {
-		lost := relay.LoseReply(redistest.Script(step.script.Source))
+		lost := relay.LoseReply(runsOf(step.script))
 		if err := errors.Join(context.Cause(ctx), step.run()); err != nil {
 			lost.Remove()
 			return err

@@ -294,3 +294,19 @@ func TestTheRestOfTheNamesIsGotBesideAFairLock(t *testing.T) {
 		requireFree(b.t, b.rdb, b.names...)
 	})
 }
+
+// The hand-over finds that one key is gone, and changes nothing. The other one is not to be left to its lease.
+func TestAnUnlockThatFindsOneNameGoneGivesTheOtherBackThoughAWaiterWouldFollow(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		me, you := newActor(b.t), newActor(b.t)
+		me.locks(b.t, b.both())
+		followed := you.lock(b.t.Context(), b.both())
+		awaitWaiters(b.t, b.c.session, b.names[1], 1)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
+		require.ErrorIs(b.t, me.call(b.both().Unlock), ErrLost)
+		require.NoError(b.t, outcomeOf(b.t, followed))
+		you.unlocks(b.t, b.both())
+		requireLocked(b.t, b.rivalOfTwo)
+		requireUnlocked(b.t, b.rivalOfTwo)
+	})
+}

@@ -153,7 +153,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
 			h.session.retire(n.identity)
-			h.session.undo(h.kind, freed, h.session.now().After(lasts), false, n.field)
+			h.session.undo(h.kind.protocol, freed, h.session.now().After(lasts), false, n.field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
@@ -294,7 +294,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		c.retire(identity)
 	}
 	switch {
-	case out.Err != nil && !out.Ambiguous:
+	case !out.Ambiguous && (out.Err != nil || !g.Held && len(t.Keys) > 1): // if one key was lost, the others are still there
 		ticket.Refuse()
 		return false, nil
 	case out.Err != nil:
@@ -382,14 +382,18 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	if out.Err != nil {
 		return h.abandon(out.Err)
 	}
+	now := h.session.now()
 	for i, p := range h.places {
 		p.gate.Heard()
+		if h.kind.fair != nil && crowded && !answer.Granted && p.gate.StrangersDue(now) {
+			p.gate.LeaveToStrangers(now)
+		}
 		heard := answer.Heard + h.other.rivals()
 		if h.session.scattered && answer.Heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
 		alone := heard == 0 || heard == 1 && p.gate.Listening()
-		if crowded && !alone {
+		if crowded && !alone && h.kind.fair == nil {
 			p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
 		} else {
 			p.ticket.Leave()

@@ -78,7 +78,7 @@ func (b *replicaBench) waitsFor(s *redisexec.Script) []string {
 	var found []string
 	log := b.relay.Log()
 	for i, entry := range log {
-		if !redistest.Script(s.Source)(entry.Command) || !entry.Command.Has(b.key) {
+		if !runsOf(s)(entry.Command) || !entry.Command.Has(b.key) {
 			continue
 		}
 		n := ""

@@ -19,6 +19,8 @@ type kind struct {
 	// before the next waiter enters.
 	rename renamer
 
+	// fair is the protocol again if its waiters stand in a line on Redis; else nil.
+	fair *protocol.Fair
 	// newTurn is how an attempt gets to ask.
 	newTurn func(a *attempt) turn
 	// stand is the place where the waiters for the key of g stand, without a ticket yet.
@@ -32,30 +34,30 @@ func atGate(g *gate.Gate[*hold]) place { return place{gate: g, queue: &g.Queue, 
 func (c *Client) addKinds(hub messageHub, sharded bool) {
 	plain := protocol.NewBatchingPlain(c.session.execs[0], sharded)
 	fair := protocol.NewFair(plain, c.ID())
+	strict := fair.Strict()
 	reads, writes := protocol.NewReadWrite(plain)
-	lineAt := func(g *gate.Gate[*hold]) *line.Line[*hold] {
-		return g.Line(func() *line.Line[*hold] {
-			return line.New[*hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
-		})
+	c.session.registry.NewLine = func(g *gate.Gate[*hold]) *line.Line[*hold] {
+		return line.New[*hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
 	}
-	c.addPlain(kind{protocol: plain, rename: plain.Rename})
+	c.session.uses = hub.Uses
+	inLine := func(g *gate.Gate[*hold]) place { return place{gate: g, queue: &g.Queue, messages: g.InLine()} }
+	c.plain = &kind{lock: KindMutex, protocol: fair, rename: plain.Rename, fair: fair, newTurn: newMutexTurn, stand: inLine}
+	c.multi = &kind{lock: KindMulti, protocol: plain, fair: fair, newTurn: newMultiTurn, stand: inLine}
 	c.fair = &kind{
 		lock:     KindFair,
-		protocol: fair,
-		newTurn:  func(a *attempt) turn { return newFairTurn(a, fair, lineAt(a.hold.places[0].gate)) },
+		protocol: strict,
+		fair:     strict,
+		newTurn:  func(a *attempt) turn { return newFairTurn(a, a.hold.places[0].ticket) },
 		stand: func(g *gate.Gate[*hold]) place {
-			l := lineAt(g)
-			return place{gate: g, queue: &l.Queue, messages: l}
+			return place{gate: g, queue: &g.Line().Queue, messages: g.InLine()}
 		},
 	}
 	c.write = &kind{lock: KindRW, protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
 	c.read = &kind{lock: KindRW, protocol: reads, side: keys.Reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
 }
 
-// addPlain makes the kinds that wait as a plain lock: of one name, and of several.
-func (c *Client) addPlain(k kind) {
-	k.newTurn, k.stand = newPlainTurn, atGate
-	multi := k
-	k.lock, multi.lock = KindMutex, KindMulti
-	c.plain, c.multi = &k, &multi
+// addQuorumKinds makes the kinds of lock of a client on several deployments, which have no line.
+func (c *Client) addQuorumKinds(p protocol.Protocol) {
+	c.plain = &kind{lock: KindMutex, protocol: p, newTurn: newPlainTurn, stand: atGate}
+	c.multi = &kind{lock: KindMulti, protocol: p, newTurn: newPlainTurn, stand: atGate}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
 	"github.com/relock-go/relock/internal/wake"
@@ -51,7 +52,10 @@ type session struct {
 	execs []*redisexec.Executor
 	undos []*undo.Queue
 
-	hub      hub
+	hub hub
+	// uses reports whether messages of a channel reach this process, or did only just now; on one
+	// deployment.
+	uses     func(channel string) bool
 	registry *gate.Registry[*hold]
 
 	// id is the current identity. One that is in doubt is replaced, for all that acquire
@@ -88,6 +92,7 @@ type messageHub interface {
 	hub
 	SubscribeTo(channel string, wake func(), message func(payload string)) *wake.Subscription
 	Rejoin(channel string, wake func(), message func(payload string)) *wake.Subscription
+	Uses(channel string) bool
 }
 
 // newSession returns a session on these deployments, whose waiters are woken by hub.
@@ -165,10 +170,10 @@ func (c *session) undoEnv() undo.Env {
 // undo has the keys of t released for a field in the background, wherever it holds them, and before it
 // for those of which a late copy could make it that one. unobserved: no one can have waited for that.
 // The channel is closed when most nodes have done it.
-func (c *session) undo(k *kind, t *keys.Set, until clock.Instant, unobserved bool, fields ...string) (settled <-chan struct{}) {
+func (c *session) undo(p protocol.Protocol, t *keys.Set, until clock.Instant, unobserved bool, fields ...string) (settled <-chan struct{}) {
 	release := func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
 		for _, field := range fields {
-			if _, out = k.protocol.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
+			if _, out = p.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
 				break
 			}
 		}

@@ -213,7 +213,9 @@ func migrate(t *testing.T, cluster *redistest.Cluster, key string, from, to *red
 	require.NoError(t, source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", sinkID).Err())
 	host, port, err := net.SplitHostPort(to.Addr)
 	require.NoError(t, err)
-	require.NoError(t, source.Migrate(ctx, host, port, key, 0, 5*time.Second).Err())
+	for _, key := range source.ClusterGetKeysInSlot(ctx, int(slot), 100).Val() { // those of the line, too
+		require.NoError(t, source.Migrate(ctx, host, port, key, 0, 5*time.Second).Err())
+	}
 	for _, node := range []*redis.Client{sink, source} {
 		require.NoError(t, node.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", sinkID).Err())
 	}

@@ -33,7 +33,7 @@ func TestAHandOverWhileTheSlotMovesIsWhole(t *testing.T) {
 			holder.locks(t, m)
 			waiting := waiter.lock(t.Context(), m)
 			awaitWaiters(t, c.session, m.target.Keys[0], 1)
-			if m.target.Fair != nil {
+			if m.kind.lock == KindFair {
 				awaitFairQueue(t, p.Admin, m.Name(), 1)
 			}
 			p.BeginMove()

@@ -202,29 +202,18 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 			})
 		}
 		awaitWaiters(t, crowd.session, key, 8)
-		relay, rdb := relayedTo(t, b)
-		loner, who := locksOn(t, rdb), newActor(t)
-		other := loner.Mutex(key)
+		who, other := newActor(t), locksOn(t, b.Client(t)).Mutex(key)
 		waiting := who.lock(t.Context(), other)
-		awaitListening(t, loner.session, key)
+		awaitFairQueue(t, b.Client(t), key, 1)
 		requireUnlocked(t, m)
 		require.NoError(t, outcomeOf(t, waiting))
-		// Each try after a public release is a race on equal terms: to lose very many of them is
-		// no bad luck. What the crowd does while the other does not run is not counted.
-		fewTries := func() {
-			require.Less(t, relay.Count(runsOf(protocol.AcquireScript)), 60, "the crowd keeps the lock to itself")
-		}
-		fewTries()
+		require.LessOrEqual(t, int(holds.Load()), handoffs+1, "with another process in line from the first on")
 		who.unlocks(t, other)
 		for range 5 {
-			relay.ResetLog()
 			who.locks(t, other)
-			fewTries()
 			who.unlocks(t, other)
 		}
-		held := int(holds.Load()) // before the releases, which go on
 		require.NotZero(t, crowds.Executed(runsOf(protocol.RenameScript)))
-		require.LessOrEqual(t, held, (handoffs+1)*(crowds.Executed(runsOf(protocol.ReleaseScript))+1))
 	})
 }
 
@@ -307,9 +296,9 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		waiting := waiter.lock(t.Context(), c.Mutex(key))
 		awaitListening(t, c.session, key)
 		awaitStillness(t, relay)
-		relay.After(runsOf(protocol.AcquireScript), func(redistest.Command, string) {
+		relay.After(runsOf(protocol.FairPollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := holdsOn(c.session, key)[0].places[0].queue
+			q := &holdsOn(c.session, key)[0].places[0].gate.Line().Queue
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), channelOf(key), "0").Err()

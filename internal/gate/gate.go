@@ -15,14 +15,14 @@ import (
 // Gate is what this process knows of one side of a key: who holds it or wants it, in which order,
 // and whether a waiter has to be woken.
 type Gate[H Hold] struct {
-	ID      ID
-	Channel string
-	hub     Hub
+	ID       ID
+	Channel  string
+	registry *Registry[H]
 
 	// Queue gives one hold at a time the right to talk to Redis about the key.
 	Queue queue.Queue[H]
 
-	// line is those of this process that wait for the key as a fair lock; made for the first.
+	// line is the places of this process in the line of the key on Redis; made for the first.
 	line     *line.Line[H]
 	lineOnce sync.Once
 
@@ -37,8 +37,9 @@ type Gate[H Hold] struct {
 	listeners    int
 	// What this process has learned of the key, for all who wait for it: most of them stand in
 	// line, and never ask.
-	seen   Sighting[H]
-	outage Outage
+	seen      Sighting[H]
+	outage    Outage
+	strangers strangers
 }
 
 // ID is what a gate is found by: a side of a key.
@@ -65,6 +66,9 @@ func NewRegistry[H Hold](hub Hub) *Registry[H] {
 
 // Registry finds the gates in use.
 type Registry[H Hold] struct {
+	// NewLine makes the line of a gate. It is set before the first needs one; nil: none does.
+	NewLine func(*Gate[H]) *line.Line[H]
+
 	hub    Hub
 	seed   maphash.Seed
 	shards [64]struct {
@@ -87,7 +91,7 @@ func (r *Registry[H]) Enter(id ID, channel string) *Gate[H] {
 		if s.gates == nil {
 			s.gates = make(map[ID]*Gate[H])
 		}
-		g = &Gate[H]{ID: id, Channel: channel, hub: r.hub}
+		g = &Gate[H]{ID: id, Channel: channel, registry: r}
 		s.gates[id] = g
 	}
 	g.refs++
@@ -177,18 +181,33 @@ func (g *Gate[H]) Remove(h H) {
 	g.holds.remove(h)
 }
 
-// Line returns the line of this process for the key as a fair lock.
-func (g *Gate[H]) Line(make func() *line.Line[H]) *line.Line[H] {
-	g.lineOnce.Do(func() { g.line = make() })
+// Line returns the places of this process in the line of the key.
+func (g *Gate[H]) Line() *line.Line[H] {
+	g.lineOnce.Do(func() { g.line = g.registry.NewLine(g) })
 	return g.line
 }
+
+// InLine is a gate that listens for what is told to those in the line of its key.
+type InLine[H Hold] struct{ gate *Gate[H] }
+
+// InLine returns g as one that listens for what is told to those in the line.
+func (g *Gate[H]) InLine() InLine[H] { return InLine[H]{g} }
+
+// Listen has waiters in the line woken by messages, until Unlisten.
+func (l InLine[H]) Listen() { l.gate.Line().Listen() }
+
+// Unlisten takes a listener away.
+func (l InLine[H]) Unlisten() { l.gate.Line().Unlisten() }
+
+// Listening reports whether messages arrive.
+func (l InLine[H]) Listening() bool { return l.gate.Line().Listening() }
 
 // Listen has the queue woken by messages, until Unlisten.
 func (g *Gate[H]) Listen() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.listeners++; g.listeners == 1 {
-		g.subscription = g.hub.Subscribe(g.Channel, g.Queue.Wake)
+		g.subscription = g.registry.hub.Subscribe(g.Channel, g.Queue.Wake)
 		if g.subscription.Live() {
 			// No confirmation is to come, and a message that came since the last try was
 			// no one's.

@@ -22,28 +22,16 @@ func SideOf(field string) Side {
 // WriteSuffix ends the field of a write hold. An owner has no ':' in it.
 const WriteSuffix = ":write"
 
-// FairKeys are the names of what a fair lock has besides those of a plain one.
-type FairKeys struct {
-	Queue, Entries string
-	Grants         string // prefix of the channels
-	Words          []any  // KEYS of all scripts
-	Freeing        []any  // and those of the release
-}
+// LineKeys are the names of the line of a key: a sorted set, and a hash of what is known of each entry.
+type LineKeys struct{ Queue, Entries string }
 
-// NewFair derives the names of a fair lock.
-func NewFair(key string) *FairKeys {
-	k := &FairKeys{
-		Queue:   derived(fairQueuePrefix, key),
-		Entries: derived(fairEntriesPrefix, key),
-		Grants:  GrantsPrefix(key),
-	}
-	k.Freeing = boxed(key, k.Queue, k.Entries, derived(counterPrefix, key), derived(javaQueuePrefix, key))
-	k.Words = k.Freeing[:4:4]
-	return k
+// LineOf returns the names of the line of key.
+func LineOf(key string) LineKeys {
+	return LineKeys{Queue: ofLine(linePrefix, key), Entries: ofLine(entriesPrefix, key)}
 }
 
 // GrantsPrefix is what the channels begin with on which processes are told of grants of key.
-func GrantsPrefix(key string) string { return derived(fairGrantsPrefix, key) + ":" }
+func GrantsPrefix(key string) string { return ofLine(grantsPrefix, key) + ":" }
 
 // RWKeys are the names of what a read-write lock has besides its key, which are Redisson's
 // but for the claim.

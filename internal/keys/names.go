@@ -18,11 +18,11 @@ const (
 
 // What only this library has is called by its own name.
 const (
-	fairQueuePrefix   = "relock_fair_queue"
-	fairEntriesPrefix = "relock_fair_entries"
-	fairGrantsPrefix  = "relock_fair_grants"
-	rwClaimPrefix     = "relock_rw_claim"
-	fencePrefix       = "relock_fence"
+	linePrefix    = "relock_line"
+	entriesPrefix = "relock_line_entries"
+	grantsPrefix  = "relock_line_grants"
+	rwClaimPrefix = "relock_rw_claim"
+	fencePrefix   = "relock_fence"
 )
 
 // derived returns the name of a helper of key. Redisson asks only whether the key
@@ -34,19 +34,38 @@ func derived(prefix, key string) string {
 	return prefix + ":{" + key + "}"
 }
 
-// helpersOf returns the names of the token counter of key, of its wake-up channel, and of the queue
-// of Java's fair lock, which are parts of one text: a handle is made for each use of a lock, and
-// each text is an allocation.
-func helpersOf(key string) (counter, channel, queue string) {
-	before, after := ":{", "}"
+// ofLine returns the name of what belongs to the line of key. No two keys share one, as "a" and "{a}"
+// do where names are derived as Redisson does.
+func ofLine(prefix, key string) string {
 	if strings.Contains(key, "{") {
-		before, after = ":", ""
+		return prefix + "::" + key
 	}
-	all := counterPrefix + before + key + after + channelPrefix + before + key + after + javaQueuePrefix + before + key + after
-	rest := len(before) + len(key) + len(after)
-	n := len(counterPrefix) + rest
-	m := n + len(channelPrefix) + rest
-	return all[:n], all[n:m], all[m:]
+	return prefix + ":{" + key + "}"
+}
+
+// helpers are the names that belong to a key.
+type helpers struct {
+	counter, channel, javaQueue string
+	line, entries               string
+}
+
+// helpersOf returns the helpers of key, which are parts of one text: a handle is made for each use of a
+// lock, and each text is an allocation.
+func helpersOf(key string) (h helpers) {
+	before, own, after := ":{", ":{", "}"
+	if strings.Contains(key, "{") {
+		before, own, after = ":", "::", ""
+	}
+	all := counterPrefix + before + key + after + channelPrefix + before + key + after + javaQueuePrefix + before + key + after +
+		linePrefix + own + key + after + entriesPrefix + own + key + after
+	next := func(length int) (name string) {
+		name, all = all[:length], all[length:]
+		return name
+	}
+	rest, ownRest := len(before)+len(key)+len(after), len(own)+len(key)+len(after)
+	h.counter, h.channel, h.javaQueue = next(len(counterPrefix)+rest), next(len(channelPrefix)+rest), next(len(javaQueuePrefix)+rest)
+	h.line, h.entries = next(len(linePrefix)+ownRest), all
+	return h
 }
 
 // derivable reports whether the names derived from key stay in key's Cluster slot.

@@ -18,11 +18,13 @@ type Set struct {
 	Channels []string // of the wake-ups, one for each key
 
 	// As go-redis takes them: made once, they cost no allocation at each call.
-	Freeing []any // KEYS of a script that gives locks back: keys, and the queues of Java's fair lock
-	Minting []any // KEYS of one that may mint a token: keys and counters; nil: they are made at each call
+	Freeing  []any // KEYS of a script that gives locks back: keys, and the queues of Java's fair lock
+	Line     []any // KEYS of one that minds the line of one key: key, counter, line, entries, queue of Java's; nil: several keys
+	Renaming []any // KEYS of one that renames the owner of one key: key and line; nil: several keys
+	Lines    []any // KEYS of one that minds the lines of several keys: these
+	Minting  []any // KEYS of one that may mint a token: keys and counters; nil: they are made at each call
 
-	Fair *FairKeys // of a fair lock, which has one key; else nil
-	RW   *RWKeys   // of a read-write lock, which has one key; else nil
+	RW *RWKeys // of a read-write lock, which has one key; else nil
 
 	// absent goes with the name under which a hold on a quorum has the keys. A handle's has none.
 	Absent *Nodes
@@ -31,7 +33,8 @@ type Set struct {
 
 	first struct { // room for those of the usual target, which has one key
 		key, counter, channel [1]string
-		words                 [2]any
+		rest                  [3]string // line, entries, queue of Java's
+		words                 [9]any    // of Line, Freeing and Renaming
 	}
 }
 
@@ -68,21 +71,35 @@ func (t *Set) Init(prefix string, names []string) error {
 
 func (t *Set) derive() {
 	t.Counters, t.Channels = t.first.counter[:0], t.first.channel[:0]
-	queues := make([]string, 0, 1)
+	var queues, lines []string
 	for _, key := range t.Keys {
-		counter, channel, queue := helpersOf(key)
-		t.Counters, t.Channels, queues = append(t.Counters, counter), append(t.Channels, channel), append(queues, queue)
-	}
-	t.Freeing = box(box(t.first.words[:0], t.Keys), queues)
-	t.ID = ID{n: len(t.Keys), Text: t.Keys[0]}
-	if len(t.Keys) > 1 {
-		// Lengths keep two lists of keys apart that read the same when joined.
-		var id strings.Builder
-		for _, key := range t.Keys {
-			fmt.Fprintf(&id, "%d:%s,", len(key), key)
+		h := helpersOf(key)
+		t.Counters, t.Channels = append(t.Counters, h.counter), append(t.Channels, h.channel)
+		if len(t.Keys) == 1 {
+			t.deriveOne(h)
+			return
 		}
-		t.ID.Text = id.String()
+		queues, lines = append(queues, h.javaQueue), append(lines, h.line)
 	}
+	t.Freeing, t.Lines = box(box(nil, t.Keys), queues), box(nil, lines)
+	// Lengths keep two lists of keys apart that read the same when joined.
+	var id strings.Builder
+	for _, key := range t.Keys {
+		fmt.Fprintf(&id, "%d:%s,", len(key), key)
+	}
+	t.ID = ID{n: len(t.Keys), Text: id.String()}
+}
+
+// deriveOne derives what a set of one key has besides its counter and channel. Pointers to texts cost
+// no allocation.
+func (t *Set) deriveOne(h helpers) {
+	own := &t.first
+	own.rest = [...]string{h.line, h.entries, h.javaQueue}
+	key := any(t.Keys[0])
+	line, java := &own.rest[0], &own.rest[2]
+	own.words = [...]any{key, &t.Counters[0], line, &own.rest[1], java, key, java, key, line}
+	t.Line, t.Freeing, t.Renaming, t.Lines = own.words[:5:5], own.words[5:7:7], own.words[7:], own.words[8:]
+	t.ID = ID{n: 1, Text: t.Keys[0]}
 }
 
 // boxed returns texts as go-redis takes them. Made once, they cost no allocation at each call.
@@ -122,7 +139,7 @@ func (t *Set) FencedWith(whole *Set) *Set {
 	if !whole.Spans(t) {
 		return t
 	}
-	fenced := *t
+	fenced := *t // what words point to stays t's
 	fenced.Counters = slices.Clone(t.Counters)
 	for _, counter := range whole.Counters {
 		if !slices.Contains(fenced.Counters, counter) {

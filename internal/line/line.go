@@ -41,8 +41,8 @@ type Hub interface {
 	// SubscribeTo opens a subscription, and Rejoin does so if there is one still.
 	SubscribeTo(name string, wake func(), message func(string)) *wake.Subscription
 	Rejoin(name string, wake func(), message func(string)) *wake.Subscription
-	// Suspect has the subscription to a channel examined.
-	Suspect(name string)
+	// Missed says that a message on a channel should have come.
+	Missed(name string)
 }
 
 // Line is the places that one process has in the queue of one lock on Redis.
@@ -83,13 +83,12 @@ type Entry struct {
 	Terms  *protocol.Terms // of the waiter
 	Mark   uint64          // wake-ups of the queue, before the request
 
-	settled func() // tells the waiter that it need not wait any more
-
 	// The fields below are guarded by the line's mu.
-	now   protocol.Standing
-	sure  bool  // every copy of its request was answered
-	told  bool  // a message said that it was granted
-	token int64 // that it told
+	settled func() // tells the waiter that it need not wait any more
+	now     protocol.Standing
+	sure    bool  // every copy of its request was answered
+	told    bool  // a message said that it was granted
+	token   int64 // that it told
 }
 
 // Enter makes an entry for a waiter whose request is about to be sent. settled is called when
@@ -112,6 +111,16 @@ func (l *Line[V]) Remove(e *Entry) {
 	delete(l.entries, e.Ticket)
 }
 
+// Adopt has another waiter of this process, which settled tells, wait by e from now on.
+func (l *Line[V]) Adopt(e *Entry, settled func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.settled = settled
+	if e.now.State > protocol.EntryWaiting {
+		settled()
+	}
+}
+
 // Placed records the answer that e waits.
 func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
 	l.mu.Lock()
@@ -125,11 +134,29 @@ func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
 	}
 }
 
-// message is what a process is told: the ticket that was granted, and its token.
+const (
+	// strangers tells those of their turn who have no place in the line.
+	strangers = "1"
+	// ask tells the first in line that it is left waiting for those.
+	ask = "ask"
+)
+
+// released is what all are told.
+func (l *Line[V]) released(payload string) {
+	if payload != strangers {
+		l.Queue.Wake()
+	}
+}
+
+// message is what a process is told: the ticket that was granted, and its token; or to ask.
 func (l *Line[V]) message(payload string) {
 	ticket, token, _ := strings.Cut(payload, " ")
 	n, err := strconv.ParseUint(ticket, 10, 64)
-	if err != nil {
+	switch {
+	case payload == ask:
+		l.Queue.Wake()
+		return
+	case err != nil:
 		return
 	}
 	l.mu.Lock()
@@ -176,8 +203,8 @@ func (l *Line[V]) Waiting() []*Entry {
 }
 
 // Learn records how entries stand, as the answer to a request sent then says, and reports
-// whether any was granted.
-func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.Instant) (served bool) {
+// whether a message should have told of any.
+func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.Instant) (late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, e := range entries {
@@ -186,12 +213,12 @@ func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.In
 		}
 		e.now = all[i]
 		e.now.Proof = sent
-		served = served || e.now.State == protocol.EntryGranted
+		late = late || e.now.Late
 		if e.now.State != protocol.EntryWaiting {
 			l.settle(e)
 		}
 	}
-	return served
+	return late
 }
 
 // Standing returns how e stands.
@@ -236,15 +263,15 @@ func (l *Line[V]) Listen() { l.subscribe(l.hub.SubscribeTo) }
 // Attend is Listen on subscriptions that there are still; those that there are not stay so.
 func (l *Line[V]) Attend() { l.subscribe(l.hub.Rejoin) }
 
-// Suspect has the subscription to grants examined.
-func (l *Line[V]) Suspect() { l.hub.Suspect(l.grantChannel) }
+// Missed has the subscription to grants examined: a message has not come.
+func (l *Line[V]) Missed() { l.hub.Missed(l.grantChannel) }
 
 func (l *Line[V]) subscribe(open func(name string, wake func(), message func(string)) *wake.Subscription) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.listeners++
 	if l.releases == nil {
-		l.releases = open(l.releaseChannel, l.Queue.Wake, nil)
+		l.releases = open(l.releaseChannel, l.Queue.Wake, l.released)
 	}
 	if l.grants == nil {
 		l.grants = open(l.grantChannel, l.Queue.Wake, l.message)

@@ -29,6 +29,8 @@ var (
 // beside it. Taking the lock and giving it back mind the queue; all else is the same.
 type Fair struct {
 	plain *Plain
+	// strict says that no one is to take the lock whom the line has not given it.
+	strict bool
 	// process is what the channels end in on which this client is told of grants.
 	process string
 }
@@ -36,6 +38,14 @@ type Fair struct {
 // NewFair returns the protocol of a process that is told of grants on channels of its own, which
 // end in process.
 func NewFair(plain *Plain, process string) *Fair { return &Fair{plain: plain, process: process} }
+
+// Strict returns f for locks that are given in the order of the line only. Others are taken without it
+// where there is none to be had: while the slot moves, or for want of permissions.
+func (f *Fair) Strict() *Fair {
+	strict := *f
+	strict.strict = true
+	return &strict
+}
 
 // GrantsFor is the channel on which this process is told of grants of key.
 func (f *Fair) GrantsFor(key string) string {
@@ -58,13 +68,22 @@ func (f *Fair) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 
 // Enqueue is Acquire for an owner that waits if need be, and is told of the grant by ticket.
 func (f *Fair) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome) {
-	return f.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, t.Fair.Grants+f.process)
+	return f.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, keys.GrantsPrefix(t.Keys[0])+f.process)
 }
 
 func (f *Fair) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
 	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.plain.publishCommand(), f.plain.countCommand()}
-	r, out := f.plain.run(ctx, e, FairAcquireScript, t.Fair.Words, append(args, entry...)...)
-	return understood(r.grant(t, true), out, &r)
+	switch {
+	case f.strict:
+	case s.Fencing:
+		e.RequiredKeys = 2
+	default:
+		e.RequiredKeys = 1
+	}
+	r, out := f.plain.run(ctx, e, FairAcquireScript, t.Line, append(args, entry...)...)
+	g := r.grant(t, s.Fencing)
+	g.Waits, g.Claimed = g.Claimed, false // it says no more than that
+	return understood(g, out, &r)
 }
 
 // Waiter is one that waits in the queue of a fair lock, as a poll names it.
@@ -80,7 +99,7 @@ func (f *Fair) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, w
 	for _, w := range waiters {
 		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keepFor(w.Terms))
 	}
-	r, out := f.plain.run(ctx, e, FairPollScript, t.Fair.Words, args...)
+	r, out := f.plain.run(ctx, e, FairPollScript, t.Line, args...)
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
 		_, out = understood(Grant{}, out, &r)
@@ -104,8 +123,8 @@ func (r *reply) standing(i int, t *keys.Set) Standing {
 	switch status := r.integer(i); status {
 	case 0:
 		return Standing{State: EntryWaiting}
-	case 1:
-		return Standing{State: EntryGranted, Token: token}
+	case 1, 2:
+		return Standing{State: EntryGranted, Token: token, Late: status == 1}
 	case -1:
 		return Standing{State: EntryGone}
 	case -3:
@@ -122,12 +141,11 @@ func (f *Fair) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	if counts[0] > 0 {
 		return f.plain.Release(ctx, e, t, field, counts)
 	}
-	e.PublishFirst = true // a grant wakes who waits for it some 30 us sooner, of 560
-	if !e.Undoes {        // a place in the queue may be all that there is to give up
+	if !e.Undoes { // a place in the queue may be all that there is to give up
 		e.RequiredKeys = 1
 	}
-	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Fair.Freeing, field, f.plain.publishCommand(), t.Channels[0], f.plain.countCommand())
-	return understood(r.released(), out, &r)
+	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Line, field, f.plain.publishCommand(), t.Channels[0], f.plain.countCommand())
+	return understood(r.releasedInLine(), out, &r)
 }
 
 // What a queue makes no difference to is a plain lock's matter.

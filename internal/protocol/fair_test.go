@@ -27,7 +27,6 @@ type fairBench struct {
 func eachFairBench(t *testing.T, fn func(b *fairBench)) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		on := b.target(1)
-		on.Fair = keys.NewFair(on.Keys[0])
 		fn(&fairBench{bench: b, fair: NewFair(b.Plain, "p"), on: on, terms: termsOf()})
 	})
 }
@@ -82,7 +81,7 @@ func (b *fairBench) holder() string {
 // queue are those who wait, in order.
 func (b *fairBench) queue() []string {
 	b.t.Helper()
-	fields, err := b.rdb.ZRange(b.t.Context(), b.on.Fair.Queue, 0, -1).Result()
+	fields, err := b.rdb.ZRange(b.t.Context(), keys.LineOf(b.on.Keys[0]).Queue, 0, -1).Result()
 	require.NoError(b.t, err)
 	return fields
 }
@@ -90,12 +89,12 @@ func (b *fairBench) queue() []string {
 // requireFree requires that nothing is left of the lock.
 func (b *fairBench) requireFree() {
 	b.t.Helper()
-	require.Zero(b.t, b.rdb.Exists(b.t.Context(), b.on.Keys[0], b.on.Fair.Queue, b.on.Fair.Entries).Val())
+	require.Zero(b.t, b.rdb.Exists(b.t.Context(), b.on.Keys[0], keys.LineOf(b.on.Keys[0]).Queue, keys.LineOf(b.on.Keys[0]).Entries).Val())
 }
 
 func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
-		told := b.rdb.Subscribe(t.Context(), b.on.Fair.Grants+"p")
+		told := b.rdb.Subscribe(t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
 		defer told.Close()
 		all := b.rdb.Subscribe(t.Context(), b.on.Channels[0])
 		defer all.Close()
@@ -108,10 +107,10 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
-		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, Released{Ours: true, Granted: true, Heard: 1}, b.release(me))
 		require.Equal(b.t, you, b.holder())
 		require.Equal(b.t, "1 0", redistest.Receive(b.t, told.Channel()).Payload)
-		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(you))
+		require.Equal(b.t, Released{Ours: true, Granted: true, Heard: 1}, b.release(you))
 		require.Equal(b.t, them, b.holder())
 		require.Equal(b.t, "2 0", redistest.Receive(b.t, told.Channel()).Payload)
 		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(them))
@@ -126,14 +125,13 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
 	eachFairBench(t, func(b *fairBench) {
 		b.on = keysOf(b.t, rand.Text()[:8]+"\x00 %s\n\xff")
-		b.on.Fair = keys.NewFair(b.on.Keys[0])
-		told := b.rdb.Subscribe(b.t.Context(), b.on.Fair.Grants+"p")
+		told := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
 		defer told.Close()
 		_, err := told.Receive(b.t.Context())
 		require.NoError(b.t, err)
 		b.take(me)
 		b.enqueue(you)
-		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, Released{Ours: true, Granted: true, Heard: 1}, b.release(me))
 		require.Equal(b.t, "1 0", redistest.Receive(b.t, told.Channel()).Payload)
 		b.release(you)
 	})
@@ -180,7 +178,7 @@ func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
 // listen has the process of the waiters listen until deafen is called.
 func (b *fairBench) listen() (deafen func()) {
 	b.t.Helper()
-	channel := b.on.Fair.Grants + "p"
+	channel := keys.GrantsPrefix(b.on.Keys[0]) + "p"
 	told := b.rdb.Subscribe(b.t.Context(), channel)
 	_, err := told.Receive(b.t.Context())
 	require.NoError(b.t, err)
@@ -269,7 +267,6 @@ func TestAWaiterThatListensWhenItPollsIsPassedOverWhenItIsGoneAfterThat(t *testi
 func TestWhereListenersCannotBeCountedTheFirstIsServed(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pubsub")
 	on := full.target(1)
-	on.Fair = keys.NewFair(on.Keys[0])
 	b := &fairBench{bench: full, fair: NewFair(full.Plain, "p"), on: on, terms: termsOf()}
 	deafen := b.listen()
 	for _, fencing := range []bool{false, true} { // by the quick way of the script, and by the other
@@ -294,7 +291,7 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.on.Keys[0], time.Second).Err())
 		b.poll(you)
 		require.InDelta(b.t, entryLeaseMax, b.ttl(b.on.Keys[0]), float64(2*time.Second), "that it is told of by a poll")
-		k := b.on.Fair
+		k := keys.LineOf(b.on.Keys[0])
 		require.Equal(b.t, -2*time.Nanosecond, b.rdb.PTTL(b.t.Context(), k.Queue).Val(), "an empty queue is no key")
 		b.enqueue(them)
 		for _, key := range []string{k.Queue, k.Entries} {
@@ -328,7 +325,7 @@ func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
 			b.take(me)
 			b.enqueue(you)
 			b.enqueue(them)
-			k := b.on.Fair
+			k := keys.LineOf(b.on.Keys[0])
 			require.NoError(b.t, b.rdb.ZAdd(b.t.Context(), k.Queue, redis.Z{Score: score, Member: me}).Err())
 			require.NoError(b.t, b.rdb.HSet(b.t.Context(), k.Entries, me, "9999999999999 10000 -1 99 0 p").Err())
 			require.True(b.t, b.release(me).Ours)
@@ -358,7 +355,6 @@ func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
 func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pexpire")
 	on := full.target(1)
-	on.Fair = keys.NewFair(on.Keys[0])
 	b := &fairBench{bench: full, fair: NewFair(full.Plain, "p"), on: on, terms: termsOf()}
 	b.take(me)
 	b.enqueue(you)
@@ -380,7 +376,7 @@ func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 			b.take(me)
 			b.enqueue(you)
 			b.enqueue(them)
-			require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Fair.Entries, you, nonsense).Err())
+			require.NoError(b.t, b.rdb.HSet(b.t.Context(), keys.LineOf(b.on.Keys[0]).Entries, you, nonsense).Err())
 			b.release(me)
 			require.Equal(b.t, them, b.holder(), "%q", nonsense)
 			b.release(them)
@@ -393,7 +389,6 @@ func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	p, say := hostile(t, usualTTL)
 	on := keysOf(t, redistest.Key(t))
-	on.Fair = keys.NewFair(on.Keys[0])
 	f := NewFair(p, "p")
 	calls := map[string]func() (bool, redisexec.Outcome){
 		"acquire": func() (bool, redisexec.Outcome) {
@@ -419,7 +414,7 @@ func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	}
 	// To a release these say whether the lock was ours.
 	granting := []string{
-		":7\r\n", list(0, -3, 1, bulk("x")), list(0, 5, 2, bulk("x")), list(0, 5, bulk("x"), 0, 0), list(0, 5, bulk("x"), 2, 0, 0, 0),
+		":7\r\n", list(0, -3, 1, bulk("x")), list(0, 5, 2, bulk("x")), list(0, 5, bulk("x"), 0, 0), list(0, 5, bulk("x"), 3, 0, 0, 0),
 	}
 	for name, call := range calls {
 		nonsense := anyway

@@ -79,7 +79,6 @@ var batchable = []lockKind{
 	multiKind(2),
 	{name: "fair", lock: func(t *testing.T, plain *Plain, key string) (Protocol, *keys.Set) {
 		on := keysOf(t, key)
-		on.Fair = keys.NewFair(key)
 		return NewFair(plain, "p"), on
 	}},
 	{name: "write", ends: keys.WriteSuffix, lock: func(t *testing.T, plain *Plain, key string) (Protocol, *keys.Set) {

@@ -55,7 +55,7 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.Keys[i], hashOf(forever, them, "1"))
-			r, out := b.Exec.Run(t.Context(), effort, AcquireScript, target.Locks(), me, asked.Milliseconds(), 3, 0)
+			r, out := b.Exec.Run(t.Context(), effort, AcquireScript, target.Locks(), me, asked.Milliseconds(), 3, 0, 0)
 			mustDo(t, out)
 			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r)
 			g, out := b.Acquire(t.Context(), effort, target, me, termsOf())

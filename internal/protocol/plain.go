@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	_ "embed"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,7 @@ func withPrelude(source string, more ...string) *redisexec.Script {
 type Plain struct {
 	Exec     *redisexec.Executor
 	sharded  bool      // wake-ups stay within the shard of the key
+	lined    bool      // waiters stand in lines, which newcomers mind
 	renewals *renewals // that are sent together; nil: each is sent alone
 }
 
@@ -72,6 +74,7 @@ func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 // NewBatchingPlain is NewPlain with renewals that are sent together if they are due together.
 func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	p := NewPlain(exec, sharded)
+	p.lined = true
 	p.renewals = newRenewals(p)
 	return p
 }
@@ -96,8 +99,16 @@ func (p *Plain) publishCommand() any { // which costs no allocation
 
 // Acquire implements [Protocol].
 func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
-	r, out := p.run(ctx, e, AcquireScript, t.LocksAndCounters(s.Fencing),
-		field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds())
+	keys, counters := t.LocksAndCounters(s.Fencing), 0
+	if s.Fencing {
+		counters = len(t.Counters)
+	} else {
+		e.RequiredKeys = len(t.Keys)
+	}
+	if p.lined {
+		keys = slices.Concat(keys, t.Lines)
+	}
+	r, out := p.run(ctx, e, AcquireScript, keys, field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), counters)
 	return understood(r.grant(t, s.Fencing), out, &r)
 }
 
@@ -160,13 +171,13 @@ func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 }
 
 // Rename has the lock of t, which is one key, known as to. It is known as from, or was by an earlier copy
-// as to; false: it is neither. listeners is how many connections wait for its release; -1: that is not
-// known.
-func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, listeners int, out redisexec.Outcome) {
-	r, out := p.run(ctx, e, RenameScript, t.Locks(), from, to, lease.Milliseconds(), t.Channels[0], p.countCommand())
-	ours, listeners = r.flag(), r.audience(1)
+// as to; false: it is neither. waiters is how many there are in its line; -1: that is not known.
+func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome) {
+	e.RequiredKeys = 1
+	r, out := p.run(ctx, e, RenameScript, t.Renaming, from, to, lease.Milliseconds())
+	ours, waiters = r.flag(), r.audience(1)
 	ours, out = understood(ours, out, &r)
-	return ours, listeners, out
+	return ours, waiters, out
 }
 
 // countCommand counts the listeners of a channel. Only a sharded one is counted whole on a Cluster.

@@ -40,6 +40,7 @@ var (
 type Grant struct {
 	Held    bool
 	Claimed bool // if not held: who is in the way waits to write, and keeps readers out
+	Waits   bool // if not held: the field has a place in the line
 	Split   bool // if not held: no owner has it on a quorum yet, those that want it are in each other's way
 
 	Token int64 // if held: the fencing token, 0 if none was wished
@@ -53,7 +54,8 @@ type Grant struct {
 
 // Released is the answer to a release.
 type Released struct {
-	Ours bool // every key was held by the field
+	Ours    bool // every key was held by the field
+	Granted bool // the first in line has the key
 
 	// Heard is how many processes listen for the wake-up of a key that was given back, at
 	// least; -1 if the server refused it. On a Cluster only those on one node are counted.

@@ -237,6 +237,20 @@ func (r *reply) released() Released {
 	return Released{Heard: r.audience(1)}
 }
 
+// releasedInLine is released where the first in line may have got the lock: a text says that, and how
+// many have heard.
+func (r *reply) releasedInLine() Released {
+	text, granted := r.value.(string)
+	if !granted {
+		return r.released()
+	}
+	heard, err := strconv.Atoi(text)
+	if err != nil || heard < -1 || heard > math.MaxInt32 {
+		r.surprise("no number of processes")
+	}
+	return Released{Ours: true, Granted: true, Heard: heard}
+}
+
 // audience returns element i, which says how many processes heard a message; -1 if the
 // server refused to tell them.
 func (r *reply) audience(i int) int {
@@ -280,9 +294,10 @@ func whyRefused(status int64, t *keys.Set, i int) error {
 		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or another program's hash", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -6 && t.RW != nil:
 		return errReadsToo
-	case status == -4 && t.Fair != nil:
-		return fmt.Errorf("%w: key %q or %q holds something else than the queue of a fair lock",
-			lockerr.ErrInvalidName, t.Fair.Queue, t.Fair.Entries)
+	case status == -4 && t.Line != nil:
+		line := keys.LineOf(t.Keys[i])
+		return fmt.Errorf("%w: key %q or %q holds something else than the line of those who wait for a lock",
+			lockerr.ErrInvalidName, line.Queue, line.Entries)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ var calls = map[string]func(p *Plain, e redisexec.CallOptions, t *keys.Set) (ans
 		return g != Grant{}, out
 	},
 	"rename": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
-		ok, _, out := p.Rename(context.Background(), e, t, me, you, asked)
+		ok, _, out := p.Rename(context.Background(), e, t.Only(t.Keys[:1]), me, you, asked)
 		return ok, out
 	},
 	"force": func(p *Plain, e redisexec.CallOptions, t *keys.Set) (bool, redisexec.Outcome) {
@@ -88,8 +88,8 @@ var nonsense = map[string]string{
 	"list in a list":           list(list(1)),
 	"deep list":                strings.Repeat("*1\r\n", 50) + ":1\r\n",
 	"list of errors":           list("-ERR a\r\n", "-ERR b\r\n"),
-	"unknown status":           ":-4\r\n",
-	"unknown status in a list": list(-4, 1),
+	"unknown status":           ":-9\r\n",
+	"unknown status in a list": list(-9, 1),
 	"unknown large status":     list(99, 1),
 	"largest integer":          ":9223372036854775807\r\n",
 	"smallest integer":         ":-9223372036854775808\r\n",

@@ -7,6 +7,7 @@ type Standing struct {
 	State EntryState
 	Proof clock.Instant // when the request was sent whose answer said last that it waits, or is granted
 	Token int64         // of a grant
+	Late  bool          // the grant was given before the poll that tells of it: a message should have told
 	Err   error         // of a failure
 }
 

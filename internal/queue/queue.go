@@ -265,6 +265,22 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	return true
 }
 
+// PassTo passes the turn from t, which has not got the lock, to the reserved ticket. false: that one has
+// left meanwhile, and t still has the turn.
+func (t *Ticket[V]) PassTo(to *Ticket[V]) bool {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if to.state != Reserved {
+		return false
+	}
+	q.line.Remove(to.place)
+	t.state, q.handoffs = Gone, 0
+	q.give(to)
+	to.ring()
+	return true
+}
+
 // Refuse puts a reserved ticket back: the hand-over did not succeed.
 func (t *Ticket[V]) Refuse() {
 	t.queue.mu.Lock()

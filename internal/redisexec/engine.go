@@ -39,9 +39,6 @@ type engine struct {
 	underWay atomic.Int64
 	// line is held while a command goes directly, and for good when the engine is closed.
 	line sync.Mutex
-	// pair is for the next command that goes directly with another before it. It is made
-	// beforehand, since that takes as long as the sending. Guarded by line.
-	pair pair
 
 	// answers counts what Redis has answered through the pipe.
 	answers atomic.Uint64
@@ -79,7 +76,7 @@ func (g *engine) send(ctx context.Context, e CallOptions, cmd call) answer {
 	alone := g.underWay.Add(1) == 1
 	defer g.underWay.Add(-1)
 	if bound, byTime := ctx.(*limit); byTime && alone && e.Avoid != pooled {
-		a, sent := g.sendDirectly(bound, e, cmd)
+		a, sent := g.sendDirectly(bound, cmd)
 		if sent || bound.Err() != nil { // the pipeline would send it all the same
 			a.server = g.server
 			return a
@@ -92,7 +89,7 @@ func (g *engine) send(ctx context.Context, e CallOptions, cmd call) answer {
 }
 
 // sendDirectly is send for a command that comes alone; false: there is no connection for it.
-func (g *engine) sendDirectly(ctx *limit, e CallOptions, cmd call) (a answer, sent bool) {
+func (g *engine) sendDirectly(ctx *limit, cmd call) (a answer, sent bool) {
 	if !g.line.TryLock() {
 		return answer{err: errNotSent}, false
 	}
@@ -100,40 +97,8 @@ func (g *engine) sendDirectly(ctx *limit, e CallOptions, cmd call) (a answer, se
 	if !g.connected() {
 		return answer{err: errNotSent}, false
 	}
-	err := g.process(ctx, e, cmd)
+	err := g.direct.Process(ctx, cmd)
 	return answerTo(cmd, err), !unsent(err)
-}
-
-// process sends cmd on a connection of the pool.
-//
-// When Redis has executed what has come it writes what it has for its clients, and to that
-// client last whom it had something for first. So the answer to a script goes out before what
-// the script has published, and with a command before it, after that.
-func (g *engine) process(ctx context.Context, e CallOptions, cmd call) error {
-	if !e.PublishFirst {
-		return g.direct.Process(ctx, cmd)
-	}
-	p := g.pair
-	defer func() {
-		_ = p.conn.Close()
-		g.pair = newPair(g.direct)
-	}()
-	_ = p.pipe.Process(ctx, cmd) // only puts it beside the other
-	_, err := p.pipe.Exec(ctx)
-	return errorOf(cmd, err)
-}
-
-// pair is a pipeline in which a command of no effect waits for another one.
-type pair struct {
-	conn *redis.Conn // of no connection yet; pipelines else have a pool of their own, which has not been looked at
-	pipe redis.Pipeliner
-}
-
-func newPair(c *redis.Client) pair {
-	conn := c.Conn()
-	pipe := conn.Pipeline()
-	pipe.Time(context.Background())
-	return pair{conn, pipe}
 }
 
 // errorOf is the error of cmd, which was sent with others, whose first error is err: not
@@ -274,7 +239,6 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 			waits:  make(chan struct{}, mostConfirmers(node)),
 		}
 		e.direct.Options().ContextTimeoutEnabled = true // a copy: nothing else has seen them
-		e.pair = newPair(e.direct)
 		e.open()
 		x.engines[node] = e
 		x.dropDeparted()

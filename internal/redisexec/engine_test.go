@@ -114,48 +114,14 @@ func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 	redistest.Eventually(t, "the pool", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 }
 
-// orderly is an engine behind a relay, and what sends a script directly, which is to publish first.
-func orderly(t *testing.T, backend *redistest.Backend) (*redistest.Relay, func() answer) {
-	t.Helper()
-	relay, rdb := relayedTo(t, backend, idle)
-	x := executorOn(t, rdb)
-	return relay, func() answer {
-		limit := x.limits.After(x.Patience)
-		e := CallOptions{Patience: x.Patience, PublishFirst: true}
-		return x.engineAt(rdb).send(limit, e, newCall(limit, "evalsha", idle.Digest, []any{redistest.Key(t)}, nil))
-	}
-}
-
-func TestWhatBecameOfTheCommandBeforeOneIsNotTakenForItsAnswer(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		relay, send := orderly(t, backend)
-		refused := relay.ReplyWith("-NOPERM this user has no permissions\r\n", redistest.Named("TIME"))
-		a := send()
-		refused.Wait(t)
-		require.NoError(t, a.err)
-		require.EqualValues(t, 1, a.value)
-
-		relay.ReplyWith("-BUSY Redis is busy running a script\r\n", redistest.Scripts)
-		require.ErrorContains(t, send().err, "BUSY")
-
-		relay.DropReply(redistest.Scripts)
-		a = send()
-		require.Error(t, a.err)
-		require.False(t, judge(a.err).notExecuted, "%v", a.err)
-		require.Equal(t, 2, relay.Count(redistest.Named("TIME")), "besides the one that did not get there")
-	})
-}
-
 // go-redis does not tell the commands of a pipeline what their new connection was refused with.
 func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)
 	for name, e := range map[string]CallOptions{
-		"alone":              {},
-		"which tells others": {PublishFirst: true},
-		"past the engine":    {Avoid: piped},
-		"for replicas":       {Replicas: Replicas{N: 1, Timeout: time.Second}},
+		"alone":           {},
+		"past the engine": {Avoid: piped},
+		"for replicas":    {Replicas: Replicas{N: 1, Timeout: time.Second}},
 	} {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "nobody", Password: "wrong"})
 		t.Cleanup(func() { _ = rdb.Close() })

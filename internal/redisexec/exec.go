@@ -114,14 +114,11 @@ type CallOptions struct {
 	Batchable bool
 
 	// RequiredKeys is how many of the keys the script cannot do without, if not all. While their slot moves
-	// Redis refuses a command with keys of which only some are there: then the others are left out.
+	// Redis refuses a command with keys of which only some are there, and for want of a permission one
+	// with keys that are not the user's: then the others are left out.
 	RequiredKeys int
 	// Undoes says that the name given up may have more than the lock.
 	Undoes bool
-
-	// PublishFirst has Redis send what the script publishes before its answer, if it goes
-	// directly: another process waits for that. It takes another command, of no effect.
-	PublishFirst bool
 
 	// Enough, if it is not nil, is closed when the answer is not needed any more: it is still
 	// waited for, but no further copy is sent.
@@ -188,7 +185,7 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 			began = out.Sent
 		}
 		a := x.send(ctx, e, s, keys, args, out.Sent)
-		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && isTryAgain(a.err) {
+		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && lacksKeys(a.err) {
 			keys = keys[:e.RequiredKeys]
 			a = x.send(ctx, e, s, keys, args, out.Sent)
 		}

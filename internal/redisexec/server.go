@@ -91,7 +91,7 @@ func (s *server) answered() {
 // learn records what a copy of a command, or a look, has failed with, if it is about the server
 // and says something: not about that one command, as NOPERM is.
 func (s *server) learn(err error, now clock.Instant) {
-	if telling(err) == tellsNothing || !judge(err).resend {
+	if telling(err) == tellsNothing || !judge(err).resend && !redis.HasErrorPrefix(err, "NOAUTH") {
 		return
 	}
 	for {

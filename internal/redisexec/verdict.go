@@ -54,6 +54,7 @@ var serverErrors = []struct {
 	{"NOPERM", forbidden},
 	{"DENIED", forbidden}, // protected mode
 	{"CROSSSLOT", forbidden},
+	{"Protocol error: unauthenticated", forbidden}, // of a command with more than ten words
 	{"unknown command", forbidden},
 }
 
@@ -101,6 +102,11 @@ func isElsewhere(err error) bool {
 
 // isTryAgain reports whether Redis refused a command because not all of its keys are on one node.
 func isTryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
+
+// lacksKeys reports whether Redis refused a command, before its first write, because of some of its keys.
+func lacksKeys(err error) bool {
+	return isTryAgain(err) || err != nil && redis.HasErrorPrefix(err, "NOPERM") && judge(err) == forbidden
+}
 
 // SlotMoves reports whether err says that the slot of the keys is on the move.
 func SlotMoves(err error) bool { return isTryAgain(err) || isElsewhere(err) }

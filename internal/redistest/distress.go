@@ -75,7 +75,7 @@ var Distresses = map[string]*Distress{
 		Strike: asks("acl setuser app resetkeys ~other:*"), Heal: asks("acl setuser app ~*"),
 	},
 	"a password from now on": {
-		Says: "NOAUTH", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("default"),
+		Says: "NOAUTH|unauthenticated", Means: Forbidden, Refuses: RefusesScripts, Admit: standalone("default"),
 		Strike: asks("acl setuser default resetpass >new", "client kill user default"),
 		Heal:   asks("acl setuser default nopass"),
 	},

@@ -61,6 +61,7 @@ var ErrorReplies = map[string]Meaning{
 	"MOVED 3999 127.0.0.1:6381":                                                                    Refused,
 	"ASK 3999 127.0.0.1:6381":                                                                      Refused,
 	"NOAUTH Authentication required.":                                                              Forbidden,
+	"ERR Protocol error: unauthenticated multibulk length":                                         Forbidden,
 	"WRONGPASS invalid username-password pair or user is disabled.":                                Forbidden,
 	"NOPERM this user has no permissions to run the 'evalsha' command":                             Forbidden,
 	"NOPERM this user has no permissions to access one of the keys used as arguments":              Forbidden,

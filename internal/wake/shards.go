@@ -96,6 +96,13 @@ func (s *Shards) Rejoin(name string, wake func(), message func(payload string)) 
 	return nil
 }
 
+// Uses is Hub.Uses.
+func (s *Shards) Uses(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.channels[name] != nil
+}
+
 // Suspect is Hub.Suspect, for the connection that the channel is on.
 func (s *Shards) Suspect(name string) {
 	s.mu.Lock()

@@ -191,6 +191,13 @@ func (h *Hub) Rejoin(name string, wake func(), message func(payload string)) *Su
 	return nil
 }
 
+// Uses reports whether the channel is in use, or lingers.
+func (h *Hub) Uses(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.channels[name] != nil
+}
+
 // adopt takes in a channel that is on no hub; mu must be held.
 func (h *Hub) adopt(ch *channel) {
 	ch.hub = h

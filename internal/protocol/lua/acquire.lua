@@ -1,11 +1,13 @@
 -- Takes every lock for a new owner, or none of them.
 --
--- KEYS  n lock keys, then their n token counters if a token is wished
--- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever)
+-- KEYS  n lock keys, then the token counters if a token is wished, then n lines if it is to mind those:
+--       it takes no lock from those that wait in one
+-- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever), number of counters
 --
 -- Replies
 --   {1, token}               all n keys hold field = 1 for at least the lease; token 0, or 1 alone, without counters
---   {0, pttl, i, holder}     key i is held by another owner for pttl ms (-1: it has no expiry)
+--   {0, pttl, i, holder}     key i is held by another owner for pttl ms (-1: it has no expiry); by '' for
+--                            0 ms: it is free, and others wait for it
 --   {-1, i}                  key i holds something else than a lock, {-2, i} a read-write lock
 --   {-3, i}                  counter i holds something else than a token
 --
@@ -22,14 +24,16 @@ end
 
 -- prelude
 local field, lease, n, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local last = n + ARGV[5]
 local ours = {}
 for i = 1, n do
   local busy
   ours[i], busy = examine(KEYS[i], i, field)
   if busy then return busy end
+  if not ours[i] and KEYS[last + i] and redis.call('exists', KEYS[last + i]) == 1 then return {0, 0, i, ''} end
 end
 
-local token, bad = next_token(n)
+local token, bad = next_token(n, last)
 if not token then return {-3, bad} end
 
 for i = 1, n do
@@ -45,5 +49,5 @@ for i = 1, n do
     end
   end
 end
-store_token(n, token, keep)
+store_token(n, token, keep, last)
 return {1, token}

@@ -1,29 +1,49 @@
--- Takes a fair lock for a new owner if it is free and there are no waiters; else the owner may wait.
+-- Takes a lock for a new owner if it is free and no one waits in its line; else the owner may wait there.
 --
+-- KEYS  those of all, or only the lock, and the counter if a token is wished: then it is taken whoever waits for it
 -- ARGV  field, lease (ms), life of a counter (ms; 0 = for ever; -1 = no token wished),
 --       publish command, the subcommand of PUBSUB that counts the listeners of a channel ('' = they
 --       cannot be counted here), and to wait: lease of the entry (ms), ticket, channel for its grant
 --
 -- Replies
---   {1, token}               field = 1, for at least the lease; token 0 if none was wished
---   {0, pttl, 1, holder}     the lock is held by another owner for pttl ms (-1: it has no
---                            expiry); if field wished to wait, it does
---   {-1, 1}                  the lock is of another type, {-2, 1} a read-write lock
---   {-3, 1}                  the counter holds something else than a token
---   {-4, 1}                  the queue is something else than a queue
+--   {1, token}                  field = 1, for at least the lease; token 0, or 1 alone, if none was wished
+--   {0, pttl, 1, holder}        the lock is held by another owner for pttl ms (-1: it has no expiry); by ''
+--                               if it is free, and left to strangers for so long
+--   {0, pttl, 1, holder, 1}     and field waits in the line
+--   {-1, 1}                     the lock is of another type, {-2, 1} a read-write lock
+--   {-3, 1}                     the counter holds something else than a token
+--   {-4, 1}                     where the line should be is something else
 --
 -- Sent again it finds the field that it made, lengthens, and mints a newer token; or it
 -- finds its entry, which keeps its place.
+
+-- The usual case: the lock is free, no one waits, and no token is wished. To define functions costs more
+-- than it does.
+if ARGV[3] == '-1' and redis.pcall('exists', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
+  redis.call('hset', KEYS[1], ARGV[1], '1')
+  local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
+  if type(set) ~= 'table' then return 1 end
+  redis.call('hdel', KEYS[1], ARGV[1]) -- see take
+  return set
+end
+
+-- prelude
 local field, lease, keep, publish, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-if spoiled() then return {-4, 1} end
+if queue and spoiled() then return {-4, 1} end
 
 local ours, busy = examine(lock, 1, field)
-if not ours and not busy and serve(publish, count) then
-  ours, busy = examine(lock, 1, field)
+if queue and not ours and not busy then
+  local wait = reserved(false)
+  if wait > 0 then
+    busy = {0, wait, 1, ''}
+  elseif serve(publish, count) then
+    ours, busy = examine(lock, 1, field)
+  end
 end
 if busy then
-  if busy[1] == 0 and ARGV[6] then
+  if queue and busy[1] == 0 and ARGV[6] then
     enqueue(field, ARGV[6], keep, ARGV[7], count, ARGV[8])
+    busy[5] = 1
   end
   return busy
 end

@@ -6,16 +6,18 @@
 --       (ms; 0 = for ever; -1 = no token wished)
 --
 -- Replies
---   {0, pttl, holder, status, token, ...}   of the lock its PTTL and holder, then of each waiter:
+--   {0, pttl, holder, status, token, ...}   of the lock its PTTL and holder, '' if it is left to strangers
+--                                           for so long, then of each waiter:
 --                                           0 = it waits, for its entry's lease; 1 = it holds the
---                                           lock, for at least that; -1 = neither; -3 = it holds the
---                                           lock, but the counter holds something else than a token
+--                                           lock, for at least that, 2 = since this poll; -1 = neither;
+--                                           -3 = it holds the lock, but the counter holds something else
+--                                           than a token
 --   {-1, 1}                                 the lock is of another type, {-2, 1} a read-write lock
 --   {-4, 1}                                 the queue is something else than a queue
 --
 -- Sent again, or late, it finds waiters and a holder where they are, or does nothing.
 local publish, count = ARGV[1], ARGV[2]
-if spoiled() then return {-4, 1} end
+if spoiled() or not queue then return {-4, 1} end
 
 redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
 local now, longest, waiting = clock(), 0, {}
@@ -37,8 +39,15 @@ if longest > 0 then
 end
 
 local _, busy = examine(lock, 1, '')
-if not busy then
-  local served = serve(publish, count, nil, waiting)
+local served
+local wait = not busy and reserved(waiting[redis.call('zrange', queue, '0', '0')[1]]) or 0
+if busy then
+  local at, interval, till = strangers()
+  if at and till > 0 then settle(now, interval, true) end
+elseif wait > 0 then
+  busy = {0, wait, 1, ''}
+else
+  served = serve(publish, count, nil, waiting)
   if served then
     waiting[served] = nil
     _, busy = examine(lock, 1, '')
@@ -55,7 +64,7 @@ for i = 3, #ARGV, 3 do
     local keep = ARGV[i + 2]
     lengthen(lock, ARGV[i + 1])
     token = token_for(keep)
-    status = token and 1 or -3
+    status = token and (field == served and 2 or 1) or -3
     if token then store(token, keep) end
   end
   reply[#reply + 1] = status

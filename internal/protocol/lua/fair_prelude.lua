@@ -1,10 +1,11 @@
 -- Shared by the scripts of fair locks: fair.go puts it after prelude.lua in each.
 --
--- KEYS of all of them
+-- KEYS of all of them; the first, or the first two, will do where a script says so
 --   1  the lock
---   2  its queue: a sorted set of the fields that wait, by a number that rises with each that comes
---   3  its entries: a hash from field to what a grant needs: "end lease keep ticket mark channel"
---   4  the token counter; the release has one more key
+--   2  its token counter
+--   3  its line: a sorted set of the fields that wait, by a number that rises with each that comes
+--   4  its entries: a hash from field to what a grant needs: "end lease keep ticket mark channel"
+--   5  the queue of Java's fair lock
 --
 -- An entry counts until `end`, by this server's clock in milliseconds: `lease` after its
 -- client has last said that it waits. The lease is also that of the lock if it is granted.
@@ -21,22 +22,37 @@
 --      the lock whether it hears of it or not
 -- To look comes before the grant: a count of those who heard a grant would come too late, since a
 -- process that listens to a former master hears it, too.
-local lock, queue, entries = KEYS[1], KEYS[2], KEYS[3]
+--
+-- Strangers, as waiters of Redisson, have no place in the line: they wait for the key to be free, and for a
+-- message. They have their turn by the clock. Now and then a release leaves the lock free for `window`
+-- milliseconds, and tells them; those in the line wait so long. The field '' of the entries says when:
+-- "at interval till polls left". The next such turn is at `at`, or after `left` grants if that is not 0. In
+-- one, which ends at `till`, else 0, the first in line has polled `polls` times. It polls when a stranger
+-- gives the lock back: so the turn was taken if it did so twice, or finds the lock held. Then the next one
+-- comes after one round of the line; else after twice the interval.
+local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
+local window, interval_first, interval_most = 5, 100, 1000
 
--- Whether a foreign value is where the queue should be.
+-- Whether a foreign value is where the line should be. Where its commands are not allowed there is none.
 local function spoiled()
-  return type(redis.pcall('zcard', queue)) == 'table' or type(redis.pcall('hlen', entries)) == 'table'
+  for _, reply in ipairs({redis.pcall('zcard', queue), redis.pcall('hlen', entries)}) do
+    if type(reply) == 'table' then
+      if string.find(reply.err, 'WRONGTYPE', 1, true) then return true end
+      queue = nil
+    end
+  end
+  return false
 end
 
 -- The token for an owner who wishes as keep says: 0 for none, nil if the counter holds
 -- something else. To be stored when the lock is its own.
 local function token_for(keep)
   if keep == '-1' then return 0 end
-  return (next_token(3, 4))
+  return (next_token(1, 2))
 end
 
 local function store(token, keep)
-  if keep ~= '-1' then store_token(3, token, keep, 4) end
+  if keep ~= '-1' then store_token(1, token, keep, 2) end
 end
 
 -- Whether no process listens on channel, as the subcommand `count` of PUBSUB says; not if it cannot.
@@ -58,10 +74,66 @@ local function enqueue(field, lease, keep, ticket, count, channel)
   lengthen(queue, lease)
 end
 
--- Takes field out of the queue.
+-- Takes field out of the queue. What is known of strangers goes with the last one.
 local function leave(field)
   redis.call('zrem', queue, field)
   redis.call('hdel', entries, field)
+  if redis.call('exists', queue) == 0 then redis.call('hdel', entries, '') end
+end
+
+-- Reads and writes when strangers have their turn. It is no loss if it cannot be written.
+local function strangers()
+  local at, interval, till, polls, left = string.match(redis.call('hget', entries, '') or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  return tonumber(at), tonumber(interval), tonumber(till), tonumber(polls), tonumber(left)
+end
+
+local function set_strangers(at, interval, till, polls, left)
+  redis.pcall('hset', entries, '', string.format('%.0f %d %.0f %d %d', at, interval, till, polls, left))
+end
+
+-- Ends a turn of strangers, which took the lock or did not.
+local function settle(now, interval, taken)
+  if taken then return set_strangers(now, interval_first, 0, 0, redis.call('zcard', queue)) end
+  interval = math.min(2 * interval, interval_most)
+  set_strangers(now + interval, interval, 0, 0, 0)
+end
+
+-- How long those in the line are to wait for strangers yet, when the lock is free; 0: no longer. first: the
+-- first in line asks.
+local function reserved(first)
+  local at, interval, till, polls, left = strangers()
+  if not at or till == 0 then return 0 end
+  local now = clock()
+  if now >= till then
+    settle(now, interval, polls > 1)
+    return 0
+  end
+  if first then set_strangers(at, interval, till, polls + 1, left) end
+  return till - now
+end
+
+-- Whether a release is to leave the lock to strangers, of whom it takes note.
+local function strangers_turn()
+  local now, at, interval, till, _, left = clock(), strangers()
+  if not at then
+    if redis.call('exists', queue) == 1 then set_strangers(now + interval_first, interval_first, 0, 0, 0) end
+    return false
+  elseif till > 0 then
+    settle(now, interval, true) -- one of them gives it back
+    return false
+  elseif left > 1 or left == 0 and now < at then
+    if left > 1 then set_strangers(at, interval, 0, 0, left - 1) end
+    return false
+  end
+  set_strangers(at, interval, now + window, 0, 0)
+  return true
+end
+
+-- Has the first in line ask.
+local function tell_first(publish)
+  local first = redis.call('zrange', queue, '0', '0')[1]
+  local channel = first and string.match(redis.call('hget', entries, first) or '', '^%d+ %d+ %-?%d+ %d+ [012] (.*)$')
+  if channel then redis.pcall(publish, channel, 'ask') end
 end
 
 -- Grants the lock, which no one holds but `last`, to the first live entry that is not passed over, and

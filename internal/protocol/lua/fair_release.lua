@@ -1,30 +1,41 @@
--- Gives a fair lock back, and with it any place in the queue; the first live waiter gets the
+-- Gives a lock back, and with it any place in its line; the first live waiter gets the
 -- lock, or all that listen are woken if there is none, and the first who waits in Java.
 --
--- KEYS  those of all, and the queue of Java's fair lock; or the lock alone, which is then given
---       back to all
+-- KEYS  those of all, or the lock alone, which is then given back to all
 -- ARGV  field, publish command, channel of the lock, the subcommand of PUBSUB that counts the
 --       listeners of a channel ('' = they cannot be counted here)
 --
 -- Replies
---   heard        done; so many processes heard of it, -1 if the server refused to tell
+--   heard        done, and free for all; so many processes heard of it, -1 if the server refused to tell
+--   'heard'      done, and given to the first in line
 --   {0, heard}   not ours: the lock did not hold field; its place in the queue is gone
+--
+-- The message 1 in place of 0 tells strangers of their turn: Redisson wakes all of its waiters by it, and those
+-- in the line, of which only the first is told, need not ask.
 --
 -- The lock has the next owner before it is rid of the last: a key that went away and came back
 -- would be refused half-way where its slot is on the move.
 
--- The usual case: the first of the queue listens, gets the lock, and wishes for no token. To define
--- functions costs more than it does.
-local alone = KEYS[2] and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('hlen', KEYS[1]) == 1
-local first = alone and redis.pcall('zrange', KEYS[2], '0', '0')[1]
-local entry = first and redis.pcall('hget', KEYS[3], first)
-if type(entry) == 'string' and first ~= ARGV[1] then
+-- The usual cases: no one waits, or the first in line listens, gets the lock, and wishes for no token. To
+-- define functions costs more than they do.
+if KEYS[3] and redis.pcall('exists', KEYS[3], KEYS[5]) == 0 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
+  local heard = redis.pcall(ARGV[2], ARGV[3], '0')
+  if type(heard) == 'table' then heard = -1 end -- see wake
+  return heard
+end
+local alone = KEYS[3] and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('hlen', KEYS[1]) == 1
+local first = alone and redis.pcall('zrange', KEYS[3], '0', '0')[1]
+local entry = first and redis.pcall('hget', KEYS[4], first)
+local known = entry and redis.pcall('hget', KEYS[4], '')
+if type(entry) == 'string' and known and first ~= ARGV[1] then
   local till, lease, ticket, channel = string.match(entry, '^(%d+) (%d+) %-1 (%d+) 0 (.*)$')
+  local strangers = string.match(known, '^(%d+) %d+ 0 0 0$')
   local now = redis.call('time')
-  if till and till - now[1] * 1000 > now[2] / 1000
+  now = now[1] * 1000 + now[2] / 1000
+  if till and tonumber(till) > now and strangers and tonumber(strangers) > now
     and (ARGV[4] == '' or redis.pcall('pubsub', ARGV[4], channel)[2] ~= 0) then
-    redis.call('zrem', KEYS[2], first, ARGV[1])
-    redis.call('hdel', KEYS[3], first, ARGV[1])
+    redis.call('zrem', KEYS[3], first, ARGV[1])
+    redis.call('hdel', KEYS[4], first, ARGV[1], redis.call('exists', KEYS[3]) == 0 and '' or first) -- see leave
     redis.call('hset', KEYS[1], first, '1')
     local heard
     if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
@@ -35,7 +46,7 @@ if type(entry) == 'string' and first ~= ARGV[1] then
       heard = redis.pcall(ARGV[2], channel, ticket .. ' 0')
     end
     if type(heard) == 'table' then heard = -1 end -- see wake
-    return heard
+    return tostring(heard)
   end
 end
 
@@ -43,16 +54,20 @@ end
 local field, publish = ARGV[1], ARGV[2]
 local ours = held(lock, field)
 
-local served, heard = false, 0
-if queue and not spoiled() then
+local served, heard, leaves = false, 0, false
+if queue and not spoiled() and queue then
   leave(field)
-  if ours and redis.call('hlen', lock) == 1 or not ours and redis.call('exists', lock) == 0 then
+  if ours and redis.call('hlen', lock) == 1 then
+    leaves = strangers_turn()
+    if not leaves then served, heard = serve(publish, ARGV[4], field) end
+  elseif not ours and redis.call('exists', lock) == 0 and reserved(false) == 0 then
     served, heard = serve(publish, ARGV[4], field)
   end
 end
 if ours and not served then redis.call('hdel', lock, field) end
 if not ours then return {0, heard or 0} end
-if served then return heard end
-heard = wake(publish, ARGV[3])
+if served then return tostring(heard) end
+if leaves then tell_first(publish) end
+heard = wake(publish, ARGV[3], leaves and '1')
 local told = wake_java(publish, ARGV[3], KEYS[5])
 return heard < 0 and heard or heard + told

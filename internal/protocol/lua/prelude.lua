@@ -82,7 +82,7 @@ end
 -- was lost; 0 without counters. Reads only; nil and the position of the counter if one holds
 -- something else than a token.
 local function next_token(n, last)
-  if #KEYS == n then return 0 end
+  if (last or #KEYS) == n then return 0 end
   local now = redis.call('time')
   local token = now[1] * 1000000 + now[2]
   for i = n + 1, last or #KEYS do

@@ -1,0 +1,63 @@
+package gate
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+)
+
+// Strangers, as waiters of Redisson, have no place in the line of a key: they wait for it to be free. A
+// process that goes on because no one stands in the line gives them a turn by the clock, as releases do where
+// others stand there (lua/fair_prelude.lua): its next waiter does not ask for a moment. If that finds the lock
+// taken then, they have their next turn after one of this process; else after twice the time.
+const (
+	strangersWindow = 5 * time.Millisecond
+	strangersFirst  = 100 * time.Millisecond
+	strangersMost   = time.Second
+)
+
+// strangers is when they have their turn. The zero strangers: no time has been set.
+type strangers struct {
+	interval time.Duration
+	due      clock.Instant // for their next turn
+	until    clock.Instant // their turn ends; zero: they have none
+}
+
+// StrangersDue reports whether it is time for a turn of strangers.
+func (g *Gate[H]) StrangersDue(now clock.Instant) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := &g.strangers
+	if s.interval == 0 {
+		s.interval, s.due = strangersFirst, now.After(strangersFirst)
+	}
+	return now.Until(s.due) <= 0
+}
+
+// LeaveToStrangers begins a turn of theirs: the lock was given back to all.
+func (g *Gate[H]) LeaveToStrangers(now clock.Instant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.strangers.until = now.After(strangersWindow)
+}
+
+// StrangersUntil is when their turn ends; false: they have none.
+func (g *Gate[H]) StrangersUntil() (clock.Instant, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.strangers.until, g.strangers.until != (clock.Instant{})
+}
+
+// StrangersTook ends their turn, in which they took the lock or did not.
+func (g *Gate[H]) StrangersTook(taken bool, now clock.Instant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := &g.strangers
+	s.until = clock.Instant{}
+	if taken {
+		s.interval, s.due = strangersFirst, now
+	} else {
+		s.interval = min(2*s.interval, strangersMost)
+		s.due = now.After(s.interval)
+	}
+}
