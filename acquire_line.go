@@ -447,7 +447,7 @@ func (t *mutexTurn) bequeath() {
 	h.session.retire(place.name.identity)
 	for {
 		next := ticket.Reserve(func(w *hold) bool {
-			if w.target.ID != h.target.ID || w.settings.Terms != h.settings.Terms {
+			if w.kind != h.kind || w.target.ID != h.target.ID || w.settings.Terms != h.settings.Terms {
 				return false
 			}
 			w.attempt.offered, w.attempt.handedOver = nil, nil // no command is sent for it

@@ -141,9 +141,7 @@ func (f *Fair) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	if counts[0] > 0 {
 		return f.plain.Release(ctx, e, t, field, counts)
 	}
-	if !e.Undoes { // a place in the queue may be all that there is to give up
-		e.RequiredKeys = 1
-	}
+	e.RequiredKeys = 1
 	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Line, field, f.plain.publishCommand(), t.Channels[0], f.plain.countCommand())
 	return understood(r.releasedInLine(), out, &r)
 }

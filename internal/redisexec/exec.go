@@ -185,7 +185,7 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 			began = out.Sent
 		}
 		a := x.send(ctx, e, s, keys, args, out.Sent)
-		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && lacksKeys(a.err) {
+		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && lacksKeys(a.err, e.Undoes) {
 			keys = keys[:e.RequiredKeys]
 			a = x.send(ctx, e, s, keys, args, out.Sent)
 		}

@@ -104,8 +104,9 @@ func isElsewhere(err error) bool {
 func isTryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
 
 // lacksKeys reports whether Redis refused a command, before its first write, because of some of its keys.
-func lacksKeys(err error) bool {
-	return isTryAgain(err) || err != nil && redis.HasErrorPrefix(err, "NOPERM") && judge(err) == forbidden
+// To undo what a name has takes all keys that it may have something at: not those that it may not touch.
+func lacksKeys(err error, undoes bool) bool {
+	return isTryAgain(err) && !undoes || err != nil && redis.HasErrorPrefix(err, "NOPERM") && judge(err) == forbidden
 }
 
 // SlotMoves reports whether err says that the slot of the keys is on the move.
