@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -182,8 +183,15 @@ func (b *batch) wait() <-chan error {
 	return told
 }
 
+// yields is how often the goroutine that tells Redis lets others run first, in a turn that is limited:
+// brief holds are all over by then, and the release tells of them, without a rename before it.
+const yields = 4
+
 // tell sends renames, one at a time, as long as there is something to tell.
 func (b *batch) tell() {
+	for n := 0; n < yields && !b.goesOn(); n++ {
+		runtime.Gosched()
+	}
 	for b.slot.take(b.session.background) {
 		again := b.tellOnce()
 		b.slot.free()
