@@ -254,7 +254,9 @@ func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 // FairMutex returns a handle of the lock name that is served in order: first come, first served,
 // over all goroutines of all processes, in the order in which Redis has executed their requests.
 // It is the lock of [Client.Mutex]: both exclude and wake each other, and a goroutine that holds it
-// by one handle re-enters it by the other. Only users of a Mutex or MultiMutex may overtake.
+// by one handle re-enters it by the other. A process that uses a Mutex counts as one waiter, which
+// has a turn of up to WithLocalHandoffs holds. Only waiters of Redisson may
+// overtake.
 //
 // Lock waits in a queue on Redis. A release gives the lock to the first waiter whose process
 // listens, and tells that process alone. One that does not, because it has died or is cut off, is

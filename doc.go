@@ -79,10 +79,12 @@
 // # Waiting
 //
 // [Mutex.Lock] waits until its context ends, or for [WithWaitTimeout]. Waiters of one
-// process stand in a queue; only the first of them talks to Redis. It sleeps until a
-// message says that the lock is free, the lease runs out, or for [WithSafetyPoll].
-// [Mutex.TryLock] does not wait. Each waiter for a FairMutex, and each that wants to read, also
-// sends one request of its own: to get into line, or to read when it may.
+// process stand in a queue. The first of them has a place, for all of the process, in a line
+// on Redis, and sleeps until a message says that the lock is its own; a request every 1.7 s at
+// most keeps the place. So processes have turns, of up to [WithLocalHandoffs] holds.
+// [Mutex.TryLock] does not wait, and passes no line. Each waiter for a FairMutex has a place of its own.
+// For an RWMutex, and on a quorum, there is no line: the first waiter of each process asks when a message
+// says that the lock is free, when the lease runs out, and after [WithSafetyPoll].
 //
 // If Redis cannot be reached, a Lock that has only just come fails after three attempts, in
 // 5 s at most with the default TTL. One that was waiting rides out an outage of one TTL.
@@ -132,8 +134,8 @@
 //     Java's fair lock has a queue redisson_lock_queue:{name}, on that of its first waiter, which
 //     is the same with :<waiter> after it.
 //   - With fencing, the last token is at redisson_lock_token:{name}.
-//   - Those who wait for a fair lock are in relock_line:{name} and
-//     relock_line_entries:{name}; grants are told on relock_line_grants:{name}:<process uuid>.
+//   - Those who wait are in relock_line:{name} and relock_line_entries:{name}; grants are told
+//     on relock_line_grants:{name}:<process uuid>.
 //   - A read-write lock is a hash with a field for each hold, of which a writer's ends in
 //     :write, and the field mode, which is read or write. Each level of a reader has a key
 //     {name}:<field>:rwlock_timeout:<level>, with the reader's lease. The channel is

@@ -83,9 +83,10 @@ func (m *Mutex) Name() string { return m.target.Name }
 // Lock takes the lock, or adds a level to the owner's hold.
 //
 // It blocks until it holds the lock; ctx or WithWaitTimeout end the wait. Waiters of one
-// process are served in the order in which they came; only the first of them talks to
-// Redis, and sleeps until a message says that the lock is free, its lease runs out, or for
-// WithSafetyPoll.
+// process are served in the order in which they came. The first of them has a place for all in
+// the line on Redis, so processes have turns in the order in which they asked; it sleeps until a
+// message says that the lock is its own. On a quorum there is no line: it competes with those of
+// other processes when the lock is free.
 //
 // After a failure the owner holds what it held before. What Redis may have granted, or keeps
 // for a waiter, is given up before Lock returns, or in the background if that takes longer
@@ -99,9 +100,10 @@ func (m *Mutex) Name() string { return m.target.Name }
 // waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or had
 // it when that was last told, and for how long Redis has not answered.
 //
-// It may be called by any number of goroutines. One round trip if the lock is free; none but
-// the holder's if one of the same process hands it over; two and a subscription when it is
-// taken, then one for each wake-up and safety poll.
+// It may be called by any number of goroutines. One round trip if the lock is free, and where others
+// wanted it a moment ago; none but the holder's if one of the same process hands it over; two and a
+// subscription when it is taken, then one in a third of 5 s, or of WithSafetyPoll or the TTL if that is
+// less. A user who may not use the keys of the line needs one more for each.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
 	return wrap("lock", m.Name(), err)

@@ -351,9 +351,9 @@ func WithReplicas(n int, timeout time.Duration) Option {
 }
 
 // WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the
-// same process before waiters of other processes get their chance. If no other process listens
-// for the lock, a Mutex goes on for up to 100 ms. 0 never hands over. Default: 16. A FairMutex and
-// the readers of an RWMutex are served without it: it has no effect on them.
+// same process before waiters of other processes have their turn. While no other process waits for
+// a Mutex it goes on. 0 never hands over. Default: 16. A FairMutex and the readers of an RWMutex
+// are served without it: it has no effect on them.
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {
@@ -365,8 +365,8 @@ func WithLocalHandoffs(n int) Option {
 }
 
 // WithSafetyPoll sets the longest sleep of a waiter that no message reaches. At least 10 ms.
-// Default: 5 s. Waiters for a FairMutex or RWMutex sleep for a third of the shortest of 5 s,
-// twice d and the TTL, at most.
+// Default: 5 s. On one deployment they sleep for a third of the shortest of 5 s, twice d and the
+// TTL, at most; on a quorum for d.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < minSafetyPoll {
