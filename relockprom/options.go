@@ -1,0 +1,115 @@
+package relockprom
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/relock-go/relock"
+)
+
+// Option is an option of [NewCollector].
+type Option func(*settings) error
+
+type settings struct {
+	classOf func(name string) string
+	buckets Buckets
+	native  bool
+}
+
+// Buckets are the upper bounds, in seconds, of the buckets of the histograms. Each list has to rise. An
+// empty one stands for the default.
+type Buckets struct {
+	Wait  []float64 // of relock_wait_seconds. Default: 0.0005 to 60
+	Hold  []float64 // of relock_hold_seconds. Default: 0.001 to 3600
+	Renew []float64 // of relock_renew_seconds. Default: 0.0005 to 10
+}
+
+var defaultBuckets = Buckets{
+	Wait:  []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	Hold:  []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600},
+	Renew: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+}
+
+// WithNameClass adds the label class to every metric: what classOf returns for the name of the lock, as
+// Event.Name of relock has it: without the prefix, and those of a MultiMutex joined by commas.
+// Default: there is no such label.
+//
+// The classes have to be few: "orders" and "carts", not "orders:42". Each costs 13 series and the
+// buckets of its histograms, for each kind of lock, in each process. Classes beyond the first 100
+// that come are counted together as "other", for as long as the process runs.
+//
+// classOf is called at each event, on the goroutine of the lock: it must be quick, safe for concurrent
+// use, and always return the same for a name, or the gauges would not come back to 0. A panic in it is one
+// in a hook.
+func WithNameClass(classOf func(name string) string) Option {
+	return func(s *settings) error {
+		if classOf == nil {
+			return fmt.Errorf("%w: WithNameClass: the function is nil", relock.ErrInvalidOption)
+		}
+		s.classOf = classOf
+		return nil
+	}
+}
+
+// WithBuckets sets the buckets of the histograms. Each bucket costs a series for each of the labels of its
+// histogram.
+func WithBuckets(b Buckets) Option {
+	return func(s *settings) error {
+		for _, list := range []struct {
+			name    string
+			own     []float64
+			setting *[]float64
+		}{
+			{"Wait", b.Wait, &s.buckets.Wait},
+			{"Hold", b.Hold, &s.buckets.Hold},
+			{"Renew", b.Renew, &s.buckets.Renew},
+		} {
+			if err := rising(list.own); err != nil {
+				return fmt.Errorf("%w: WithBuckets: %s: %w", relock.ErrInvalidOption, list.name, err)
+			}
+			if len(list.own) > 0 {
+				*list.setting = slices.Clone(list.own) // the histograms come to be later
+			}
+		}
+		return nil
+	}
+}
+
+// WithNativeHistograms has the histograms be native ones, too, with buckets that are at most 10 % wide, and
+// 100 at most. A Prometheus that scrapes native histograms takes these instead of the classic ones, unless
+// told to take both; others see no difference. Default: classic ones only.
+func WithNativeHistograms() Option {
+	return func(s *settings) error {
+		s.native = true
+		return nil
+	}
+}
+
+// settingsOf applies opts to the defaults. The error says which option cannot be.
+func settingsOf(opts []Option) (settings, error) {
+	s := settings{buckets: defaultBuckets}
+	for i, opt := range opts {
+		if opt == nil {
+			return settings{}, fmt.Errorf("relockprom: %w: option %d of %d is nil", relock.ErrInvalidOption, i+1, len(opts))
+		}
+		if err := opt(&s); err != nil {
+			return settings{}, fmt.Errorf("relockprom: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// rising says where a list of bounds does not rise.
+func rising(bounds []float64) error {
+	for i, bound := range bounds {
+		if math.IsNaN(bound) {
+			return fmt.Errorf("bound %d is not a number", i+1)
+		}
+		if i > 0 && cmp.Compare(bounds[i-1], bound) >= 0 {
+			return fmt.Errorf("the bounds do not rise: after %v comes %v", bounds[i-1], bound)
+		}
+	}
+	return nil
+}
