@@ -1,0 +1,159 @@
+package relockotel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/relock-go/relock"
+)
+
+// traceWait makes the span of a wait that has ended. That is soon enough: a span is exported when it
+// ends, and nothing is to be found again then.
+func (t *Telemetry) traceWait(e relock.Event) {
+	now := time.Now()
+	attrs := append(t.details(e), outcomeKey.String(string(e.Outcome)))
+	_, span := t.tracer.Start(e.Context, "relock.lock", trace.WithAttributes(attrs...), trace.WithTimestamp(now.Add(-e.Elapsed)))
+	if e.Err != nil {
+		span.SetStatus(codes.Error, e.Err.Error())
+	}
+	span.End(trace.WithTimestamp(now))
+}
+
+// Lock is what [Telemetry.Do] locks: a *relock.Mutex, or a *relock.RWMutex to write.
+type Lock interface {
+	Name() string
+	Do(ctx context.Context, fn func(ctx context.Context) error) error
+}
+
+// Do is m.Do with a span: fn gets the context of the hold with the span relock.hold in it, which is a
+// child of the span in ctx. It begins when the lock is held, and ends when it was given back. A loss
+// is an event of it, relock.lost, at the time at which it was found out; so the trace shows what
+// was done without the lock. If Do returns an error the span has it as its status.
+//
+// It blocks, and fails, as m.Do does; relock.ErrInvalidOption for a nil m. A Lock that fails makes
+// no such span, as fn does not run. The attributes of the span are complete if m has the hooks of t;
+// else, and if the owner held m already, it has the name alone. No round trip of its own.
+func (t *Telemetry) Do(ctx context.Context, m Lock, fn func(ctx context.Context) error) error {
+	if isNil(m) {
+		return fmt.Errorf("relockotel: do: %w: nil Lock", relock.ErrInvalidOption)
+	}
+	return t.do(ctx, m.Name(), m.Do, fn)
+}
+
+// RDo is m.RDo with a span, as [Telemetry.Do] is m.Do with one.
+func (t *Telemetry) RDo(ctx context.Context, m *relock.RWMutex, fn func(ctx context.Context) error) error {
+	if isNil(m) {
+		return fmt.Errorf("relockotel: read do: %w: nil RWMutex", relock.ErrInvalidOption)
+	}
+	return t.do(ctx, m.Name(), m.RDo, fn)
+}
+
+func isNil(m Lock) bool {
+	mutex, isMutex := m.(*relock.Mutex)
+	rw, isRW := m.(*relock.RWMutex)
+	return m == nil || isMutex && mutex == nil || isRW && rw == nil
+}
+
+func (t *Telemetry) do(ctx context.Context, name string, run func(context.Context, func(context.Context) error) error,
+	fn func(context.Context) error) error {
+	if ctx == nil || fn == nil {
+		return run(ctx, fn) // which says what is wrong
+	}
+	h := &hold{telemetry: t, name: name, outside: ctx, err: errNoReturn}
+	defer h.end()
+	h.err = run(context.WithValue(ctx, holdKey{}, h), func(ctx context.Context) error {
+		ctx = h.begin(ctx)
+		defer h.unwatch()
+		h.failure = fn(ctx)
+		return h.failure
+	})
+	return h.err
+}
+
+var errNoReturn = errors.New("the function did not return: it has panicked, or ended its goroutine")
+
+// hold is one Do that is under way.
+type hold struct {
+	telemetry *Telemetry
+	name      string
+	outside   context.Context // that Do was called with
+	span      trace.Span      // nil: not held yet
+
+	acquired atomic.Pointer[relock.Event] // the hook may be called on another goroutine
+
+	stopWatching func() bool
+	watched      chan struct{} // closed when the end of the context was seen
+	noteOnce     sync.Once
+
+	failure error // of fn
+	err     error // of Do
+}
+
+// holdKey is the key by which the context of a Lock tells of its Do.
+type holdKey struct{}
+
+// noteAcquired has the Do that e is of know what only a hook is told. Its fn may lock other names
+// with the same context: that comes later.
+func noteAcquired(e relock.Event) {
+	if h, ok := e.Context.Value(holdKey{}).(*hold); ok {
+		h.acquired.CompareAndSwap(nil, &e)
+	}
+}
+
+// begin starts the span, and returns ctx, the context of the hold, with it.
+func (h *hold) begin(ctx context.Context) context.Context {
+	var attrs []attribute.KeyValue
+	if e := h.acquired.Load(); e != nil {
+		attrs = h.telemetry.details(*e)
+	} else {
+		attrs = append(h.telemetry.named(h.name), nameKey.String(h.name))
+	}
+	ctx, h.span = h.telemetry.tracer.Start(ctx, "relock.hold", trace.WithAttributes(attrs...))
+	h.watched = make(chan struct{})
+	h.stopWatching = context.AfterFunc(ctx, func() {
+		defer close(h.watched)
+		// If the hold of another lock, inside of which this one is, was lost, the cause is the same.
+		if cause := context.Cause(ctx); !errors.Is(context.Cause(h.outside), cause) {
+			h.note(cause)
+		}
+	})
+	return ctx
+}
+
+// unwatch returns when the end of the context is not noted any more.
+func (h *hold) unwatch() {
+	if !h.stopWatching() {
+		<-h.watched
+	}
+}
+
+// note adds a loss to the span, once.
+func (h *hold) note(err error) {
+	if errors.Is(err, relock.ErrLost) {
+		h.noteOnce.Do(func() {
+			h.span.AddEvent("relock.lost", trace.WithAttributes(attribute.String("exception.message", err.Error())))
+		})
+	}
+}
+
+// end ends the span, if there is one.
+func (h *hold) end() {
+	if h.span == nil {
+		return
+	}
+	if !errors.Is(h.failure, relock.ErrLost) { // else it may be that of a lock inside
+		h.note(h.err)
+	}
+	if h.err != nil {
+		h.span.SetStatus(codes.Error, h.err.Error())
+	}
+	h.span.End()
+}
