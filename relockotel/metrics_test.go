@@ -177,6 +177,18 @@ func TestAHoldOfWhichRedisIsNotToldTheEndIsToldApart(t *testing.T) {
 	})
 }
 
+// The lock was forced open for its next holder in the same process, before Redis knew of the Unlock.
+func TestAReleaseThatFailedForALossOfTheNextHolderIsNoLoss(t *testing.T) {
+	o := observe(t)
+	e := relock.Event{Name: "orders:42", Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired, Context: t.Context()}
+	o.Hooks().Acquired(e)
+	e.Outcome, e.Cause, e.Err = "", relock.LossForced, errors.New("it is unlocked, but Redis may not know: it was forced open")
+	o.Hooks().Released(e)
+	o.requireAtRest(t)
+	require.Equal(t, 1, o.count(t, "relock.hold.duration", outcome("error")))
+	require.Zero(t, o.count(t, "relock.losses"))
+}
+
 func TestARenewalIsMeasuredAndOneThatFailsIsToldApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, renewed, failed := observe(t), 0, 0

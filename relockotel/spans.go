@@ -100,11 +100,11 @@ type hold struct {
 // holdKey is the key by which the context of a Lock tells of its Do.
 type holdKey struct{}
 
-// noteAcquired has the Do that e is of know what only a hook is told. Its fn may lock other names
-// with the same context: that comes later.
+// noteAcquired has the Do that e is of know what only a hook is told. What its fn locks with the same
+// context comes later, when that is not asked for any more.
 func noteAcquired(e relock.Event) {
 	if h, ok := e.Context.Value(holdKey{}).(*hold); ok {
-		h.acquired.CompareAndSwap(nil, &e)
+		h.acquired.Store(&e)
 	}
 }
 

@@ -165,6 +165,25 @@ func TestALossIsAnEventOfTheSpanWhenItHappens(t *testing.T) {
 	})
 }
 
+// The function and what notes the loss are woken at the same time.
+func TestALossThatEndsTheFunctionIsAnEventOfTheSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t)
+		locks := relocktest.New(t, relock.WithHooks(o.Hooks()), relock.WithTTL(time.Second), relock.WithoutRenewal())
+		for range 100 {
+			require.ErrorIs(t, o.Do(t.Context(), locks.Mutex("orders:42"), func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}), relock.ErrLost)
+		}
+		holds := o.ended("relock.hold")
+		require.Len(t, holds, 100)
+		for _, hold := range holds {
+			require.Len(t, hold.Events(), 1)
+		}
+	})
+}
+
 func TestALossThatOnlyTheUnlockFindsIsAnEventOfTheSpan(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
