@@ -99,7 +99,12 @@ func TestOneRenameTellsOfAllHoldsThatHaveEnded(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b)
 		var holds atomic.Int64
-		c := locksOn(t, rdb, WithLocalHandoffs(1000), WithHooks(Hooks{Acquired: func(Event) { holds.Add(1) }}))
+		sent := make(chan struct{})
+		c := locksOn(t, rdb, WithLocalHandoffs(1000), WithHooks(Hooks{Acquired: func(Event) {
+			if holds.Add(1) == 2 {
+				<-sent
+			}
+		}}))
 		m := c.Mutex(redistest.Key(t))
 		requireLocked(t, m)
 		const n = 50
@@ -109,6 +114,8 @@ func TestOneRenameTellsOfAllHoldsThatHaveEnded(t *testing.T) {
 		unlocked := make(chan error, 1)
 		h := holdOf(m)
 		go func() { unlocked <- h.unlock(m.target, &m.settings) }()
+		stopped.Wait(t)
+		close(sent)
 		eventually(t, "all have followed one another", func() bool { return holds.Load() == n+1 })
 		stopped.Release()
 		require.NoError(t, outcomeOf(t, unlocked))
@@ -518,12 +525,18 @@ func TestABatchOfImpatientWaitersUnderLostRepliesExcludes(t *testing.T) {
 			running.Go(func() {
 				m := c.Mutex(key)
 				for n := range 40 {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+(i*7+n)%23)*time.Millisecond)
+					patience := time.Duration(1+(i*7+n)%23) * time.Millisecond
+					if n%8 == 0 {
+						patience = time.Minute
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					if m.Lock(ctx) == nil {
 						if inside.Add(1) > 1 && m.Context(t.Context()).Err() == nil {
 							overlaps.Add(1)
 						}
-						holds.Add(1)
+						if holds.Add(1)%4 == 0 {
+							time.Sleep(time.Millisecond) // Redis is told of the others meanwhile
+						}
 						inside.Add(-1)
 						_ = m.Unlock()
 					}
