@@ -1,0 +1,105 @@
+package relockgocron
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock"
+)
+
+// run is one run of a job, from Lock to Unlock.
+type run struct {
+	mutex     *relock.Mutex // of an owner of its own
+	keptUntil time.Time
+	goroutine string
+	among     *runs
+}
+
+// Unlock gives the lock back: when it has been kept for long enough, in the background, or else now.
+// It takes no notice of ctx, which has ended when the scheduler shuts down. gocron drops its error;
+// Hooks.Lost and Hooks.Released of the Client tell of it.
+func (r *run) Unlock(context.Context) error {
+	if !r.among.end(r) {
+		return fmt.Errorf("relockgocron: unlock %q: %w: it was unlocked before", r.mutex.Name(), relock.ErrNotHeld)
+	}
+	if left := time.Until(r.keptUntil); left > 0 && r.mutex.HoldCount() > 0 {
+		time.AfterFunc(left, func() { _ = r.mutex.Unlock() })
+		return nil
+	}
+	return r.mutex.Unlock()
+}
+
+// under runs work with a context that ends with ctx, with the hold of m, or with work: a hold may
+// last longer, and keeps the contexts that have not ended.
+func under(ctx context.Context, m *relock.Mutex, work func(ctx context.Context) error) error {
+	if ctx == nil || work == nil {
+		return fmt.Errorf("relockgocron: do %q: %w: nil context or function", m.Name(), relock.ErrInvalidOption)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	held := m.Context(ctx)
+	if held.Err() != nil {
+		return context.Cause(held)
+	}
+	err := work(held)
+	if held.Err() == nil || errors.Is(err, relock.ErrLost) {
+		return err
+	}
+	if cause := context.Cause(held); errors.Is(cause, relock.ErrLost) {
+		return errors.Join(err, cause)
+	}
+	return err
+}
+
+// runs are those under way. gocron gives a task nothing that it has from Lock, but calls both on one
+// goroutine: by that a task finds its run. The context that both get is that of the job, and would
+// not tell apart two of its runs, as there are after a loss.
+type runs struct {
+	mu  sync.Mutex
+	all map[string]*run // by the number of the goroutine
+}
+
+// begin adds a run on the calling goroutine, under m.
+func (s *runs) begin(m *relock.Mutex, keptUntil time.Time) *run {
+	r := &run{mutex: m, keptUntil: keptUntil, goroutine: goroutine(), among: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = make(map[string]*run)
+	}
+	s.all[r.goroutine] = r
+	return r
+}
+
+// current returns the run of the calling goroutine, or nil.
+func (s *runs) current() *run {
+	id := goroutine()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id]
+}
+
+// end drops r; false: that was done before.
+func (s *runs) end(r *run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[r.goroutine] != r {
+		return false
+	}
+	delete(s.all, r.goroutine)
+	return true
+}
+
+// goroutine returns the number of the calling goroutine, with which a stack trace begins: "goroutine
+// 17 [". To make one takes some microseconds, which a run has.
+func goroutine() string {
+	var buf [64]byte
+	_, trace, _ := bytes.Cut(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
+	number, _, _ := bytes.Cut(trace, []byte(" "))
+	return string(number)
+}
