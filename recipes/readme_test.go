@@ -1,0 +1,74 @@
+package recipes_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/hibiken/asynq"
+	"github.com/pressly/goose/v3"
+	"github.com/redis/go-redis/v9"
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/recipes/asynqlock"
+	"github.com/relock-go/relock/recipes/certlock"
+	"github.com/relock-go/relock/recipes/cronlock"
+	"github.com/relock-go/relock/recipes/gooselock"
+)
+
+// The code of the README. TestTheCodeInTheReadmeCompiles holds the two together.
+
+func certificates(config *certmagic.Config, storage certmagic.Storage, locks *relock.Client) {
+	config.Storage = certlock.New(storage, locks) // storage: what you have now, shared by all nodes
+}
+
+func migrate(ctx context.Context, locks *relock.Client, provider *goose.Provider) ([]*goose.MigrationResult, error) {
+	done, err := gooselock.Up(ctx, locks, "migrations", provider)
+	return done, err
+}
+
+func tasks(rdb redis.UniversalClient, locks *relock.Client) (*asynq.ServeMux, *asynq.Server) {
+	mux := asynq.NewServeMux()
+	mux.Use(asynqlock.Exclusive(locks, func(task *asynq.Task) string { return task.Type() }))
+	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{
+		IsFailure:      asynqlock.IsFailure,
+		RetryDelayFunc: asynqlock.RetryDelay,
+	})
+	return mux, server
+}
+
+func nightly(ctx context.Context, locks *relock.Client, log cron.Logger, report func(context.Context) error) (cron.EntryID, error) {
+	c := cron.New(cron.WithChain(cron.Recover(log), cronlock.OnOneNode(ctx, locks, "nightly", log)))
+	id, err := c.AddJob("0 3 * * *", cronlock.Job(report))
+	return id, err
+}
+
+var _ = []any{certificates, migrate, tasks, nightly} // for the compiler alone
+
+// flat returns code with each line trimmed, so that a snippet can be found wherever it is indented.
+func flat(code string) string {
+	lines := strings.Split(strings.TrimSpace(code), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestTheCodeInTheReadmeCompiles(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		return string(text)
+	}
+	compiled := flat(read("readme_test.go"))
+	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read("README.md"), -1)
+	require.Len(t, snippets, 4)
+	for _, snippet := range snippets {
+		require.True(t, strings.Contains(compiled, flat(snippet[1])), "readme_test.go does not have this code of the README:\n%s", snippet[1])
+	}
+}
