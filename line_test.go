@@ -1,0 +1,284 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// The line of a name on Redis: who has a place there, and in which order those are served.
+
+// anyKind makes a lock of any kind that has a place in the line of key.
+type anyKind func(c *Client, key string, opts ...MutexOption) *Mutex
+
+func ofMutex(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) }
+func ofFair(c *Client, key string, opts ...MutexOption) *Mutex  { return c.FairMutex(key, opts...) }
+func ofMulti(c *Client, key string, opts ...MutexOption) *Mutex {
+	return c.MultiMutex([]string{key, key + "-too"}, opts...)
+}
+
+var kindsInLine = map[string]anyKind{"Mutex": ofMutex, "FairMutex": ofFair, "MultiMutex": ofMulti}
+
+// placesOn returns the places in the line of key, first come first.
+func placesOn(t *testing.T, rdb redis.UniversalClient, key string) []redis.Z {
+	t.Helper()
+	places, err := rdb.ZRangeWithScores(t.Context(), keys.LineOf(key).Queue, 0, -1).Result()
+	require.NoError(t, err)
+	return places
+}
+
+// has an owner of its own wait for m, hold it for a moment, and call the roll meanwhile.
+func visits(t *testing.T, m *Mutex, r *roll, n int) <-chan error {
+	t.Helper()
+	return newActor(t).begin(func() error {
+		return m.Do(context.WithoutCancel(t.Context()), func(context.Context) error { r.call(n); return nil })
+	})
+}
+
+func TestTheWaitersOfAProcessHaveOnePlaceInTheLine(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key, holder := b.Client(t), redistest.Key(t), newActor(t)
+		holding, here, there := locksOn(t, rdb), locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
+		holder.locks(t, holding.Mutex(key))
+		var r roll
+		var all []<-chan error
+		for _, process := range []struct {
+			c               *Client
+			waiters, places int
+		}{{here, 5, 1}, {there, 3, 2}} {
+			for i := range process.waiters {
+				all = append(all, visits(t, process.c.Mutex(key), &r, process.places))
+				awaitWaiters(t, process.c.session, key, i+1)
+				awaitFairQueue(t, rdb, key, process.places)
+			}
+		}
+		throughout(t, aWhile, func() bool { return len(fairQueueOf(t, rdb, key)) == 2 }, "one place for each process")
+		fields := fairQueueOf(t, rdb, key)
+		require.True(t, strings.HasPrefix(fields[0], here.ID()+":"), "first is %s", fields[0])
+		require.True(t, strings.HasPrefix(fields[1], there.ID()+":"), "then %s", fields[1])
+		holder.unlocks(t, holding.Mutex(key))
+		for _, done := range all {
+			require.NoError(t, outcomeOf(t, done))
+		}
+		require.Equal(t, []int{1, 1, 1, 1, 1, 2, 2, 2}, r.names)
+		requireFairFree(t, rdb, key)
+		for _, c := range []*Client{here, there} {
+			eventually(t, "nothing kept", func() bool { return gatesOf(c) == 0 })
+		}
+	})
+}
+
+// enqueues chooses the requests for the lock or a place in its line, of which more is told than of a try.
+var enqueues = runsOfFairAcquire(func(arguments int) bool { return arguments > 5 })
+
+// tries chooses the requests for the lock alone.
+var triesOnly = runsOfFairAcquire(func(arguments int) bool { return arguments <= 5 })
+
+func runsOfFairAcquire(of func(arguments int) bool) redistest.Match {
+	return redistest.Script(protocol.FairAcquireScript.Source).And(func(c redistest.Command) bool {
+		const before = 3 // EVALSHA, digest, number of keys
+		numKeys := int(c.Arg(2)[0] - '0')
+		return of(len(c) - before - numKeys)
+	})
+}
+
+func TestAHoldThatOthersWaitForCostsTwoCommandsAndNoTryBeforeThePlace(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, one := relayedTo(t, b)
+		two := redis.NewClient(&redis.Options{Addr: relay.Addr})
+		t.Cleanup(func() { _ = two.Close() })
+		direct, key := b.Client(t), redistest.Key(t)
+		owners := []*actor{newActor(t), newActor(t)}
+		locks := []*Mutex{locksOn(t, one).Mutex(key), locksOn(t, two).Mutex(key)}
+		holder := 0
+		owners[holder].locks(t, locks[holder])
+		passOn := func() { // the other gets into the line, and then the lock
+			next := 1 - holder
+			waiting := owners[next].lock(t.Context(), locks[next])
+			awaitFairQueue(t, direct, key, 1)
+			owners[holder].unlocks(t, locks[holder])
+			require.NoError(t, outcomeOf(t, waiting))
+			holder = next
+		}
+		for range 2 {
+			passOn()
+		}
+		require.Equal(t, 3, relay.Count(triesOnly), "the first, and one of each process that did not listen yet")
+		awaitStillness(t, relay)
+		relay.ResetLog()
+		const holds = 20
+		for range holds {
+			passOn()
+		}
+		require.Zero(t, relay.Count(triesOnly), "one that listens gets into the line at once")
+		require.Equal(t, holds, relay.Count(enqueues))
+		require.Equal(t, holds, relay.Count(redistest.Script(protocol.FairReleaseScript.Source)))
+		others := redistest.Scripts.And(func(c redistest.Command) bool {
+			for _, s := range []string{protocol.FairAcquireScript.Source, protocol.FairReleaseScript.Source, protocol.FairPollScript.Source} {
+				if redistest.Script(s)(c) {
+					return false
+				}
+			}
+			return true
+		})
+		require.Zero(t, relay.Count(others))
+		owners[holder].unlocks(t, locks[holder])
+		requireFairFree(t, direct, key)
+	})
+}
+
+// inLineUnheard is one that waits for a Mutex, whose process would hear of a grant, and cannot poll.
+type inLineUnheard struct {
+	m       *Mutex
+	owner   *actor
+	waiting <-chan error
+	polls   *redistest.Rule
+}
+
+// getsInLineUnheard has such a waiter be first in the line of key, which is held.
+func getsInLineUnheard(t *testing.T, b *redistest.Backend, key string) *inLineUnheard {
+	t.Helper()
+	relay, rdb := relayedTo(t, b)
+	c := locksOn(t, rdb)
+	w := &inLineUnheard{m: c.Mutex(key), owner: newActor(t)}
+	w.waiting = w.owner.lock(context.WithoutCancel(t.Context()), w.m)
+	awaitFairQueue(t, b.Client(t), key, 1)
+	awaitListening(t, c.session, key)
+	awaitStillness(t, relay)
+	w.polls = relay.Block(redistest.Script(protocol.FairPollScript.Source)).Always()
+	t.Cleanup(w.polls.Release)
+	return w
+}
+
+// served requires that it has the lock, and has it give that back.
+func (w *inLineUnheard) served(t *testing.T) {
+	t.Helper()
+	require.NoError(t, outcomeOf(t, w.waiting))
+	w.polls.Release()
+	w.owner.unlocks(t, w.m)
+}
+
+func TestNoNewcomerPassesTheLineOfAFreeLock(t *testing.T) {
+	t.Parallel()
+	for name, lock := range kindsInLine {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				rdb, key, newcomer := b.Client(t), redistest.Key(t), newActor(t)
+				m := lock(locksOn(t, rdb), key)
+				heldByStranger(t, rdb, key, time.Minute)
+				first := getsInLineUnheard(t, b, key)
+				require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is told
+				require.False(t, newcomer.tries(t, m), "the lock is free, but another waits")
+				waiting := newcomer.lock(t.Context(), m)
+				awaitFairQueue(t, rdb, key, 1)
+				goesOn(t, waiting)
+				first.served(t)
+				require.NoError(t, outcomeOf(t, waiting))
+				newcomer.unlocks(t, m)
+				for _, key := range m.target.Keys {
+					requireFairFree(t, rdb, key)
+				}
+			})
+		})
+	}
+}
+
+// The second polls, because the first cannot: the first gets the lock, and is told.
+func TestALockThatHasBecomeFreeIsGrantedToTheFirstInLineWhicheverPolls(t *testing.T) {
+	t.Parallel()
+	for name, free := range map[string]func(rdb *redis.Client, c *Client, key string) error{
+		"unlocked in Java": func(rdb *redis.Client, c *Client, key string) error {
+			ctx := context.Background()
+			return errors.Join(rdb.Del(ctx, key).Err(), rdb.Publish(ctx, channelOf(key), "0").Err())
+		},
+		"expired": func(rdb *redis.Client, c *Client, key string) error {
+			return rdb.PExpire(context.Background(), key, time.Millisecond).Err()
+		},
+		"ForceUnlock": func(rdb *redis.Client, c *Client, key string) error {
+			return second(c.Mutex(key).ForceUnlock(context.Background()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				rdb, key, next := b.Client(t), redistest.Key(t), newActor(t)
+				heldByStranger(t, rdb, key, time.Minute)
+				first := getsInLineUnheard(t, b, key)
+				m := locksOn(t, b.Client(t), WithSafetyPoll(400*time.Millisecond)).Mutex(key)
+				waiting := next.lock(t.Context(), m)
+				awaitFairQueue(t, rdb, key, 2)
+				require.NoError(t, free(rdb, locksOn(t, rdb), key))
+				require.NoError(t, outcomeOf(t, first.waiting))
+				goesOn(t, waiting)
+				first.polls.Release()
+				first.owner.unlocks(t, first.m)
+				require.NoError(t, outcomeOf(t, waiting))
+				next.unlocks(t, m)
+				requireFairFree(t, rdb, key)
+			})
+		})
+	}
+}
+
+func TestWaitersOfFairLocksAndProcessesOfMutexesStandInOneLine(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key, holder := b.Client(t), redistest.Key(t), newActor(t)
+		holding, here, there := locksOn(t, rdb), locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
+		holder.locks(t, holding.Mutex(key))
+		var r roll
+		var all []<-chan error
+		for i, m := range []*Mutex{
+			here.FairMutex(key), there.Mutex(key), here.Mutex(key), there.FairMutex(key), here.FairMutex(key),
+		} {
+			all = append(all, visits(t, m, &r, i))
+			awaitFairQueue(t, rdb, key, i+1)
+		}
+		holder.unlocks(t, holding.Mutex(key))
+		for _, done := range all {
+			require.NoError(t, outcomeOf(t, done))
+		}
+		require.Equal(t, upTo(5), r.names)
+		requireFairFree(t, rdb, key)
+	})
+}
+
+// Two other processes stand in the line from before its turn begins. They are served before its rest.
+func TestAProcessGivesTheLockOnAfterItsTurnAndGetsANewPlaceAtTheEnd(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		const handoffs, waiters = 3, 8
+		rdb, key, holder := b.Client(t), redistest.Key(t), newActor(t)
+		holding, crowd := locksOn(t, rdb), locksOn(t, b.Client(t), WithLocalHandoffs(handoffs))
+		holder.locks(t, holding.Mutex(key))
+		var r roll
+		var all []<-chan error
+		for i := range waiters {
+			all = append(all, visits(t, crowd.Mutex(key), &r, 0))
+			awaitWaiters(t, crowd.session, key, i+1)
+		}
+		awaitFairQueue(t, rdb, key, 1)
+		for i := range 2 {
+			all = append(all, visits(t, locksOn(t, b.Client(t)).Mutex(key), &r, i+1))
+			awaitFairQueue(t, rdb, key, i+2)
+		}
+		holder.unlocks(t, holding.Mutex(key))
+		for _, done := range all {
+			require.NoError(t, outcomeOf(t, done))
+		}
+		require.Equal(t, []int{0, 0, 0, 0, 1, 2, 0, 0, 0, 0}, r.names)
+		requireFairFree(t, rdb, key)
+	})
+}
