@@ -1,0 +1,239 @@
+package protocol
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// Turns of strangers, who have no place in the line: see fair_prelude.lua. Tests set what the scripts have
+// noted of them, so that no test has to be quicker than a window of theirs.
+
+// strangersNote is what the scripts note of strangers.
+type strangersNote struct {
+	at, interval, till time.Duration // at and till are from now, by the server's clock; till 0: they have no turn
+	polls, left        int
+}
+
+// now is the server's clock in milliseconds.
+func (b *fairBench) now() int64 { return b.rdb.Time(b.t.Context()).Val().UnixMilli() }
+
+func (b *fairBench) entries() string { return keys.LineOf(b.on.Keys[0]).Entries }
+
+// note has the scripts find n.
+func (b *fairBench) note(n strangersNote) {
+	b.t.Helper()
+	now, till := b.now(), int64(0)
+	if n.till != 0 {
+		till = now + n.till.Milliseconds()
+	}
+	text := fmt.Sprintf("%d %d %d %d %d", now+n.at.Milliseconds(), n.interval.Milliseconds(), till, n.polls, n.left)
+	require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.entries(), "", text).Err())
+}
+
+// noted requires that the scripts have noted n, whose times are told by less than what a busy machine takes.
+func (b *fairBench) noted(n strangersNote) {
+	b.t.Helper()
+	var at, interval, till int64
+	var polls, left int
+	text, err := b.rdb.HGet(b.t.Context(), b.entries(), "").Result()
+	require.NoError(b.t, err)
+	_, err = fmt.Sscan(text, &at, &interval, &till, &polls, &left)
+	require.NoError(b.t, err, "%q", text)
+	const tolerance = 5 * time.Second
+	now := b.now()
+	require.InDelta(b.t, now+n.at.Milliseconds(), at, float64(tolerance.Milliseconds()))
+	require.Equal(b.t, n.till != 0, till != 0, "%q", text)
+	if till != 0 {
+		require.InDelta(b.t, now+n.till.Milliseconds(), till, float64(tolerance.Milliseconds()))
+	}
+	require.Equal(b.t, n.interval.Milliseconds(), interval, "%q", text)
+	require.Equal(b.t, []int{n.polls, n.left}, []int{polls, left}, "%q", text)
+}
+
+// hears returns what is told on a channel.
+func (b *fairBench) hears(channel string) <-chan *redis.Message {
+	b.t.Helper()
+	sub := b.rdb.Subscribe(b.t.Context(), channel)
+	b.t.Cleanup(func() { _ = sub.Close() })
+	_, err := sub.Receive(b.t.Context())
+	require.NoError(b.t, err)
+	return sub.Channel()
+}
+
+func TestTheFirstReleaseWithALineSetsWhenStrangersHaveTheirTurn(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		require.True(b.t, b.release(me).Granted)
+		b.noted(strangersNote{at: 100 * time.Millisecond, interval: 100 * time.Millisecond})
+		b.release(you)
+		require.Equal(b.t, them, b.holder())
+		b.release(them)
+		b.requireFree()
+	})
+}
+
+func TestAReleaseLeavesTheLockToStrangersWhenTheirTurnIsDue(t *testing.T) {
+	for name, due := range map[string]strangersNote{
+		"by the clock":           {interval: 400 * time.Millisecond},
+		"after a round of lines": {at: time.Hour, interval: 100 * time.Millisecond, left: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachFairBench(t, func(b *fairBench) {
+				all, told := b.hears(b.on.Channels[0]), b.hears(keys.GrantsPrefix(b.on.Keys[0])+"p")
+				b.take(me)
+				b.enqueue(you)
+				b.enqueue(them)
+				b.note(due)
+				require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+				require.Empty(b.t, b.holder(), "it is given to one in line")
+				require.Equal(b.t, []string{you, them}, b.queue())
+				require.Equal(b.t, "1", redistest.Receive(b.t, all).Payload)
+				require.Equal(b.t, "ask", redistest.Receive(b.t, told).Payload)
+				b.noted(strangersNote{at: due.at, interval: due.interval, till: time.Millisecond})
+			})
+		})
+	}
+}
+
+func TestAReleaseGrantsWhileTheTurnOfStrangersIsNotDue(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		b.enqueue("uuid-3:1")
+		b.note(strangersNote{at: time.Hour, interval: time.Second})
+		require.True(b.t, b.release(me).Granted)
+		b.note(strangersNote{interval: time.Second, left: 2})
+		require.True(b.t, b.release(you).Granted)
+		b.noted(strangersNote{interval: time.Second, left: 1})
+	})
+}
+
+// Neither a poll, nor one that only asks, nor one that comes, gets a lock that is left to strangers, or gives it to
+// one in line. They are told how long.
+func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		turn := strangersNote{interval: 100 * time.Millisecond, till: time.Minute}
+		b.take(me)
+		b.enqueue(you)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
+		b.note(turn)
+
+		all, g, out := b.fair.Poll(b.t.Context(), once, b.on, []Waiter{{Field: you, Terms: b.terms}})
+		require.NoError(b.t, out.Err)
+		require.Equal(b.t, EntryWaiting, all[0].State)
+		require.Empty(b.t, g.Holder)
+		require.InDelta(b.t, time.Minute, g.TTL, float64(10*time.Second))
+		turn.polls = 1
+		b.noted(turn)
+
+		b.enqueue(them)
+		g, out = b.fair.Acquire(b.t.Context(), once, b.on, me, b.terms)
+		require.NoError(b.t, out.Err)
+		require.False(b.t, g.Held)
+		require.InDelta(b.t, time.Minute, g.TTL, float64(10*time.Second))
+		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(them), "it is not the first, and does not count")
+		require.False(b.t, b.release("x:1").Ours)
+		require.Empty(b.t, b.holder())
+		b.noted(turn)
+
+		turn.till = -time.Millisecond
+		b.note(turn)
+		require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
+		require.Equal(b.t, you, b.holder())
+	})
+}
+
+// The next turn of strangers comes after twice the time, up to a second, if none of them took this one.
+func TestATurnThatNoStrangerTookDoublesTheTimeToTheNext(t *testing.T) {
+	for before, after := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 200 * time.Millisecond, 800 * time.Millisecond: time.Second, time.Second: time.Second,
+	} {
+		eachFairBench(t, func(b *fairBench) {
+			b.take(me)
+			b.enqueue(you)
+			b.enqueue(them)
+			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
+			b.note(strangersNote{interval: before, till: -time.Millisecond, polls: 1})
+			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
+			b.noted(strangersNote{at: after, interval: after})
+		})
+	}
+}
+
+// That one took it is seen by the holder, by the first having polled twice, or by who gives it back.
+func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
+	taken := strangersNote{interval: time.Second, till: -time.Millisecond}
+	heldByStranger := func(b *fairBench) {
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], "stranger:1", 1).Err())
+	}
+	for name, see := range map[string]func(b *fairBench){
+		"it holds the lock": func(b *fairBench) {
+			heldByStranger(b)
+			require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
+			b.noted(strangersNote{interval: 100 * time.Millisecond, left: 2})
+			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
+			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
+		},
+		"it gave it back in its turn": func(b *fairBench) {
+			twice := taken
+			twice.polls = 2
+			b.note(twice)
+			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
+		},
+		"it gives it back as one of ours does": func(b *fairBench) {
+			heldByStranger(b)
+			require.True(b.t, b.release("stranger:1").Granted)
+			require.Equal(b.t, you, b.holder())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachFairBench(t, func(b *fairBench) {
+				b.take(me)
+				b.enqueue(you)
+				b.enqueue(them)
+				require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
+				b.note(taken)
+				see(b)
+				b.noted(strangersNote{interval: 100 * time.Millisecond, left: 2})
+				b.enqueue(me)
+				b.release(you)
+				require.Equal(b.t, them, b.holder(), "the second of the round")
+				b.enqueue(you)
+				require.False(b.t, b.release(them).Granted)
+				require.Empty(b.t, b.holder(), "the round is over: it is the turn of strangers")
+				require.Equal(b.t, []string{me, you}, b.queue())
+			})
+		})
+	}
+}
+
+func TestNothingIsKeptOfStrangersWhenNoOneIsInLine(t *testing.T) {
+	eachFairBench(t, func(b *fairBench) {
+		b.take(me)
+		b.enqueue(you)
+		b.note(strangersNote{at: time.Hour, interval: time.Second})
+		require.True(b.t, b.release(me).Granted)
+		b.requireNoLine()
+		b.enqueue(them)
+		b.note(strangersNote{at: time.Hour, interval: time.Second})
+		require.False(b.t, b.release(them).Ours, "it gives up")
+		b.requireNoLine()
+	})
+}
+
+// requireNoLine requires that nothing is left of the line.
+func (b *fairBench) requireNoLine() {
+	b.t.Helper()
+	line := keys.LineOf(b.on.Keys[0])
+	require.Zero(b.t, b.rdb.Exists(b.t.Context(), line.Queue, line.Entries).Val())
+}
