@@ -40,7 +40,7 @@ func placesOn(t *testing.T, rdb redis.UniversalClient, key string) []redis.Z {
 func visits(t *testing.T, m *Mutex, r *roll, n int) <-chan error {
 	t.Helper()
 	return newActor(t).begin(func() error {
-		return m.Do(context.WithoutCancel(t.Context()), func(context.Context) error { r.call(n); return nil })
+		return m.Do(t.Context(), func(context.Context) error { r.call(n); return nil })
 	})
 }
 
@@ -152,7 +152,7 @@ func getsInLineUnheard(t *testing.T, b *redistest.Backend, key string) *inLineUn
 	relay, rdb := relayedTo(t, b)
 	c := locksOn(t, rdb)
 	w := &inLineUnheard{m: c.Mutex(key), owner: newActor(t)}
-	w.waiting = w.owner.lock(context.WithoutCancel(t.Context()), w.m)
+	w.waiting = w.owner.lock(t.Context(), w.m)
 	awaitFairQueue(t, b.Client(t), key, 1)
 	awaitListening(t, c.session, key)
 	awaitStillness(t, relay)
