@@ -79,10 +79,10 @@ func TestTheWaitersOfAProcessHaveOnePlaceInTheLine(t *testing.T) {
 }
 
 // enqueues chooses the requests for the lock or a place in its line, of which more is told than of a try.
-var enqueues = runsOfFairAcquire(func(arguments int) bool { return arguments > 5 })
+var enqueues = runsOfFairAcquire(func(arguments int) bool { return arguments > 6 })
 
 // tries chooses the requests for the lock alone.
-var triesOnly = runsOfFairAcquire(func(arguments int) bool { return arguments <= 5 })
+var triesOnly = runsOfFairAcquire(func(arguments int) bool { return arguments <= 6 })
 
 func runsOfFairAcquire(of func(arguments int) bool) redistest.Match {
 	return redistest.Script(protocol.FairAcquireScript.Source).And(func(c redistest.Command) bool {

@@ -72,9 +72,10 @@ func (f *Fair) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 }
 
 func (f *Fair) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
-	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.plain.publishCommand(), f.plain.countCommand()}
+	args := []any{field, s.TTL.Milliseconds(), keepFor(s), f.plain.publishCommand(), f.plain.countCommand(), 0}
 	switch {
 	case f.strict:
+		args[len(args)-1] = 1
 	case s.Fencing:
 		e.RequiredKeys = 2
 	default:

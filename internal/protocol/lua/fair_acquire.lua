@@ -3,7 +3,8 @@
 -- KEYS  those of all, or only the lock, and the counter if a token is wished: then it is taken whoever waits for it
 -- ARGV  field, lease (ms), life of a counter (ms; 0 = for ever; -1 = no token wished),
 --       publish command, the subcommand of PUBSUB that counts the listeners of a channel ('' = they
---       cannot be counted here), and to wait: lease of the entry (ms), ticket, channel for its grant
+--       cannot be counted here), 1 if it is not to be taken where there is no line to be had, and to
+--       wait: lease of the entry (ms), ticket, channel for its grant
 --
 -- Replies
 --   {1, token}                  field = 1, for at least the lease; token 0, or 1 alone, if none was wished
@@ -44,6 +45,10 @@ end
 -- prelude
 local field, lease, keep, publish, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if queue and spoiled() then return {-4, 1} end
+if not queue and ARGV[6] == '1' then -- raises the error as the server words it
+  redis.call('zcard', KEYS[3])
+  redis.call('hlen', KEYS[4])
+end
 
 local ours, busy = examine(lock, 1, field)
 if queue and not ours and not busy then
@@ -55,8 +60,8 @@ if queue and not ours and not busy then
   end
 end
 if busy then
-  if queue and busy[1] == 0 and ARGV[6] then
-    enqueue(field, ARGV[6], keep, ARGV[7], count, ARGV[8])
+  if queue and busy[1] == 0 and ARGV[7] then
+    enqueue(field, ARGV[7], keep, ARGV[8], count, ARGV[9])
     busy[5] = 1
   end
   return busy
