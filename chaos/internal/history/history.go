@@ -43,7 +43,7 @@ type Kind string
 const (
 	LockCall     Kind = "lock"     // Lock or TryLock is about to be called
 	LockReturn   Kind = "locked"   // it has returned
-	Queued       Kind = "queued"   // Redis has told that a fair LockCall, that of the same Op, waits in its queue
+	Queued       Kind = "queued"   // Redis has told that the LockCall of the same Op waits; of a fair one, that it has a place in the line
 	UnlockCall   Kind = "unlock"   // Unlock is about to be called
 	UnlockReturn Kind = "unlocked" // it has returned
 	Held         Kind = "held"     // asked at At (the time before asking), the library said that the hold is valid; Count is HoldCount's

@@ -9,6 +9,7 @@ var All = []Mutant{
 		Edits: []Edit{
 			{"internal/protocol/lua/prelude.lua", "redis.call('hset', key, field, '1')", "redis.call('hincrby', key, field, 1)"},
 			{"internal/protocol/lua/acquire.lua", "  if ours[i] then\n    lengthen(KEYS[i], lease)", "  if ours[i] then\n    redis.call('hincrby', KEYS[i], field, 1)\n    lengthen(KEYS[i], lease)"},
+			{"internal/protocol/lua/fair_acquire.lua", "if ours then\n  lengthen(lock, lease)", "if ours then\n  redis.call('hincrby', lock, field, 1)\n  lengthen(lock, lease)"},
 		},
 		Catch: []string{"counted-twice"},
 	},
@@ -53,6 +54,9 @@ var All = []Mutant{
 		Edits: []Edit{
 			{"internal/protocol/lua/release.lua", "if not held(KEYS[i], field) then", "if redis.call('exists', KEYS[i]) == 0 then"},
 			{"internal/protocol/lua/release.lua", "redis.call('hdel', KEYS[i], field)", "redis.call('del', KEYS[i])"},
+			{"internal/protocol/lua/fair_release.lua", "redis.pcall('hdel', KEYS[1], ARGV[1]) == 1", "redis.pcall('del', KEYS[1]) == 1"},
+			{"internal/protocol/lua/fair_release.lua", "local ours = held(lock, field)", "local ours = redis.call('exists', lock) == 1"},
+			{"internal/protocol/lua/fair_release.lua", "redis.call('hdel', lock, field)", "redis.call('del', lock)"},
 		},
 		Catch: []string{"acquire-reply-lost", "release-reply-lost", "late-release"},
 	},
@@ -62,6 +66,10 @@ var All = []Mutant{
 		Edits: []Edit{
 			{"internal/protocol/lua/release.lua", "try(publish, channel, '0'), KEYS", "1, KEYS"},
 			{"internal/protocol/lua/release.lua", "local by = wake(publish, channel)", "local by = 1"},
+			{"internal/protocol/lua/fair_release.lua", "  local heard = redis.pcall(ARGV[2], ARGV[3], '0')", "  local heard = 1"},
+			{"internal/protocol/lua/fair_release.lua", "redis.pcall(ARGV[2], channel, ticket .. ' 0')", "1"},
+			{"internal/protocol/lua/fair_release.lua", "wake(publish, ARGV[3], leaves and '1')", "1"},
+			{"internal/protocol/lua/fair_prelude.lua", "local heard = redis.pcall(publish, channel, string.format('%s %.0f', ticket, token or 0))", "local heard = 1"},
 		},
 		Catch: []string{"calm"},
 	},
@@ -178,17 +186,18 @@ var All = []Mutant{
 	{
 		Name:   "no-poll",
 		Breaks: "a waiter sleeps until a message comes, and messages get lost",
-		Edits: []Edit{{"acquire.go",
-			"	return min(d, a.longestSleep)\n",
-			"	return time.Hour\n"}},
+		Edits: []Edit{
+			{"acquire.go", "	return min(d, a.longestSleep)\n", "	return time.Hour\n"},
+			{"internal/line/line.go", "d = min(d, e.Terms.EntryPoll())", "d = max(d, time.Hour, e.Terms.EntryPoll())"},
+		},
 		Catch: []string{"client-killed", "subscribers-deaf"},
 	},
 	{
 		Name:   "handoff-to-nobody",
 		Breaks: "the lock is handed over to a waiter that has gone",
 		Edits: []Edit{{"internal/queue/queue.go",
-			"	if to.state != Reserved {\n		return false\n	}\n",
-			""}},
+			"	if to.state != Reserved {\n		return false\n	}\n	q.line.Remove(to.place)\n	t.state = Gone\n",
+			"	q.line.Remove(to.place)\n	t.state = Gone\n"}},
 		Catch: []string{"slow-cancels"},
 	},
 	{
@@ -196,9 +205,9 @@ var All = []Mutant{
 		Breaks: "a head of the queue that leaves takes the wake-up with it",
 		Edits: []Edit{
 			{"internal/queue/queue.go", "	q.give(next)\n	pass(q, next)\n", "	q.give(next)\n	next.fresh = false\n	pass(q, next)\n"},
-			{"acquire_plain.go", "a.sleepFor(clock.Jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
+			{"acquire_multi.go", "a.sleepFor(clock.Jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
 		},
-		Catch: []string{"slow-wakeups"},
+		Catch: []string{"quorum-slow-wakeups"},
 	},
 
 	// Who waits in order.
@@ -206,7 +215,7 @@ var All = []Mutant{
 		Name:   "fair-last-first",
 		Breaks: "a fair lock goes to who came last",
 		Edits: []Edit{
-			{"internal/protocol/lua/fair_release.lua", "redis.pcall('zrange', KEYS[2], '0', '0')[1]", "redis.pcall('zrevrange', KEYS[2], 0, 0)[1]"},
+			{"internal/protocol/lua/fair_release.lua", "redis.pcall('zrange', KEYS[3], '0', '0')[1]", "redis.pcall('zrevrange', KEYS[3], 0, 0)[1]"},
 			{"internal/protocol/lua/fair_prelude.lua", "redis.call('zrange', queue, passed, passed)[1]", "redis.call('zrevrange', queue, passed, passed)[1]"},
 		},
 		Catch: []string{"fair-calm"},
@@ -215,15 +224,15 @@ var All = []Mutant{
 		Name:   "fair-overtaken",
 		Breaks: "who finds a fair lock free takes it, whoever waits",
 		Edits: []Edit{{"internal/protocol/lua/fair_acquire.lua",
-			"if not ours and not busy and serve(publish, count) then",
-			"if not ours and not busy and redis.call('exists', lock) == 1 then"}},
+			"if queue and not ours and not busy then",
+			"if queue and not ours and not busy and redis.call('exists', lock) == 1 then"}},
 		Catch: []string{"fair-and-plain"},
 	},
 	{
 		Name:   "fair-dead-served",
 		Breaks: "a place in the queue never expires: a fair lock goes to the dead",
 		Edits: []Edit{
-			{"internal/protocol/lua/fair_release.lua", "if till and till - now[1] * 1000 > now[2] / 1000", "if till"},
+			{"internal/protocol/lua/fair_release.lua", "if till and tonumber(till) > now and strangers", "if till and strangers"},
 			{"internal/protocol/lua/fair_prelude.lua", "local live = till and tonumber(till) > now", "local live = till"},
 		},
 		Catch: []string{"fair-waiters-stop"},
@@ -231,10 +240,61 @@ var All = []Mutant{
 	{
 		Name:   "fair-place-kept",
 		Breaks: "who gives up leaves his place in the queue behind",
-		Edits: []Edit{{"acquire_fair.go",
-			"		h.undo(t.name, 2*h.settings.EntryLease(), false)\n",
+		Edits: []Edit{{"acquire_line.go",
+			"	s.undo(s.name, 2*h.settings.EntryLease(), false)\n",
 			""}},
 		Catch: []string{"fair-calm"},
+	},
+
+	// The line of processes.
+	{
+		Name:   "line-newcomers-pass",
+		Breaks: "who finds the lock free takes it without a look at the line",
+		Edits: []Edit{{"internal/protocol/lua/fair_acquire.lua",
+			"redis.pcall('exists', KEYS[1], KEYS[3] or KEYS[1]) == 0",
+			"redis.pcall('exists', KEYS[1]) == 0"}},
+		Catch: []string{"line-calm"},
+	},
+	{
+		Name:   "line-grant-without-owner",
+		Breaks: "a release by one that does not hold the lock gives it to the first in line",
+		Edits: []Edit{{"internal/protocol/lua/fair_release.lua",
+			"elseif not ours and redis.call('exists', lock) == 0 and reserved(false) == 0 then",
+			"elseif not ours then"}},
+		Catch: []string{"calm"},
+	},
+	{
+		Name:   "line-spot-kept",
+		Breaks: "a waiter that gives up leaves the place of its process behind, and no other one waits on by it",
+		Edits: []Edit{{"acquire_line.go",
+			"			t.bequeath()\n",
+			"			t.line.spot.drop()\n"}},
+		Catch: []string{"calm"},
+	},
+	{
+		Name:   "line-strangers-stay",
+		Breaks: "the turn of strangers never ends",
+		Edits: []Edit{
+			{"internal/protocol/lua/fair_prelude.lua", "  if now >= till then\n", "  if till == 0 then\n"},
+			{"internal/protocol/lua/fair_prelude.lua", "  return till - now\n", "  return 60000\n"},
+		},
+		Catch: []string{"calm"},
+	},
+	{
+		Name:   "line-poll-renews-nothing",
+		Breaks: "a poll does not lengthen the life of a place",
+		Edits: []Edit{{"internal/protocol/lua/fair_poll.lua",
+			"string.format('%.0f', now + lease) .. terms",
+			"string.match(entry, '^%d+') .. terms"}},
+		Catch: []string{"line-long-holds"},
+	},
+	{
+		Name:   "multi-keeps-forever",
+		Breaks: "a MultiMutex keeps what it has been given until it gets the rest",
+		Edits: []Edit{{"acquire_multi.go",
+			"	return t.keeps() && t.a.hold.session.now().Until(t.until) <= 0\n",
+			"	return false\n"}},
+		Catch: []string{"line-of-several"},
 	},
 
 	// Who reads.

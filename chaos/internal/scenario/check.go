@@ -151,6 +151,46 @@ func noHerd(seen *stage.Evidence) {
 	}
 }
 
+// getsInLine is how long after a waiter was told that it waits it has a place in the line, if nothing
+// keeps its requests from Redis.
+const getsInLine = 50 * time.Millisecond
+
+// inLine judges, where nothing is at fault and each process has one waiter, that none got the lock
+// which had asked when another one of another process had long been in the line, and before that.
+func inLine(seen *stage.Evidence) error {
+	type call struct{ process, op int }
+	type wait struct{ called, queued, returned int64 }
+	waits := map[call]*wait{}
+	for _, e := range seen.Events {
+		id := call{e.Process, e.Op}
+		switch {
+		case e.Kind == history.LockCall:
+			waits[id] = &wait{called: e.At}
+		case e.Kind == history.Queued && waits[id] != nil:
+			waits[id].queued = e.At
+		case e.Kind == history.LockReturn && e.Outcome == history.OK && e.Depth == 1:
+			waits[id].returned = e.At
+		}
+	}
+	met := 0
+	for id, first := range waits {
+		if first.queued == 0 || first.returned == 0 {
+			continue
+		}
+		met++
+		for other, w := range waits {
+			if other.process != id.process && w.called > first.queued+int64(getsInLine) && w.returned != 0 && w.returned < first.returned {
+				seen.Breach("process %d asked at %s and got the lock at %s, before process %d, who was told at %s that it waits and got it at %s",
+					other.process, seen.Clock(w.called), seen.Clock(w.returned), id.process, seen.Clock(first.queued), seen.Clock(first.returned))
+			}
+		}
+	}
+	if met == 0 {
+		return errors.New("nobody waited in line: nothing was tested")
+	}
+	return nil
+}
+
 // minorityUnnoticed judges that a worker which came while masters were missing was served as
 // ever: that no call of it failed, and no hold of it was lost. Shared owners are left out: the
 // other goroutine may have come before.

@@ -1,11 +1,16 @@
 package scenario
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/chaos/internal/stage"
 	"github.com/relock-go/relock/chaos/internal/worker"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // clientScenarios are those of processes that stop, die or misbehave.
@@ -54,11 +59,26 @@ var clientScenarios = []*Scenario{
 		Number: 30, Name: "fair-waiters-stop",
 		What: "processes that wait for fair locks are killed, or stop for longer than their places last: the others wait for one of those, not for all",
 		setups: []stage.Setup{{
-			Kind: deployment.Standalone, Faults: []stage.Fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter},
+			Kind: deployment.Standalone, Faults: []stage.Fault{rarely(killWaiter), rarely(killWaiter), pauseWaiter, pauseWaiterLong},
 			Work: usual().With(func(w *worker.Workload) {
 				w.Workers, w.Names, w.Fair, w.Joint, w.Long, w.Fixed, w.Impatient, w.Sides, w.Poll = 12, 1, 1, 0, 0, 0, 0, 0, 500*time.Millisecond
 			}),
 		}},
+	},
+	{
+		Number: 32, Name: "line-harmed",
+		What: "many processes with one waiter each stand in one line: its first and the holder are killed, or stop; replies to what gets them there, keeps them there and gives the lock on are lost, or it is delivered late",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Lanes: 2, Work: queueing(), Faults: []stage.Fault{
+			killFirst, pauseFirst, rarely(killProcess), pauseProcess(1.2, 2.5),
+			loseReply(scripts.Acquire), deliverLate(scripts.Acquire), loseReply(scripts.Release), deliverLate(scripts.Release), loseReply(scripts.Poll), deliverLate(scripts.Poll),
+		}}},
+	},
+	{
+		Number: 33, Name: "line-deaf",
+		What: "many processes with one waiter each stand in one line, and do not hear of their grants: those who listen no more are passed over, and none waits for longer than a lease",
+		setups: []stage.Setup{{Kind: deployment.Standalone, Work: queueing(), Faults: []stage.Fault{
+			killConnections("pubsub"), deafSubscriber, deafProcess, cut, denyPublish,
+		}}},
 	},
 }
 
@@ -67,6 +87,9 @@ func pauseProcess(least, most float64) stage.Fault { return pause((*stage.Act).H
 
 // pauseWaiter stops a process that waits for longer than any place in a queue lasts.
 var pauseWaiter = pause((*stage.Act).Waiter, 1.2, 2)
+
+// pauseWaiterLong stops it until all others of the line have been served again and again.
+var pauseWaiterLong = pause((*stage.Act).Waiter, 4, 5)
 
 func pause(whom func(*stage.Act) *stage.Process, least, most float64) stage.Fault {
 	return stage.Fault{Name: "process paused", Inject: func(a *stage.Act) error {
@@ -86,6 +109,51 @@ func kill(whom func(*stage.Act) *stage.Process) stage.Fault {
 	return stage.Fault{Name: "process killed", Inject: func(a *stage.Act) error {
 		return a.Kill(whom(a))
 	}}
+}
+
+// pauseFirst stops the process that is first in the line of a lock, for a while or until its place is gone.
+var pauseFirst = pause(firstInLine, 0.3, 2)
+
+// killFirst kills it.
+var killFirst = rarely(kill(firstInLine))
+
+// firstInLine chooses the process that is first in the line of a lock, if one stands there soon.
+func firstInLine(a *stage.Act) *stage.Process {
+	drawn := a.Victim()
+	for range 100 {
+		if p := standsFirst(a); p != nil {
+			return p
+		}
+		a.Lasts(5 * time.Millisecond)
+	}
+	return drawn
+}
+
+// standsFirst returns the process that is first in the line of a lock; nil if none can be made out.
+func standsFirst(a *stage.Act) *stage.Process {
+	lock := a.Lock()
+	line := keys.LineOf(lock)
+	server, err := a.Deployment.Master(a, lock)
+	if err != nil {
+		return nil
+	}
+	first, err := a.Deployment.Ask(a, server, "zrange", line.Queue, 0, 0)
+	fields, _ := first.([]any)
+	if err != nil || len(fields) == 0 {
+		return nil
+	}
+	entry, err := a.Deployment.Ask(a, server, "hget", line.Entries, fields[0])
+	if err != nil { // it has gone meanwhile
+		return nil
+	}
+	words := strings.Fields(fmt.Sprint(entry))
+	channel := words[len(words)-1] // of the process, which has sent it with its request
+	for _, p := range a.Alive() {
+		if p.RelayTo(server).Count(redistest.With(channel)) > 0 {
+			return p
+		}
+	}
+	return nil
 }
 
 // hogPool has a process block all connections of its own.

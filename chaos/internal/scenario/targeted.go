@@ -199,6 +199,45 @@ var targeted = []*Scenario{
 			}),
 		}},
 	},
+	{
+		Number: 123, Name: "line-calm",
+		What: "no fault at all: many processes with one waiter each, and no tokens, have the lock in the order of their line",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: queueing().With(func(w *worker.Workload) {
+				w.Processes, w.Untokened, w.Long, w.Impatient, w.TTL, w.Poll = 16, true, 0, 0, 2*time.Second, 2*time.Second
+			}),
+		}},
+		check: inLine,
+	},
+	{
+		Number: 124, Name: "line-long-holds",
+		What: "no fault, but holds that last for longer than a place in the line without polls: none is lost",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
+			Work: queueing().With(func(w *worker.Workload) { w.Long, w.Fair = 0.3, 1 }),
+		}},
+	},
+	{
+		Number: 125, Name: "line-of-several",
+		What: "no fault at all: who wants several locks keeps one that it was given for a moment only, while another of them is held for long",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
+			Work: patient.With(func(w *worker.Workload) {
+				w.Workers, w.Joint, w.Shared, w.Long, w.TTL, w.Impatient = 3, 0.4, 0, 0.1, 4*time.Second, 0
+			}),
+		}},
+	},
+	{
+		Number: 126, Name: "quorum-slow-wakeups",
+		What: "no fault but a slow network: somebody comes to wait while the masters are being told that the lock is given back",
+		setups: []stage.Setup{{
+			Kind: deployment.Quorum, Prompt: true, Faults: []stage.Fault{slowness},
+			Work: patient.With(func(w *worker.Workload) {
+				w.Processes, w.Workers, w.Names, w.Impatient, w.Shared, w.TTL, w.Poll = 1, 2, 1, 0.2, 0, 4*time.Second, 4*time.Second
+			}),
+		}},
+	},
 }
 
 // slowness makes every message take longer, which keeps no waiter waiting for long.

@@ -29,6 +29,15 @@ func untokened() worker.Workload {
 	})
 }
 
+// queueing is a workload of many processes with one waiter each, which want the same lock: those of a
+// Mutex and of a FairMutex stand in one line.
+func queueing() worker.Workload {
+	return plain().With(func(w *worker.Workload) {
+		w.Processes, w.Workers, w.Names, w.Fair = 8, 1, 1, 0.4
+		w.Joint, w.Shared, w.Fixed, w.Impatient, w.Poll = 0, 0, 0, 0.15, 500*time.Millisecond
+	})
+}
+
 // Leases of another length: short ones where a fault has to outlast them, long ones where
 // it must not, on a machine that is busy. There the place of a fair waiter has to last, too:
 // for two polls.

@@ -28,6 +28,7 @@ const (
 	Reenter Verb = "reenter"
 	Renew   Verb = "renew"
 	Release Verb = "release"
+	Poll    Verb = "poll"    // keeps places in the line
 	Handoff Verb = "handoff" // a release that gives the lock to a waiter of the same process
 	Rename  Verb = "rename"  // tells of waiters of the same process that have followed one another
 )

@@ -13,8 +13,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func TestEveryVerbHasAScriptOfItsOwn(t *testing.T) {
 	learned, err := Learn()
 	require.NoError(t, err)
-	require.Len(t, learned, 6)
-	for _, verb := range []Verb{Acquire, Reenter, Renew, Release, Handoff, Rename} {
+	require.Len(t, learned, 7)
+	for _, verb := range []Verb{Acquire, Reenter, Renew, Release, Poll, Handoff, Rename} {
 		require.Contains(t, learned, verb)
 	}
 }

@@ -13,9 +13,10 @@ import (
 // steps are what makes the library run each of its scripts, in an order in which each step
 // runs the scripts of one new verb at most.
 func (l *learner) steps() []step {
-	plain, fair, sides, batch := newWatched(), l.locks.FairMutex("learn"), newWatched(), newWatched()
+	plain, sides, batch := newWatched(), newWatched(), newWatched()
 	m := l.locks.Mutex("learn", plain.options...)
 	untokened := l.untokened.Mutex("learn-untokened", batch.options...)
+	both := l.locks.MultiMutex([]string{"{learn}-a", "{learn}-b"})
 	rw := l.locks.RWMutex("learn-sides", sides.options...)
 	lock := func(do func(context.Context) error) func() error {
 		return func() error { return do(l.ctx) }
@@ -24,9 +25,17 @@ func (l *learner) steps() []step {
 		{Acquire, lock(m.Lock)},
 		{Renew, l.await(plain.renewed)},
 		{Reenter, lock(m.Lock)},
+		// A level is given back by another script than the lock, which has a line.
 		{Release, m.Unlock},
+		{Release, m.Unlock},
+		// A waiter of another process has a place in the line.
+		{Poll, l.pollOnce},
+		// Several locks at once mind their lines, and have no place there.
+		{Acquire, lock(both.Lock)},
+		{"", both.Unlock},
 		// Locks that are renewed together are renewed by a script of its own.
 		{Renew, l.renewTogether},
+		{"", lock(m.Lock)},
 		{"", l.follow(plain, m)},
 		{Handoff, m.Unlock},
 		{"", plain.followed},
@@ -35,9 +44,6 @@ func (l *learner) steps() []step {
 		{"", l.follow(batch, untokened)},
 		{Rename, untokened.Unlock},
 		{"", batch.followed},
-		// A fair lock is another one only for those who come and go.
-		{Acquire, lock(fair.Lock)},
-		{Release, fair.Unlock},
 		// A read-write lock has two sides. A writer counts and renews like others.
 		{Acquire, lock(rw.RLock)},
 		{Renew, l.await(sides.renewed)},
@@ -119,6 +125,11 @@ func (l *learner) renewTogether() (err error) {
 		}
 		defer func() { err = errors.Join(err, m.Unlock()) }()
 	}
+	return l.awaitUnknown()
+}
+
+// awaitUnknown waits until a script has been run that is none of those known.
+func (l *learner) awaitUnknown() error {
 	unknown := func(c redistest.Command) bool { return c.Name() == "EVAL" && !l.known[c.Arg(1)] }
 	for l.relay.Count(unknown) == 0 {
 		select {
@@ -128,4 +139,22 @@ func (l *learner) renewTogether() (err error) {
 		}
 	}
 	return nil
+}
+
+// pollOnce has one process wait for what another one holds, until it has polled.
+func (l *learner) pollOnce() error {
+	held, waiter := l.untokened.Mutex("learn-line"), l.locks.Mutex("learn-line", relock.WithSafetyPoll(50*time.Millisecond))
+	if err := held.Lock(l.ctx); err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() {
+		err := waiter.Lock(l.ctx)
+		if err == nil {
+			err = waiter.Unlock()
+		}
+		served <- err
+	}()
+	err := l.awaitUnknown()
+	return errors.Join(err, held.Unlock(), <-served)
 }

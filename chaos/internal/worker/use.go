@@ -88,10 +88,11 @@ func (u *use) renewed(e relock.Event) {
 	})
 }
 
-// contended is called by the goroutine that waits, when it has a place in the queue if the
-// lock is a fair one. A shared owner is left out: its other goroutine may have asked earlier.
+// contended is called by the goroutine that waits, when it has a place in the line if the lock is a
+// fair one; another one has that at once. A shared owner is left out: its other goroutine may have asked
+// earlier.
 func (u *use) contended(relock.Event) {
-	if u.fair && !u.shared {
+	if !u.shared {
 		u.tell(history.Event{Op: u.asking, Kind: history.Queued})
 	}
 }
