@@ -26,6 +26,7 @@ type command struct {
 	Deployment *place   `json:"deployment,omitempty"`
 	Threads    int      `json:"threads,omitempty"`
 	Duration   int64    `json:"duration,omitempty"`
+	Hold       int64    `json:"hold,omitempty"`
 }
 
 type member struct {

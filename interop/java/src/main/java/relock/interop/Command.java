@@ -17,7 +17,8 @@ record Command(
         long leaseTime,
         Deployment deployment,
         int threads,
-        long duration) {
+        long duration,
+        long hold) {
 
     /** A name on the deployment of a client; all kinds but multi and red have exactly one. */
     record Member(String client, String name) {}

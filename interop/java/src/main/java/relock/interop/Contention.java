@@ -11,7 +11,7 @@ import org.redisson.api.RedissonClient;
  * Threads that lock again and again for a time. Under the lock each checks that it is alone,
  * and does what loses updates if it is not. The token of a fenced lock has to be higher than
  * that of the holder before. Of a read-write lock, which is written to in every fourth turn,
- * a reader checks that nobody writes.
+ * a reader checks that nobody writes. Told how long to hold, they do nothing but that.
  */
 final class Contention {
     /**
@@ -25,6 +25,7 @@ final class Contention {
     private final RLock readLock; // null if the lock has one side
     private final String name;
     private final long end;
+    private final long hold; // milliseconds; 0: for as long as the checks take
 
     private final int[] served;
     private int written;
@@ -39,6 +40,7 @@ final class Contention {
         this.name = c.members().get(0).name();
         this.readLock = c.kind().equals("write") ? client.getReadWriteLock(name).readLock() : null;
         this.end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(c.duration());
+        this.hold = c.hold();
         this.served = new int[c.threads()];
     }
 
@@ -67,13 +69,17 @@ final class Contention {
                 long token = lock();
                 long waited = System.nanoTime() - began;
                 try {
-                    inside(token);
+                    if (hold > 0) {
+                        Thread.sleep(hold);
+                    } else {
+                        inside(token);
+                    }
                 } finally {
                     lock.unlock();
                 }
                 note(me, waited, 1);
             }
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | InterruptedException e) {
             fail(e.toString());
         }
     }
