@@ -27,18 +27,18 @@ if ARGV[3] == '-1' and redis.pcall('exists', KEYS[1], KEYS[3] or KEYS[1]) == 0 t
   redis.call('hdel', KEYS[1], ARGV[1]) -- see take
   return set
 end
-local last = ARGV[6] and KEYS[3] and redis.pcall('hlen', KEYS[1]) == 1 and redis.pcall('zrevrange', KEYS[3], '0', '0', 'withscores')[2]
+local last = ARGV[7] and KEYS[3] and redis.pcall('hlen', KEYS[1]) == 1 and redis.pcall('zrevrange', KEYS[3], '0', '0', 'withscores')[2]
 local has = last and redis.call('hgetall', KEYS[1])
 if has and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has[1], ':', 1, true) and string.find(has[2], '^[1-9]%d*$')
   and redis.pcall('hexists', KEYS[4], has[1]) == 0 then -- see enqueue
-  local lease, now = tonumber(ARGV[6]), redis.call('time')
+  local lease, now = tonumber(ARGV[7]), redis.call('time')
   local keeps = redis.call('pttl', KEYS[3])
-  redis.call('pexpire', KEYS[3], keeps > lease and keeps or ARGV[6])
-  local deaf = ARGV[5] ~= '' and redis.pcall('pubsub', ARGV[5], ARGV[8])[2] == 0
+  redis.call('pexpire', KEYS[3], keeps > lease and keeps or ARGV[7])
+  local deaf = ARGV[5] ~= '' and redis.pcall('pubsub', ARGV[5], ARGV[9])[2] == 0
   redis.call('hset', KEYS[4], ARGV[1], string.format('%.0f %s %s %s %s %s',
-    now[1] * 1000 + math.floor(now[2] / 1000) + lease, ARGV[6], ARGV[3], ARGV[7], deaf and '2' or '0', ARGV[8]))
+    now[1] * 1000 + math.floor(now[2] / 1000) + lease, ARGV[7], ARGV[3], ARGV[8], deaf and '2' or '0', ARGV[9]))
   redis.call('zadd', KEYS[3], 'nx', last + 1, ARGV[1])
-  if redis.call('pttl', KEYS[4]) < lease then redis.call('pexpire', KEYS[4], ARGV[6]) end
+  if redis.call('pttl', KEYS[4]) < lease then redis.call('pexpire', KEYS[4], ARGV[7]) end
   return {0, redis.call('pttl', KEYS[1]), 1, has[1], 1}
 end
 
