@@ -104,7 +104,7 @@ func newClientOn(rdbs []redis.UniversalClient, hub hub, s clientSettings, now cl
 		_, cluster := rdb.(*redis.ClusterClient)
 		c.cluster = c.cluster || cluster
 	}
-	c.session = newSession(rdbs, hub, s.TTL, c.cluster && !s.sharded, now)
+	c.session = newSession(rdbs, hub, s, c.cluster && !s.sharded, now)
 	return c
 }
 

@@ -2,7 +2,11 @@ package relock
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -28,6 +32,7 @@ func TestALockThatIsAloneGoesPastThePipeline(t *testing.T) {
 
 func TestALockDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	busy := rdb.Conn()
@@ -41,8 +46,49 @@ func TestALockDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
 	require.Zero(t, rdb.PoolStats().Timeouts)
 }
 
+func TestWithoutPipeliningNoPipelineIsOpened(t *testing.T) {
+	t.Parallel()
+	opens := func(t *testing.T, rdb redis.UniversalClient, opts ...ClientOption) bool {
+		t.Helper()
+		lockAtOnce(t, locksOn(t, rdb, opts...))
+		return rdb.PoolStats().PipelineStats.Misses > 0
+	}
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		require.Equal(t, pipelinedByDefault, opens(t, backend.Client(t)))
+		require.False(t, opens(t, backend.Client(t), WithoutPipelining()))
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		cluster := redistest.NewCluster(t)
+		require.Equal(t, pipelinedByDefault, opens(t, cluster.Client(t)))
+		require.False(t, opens(t, cluster.Client(t), WithoutPipelining()))
+	})
+}
+
+// lockAtOnce has many goroutines lock names of their own, and one that they share.
+func lockAtOnce(t *testing.T, c *Client) {
+	t.Helper()
+	key := redistest.Key(t)
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			for _, name := range []string{fmt.Sprint(key, i), key} {
+				for _, ctx := range []context.Context{ctx, context.Background()} {
+					m := c.Mutex(name, WithRenewInterval(10*time.Millisecond))
+					if err := errors.Join(m.Lock(ctx), m.Lock(ctx), m.Unlock(), m.Unlock()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestALockGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	rdb := redistest.NewIdlePool(t)
 
 	m := locksOn(t, rdb).Mutex(redistest.Key(t))

@@ -69,6 +69,7 @@ func TestAnUnlockWorksOnAServerThatLetsNobodyElseIn(t *testing.T) {
 // the pool.
 func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	redistest.Slow(t)
 	for name, spoil := range map[string]func(t *testing.T, relay *redistest.Relay, locks *Client){
 		"the pipeline's": func(_ *testing.T, relay *redistest.Relay, _ *Client) {

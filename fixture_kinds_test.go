@@ -28,11 +28,14 @@ type lockKind struct {
 	scripts map[*redisexec.Script][]*redisexec.Script
 	// nodes is how many Redis servers it takes; 0 is one that is no quorum.
 	nodes int
+	// opts are options of its clients.
+	opts []ClientOption
 }
 
 // client returns a client for locks of the kind, on as many servers as it takes.
 func (k lockKind) client(t *testing.T, rdbs []redis.UniversalClient, opts ...ClientOption) *Client {
 	t.Helper()
+	opts = slices.Concat(k.opts, opts)
 	if k.nodes > 0 {
 		return quorumOn(t, rdbs, opts...)
 	}
@@ -59,6 +62,16 @@ var quorumKinds = []lockKind{
 var inLine = map[*redisexec.Script][]*redisexec.Script{
 	protocol.AcquireScript: {protocol.AcquireScript, protocol.FairAcquireScript},
 	protocol.ReleaseScript: {protocol.FairReleaseScript, protocol.ReleaseScript},
+}
+
+// unpipelinedKinds are those of clients without the pipeline. With RELOCK_WITHOUT_PIPELINING=1 all are.
+var unpipelinedKinds = []lockKind{
+	{
+		name:    "unpipelined",
+		mutex:   func(c *Client, key string, opts ...MutexOption) *Mutex { return c.Mutex(key, opts...) },
+		opts:    []ClientOption{WithoutPipelining()},
+		scripts: inLine,
+	},
 }
 
 // lockKinds are those on one Redis.
@@ -142,7 +155,7 @@ func (k lockKind) runs(s *redisexec.Script) redistest.Match {
 }
 
 // allKinds are what is promised of locks is promised of.
-var allKinds = slices.Concat(lockKinds, quorumKinds)
+var allKinds = slices.Concat(lockKinds, unpipelinedKinds, quorumKinds)
 
 // exclusiveKinds are those that one owner has at a time.
 var exclusiveKinds = slices.DeleteFunc(slices.Clone(allKinds), func(k lockKind) bool { return k.against != nil })

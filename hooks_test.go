@@ -30,7 +30,7 @@ func tagged(ctx context.Context, call any) context.Context {
 func (b *kindBench) requireSays(e Event, m *Mutex, id string) {
 	b.t.Helper()
 	kinds := map[string]LockKind{
-		"plain": KindMutex, "quorum": KindMutex, "multi": KindMulti, "quorum multi": KindMulti,
+		"plain": KindMutex, "unpipelined": KindMutex, "quorum": KindMutex, "multi": KindMulti, "quorum multi": KindMulti,
 		"fair": KindFair, "write": KindRW, "read": KindRW,
 	}
 	sides := map[string]LockSide{"write": SideWrite, "read": SideRead}

@@ -1,9 +1,15 @@
 package relock_test
 
 import (
+	"go/ast"
 	"go/build"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,6 +26,57 @@ var ranks = map[string]int{
 	"internal/gate": 5,
 	".":             6,
 	"election":      7, "relocktest": 7,
+}
+
+// experimental are the names of go-redis' auto-pipelining, which may change in its minor versions.
+var experimental = regexp.MustCompile(`AutoPipelin|AutoFuture|FullDuplex|FDPipelin|FlushDelay|^(Submit|WaitContext)$`)
+
+func TestOneFileUsesTheExperimentalPartsOfGoRedis(t *testing.T) {
+	var users []string
+	eachFileOfTheModule(t, func(file string) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		used := false
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			name, is := n.(*ast.Ident)
+			used = used || is && experimental.MatchString(name.Name)
+			return !used
+		})
+		if used {
+			users = append(users, filepath.ToSlash(file))
+		}
+	})
+	require.Equal(t, []string{"internal/redisexec/pipeline.go", "internal/redisexec/pipeline_test.go"}, users)
+}
+
+// A module that is not in the list stays with the dependencies that it has.
+func TestEachModuleIsOneThatDependabotKnows(t *testing.T) {
+	config := readFile(t, ".github/dependabot.yml")
+	require.NoError(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == "go.mod" {
+			dir := path.Join("/", path.Dir(filepath.ToSlash(file)))
+			require.Contains(t, config, "\n      - "+dir+"\n", ".github/dependabot.yml")
+		}
+		return err
+	}))
+}
+
+// eachFileOfTheModule calls fn for each Go file of this module, in alphabetical order.
+func eachFileOfTheModule(t *testing.T, fn func(file string)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			if _, err := os.Stat(filepath.Join(file, "go.mod")); file != "." && err == nil {
+				return filepath.SkipDir // a module of its own
+			}
+		case filepath.Ext(file) == ".go":
+			fn(file)
+		}
+		return nil
+	}))
 }
 
 // mostFiles is how many files the root may have, tests apart: each is one idea.

@@ -71,7 +71,7 @@ var exchanges = []exchange{
 		require.NoError(b.t, outcomeOf(b.t, next))
 		b.requireHeld(m, 1)
 		b.me.unlocks(b.t, m)
-	}, kinds: []string{"plain", "multi", "write", "quorum", "quorum multi"}},
+	}, kinds: []string{"plain", "multi", "write", "unpipelined", "quorum", "quorum multi"}},
 	{name: "a force", script: protocol.ForceScript, do: func(b *kindBench, m *Mutex) {
 		theirs := b.kind.mutex(b.others, b.key)
 		b.you.locks(b.t, theirs)

@@ -6,4 +6,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	pipelinedByDefault = !redistest.WithoutPipelining()
+	redistest.Main(m)
+}

@@ -66,12 +66,16 @@ type settings struct {
 // clientSettings are the options of a client.
 type clientSettings struct {
 	settings
-	prefix  string
-	sharded bool
+	prefix    string
+	sharded   bool
+	pipelined bool
 }
 
+// pipelinedByDefault is false only where tests are run without.
+var pipelinedByDefault = true
+
 func defaultSettings() clientSettings {
-	return clientSettings{settings: settings{
+	return clientSettings{pipelined: pipelinedByDefault, settings: settings{
 		Terms:         protocol.Terms{TTL: defaultTTL, Renewed: true, SafetyPoll: defaultSafetyPoll},
 		reentrant:     true,
 		localHandoffs: defaultLocalHandoffs,
@@ -405,4 +409,12 @@ func WithPrefix(prefix string) ClientOption {
 // by its safety poll.
 func WithShardedPubSub() ClientOption {
 	return clientOption(func(s *clientSettings) { s.sharded = true })
+}
+
+// WithoutPipelining sends each command by itself, on a connection of the Redis client's pool. By
+// default the commands of all goroutines share one connection to each master, one behind the other:
+// go-redis' auto-pipelining, whose API is marked experimental there. What is promised is the same
+// with it and without.
+func WithoutPipelining() ClientOption {
+	return clientOption(func(s *clientSettings) { s.pipelined = false })
 }

@@ -272,7 +272,7 @@ func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 }
 
 func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
-	for _, opt := range []ClientOption{WithPrefix("app:"), WithShardedPubSub()} {
+	for _, opt := range []ClientOption{WithPrefix("app:"), WithShardedPubSub(), WithoutPipelining()} {
 		_, is := opt.(MutexOption)
 		require.False(t, is, "%T", opt)
 	}

@@ -316,6 +316,7 @@ func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 // Many holds that are renewed at once by a slow machine look like this to each of them.
 func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	rdb, events := faultRedis(t, relay.Addr), &chronicle{}
 	dawdle := redisexec.NewScript("return 1") // of no effect

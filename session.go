@@ -96,17 +96,19 @@ type messageHub interface {
 }
 
 // newSession returns a session on these deployments, whose waiters are woken by hub.
-func newSession(rdbs []redis.UniversalClient, hub hub, ttl time.Duration, scattered bool, now clock.Clock) *session {
+func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scattered bool, now clock.Clock) *session {
 	c := &session{
 		now:       now,
-		patience:  redisexec.PatienceFor(ttl),
+		patience:  redisexec.PatienceFor(s.TTL),
 		scattered: scattered,
 		hub:       hub,
 		registry:  gate.NewRegistry[*hold](hub),
 		closing:   make(chan struct{}),
 	}
 	for _, rdb := range rdbs {
-		c.execs = append(c.execs, redisexec.New(rdb, now, ttl))
+		x := redisexec.New(rdb, now, s.TTL)
+		x.Unpipelined = !s.pipelined
+		c.execs = append(c.execs, x)
 	}
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
 	id := identity(uuid.NewString())

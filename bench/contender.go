@@ -68,6 +68,7 @@ func readSide(m mutex) (side mutex, shared bool) {
 // Names of contenders that ratios refer to.
 const (
 	relockName = "relock"
+	apartName  = "relock unpipelined"
 	fairName   = "relock fair"
 	rwName     = "relock rw"
 	quorumName = "relock quorum"
@@ -77,12 +78,14 @@ const (
 )
 
 // ours are those of this repository: they are no rivals.
-var ours = []string{relockName, fairName, rwName, quorumName, plainFloor, pipeFloor, toldFloor}
+var ours = []string{relockName, apartName, fairName, rwName, quorumName, plainFloor, pipeFloor, toldFloor}
 
 // contenders are all of them, in the order of the tables.
 var contenders = []contender{
 	{name: relockName, open: openRelock,
 		legend: "defaults: lease 30 s, renewed every 10 s by a watchdog; 16 local hand-offs in a row; safety poll 5 s"},
+	{name: apartName, open: openRelockUnpipelined,
+		legend: "`WithoutPipelining`: each command on a connection of go-redis' pool; else the same defaults"},
 	{name: fairName, open: openRelockFair,
 		legend: "its FairMutex, which serves in order: the same defaults; a place in the queue is a lease of 10 s"},
 	{name: rwName, open: openRelockRW,

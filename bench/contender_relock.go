@@ -18,6 +18,10 @@ func openRelock(s setup) (client, error) {
 	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.Mutex(name) })
 }
 
+func openRelockUnpipelined(s setup) (client, error) {
+	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.Mutex(name) }, relock.WithoutPipelining())
+}
+
 func openRelockFair(s setup) (client, error) {
 	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.FairMutex(name) })
 }
@@ -26,9 +30,8 @@ func openRelockRW(s setup) (client, error) {
 	return openRelockOf(s, func(c *relock.Client, name string) mutex { return c.RWMutex(name) })
 }
 
-func openRelockOf(s setup, kind func(*relock.Client, string) mutex) (client, error) {
+func openRelockOf(s setup, kind func(*relock.Client, string) mutex, opts ...relock.ClientOption) (client, error) {
 	rdb := goRedis(s.Addr)
-	var opts []relock.ClientOption
 	if s.Lease > 0 {
 		opts = append(opts, relock.WithTTL(s.Lease)) // renewed after every third of it
 	}

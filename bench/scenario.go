@@ -95,7 +95,7 @@ func (s *scenario) brief(f figures, err error) string {
 var (
 	libraries  = []string{relockName, "rueidislock", "redsync", "redsync 2ms", "redislock"}
 	everyone   = slices.Insert(slices.Clone(libraries), 1, fairName)
-	alone      = []string{relockName, "rueidislock", "redsync", "redislock", plainFloor, pipeFloor} // a retry delay does not matter
+	alone      = []string{relockName, apartName, "rueidislock", "redsync", "redislock", plainFloor, pipeFloor} // a retry delay does not matter
 	reentrant  = []string{relockName, plainFloor, pipeFloor}
 	inOrder    = []string{relockName, fairName}
 	renewing   = []string{relockName, "rueidislock"}

@@ -57,6 +57,7 @@ func plainOn(tb testing.TB, rdb redis.UniversalClient) *Plain {
 func executorOn(tb testing.TB, rdb redis.UniversalClient, now clock.Clock, ttl time.Duration) *redisexec.Executor {
 	tb.Helper()
 	x := redisexec.New(rdb, now, ttl)
+	x.Unpipelined = redistest.WithoutPipelining()
 	tb.Cleanup(func() { x.Close(context.Background()) })
 	return x
 }

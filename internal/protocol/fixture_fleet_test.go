@@ -185,10 +185,11 @@ func upTo(from, to int) (numbers []int) {
 	return numbers
 }
 
-// blockFirst has hold 0 renewed alone, and its command kept back until release is called.
+// blockFirst has hold 0 renewed alone, and its command kept back until release is called, as are
+// renewals after it.
 func (w *fleet) blockFirst() (release func(), result <-chan renewed) {
 	w.t.Helper()
-	rule := w.relay.Block(runsOfRenew)
+	rule := w.relay.Block(func(c redistest.Command) bool { return runsOfRenew(c) || runsOfRenewMany(c) }).Always()
 	result = w.begin(w.t.Context(), 0, fleetPatience)
 	rule.Wait(w.t)
 	return rule.Release, result

@@ -37,7 +37,7 @@ func newConfirmers(node *redis.Client) *confirmers {
 	o := *node.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = mostConfirmers(node), 0, 0, 0
 	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = -1, -1, true
-	o.PipelinePoolSize, o.AutoPipelineOptions = -1, nil
+	o.PipelinePoolSize = -1
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	o.PushNotificationProcessor = nil // one cannot serve two clients
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}

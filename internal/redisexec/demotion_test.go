@@ -10,6 +10,7 @@ import (
 
 func TestAMasterThatHasBecomeAReplicaIsLeftAndThePipelineIsUsedAgain(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	s := redistest.NewTwoServers(t)
 	rdb := s.Client()
 	x, key := executorOn(t, rdb), redistest.Key(t)
@@ -36,6 +37,7 @@ func TestAMasterThatHasBecomeAReplicaIsLeftAndThePipelineIsUsedAgain(t *testing.
 // It says so in other words.
 func TestAReplicaBeforeVersion7IsLeft(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	relay, rdb := relayedTo(t, redistest.Redis(t), idle)
 	x, key := executorOn(t, rdb), []any{redistest.Key(t)}
 	_, out := x.Run(t.Context(), CallOptions{Attempts: 3}, idle, key)

@@ -4,9 +4,11 @@
 //
 //   - exec.go sends copies until one is answered, or the call is given up.
 //   - engine.go gets a copy to one Redis process: through a pipeline, or directly.
+//   - pipeline.go is that pipeline, and the only file that uses go-redis' experimental API for it.
 //   - verdict.go judges the error of one copy: was it executed, may it be sent again?
 //   - server.go knows what a server is called, and what was learned of it since it last answered.
 //   - load.go has a script that Redis does not know sent in full by one call, not by all.
 //   - replicas.go and confirmers.go wait for replicas to confirm what a script wrote.
 //   - limits.go bounds requests in time, and aside.go runs what no caller waits for.
+//   - late.go has commands on connections of their own keep their order, where that matters.
 package redisexec

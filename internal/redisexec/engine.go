@@ -16,7 +16,7 @@ import (
 )
 
 // engine is how commands get to one Redis process: through a pipeline, or directly if there
-// is only one.
+// is only one; without a pipeline on connections of the pool, each by itself.
 type engine struct {
 	exec *Executor
 	// node is the application's client of it.
@@ -26,8 +26,8 @@ type engine struct {
 	plain *redis.Client
 	// direct is another, whose time-outs end with the context at the latest.
 	direct *redis.Client
-	// pipe is nil if there is none to be had, and while the engine is demoted.
-	pipe atomic.Pointer[redis.AutoPipeliner]
+	// pipe is nil if there is none, and while the engine is demoted.
+	pipe atomic.Pointer[pipeline]
 	// demoted says that a replica has answered: see demote. ended says then that the pipeline it
 	// answered through is closed: go-redis would return the same again before. It is guarded by
 	// the executor.
@@ -53,17 +53,6 @@ type engine struct {
 
 	// warmed is when a connection was last asked of the pool, to have one there, in nanoseconds.
 	warmed atomic.Int64
-}
-
-// pipelining is how commands are sent: at once while few are under way, which is what a
-// hand-over needs. With 64 and more unanswered ones the writer waits a moment for others to
-// come along; a system call for every second command was a third of a busy client's time.
-func pipelining() *redis.AutoPipelineOptions {
-	return &redis.AutoPipelineOptions{
-		FullDuplex:       true,
-		FullDuplexWindow: 8192, // the most that may be unanswered; go-redis takes the 64 from it
-		MaxFlushDelay:    100 * time.Microsecond,
-	}
 }
 
 // send sends cmd and waits for its answer, or for ctx.
@@ -159,15 +148,15 @@ func (g *engine) close() {
 	g.exec.closeConfirmers(g)
 	g.line.Lock()
 	if pipe := g.pipe.Load(); pipe != nil {
-		_ = pipe.Close() // says only that commands were cut short
+		pipe.close()
 	}
 }
 
-// submitTo is submit to the pipeline that there is.
+// submitTo is submit to the pipeline that there is. Without one, cmd goes on a connection of its own.
 func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd call) answer {
 	pipe := g.pipe.Load()
 	if pipe == nil {
-		return answer{err: errNotSent}
+		return g.sendUnpipelined(ctx, e, cmd)
 	}
 	a := g.submit(ctx, e, pipe, cmd)
 	if errors.Is(a.err, redis.ErrClosed) && g.demoted.Load() {
@@ -176,21 +165,30 @@ func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd call) answer {
 	return a
 }
 
+// sendUnpipelined is send for a command that does not come alone, where there is no pipeline. What
+// nothing but the clock ends is written and read by its caller's goroutine.
+func (g *engine) sendUnpipelined(ctx context.Context, e CallOptions, cmd call) answer {
+	if _, byTime := ctx.(*limit); !byTime || e.Avoid != anyRoute {
+		return g.exec.process(ctx, g, e, cmd)
+	}
+	return g.exec.inside(func() answer { return answerTo(cmd, g.direct.Process(ctx, cmd)) })
+}
+
 // submit sends cmd through pipe and waits for its answer, or for ctx. If e has more
 // patience with an engine that is busy, one that has answered nothing at all for as long as
 // e's usual patience is given up before: a connection may be stuck.
 //
 // A busy engine will come to cmd. When many holds are renewed at once on a slow machine, a
 // second copy of each, on a connection of its own, would make that slower still.
-func (g *engine) submit(ctx context.Context, e CallOptions, pipe *redis.AutoPipeliner, cmd call) answer {
-	future := pipe.Submit(ctx, cmd)
+func (g *engine) submit(ctx context.Context, e CallOptions, pipe *pipeline, cmd call) answer {
+	queued := pipe.submit(ctx, cmd)
 	for {
 		seen := g.answers.Load()
 		waiting, cancel := ctx, context.CancelFunc(func() {})
 		if e.MaxPatience > e.Patience {
 			waiting, cancel = context.WithTimeout(ctx, e.Patience)
 		}
-		err := future.WaitContext(waiting)
+		err := queued.wait(waiting)
 		silent := waiting.Err() != nil
 		cancel()
 		switch {
@@ -272,10 +270,10 @@ func (x *Executor) dropDeparted() {
 	})
 }
 
-// open gives an engine a pipeline. An error means that there is none to be had: plain commands do.
+// open gives an engine a pipeline, if there is to be one and it can be had. Plain commands do.
 func (g *engine) open() {
-	if pipe, err := g.plain.AsyncAutoPipelineWithOptions(pipelining()); err == nil {
-		g.pipe.Store(pipe)
+	if !g.exec.Unpipelined {
+		g.pipe.Store(openPipeline(g.plain))
 	}
 }
 
@@ -293,7 +291,7 @@ func (x *Executor) demote(g *engine) {
 	g.demoted.Store(true)
 	g.pipe.Store(nil)
 	x.goAside(func() {
-		_ = pipe.Close()
+		pipe.close()
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		g.ended = true
@@ -316,11 +314,17 @@ func (x *Executor) promote(g *engine) {
 
 // processDemoted sends cmd through a demoted engine.
 func (x *Executor) processDemoted(ctx context.Context, g *engine, cmd call) error {
-	_, err := g.plain.Pipelined(ctx, func(p redis.Pipeliner) error { return p.Process(ctx, cmd) })
-	if err = errorOf(cmd, err); err == nil {
+	err := g.processApart(ctx, cmd)
+	if err == nil {
 		x.promote(g)
 	}
 	return err
+}
+
+// processApart sends cmd on a connection of the pool that go-redis keeps for pipelines.
+func (g *engine) processApart(ctx context.Context, cmd call) error {
+	_, err := g.plain.Pipelined(ctx, func(p redis.Pipeliner) error { return p.Process(ctx, cmd) })
+	return errorOf(cmd, err)
 }
 
 // drop ends an engine whose node is closed, or has left.

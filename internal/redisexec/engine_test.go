@@ -27,6 +27,7 @@ func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
 
 func TestACommandDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	busy := rdb.Conn()
@@ -79,6 +80,7 @@ func TestACommandThatComesAloneEndsWithItsTime(t *testing.T) {
 // takes several round trips, if it can be done at all.
 func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
 		x := executorOn(t, rdb)
@@ -104,6 +106,7 @@ func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.
 
 func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsPipelining(t)
 	rdb := redistest.NewIdlePool(t)
 
 	x, key := executorOn(t, rdb), []any{redistest.Key(t)}

@@ -36,12 +36,16 @@ const MinCopyPatience = 50 * time.Millisecond
 // for each master, with a read timeout that suits locks; one that comes alone goes past it.
 // go-redis' resending is off for every command; the executor resends by itself, by two routes in
 // turns: through the pipeline, where one stuck connection stalls all for its read timeout, or on a
-// connection of the pool, where there may be none to be had.
+// connection of the pool, where there may be none to be had. Unpipelined, the first is a connection
+// of the other pool of the application's client, which go-redis keeps for pipelines.
 type Executor struct {
 	// Now is the clock that it times its copies by.
 	Now clock.Clock
 	// Patience is how long one copy of a command is waited for.
 	Patience time.Duration
+	// Unpipelined has each command go by itself, on a connection of the application's pool. It is
+	// set before the first.
+	Unpipelined bool
 
 	rdb    redis.UniversalClient
 	limits Limits
@@ -61,8 +65,10 @@ type Executor struct {
 	life context.Context
 	end  context.CancelFunc
 
-	// asides are the goroutines of commands outside of the engines.
-	asides group.Group
+	// asides are the goroutines of commands outside of the engines, and late those of their
+	// commands that no caller waits for any more; insides are callers that send their own.
+	asides, insides group.Group
+	late            late
 }
 
 // New returns an executor of scripts for leases of ttl on what rdb leads to. It has to be
@@ -85,12 +91,12 @@ type route int
 const (
 	anyRoute route = iota
 	piped          // through an engine's pipeline, with others
-	pooled         // on a connection of the application's pool
+	pooled         // on a connection of the application's pool for single commands
 )
 
 // AvoidAfter returns the route that a copy is not to go after so many that were not answered. The
 // second goes past the pipeline: of the connections that there are all may be stuck, and the pool
-// opens another. The third does not, for the pool may not be able to.
+// opens another. The third does not, for the pool may not be able to, or have nothing but stuck ones.
 func AvoidAfter(failures int) route {
 	switch {
 	case failures == 0:
@@ -281,11 +287,11 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 	}
 	engine := x.engineOf(ctx, key)
 	if engine == nil {
-		return x.process(ctx, nil, cmd)
+		return x.process(ctx, nil, e, cmd)
 	}
 	a.server = engine.server // also of a panic
-	if e.Avoid == piped || engine.pipe.Load() == nil {
-		a = x.process(ctx, engine, cmd)
+	if e.Avoid == piped || engine.demoted.Load() {
+		a = x.process(ctx, engine, e, cmd)
 	} else {
 		a = engine.send(ctx, e, cmd)
 	}
@@ -293,15 +299,21 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 	case a.err == nil:
 	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
-		return x.process(ctx, nil, newCopy(ctx, cmd))
+		return x.process(ctx, nil, e, newCopy(ctx, cmd))
 	case redis.IsReadOnlyError(a.err):
 		x.demote(engine)
 	case errors.Is(a.err, redis.ErrClosed):
 		// The node has left the Cluster, or the client has been closed: the latter shows.
 		x.drop(engine)
-		return x.process(ctx, nil, newCopy(ctx, cmd))
+		return x.process(ctx, nil, e, newCopy(ctx, cmd))
 	}
 	return a
+}
+
+// keysOf returns the keys of a command.
+func keysOf(cmd call) []any {
+	args := cmd.Args()
+	return args[3 : 3+args[2].(int)]
 }
 
 // newCopy returns a fresh command with the words of one that go-redis has had.
@@ -311,28 +323,42 @@ func newCopy(ctx context.Context, cmd call) call {
 	return call{again}
 }
 
-// process runs cmd outside of the engine, on a connection of its own: that of e's node, or
-// wherever the application's client routes it.
-func (x *Executor) process(ctx context.Context, e *engine, cmd call) answer {
+// process runs cmd outside of the pipeline, on a connection of its own: that of g's node, or
+// wherever the application's client routes it. A first copy does not overtake commands that were
+// given up; those after it are for when something is stuck.
+func (x *Executor) process(ctx context.Context, g *engine, e CallOptions, cmd call) answer {
+	at := x.anywhere
+	if g != nil {
+		at = g.server
+	}
+	c := newUnderWay(keysOf(cmd))
+	if e.Avoid == anyRoute && !x.late.await(ctx, c.keys) {
+		return answer{err: errNotSent, server: at}
+	}
 	a := x.outside(ctx, func() answer {
-		var err error
-		switch {
-		case e == nil:
-			err = x.rdb.Process(ctx, cmd)
-		case e.demoted.Load():
-			err = x.processDemoted(ctx, e, cmd)
-		default:
-			err = e.plain.Process(ctx, cmd)
-		}
+		defer x.late.end(c)
+		err := x.processBy(ctx, g, e, cmd)
 		if err == nil {
 			x.mapped.Store(true)
 		}
 		return answerTo(cmd, err)
-	})
-	if a.server = x.anywhere; e != nil {
-		a.server = e.server
-	}
+	}, func() { x.late.giveUp(c) })
+	a.server = at
 	return a
+}
+
+// processBy sends cmd the way that g and e say.
+func (x *Executor) processBy(ctx context.Context, g *engine, e CallOptions, cmd call) error {
+	switch {
+	case g == nil:
+		return x.rdb.Process(ctx, cmd)
+	case g.demoted.Load():
+		return x.processDemoted(ctx, g, cmd)
+	case e.Avoid == pooled:
+		return g.processApart(ctx, cmd)
+	default:
+		return g.plain.Process(ctx, cmd)
+	}
 }
 
 // Go runs f in a goroutine that Close waits for.
@@ -363,6 +389,7 @@ func (x *Executor) Close(ctx context.Context) {
 		}
 		all.Wait()
 		x.asides.Wait(ctx)
+		x.insides.Wait(ctx)
 	}()
 	select {
 	case <-done:

@@ -28,6 +28,7 @@ var once = CallOptions{Attempts: 1}
 func executorOn(t *testing.T, rdb redis.UniversalClient) *Executor {
 	t.Helper()
 	x := New(rdb, clock.System, usualTTL)
+	x.Unpipelined = redistest.WithoutPipelining()
 	t.Cleanup(func() { x.Close(context.Background()) })
 	return x
 }

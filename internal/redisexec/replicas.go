@@ -118,7 +118,7 @@ func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd call
 			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
 		}
 		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
-	})
+	}, func() {})
 	if a.err != nil && settled.CompareAndSwap(false, true) {
 		a.err = fmt.Errorf("%w: %w", errNotSent, a.err)
 	}

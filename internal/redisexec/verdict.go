@@ -77,8 +77,7 @@ func judge(err error) verdict {
 		return transient
 	case errors.As(err, &server):
 		return judgeReply(server.Error())
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
-		errors.Is(err, redis.ErrAutoPipelineTimeout), errors.Is(err, redis.ErrAutoPipelineQueueFull):
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), notTaken(err):
 		return transient
 	case errors.As(err, &network) && network.Op == "dial":
 		return transient

@@ -65,8 +65,6 @@ func TestErrorsOfTheWayToRedisAreJudgedByWhetherAnythingWasSent(t *testing.T) {
 		{&net.OpError{Op: "dial", Net: "tcp", Err: timeout{}}, transient},
 		{redis.ErrPoolTimeout, transient},
 		{redis.ErrPoolExhausted, transient},
-		{redis.ErrAutoPipelineTimeout, transient},
-		{redis.ErrAutoPipelineQueueFull, transient},
 		{fmt.Errorf("wrapped: %w", redis.ErrPoolTimeout), transient},
 		{redis.ErrClosed, forbidden},
 		{&net.OpError{Op: "read", Net: "tcp", Err: timeout{}}, unknown},

@@ -5,7 +5,8 @@
 // Everything that a test starts through a testing.TB is stopped in its cleanup.
 // Programs that have no testing.TB use the Start functions, which return errors.
 //
-// Two environment variables steer it: RELOCK_REDIS=host:port names a running server
-// to share instead of starting one, and RELOCK_REQUIRE_REDIS=1 turns "no server to be
-// had, test skipped" into a failure, so that a CI run cannot pass by skipping.
+// Three environment variables steer it: RELOCK_REDIS=host:port names a running server
+// to share instead of starting one; RELOCK_REQUIRE_REDIS=1 turns "no server to be
+// had, test skipped" into a failure, so that a CI run cannot pass by skipping;
+// RELOCK_WITHOUT_PIPELINING=1 has the clients of tests do without the pipeline.
 package redistest

@@ -1,0 +1,98 @@
+package redisexec
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// late are the commands that their callers have given up while they were under way, each on a
+// connection of its own. What comes after one of them for the same key, on another connection, could
+// overtake it: what gives back a lock would be executed before what gets it, which then is no one's
+// until its TTL is over. So it waits until they have ended. In a pipeline commands keep their order.
+type late struct {
+	n  atomic.Int64 // how many there are; most of the time none
+	mu sync.Mutex
+	of map[any]map[*underWay]struct{} // by key
+}
+
+// underWay is a command that is, from before it is sent until it has ended.
+type underWay struct {
+	keys []any
+	over chan struct{} // closed when it has ended
+
+	// What follows is guarded by late.
+	ended, givenUp bool
+}
+
+func newUnderWay(keys []any) *underWay {
+	return &underWay{keys: keys, over: make(chan struct{})}
+}
+
+// giveUp says that the caller of c does not wait for it any more.
+func (l *late) giveUp(c *underWay) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.givenUp = true
+	l.n.Add(1)
+	if l.of == nil {
+		l.of = make(map[any]map[*underWay]struct{})
+	}
+	for _, key := range c.keys {
+		if l.of[key] == nil {
+			l.of[key] = make(map[*underWay]struct{})
+		}
+		l.of[key][c] = struct{}{}
+	}
+}
+
+// end says that nothing more comes of c: it was answered, has failed, or was not sent.
+func (l *late) end(c *underWay) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.ended = true
+	close(c.over)
+	if !c.givenUp {
+		return
+	}
+	l.n.Add(-1)
+	for _, key := range c.keys {
+		if delete(l.of[key], c); len(l.of[key]) == 0 {
+			delete(l.of, key)
+		}
+	}
+}
+
+// await waits for those that were given up before and have one of these keys. false: ctx ended first.
+func (l *late) await(ctx context.Context, keys []any) bool {
+	if l.n.Load() == 0 {
+		return true
+	}
+	for _, c := range l.with(keys) {
+		select {
+		case <-c.over:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// with returns those that have one of these keys.
+func (l *late) with(keys []any) []*underWay {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []*underWay
+	for _, key := range keys {
+		for c := range l.of[key] {
+			if !slices.Contains(list, c) {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}

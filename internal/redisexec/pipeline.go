@@ -1,0 +1,57 @@
+package redisexec
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// pipeline sends the commands of all goroutines to one Redis process, on one connection, without
+// waiting for answers in between: go-redis' auto-pipelining.
+//
+// That API is marked experimental: it may change with any minor version of go-redis. So all use of
+// it is in this file, and an Executor can do without it: see Executor.Unpipelined.
+type pipeline struct{ auto *redis.AutoPipeliner }
+
+// openPipeline returns a pipeline that shares the pools and has the time-outs of rdb; nil if there
+// is none to be had.
+func openPipeline(rdb *redis.Client) *pipeline {
+	auto, err := rdb.AsyncAutoPipelineWithOptions(pipelining())
+	if err != nil {
+		return nil
+	}
+	return &pipeline{auto}
+}
+
+// pipelining is how commands are sent: at once while few are under way, which is what a
+// hand-over needs. With 64 and more unanswered ones the writer waits a moment for others to
+// come along; a system call for every second command was a third of a busy client's time.
+func pipelining() *redis.AutoPipelineOptions {
+	return &redis.AutoPipelineOptions{
+		FullDuplex:       true,
+		FullDuplexWindow: 8192, // the most that may be unanswered; go-redis takes the 64 from it
+		MaxFlushDelay:    100 * time.Microsecond,
+	}
+}
+
+// submit has cmd sent behind those that were submitted before.
+func (p *pipeline) submit(ctx context.Context, cmd call) queued {
+	return queued{p.auto.Submit(ctx, cmd)}
+}
+
+// queued is a command that was submitted.
+type queued struct{ future redis.AutoFuture }
+
+// wait waits for the answer, and returns its error; or for ctx, after which the command belongs to
+// go-redis alone, which sends it all the same.
+func (q queued) wait(ctx context.Context) error { return q.future.WaitContext(ctx) }
+
+// close ends a pipeline, and cuts short what is under way.
+func (p *pipeline) close() { _ = p.auto.Close() }
+
+// notTaken reports whether err says that a pipeline has not taken a command, which was not sent then.
+func notTaken(err error) bool {
+	return errors.Is(err, redis.ErrAutoPipelineTimeout) || errors.Is(err, redis.ErrAutoPipelineQueueFull)
+}
