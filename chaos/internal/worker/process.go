@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,6 +116,9 @@ func (c *client) newLocks() (*relock.Client, error) {
 	}
 	if c.Work.Sharded {
 		opts = append(opts, relock.WithShardedPubSub())
+	}
+	if os.Getenv("RELOCK_WITHOUT_PIPELINING") == "1" {
+		opts = append(opts, relock.WithoutPipelining())
 	}
 	if c.Kind.Votes() {
 		return relock.NewQuorum(append(c.others[:len(c.others):len(c.others)], c.rdb), opts...)
