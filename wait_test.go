@@ -183,9 +183,8 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		const handoffs = 4
-		crowds, rdb := relayedTo(t, b)
 		var holds atomic.Int64
-		crowd := locksOn(t, rdb, WithLocalHandoffs(handoffs), WithHooks(Hooks{Acquired: func(Event) { holds.Add(1) }}))
+		crowd := locksOn(t, b.Client(t), WithLocalHandoffs(handoffs), WithHooks(Hooks{Acquired: func(Event) { holds.Add(1) }}))
 		m := crowd.Mutex(key)
 		requireLocked(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -213,7 +212,7 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 			who.locks(t, other)
 			who.unlocks(t, other)
 		}
-		require.NotZero(t, crowds.Executed(runsOf(protocol.RenameScript)))
+		require.Greater(t, int(holds.Load()), handoffs+1, "the crowd has its turns, too")
 	})
 }
 
