@@ -29,9 +29,10 @@
 -- "at interval till polls left". The next such turn is at `at`, or after `left` grants if that is not 0. In
 -- one, which ends at `till`, else 0, the first in line has polled `polls` times. It polls when a stranger
 -- gives the lock back: so the turn was taken if it did so twice, or finds the lock held. Then the next one
--- comes after one round of the line; else after twice the interval.
+-- comes after one round of the line; else after twice the interval, which is short after a turn that was
+-- taken: a stranger that waits again, or is slow, may have missed only one.
 local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
-local window, interval_first, interval_most = 5, 100, 1000
+local window, interval_taken, interval_first, interval_most = 5, 10, 100, 1000
 
 -- Whether a foreign value is where the line should be. Where its commands are not allowed there is none.
 local function spoiled()
@@ -93,7 +94,7 @@ end
 
 -- Ends a turn of strangers, which took the lock or did not.
 local function settle(now, interval, taken)
-  if taken then return set_strangers(now, interval_first, 0, 0, redis.call('zcard', queue)) end
+  if taken then return set_strangers(now, interval_taken, 0, 0, redis.call('zcard', queue)) end
   interval = math.min(2 * interval, interval_most)
   set_strangers(now + interval, interval, 0, 0, 0)
 end
