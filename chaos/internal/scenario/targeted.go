@@ -17,8 +17,7 @@ var targeted = []*Scenario{
 		What: "no fault at all, and a poll that takes long: whoever waits is woken, though others give up",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
-			// Places in the line are polled for after a third of the least of TTL and two polls: rarely.
-			Work: patient.With(func(w *worker.Workload) { w.Workers, w.Impatient, w.Long, w.TTL = 4, 0.4, 0.02, 4*time.Second }),
+			Work: patient.With(func(w *worker.Workload) { w.Workers, w.Impatient, w.Long = 4, 0.4, 0.02 }),
 		}},
 	},
 	{
