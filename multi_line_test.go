@@ -60,7 +60,7 @@ func TestAMultiMutexIsServedThoughEachOfItsNamesIsAlwaysWanted(t *testing.T) {
 		one, other := twoKeys(t)
 		m, owner := locksOn(t, b.Client(t)).MultiMutex([]string{one, other}), newActor(t)
 		stop := rush(t, b, one, other)
-		for range 5 {
+		for range 3 {
 			owner.locks(t, m) // soon enough
 			owner.unlocks(t, m)
 		}
@@ -76,10 +76,10 @@ func TestMultiMutexesOfTheSameNamesDoNotBlockEachOther(t *testing.T) {
 		one, other := twoKeys(t)
 		stop := rush(t, b, one, other)
 		var all []<-chan error
-		for range 3 {
+		for range 2 {
 			m := locksOn(t, b.Client(t)).MultiMutex([]string{one, other})
 			all = append(all, newActor(t).begin(func() error {
-				for range 5 {
+				for range 3 {
 					if err := m.Do(t.Context(), func(context.Context) error { return nil }); err != nil {
 						return err
 					}
