@@ -201,6 +201,7 @@ type multiTurn struct {
 
 	kept  name          // by which it has the keys that it keeps; without a field: it keeps none
 	last  int           // of those keys
+	since clock.Instant // it has stood in the line of the first of them
 	until clock.Instant // how long it keeps them
 	over  *time.Timer   // rings the alarm then
 }
@@ -317,6 +318,9 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
 	p := h.places[a.at]
 	t.leaveLine()
+	if !t.keeps() {
+		t.since = h.session.now()
+	}
 	t.spot = newSpot(a, p, h.target.Only(h.target.Keys[a.at:a.at+1]), p.gate.Line().Queue.Ticket(h, h.alarm))
 	a.over = func() (bool, error) { return t.spot.settled() || t.timeOver(), nil }
 	g, out := t.spot.enqueue(t.nameToAsk())
@@ -358,7 +362,9 @@ func (t *multiTurn) keep(n name, proof clock.Instant) {
 	now := h.session.now()
 	if !t.keeps() {
 		t.kept, t.last = n, a.at
-		t.until = now.After(clock.Jitter(min(gathering<<min(t.here.vain, 10), gatheringMax)))
+		// What others wait in one line they may wait in the next.
+		enough := max(gathering<<min(t.here.vain, 10), now.Since(t.since))
+		t.until = now.After(clock.Jitter(min(enough, gatheringMax)))
 		t.over = time.AfterFunc(now.Until(t.until), h.ring)
 	}
 	t.last = max(t.last, a.at)

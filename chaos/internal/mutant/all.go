@@ -61,19 +61,6 @@ var All = []Mutant{
 		Catch: []string{"acquire-reply-lost", "release-reply-lost", "late-release"},
 	},
 	{
-		Name:   "release-silent",
-		Breaks: "a release tells nobody",
-		Edits: []Edit{
-			{"internal/protocol/lua/release.lua", "try(publish, channel, '0'), KEYS", "1, KEYS"},
-			{"internal/protocol/lua/release.lua", "local by = wake(publish, channel)", "local by = 1"},
-			{"internal/protocol/lua/fair_release.lua", "  local heard = redis.pcall(ARGV[2], ARGV[3], '0')", "  local heard = 1"},
-			{"internal/protocol/lua/fair_release.lua", "redis.pcall(ARGV[2], channel, ticket .. ' 0')", "1"},
-			{"internal/protocol/lua/fair_release.lua", "wake(publish, ARGV[3], leaves and '1')", "1"},
-			{"internal/protocol/lua/fair_prelude.lua", "local heard = redis.pcall(publish, channel, string.format('%s %.0f', ticket, token or 0))", "local heard = 1"},
-		},
-		Catch: []string{"calm"},
-	},
-	{
 		Name:   "handoff-no-token",
 		Breaks: "a hand-over mints no token of its own: the next holder gets that of the one before",
 		Edits: []Edit{{"internal/protocol/lua/handoff.lua",

@@ -17,7 +17,11 @@
 --
 -- Sent again, or late, it finds waiters and a holder where they are, or does nothing.
 local publish, count = ARGV[1], ARGV[2]
-if spoiled() or not queue then return {-4, 1} end
+if spoiled() then return {-4, 1} end
+if not queue then -- raises the error as the server words it
+  redis.call('zcard', KEYS[3])
+  redis.call('hlen', KEYS[4])
+end
 
 redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
 local now, longest, waiting = clock(), 0, {}
