@@ -180,7 +180,7 @@ func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
 		"it holds the lock": func(b *fairBench) {
 			heldByStranger(b)
 			require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
-			b.noted(strangersNote{interval: 100 * time.Millisecond, left: 2})
+			b.noted(strangersNote{interval: 10 * time.Millisecond, left: 2})
 			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
 		},
@@ -204,7 +204,7 @@ func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
 				require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 				b.note(taken)
 				see(b)
-				b.noted(strangersNote{interval: 100 * time.Millisecond, left: 2})
+				b.noted(strangersNote{interval: 10 * time.Millisecond, left: 2})
 				b.enqueue(me)
 				b.release(you)
 				require.Equal(b.t, them, b.holder(), "the second of the round")
