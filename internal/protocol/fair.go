@@ -54,9 +54,9 @@ func (f *Fair) GrantsFor(key string) string {
 
 // keepFor tells the scripts what token s wishes for: the life of its counter in
 // milliseconds, -1 for none.
-func keepFor(s *Terms) int64 {
+func keepFor(s *Terms) any {
 	if !s.Fencing {
-		return -1
+		return "-1" // which costs no allocation
 	}
 	return s.CounterLife.Milliseconds()
 }
@@ -143,7 +143,7 @@ func (f *Fair) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 		return f.plain.Release(ctx, e, t, field, counts)
 	}
 	e.RequiredKeys = 1
-	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Line, field, f.plain.publishCommand(), t.Channels[0], f.plain.countCommand())
+	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Line, field, f.plain.publishCommand(), &t.Channels[0], f.plain.countCommand())
 	return understood(r.releasedInLine(), out, &r)
 }
 
