@@ -19,10 +19,10 @@ import (
 // Client makes locks on one Redis deployment, or on a quorum of them, and is the identity
 // under which they are held. It has one pub/sub connection to each deployment, while
 // there are waiters (WithShardedPubSub: one to each master with a lock that has waiters
-// for), and one pipeline to each master; a lone command uses an idle connection of the
-// Redis client's pool, or opens one before the pipeline has answered for the first time.
-// Make one for each process, and close it before the Redis clients. All methods are safe
-// for concurrent use.
+// for), and one pipeline to each master, unless WithoutPipelining; a lone command uses an
+// idle connection of the Redis client's pool, or opens one before the pipeline has answered
+// for the first time. Make one for each process, and close it before the Redis clients. All
+// methods are safe for concurrent use.
 type Client struct {
 	settings settings
 	prefix   string
