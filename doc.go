@@ -126,7 +126,8 @@
 //
 // # Layout on Redis
 //
-// The layout is part of the version contract: it changes with a major version only.
+// The layout is part of the version contract: before v1.0.0 it changes with a minor version only,
+// after that with a major one.
 //
 //   - The lock is a hash at the name, after [WithPrefix]. Its one field is
 //     <client uuid>:<owner>, the value the number of levels; the key's TTL is the lease.
