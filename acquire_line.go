@@ -279,6 +279,7 @@ func (t *fairTurn) end(bool) { t.spot.end() }
 // accept makes a place that has become the lock a hold.
 func (t *fairTurn) accept() {
 	h, s := t.a.hold, t.spot.standing()
+	h.places[0].gate.SetAlone(false) // where one stood others may
 	n := t.spot.name
 	n.token = s.Token
 	h.receive(n, s.Proof, h.settings.EntryLease())

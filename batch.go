@@ -67,7 +67,6 @@ type batch struct {
 	last    bool               // the holder has ended, and no one follows: its own command tells for all
 	over    bool               // none of its names counts any more
 	stop    context.CancelFunc // ends the rename under way; nil if there was none
-	alone   bool               // no other process waits for the lock, as the last answer says
 }
 
 // renamer tells Redis by which name the lock is held now; see [protocol.Plain.Rename].
@@ -263,13 +262,13 @@ func (b *batch) rename(ctx context.Context, from, to name, lease time.Duration) 
 // answered records that Redis knows the lock as to.
 func (b *batch) answered(to name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.Heard()
+	b.gate.SetAlone(waiters == 0)
 	b.mu.Lock()
 	if b.over {
 		b.mu.Unlock()
 		return
 	}
 	b.settled, b.sent = to, name{}
-	b.alone = waiters == 0
 	asked, holder := b.asked, b.holder
 	b.asked = nil
 	b.mu.Unlock()
@@ -374,12 +373,7 @@ func (b *batch) knows(field string, asked clock.Instant) bool {
 
 // goesOn reports whether holds may follow one another beyond the limit.
 func (b *batch) goesOn() bool {
-	if b == nil {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.alone && !b.gate.StrangersDue(b.session.now())
+	return b != nil && b.gate.Alone() && !b.gate.StrangersDue(b.session.now())
 }
 
 // ends says that the holder has ended and no one follows: no further rename is sent.

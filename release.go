@@ -385,6 +385,9 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	now := h.session.now()
 	for i, p := range h.places {
 		p.gate.Heard()
+		if len(h.places) == 1 {
+			p.gate.SetAlone(!answer.Granted)
+		}
 		if h.kind.fair != nil && crowded && !answer.Granted && p.gate.StrangersDue(now) {
 			p.gate.LeaveToStrangers(now)
 		}

@@ -39,6 +39,7 @@ type Gate[H Hold] struct {
 	// line, and never ask.
 	seen      Sighting[H]
 	outage    Outage
+	alone     bool // no one stood in the line of the key when that was last told
 	strangers strangers
 }
 

@@ -33,6 +33,20 @@ func (g *Gate[H]) Sees(s Sighting[H]) {
 	g.seen = s
 }
 
+// Alone reports whether no one stood in the line of the key when that was last told.
+func (g *Gate[H]) Alone() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.alone
+}
+
+// SetAlone records whether anyone stands in the line.
+func (g *Gate[H]) SetAlone(alone bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.alone = alone
+}
+
 // Asks records that a request begins.
 func (g *Gate[H]) Asks(now clock.Instant) {
 	g.mu.Lock()
