@@ -10,6 +10,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -107,7 +108,7 @@ type attempt struct {
 	// offered is the identity under which a hand-over to this attempt has been sent, nil if none
 	// has, and handedOver is closed when that has ended. Both are guarded by the queue: written by
 	// Reserve, read after the ticket has left.
-	offered    *identity
+	offered    *identity.Identity
 	handedOver chan struct{}
 
 	// What follows is guarded by the hold's mu.
@@ -183,9 +184,8 @@ func (a *attempt) run() (bool, error) {
 }
 
 // newName is the name of one request, and of the hold that it may lead to.
-func (a *attempt) newName() name {
-	id := a.hold.session.identity()
-	return name{identity: id, field: a.hold.target.Field(string(*id), a.hold.owner)}
+func (a *attempt) newName() identity.Name {
+	return a.hold.session.identities.Current().Of(a.hold.target, a.hold.owner)
 }
 
 // effort is that of a request for the lock.
@@ -202,20 +202,20 @@ func (a *attempt) untilClose() redisexec.CallOptions {
 
 // doubted gives up what a request for n has left in doubt: Redis may have, for as long as
 // lasts, what no hold here will own.
-func (a *attempt) doubted(n name, g protocol.Grant, out redisexec.Outcome, lasts time.Duration) {
+func (a *attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outcome, lasts time.Duration) {
 	if !out.Ambiguous {
 		return
 	}
-	a.hold.session.retire(n.identity)
+	a.hold.session.identities.Retire(n.Identity)
 	if !g.Held {
-		n.absent = g.Absent
+		n.Absent = g.Absent
 		a.hold.undo(n, lasts, out.Unobserved)
 	}
 }
 
 // answered judges the answer to a request for n: a grant counts if the replicas that it was
 // to reach have it, and its lease is proven here. Else it is undone, and a failure.
-func (a *attempt) answered(n name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
+func (a *attempt) answered(n identity.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	if out.Err != nil {
 		return protocol.Grant{}, out
 	}
@@ -226,9 +226,9 @@ func (a *attempt) answered(n name, g protocol.Grant, out redisexec.Outcome) (pro
 	if !g.Held {
 		return g, out
 	}
-	n.token, n.absent = g.Token, g.Absent
+	n.Token, n.Absent = g.Token, g.Absent
 	if out.Unconfirmed != nil { // a failover could forget it: it does not count
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 		h.undo(n, h.settings.TTL, false)
 		out.Err, out.Permanent = out.Unconfirmed, true
 		return protocol.Grant{}, out
@@ -245,7 +245,7 @@ func (a *attempt) answered(n name, g protocol.Grant, out redisexec.Outcome) (pro
 }
 
 // receive records a grant: that of a request, or of a hand-over by the holder before.
-func (h *hold) receive(n name, sent clock.Instant, lasts time.Duration) {
+func (h *hold) receive(n identity.Name, sent clock.Instant, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name = n

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -22,7 +23,7 @@ type spot struct {
 	line    *line.Line[*hold]    // the places of this process
 	ticket  *queue.Ticket[*hold] // for the turn to poll
 	entry   *line.Entry          // the place, while it has one
-	name    name                 // by which it has that; without a token yet
+	name    identity.Name        // by which it has that; without a token yet
 	attends bool                 // it has been listening since before it had that
 }
 
@@ -49,24 +50,24 @@ func (s *spot) settled() bool {
 // enqueue asks for the lock, by the name n, or for a place in the line. The grant may be told before the
 // answer has come: the ticket is known, and messages that reach this process are heard, before the request
 // is sent. Replicas are not waited for: a place is to be kept meanwhile.
-func (s *spot) enqueue(n name) (protocol.Grant, redisexec.Outcome) {
+func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 	a, h := s.a, s.a.hold
 	if !s.attends {
 		s.attends = true
 		s.line.Attend()
 	}
 	s.name = n
-	s.entry = s.line.Enter(h.session.tickets.Add(1), n.field, &h.settings.Terms, h.ring)
-	g, out := s.fair.Enqueue(a.ctx, h.session.paced(a.untilClose(), s.entry), s.target, n.field, &h.settings.Terms, s.entry.Ticket)
+	s.entry = s.line.Enter(h.session.tickets.Add(1), n.Field, &h.settings.Terms, h.ring)
+	g, out := s.fair.Enqueue(a.ctx, h.session.paced(a.untilClose(), s.entry), s.target, n.Field, &h.settings.Terms, s.entry.Ticket)
 	switch {
 	case out.Err == nil && g.Waits: // an undo would take its place away
 		if out.Ambiguous {
-			h.session.retire(n.identity)
+			h.session.identities.Retire(n.Identity)
 		}
 		s.line.Placed(s.entry, out)
 	default: // the lock, nothing, or a line that is not to be had
 		if out.Ambiguous {
-			h.session.retire(n.identity)
+			h.session.identities.Retire(n.Identity)
 			if !g.Held {
 				s.undo(n, max(h.settings.TTL, 2*h.settings.EntryLease()), out.Unobserved)
 			}
@@ -161,15 +162,15 @@ func (s *spot) end() {
 // giveUp gives the place up, or the lock if it has become that.
 func (s *spot) giveUp() {
 	h := s.a.hold
-	h.session.retire(s.name.identity)
+	h.session.identities.Retire(s.name.Identity)
 	s.undo(s.name, 2*h.settings.EntryLease(), false)
 	s.drop()
 }
 
 // undo has the place and the lock given up that n, which has been retired, may have.
-func (s *spot) undo(n name, lasts time.Duration, unobserved bool) {
+func (s *spot) undo(n identity.Name, lasts time.Duration, unobserved bool) {
 	h := s.a.hold
-	h.trackUndo(h.session.undo(s.fair, s.target, h.session.now().After(lasts), unobserved, n.field))
+	h.trackUndo(h.session.undo(s.fair, s.target, h.session.now().After(lasts), unobserved, n.Field))
 }
 
 // drop forgets the place.
@@ -225,7 +226,7 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 		return false, s.Err
 	case protocol.EntryGone:
 		// However that came about: nothing is to come back under that name.
-		a.hold.session.retire(t.spot.name.identity)
+		a.hold.session.identities.Retire(t.spot.name.Identity)
 		t.spot.drop()
 		return true, nil
 	}
@@ -267,7 +268,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 // tryFree takes the lock if it is free and no one waits for it.
 func (a *attempt) tryFree() (protocol.Grant, redisexec.Outcome) {
 	h, n := a.hold, a.newName()
-	g, out := h.kind.fair.Acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms)
+	g, out := h.kind.fair.Acquire(a.ctx, a.effort(), h.target, n.Field, &h.settings.Terms)
 	a.doubted(n, g, out, h.settings.TTL)
 	return a.answered(n, g, out)
 }
@@ -281,7 +282,7 @@ func (t *fairTurn) accept() {
 	h, s := t.a.hold, t.spot.standing()
 	h.places[0].gate.SetAlone(false) // where one stood others may
 	n := t.spot.name
-	n.token = s.Token
+	n.Token = s.Token
 	h.receive(n, s.Proof, h.settings.EntryLease())
 	h.mu.Lock()
 	h.lease.RaiseSoon(h.session.now())
@@ -297,7 +298,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 		return redisexec.Outcome{}
 	}
 	t.spot.ticket.Pass() // others poll meanwhile
-	ours, out := h.kind.protocol.Renew(a.ctx, a.effort(), h.target, h.name.field, h.settings.TTL)
+	ours, out := h.kind.protocol.Renew(a.ctx, a.effort(), h.target, h.name.Field, h.settings.TTL)
 	switch {
 	case out.Err != nil:
 	case !ours:
@@ -306,7 +307,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 		out.Err, out.Permanent = out.Unconfirmed, true
 	default:
 		if out.Ambiguous {
-			h.session.retire(h.name.identity)
+			h.session.identities.Retire(h.name.Identity)
 		}
 		h.mu.Lock()
 		h.lease.Prove(out.Sent, h.settings.TTL, h.wantedLease())
@@ -332,7 +333,7 @@ var _ turn = (*mutexTurn)(nil)
 // given is a place in the line that a waiter has from another one of this process.
 type given struct {
 	entry *line.Entry
-	name  name // by which it is kept
+	name  identity.Name // by which it is kept
 }
 
 func newMutexTurn(a *attempt) turn {
@@ -445,7 +446,7 @@ func (t *mutexTurn) end(granted bool) {
 func (t *mutexTurn) bequeath() {
 	h := t.a.hold
 	ticket, place := h.places[0].ticket, &given{entry: t.line.spot.entry, name: t.line.spot.name}
-	h.session.retire(place.name.identity)
+	h.session.identities.Retire(place.name.Identity)
 	for {
 		next := ticket.Reserve(func(w *hold) bool {
 			if w.kind != h.kind || w.target.ID != h.target.ID || w.settings.Terms != h.settings.Terms {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -58,14 +59,14 @@ func (t *plainTurn) await() (bool, error) {
 func (t *plainTurn) ask() (protocol.Grant, redisexec.Outcome) { return t.askAs(t.a.newName()) }
 
 // askAs asks for all keys by the name n.
-func (t *plainTurn) askAs(n name) (protocol.Grant, redisexec.Outcome) {
+func (t *plainTurn) askAs(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 	a, h := t.a, t.a.hold
-	g, out := h.kind.protocol.Acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms)
+	g, out := h.kind.protocol.Acquire(a.ctx, a.effort(), h.target, n.Field, &h.settings.Terms)
 	return t.answered(n, g, out)
 }
 
 // answered judges the answer to a request for n.
-func (t *plainTurn) answered(n name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
+func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	a.doubted(n, g, out, a.hold.settings.TTL)
 	if g, out = a.answered(n, g, out); out.Err != nil {
@@ -199,7 +200,7 @@ type multiTurn struct {
 	spot  *spot // in the line of the key at which it stands; nil: it has not got that far
 	wants bool  // a place in that line
 
-	kept  name          // by which it has the keys that it keeps; without a field: it keeps none
+	kept  identity.Name // by which it has the keys that it keeps; without a field: it keeps none
 	last  int           // of those keys
 	since clock.Instant // it has stood in the line of the first of them
 	until clock.Instant // how long it keeps them
@@ -246,7 +247,7 @@ func (t *multiTurn) awaitPlace() (due bool, err error) {
 		t.spot.drop()
 		t.leaveLine()
 	case protocol.EntryGone:
-		t.a.hold.session.retire(t.spot.name.identity)
+		t.a.hold.session.identities.Retire(t.spot.name.Identity)
 		t.spot.drop()
 		t.leaveLine()
 		t.giveUp()
@@ -267,14 +268,14 @@ func (t *multiTurn) leaveLine() {
 }
 
 func (t *multiTurn) stands() bool { return t.spot != nil && t.spot.stands() }
-func (t *multiTurn) keeps() bool  { return t.kept.field != "" }
+func (t *multiTurn) keeps() bool  { return t.kept.Field != "" }
 
 func (t *multiTurn) timeOver() bool {
 	return t.keeps() && t.a.hold.session.now().Until(t.until) <= 0
 }
 
 // nameToAsk is that of what it keeps, or a new one.
-func (t *multiTurn) nameToAsk() name {
+func (t *multiTurn) nameToAsk() identity.Name {
 	if t.keeps() {
 		return t.kept
 	}
@@ -357,7 +358,7 @@ func (t *multiTurn) rest(d time.Duration) error {
 }
 
 // keep has it keep the key at which it stands, which it has by the name n.
-func (t *multiTurn) keep(n name, proof clock.Instant) {
+func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
 	a, h := t.a, t.a.hold
 	now := h.session.now()
 	if !t.keeps() {
@@ -380,7 +381,7 @@ func (t *multiTurn) giveUp() {
 		return
 	}
 	h := t.a.hold
-	h.session.retire(t.kept.identity)
+	h.session.identities.Retire(t.kept.Identity)
 	h.undo(t.kept, h.settings.EntryLease(), false)
 	if t.stands() {
 		t.leaveLine()
@@ -396,7 +397,7 @@ func (t *multiTurn) keepNothing() {
 	if t.over != nil {
 		t.over.Stop()
 	}
-	t.kept = name{}
+	t.kept = identity.Name{}
 }
 
 func (t *multiTurn) end(granted bool) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
@@ -19,7 +20,7 @@ import (
 type writerTurn struct {
 	queue   plainTurn
 	writes  *protocol.WriteSide
-	claimed *identity // under which it last claimed the lock; nil: it has not
+	claimed *identity.Identity // under which it last claimed the lock; nil: it has not
 }
 
 var _ turn = (*writerTurn)(nil)
@@ -58,15 +59,15 @@ func (t *writerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a, h := t.queue.a, t.queue.a.hold
 	n := a.newName()
 	if !a.waits {
-		g, out := h.kind.protocol.Acquire(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms)
+		g, out := h.kind.protocol.Acquire(a.ctx, a.effort(), h.target, n.Field, &h.settings.Terms)
 		return t.queue.answered(n, g, out)
 	}
-	g, out := t.writes.Take(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms, h.settings.EntryLease())
+	g, out := t.writes.Take(a.ctx, a.effort(), h.target, n.Field, &h.settings.Terms, h.settings.EntryLease())
 	if out.Ambiguous || !g.Held && out.Err == nil && keys.SideOf(g.Holder) == keys.Reading {
-		if t.claimed != n.identity {
+		if t.claimed != n.Identity {
 			t.withdraw()
 		}
-		t.claimed = n.identity
+		t.claimed = n.Identity
 	}
 	return t.queue.answered(n, g, out)
 }
@@ -89,8 +90,8 @@ func (t *writerTurn) withdraw() {
 		return
 	}
 	h := t.queue.a.hold
-	h.session.retire(t.claimed)
-	claim := name{identity: t.claimed, field: h.target.Field(string(*t.claimed), h.owner)}
+	h.session.identities.Retire(t.claimed)
+	claim := t.claimed.Of(h.target, h.owner)
 	h.undo(claim, max(h.settings.TTL, h.settings.EntryLease()), false)
 }
 
@@ -138,12 +139,12 @@ func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	writes := ""
 	if writer := h.other.hold(); writer != nil {
 		writer.mu.Lock()
-		writes = writer.name.field
+		writes = writer.name.Field
 		writer.mu.Unlock()
 		h.other.lengthen(h.settings.TTL)
 	}
 	t.writes = writes != ""
-	g, out := t.reads.Take(a.ctx, a.effort(), h.target, n.field, &h.settings.Terms, writes)
+	g, out := t.reads.Take(a.ctx, a.effort(), h.target, n.Field, &h.settings.Terms, writes)
 	a.doubted(n, g, out, h.settings.TTL)
 	if g, out = a.answered(n, g, out); out.Err == nil {
 		a.suspect(g)

@@ -176,7 +176,7 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 		a.given = nil
 		if a.offered != nil {
 			// The name that the hand-over carries is in use, in an unknown state.
-			a.hold.session.retire(a.offered)
+			a.hold.session.identities.Retire(a.offered)
 			a.hold.trackUndo(a.handedOver)
 		}
 	}

@@ -5,16 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/slot"
 )
 
 // A batch is the holds of one key that follow one another in this process under one lease. The next
@@ -50,15 +51,15 @@ type batch struct {
 	kind    *kind
 	target  *keys.Set
 	gate    *gate.Gate[*hold]
-	slot    *slot // of all its holds
+	slot    *slot.Slot // of all its holds
 	began   clock.Instant
 
 	mu      sync.Mutex
-	holder  *hold // that is valid, or the last that was
-	name    name  // of the holder
-	settled name  // by which Redis knows the lock, as the last answer says
-	sent    name  // that a rename under way makes of it; without a field: none is
-	failure error // the most telling one of the rename under way
+	holder  *hold         // that is valid, or the last that was
+	name    identity.Name // of the holder
+	settled identity.Name // by which Redis knows the lock, as the last answer says
+	sent    identity.Name // that a rename under way makes of it; without a field: none is
+	failure error         // the most telling one of the rename under way
 
 	waiting []chan error // of those that a command is to be sent for
 	asked   []chan error // of those that the command under way was sent for
@@ -148,13 +149,12 @@ func (b *batch) pass(h *hold, ticket *queue.Ticket[*hold]) (told <-chan error, d
 	return b.wait(), true
 }
 
-func (b *batch) nameOf(h *hold) name {
-	id := b.session.identity()
-	return name{identity: id, field: b.target.Field(string(*id), h.owner)}
+func (b *batch) nameOf(h *hold) identity.Name {
+	return b.session.identities.Current().Of(b.target, h.owner)
 }
 
 // follow has h, a waiter, begin with the lease of the hold before.
-func (h *hold) follow(before *hold, n name, b *batch) {
+func (h *hold) follow(before *hold, n identity.Name, b *batch) {
 	before.mu.Lock()
 	l := before.lease
 	before.mu.Unlock()
@@ -168,7 +168,7 @@ func (h *hold) follow(before *hold, n name, b *batch) {
 func (h *hold) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.name, h.batch, h.slot = name{}, nil, &h.first.slot
+	h.name, h.batch, h.slot = identity.Name{}, nil, &h.first.slot
 }
 
 // wait has a command be sent whose answer will be in the channel. mu is held.
@@ -191,9 +191,9 @@ func (b *batch) tell() {
 	for n := 0; n < yields && !b.goesOn(); n++ {
 		runtime.Gosched()
 	}
-	for b.slot.take(b.session.background) {
+	for b.slot.Take(b.session.background) {
 		again := b.tellOnce()
-		b.slot.free()
+		b.slot.Free()
 		if !again {
 			return
 		}
@@ -229,16 +229,16 @@ var renameEffort = redisexec.CallOptions{Attempts: 2}
 
 // rename tells Redis until that is answered, or ctx ends. If Redis refuses it for good, and no copy can
 // have been executed, it stays as it was.
-func (b *batch) rename(ctx context.Context, from, to name, lease time.Duration) {
+func (b *batch) rename(ctx context.Context, from, to identity.Name, lease time.Duration) {
 	doubt := false
 	for misses := 1; ; misses++ {
 		e := renameEffort
 		e.Patience = min(b.session.patience, redisexec.PatienceFor(lease))
-		ours, waiters, out := b.kind.rename(ctx, e, b.target, from.field, to.field, lease)
+		ours, waiters, out := b.kind.rename(ctx, e, b.target, from.Field, to.Field, lease)
 		if out.Ambiguous {
 			doubt = true
-			b.session.retire(from.identity)
-			b.session.retire(to.identity)
+			b.session.identities.Retire(from.Identity)
+			b.session.identities.Retire(to.Identity)
 		}
 		switch {
 		case out.Err == nil && !ours:
@@ -260,7 +260,7 @@ func (b *batch) rename(ctx context.Context, from, to name, lease time.Duration) 
 }
 
 // answered records that Redis knows the lock as to.
-func (b *batch) answered(to name, waiters int, out redisexec.Outcome, lease time.Duration) {
+func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.Heard()
 	b.gate.SetAlone(waiters == 0)
 	b.mu.Lock()
@@ -268,7 +268,7 @@ func (b *batch) answered(to name, waiters int, out redisexec.Outcome, lease time
 		b.mu.Unlock()
 		return
 	}
-	b.settled, b.sent = to, name{}
+	b.settled, b.sent = to, identity.Name{}
 	asked, holder := b.asked, b.holder
 	b.asked = nil
 	b.mu.Unlock()
@@ -305,7 +305,7 @@ func (b *batch) failed(out redisexec.Outcome) {
 func (b *batch) refused(err error) {
 	b.mu.Lock()
 	asked := b.asked
-	b.sent, b.asked = name{}, nil
+	b.sent, b.asked = identity.Name{}, nil
 	b.mu.Unlock()
 	for _, told := range asked {
 		told <- err
@@ -350,13 +350,13 @@ func (b *batch) isOver() bool {
 
 // names returns the names by which Redis may know the lock: it is to be rid of the first before the
 // other, or a late copy of the rename could bring the other back.
-func (b *batch) names() []name {
+func (b *batch) names() []identity.Name {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sent.field == "" {
-		return []name{b.settled}
+	if b.sent.Field == "" {
+		return []identity.Name{b.settled}
 	}
-	return []name{b.settled, b.sent}
+	return []identity.Name{b.settled, b.sent}
 }
 
 // knows reports whether Redis may have known the lock as field when it was asked: by the name of any hold
@@ -367,8 +367,8 @@ func (b *batch) knows(field string, asked clock.Instant) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ours := strings.HasPrefix(field, string(*b.settled.identity)+":")
-	return b.settled.field == field || b.sent.field == field || ours && asked.Since(b.began) > 0
+	ours := b.settled.Identity.Begins(field)
+	return b.settled.Field == field || b.sent.Field == field || ours && asked.Since(b.began) > 0
 }
 
 // goesOn reports whether holds may follow one another beyond the limit.
@@ -387,7 +387,7 @@ func (b *batch) ends() {
 }
 
 // onRedis is the name by which Redis knows the lock. No rename is under way.
-func (h *hold) onRedis() name {
+func (h *hold) onRedis() identity.Name {
 	h.mu.Lock()
 	n, b := h.name, h.batch
 	h.mu.Unlock()
@@ -409,7 +409,7 @@ func (h *hold) known(ctx context.Context) (waited bool, err error) {
 		return false, nil
 	}
 	b.mu.Lock()
-	if b.over || b.holder != h || b.settled == b.name && b.sent.field == "" && len(b.waiting) == 0 {
+	if b.over || b.holder != h || b.settled == b.name && b.sent.Field == "" && len(b.waiting) == 0 {
 		b.mu.Unlock()
 		return false, nil
 	}
@@ -438,7 +438,7 @@ func (h *hold) awaitTold(ctx context.Context, told <-chan error) (err error) {
 			return err
 		}
 	case <-ctx.Done():
-		h.session.retire(h.name.identity) // its owner may come back before the answer
+		h.session.identities.Retire(h.name.Identity) // its owner may come back before the answer
 		err = h.batch.unanswered(ctx)
 	}
 	h.mu.Lock()

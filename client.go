@@ -177,7 +177,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 		Background: env.background,
 		Go:         env.goroutines.Go,
 		Closed:     env.isClosed,
-		Retire:     env.retireField,
+		Retire:     env.identities.RetireField,
 		Failure:    quorumError,
 	}, env.execs, namesOf(rdbs))
 	env.undos = q.Backlog()
@@ -280,7 +280,7 @@ func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 // have on Redis. It changes when the outcome of a command could not be learned, a hold was
 // lost, or a place in a queue, a claim or a grant was given up, so that what may still be on
 // its way cannot meet a later hold.
-func (c *Client) ID() string { return string(*c.session.identity()) }
+func (c *Client) ID() string { return string(*c.session.identities.Current()) }
 
 // Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
 // the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis

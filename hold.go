@@ -7,10 +7,12 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/slot"
 )
 
 // phase is where in its life a hold is.
@@ -63,9 +65,9 @@ type hold struct {
 	target *keys.Set
 	places []place
 
-	name     name
-	batch    *batch // of those that follow one another under one lease; nil: it is alone
-	slot     *slot  // taken while a command about its keys is under way: one at a time
+	name     identity.Name
+	batch    *batch     // of those that follow one another under one lease; nil: it is alone
+	slot     *slot.Slot // taken while a command about its keys is under way: one at a time
 	lease    lease.Lease
 	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
 	contexts holdContexts
@@ -73,7 +75,7 @@ type hold struct {
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // room for the usual one of each
-		slot   slot
+		slot   slot.Slot
 		place  [1]place
 		ticket queue.Ticket[*hold]
 		level  [1]level
@@ -86,15 +88,6 @@ type place struct {
 	queue    *queue.Queue[*hold] // where this kind of lock has its waiters stand
 	messages listener            // what wakes them
 	ticket   *queue.Ticket[*hold]
-}
-
-// name is what a hold is known by on Redis, while anything about it is in doubt: it is the
-// name of one acquisition, and of nothing else.
-type name struct {
-	identity *identity   // the client's, when it was asked for
-	field    string      // identity:owner; empty: there is no name
-	token    int64       // for fencing
-	absent   *keys.Nodes // on a quorum: the nodes that do not have it
 }
 
 // level is one Lock that has not been unlocked.
@@ -192,47 +185,9 @@ func (h *hold) changes() <-chan struct{} {
 
 // take waits until no other command about h's keys is under way. Its slot stays the same once it has a
 // name.
-func (h *hold) take(ctx context.Context) bool { return h.slot.take(ctx) }
+func (h *hold) take(ctx context.Context) bool { return h.slot.Take(ctx) }
 
-func (h *hold) free() { h.slot.free() }
-
-// slot is a mutex whose wait ends with a context. It makes a channel only if there is a wait.
-type slot struct {
-	mu    sync.Mutex
-	taken bool
-	freed chan struct{} // closed when it is free again; nil: no one waits
-}
-
-func (s *slot) take(ctx context.Context) bool {
-	for {
-		s.mu.Lock()
-		if !s.taken {
-			s.taken = true
-			s.mu.Unlock()
-			return true
-		}
-		if s.freed == nil {
-			s.freed = make(chan struct{})
-		}
-		freed := s.freed
-		s.mu.Unlock()
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-func (s *slot) free() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken = false
-	if s.freed != nil {
-		close(s.freed)
-		s.freed = nil
-	}
-}
+func (h *hold) free() { h.slot.Free() }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
@@ -335,7 +290,7 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 func (h *hold) named() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.name.field != ""
+	return h.name.Field != ""
 }
 
 // holdsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
@@ -343,7 +298,7 @@ func (h *hold) named() bool {
 func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && (h.name.field == field || h.batch.knows(field, asked))
+	return h.phase == held && (h.name.Field == field || h.batch.knows(field, asked))
 }
 
 // end is the local end of a hold that is held, which comes before Redis hears of it:
@@ -377,7 +332,7 @@ func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	if h.phase != held && h.phase != lost || len(h.levels) == 0 || h.freed(t) {
 		return 0, false
 	}
-	return h.name.token, true
+	return h.name.Token, true
 }
 
 // wanted reports whether h is being acquired: its owner has not got it.
@@ -405,24 +360,24 @@ func (h *hold) retireAndUndo() {
 	h.mu.Lock()
 	n, b, lasts := h.name, h.batch, h.lease.Longest()
 	h.mu.Unlock()
-	h.session.retire(n.identity)
+	h.session.identities.Retire(n.Identity)
 	if b == nil {
 		h.undo(n, lasts, false)
 		return
 	}
 	var fields []string
 	for _, n := range b.names() {
-		h.session.retire(n.identity)
-		fields = append(fields, n.field)
+		h.session.identities.Retire(n.Identity)
+		fields = append(fields, n.Field)
 	}
 	h.trackUndo(h.session.undo(h.kind.protocol, b.target, h.session.now().After(lasts), false, fields...))
 }
 
 // undo has what h may have on Redis by the name n, which has been retired, given up in
 // the background. It ends by itself within lasts.
-func (h *hold) undo(n name, lasts time.Duration, unobserved bool) {
+func (h *hold) undo(n identity.Name, lasts time.Duration, unobserved bool) {
 	h.mu.Lock()
-	t := h.target.Lacking(n.absent)
+	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
-	h.trackUndo(h.session.undo(h.kind.protocol, t, h.session.now().After(lasts), unobserved, n.field))
+	h.trackUndo(h.session.undo(h.kind.protocol, t, h.session.now().After(lasts), unobserved, n.Field))
 }

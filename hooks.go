@@ -243,7 +243,7 @@ func (h *hold) hooks() *Hooks {
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {
 	e := h.kind.event(h.target, elapsed, err)
-	e.Owner, e.Token = h.name.field, h.name.token
+	e.Owner, e.Token = h.name.Field, h.name.Token
 	return e
 }
 

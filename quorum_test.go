@@ -342,7 +342,7 @@ func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
 				ctx := contextOf(b.me, m)
 				s, err = m.State(b.t.Context())
 				require.NoError(b.t, err)
-				require.Equal(b.t, holdsOn(b.locks.session, b.key)[0].name.field, s.Owner)
+				require.Equal(b.t, holdsOn(b.locks.session, b.key)[0].name.Field, s.Owner)
 				require.Equal(b.t, 1, s.Count)
 				require.Positive(b.t, s.TTL)
 				require.GreaterOrEqual(b.t, s.FencingToken, b.tokenOf(b.me, m))

@@ -209,7 +209,7 @@ func (h *hold) opened(lv *level, r *record) (bool, error) {
 	}
 	h.mu.Lock()
 	event, places := h.event(h.lease.Acquired().Since(h.started), nil), h.places
-	seen := gate.Sighting[*hold]{At: h.lease.Acquired(), Holder: h.name.field, Hold: h}
+	seen := gate.Sighting[*hold]{At: h.lease.Acquired(), Holder: h.name.Field, Hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
 	event.Outcome = OutcomeAcquired
@@ -353,7 +353,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.settings.Fencing && (n.token == 0 || lv.target.Spans(t))
+	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.now())
@@ -376,9 +376,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.field, &lv.settings.Terms, mint, counts)
+	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		return out.Err
@@ -394,7 +394,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if h.phase == held {
 		h.lease.Prove(out.Sent, lv.settings.TTL, h.wantedLease())
 		h.lease.Note(out.LeaseLeft, out.Sent)
-		h.name.token = max(h.name.token, g.Token)
+		h.name.Token = max(h.name.Token, g.Token)
 		h.push(lv)
 		h.replan()
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
@@ -143,17 +144,17 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		return nil
 	}
 	n, counts, lasts := h.name, h.counts(), h.lease.Longest()
-	t := h.target.Lacking(n.absent)
+	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
-	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), t, n.field, counts)
+	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), t, n.Field, counts)
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
-			h.session.retire(n.identity)
-			h.session.undo(h.kind.protocol, freed, h.session.now().After(lasts), false, n.field)
+			h.session.identities.Retire(n.Identity)
+			h.session.undo(h.kind.protocol, freed, h.session.now().After(lasts), false, n.Field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
@@ -271,7 +272,7 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.attempt.offered, w.attempt.handedOver = h.session.identity(), make(chan struct{})
+		w.attempt.offered, w.attempt.handedOver = h.session.identities.Current(), make(chan struct{})
 		return true
 	}), false
 }
@@ -281,17 +282,17 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
 	defer close(next.attempt.handedOver)
-	c, identity := h.session, next.attempt.offered
-	to := name{identity: identity, field: h.target.Field(string(*identity), next.owner)}
+	c, id := h.session, next.attempt.offered
+	to := id.Of(h.target, next.owner)
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
 	from := h.onRedis()
-	t := next.target.Lacking(from.absent) // the same keys
-	g, out := h.kind.protocol.Handoff(ctx, e, t, from.field, to.field, &next.settings.Terms)
-	to.token, to.absent = g.Token, g.Absent
+	t := next.target.Lacking(from.Absent) // the same keys
+	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms)
+	to.Token, to.Absent = g.Token, g.Absent
 	if out.Ambiguous {
-		c.retire(from.identity)
-		c.retire(identity)
+		c.identities.Retire(from.Identity)
+		c.identities.Retire(id)
 	}
 	switch {
 	case !out.Ambiguous && (out.Err != nil || !g.Held && len(t.Keys) > 1): // if one key was lost, the others are still there
@@ -310,7 +311,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		h.other.wake()
 		return true, h.notOurs(began, out)
 	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
-		c.retire(identity)
+		c.identities.Retire(id)
 		next.undo(to, next.settings.TTL, false)
 		ticket.Refuse()
 		h.leave()
@@ -332,7 +333,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 
 // passOn deals with a grant for a waiter that has gone: the client, not the caller of
 // Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
-func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
+func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	orphan := newHold(h.session, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
 	orphan.receive(granted, sent, next.settings.TTL)
@@ -375,9 +376,9 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		marks = append(marks, p.queue.Wakes())
 	}
 	began, n := h.session.now(), h.onRedis()
-	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(n.absent), n.field, make([]int, len(h.places)))
+	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		return h.abandon(out.Err)
@@ -414,7 +415,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of another owner's, of which late copies may be on their way to the name.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
-	h.session.retire(h.onRedis().identity)
+	h.session.identities.Retire(h.onRedis().Identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if out.Ambiguous && began.Until(h.lease.Deadline()) > 0 {

@@ -5,18 +5,17 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -58,9 +57,7 @@ type session struct {
 	uses     func(channel string) bool
 	registry *gate.Registry[*hold]
 
-	// id is the current identity. One that is in doubt is replaced, for all that acquire
-	// next, before the call that doubts it returns; holds keep the one they have.
-	id atomic.Pointer[identity]
+	identities *identity.Source
 
 	// tickets numbers the places in the queues of fair locks.
 	tickets atomic.Uint64
@@ -98,12 +95,13 @@ type messageHub interface {
 // newSession returns a session on these deployments, whose waiters are woken by hub.
 func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scattered bool, now clock.Clock) *session {
 	c := &session{
-		now:       now,
-		patience:  redisexec.PatienceFor(s.TTL),
-		scattered: scattered,
-		hub:       hub,
-		registry:  gate.NewRegistry[*hold](hub),
-		closing:   make(chan struct{}),
+		now:        now,
+		patience:   redisexec.PatienceFor(s.TTL),
+		scattered:  scattered,
+		hub:        hub,
+		registry:   gate.NewRegistry[*hold](hub),
+		identities: identity.NewSource(),
+		closing:    make(chan struct{}),
 	}
 	for _, rdb := range rdbs {
 		x := redisexec.New(rdb, now, s.TTL)
@@ -111,32 +109,9 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 		c.execs = append(c.execs, x)
 	}
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
-	id := identity(uuid.NewString())
-	c.id.Store(&id)
 	started := now() // before the goroutine, which may run much later
 	c.goroutines.Go(func() { c.watchClocks(started) })
 	return c
-}
-
-// identity is a uuid that names are acquired under. It is told apart by its address: two are the
-// same only if they are one, so one that was retired is never met again.
-type identity string
-
-func (c *session) identity() *identity { return c.id.Load() }
-
-// retire makes sure that nothing is acquired under id any more.
-func (c *session) retire(id *identity) {
-	if c.id.Load() == id {
-		fresh := identity(uuid.NewString())
-		c.id.CompareAndSwap(id, &fresh)
-	}
-}
-
-// retireField is retire of the identity that field begins with, if that is the current one.
-func (c *session) retireField(field string) {
-	if id := c.identity(); strings.HasPrefix(field, string(*id)+":") {
-		c.retire(id)
-	}
 }
 
 func (c *session) isClosed() bool { return group.Closed(c.closing) }

@@ -170,9 +170,9 @@ func (h *hold) renewNow(life context.Context) {
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
 	began := h.session.now()
-	ours, out := h.kind.protocol.Renew(inTime, e, t, n.field, lease)
+	ours, out := h.kind.protocol.Renew(inTime, e, t, n.Field, lease)
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err == nil && !ours {
 		h.lose(lockerr.ErrNotOnRedis)
@@ -308,7 +308,7 @@ func (h *hold) lose(why error) {
 		return
 	}
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
-	h.session.retire(h.name.identity)
+	h.session.identities.Retire(h.name.Identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
 	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
 	hooks := h.hooks()

@@ -88,7 +88,7 @@ var All = []Mutant{
 		Name:   "batch-doubt-kept",
 		Breaks: "the names of a rename in doubt are used again",
 		Edits: []Edit{
-			{"batch.go", "			b.session.retire(from.identity)\n			b.session.retire(to.identity)\n", ""},
+			{"batch.go", "			b.session.identities.Retire(from.Identity)\n			b.session.identities.Retire(to.Identity)\n", ""},
 		},
 		Catch: []string{"batches-late"},
 	},
@@ -97,9 +97,9 @@ var All = []Mutant{
 	{
 		Name:   "uuid-never-retired",
 		Breaks: "a name is used again though a command of it may still be on its way",
-		Edits: []Edit{{"session.go",
-			"if c.id.Load() == id {",
-			"if c.id.Load() == nil {"}},
+		Edits: []Edit{{"internal/identity/identity.go",
+			"if s.current.Load() == id {",
+			"if s.current.Load() == nil {"}},
 		Catch: []string{"late-release"},
 	},
 	{
@@ -324,8 +324,8 @@ var All = []Mutant{
 		Name:   "writer-kept-waiting",
 		Breaks: "who writes may not read if his client has got a new identity since",
 		Edits: []Edit{{"acquire_rw.go",
-			"		writes = writer.name.field\n",
-			"		writes = n.field + keys.WriteSuffix\n"}},
+			"		writes = writer.name.Field\n",
+			"		writes = n.Field + keys.WriteSuffix\n"}},
 		Catch: []string{"sides-harmed"},
 	},
 
