@@ -256,7 +256,7 @@ func (h *hold) receive(n identity.Name, sent clock.Instant, lasts time.Duration)
 // then it is undone, and counts as a failed try.
 func (h *hold) late() bool {
 	h.mu.Lock()
-	late := h.lease.Left(h.session.now()) <= 0 || h.batch.isOver()
+	late := h.lease.Left(h.session.now()) <= 0 || h.batch.IsOver()
 	h.mu.Unlock()
 	if late {
 		h.rejectGrant()
@@ -266,7 +266,7 @@ func (h *hold) late() bool {
 
 // rejectGrant gives a grant back that does not count.
 func (h *hold) rejectGrant() {
-	h.batch.end(errLate)
+	h.batch.End(errLate)
 	h.retireAndUndo()
 	h.forget()
 }

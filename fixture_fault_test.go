@@ -88,7 +88,7 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...ClientOpt
 
 // tellsFirst has the client tell Redis of each hand-over before the next waiter enters, as it does where
 // that wants a token.
-func (b *faultBench) tellsFirst() { b.locks.plain.rename = nil }
+func (b *faultBench) tellsFirst() { b.locks.plain.batches = nil }
 
 // hasty makes the client wait less for an answer than suits the leases.
 var hasty = WithTTL(time.Second)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/identity"
@@ -66,8 +67,8 @@ type hold struct {
 	places []place
 
 	name     identity.Name
-	batch    *batch     // of those that follow one another under one lease; nil: it is alone
-	slot     *slot.Slot // taken while a command about its keys is under way: one at a time
+	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
+	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time
 	lease    lease.Lease
 	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
 	contexts holdContexts
@@ -298,7 +299,7 @@ func (h *hold) named() bool {
 func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && (h.name.Field == field || h.batch.knows(field, asked))
+	return h.phase == held && (h.name.Field == field || h.batch.Knows(field, asked))
 }
 
 // end is the local end of a hold that is held, which comes before Redis hears of it:
@@ -366,11 +367,11 @@ func (h *hold) retireAndUndo() {
 		return
 	}
 	var fields []string
-	for _, n := range b.names() {
+	for _, n := range b.Names() {
 		h.session.identities.Retire(n.Identity)
 		fields = append(fields, n.Field)
 	}
-	h.trackUndo(h.session.undo(h.kind.protocol, b.target, h.session.now().After(lasts), false, fields...))
+	h.trackUndo(h.session.undo(h.kind.protocol, b.Target(), h.session.now().After(lasts), false, fields...))
 }
 
 // undo has what h may have on Redis by the name n, which has been retired, given up in

@@ -201,7 +201,7 @@ func (h *hold) begin(ctx context.Context, lv level, as call) (bool, error) {
 // opened makes h, which was granted, held, for the Lock that r is the record of.
 func (h *hold) opened(lv *level, r *record) (bool, error) {
 	if !h.open(lv) {
-		h.batch.end(ErrClosed)
+		h.batch.End(ErrClosed)
 		h.retireAndUndo()
 		h.leave()
 		h.unregister()
@@ -222,7 +222,7 @@ func (h *hold) opened(lv *level, r *record) (bool, error) {
 	}()
 	report(h.settings.hooks.Acquired, h.owner, event)
 	returned = true
-	if h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
+	if h.batch.IsOver() { // Redis had lost the lock before it was open: no one was told then
 		h.lose(lockerr.ErrNotOnRedis)
 	}
 	return true, nil

@@ -223,7 +223,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 // tellEnd is finish if no one can follow h before Redis knows, or, with a channel, it turns out that one
 // can. The answer is that of all who ended in the batch before.
 func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err error) {
-	h.batch.ends()
+	h.batch.HolderEnds()
 	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
 	if !h.take(ctx) {
 		return nil, h.abandon(lockerr.Ended(ctx))
@@ -236,7 +236,7 @@ func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err
 		}
 	}
 	err = h.finishInTurn(ctx, s)
-	h.batch.end(err)
+	h.batch.End(err)
 	return nil, err
 }
 
@@ -427,7 +427,7 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 // abandon ends the hold without Redis' answer: its name is released in the background, and
 // the next waiter tries under a new one.
 func (h *hold) abandon(err error) error {
-	h.batch.end(err)
+	h.batch.End(err)
 	h.retireAndUndo()
 	h.leave()
 	h.other.wake()

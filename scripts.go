@@ -1,6 +1,7 @@
 package relock
 
 import (
+	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
@@ -15,9 +16,8 @@ type kind struct {
 	protocol protocol.Protocol
 	side     keys.Side
 
-	// rename tells Redis of holds that have followed one another in this process; nil: Redis is told
-	// before the next waiter enters.
-	rename renamer
+	// batches are what batches of holds need; nil: Redis is told before the next waiter enters.
+	batches *batch.Env
 
 	// fair is the protocol again if its waiters stand in a line on Redis; else nil.
 	fair *protocol.Fair
@@ -41,7 +41,7 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 	}
 	c.session.uses = hub.Uses
 	inLine := func(g *gate.Gate[*hold]) place { return place{gate: g, queue: &g.Queue, messages: g.InLine()} }
-	c.plain = &kind{lock: KindMutex, protocol: fair, rename: plain.Rename, fair: fair, newTurn: newMutexTurn, stand: inLine}
+	c.plain = &kind{lock: KindMutex, protocol: fair, batches: c.session.batchEnv(plain.Rename), fair: fair, newTurn: newMutexTurn, stand: inLine}
 	c.multi = &kind{lock: KindMulti, protocol: plain, fair: fair, newTurn: newMultiTurn, stand: inLine}
 	c.fair = &kind{
 		lock:     KindFair,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
@@ -137,6 +138,13 @@ func (c *session) holder(t *keys.Set, i int, field string, asked clock.Instant) 
 		return h
 	}
 	return nil
+}
+
+// batchEnv is what batches of a kind of lock need of c.
+func (c *session) batchEnv(rename batch.Renamer) *batch.Env {
+	return &batch.Env{
+		Now: c.now, Patience: c.patience, Background: c.background, Go: c.goroutines.Go, Retire: c.identities.Retire, Rename: rename,
+	}
 }
 
 // undoEnv is what undos need of c.
@@ -274,10 +282,10 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 	failures.set(h, wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
-	h.batch.ends()
+	h.batch.HolderEnds()
 	if h.take(ctx) {
 		err := h.giveBack(ctx, h.settings, false)
-		h.batch.end(err)
+		h.batch.End(err)
 		event.Err = wrap("close", event.Name, err)
 		h.free()
 	} else {

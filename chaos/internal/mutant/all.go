@@ -88,7 +88,7 @@ var All = []Mutant{
 		Name:   "batch-doubt-kept",
 		Breaks: "the names of a rename in doubt are used again",
 		Edits: []Edit{
-			{"batch.go", "			b.session.identities.Retire(from.Identity)\n			b.session.identities.Retire(to.Identity)\n", ""},
+			{"internal/batch/batch.go", "			b.env.Retire(from.Identity)\n			b.env.Retire(to.Identity)\n", ""},
 		},
 		Catch: []string{"batches-late"},
 	},
