@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -34,16 +34,17 @@ func (h *hold) handAhead(s *settings) <-chan error {
 
 // follower reserves the ticket of the next waiter if that may take h's place under its lease, and it
 // is still this process' turn.
-func (h *hold) follower(limit int) *queue.Ticket[*hold] {
+func (h *hold) follower(limit int) *acquire.Ticket {
 	h.mu.Lock()
 	left, b := h.lease.Left(h.session.now()), h.batch
 	h.mu.Unlock()
 	first := h.places[0]
-	if inRow, _ := first.queue.Handoffs(); inRow >= limit && (limit == 0 || !b.GoesOn()) {
+	if inRow, _ := first.Queue.Handoffs(); inRow >= limit && (limit == 0 || !b.GoesOn()) {
 		return nil
 	}
-	return first.ticket.Reserve(func(w *hold) bool {
-		w.attempt.offered, w.attempt.handedOver = nil, nil // nothing is sent for it
+	return first.Ticket.Reserve(func(x acquire.Hold) bool {
+		w := asHold(x)
+		w.attempt.Offered = acquire.Offer{} // nothing is sent for it
 		return w.target.ID == h.target.ID && w.settings.follows(left)
 	})
 }
@@ -56,11 +57,11 @@ func (s *settings) follows(left time.Duration) bool {
 
 // pass has the waiter with the reserved ticket follow h. not done: it has left. A nil channel: the
 // batch is over, and h is to find out by itself.
-func (h *hold) pass(ticket *queue.Ticket[*hold]) (told <-chan error, done bool) {
-	b, next := h.joinBatch(), ticket.Value
+func (h *hold) pass(ticket *acquire.Ticket) (told <-chan error, done bool) {
+	b, next := h.joinBatch(), asHold(ticket.Value)
 	n := h.session.identities.Current().Of(b.Target(), next.owner)
 	next.follow(h, n, b)
-	told, over := b.Pass(next, n, func() bool { return h.places[0].ticket.Grant(ticket) })
+	told, over := b.Pass(next, n, func() bool { return h.places[0].Ticket.Grant(ticket) })
 	if over {
 		next.forget()
 		ticket.Refuse()
@@ -73,7 +74,7 @@ func (h *hold) joinBatch() *batch.Batch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.batch == nil {
-		h.batch = batch.New(h.kind.batches, h, h.name, h.target, h.places[0].gate, h.slot, h.lease.Acquired())
+		h.batch = batch.New(h.kind.batches, h, h.name, h.target, h.places[0].Gate, h.slot, h.lease.Acquired())
 	}
 	return h.batch
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -157,7 +158,7 @@ func (c *course) copies() int {
 	case c.Refuses == redistest.RefusesEntry:
 		return 0
 	case c.Means.Resend:
-		return acquireEffort.Attempts
+		return acquire.Effort.Attempts
 	default:
 		return 1
 	}

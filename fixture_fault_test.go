@@ -200,7 +200,7 @@ func (b *faultBench) awaitIdle() {
 	require.Eventually(b.t, func() bool {
 		undoing := len(c.session.undos[0].Pending()) > 0
 		running := c.session.goroutines.Len()
-		return len(c.session.registry.All()) == 0 && !undoing && running == 1 // it watches the clocks
+		return len(c.session.holds()) == 0 && !undoing && running == 1 // it watches the clocks
 	}, faultPatience, faultPoll)
 }
 

@@ -5,13 +5,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
-	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/slot"
 )
@@ -41,13 +40,9 @@ type hold struct {
 	kind     *kind
 	owner    keys.Owner
 	settings *settings // of the handle that wanted it
-	started  clock.Instant
-
-	// alarm wakes the waiter, while acquiring.
-	alarm chan struct{}
 
 	// attempt is its acquisition.
-	attempt attempt
+	attempt acquire.Attempt
 
 	// other is the other side of a read-write lock.
 	other otherSide
@@ -60,11 +55,15 @@ type hold struct {
 	// one which acquires the hold is in Close, and so is not waited for there.
 	acquirer int64
 	excused  bool
+	// sharers are the Locks of a fixed owner that wait for the attempt.
+	sharers sharers
+	// undone are closed when Redis has nothing more of what is being undone of the attempt.
+	undone []<-chan struct{}
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
 	// level is unlocked.
 	target *keys.Set
-	places []place
+	places []acquire.Place
 
 	name     identity.Name
 	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
@@ -77,18 +76,10 @@ type hold struct {
 
 	first struct { // room for the usual one of each
 		slot   slot.Slot
-		place  [1]place
-		ticket queue.Ticket[*hold]
+		place  [1]acquire.Place
+		ticket acquire.Ticket
 		level  [1]level
 	}
-}
-
-// place is where a hold stands for one of its keys.
-type place struct {
-	gate     *gate.Gate[*hold]
-	queue    *queue.Queue[*hold] // where this kind of lock has its waiters stand
-	messages listener            // what wakes them
-	ticket   *queue.Ticket[*hold]
 }
 
 // level is one Lock that has not been unlocked.
@@ -117,12 +108,11 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		kind:     k,
 		owner:    o,
 		settings: s,
-		started:  c.now(),
 		target:   t,
 		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
-		alarm:    make(chan struct{}, 1),
 	}
+	h.attempt.Begin(&c.attempts, h, acquire.Wish{Owner: o, Target: t, Protocol: k.protocol, Terms: &s.Terms, Replicas: s.replicas})
 	h.places, h.levels, h.slot = h.first.place[:0], h.first.level[:0], &h.first.slot
 	return h
 }
@@ -138,10 +128,10 @@ func (h *hold) register() bool {
 			return false
 		}
 		p := h.kind.stand(g)
-		if p.ticket = &h.first.ticket; i > 0 {
-			p.ticket = new(queue.Ticket[*hold])
+		if p.Ticket = &h.first.ticket; i > 0 {
+			p.Ticket = new(acquire.Ticket)
 		}
-		p.queue.Issue(p.ticket, h, h.alarm)
+		p.Queue.Issue(p.Ticket, h, h.attempt.Alarm())
 		h.mu.Lock() // others can find it from here on
 		h.places = append(h.places, p)
 		h.mu.Unlock()
@@ -157,8 +147,8 @@ func (h *hold) unregister() {
 	h.places = nil
 	h.mu.Unlock()
 	for _, p := range places {
-		p.gate.Remove(h)
-		h.session.registry.Exit(p.gate)
+		p.Gate.Remove(h)
+		h.session.registry.Exit(p.Gate)
 	}
 }
 
@@ -192,16 +182,7 @@ func (h *hold) free() { h.slot.Free() }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
-	e.Patience = min(h.session.patience, redisexec.PatienceFor(h.settings.TTL))
-	return e
-}
-
-// ring wakes the waiter.
-func (h *hold) ring() {
-	select {
-	case h.alarm <- struct{}{}:
-	default:
-	}
+	return h.session.attempts.Paced(e, h.settings.TTL)
 }
 
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
@@ -287,13 +268,6 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	return max(0, h.lease.Left(now))
 }
 
-// named reports whether h has a name on Redis: it was granted.
-func (h *hold) named() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.name.Field != ""
-}
-
 // holdsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
 // asked.
 func (h *hold) holdsAs(field string, asked clock.Instant) bool {
@@ -321,7 +295,7 @@ func (h *hold) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.places {
-		p.ticket.Leave()
+		p.Ticket.Leave()
 	}
 }
 
@@ -363,7 +337,7 @@ func (h *hold) retireAndUndo() {
 	h.mu.Unlock()
 	h.session.identities.Retire(n.Identity)
 	if b == nil {
-		h.undo(n, lasts, false)
+		h.undoName(n, lasts)
 		return
 	}
 	var fields []string
@@ -371,14 +345,14 @@ func (h *hold) retireAndUndo() {
 		h.session.identities.Retire(n.Identity)
 		fields = append(fields, n.Field)
 	}
-	h.trackUndo(h.session.undo(h.kind.protocol, b.Target(), h.session.now().After(lasts), false, fields...))
+	h.TrackUndo(h.session.undo(h.kind.protocol, b.Target(), h.session.now().After(lasts), false, fields...))
 }
 
-// undo has what h may have on Redis by the name n, which has been retired, given up in
+// undoName has what h may have on Redis by the name n, which has been retired, given up in
 // the background. It ends by itself within lasts.
-func (h *hold) undo(n identity.Name, lasts time.Duration, unobserved bool) {
+func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
-	h.trackUndo(h.session.undo(h.kind.protocol, t, h.session.now().After(lasts), unobserved, n.Field))
+	h.Undo(h.kind.protocol, t, n.Field, lasts, false)
 }

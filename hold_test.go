@@ -26,7 +26,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return m.session.registry.Find(gateOf(m.target, 0), m.owner())
+	return asHold(m.session.registry.Find(gateOf(m.target, 0), m.owner()))
 }
 
 // testClock is the system's, with a wall clock that can be set.
@@ -75,10 +75,10 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 	c.session.identities.Retire(stale)
 	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
-	require.False(t, waiter.places[0].ticket.Join())
+	require.False(t, waiter.places[0].Ticket.Join())
 	next, _ := h.successor(16)
 	require.Same(t, waiter, next.Value)
-	require.Same(t, c.session.identities.Current(), next.Value.attempt.offered)
+	require.Same(t, c.session.identities.Current(), next.Value.Attempt().Offered.Identity)
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
@@ -230,7 +230,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
 	require.Eventually(t, func() bool {
-		_, waiting := first.places[0].queue.Handoffs()
+		_, waiting := first.places[0].Queue.Handoffs()
 		return waiting
 	}, 10*time.Second, time.Millisecond)
 	unlocked := make(chan error)
@@ -268,7 +268,7 @@ func TestWhoJoinedAnAcquisitionThatWasGivenUpDoesNotReenter(t *testing.T) {
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.attempt.callers == n
+			return h.sharers.callers == n
 		}
 	}
 	require.Eventually(t, callers(1), 10*time.Second, time.Millisecond)

@@ -23,9 +23,9 @@ var ranks = map[string]int{
 	"internal/identity": 2, "internal/redisexec": 2, "fence": 2,
 	"internal/protocol": 3, "internal/undo": 3,
 	"internal/batch": 4, "internal/lease": 4, "internal/vain": 4, "internal/line": 4, "internal/quorum": 4,
-	"internal/gate": 5,
-	".":             6,
-	"election":      7, "relocktest": 7,
+	"internal/gate": 5, "internal/acquire": 6,
+	".":        7,
+	"election": 8, "relocktest": 8,
 }
 
 // experimental are the names of go-redis' auto-pipelining, which may change in its minor versions.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -37,7 +37,7 @@ var errAgain = errors.New("relock: ended meanwhile")
 // find appends the holds that o has on keys of t to holds, in any phase.
 func (c *session) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	for i := range t.Keys {
-		if h := c.registry.Find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
+		if h := asHold(c.registry.Find(gateOf(t, i), o)); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
 		}
 	}
@@ -148,10 +148,10 @@ func unsettled(holds []*hold) *hold {
 func (h *hold) join(t *keys.Set) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != acquiring || h.target.ID != t.ID || h.attempt.callers == 0 {
+	if h.phase != acquiring || h.target.ID != t.ID || h.sharers.callers == 0 {
 		return false
 	}
-	h.attempt.callers++
+	h.sharers.callers++
 	return true
 }
 
@@ -208,8 +208,8 @@ func (h *hold) opened(lv *level, r *record) (bool, error) {
 		return false, ErrClosed
 	}
 	h.mu.Lock()
-	event, places := h.event(h.lease.Acquired().Since(h.started), nil), h.places
-	seen := gate.Sighting[*hold]{At: h.lease.Acquired(), Holder: h.name.Field, Hold: h}
+	event, places := h.event(h.lease.Acquired().Since(h.attempt.Started()), nil), h.places
+	seen := acquire.Sighting{At: h.lease.Acquired(), Holder: h.name.Field, Hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
 	event.Outcome = OutcomeAcquired
@@ -357,11 +357,11 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	counts := h.counts()
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.now())
-	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.settings.replicas).Within(left / 4))
+	e := h.paced(acquire.Effort).ConfirmedBy(h.replicas().And(lv.settings.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
 	h.lease.Lengthen(lv.settings.TTL)
 	h.mu.Unlock()
-	h.other.lengthen(lv.settings.TTL)
+	h.other.Lengthen(lv.settings.TTL)
 	if claimed && !lv.settings.reentrant {
 		return ErrReentrant
 	}
@@ -400,4 +400,14 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Unlock()
 	return h.usable()
+}
+
+// seenAt has those who wait at places know that h holds the lock. A reader keeps no other reader out.
+func (h *hold) seenAt(places []acquire.Place, seen acquire.Sighting) {
+	if h.other.shared() {
+		return
+	}
+	for _, p := range places {
+		p.Gate.Sees(seen)
+	}
 }

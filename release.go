@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -179,20 +179,20 @@ func (h *hold) shrink(counts []int) {
 		return
 	}
 	var keys []string
-	var kept, left []place
+	var kept, left []acquire.Place
 	for i, p := range h.places {
 		if counts[i] == 0 {
 			left = append(left, p)
 		} else {
-			keys, kept = append(keys, p.gate.ID.Key), append(kept, p)
+			keys, kept = append(keys, p.Gate.ID.Key), append(kept, p)
 		}
 	}
 	h.target, h.places = h.target.Only(keys), kept
 	h.mu.Unlock()
 	for _, p := range left {
-		p.ticket.Leave()
-		p.gate.Remove(h)
-		h.session.registry.Exit(p.gate)
+		p.Ticket.Leave()
+		p.Gate.Remove(h)
+		h.session.registry.Exit(p.Gate)
 	}
 }
 
@@ -253,36 +253,37 @@ func (h *hold) finishInTurn(ctx context.Context, s *settings) error {
 
 // successor reserves the ticket of the next waiter, if it wants just what h holds and it is
 // still this process' turn. crowded: there is one, but others come first.
-func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
+func (h *hold) successor(limit int) (next *acquire.Ticket, crowded bool) {
 	for _, p := range h.places[1:] {
-		if _, waiting := p.queue.Handoffs(); waiting {
+		if _, waiting := p.Queue.Handoffs(); waiting {
 			return nil, false // an owner wants only a part
 		}
 	}
 	first := h.places[0]
-	inRow, waiting := first.queue.Handoffs()
+	inRow, waiting := first.Queue.Handoffs()
 	if !waiting {
 		return nil, false
 	}
 	if inRow >= limit || h.other.rivals() > 0 {
 		return nil, true
 	}
-	return first.ticket.Reserve(func(w *hold) bool {
+	return first.Ticket.Reserve(func(x acquire.Hold) bool {
+		w := asHold(x)
 		if w.target.ID != h.target.ID {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.attempt.offered, w.attempt.handedOver = h.session.identities.Current(), make(chan struct{})
+		w.attempt.Offered = acquire.Offer{Identity: h.session.identities.Current(), Ended: make(chan struct{})}
 		return true
 	}), false
 }
 
 // handOver passes the lock to the waiter whose ticket successor has reserved. false: Redis
 // surely did not, and the lock is still to be given back.
-func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
-	next := ticket.Value
-	defer close(next.attempt.handedOver)
-	c, id := h.session, next.attempt.offered
+func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket) (bool, error) {
+	next := asHold(ticket.Value)
+	defer close(next.attempt.Offered.Ended)
+	c, id := h.session, next.attempt.Offered.Identity
 	to := id.Of(h.target, next.owner)
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
@@ -299,10 +300,10 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		ticket.Refuse()
 		return false, nil
 	case out.Err != nil:
-		next.undo(to, next.settings.TTL, false) // before the waiter can leave without owing it
+		next.undoName(to, next.settings.TTL) // before the waiter can leave without owing it
 		ticket.Refuse()
 		if out.Refused {
-			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undo(to, next.settings.TTL, false) })
+			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undoName(to, next.settings.TTL) })
 		}
 		return true, h.abandon(out.Err)
 	case !g.Held:
@@ -312,20 +313,20 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		return true, h.notOurs(began, out)
 	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		c.identities.Retire(id)
-		next.undo(to, next.settings.TTL, false)
+		next.undoName(to, next.settings.TTL)
 		ticket.Refuse()
 		h.leave()
 		return true, nil
 	}
-	next.receive(to, out.Sent, next.settings.TTL)
-	if !h.places[0].ticket.Grant(ticket) {
+	next.Receive(to, out.Sent, next.settings.TTL, 0)
+	if !h.places[0].Ticket.Grant(ticket) {
 		h.passOn(next, to, out.Sent)
 		return true, nil
 	}
 	for i, p := range h.places {
-		p.gate.Heard()
+		p.Gate.Heard()
 		if i > 0 {
-			p.ticket.Replace(next.places[i].ticket) // next waits for it
+			p.Ticket.Replace(next.places[i].Ticket) // next waits for it
 		}
 	}
 	return true, nil
@@ -336,15 +337,15 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	orphan := newHold(h.session, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
-	orphan.receive(granted, sent, next.settings.TTL)
+	orphan.Receive(granted, sent, next.settings.TTL, 0)
 	for _, p := range h.places {
-		g := h.session.registry.Enter(p.gate.ID, p.gate.Channel)
-		ticket := p.queue.Ticket(orphan, orphan.alarm)
-		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, messages: p.messages, ticket: ticket})
-		p.ticket.Replace(ticket)
+		g := h.session.registry.Enter(p.Gate.ID, p.Gate.Channel)
+		ticket := p.Queue.Ticket(orphan, orphan.attempt.Alarm())
+		orphan.places = append(orphan.places, acquire.Place{Gate: g, Queue: p.Queue, Messages: p.Messages, Ticket: ticket})
+		p.Ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})
-	next.trackUndo(passed)
+	next.TrackUndo(passed)
 	h.session.goroutines.Go(func() {
 		defer close(passed)
 		ctx := h.session.limits.After(next.settings.unlockTimeout)
@@ -373,7 +374,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	var buf [4]uint64
 	marks := buf[:0]
 	for _, p := range h.places {
-		marks = append(marks, p.queue.Wakes())
+		marks = append(marks, p.Queue.Wakes())
 	}
 	began, n := h.session.now(), h.onRedis()
 	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
@@ -385,22 +386,22 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	}
 	now := h.session.now()
 	for i, p := range h.places {
-		p.gate.Heard()
+		p.Gate.Heard()
 		if len(h.places) == 1 {
-			p.gate.SetAlone(!answer.Granted)
+			p.Gate.SetAlone(!answer.Granted)
 		}
-		if h.kind.fair != nil && crowded && !answer.Granted && p.gate.StrangersDue(now) {
-			p.gate.LeaveToStrangers(now)
+		if h.kind.inLine && crowded && !answer.Granted && p.Gate.StrangersDue(now) {
+			p.Gate.LeaveToStrangers(now)
 		}
 		heard := answer.Heard + h.other.rivals()
 		if h.session.scattered && answer.Heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
-		alone := heard == 0 || heard == 1 && p.gate.Listening()
-		if crowded && !alone && h.kind.fair == nil {
-			p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
+		alone := heard == 0 || heard == 1 && p.Gate.Listening()
+		if crowded && !alone && !h.kind.inLine {
+			p.Ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
 		} else {
-			p.ticket.Leave()
+			p.Ticket.Leave()
 		}
 	}
 	h.other.released(answer)

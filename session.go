@@ -6,11 +6,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
@@ -52,16 +52,11 @@ type session struct {
 	execs []*redisexec.Executor
 	undos []*undo.Queue
 
-	hub hub
-	// uses reports whether messages of a channel reach this process, or did only just now; on one
-	// deployment.
-	uses     func(channel string) bool
-	registry *gate.Registry[*hold]
+	hub      hub
+	attempts acquire.Env
+	registry *acquire.Registry
 
 	identities *identity.Source
-
-	// tickets numbers the places in the queues of fair locks.
-	tickets atomic.Uint64
 
 	// goroutines are the watchdogs that are awake, the one that watches the clocks, the
 	// acquirers of fixed owners, and those that clean up.
@@ -100,7 +95,7 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 		patience:   redisexec.PatienceFor(s.TTL),
 		scattered:  scattered,
 		hub:        hub,
-		registry:   gate.NewRegistry[*hold](hub),
+		registry:   gate.NewRegistry[acquire.Hold](hub),
 		identities: identity.NewSource(),
 		closing:    make(chan struct{}),
 	}
@@ -110,6 +105,14 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 		c.execs = append(c.execs, x)
 	}
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
+	c.attempts.Now, c.attempts.Patience, c.attempts.Identities = now, c.patience, c.identities
+	c.attempts.Closing, c.attempts.Hub = c.closing, hub
+	c.attempts.Holder = func(t *keys.Set, i int, field string) acquire.Hold {
+		if h := c.holder(t, i, field, clock.Instant{}); h != nil {
+			return h
+		}
+		return nil
+	}
 	started := now() // before the goroutine, which may run much later
 	c.goroutines.Go(func() { c.watchClocks(started) })
 	return c
@@ -119,6 +122,15 @@ func (c *session) isClosed() bool { return group.Closed(c.closing) }
 
 // gateOf is what the gate of key i of t is found by.
 func gateOf(t *keys.Set, i int) gate.ID { return gate.ID{Key: t.Keys[i], Side: t.Side} }
+
+// holds returns all holds of the client.
+func (c *session) holds() []*hold {
+	var holds []*hold
+	for _, x := range c.registry.All() {
+		holds = append(holds, asHold(x))
+	}
+	return holds
+}
 
 // holder returns the hold of this client that has field on key i of t, as Redis said when it was
 // asked, or nil.
@@ -131,10 +143,10 @@ func (c *session) holder(t *keys.Set, i int, field string, asked clock.Instant) 
 	if g == nil {
 		return nil
 	}
-	if h := g.Find(keys.OwnerNamed(field)); h != nil && h.holdsAs(field, asked) {
+	if h := asHold(g.Find(keys.OwnerNamed(field))); h != nil && h.holdsAs(field, asked) {
 		return h
 	}
-	if h := g.Queue.Holder(); h != nil && h.holdsAs(field, asked) { // by a name of its batch
+	if h := asHold(g.Queue.Holder()); h != nil && h.holdsAs(field, asked) { // by a name of its batch
 		return h
 	}
 	return nil
@@ -214,7 +226,7 @@ func (c *session) close() error {
 func (c *session) excuse(caller int64) {
 	c.goroutines.Excuse(caller)
 	c.closers.Excuse(caller)
-	for _, h := range c.registry.All() {
+	for _, h := range c.holds() {
 		h.mu.Lock()
 		if h.owner.Goroutine == caller || h.acquirer == caller {
 			h.excused = true
@@ -241,7 +253,7 @@ func (c *session) closeHolds(ctx context.Context) error {
 	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout-lastWords, lockerr.NoAnswerWithin(closeTimeout-lastWords))
 	defer cancel()
 	var failures failures
-	for _, h := range c.registry.All() {
+	for _, h := range c.holds() {
 		c.closers.Go(func() { h.close(asking, &failures) })
 	}
 	c.closers.Wait(ctx)

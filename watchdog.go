@@ -244,7 +244,7 @@ func (c *session) watchClocks(last clock.Instant) {
 			continue
 		}
 		last = now
-		for _, h := range c.registry.All() {
+		for _, h := range c.holds() {
 			h.check() // its watchdog may be in a hook, or wait for an answer
 			h.mu.Lock()
 			if h.phase == held {
@@ -314,7 +314,7 @@ func (h *hold) lose(why error) {
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
 	for _, p := range h.places {
-		p.ticket.Leave()
+		p.Ticket.Leave()
 	}
 	h.mu.Unlock()
 
