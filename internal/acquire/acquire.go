@@ -1,3 +1,32 @@
+// Package acquire gets keys for a hold: it waits for its turn, asks Redis, and sleeps in between.
+//
+// An attempt is one acquisition: from the wish for keys that the owner does not hold, until
+// Redis has granted them or the wish is given up. run is its state machine:
+//
+//	in line --may ask--> asking --granted--------------------> held
+//	   ^  \                |  \--final error, end of ctx------> given up
+//	   |   \--handed over--|-----------------------------------> held
+//	   |                   | taken, or an error that may pass
+//	   +-----news--------asleep --end of ctx------------------> given up
+//
+// Only the goroutine of the attempt moves it. Others ring its alarm: the queue when its turn
+// has come, a message, the end of a hold of this process.
+//
+// How a waiter gets in line, asks and sleeps depends on the kind of lock. That is its turn:
+// one object for each attempt. A mutexTurn has its waiters queue here, and the first of them stand in
+// the line on Redis for all; a fairTurn has each of them stand there; a multiTurn wants several keys;
+// a plainTurn is for a quorum, which has no line; writers and readers have turns of their own.
+//
+// Invariants:
+//   - At most one request of an attempt is under way, under the client's current identity.
+//   - A request whose answer is in doubt has its identity retired and its name undone before
+//     the next request is sent. So a copy that arrives late meets a name that nothing uses.
+//   - A grant counts only while its lease is proven here. One that comes later is undone.
+//   - After a failure nothing is left, here or on Redis, that is not being undone.
+//
+// What can come late: the answer to a request (answered judges it), a hand-over to a waiter
+// that has left (its client hands it on), a grant told to a waiter in line that has left (spot.end), and a
+// wake-up, which is remembered by the queue until a request that began after it is answered.
 package acquire
 
 import (
@@ -15,32 +44,6 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/vain"
 )
-
-// An attempt is one acquisition: from the wish for keys that the owner does not hold, until
-// Redis has granted them or the wish is given up. run is its state machine:
-//
-//	in line --may ask--> asking --granted--------------------> held
-//	   ^  \                |  \--final error, end of ctx------> given up
-//	   |   \--handed over--|-----------------------------------> held
-//	   |                   | taken, or an error that may pass
-//	   +-----news--------asleep --end of ctx------------------> given up
-//
-// Only the goroutine of the attempt moves it. Others ring its alarm: the queue when its turn
-// has come, a message, the end of a hold of this process.
-//
-// How a waiter gets in line, asks and sleeps depends on the kind of lock. That is its turn:
-// one object for each attempt, plainTurn, fairTurn, writerTurn or readerTurn.
-//
-// Invariants:
-//   - At most one request of an attempt is under way, under the client's current identity.
-//   - A request whose answer is in doubt has its identity retired and its name undone before
-//     the next request is sent. So a copy that arrives late meets a name that nothing uses.
-//   - A grant counts only while its lease is proven here. One that comes later is undone.
-//   - After a failure nothing is left, here or on Redis, that is not being undone.
-//
-// What can come late: the answer to a request (receive judges it), a hand-over to a waiter
-// that has left (passOn), a grant told to a fair waiter that has left (fairTurn.end), and a
-// wake-up, which is remembered by the queue until a request that began after it is answered.
 
 // Effort bounds one try to acquire: a few quick resends.
 var Effort = redisexec.CallOptions{Attempts: 3}

@@ -174,7 +174,7 @@ var All = []Mutant{
 		Name:   "no-poll",
 		Breaks: "a waiter sleeps until a message comes, and messages get lost",
 		Edits: []Edit{
-			{"acquire.go", "	return min(d, a.longestSleep)\n", "	return time.Hour\n"},
+			{"internal/acquire/acquire.go", "	return min(d, a.longestSleep)\n", "	return time.Hour\n"},
 			{"internal/line/line.go", "d = min(d, e.Terms.EntryPoll())", "d = max(d, time.Hour, e.Terms.EntryPoll())"},
 		},
 		Catch: []string{"client-killed", "subscribers-deaf"},
@@ -192,7 +192,7 @@ var All = []Mutant{
 		Breaks: "a head of the queue that leaves takes the wake-up with it",
 		Edits: []Edit{
 			{"internal/queue/queue.go", "	q.give(next)\n	pass(q, next)\n", "	q.give(next)\n	next.fresh = false\n	pass(q, next)\n"},
-			{"acquire_multi.go", "a.sleepFor(clock.Jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
+			{"internal/acquire/plain.go", "a.sleepFor(clock.Jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
 		},
 		Catch: []string{"quorum-slow-wakeups"},
 	},
@@ -227,8 +227,8 @@ var All = []Mutant{
 	{
 		Name:   "fair-place-kept",
 		Breaks: "who gives up leaves his place in the queue behind",
-		Edits: []Edit{{"acquire_line.go",
-			"	s.undo(s.name, 2*h.settings.EntryLease(), false)\n",
+		Edits: []Edit{{"internal/acquire/spot.go",
+			"	s.undo(s.name, 2*a.terms.EntryLease(), false)\n",
 			""}},
 		Catch: []string{"fair-calm"},
 	},
@@ -253,7 +253,7 @@ var All = []Mutant{
 	{
 		Name:   "line-spot-kept",
 		Breaks: "a waiter that gives up leaves the place of its process behind, and no other one waits on by it",
-		Edits: []Edit{{"acquire_line.go",
+		Edits: []Edit{{"internal/acquire/mutex.go",
 			"			t.bequeath()\n",
 			"			t.line.spot.drop()\n"}},
 		Catch: []string{"calm"},
@@ -278,8 +278,8 @@ var All = []Mutant{
 	{
 		Name:   "multi-keeps-forever",
 		Breaks: "a MultiMutex keeps what it has been given until it gets the rest",
-		Edits: []Edit{{"acquire_multi.go",
-			"	return t.keeps() && t.a.hold.session.now().Until(t.until) <= 0\n",
+		Edits: []Edit{{"internal/acquire/multi.go",
+			"	return t.keeps() && t.a.env.Now().Until(t.until) <= 0\n",
 			"	return false\n"}},
 		Catch: []string{"line-of-several"},
 	},
@@ -323,9 +323,9 @@ var All = []Mutant{
 	{
 		Name:   "writer-kept-waiting",
 		Breaks: "who writes may not read if his client has got a new identity since",
-		Edits: []Edit{{"acquire_rw.go",
-			"		writes = writer.name.Field\n",
-			"		writes = n.Field + keys.WriteSuffix\n"}},
+		Edits: []Edit{{"internal/acquire/rw.go",
+			"	writes := t.writer.Field()\n",
+			"	writes := t.writer.Field()\n	if writes != \"\" {\n		writes = n.Field + keys.WriteSuffix\n	}\n"}},
 		Catch: []string{"sides-harmed"},
 	},
 
