@@ -84,7 +84,7 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 		return lockerr.Ended(ctx)
 	}
 	defer h.free()
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {

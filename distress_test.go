@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -36,7 +37,7 @@ type course struct {
 
 	kept, ended, free *Mutex
 	failed            chan Event // renewals of kept
-	hold              *holdContext
+	hold              *holdctx.Context
 }
 
 func newCourse(t *testing.T, d *redistest.Distress, p *redistest.Patient) *course {
@@ -87,7 +88,7 @@ func (c *course) begin() {
 	c.t.Helper()
 	requireLocked(c.t, c.kept)
 	requireLocked(c.t, c.ended)
-	c.hold = c.kept.Context(c.ctx).(*holdContext)
+	c.hold = c.kept.Context(c.ctx).(*holdctx.Context)
 	heldByStranger(c.t, c.p.Admin, c.key, time.Hour)
 	c.waiting = c.other.start(func() error { return c.m.Lock(c.ctx) })
 	c.awaitContended()

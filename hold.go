@@ -8,6 +8,7 @@ import (
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
@@ -70,7 +71,7 @@ type hold struct {
 	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time
 	lease    lease.Lease
 	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
-	contexts holdContexts
+	contexts holdctx.Set
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
@@ -241,7 +242,7 @@ func (h *hold) counts() []int {
 // count returns the number of levels on the target t, as far as its keys are in this hold:
 // 0 if one of those is not locked.
 func (h *hold) count(t *keys.Set) int {
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase != held {
@@ -259,7 +260,7 @@ func (h *hold) count(t *keys.Set) int {
 // left returns for how long after now the target t is proven to be held, as far as its keys are in
 // this hold: 0 if one of those is not.
 func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase != held || len(h.levels) == 0 || h.freed(t) {
@@ -281,8 +282,8 @@ func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	for _, x := range h.contexts.takeAll() {
-		x.cancel(wrap("hold", h.target.Name, cause))
+	for _, x := range h.contexts.TakeAll() {
+		x.End(wrap("hold", h.target.Name, cause))
 	}
 	h.watchdog.timer.Stop()
 	if h.watchdog.stop != nil {

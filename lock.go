@@ -10,6 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -185,10 +186,10 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 			err = join(err, unlocked)
 		}
 	}()
-	above, _ := ctx.Value(nearestHold{}).(*holdContext)
+	above := holdctx.Nearest(ctx)
 	ctx = m.Context(ctx)
-	x, _ := ctx.(*holdContext)
-	defer x.end(above, wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	x, _ := ctx.(*holdctx.Context)
+	defer x.EndUpTo(above, wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
 	if ctx.Err() != nil && m.HoldCount() == 0 {
 		return nil // what Unlock says
 	}

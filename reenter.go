@@ -267,7 +267,7 @@ func (c *session) enterRest(ctx context.Context, k *kind, holds []*hold, rest *k
 	waiting := ctx
 	for _, h := range holds {
 		x := h.context(waiting, lv.target)
-		defer x.cancel(nil)
+		defer x.End(nil)
 		waiting = x
 	}
 	held, err := c.enterNew(waiting, k, holds[0].owner, rest, lv, as)
@@ -317,7 +317,7 @@ func missingKeys(holds []*hold, t *keys.Set) []string {
 
 // usable says why h cannot be entered.
 func (h *hold) usable() error {
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch h.phase {

@@ -47,7 +47,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 			_ = h.unlock(t, s)
 		}
 	}()
-	h.check()
+	h.Check()
 	checked = true
 	h.mu.Lock()
 	if !h.pop(t) {

@@ -29,7 +29,7 @@ import (
 //
 // What can come late: the timer, which may run after the hold has ended, and finds the phase; the
 // answer to a renewal, which finds it, too; and the machine itself after a suspension: watchClocks
-// notices that the clocks have moved apart, and every call looks at the deadline (check).
+// notices that the clocks have moved apart, and every call looks at the deadline (Check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
 var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.ErrNoAnswer))
@@ -72,7 +72,7 @@ func (h *hold) watch() {
 	w := &h.watchdog
 	if w.awake { // in a hook: the loss does not wait for that
 		h.mu.Unlock()
-		h.check()
+		h.Check()
 		h.mu.Lock()
 		h.wakeAtDeadline()
 		return
@@ -87,7 +87,7 @@ func (h *hold) watch() {
 		if renew {
 			h.renew()
 		} else {
-			h.check() // a re-entry may have lengthened the lease at the last moment
+			h.Check() // a re-entry may have lengthened the lease at the last moment
 		}
 		h.mu.Lock()
 	}
@@ -245,7 +245,7 @@ func (c *session) watchClocks(last clock.Instant) {
 		}
 		last = now
 		for _, h := range c.holds() {
-			h.check() // its watchdog may be in a hook, or wait for an answer
+			h.Check() // its watchdog may be in a hook, or wait for an answer
 			h.mu.Lock()
 			if h.phase == held {
 				h.replan()
@@ -260,8 +260,8 @@ const (
 	clockDrift = 5 * time.Millisecond
 )
 
-// check loses the hold if its deadline has passed: the watchdog may not have run yet.
-func (h *hold) check() {
+// Check loses the hold if its deadline has passed: the watchdog may not have run yet.
+func (h *hold) Check() {
 	h.mu.Lock()
 	now := h.session.now()
 	if h.phase != held || h.lease.Left(now) > 0 {

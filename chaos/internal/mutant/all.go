@@ -132,7 +132,7 @@ var All = []Mutant{
 		Name:   "clock-not-asked",
 		Breaks: "a hold whose lease has run out is valid until its watchdog has run",
 		Edits: []Edit{{"hold.go",
-			"func (h *hold) count(t *keys.Set) int {\n	h.check()\n",
+			"func (h *hold) count(t *keys.Set) int {\n	h.Check()\n",
 			"func (h *hold) count(t *keys.Set) int {\n"}},
 		Catch: []string{"client-paused"},
 	},
@@ -140,9 +140,9 @@ var All = []Mutant{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
 		Edits: []Edit{{"hold.go",
-			"	for _, x := range h.contexts.takeAll() {\n		x.cancel(wrap(\"hold\", h.target.Name, cause))\n	}\n",
-			"	contexts := h.contexts.takeAll()\n	cause = wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
-				"		for _, x := range contexts {\n			x.cancel(cause)\n		}\n	}\n" +
+			"	for _, x := range h.contexts.TakeAll() {\n		x.End(wrap(\"hold\", h.target.Name, cause))\n	}\n",
+			"	contexts := h.contexts.TakeAll()\n	cause = wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+				"		for _, x := range contexts {\n			x.End(cause)\n		}\n	}\n" +
 				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
 		Catch: []string{"slow-holder"},
 	},
