@@ -114,7 +114,7 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 		return nil
 	}
 	started := now() // before the goroutine, which may run much later
-	c.goroutines.Go(func() { c.watchClocks(started) })
+	c.goroutines.Go(func() { clock.Watch(c.closing, now, started, c.clocksMoved) })
 	return c
 }
 

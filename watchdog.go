@@ -28,8 +28,8 @@ import (
 //   - lose retires the name before the loss can be seen, because the owner may lock again then.
 //
 // What can come late: the timer, which may run after the hold has ended, and finds the phase; the
-// answer to a renewal, which finds it, too; and the machine itself after a suspension: watchClocks
-// notices that the clocks have moved apart, and every call looks at the deadline (Check).
+// answer to a renewal, which finds it, too; and the machine itself after a suspension: clocksMoved
+// is called when the clocks have moved apart, and every call looks at the deadline (Check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
 var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.ErrNoAnswer))
@@ -228,37 +228,18 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error 
 	return out.Err
 }
 
-// watchClocks wakes every watchdog when the wall clock and the monotonic one have moved
-// apart since last, as they do when the machine was suspended: timers run on the latter.
-func (c *session) watchClocks(last clock.Instant) {
-	ticker := time.NewTicker(clockCheck)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.closing:
-			return
-		case <-ticker.C:
+// clocksMoved wakes every watchdog: the wall clock and the monotonic one, on which timers run, have
+// moved apart.
+func (c *session) clocksMoved() {
+	for _, h := range c.holds() {
+		h.Check() // its watchdog may be in a hook, or wait for an answer
+		h.mu.Lock()
+		if h.phase == held {
+			h.replan()
 		}
-		now := c.now()
-		if now.Drift(last) < clockDrift {
-			continue
-		}
-		last = now
-		for _, h := range c.holds() {
-			h.Check() // its watchdog may be in a hook, or wait for an answer
-			h.mu.Lock()
-			if h.phase == held {
-				h.replan()
-			}
-			h.mu.Unlock()
-		}
+		h.mu.Unlock()
 	}
 }
-
-const (
-	clockCheck = 250 * time.Millisecond
-	clockDrift = 5 * time.Millisecond
-)
 
 // Check loses the hold if its deadline has passed: the watchdog may not have run yet.
 func (h *hold) Check() {
