@@ -141,3 +141,24 @@ func TestAStrangerWithoutAPlaceGetsTheLockThoughOthersKeepItBusy(t *testing.T) {
 		})
 	}
 }
+
+func TestAProcessThatIsAloneAsksALittleLaterWhenItIsTheTurnOfStrangers(t *testing.T) {
+	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+		m := locksOn(t, rdb).Mutex("orders", WithLocalHandoffs(0))
+		holder, waiter := newActor(t), newActor(t)
+		holder.locks(t, m)
+		var waits []time.Duration
+		for range 5 {
+			waiting := waiter.lock(t.Context(), m)
+			time.Sleep(time.Second)
+			began := time.Now()
+			holder.unlocks(t, m)
+			require.NoError(t, outcomeOf(t, waiting))
+			waits = append(waits, time.Since(began))
+			holder, waiter = waiter, holder
+		}
+		holder.unlocks(t, m)
+		require.Less(t, waits[0], time.Millisecond, "no time was set for strangers yet")
+		require.Contains(t, waits, 5*time.Millisecond, "a turn of strangers")
+	})
+}

@@ -151,6 +151,30 @@ func TestAMultiMutexKeepsANameForABoundedTimeWhileItWaitsForAnother(t *testing.T
 	})
 }
 
+// Or two that each keep what the other wants would wait for each other.
+func TestAMultiMutexKeepsNothingWhileItWaitsForAnEarlierName(t *testing.T) {
+	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+		const one, other = "orders:1", "orders:2"
+		others := locksOn(t, rdb)
+		later, earlier, waiter := newActor(t), newActor(t), newActor(t)
+		later.locks(t, others.Mutex(other))
+		m := locksOn(t, rdb).MultiMutex([]string{one, other})
+		waiting := waiter.lock(t.Context(), m)
+		time.Sleep(acquire.GatheringMax) // it would keep a name for as long
+		earlier.locks(t, others.Mutex(one))
+		given := time.Now()
+		later.unlocks(t, others.Mutex(other))
+		for !later.tries(t, others.Mutex(other)) {
+			require.Less(t, time.Since(given), acquire.GatheringMax/20, "it keeps the later name")
+			time.Sleep(time.Millisecond)
+		}
+		later.unlocks(t, others.Mutex(other))
+		earlier.unlocks(t, others.Mutex(one))
+		require.NoError(t, outcomeOf(t, waiting))
+		waiter.unlocks(t, m)
+	})
+}
+
 // What it has when it gives up: a place in one line, in another one, or a name and a place.
 func TestAMultiMutexThatGivesUpLeavesNothingBehind(t *testing.T) {
 	for name, until := range map[string]func(w *multiWait){
