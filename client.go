@@ -2,6 +2,7 @@ package relock
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -10,6 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -290,3 +294,87 @@ func (c *Client) ID() string { return string(*c.session.identity()) }
 // then. Later calls of Close return the same; calls that need Redis fail with ErrClosed. Errors
 // are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
 func (c *Client) Close() error { return c.session.close() }
+
+// Tests outside of this package look at clients and handles through package inside.
+func init() {
+	inside.OfClient = func(client any) inside.Client {
+		if m, ok := client.(*Mutex); ok {
+			return m.session.inside()
+		}
+		return client.(*Client).session.inside()
+	}
+	inside.TellFirst = func(client any) { client.(*Client).plain.rename = nil }
+	inside.OfMutex = func(mutex any) inside.Mutex { return mutex.(*Mutex).inside() }
+	inside.Sides = func(m any) (write, read any) { return &m.(*RWMutex).write, &m.(*RWMutex).read }
+	inside.Pipelining = func(on bool) { pipelinedByDefault = on }
+	inside.NewClient = func(rdb redis.UniversalClient, opts any, now clock.Clock) any {
+		s := defaultSettings()
+		for _, opt := range opts.([]ClientOption) {
+			opt.applyToClient(&s)
+		}
+		return newClient(rdb, s, now)
+	}
+}
+
+func (s *session) inside() inside.Client {
+	return inside.Client{
+		Undos: s.undos, Patience: s.patience, Hub: s.hub,
+		Closed: s.isClosed, Names: s.registry.Len, Busy: s.goroutines.Len, Ticket: s.tickets.Load,
+		Retire: func() { s.retire(s.identity()) },
+		Holds: func(key string) (views []inside.Hold) {
+			for _, h := range s.holdsOn(key) {
+				views = append(views, h.inside())
+			}
+			return views
+		},
+	}
+}
+
+func (m *Mutex) inside() inside.Mutex {
+	id := gateOf(m.target, 0)
+	return inside.Mutex{
+		Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol,
+		Learned: func() (holder string, out gate.Outage) {
+			if g := m.session.registry.Gate(id); g != nil {
+				var seen gate.Sighting[*hold]
+				seen, out = g.Learned()
+				holder = seen.Holder
+			}
+			return holder, out
+		},
+		Undo: func(until clock.Instant, field string) {
+			m.session.undo(m.kind.protocol, m.target, until, false, field)
+		},
+		Wakes: func() uint64 { return m.session.registry.Gate(id).Queue.Wakes() },
+	}
+}
+
+// holdsOn returns the holds of all owners on key.
+func (s *session) holdsOn(key string) []*hold {
+	return slices.DeleteFunc(s.registry.All(), func(h *hold) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return !h.target.Has(key)
+	})
+}
+
+func (h *hold) inside() inside.Hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slot := h.slot
+	view := inside.Hold{
+		Keys: h.target, Field: h.name.field, Deadline: h.lease.Deadline(), Longest: h.lease.Longest(),
+		Protocol: h.kind.protocol, Terms: &h.settings.Terms, Callers: h.attempt.callers, Held: h.phase == held,
+		Occupy: func() (free func()) { slot.take(context.Background()); return slot.free },
+	}
+	for i, p := range h.places {
+		state, _ := p.ticket.State()
+		view.Waiting = view.Waiting || state != queue.Gone && h.phase == acquiring && len(h.places) == len(h.target.Keys)
+		if i == 0 {
+			view.Listening = p.messages.Listening()
+			view.Line = func() inside.Line { return p.gate.Line() }
+			view.Turn = func() inside.Turn { return &p.gate.Line().Queue }
+		}
+	}
+	return view
+}
