@@ -1,3 +1,5 @@
+// Package tests has those tests of relock that need no more than its API: what holds for all kinds of locks, and
+// what becomes of them under faults. For what the API does not say they look through package inside.
 package tests
 
 import (
