@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,13 +46,13 @@ func eachBatch(t *testing.T, test func(t *testing.T, b *batchBench)) {
 	})
 }
 
-// deadlineOf is until when the owner's hold on m is proven.
-func deadlineOf(a *faultOwner, m *relock.Mutex) (deadline time.Time) {
-	_ = a.do(func() error {
-		deadline, _ = m.Deadline()
-		return nil
-	})
-	return deadline
+// heldOf is the one hold on the bench's key that is held.
+func heldOf(b *faultBench) inside.Hold {
+	b.t.Helper()
+	holds := inside.OfClient(b.locks).Holds(b.key)
+	i := slices.IndexFunc(holds, func(h inside.Hold) bool { return h.Held })
+	require.GreaterOrEqual(b.t, i, 0, "it is not held")
+	return holds[i]
 }
 
 func TestAWaiterEntersBeforeRedisKnowsUnderTheLeaseOfTheHoldBefore(t *testing.T) {
@@ -60,13 +61,13 @@ func TestAWaiterEntersBeforeRedisKnowsUnderTheLeaseOfTheHoldBefore(t *testing.T)
 		b := newFaultBench(t, backend.Addr)
 		lockAndQueue(b)
 		before := b.fields()
-		end := deadlineOf(b.other, b.m)
+		end := heldOf(b).Deadline
 		stopped := b.relay.Block(b.runs(protocol.RenameScript))
 		unlocked := b.other.start(b.m.Unlock)
 		require.NoError(t, faultError(t, b.waiting))
 		stopped.Wait(t)
 		require.Equal(t, before, b.fields(), "Redis does not know yet")
-		require.Equal(t, end, deadlineOf(b.me, b.m))
+		require.Equal(t, end, heldOf(b).Deadline)
 		require.Equal(t, 1, b.me.levels(b.m))
 		locktest.GoesOn(t, unlocked)
 		b.requireRefused()
@@ -294,12 +295,7 @@ func TestARenameThatIsRefusedIsAnErrorOfTheUnlockAndTheNextCommandTellsAll(t *te
 			// The first owner is back before Redis has heard of another: by the name that Redis knows.
 			b.waiting = b.other.start(func() error { return b.m.Lock(b.ctx) })
 			b.awaitContended()
-			var free func() // something is under way
-			for _, h := range inside.OfClient(b.locks).Holds(b.key) {
-				if h.Held {
-					free = h.Occupy()
-				}
-			}
+			free := heldOf(b).Occupy() // something is under way
 			unlocked := b.me.start(b.m.Unlock)
 			require.NoError(t, faultError(t, b.waiting))
 			require.Error(t, hold.Err())
@@ -510,7 +506,7 @@ func TestABatchOfImpatientWaitersUnderLostRepliesExcludes(t *testing.T) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c := locksOn(t, rdb, relock.WithTTL(2*time.Second))
 		key := redistest.Key(t)
-		var inside, overlaps, holds, renames atomic.Int64
+		var within, overlaps, holds, renames atomic.Int64
 		relay.DropReply(locktest.RunsOf(protocol.RenameScript).And(func(redistest.Command) bool { return renames.Add(1)%16 == 0 })).Always()
 		var running sync.WaitGroup
 		for i := range 24 {
@@ -523,13 +519,13 @@ func TestABatchOfImpatientWaitersUnderLostRepliesExcludes(t *testing.T) {
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					if m.Lock(ctx) == nil {
-						if inside.Add(1) > 1 && m.Context(t.Context()).Err() == nil {
+						if within.Add(1) > 1 && m.Context(t.Context()).Err() == nil {
 							overlaps.Add(1)
 						}
 						if holds.Add(1)%4 == 0 {
 							time.Sleep(time.Millisecond) // Redis is told of the others meanwhile
 						}
-						inside.Add(-1)
+						within.Add(-1)
 						_ = m.Unlock()
 					}
 					cancel()
