@@ -7,8 +7,8 @@ SOAKTIME ?= 60s
 CHAOSTIME ?= 60s
 
 REPEATS ?= 10
-REPEATED = $(wildcard *kinds*_test.go fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go \
-	explain_test.go watchdog*_test.go connections_test.go demotion*_test.go hold*_test.go slots*_test.go)
+REPEATED = $(wildcard multi*_test.go watchdog_test.go hold_test.go $(addprefix tests/,*kinds*_test.go clocks_test.go \
+	fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go explain_test.go connections_test.go demotion_test.go slots*_test.go))
 
 .PHONY: help test race repeat soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
 
@@ -26,12 +26,12 @@ NO_MINIREDIS = -skip '.*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.
 # Each pass takes about three minutes. What a test does on both backends is done on the real one alone.
 repeat: ## the tests of all kinds of locks, of faults, of queues and of wake-ups on a real Redis, REPEATS (10) times
 	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
-		-run "^($$(sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" .
+		-run "^($$(sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" . ./tests
 	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
 		./internal/queue ./internal/wake ./internal/redisexec ./internal/protocol ./internal/quorum
 
 soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
-	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v .
+	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v ./tests
 
 interop: ## the tests with Java and Redisson; they need a JDK, Maven and a real Redis
 	interop/run

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/holdctx"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -26,7 +27,7 @@ func TestDoRunsTheBodyHeldAndUnlocks(t *testing.T) {
 		err := m.Do(context.WithValue(t.Context(), mark{}, "kept"), func(ctx context.Context) error {
 			inside = ctx
 			require.Equal(t, 1, m.HoldCount())
-			requireOnRedis(t, rdb, key, fieldOf(c), 1)
+			locktest.RequireOnRedis(t, rdb, key, locktest.FieldOf(c), 1)
 			require.NoError(t, ctx.Err())
 			require.Equal(t, "kept", ctx.Value(mark{}))
 			return m.Do(ctx, func(ctx context.Context) error {
@@ -38,14 +39,14 @@ func TestDoRunsTheBodyHeldAndUnlocks(t *testing.T) {
 		require.ErrorIs(t, inside.Err(), context.Canceled)
 		require.ErrorIs(t, context.Cause(inside), ErrReleased)
 		require.Zero(t, m.HoldCount())
-		requireFree(t, rdb, key)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
 func TestTheContextOfDoEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		outer := m.Context(t.Context())
 		var inner context.Context
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
@@ -55,7 +56,7 @@ func TestTheContextOfDoEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
 		require.ErrorIs(t, context.Cause(inner), ErrReleased)
 		require.ErrorIs(t, inner.Err(), context.Canceled)
 		require.NoError(t, outer.Err())
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 	})
 }
 
@@ -67,7 +68,7 @@ func TestDoUnlocksWhenTheBodyPanics(t *testing.T) {
 			_ = m.Do(t.Context(), func(context.Context) error { panic("bad day") })
 		})
 		require.Zero(t, m.HoldCount())
-		requireFree(t, rdb, key)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
@@ -83,9 +84,9 @@ func TestDoUnlocksWhenTheBodyEndsItsGoroutine(t *testing.T) {
 				return nil
 			})
 		}()
-		receives(t, ended)
-		requireFree(t, rdb, key)
-		require.Zero(t, gatesOf(c))
+		redistest.Receive(t, ended)
+		locktest.RequireFree(t, rdb, key)
+		require.Zero(t, locktest.NamesOf(c))
 	})
 }
 
@@ -109,14 +110,14 @@ func TestDoJoinsTheErrorsOfTheBodyAndOfUnlock(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, ErrLost, "the loss alone is an error, too")
-		requireFree(t, rdb, key)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
 func TestDoDoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		heldByStranger(t, rdb, key, time.Minute)
+		locktest.HeldByStranger(t, rdb, key, time.Minute)
 		c := locksOn(t, rdb)
 		body := func(context.Context) error {
 			require.Fail(t, "the body ran")
@@ -126,71 +127,71 @@ func TestDoDoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorIs(t, c.Mutex("").Do(t.Context(), body), ErrInvalidName)
 		require.ErrorIs(t, c.Mutex(key).Do(t.Context(), nil), ErrInvalidOption)
-		requireOnRedis(t, rdb, key, "stranger:1", 1)
+		locktest.RequireOnRedis(t, rdb, key, "stranger:1", 1)
 	})
 }
 
 func TestTheContextOfAHoldEndsWithItsLastUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		first := m.Context(t.Context())
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		second := m.Context(t.Context())
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 		require.NoError(t, first.Err())
 		require.NoError(t, second.Err())
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 		for _, ctx := range []context.Context{first, second} {
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
 			require.ErrorIs(t, context.Cause(ctx), ErrReleased)
 			require.NotErrorIs(t, context.Cause(ctx), ErrLost)
-			receives(t, ctx.Done())
+			redistest.Receive(t, ctx.Done())
 		}
 		require.NoError(t, m.Lock(t.Context()), "a new hold")
 		require.Error(t, first.Err(), "does not revive the context of the old one")
 		require.NoError(t, m.Context(t.Context()).Err())
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 	})
 }
 
 func TestTheContextOfAnOwnerThatHoldsNothingHasEnded(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		c, key, other := locksOn(t, b.Client(t)), redistest.Key(t), newActor(t)
+		c, key, other := locksOn(t, b.Client(t)), redistest.Key(t), locktest.NewActor(t)
 		m := c.Mutex(key)
-		other.locks(t, m)
+		other.Locks(t, m)
 		for _, m := range []*Mutex{m, c.MultiMutex([]string{key, key + "-b"}), c.Mutex(key, WithOwner("job-17"))} {
 			ctx := m.Context(t.Context())
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
 			require.ErrorIs(t, context.Cause(ctx), ErrNotHeld)
 		}
 		require.ErrorIs(t, context.Cause(c.Mutex("").Context(t.Context())), ErrInvalidName)
-		other.unlocks(t, m)
+		other.Unlocks(t, m)
 	})
 }
 
 func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		reason := errors.New("the request was withdrawn")
 		parent, cancel := context.WithCancelCause(t.Context())
 		ctx := m.Context(parent)
 		below, done := context.WithTimeout(ctx, time.Hour)
 		defer done()
 		cancel(reason)
-		receives(t, ctx.Done())
-		receives(t, below.Done())
+		redistest.Receive(t, ctx.Done())
+		redistest.Receive(t, below.Done())
 		require.ErrorIs(t, context.Cause(ctx), reason)
 		require.ErrorIs(t, context.Cause(below), reason)
 		require.Equal(t, 1, m.HoldCount(), "the hold goes on")
-		h := holdsOn(m.session, m.Name())[0]
-		eventually(t, "the hold to forget the context", func() bool {
+		h := m.session.holdsOn(m.Name())[0]
+		redistest.Eventually(t, "the hold to forget the context", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.contexts.Len() == 0
 		})
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 	})
 }
 
@@ -198,11 +199,11 @@ func TestTheContextOfALostHoldEndsWithErrLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb, WithTTL(time.Second), WithRenewInterval(20*time.Millisecond)).Mutex(key)
-		requireLocked(t, m)
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
-		receives(t, ctx.Done())
+		redistest.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.ErrorContains(t, context.Cause(ctx), key)
 		require.ErrorIs(t, context.Cause(m.Context(t.Context())), ErrLost)
@@ -214,8 +215,8 @@ func TestTheContextOfALostHoldEndsWithErrLost(t *testing.T) {
 		require.ErrorIs(t, m.Lock(t.Context()), ErrLost, "one level is left")
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
-		requireLocked(t, m)
-		requireUnlocked(t, m)
+		locktest.RequireLocked(t, m)
+		locktest.RequireUnlocked(t, m)
 	})
 }
 
@@ -224,14 +225,14 @@ func TestTheContextOfAHoldEndsWithTheClient(t *testing.T) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
 		m := c.Mutex(key)
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 		require.ErrorIs(t, context.Cause(ctx), ErrClosed)
 		require.ErrorIs(t, m.Unlock(), ErrClosed)
 		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
-		requireFree(t, rdb, key)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
@@ -243,12 +244,12 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 		sends *redisexec.Script
 		cause error
 	}{
-		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { requireUnlocked(t, m) }, protocol.ReleaseScript, ErrReleased},
+		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { locktest.RequireUnlocked(t, m) }, protocol.ReleaseScript, ErrReleased},
 		"hand-over": {func(t *testing.T, c *Client, m *Mutex) {
-			handOver(t, c, m, m)
+			locktest.HandOver(t, c, m, m)
 		}, protocol.RenameScript, ErrReleased},
 		"hand-over with a token": {func(t *testing.T, c *Client, m *Mutex) {
-			handOver(t, c, m, c.Mutex(m.Name(), WithFencing()))
+			locktest.HandOver(t, c, m, c.Mutex(m.Name(), WithFencing()))
 		}, protocol.HandoffScript, ErrReleased},
 		"close": {func(t *testing.T, c *Client, _ *Mutex) { require.NoError(t, c.Close()) }, protocol.ReleaseScript, ErrClosed},
 		"force": {func(t *testing.T, _ *Client, m *Mutex) {
@@ -259,13 +260,13 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 	for name, test := range ends {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-				relay, rdb := relayedTo(t, b)
+				relay, rdb := locktest.RelayedTo(t, b)
 				c := locksOn(t, rdb)
 				m := c.Mutex(redistest.Key(t))
-				requireLocked(t, m)
+				locktest.RequireLocked(t, m)
 				ctx := m.Context(t.Context())
 				causes := make(chan error, 1)
-				relay.Before(runsOf(test.sends), func(redistest.Command) {
+				relay.Before(locktest.RunsOf(test.sends), func(redistest.Command) {
 					if ctx.Err() == nil {
 						causes <- nil
 						return
@@ -273,36 +274,25 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 					causes <- context.Cause(ctx)
 				})
 				test.end(t, c, m)
-				require.ErrorIs(t, receives(t, causes), test.cause)
+				require.ErrorIs(t, redistest.Receive(t, causes), test.cause)
 			})
 		})
 	}
-}
-
-// handOver has m, which is held, unlocked and locked by a waiter of the same process, by the handle to.
-func handOver(t *testing.T, c *Client, m, to *Mutex) {
-	t.Helper()
-	next := newActor(t)
-	granted := next.lock(t.Context(), to)
-	awaitWaiters(t, c.session, m.Name(), 1)
-	requireUnlocked(t, m)
-	require.NoError(t, outcomeOf(t, granted))
-	next.unlocks(t, to)
 }
 
 // A watchdog that has to wait for many contexts that end together comes too late.
 func TestContextsThatEndDoNotKeepTheWatchdogWaiting(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		kept := m.Context(t.Context())
 		h, end := m.withContexts(t, 1000)
 		h.mu.Lock() // as the watchdog does
 		end()
-		eventually(t, "the others are forgotten", func() bool { return h.contexts.Len() == 1 })
+		redistest.Eventually(t, "the others are forgotten", func() bool { return h.contexts.Len() == 1 })
 		h.mu.Unlock()
 		require.NoError(t, kept.Err())
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 		require.ErrorIs(t, context.Cause(kept), ErrReleased)
 	})
 }
@@ -313,7 +303,7 @@ func (m *Mutex) withContexts(tb testing.TB, n int) (h *hold, end context.CancelF
 	for range n {
 		m.Context(parent)
 	}
-	return holdsOn(m.session, m.target.Keys[0])[0], end
+	return m.session.holdsOn(m.target.Keys[0])[0], end
 }
 
 // BenchmarkContextsThatEndTogether is the time until a hold has forgotten so many contexts, and
@@ -321,35 +311,34 @@ func (m *Mutex) withContexts(tb testing.TB, n int) (h *hold, end context.CancelF
 func BenchmarkContextsThatEndTogether(b *testing.B) {
 	for _, n := range []int{5000, 50_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			benchmarkOn(b, redistest.Redis(b).Client(b), func(b *testing.B, c *Client) {
-				m, lost, took := c.Mutex(redistest.Key(b), WithTTL(time.Second)), 0, time.Duration(0)
-				for range b.N {
-					if err := m.Lock(b.Context()); err != nil {
-						b.Fatal(err)
-					}
-					h, end := m.withContexts(b, n)
-					began := time.Now()
-					end()
-					for h.contexts.Len() > 0 {
-						time.Sleep(lookEvery)
-					}
-					took += time.Since(began)
-					if m.Unlock() != nil {
-						lost++
-					}
+			m, lost, took := locksOn(b, redistest.Redis(b).Client(b)).Mutex(redistest.Key(b), WithTTL(time.Second)), 0, time.Duration(0)
+			b.ReportAllocs()
+			for range b.N {
+				if err := m.Lock(b.Context()); err != nil {
+					b.Fatal(err)
 				}
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(float64(took.Milliseconds())/float64(b.N), "ms/ending")
-				b.ReportMetric(float64(lost)/float64(b.N), "lost/op")
-			})
+				h, end := m.withContexts(b, n)
+				began := time.Now()
+				end()
+				for h.contexts.Len() > 0 {
+					time.Sleep(locktest.LookEvery)
+				}
+				took += time.Since(began)
+				if m.Unlock() != nil {
+					lost++
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(took.Milliseconds())/float64(b.N), "ms/ending")
+			b.ReportMetric(float64(lost)/float64(b.N), "lost/op")
 		})
 	}
 }
 
 func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
 	m := locksOn(t, redistest.Mini(t).Client(t)).Mutex(redistest.Key(t))
-	requireLocked(t, m)
-	h := holdsOn(m.session, m.target.Keys[0])[0]
+	locktest.RequireLocked(t, m)
+	h := m.session.holdsOn(m.target.Keys[0])[0]
 	var all [7]*holdctx.Context
 	for i := range all {
 		all[i] = m.Context(t.Context()).(*holdctx.Context)
@@ -358,7 +347,7 @@ func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
 		h.contexts.Forget(all[i])
 		require.Equal(t, max(3, 6-n+n/3), h.contexts.Len(), "after the forgetting of %d", i)
 	}
-	requireUnlocked(t, m)
+	locktest.RequireUnlocked(t, m)
 	for i, x := range all {
 		require.Equal(t, i == 1 || i == 2 || i == 4, x.Err() != nil, "context %d", i)
 		h.contexts.Forget(x)

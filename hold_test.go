@@ -3,14 +3,20 @@ package relock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -94,7 +100,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 		require.NoError(t, single.Lock(t.Context()))
 		require.NoError(t, b.Client(t).ScriptLoad(t.Context(), protocol.ReleaseScript.Source).Err())
 
-		drop := relay.DropReply(runsOf(protocol.ReleaseScript))
+		drop := relay.DropReply(locktest.RunsOf(protocol.ReleaseScript))
 		require.NoError(t, both.Unlock())
 		drop.Wait(t)
 		require.Equal(t, 1, single.HoldCount())
@@ -114,7 +120,7 @@ func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
 	require.NoError(t, both.Lock(t.Context()))
 	require.NoError(t, single.Lock(t.Context()))
 
-	answer := relay.Block(runsOf(protocol.ReleaseScript))
+	answer := relay.Block(locktest.RunsOf(protocol.ReleaseScript))
 	unlocked := make(chan error)
 	go func() { unlocked <- both.Unlock() }()
 	answer.Wait(t)
@@ -340,7 +346,7 @@ func loseReplies(t *testing.T, relay *redistest.Relay, m *Mutex) error {
 		{protocol.ReleaseScript, m.Unlock},
 		{protocol.ReleaseScript, m.Unlock},
 	} {
-		lost := relay.LoseReply(runsOf(step.script))
+		lost := relay.LoseReply(locktest.RunsOf(step.script))
 		if err := errors.Join(context.Cause(ctx), step.run()); err != nil {
 			lost.Remove()
 			return err
@@ -349,4 +355,216 @@ func loseReplies(t *testing.T, relay *redistest.Relay, m *Mutex) error {
 	}
 	require.ErrorIs(t, context.Cause(ctx), ErrReleased)
 	return nil
+}
+
+// BenchmarkRegistry is the way to a gate and back, by many goroutines with a name each,
+// while many other names are in use.
+func BenchmarkRegistry(b *testing.B) {
+	for _, names := range []int{1, 10_000} {
+		b.Run(fmt.Sprint(names), func(b *testing.B) {
+			r := gate.NewRegistry[*hold](nil)
+			for i := range names {
+				r.Enter(gate.ID{Key: fmt.Sprintf("other-%d", i)}, "channel")
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				key := fmt.Sprintf("key-%p", pb)
+				for pb.Next() {
+					r.Exit(r.Enter(gate.ID{Key: key}, "channel"))
+				}
+			})
+		})
+	}
+}
+
+func TestAnUnlockDoesNotWaitForAHookOfARenewal(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		c := locksOn(t, b.Client(t), WithRenewInterval(20*time.Millisecond))
+		hook, entered := locktest.HookThatStays[Event](t)
+		m := c.Mutex(redistest.Key(t), WithUnlockTimeout(5*time.Second), WithHooks(Hooks{Renewed: hook}))
+		locktest.RequireLocked(t, m)
+		redistest.Receive(t, entered)
+		began := time.Now()
+		locktest.RequireLocked(t, m)
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
+		require.Less(t, time.Since(began), 2*time.Second)
+	})
+}
+
+func TestALossDoesNotWaitForAHookOfARenewal(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		hook, entered := locktest.HookThatStays[Event](t)
+		c := locksOn(t, rdb, WithTTL(time.Second))
+		m := c.Mutex(key, WithHooks(Hooks{Renewed: hook}))
+		locktest.RequireLocked(t, m)
+		ctx := m.Context(t.Context())
+		redistest.Receive(t, entered)
+		rival, theirs := locksOn(t, rdb).Mutex(key), locktest.NewActor(t)
+		theirs.Locks(t, rival)
+		require.ErrorIs(t, context.Cause(ctx), ErrLost, "somebody else has the lock")
+		theirs.Unlocks(t, rival)
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+	})
+}
+
+func TestDoDoesNotRunItsFunctionOnAHoldThatIsLost(t *testing.T) {
+	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
+	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) { clocks.Set(time.Hour) }}))
+	ran := false
+	require.ErrorIs(t, m.Do(t.Context(), func(context.Context) error { ran = true; return nil }), ErrLost)
+	require.False(t, ran)
+}
+
+func TestDoDoesNotRunItsFunctionOnAHoldThatCloseHasEnded(t *testing.T) {
+	c := locksOn(t, redistest.Mini(t).Client(t))
+	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) { require.NoError(t, c.Close()) }}))
+	ran := false
+	require.ErrorIs(t, m.Do(t.Context(), func(context.Context) error { ran = true; return nil }), ErrClosed)
+	require.False(t, ran)
+}
+
+// severalErrors cannot be compared.
+type severalErrors []error
+
+func (s severalErrors) Error() string { return errors.Join(s...).Error() }
+
+type oddContext struct{ context.Context }
+
+func (oddContext) Err() error { return severalErrors{context.Canceled} }
+
+func TestAContextMayEndWithAnErrorThatCannotBeCompared(t *testing.T) {
+	c := locksOn(t, redistest.Mini(t).Client(t))
+	require.ErrorContains(t, c.Mutex(redistest.Key(t)).Lock(oddContext{t.Context()}), "context canceled")
+}
+
+// That is what an errgroup makes of the first error.
+func TestACauseThatIsAnotherLocksErrorDoesNotPassForTheOwn(t *testing.T) {
+	b := redistest.Mini(t)
+	c, key := locksOn(t, b.Client(t)), redistest.Key(t)
+	locktest.HeldByStranger(t, b.Client(t), key+"-held", time.Minute)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, first := range map[string]error{
+		"cancelled": c.Mutex(key).Lock(ended),
+		"timed out": c.Mutex(key+"-held", WithWaitTimeout(20*time.Millisecond)).Lock(t.Context()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			group, cancel := context.WithCancelCause(t.Context())
+			m := c.Mutex(key + "-held")
+			waiting := locktest.NewActor(t).Lock(group, m)
+			locktest.AwaitWaiters(t, c, m.Name(), 1)
+			cancel(first)
+			for _, err := range []error{locktest.OutcomeOf(t, waiting), c.Mutex(key).Lock(group)} {
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, first)
+			}
+		})
+	}
+}
+
+func TestAHookThatEndsItsGoroutineIsNoLock(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		c := locksOn(t, rdb)
+		m := c.Mutex(key, WithOwner("job"), WithHooks(Hooks{Contended: func(Event) { runtime.Goexit() }}))
+		require.ErrorIs(t, m.Lock(t.Context()), errHookEnded)
+		require.Zero(t, m.HoldCount())
+		require.Empty(t, c.session.holdsOn(key))
+	})
+}
+
+// A lease that is not renewed is over then. Who locks for a fixed owner learns of it at once.
+func TestAHookThatTakesLongerThanAFixedLeaseLosesTheLock(t *testing.T) {
+	t.Parallel()
+	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}} {
+		locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+			events := &chronicle{}
+			hooks := events.Hooks()
+			count := hooks.Acquired
+			hooks.Acquired = func(e Event) {
+				count(e)
+				time.Sleep(ttl * 3 / 2) // it is what is tested
+			}
+			c := locksOn(t, rdb, WithTTL(ttl), WithoutRenewal())
+			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(hooks))...)
+			err := m.Lock(t.Context())
+			if opts == nil {
+				require.NoError(t, err)
+				err = m.Unlock()
+			}
+			require.ErrorIs(t, err, ErrLost)
+			require.ErrorContains(t, err, "WithoutRenewal")
+			require.ErrorIs(t, m.Unlock(), ErrNotHeld)
+			require.Equal(t, []string{"acquired", "lost"}, events.Names())
+		})
+	}
+}
+
+func TestAHookMayTakeLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}, {WithOwner("job"), WithMaxHold(time.Hour)}} {
+		locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+			c, times := locksOn(t, rdb, WithTTL(ttl)), 0
+			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(Hooks{Acquired: func(Event) {
+				times++
+				time.Sleep(ttl * 3 / 2) // it is what is tested
+			}}))...)
+			locktest.RequireLocked(t, m)
+			require.Equal(t, 1, times)
+			locktest.RequireUnlocked(t, m)
+		})
+	}
+}
+
+func TestAnUnlockByAnOwnerThatOnlyWaitsSaysThatItHoldsNothing(t *testing.T) {
+	b := redistest.Mini(t)
+	rdb, key := b.Client(t), redistest.Key(t)
+	locktest.HeldByStranger(t, rdb, key, time.Minute)
+	c := locksOn(t, rdb)
+	m := c.Mutex(key, WithOwner("job"))
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := locktest.NewActor(t).Lock(ctx, m)
+	locktest.AwaitWaiters(t, c, key, 1)
+	err := m.Unlock()
+	require.ErrorIs(t, err, ErrNotHeld)
+	require.NotContains(t, err.Error(), "other names")
+	cancel()
+	require.ErrorIs(t, locktest.OutcomeOf(t, waiting), context.Canceled)
+}
+
+func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
+	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
+	require.Equal(t, 5*time.Second, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
+	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
+	locktest.RequireLocked(t, m)
+	clocks.Set(-time.Second)
+	require.True(t, c.session.holdsOn(m.Name())[0].levels[0].renewedAt(c.session.now()))
+	locktest.RequireUnlocked(t, m)
+}
+
+func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{protocol.MinTTL, time.Second, 30 * time.Second, time.Hour} {
+		s, now := defaultSettings(), clock.System()
+		WithTTL(ttl).applyToClient(&s)
+		c := newQuorumClient(locktest.ClientsOf(t, redistest.Mini(t).Nodes(t, 3)), s, func() clock.Instant { return now })
+		t.Cleanup(func() { _ = c.Close() })
+		m := c.Mutex(redistest.Key(t))
+		// A busy machine may not get, or not keep, the shortest lease: its end is what this is about.
+		redistest.Eventually(t, "a grant", func() bool { return m.Lock(t.Context()) == nil })
+		h := c.session.holdsOn(m.Name())[0]
+		h.mu.Lock()
+		valid := h.lease.Deadline().Since(now)
+		h.mu.Unlock()
+		require.LessOrEqual(t, valid, ttl-ttl/100-2*time.Millisecond)
+		require.Greater(t, valid, ttl-ttl/50-10*time.Millisecond)
+		_ = m.Unlock()
+	}
 }

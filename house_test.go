@@ -23,7 +23,8 @@ var ranks = map[string]int{
 	"internal/holdctx": 2, "internal/identity": 2, "internal/redisexec": 2, "fence": 2,
 	"internal/protocol": 3, "internal/undo": 3,
 	"internal/batch": 4, "internal/lease": 4, "internal/vain": 4, "internal/line": 4, "internal/quorum": 4,
-	"internal/gate": 5, "internal/acquire": 6,
+	"internal/gate":    5,
+	"internal/acquire": 6, "internal/inside": 6,
 	".":        7,
 	"election": 8, "relocktest": 8,
 }
@@ -79,8 +80,11 @@ func eachFileOfTheModule(t *testing.T, fn func(file string)) {
 	}))
 }
 
-// mostFiles is how many files the root may have, tests apart: each is one idea.
-const mostFiles = 22
+const (
+	mostFiles     = 22  // in the root, tests apart: each is one idea
+	mostTestFiles = 18  // in the root: tests that look inside, and those of the house itself
+	mostLines     = 600 // of a file
+)
 
 func TestPackagesImportLowerRanksOnly(t *testing.T) {
 	const module = "github.com/relock-go/relock"
@@ -111,4 +115,29 @@ func TestEachPackageOfTheHouseHasARank(t *testing.T) {
 	root, err := build.ImportDir(".", 0)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(root.GoFiles), mostFiles)
+	require.LessOrEqual(t, len(root.TestGoFiles)+len(root.XTestGoFiles), mostTestFiles, "what needs the API only belongs in tests/")
+}
+
+func TestNoFileIsTooLongToBeRead(t *testing.T) {
+	eachFileOfTheModule(t, func(file string) {
+		switch dir, _, _ := strings.Cut(filepath.ToSlash(file), "/"); {
+		case dir == "internal", dir == "tests", !strings.ContainsRune(filepath.ToSlash(file), '/'):
+			require.LessOrEqual(t, strings.Count(readFile(t, file), "\n"), mostLines, file)
+		}
+	})
+}
+
+// What it shows is not promised to anyone.
+func TestOnlyTestsLookInside(t *testing.T) {
+	var users []string
+	eachFileOfTheModule(t, func(file string) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, imported := range parsed.Imports {
+			if imported.Path.Value == `"github.com/relock-go/relock/internal/inside"` && !strings.HasSuffix(file, "_test.go") {
+				users = append(users, filepath.ToSlash(file))
+			}
+		}
+	})
+	require.Equal(t, []string{"inside.go", "internal/locktest/client.go", "internal/locktest/main.go"}, users)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -16,22 +17,22 @@ func TestReentryToDepthFiftyThroughDifferentHandlesIsCountedOnRedis(t *testing.T
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
-		field := fieldOf(c)
+		field := locktest.FieldOf(c)
 		for n := 1; n <= 50; n++ {
-			requireLocked(t, c.Mutex(key))
+			locktest.RequireLocked(t, c.Mutex(key))
 			require.Equal(t, n, c.Mutex(key).HoldCount())
-			requireOnRedis(t, rdb, key, field, n)
+			locktest.RequireOnRedis(t, rdb, key, field, n)
 		}
 		for n := 49; n >= 0; n-- {
-			requireUnlocked(t, c.Mutex(key))
+			locktest.RequireUnlocked(t, c.Mutex(key))
 			require.Equal(t, n, c.Mutex(key).HoldCount())
 			if n > 0 {
-				requireOnRedis(t, rdb, key, field, n)
+				locktest.RequireOnRedis(t, rdb, key, field, n)
 			}
 		}
-		requireFree(t, rdb, key)
+		locktest.RequireFree(t, rdb, key)
 		require.ErrorIs(t, c.Mutex(key).Unlock(), ErrNotHeld)
-		require.Zero(t, gatesOf(c))
+		require.Zero(t, locktest.NamesOf(c))
 	})
 }
 
@@ -46,23 +47,23 @@ func TestAnotherGoroutineOfTheSameProcessWaits(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
-		m, other := c.Mutex(key), newActor(t)
-		requireLocked(t, m)
-		require.NoError(t, other.call(func() error {
+		m, other := c.Mutex(key), locktest.NewActor(t)
+		locktest.RequireLocked(t, m)
+		require.NoError(t, other.Call(func() error {
 			if n := m.HoldCount(); n != 0 {
 				return fmt.Errorf("another goroutine's hold counts %d for it", n)
 			}
 			return nil
 		}))
-		require.False(t, other.tries(t, m))
-		waiting := other.lock(t.Context(), m)
-		goesOn(t, waiting)
-		requireOnRedis(t, rdb, key, fieldOf(c), 1)
-		requireUnlocked(t, m)
-		require.NoError(t, outcomeOf(t, waiting))
+		require.False(t, other.Tries(t, m))
+		waiting := other.Lock(t.Context(), m)
+		locktest.GoesOn(t, waiting)
+		locktest.RequireOnRedis(t, rdb, key, locktest.FieldOf(c), 1)
+		locktest.RequireUnlocked(t, m)
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
 		require.ErrorIs(t, m.Unlock(), ErrNotHeld, "the other's hold is not ours to release")
-		other.unlocks(t, m)
-		requireFree(t, rdb, key)
+		other.Unlocks(t, m)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
@@ -75,15 +76,15 @@ func TestReentryNeverShortensTheLease(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				rdb, key := b.Client(t), redistest.Key(t)
 				c := locksOn(t, rdb)
-				requireLocked(t, c.Mutex(key, WithTTL(time.Minute)))
+				locktest.RequireLocked(t, c.Mutex(key, WithTTL(time.Minute)))
 				long := func(when string) {
-					require.Greater(t, ttlOf(rdb, key), 40*time.Second, when)
+					require.Greater(t, locktest.TTLOf(rdb, key), 40*time.Second, when)
 				}
-				requireLocked(t, c.Mutex(key, inner...))
+				locktest.RequireLocked(t, c.Mutex(key, inner...))
 				long("inside the inner level")
-				requireUnlocked(t, c.Mutex(key))
+				locktest.RequireUnlocked(t, c.Mutex(key))
 				long("after the inner level")
-				requireUnlocked(t, c.Mutex(key))
+				locktest.RequireUnlocked(t, c.Mutex(key))
 			})
 		})
 	}
@@ -93,67 +94,67 @@ func TestALongerLevelLengthensTheLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
-		requireLocked(t, c.Mutex(key, WithTTL(20*time.Second), WithoutRenewal()))
-		requireLocked(t, c.Mutex(key, WithTTL(time.Minute), WithoutRenewal()))
-		require.Greater(t, ttlOf(rdb, key), 40*time.Second)
-		requireUnlocked(t, c.Mutex(key))
-		require.Greater(t, ttlOf(rdb, key), 40*time.Second, "a lease never gets shorter")
-		requireUnlocked(t, c.Mutex(key))
+		locktest.RequireLocked(t, c.Mutex(key, WithTTL(20*time.Second), WithoutRenewal()))
+		locktest.RequireLocked(t, c.Mutex(key, WithTTL(time.Minute), WithoutRenewal()))
+		require.Greater(t, locktest.TTLOf(rdb, key), 40*time.Second)
+		locktest.RequireUnlocked(t, c.Mutex(key))
+		require.Greater(t, locktest.TTLOf(rdb, key), 40*time.Second, "a lease never gets shorter")
+		locktest.RequireUnlocked(t, c.Mutex(key))
 	})
 }
 
 func TestAFixedLevelInsideARenewedOneLeavesTheRenewalOn(t *testing.T) {
 	t.Parallel()
-	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(ttl))
 		outer, inner := c.Mutex(key), c.Mutex(key, WithoutRenewal(), WithTTL(ttl/2))
-		requireLocked(t, outer)
-		requireLocked(t, inner)
-		alive := func() bool { return ttlOf(rdb, key) > 0 && outer.HoldCount() > 0 }
-		throughout(t, ttl*3/2, alive, "inside both levels")
-		requireUnlocked(t, inner)
-		throughout(t, ttl*3/2, alive, "inside the outer level")
-		requireUnlocked(t, outer)
+		locktest.RequireLocked(t, outer)
+		locktest.RequireLocked(t, inner)
+		alive := func() bool { return locktest.TTLOf(rdb, key) > 0 && outer.HoldCount() > 0 }
+		locktest.Throughout(t, ttl*3/2, alive, "inside both levels")
+		locktest.RequireUnlocked(t, inner)
+		locktest.Throughout(t, ttl*3/2, alive, "inside the outer level")
+		locktest.RequireUnlocked(t, outer)
 	})
 }
 
 func TestARenewedLevelInsideAFixedOneIsRenewedUntilItIsUnlocked(t *testing.T) {
 	t.Parallel()
-	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(ttl))
 		outer, inner := c.Mutex(key, WithoutRenewal()), c.Mutex(key)
-		requireLocked(t, outer)
+		locktest.RequireLocked(t, outer)
 		ctx := outer.Context(t.Context())
-		requireLocked(t, inner)
-		throughout(t, 2*ttl, func() bool { return ttlOf(rdb, key) > 0 && ctx.Err() == nil }, "while the renewed level is open")
-		requireUnlocked(t, inner)
+		locktest.RequireLocked(t, inner)
+		locktest.Throughout(t, 2*ttl, func() bool { return locktest.TTLOf(rdb, key) > 0 && ctx.Err() == nil }, "while the renewed level is open")
+		locktest.RequireUnlocked(t, inner)
 		unlocked := time.Now()
-		receives(t, ctx.Done())
+		redistest.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
-		require.Less(t, time.Since(unlocked), ttl+soonEnough/10, "nothing renews the fixed lease any more")
+		require.Less(t, time.Since(unlocked), ttl+locktest.SoonEnough/10, "nothing renews the fixed lease any more")
 		require.ErrorIs(t, outer.Unlock(), ErrLost)
 	})
 }
 
 func TestUnlockByAnOwnerThatHoldsNothingAsksNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
-		key, other := redistest.Key(t), newActor(t)
+		relay, rdb := locktest.RelayedTo(t, b)
+		key, other := redistest.Key(t), locktest.NewActor(t)
 		c := locksOn(t, rdb)
 		m := c.Mutex(key)
 		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
 		require.ErrorIs(t, c.Mutex(key, WithOwner("job-17")).Unlock(), ErrNotHeld)
 		require.Zero(t, relay.Accepted())
 
-		other.locks(t, m)
+		other.Locks(t, m)
 		relay.ResetLog()
 		err := m.Unlock()
 		require.ErrorIs(t, err, ErrNotHeld)
 		require.ErrorContains(t, err, key)
 		require.Zero(t, relay.Count(redistest.Any))
-		other.unlocks(t, m)
+		other.Unlocks(t, m)
 		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
 	})
 }
@@ -163,21 +164,21 @@ func TestASecondLockWithoutReentrancyIsRefused(t *testing.T) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
 		m := c.Mutex(key, WithoutReentrancy())
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		require.ErrorIs(t, m.Lock(t.Context()), ErrReentrant)
 		held, err := m.TryLock(t.Context())
 		require.ErrorIs(t, err, ErrReentrant)
 		require.False(t, held)
 		require.Equal(t, 1, m.HoldCount())
-		requireOnRedis(t, rdb, key, fieldOf(c), 1)
-		requireUnlocked(t, m)
-		requireFree(t, rdb, key)
+		locktest.RequireOnRedis(t, rdb, key, locktest.FieldOf(c), 1)
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
 func TestALockWithADoneContextSendsNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
+		relay, rdb := locktest.RelayedTo(t, b)
 		m := locksOn(t, rdb).Mutex(redistest.Key(t))
 		reason := fmt.Errorf("the shop is closed")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -194,12 +195,12 @@ func TestALockWithADoneContextSendsNothing(t *testing.T) {
 		require.ErrorIs(t, err, reason)
 		require.Zero(t, relay.Accepted())
 
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		relay.ResetLog()
 		require.ErrorIs(t, m.Lock(ctx), reason, "a re-entry is no exception")
 		require.Equal(t, 1, m.HoldCount())
 		require.Zero(t, relay.Count(redistest.Any))
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 	})
 }
 
@@ -212,9 +213,9 @@ func TestUnlockDoesNotDependOnTheContextOfLock(t *testing.T) {
 		require.NoError(t, m.Lock(ctx))
 		cancel()
 		require.Equal(t, 2, m.HoldCount(), "the hold does not end with the context of Lock")
-		requireUnlocked(t, m)
-		requireUnlocked(t, m)
-		requireFree(t, rdb, key)
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
@@ -225,13 +226,13 @@ func TestFencingTokensRiseFromHoldToHold(t *testing.T) {
 		last := int64(0)
 		for i := range 20 {
 			m := []*Client{first, second}[i%2].Mutex(key, WithFencing())
-			requireLocked(t, m)
+			locktest.RequireLocked(t, m)
 			token := m.FencingToken()
 			require.Greater(t, token, last)
-			requireLocked(t, m)
+			locktest.RequireLocked(t, m)
 			require.Equal(t, token, m.FencingToken(), "re-entry keeps the token")
-			requireUnlocked(t, m)
-			requireUnlocked(t, m)
+			locktest.RequireUnlocked(t, m)
+			locktest.RequireUnlocked(t, m)
 			require.Zero(t, m.FencingToken())
 			last = token
 		}
@@ -240,12 +241,12 @@ func TestFencingTokensRiseFromHoldToHold(t *testing.T) {
 		require.Equal(t, State{FencingToken: last}, state)
 
 		plain := first.Mutex(key)
-		requireLocked(t, plain)
+		locktest.RequireLocked(t, plain)
 		require.Zero(t, plain.FencingToken(), "none was wished")
-		requireLocked(t, first.Mutex(key, WithFencing()))
+		locktest.RequireLocked(t, first.Mutex(key, WithFencing()))
 		require.Greater(t, plain.FencingToken(), last, "an inner level may wish for one")
-		requireUnlocked(t, plain)
-		requireUnlocked(t, plain)
+		locktest.RequireUnlocked(t, plain)
+		locktest.RequireUnlocked(t, plain)
 	})
 }
 
@@ -253,15 +254,15 @@ func TestAFencingCounterExpiresUnlessItIsShared(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb).Mutex(key, WithFencing())
-		requireLocked(t, m)
-		requireUnlocked(t, m)
-		counter := counterOf(key)
-		require.InDelta(t, 24*time.Hour, ttlOf(rdb, counter), float64(time.Minute))
+		locktest.RequireLocked(t, m)
+		locktest.RequireUnlocked(t, m)
+		counter := locktest.CounterOf(key)
+		require.InDelta(t, 24*time.Hour, locktest.TTLOf(rdb, counter), float64(time.Minute))
 
 		m = locksOn(t, rdb).Mutex(key, WithSharedFencing())
-		requireLocked(t, m)
-		requireUnlocked(t, m)
-		require.Less(t, ttlOf(rdb, counter), time.Duration(0), "Java's counters have no expiry")
+		locktest.RequireLocked(t, m)
+		locktest.RequireUnlocked(t, m)
+		require.Less(t, locktest.TTLOf(rdb, counter), time.Duration(0), "Java's counters have no expiry")
 		require.EqualValues(t, 1, rdb.Exists(t.Context(), counter).Val())
 		require.NoError(t, rdb.Del(t.Context(), counter).Err())
 	})

@@ -12,100 +12,92 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// namesFrom returns key-a, key-b and so on.
-func namesFrom(key string, n int) []string {
-	var names []string
-	for i := range n {
-		names = append(names, key+"-"+string(rune('a'+i)))
-	}
-	return names
-}
-
 func TestAMultiMutexTakesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		c := locksOn(t, rdb)
 		m := c.MultiMutex(names)
 		for busy, name := range names {
-			heldByStranger(t, rdb, name, time.Minute)
+			locktest.HeldByStranger(t, rdb, name, time.Minute)
 			held, err := m.TryLock(t.Context())
 			require.NoError(t, err)
 			require.False(t, held)
 			others := slices.Delete(slices.Clone(names), busy, busy+1)
-			requireFree(t, rdb, others...)
+			locktest.RequireFree(t, rdb, others...)
 
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			require.ErrorIs(t, m.Lock(ctx), context.DeadlineExceeded)
 			cancel()
-			requireFree(t, rdb, others...)
+			locktest.RequireFree(t, rdb, others...)
 			require.Zero(t, m.HoldCount())
 			require.NoError(t, rdb.Del(t.Context(), name).Err())
 		}
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		for _, name := range names {
-			requireOnRedis(t, rdb, name, fieldOf(c), 1)
-			require.Positive(t, ttlOf(rdb, name))
+			locktest.RequireOnRedis(t, rdb, name, locktest.FieldOf(c), 1)
+			require.Positive(t, locktest.TTLOf(rdb, name))
 		}
-		requireUnlocked(t, m)
-		requireFree(t, rdb, names...)
-		require.Zero(t, gatesOf(c))
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireFree(t, rdb, names...)
+		require.Zero(t, locktest.NamesOf(c))
 	})
 }
 
 func TestTheSameNamesAreTheSameMultiMutexInAnyOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := locksOn(t, rdb)
 		one, other := c.MultiMutex(names), c.MultiMutex([]string{names[1], names[0], names[1]})
-		requireLocked(t, one)
+		locktest.RequireLocked(t, one)
 		require.Equal(t, 1, other.HoldCount())
-		requireLocked(t, other)
+		locktest.RequireLocked(t, other)
 		for _, name := range names {
-			requireOnRedis(t, rdb, name, fieldOf(c), 2)
+			locktest.RequireOnRedis(t, rdb, name, locktest.FieldOf(c), 2)
 		}
-		requireUnlocked(t, one)
-		requireUnlocked(t, one)
+		locktest.RequireUnlocked(t, one)
+		locktest.RequireUnlocked(t, one)
 		require.ErrorIs(t, other.Unlock(), ErrNotHeld)
-		requireFree(t, rdb, names...)
+		locktest.RequireFree(t, rdb, names...)
 
 		single := c.MultiMutex([]string{names[0], names[0]})
-		requireLocked(t, single)
+		locktest.RequireLocked(t, single)
 		require.Equal(t, 1, c.Mutex(names[0]).HoldCount(), "of one name it is a Mutex")
-		requireUnlocked(t, c.Mutex(names[0]))
+		locktest.RequireUnlocked(t, c.Mutex(names[0]))
 	})
 }
 
 func TestAMultiMutexAndAMutexOfOneOfItsNamesExcludeEachOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names, other := b.Client(t), namesFrom(redistest.Key(t), 2), newActor(t)
+		rdb, names, other := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
 		mine, theirs := locksOn(t, rdb), locksOn(t, rdb)
 		for _, c := range []*Client{mine, theirs} { // the same process, and another
 			for _, name := range names {
-				requireLocked(t, mine.MultiMutex(names))
-				require.False(t, other.tries(t, c.Mutex(name)))
-				waiting := other.lock(t.Context(), c.Mutex(name))
-				awaitWaiters(t, c.session, name, 1)
-				requireUnlocked(t, mine.MultiMutex(names))
-				require.NoError(t, outcomeOf(t, waiting))
+				locktest.RequireLocked(t, mine.MultiMutex(names))
+				require.False(t, other.Tries(t, c.Mutex(name)))
+				waiting := other.Lock(t.Context(), c.Mutex(name))
+				locktest.AwaitWaiters(t, c, name, 1)
+				locktest.RequireUnlocked(t, mine.MultiMutex(names))
+				require.NoError(t, locktest.OutcomeOf(t, waiting))
 
 				held, err := mine.MultiMutex(names).TryLock(t.Context())
 				require.NoError(t, err)
 				require.False(t, held)
-				other.unlocks(t, c.Mutex(name))
+				other.Unlocks(t, c.Mutex(name))
 			}
 		}
-		requireFree(t, rdb, names...)
+		locktest.RequireFree(t, rdb, names...)
 	})
 }
 
 func TestMultiMutexesInOppositeOrdersDoNotDeadlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		var all sync.WaitGroup
 		counter, errs := 0, make(chan error, 1000)
 		const each, rounds = 4, 15
@@ -140,7 +132,7 @@ func TestMultiMutexesInOppositeOrdersDoNotDeadlock(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, 2*(each+1)*rounds, counter)
-		requireFree(t, rdb, names...)
+		locktest.RequireFree(t, rdb, names...)
 	})
 }
 
@@ -150,102 +142,102 @@ func requireCounts(t *testing.T, rdb redis.UniversalClient, c *Client, names []s
 	for i, count := range counts {
 		require.Equal(t, count, c.Mutex(names[i]).HoldCount(), "%s here", names[i])
 		if count == 0 {
-			requireFree(t, rdb, names[i])
+			locktest.RequireFree(t, rdb, names[i])
 			continue
 		}
-		requireOnRedis(t, rdb, names[i], fieldOf(c), count)
+		locktest.RequireOnRedis(t, rdb, names[i], locktest.FieldOf(c), count)
 	}
 }
 
 func TestOverlappingLevelsAreCountedForEachName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		c := locksOn(t, rdb)
 		a, ab, bc := c.Mutex(names[0]), c.MultiMutex(names[:2]), c.MultiMutex(names[1:])
 		counts := func(n ...int) { t.Helper(); requireCounts(t, rdb, c, names, n...) }
 
 		// A part first, then all.
-		requireLocked(t, a)
+		locktest.RequireLocked(t, a)
 		require.Zero(t, ab.HoldCount())
 		require.ErrorIs(t, ab.Unlock(), ErrNotHeld, "it is a's level")
-		requireLocked(t, ab)
+		locktest.RequireLocked(t, ab)
 		counts(2, 1, 0)
 		require.Equal(t, 1, ab.HoldCount())
-		requireUnlocked(t, a)
+		locktest.RequireUnlocked(t, a)
 		counts(1, 1, 0)
-		requireUnlocked(t, ab)
+		locktest.RequireUnlocked(t, ab)
 		counts(0, 0, 0)
 
 		// All first, then a part.
-		requireLocked(t, ab)
-		requireLocked(t, a)
+		locktest.RequireLocked(t, ab)
+		locktest.RequireLocked(t, a)
 		counts(2, 1, 0)
-		requireUnlocked(t, ab)
+		locktest.RequireUnlocked(t, ab)
 		counts(1, 0, 0)
 		require.Zero(t, ab.HoldCount())
-		requireUnlocked(t, a)
+		locktest.RequireUnlocked(t, a)
 		counts(0, 0, 0)
 
 		// Neither contains the other.
-		requireLocked(t, ab)
-		requireLocked(t, bc)
+		locktest.RequireLocked(t, ab)
+		locktest.RequireLocked(t, bc)
 		counts(1, 2, 1)
-		requireUnlocked(t, ab)
+		locktest.RequireUnlocked(t, ab)
 		counts(0, 1, 1)
-		requireUnlocked(t, bc)
+		locktest.RequireUnlocked(t, bc)
 		counts(0, 0, 0)
-		require.Zero(t, gatesOf(c))
+		require.Zero(t, locktest.NamesOf(c))
 	})
 }
 
 func TestANameThatIsLetGoOfEarlyGoesToItsNextWaiter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names, other := b.Client(t), namesFrom(redistest.Key(t), 2), newActor(t)
+		rdb, names, other := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
 		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
-		requireLocked(t, c.MultiMutex(names))
-		requireLocked(t, c.Mutex(names[0]))
-		waiting := other.lock(t.Context(), c.Mutex(names[1]))
-		awaitWaiters(t, c.session, names[1], 1)
-		requireUnlocked(t, c.MultiMutex(names))
-		require.NoError(t, outcomeOf(t, waiting))
+		locktest.RequireLocked(t, c.MultiMutex(names))
+		locktest.RequireLocked(t, c.Mutex(names[0]))
+		waiting := other.Lock(t.Context(), c.Mutex(names[1]))
+		locktest.AwaitWaiters(t, c, names[1], 1)
+		locktest.RequireUnlocked(t, c.MultiMutex(names))
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
 		require.Equal(t, 1, c.Mutex(names[0]).HoldCount())
-		other.unlocks(t, c.Mutex(names[1]))
-		requireUnlocked(t, c.Mutex(names[0]))
-		requireFree(t, rdb, names...)
+		other.Unlocks(t, c.Mutex(names[1]))
+		locktest.RequireUnlocked(t, c.Mutex(names[0]))
+		locktest.RequireFree(t, rdb, names...)
 	})
 }
 
 func TestAFailedOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := locksOn(t, rdb)
-		requireLocked(t, c.Mutex(names[0]))
-		heldByStranger(t, rdb, names[1], time.Minute)
+		locktest.RequireLocked(t, c.Mutex(names[0]))
+		locktest.HeldByStranger(t, rdb, names[1], time.Minute)
 		held, err := c.MultiMutex(names).TryLock(t.Context())
 		require.NoError(t, err)
 		require.False(t, held)
-		requireOnRedis(t, rdb, names[0], fieldOf(c), 1)
+		locktest.RequireOnRedis(t, rdb, names[0], locktest.FieldOf(c), 1)
 		// The time may be up while Redis counts the level, so its count is right only after
 		// the next command.
 		require.ErrorIs(t, c.MultiMutex(names, WithWaitTimeout(20*time.Millisecond)).Lock(t.Context()), ErrTimeout)
 		require.Equal(t, 1, c.Mutex(names[0]).HoldCount())
-		requireUnlocked(t, c.Mutex(names[0]))
-		requireFree(t, rdb, names[0])
+		locktest.RequireUnlocked(t, c.Mutex(names[0]))
+		locktest.RequireFree(t, rdb, names[0])
 	})
 }
 
 func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
-		names, events := namesFrom(redistest.Key(t), 5), &chronicle{}
-		m := locksOn(t, rdb, WithRenewInterval(30*time.Millisecond), WithHooks(events.hooks())).MultiMutex(names)
-		requireLocked(t, m)
-		eventually(t, "renewals", func() bool { return len(events.of("renewed")) >= 3 })
-		requireUnlocked(t, m)
+		relay, rdb := locktest.RelayedTo(t, b)
+		names, events := locktest.NamesFrom(redistest.Key(t), 5), &chronicle{}
+		m := locksOn(t, rdb, WithRenewInterval(30*time.Millisecond), WithHooks(events.Hooks())).MultiMutex(names)
+		locktest.RequireLocked(t, m)
+		redistest.Eventually(t, "renewals", func() bool { return len(events.Of("renewed")) >= 3 })
+		locktest.RequireUnlocked(t, m)
 		renewals := 0
 		for _, e := range relay.Log() {
-			if !runsOf(protocol.RenewScript)(e.Command) {
+			if !locktest.RunsOf(protocol.RenewScript)(e.Command) {
 				continue
 			}
 			renewals++
@@ -254,26 +246,26 @@ func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
 				require.True(t, e.Command.Has(name))
 			}
 		}
-		require.LessOrEqual(t, renewals, len(events.of("renewed"))+1)
-		require.Equal(t, 1, relay.Executed(runsOf(protocol.AcquireScript)))
-		require.Equal(t, 1, relay.Executed(runsOf(protocol.ReleaseScript)))
+		require.LessOrEqual(t, renewals, len(events.Of("renewed"))+1)
+		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.AcquireScript)))
+		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.ReleaseScript)))
 	})
 }
 
 func TestTheLossOfOneNameIsTheLossOfAll(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 3)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		c := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond))
 		m := c.MultiMutex(names)
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
 		require.NoError(t, rdb.Del(t.Context(), names[1]).Err())
-		receives(t, ctx.Done())
+		redistest.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.Zero(t, m.HoldCount())
 		require.Zero(t, c.Mutex(names[0]).HoldCount())
 		require.ErrorIs(t, m.Unlock(), ErrLost)
-		eventually(t, "the others to be released", func() bool {
+		redistest.Eventually(t, "the others to be released", func() bool {
 			return rdb.Exists(t.Context(), names...).Val() == 0
 		})
 	})
@@ -281,23 +273,23 @@ func TestTheLossOfOneNameIsTheLossOfAll(t *testing.T) {
 
 func TestAMultiMutexIsHandedToAWaiterForTheSameNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
-		names, next := namesFrom(redistest.Key(t), 2), newActor(t)
+		relay, rdb := locktest.RelayedTo(t, b)
+		names, next := locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
 		c := locksOn(t, rdb)
 		m := c.MultiMutex(names)
-		requireLocked(t, m)
-		waiting := next.lock(t.Context(), m)
-		awaitWaiters(t, c.session, names[0], 1)
-		requireUnlocked(t, m)
-		require.NoError(t, outcomeOf(t, waiting))
-		require.Equal(t, 1, relay.Executed(runsOf(protocol.HandoffScript)))
+		locktest.RequireLocked(t, m)
+		waiting := next.Lock(t.Context(), m)
+		locktest.AwaitWaiters(t, c, names[0], 1)
+		locktest.RequireUnlocked(t, m)
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.HandoffScript)))
 		for _, name := range names {
 			s, err := c.Mutex(name).State(t.Context())
 			require.NoError(t, err)
-			require.NotEqual(t, fieldOf(c), s.Owner)
+			require.NotEqual(t, locktest.FieldOf(c), s.Owner)
 		}
-		next.unlocks(t, m)
-		requireFree(t, b.Client(t), names...)
+		next.Unlocks(t, m)
+		locktest.RequireFree(t, b.Client(t), names...)
 	})
 }
 
@@ -305,21 +297,21 @@ func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		for i := range 2 {
-			rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
-			c, single, both := locksOn(t, rdb), newActor(t), newActor(t)
+			rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
+			c, single, both := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
 			m, part := c.MultiMutex(names), c.Mutex(names[i])
-			requireLocked(t, m)
-			first := single.lock(t.Context(), part)
-			awaitWaiters(t, c.session, names[i], 1)
-			second := both.lock(t.Context(), m)
-			eventually(t, "the second waiter", func() bool { return len(holdsOn(c.session, names[i])) == 3 && waitersOn(c.session, names[i]) == 2 })
-			requireUnlocked(t, m)
-			require.NoError(t, outcomeOf(t, first), "who came first")
-			goesOn(t, second)
-			single.unlocks(t, part)
-			require.NoError(t, outcomeOf(t, second))
-			both.unlocks(t, m)
-			requireFree(t, rdb, names...)
+			locktest.RequireLocked(t, m)
+			first := single.Lock(t.Context(), part)
+			locktest.AwaitWaiters(t, c, names[i], 1)
+			second := both.Lock(t.Context(), m)
+			redistest.Eventually(t, "the second waiter", func() bool { return len(c.session.holdsOn(names[i])) == 3 && locktest.WaitersOn(c, names[i]) == 2 })
+			locktest.RequireUnlocked(t, m)
+			require.NoError(t, locktest.OutcomeOf(t, first), "who came first")
+			locktest.GoesOn(t, second)
+			single.Unlocks(t, part)
+			require.NoError(t, locktest.OutcomeOf(t, second))
+			both.Unlocks(t, m)
+			locktest.RequireFree(t, rdb, names...)
 		}
 	})
 }
@@ -327,21 +319,21 @@ func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
 // Somebody who waits for several names holds none of them: so he is in nobody's way.
 func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
-		c, both := locksOn(t, rdb), newActor(t)
-		requireLocked(t, c.Mutex(names[1]))
-		waiting := both.lock(t.Context(), c.MultiMutex(names))
-		awaitWaiters(t, c.session, names[0], 1)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
+		c, both := locksOn(t, rdb), locktest.NewActor(t)
+		locktest.RequireLocked(t, c.Mutex(names[1]))
+		waiting := both.Lock(t.Context(), c.MultiMutex(names))
+		locktest.AwaitWaiters(t, c, names[0], 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		// names[0] is free, and who waits for both cannot have it before we are through.
 		err := c.Mutex(names[0]).Lock(ctx)
 		if err == nil {
-			requireUnlocked(t, c.Mutex(names[0]))
+			locktest.RequireUnlocked(t, c.Mutex(names[0]))
 		}
-		requireUnlocked(t, c.Mutex(names[1]))
-		require.NoError(t, outcomeOf(t, waiting))
-		both.unlocks(t, c.MultiMutex(names))
+		locktest.RequireUnlocked(t, c.Mutex(names[1]))
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		both.Unlocks(t, c.MultiMutex(names))
 		require.NoError(t, err)
 	})
 }
@@ -349,7 +341,7 @@ func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
 // Where every name is always in use, somebody who needs two at once has to be let through.
 func TestAMultiMutexIsServedAmongManyWaitersForItsNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := locksOn(t, rdb)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -381,7 +373,7 @@ func TestAMultiMutexIsServedAmongManyWaitersForItsNames(t *testing.T) {
 		for range 4 {
 			wg.Go(func() { use(c.MultiMutex(names), &multis) })
 		}
-		eventually(t, "twenty of them", func() bool { return multis.Load() >= 20 || ctx.Err() != nil })
+		redistest.Eventually(t, "twenty of them", func() bool { return multis.Load() >= 20 || ctx.Err() != nil })
 		close(enough)
 		wg.Wait()
 		t.Logf("%d multi, %d single in %v", multis.Load(), singles.Load(), time.Since(began))
@@ -408,10 +400,10 @@ func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T)
 		const ttl = time.Minute
 		c, rival := locksOn(t, backend.Client(t), WithTTL(ttl)), locksOn(t, backend.Client(t))
 		key := redistest.Key(t)
-		first, second := c.Mutex(key+"a"), rival.Mutex(key+"b", WithWaitTimeout(soonEnough))
+		first, second := c.Mutex(key+"a"), rival.Mutex(key+"b", WithWaitTimeout(locktest.SoonEnough))
 		both := c.MultiMutex([]string{key + "a", key + "b"}, WithUnlockTimeout(10*time.Millisecond))
-		requireLocked(t, both)
-		requireLocked(t, first)
+		locktest.RequireLocked(t, both)
+		locktest.RequireLocked(t, first)
 		h := c.session.find(nil, first.owner(), first.target)[0]
 		require.True(t, h.take(t.Context())) // as a renewal does that Redis does not answer
 		require.ErrorContains(t, both.Unlock(), "Redis does not know yet")
@@ -419,51 +411,51 @@ func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T)
 		require.Equal(t, 1, first.HoldCount())
 		h.free()
 		require.NoError(t, second.Lock(t.Context()), "it is free long before the TTL")
-		requireUnlocked(t, second)
-		requireUnlocked(t, first)
+		locktest.RequireUnlocked(t, second)
+		locktest.RequireUnlocked(t, first)
 	})
 }
 
 func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
-		direct, names := b.Client(t), namesFrom(redistest.Key(t), 2)
+		relay, rdb := locktest.RelayedTo(t, b)
+		direct, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := locksOn(t, rdb, WithRenewInterval(lease.MinRenewInterval))
 		one, both := c.Mutex(names[0]), c.MultiMutex(names, WithUnlockTimeout(300*time.Millisecond))
-		requireLocked(t, both)
-		requireLocked(t, one)
-		silence := relay.DropReply(runsOf(protocol.ReleaseScript)).Always()
+		locktest.RequireLocked(t, both)
+		locktest.RequireLocked(t, one)
+		silence := relay.DropReply(locktest.RunsOf(protocol.ReleaseScript)).Always()
 		require.ErrorContains(t, both.Unlock(), "Redis does not know")
 		silence.Remove()
-		renewals := relay.Executed(runsOf(protocol.RenewScript))
-		eventually(t, "renewals", func() bool { return relay.Executed(runsOf(protocol.RenewScript)) > renewals+1 })
+		renewals := relay.Executed(locktest.RunsOf(protocol.RenewScript))
+		redistest.Eventually(t, "renewals", func() bool { return relay.Executed(locktest.RunsOf(protocol.RenewScript)) > renewals+1 })
 		require.Equal(t, 1, one.HoldCount())
-		eventually(t, "the other name free", func() bool { return direct.Exists(t.Context(), names[1]).Val() == 0 })
-		requireLocked(t, c.Mutex(names[1]))
-		requireUnlocked(t, c.Mutex(names[1]))
-		requireUnlocked(t, one)
-		requireFree(t, direct, names...)
+		redistest.Eventually(t, "the other name free", func() bool { return direct.Exists(t.Context(), names[1]).Val() == 0 })
+		locktest.RequireLocked(t, c.Mutex(names[1]))
+		locktest.RequireUnlocked(t, c.Mutex(names[1]))
+		locktest.RequireUnlocked(t, one)
+		locktest.RequireFree(t, direct, names...)
 	})
 }
 
 func TestAHookThatPanicsInAnOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names, me := b.Client(t), namesFrom(redistest.Key(t), 2), newActor(t)
+		rdb, names, me := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
 		c := locksOn(t, rdb)
 		one := c.Mutex(names[0])
 		both := c.MultiMutex(names, WithHooks(Hooks{Contended: func(Event) { panic("in a hook") }}))
-		heldByStranger(t, rdb, names[1], time.Minute)
-		me.locks(t, one)
-		_ = me.call(func() error {
+		locktest.HeldByStranger(t, rdb, names[1], time.Minute)
+		me.Locks(t, one)
+		_ = me.Call(func() error {
 			defer func() { _ = recover() }()
 			return both.Lock(context.WithoutCancel(t.Context()))
 		})
 		s, err := one.State(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, s.Count)
-		me.unlocks(t, one)
-		requireFree(t, rdb, names[0])
+		me.Unlocks(t, one)
+		locktest.RequireFree(t, rdb, names[0])
 	})
 }

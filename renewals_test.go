@@ -3,16 +3,23 @@ package relock
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -24,7 +31,7 @@ type fleet struct {
 	relay  *redistest.Relay
 	direct *redis.Client
 	c      *Client
-	clocks *twoClocks
+	clocks *locktest.TwoClocks
 	events *chronicle
 	locks  []*Mutex
 	holds  []*hold
@@ -44,40 +51,37 @@ func (p *countedRenewals) Renew(ctx context.Context, e redisexec.CallOptions, t 
 
 const (
 	fleetTTL      = 10 * time.Minute
-	worn          = time.Minute    // what is left of a lease before it is renewed
-	fleetPatience = 4 * soonEnough // with a renewal: it is for the test to say what is not answered
+	worn          = time.Minute             // what is left of a lease before it is renewed
+	fleetPatience = 4 * locktest.SoonEnough // with a renewal: it is for the test to say what is not answered
 
 	joining    = 50 * time.Millisecond // a renewal that has begun is in a batch, which has been sent
 	batchPause = time.Minute           // after a batch that failed renewals are sent alone
-)
-
-const (
 	// noCompany is what is left of a lease that is renewed alone: half of it is too short to wait for others.
 	noCompany = 50 * time.Millisecond
 )
 
 // newFleet has n owners lock one lock of the kind each.
-func newFleet(t *testing.T, b *redistest.Backend, kind lockKind, n int) *fleet {
+func newFleet(t *testing.T, b *redistest.Backend, kind fleetKind, n int) *fleet {
 	t.Helper()
-	relay, _ := relayedTo(t, b)
+	relay, _ := locktest.RelayedTo(t, b)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, ReadTimeout: fleetPatience})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return newFleetOn(t, rdb, relay, b.Client(t), kind, n)
 }
 
-func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay, direct *redis.Client, kind lockKind, n int) *fleet {
+func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay, direct *redis.Client, kind fleetKind, n int) *fleet {
 	t.Helper()
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
-	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.hooks()))
+	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.Hooks()))
 	w.c.session.patience, w.c.session.execs[0].Patience = fleetPatience, fleetPatience
 	for _, p := range []*protocol.Protocol{&w.c.plain.protocol, &w.c.multi.protocol, &w.c.fair.protocol, &w.c.write.protocol} {
 		*p = &countedRenewals{Protocol: *p, begun: &w.begun}
 	}
 	key := redistest.Key(t)
 	for i := range n {
-		m := kind.mutex(w.c, fmt.Sprintf("%s-%d", key, i), WithOwner(fmt.Sprintf("job-%d", i)), WithTTL(fleetTTL))
-		requireLocked(t, m)
-		h := holdsOn(w.c.session, m.target.Keys[0])[0]
+		m := kind(w.c, fmt.Sprintf("%s-%d", key, i), WithOwner(fmt.Sprintf("job-%d", i)), WithTTL(fleetTTL))
+		locktest.RequireLocked(t, m)
+		h := w.c.session.holdsOn(m.target.Keys[0])[0]
 		w.locks, w.holds = append(w.locks, m), append(w.holds, h)
 		for _, key := range m.target.Keys {
 			require.NoError(t, w.direct.PExpire(t.Context(), key, worn).Err())
@@ -95,14 +99,14 @@ func (w *fleet) gather(holds ...*hold) (proceed func(), renewed <-chan struct{})
 		holds = w.holds
 	}
 	begun := w.begun.Load()
-	first := w.relay.Block(runsOf(protocol.RenewScript))
+	first := w.relay.Block(locktest.RunsOf(protocol.RenewScript))
 	var all sync.WaitGroup
 	all.Go(holds[0].renew)
 	first.Wait(w.t)
 	for _, h := range holds[1:] {
 		all.Go(h.renew)
 	}
-	eventually(w.t, "all others to begin", func() bool { return w.begun.Load() == begun+int64(len(holds)) })
+	redistest.Eventually(w.t, "all others to begin", func() bool { return w.begun.Load() == begun+int64(len(holds)) })
 	time.Sleep(joining)
 	done := make(chan struct{})
 	go func() {
@@ -117,7 +121,7 @@ func (w *fleet) together() {
 	w.t.Helper()
 	proceed, renewed := w.gather()
 	proceed()
-	receives(w.t, renewed)
+	redistest.Receive(w.t, renewed)
 }
 
 // requireRenewed requires that exactly these holds are held, and have their lease.
@@ -133,7 +137,7 @@ func (w *fleet) requireRenewed(locks ...int) {
 		}
 		got[i] = true
 		for _, key := range m.target.Keys {
-			require.Greater(w.t, ttlOf(w.direct, key), fleetTTL-worn, "key %d", i)
+			require.Greater(w.t, locktest.TTLOf(w.direct, key), fleetTTL-worn, "key %d", i)
 		}
 	}
 	require.Equal(w.t, want, got)
@@ -141,7 +145,7 @@ func (w *fleet) requireRenewed(locks ...int) {
 
 // sent returns how many commands there were for one renewal, and for several.
 func (w *fleet) sent() (alone, batches int) {
-	return w.relay.Count(runsOf(protocol.RenewScript)), w.relay.Count(runsOf(protocol.RenewManyScript))
+	return w.relay.Count(locktest.RunsOf(protocol.RenewScript)), w.relay.Count(locktest.RunsOf(protocol.RenewManyScript))
 }
 
 // requireBatches requires that holds have been renewed together.
@@ -151,14 +155,29 @@ func (w *fleet) requireBatches() {
 	require.Positive(w.t, batches)
 }
 
+// fleetKind makes locks of a kind.
+type fleetKind = func(c *Client, key string, opts ...MutexOption) *Mutex
+
 // batchable are the kinds whose holds are renewed together.
-var batchable = named(lockKinds, []string{"plain", "multi", "fair", "write"})
+var batchable = map[string]fleetKind{
+	"plain": (*Client).Mutex,
+	"multi": func(c *Client, key string, opts ...MutexOption) *Mutex {
+		return c.MultiMutex([]string{key, key + "-too"}, opts...)
+	},
+	"fair":  (*Client).FairMutex,
+	"write": func(c *Client, key string, opts ...MutexOption) *Mutex { return &c.RWMutex(key, opts...).write },
+}
 
 // eachFleet runs test with n holds of each kind that is renewed together.
 func eachFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 	t.Helper()
 	t.Parallel()
-	eachOf(t, batchable, func(t *testing.T, b *redistest.Backend, kind lockKind) { test(t, newFleet(t, b, kind, n)) })
+	for name, kind := range batchable {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) { test(t, newFleet(t, b, kind, n)) })
+		})
+	}
 }
 
 // onFleet runs test with n holds of plain locks: for what does not depend on the kind.
@@ -167,7 +186,7 @@ func onFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
-		test(t, newFleet(t, b, kindNamed("plain"), n))
+		test(t, newFleet(t, b, batchable["plain"], n))
 	})
 }
 
@@ -177,14 +196,14 @@ func TestTheHookTellsOfEachRenewalOfABatch(t *testing.T) {
 		w.requireBatches()
 		w.requireRenewed(0, 1, 2, 3, 4, 5, 6)
 		owners := map[string]int{}
-		for _, e := range w.events.of("renewed") {
+		for _, e := range w.events.Of("renewed") {
 			owners[e.Owner]++
 		}
 		require.Len(t, owners, 7)
-		require.Len(t, w.events.of("renewed"), 7, "the hook tells of each")
-		require.Empty(t, w.events.of("renew failed"))
+		require.Len(t, w.events.Of("renewed"), 7, "the hook tells of each")
+		require.Empty(t, w.events.Of("renew failed"))
 		for _, m := range w.locks {
-			requireUnlocked(t, m)
+			locktest.RequireUnlocked(t, m)
 		}
 	})
 }
@@ -202,7 +221,7 @@ func TestHoldsThatAreNotRenewedAtTheSameTimeAreRenewedAlone(t *testing.T) {
 
 func TestAHoldThatHasNoTimeToLoseIsRenewedAlone(t *testing.T) {
 	onFleet(t, 2, func(t *testing.T, w *fleet) {
-		rule := w.relay.Block(runsOf(protocol.RenewScript))
+		rule := w.relay.Block(locktest.RunsOf(protocol.RenewScript))
 		renewed := make(chan struct{}, 2)
 		renew := func(h *hold) {
 			h.renew()
@@ -212,13 +231,13 @@ func TestAHoldThatHasNoTimeToLoseIsRenewedAlone(t *testing.T) {
 		rule.Wait(t)
 		urgent := w.holds[1]
 		urgent.mu.Lock()
-		urgent.lease.Shorten(w.clocks.now().After(noCompany))
+		urgent.lease.Shorten(w.clocks.Now().After(noCompany))
 		urgent.mu.Unlock()
 		go renew(urgent)
-		receives(t, renewed)
+		redistest.Receive(t, renewed)
 		rule.Release()
-		receives(t, renewed)
-		eventually(t, "both sent", func() bool { alone, _ := w.sent(); return alone == 2 })
+		redistest.Receive(t, renewed)
+		redistest.Eventually(t, "both sent", func() bool { alone, _ := w.sent(); return alone == 2 })
 		_, batches := w.sent()
 		require.Zero(t, batches)
 	})
@@ -233,11 +252,11 @@ func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T
 				require.NoError(t, take(t.Context(), w.direct, keys[len(keys)-1], worn))
 				var mu sync.Mutex
 				var left []time.Duration // before what is left of it is released in the background
-				w.relay.After(runsOf(protocol.RenewManyScript), func(redistest.Command, string) {
+				w.relay.After(locktest.RunsOf(protocol.RenewManyScript), func(redistest.Command, string) {
 					mu.Lock()
 					defer mu.Unlock()
 					for _, key := range keys {
-						left = append(left, ttlOf(w.direct, key))
+						left = append(left, locktest.TTLOf(w.direct, key))
 					}
 				}).Always()
 				w.together()
@@ -250,10 +269,330 @@ func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T
 					require.LessOrEqual(t, d, worn)
 				}
 				require.ErrorIs(t, w.locks[2].Unlock(), ErrLost)
-				require.Len(t, w.events.of("lost"), 1)
-				require.ErrorIs(t, w.events.of("lost")[0].Err, lockerr.ErrNotOnRedis)
-				require.Empty(t, w.events.of("renew failed"))
+				require.Len(t, w.events.Of("lost"), 1)
+				require.ErrorIs(t, w.events.Of("lost")[0].Err, lockerr.ErrNotOnRedis)
+				require.Empty(t, w.events.Of("renew failed"))
 			})
 		})
 	}
+}
+
+func TestHoldsAreRenewedThoughRedisRefusesTheirBatch(t *testing.T) {
+	t.Parallel()
+	for name, refused := range redistest.BatchReplies {
+		t.Run(name, func(t *testing.T) {
+			onFleet(t, 4, func(t *testing.T, w *fleet) {
+				id := w.c.ID()
+				refusals := w.relay.ReplyWith(refused.Text, locktest.RunsOf(protocol.RenewManyScript)).Always()
+				w.together()
+				refusals.Wait(t)
+				w.requireRenewed(0, 1, 2, 3)
+				alone, batches := w.sent()
+				require.Equal(t, [2]int{1 + 3, 0}, [2]int{alone, batches}, "the relay has answered the batch")
+				require.Len(t, w.events.Of("renewed"), 4)
+				require.Empty(t, w.events.Of("renew failed"))
+				require.Equal(t, !refused.Doubt, w.c.ID() == id)
+			})
+		})
+	}
+}
+
+func TestAHoldWhoseKeyTheUserMayNotUseFailsAlone(t *testing.T) {
+	t.Parallel()
+	redistest.RequireServer(t)
+	server := redistest.NewServer(t)
+	admin := server.Client(t)
+	for _, s := range locktest.AllScripts {
+		require.NoError(t, admin.ScriptLoad(t.Context(), s.Source).Err())
+	}
+	user := func(keys string) {
+		require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "resetkeys", keys, "allchannels", "+@all").Err())
+	}
+	user("~*")
+	relay := redistest.NewRelay(t, server.Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, Username: "app", Password: "secret", ReadTimeout: fleetPatience})
+	t.Cleanup(func() { _ = rdb.Close() })
+	w := newFleetOn(t, rdb, relay, admin, batchable["plain"], 5)
+	forbidden := w.locks[3].Name()
+	user("~*-[0124]")
+	id := w.c.ID()
+	w.together()
+	require.Equal(t, id, w.c.ID(), "nothing was executed that is not known")
+	require.Len(t, w.events.Of("renewed"), 4)
+	failed := w.events.Of("renew failed")
+	require.Len(t, failed, 1)
+	require.Equal(t, forbidden, failed[0].Name)
+	require.ErrorContains(t, failed[0].Err, "NOPERM")
+	require.LessOrEqual(t, locktest.TTLOf(admin, forbidden), worn)
+	user("~*")
+	w.holds[3].renew()
+	w.requireRenewed(0, 1, 2, 3, 4)
+	w.clocks.Set(batchPause + time.Second)
+	_, before := w.sent()
+	w.together()
+	_, after := w.sent()
+	require.Greater(t, after, before, "batches are sent again")
+	w.requireRenewed(0, 1, 2, 3, 4)
+}
+
+// Each hold tries again by itself, on a connection of its own.
+func TestALostReplyToABatchLosesNoHold(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		t.Parallel()
+		for name, lose := range map[string]func(*redistest.Relay, redistest.Match) *redistest.Rule{
+			"silently": (*redistest.Relay).LoseReply, "and its connection cut": (*redistest.Relay).DropReply,
+		} {
+			t.Run(name, func(t *testing.T) {
+				relay, rdb := locktest.RelayedTo(t, b)
+				events := &chronicle{}
+				c := locksOn(t, rdb, WithTTL(4*time.Second), WithRenewInterval(slowly), WithHooks(events.Hooks()))
+				id := c.ID()
+				lost := lose(relay, locktest.RunsOf(protocol.RenewManyScript))
+				var locks []*Mutex
+				for i := range 20 {
+					locks = append(locks, c.Mutex(redistest.Key(t), WithOwner("job-"+string(rune('a'+i)))))
+					locktest.RequireLocked(t, locks[i])
+				}
+				lost.Wait(t)
+				redistest.Eventually(t, "a renewal that failed", func() bool { return len(events.Of("renew failed")) > 0 })
+				require.NotEqual(t, id, c.ID(), "who knows what may still be executed")
+				fails := func() (owners map[string]bool) {
+					owners = map[string]bool{}
+					for _, e := range events.Of("renew failed") {
+						owners[e.Owner] = true
+					}
+					return owners
+				}
+				redistest.Eventually(t, "renewals of all", func() bool {
+					renewed := map[string]bool{}
+					for _, e := range since(events, "renew failed", "renewed") {
+						renewed[e.Owner] = true
+					}
+					for owner := range fails() {
+						if !renewed[owner] {
+							return false
+						}
+					}
+					return true
+				})
+				for _, m := range locks {
+					require.Equal(t, 1, m.HoldCount())
+					locktest.RequireUnlocked(t, m)
+				}
+				require.Empty(t, events.Of("lost"))
+			})
+		}
+	})
+}
+
+// since returns the events of a hook that came after the first one of another.
+func since(r *chronicle, first, hook string) []Event {
+	var events []Event
+	begun := false
+	for _, e := range r.All() {
+		begun = begun || e.Hook == first
+		if begun && e.Hook == hook {
+			events = append(events, e.Event)
+		}
+	}
+	return events
+}
+
+func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
+	onFleet(t, 2, func(t *testing.T, w *fleet) {
+		late := w.relay.HoldBackSilently(locktest.RunsOf(protocol.RenewManyScript))
+		proceed, renewed := w.gather()
+		proceed()
+		late.Wait(t)
+		m := w.locks[1]
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireFree(t, w.direct, m.target.Keys...)
+
+		next := w.c.Mutex(m.target.Keys[0], WithOwner("job-1"), WithTTL(worn), WithoutRenewal())
+		locktest.RequireLocked(t, next)
+		reply, err := late.Deliver(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "*1\r\n:1\r\n", reply, "it is lost")
+		require.LessOrEqual(t, locktest.TTLOf(w.direct, next.target.Keys[0]), worn, "it is another life")
+		locktest.RequireUnlocked(t, next)
+		redistest.Receive(t, renewed)
+		w.relay.Cut() // or Close would wait for a time-out of that connection
+		w.requireRenewed(0)
+	})
+}
+
+func TestCloseDoesNotWaitForABatchUnderWay(t *testing.T) {
+	onFleet(t, 4, func(t *testing.T, w *fleet) {
+		late := w.relay.HoldBackSilently(locktest.RunsOf(protocol.RenewManyScript))
+		proceed, renewed := w.gather()
+		proceed()
+		late.Wait(t)
+		closed := make(chan error, 1)
+		go func() { closed <- w.c.Close() }()
+		redistest.Receive(t, renewed)
+		w.relay.Cut() // or Close would wait for a time-out of that connection
+		require.NoError(t, locktest.OutcomeOf(t, closed))
+		for _, m := range w.locks {
+			locktest.RequireFree(t, w.direct, m.target.Keys...)
+		}
+	})
+}
+
+// whileABatchGathers runs test in a bubble, in which a batch of all holds of plain locks but the first gathers,
+// and is not sent before the first is answered, which proceed lets happen.
+func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		defer m.Close()
+		m.ClockTTL(true)
+		rdb := redis.NewClient(redistest.MiniDialer(m))
+		defer rdb.Close()
+		w := &fleet{t: t, direct: rdb, events: &chronicle{}}
+		w.c = locksOn(t, rdb, WithHooks(w.events.Hooks()))
+		defer w.c.Close()
+		for i := range n {
+			w.locks = append(w.locks, w.c.Mutex(fmt.Sprint("lock:", i), WithOwner(fmt.Sprint("job-", i)), WithTTL(fleetTTL)))
+			locktest.RequireLocked(t, w.locks[i])
+			w.holds = append(w.holds, w.c.session.holdsOn(w.locks[i].Name())[0])
+			require.NoError(t, rdb.PExpire(t.Context(), w.locks[i].Name(), worn).Err())
+		}
+		locktest.LoadScripts(t, rdb)
+		first, free := make(chan struct{}), make(chan struct{})
+		begins := sync.OnceFunc(func() { close(first) })
+		var sent atomic.Int64 // keys of others that were in batches
+		// A command that is kept back keeps others of its connection back, too.
+		m.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
+			switch {
+			case command == "EVALSHA" && args[0] == protocol.RenewScript.Digest.(string):
+				begins()
+				<-free
+			case command == "EVALSHA" && args[0] == protocol.RenewManyScript.Digest.(string):
+				keys, _ := strconv.Atoi(args[1])
+				sent.Add(int64(keys))
+			}
+			return false
+		})
+		var all sync.WaitGroup
+		all.Go(w.holds[0].renew)
+		<-first
+		for _, h := range w.holds[1:] {
+			all.Go(h.renew)
+		}
+		synctest.Wait() // no time has passed
+		require.Zero(t, sent.Load())
+		proceed := sync.OnceFunc(func() {
+			close(free)
+			all.Wait()
+		})
+		defer proceed()
+		test(t, w, &sent, proceed)
+	})
+}
+
+func TestAnUnlockTakesARenewalOutOfTheBatchThatGathers(t *testing.T) {
+	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func()) {
+		id := w.c.ID()
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- w.locks[2].Unlock() }() // which may come through behind the first
+		synctest.Wait()
+		require.Equal(t, id, w.c.ID(), "nothing was sent")
+		proceed()
+		require.NoError(t, <-unlocked)
+		require.EqualValues(t, 2, sent.Load())
+		w.requireRenewed(0, 1, 3)
+	})
+}
+
+func TestCloseDoesNotWaitForABatchThatGathers(t *testing.T) {
+	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, _ *atomic.Int64, proceed func()) {
+		closed := make(chan error, 1)
+		go func() { closed <- w.c.Close() }()
+		synctest.Wait() // all have left it, or it is sent because the first has left
+		proceed()
+		require.NoError(t, <-closed)
+		for _, m := range w.locks {
+			locktest.RequireFree(t, w.direct, m.Name())
+		}
+	})
+}
+
+// A batch is waited for as long as its most patient member waits: each leaves in its own time.
+func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
+	onFleet(t, 4, func(t *testing.T, w *fleet) {
+		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
+		short := w.holds[3]
+		short.mu.Lock()
+		short.lease.Shorten(w.clocks.Now().After(time.Second))
+		short.mu.Unlock()
+		ctx := w.locks[3].Context(t.Context())
+		proceed, renewed := w.gather()
+		proceed()
+		short.mu.Lock()
+		short.replan() // which is what its own watchdog would have done
+		short.mu.Unlock()
+		redistest.Receive(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+		failed := w.events.Of("renew failed")
+		require.NotEmpty(t, failed)
+		require.NotErrorIs(t, failed[0].Err, errNotRenewed, "it has tried once more before the end")
+		rule.Release()
+		redistest.Receive(t, renewed)
+	})
+}
+
+// What it asks for it asked for before it was executed, however late the answer is.
+func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
+	onFleet(t, 3, func(t *testing.T, w *fleet) {
+		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
+		before := make([]clock.Instant, len(w.holds))
+		for i, h := range w.holds {
+			before[i] = h.lease.Renewed()
+		}
+		proceed, renewed := w.gather()
+		proceed()
+		rule.Wait(t)
+		sent := w.clocks.Now()
+		locktest.Throughout(t, 20*time.Millisecond, func() bool { return true }, "time to pass")
+		rule.Release()
+		redistest.Receive(t, renewed)
+		for i, h := range w.holds[1:] {
+			require.Greater(t, h.lease.Renewed().Mono, before[i+1].Mono)
+			require.LessOrEqual(t, h.lease.Renewed().Mono, sent.Mono)
+			require.Equal(t, clock.Deadline(h.lease.Renewed(), fleetTTL), h.lease.Deadline())
+		}
+		w.requireRenewed(0, 1, 2)
+	})
+}
+
+// Many holds that are renewed at once by a slow machine look like this to each of them.
+func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
+	t.Parallel()
+	redistest.NeedsPipelining(t)
+	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
+	rdb, events := redis.NewClient(&redis.Options{Addr: relay.Addr}), &chronicle{}
+	t.Cleanup(func() { _ = rdb.Close() })
+	dawdle := redisexec.NewScript("return 1") // of no effect
+	for _, s := range []*redisexec.Script{dawdle, protocol.RenewScript} {
+		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
+	}
+	c := locksOn(t, rdb, WithTTL(16*time.Second), WithHooks(events.Hooks()))
+	m := c.Mutex(redistest.Key(t), WithRenewInterval(500*time.Millisecond))
+	locktest.RequireLocked(t, m)
+	relay.Delay(120*time.Millisecond, redistest.Script(dawdle.Source)).Always() // and all that follow
+
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	for range 30 { // together longer than a command is usually waited for
+		busy.Go(func() {
+			e := redisexec.CallOptions{Attempts: 1, Patience: time.Minute}
+			_, _ = c.session.execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
+		})
+	}
+	redistest.Eventually(t, "a renewal in a busy pipeline", func() bool {
+		return slices.ContainsFunc(events.Of("renewed"), func(e Event) bool { return e.Elapsed > c.session.patience })
+	})
+	require.Empty(t, events.Of("renew failed"), "a second copy would have followed")
+	locktest.RequireUnlocked(t, m)
 }

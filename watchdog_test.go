@@ -2,6 +2,7 @@ package relock
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,116 +12,118 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
 func TestRenewalKeepsALockForManyLeases(t *testing.T) {
 	t.Parallel()
-	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
 		m := locksOn(t, rdb, WithTTL(ttl)).Mutex(key)
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
-		throughout(t, 3*ttl, func() bool { return ttlOf(rdb, key) > 0 && m.HoldCount() == 1 }, "renewed")
+		locktest.Throughout(t, 3*ttl, func() bool { return locktest.TTLOf(rdb, key) > 0 && m.HoldCount() == 1 }, "renewed")
 		require.NoError(t, ctx.Err())
-		requireUnlocked(t, m)
-		requireFree(t, rdb, key)
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
 func TestALockIsHeldForHours(t *testing.T) {
-	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithHooks(events.hooks())).Mutex(key)
-		requireLocked(t, m)
+		m := locksOn(t, rdb, WithHooks(events.Hooks())).Mutex(key)
+		locktest.RequireLocked(t, m)
 		time.Sleep(time.Hour + time.Second)
 		require.Equal(t, 1, m.HoldCount())
-		require.Greater(t, ttlOf(rdb, key), 19*time.Second)
-		require.Len(t, events.of("renewed"), 360, "one every third of the TTL")
-		requireUnlocked(t, m)
+		require.Greater(t, locktest.TTLOf(rdb, key), 19*time.Second)
+		require.Len(t, events.Of("renewed"), 360, "one every third of the TTL")
+		locktest.RequireUnlocked(t, m)
 		time.Sleep(time.Hour)
-		require.Len(t, events.of("renewed"), 360)
-		require.Equal(t, []string{"acquired", "renewed", "released"}, events.names())
-		require.Equal(t, time.Hour+time.Second, events.of("released")[0].Elapsed)
-		requireFree(t, rdb, key)
+		require.Len(t, events.Of("renewed"), 360)
+		require.Equal(t, []string{"acquired", "renewed", "released"}, events.Names())
+		require.Equal(t, time.Hour+time.Second, events.Of("released")[0].Elapsed)
+		locktest.RequireFree(t, rdb, key)
 	})
 }
 
 func TestTheRenewIntervalIsObserved(t *testing.T) {
-	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		events := &chronicle{}
-		c := locksOn(t, rdb, WithHooks(events.hooks()))
+		c := locksOn(t, rdb, WithHooks(events.Hooks()))
 		m := c.Mutex(redistest.Key(t), WithRenewInterval(2*time.Second))
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		time.Sleep(time.Minute + time.Second)
-		require.Len(t, events.of("renewed"), 30)
-		requireLocked(t, c.Mutex(m.Name(), WithRenewInterval(time.Second)))
+		require.Len(t, events.Of("renewed"), 30)
+		locktest.RequireLocked(t, c.Mutex(m.Name(), WithRenewInterval(time.Second)))
 		time.Sleep(time.Minute + time.Second/2)
-		require.InDelta(t, 90, len(events.of("renewed")), 1, "the shortest of the levels' intervals")
-		requireUnlocked(t, m)
-		requireUnlocked(t, m)
+		require.InDelta(t, 90, len(events.Of("renewed")), 1, "the shortest of the levels' intervals")
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 	})
 }
 
 func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
 	t.Parallel()
-	onEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
+	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key, events := redistest.Key(t), &chronicle{}
 		// A long lease has a margin that even a busy machine keeps.
 		ttl *= 2
-		m := locksOn(t, rdb, WithTTL(ttl), WithHooks(events.hooks())).Mutex(key, WithoutRenewal())
+		m := locksOn(t, rdb, WithTTL(ttl), WithHooks(events.Hooks())).Mutex(key, WithoutRenewal())
 		began := time.Now()
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
-		receives(t, ctx.Done())
+		redistest.Receive(t, ctx.Done())
 		require.GreaterOrEqual(t, time.Since(began), ttl*9/10, "not long before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.Zero(t, m.HoldCount())
-		h := holdsOn(m.session, key)[0]
+		h := m.session.holdsOn(key)[0]
 		require.LessOrEqual(t, h.lease.Deadline().Mono-h.lease.Acquired().Mono, ttl-clock.Margin(ttl), "the deadline is before the end of the lease")
 		require.ErrorIs(t, m.Unlock(), ErrLost)
-		require.Empty(t, events.of("renewed"))
-		eventually(t, "the key to go", func() bool { return ttlOf(rdb, key) < 0 })
+		require.Empty(t, events.Of("renewed"))
+		redistest.Eventually(t, "the key to go", func() bool { return locktest.TTLOf(rdb, key) < 0 })
 	})
 }
 
 // In a bubble nothing takes time, so what is left of the lease at the loss is the margin.
 func TestTheContextOfALostHoldEndsBeforeTheKeyIsGone(t *testing.T) {
-	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key := redistest.Key(t)
 		m := locksOn(t, rdb, WithTTL(10*time.Second)).Mutex(key, WithoutRenewal())
-		requireLocked(t, m)
+		locktest.RequireLocked(t, m)
 		left := make(chan time.Duration, 1)
-		context.AfterFunc(m.Context(t.Context()), func() { left <- ttlOf(rdb, key) })
+		context.AfterFunc(m.Context(t.Context()), func() { left <- locktest.TTLOf(rdb, key) })
 		locked := time.Now()
 		ctx := m.Context(t.Context())
-		receives(t, ctx.Done())
+		redistest.Receive(t, ctx.Done())
 		require.Equal(t, 9900*time.Millisecond, time.Since(locked))
 		// The loss is also told to Redis, in the background: the key may be gone by now,
 		// though not because its lease is over.
-		require.Contains(t, []time.Duration{100 * time.Millisecond, -2}, receives(t, left))
+		require.Contains(t, []time.Duration{100 * time.Millisecond, -2}, redistest.Receive(t, left))
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 	})
 }
 
 func TestMaxHoldBoundsAForgottenHolder(t *testing.T) {
-	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithTTL(10*time.Second), WithHooks(events.hooks())).Mutex(key, WithMaxHold(time.Minute))
-		requireLocked(t, m)
+		m := locksOn(t, rdb, WithTTL(10*time.Second), WithHooks(events.Hooks())).Mutex(key, WithMaxHold(time.Minute))
+		locktest.RequireLocked(t, m)
 		locked := time.Now()
 		ctx := m.Context(t.Context())
 		time.Sleep(59 * time.Second)
 		require.NoError(t, ctx.Err())
-		receives(t, ctx.Done())
+		redistest.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.Greater(t, time.Since(locked), time.Minute)
 		require.LessOrEqual(t, time.Since(locked), 70*time.Second)
-		last := len(events.of("renewed"))
+		last := len(events.Of("renewed"))
 		time.Sleep(time.Minute)
-		require.Len(t, events.of("renewed"), last)
-		requireFree(t, rdb, key)
+		require.Len(t, events.Of("renewed"), last)
+		locktest.RequireFree(t, rdb, key)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 	})
 }
@@ -130,13 +133,13 @@ func quiet(t *testing.T, relay *redistest.Relay, interval time.Duration) {
 	t.Helper()
 	// What was on its way when the hold ended may still arrive.
 	before := -1
-	eventually(t, "the relay to be still", func() bool {
+	redistest.Eventually(t, "the relay to be still", func() bool {
 		last := before
-		before = relay.Count(runsOf(protocol.RenewScript))
+		before = relay.Count(locktest.RunsOf(protocol.RenewScript))
 		return before == last
 	})
-	throughout(t, 5*interval, func() bool { return relay.Count(runsOf(protocol.RenewScript)) <= before+1 }, "renewals")
-	require.LessOrEqual(t, relay.Count(runsOf(protocol.RenewScript)), before+1)
+	locktest.Throughout(t, 5*interval, func() bool { return relay.Count(locktest.RunsOf(protocol.RenewScript)) <= before+1 }, "renewals")
+	require.LessOrEqual(t, relay.Count(locktest.RunsOf(protocol.RenewScript)), before+1)
 }
 
 func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
@@ -144,21 +147,21 @@ func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
 	redistest.Slow(t)
 	const interval = 20 * time.Millisecond
 	ends := map[string]func(t *testing.T, rdb *redis.Client, m *Mutex){
-		"unlock": func(t *testing.T, _ *redis.Client, m *Mutex) { requireUnlocked(t, m) },
+		"unlock": func(t *testing.T, _ *redis.Client, m *Mutex) { locktest.RequireUnlocked(t, m) },
 		"close":  func(t *testing.T, _ *redis.Client, m *Mutex) { require.NoError(t, m.session.close()) },
 		"loss": func(t *testing.T, rdb *redis.Client, m *Mutex) {
 			ctx := m.Context(t.Context())
 			require.NoError(t, rdb.Del(t.Context(), m.Name()).Err())
-			receives(t, ctx.Done())
+			redistest.Receive(t, ctx.Done())
 		},
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-				relay, rdb := relayedTo(t, b)
+				relay, rdb := locktest.RelayedTo(t, b)
 				m := locksOn(t, rdb, WithTTL(10*time.Second), WithRenewInterval(interval)).Mutex(redistest.Key(t))
-				requireLocked(t, m)
-				eventually(t, "renewals", func() bool { return relay.Executed(runsOf(protocol.RenewScript)) > 2 })
+				locktest.RequireLocked(t, m)
+				redistest.Eventually(t, "renewals", func() bool { return relay.Executed(locktest.RunsOf(protocol.RenewScript)) > 2 })
 				end(t, rdb, m)
 				quiet(t, relay, interval)
 				_ = m.Unlock()
@@ -171,19 +174,19 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
+		relay, rdb := locktest.RelayedTo(t, b)
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(time.Hour))
 		running := func() int {
 			return c.session.goroutines.Len()
 		}
 		idle := running()
-		requireLocked(t, c.Mutex(key))
+		locktest.RequireLocked(t, c.Mutex(key))
 		require.Equal(t, idle, running(), "there is nothing to do for a long time")
-		requireUnlocked(t, c.Mutex(key))
+		locktest.RequireUnlocked(t, c.Mutex(key))
 
 		ends := map[string]func(m *Mutex){
-			"an unlock": func(m *Mutex) { requireUnlocked(t, m) },
+			"an unlock": func(m *Mutex) { locktest.RequireUnlocked(t, m) },
 			"a loss": func(m *Mutex) {
 				_, err := m.ForceUnlock(t.Context())
 				require.NoError(t, err)
@@ -192,12 +195,12 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		}
 		for name, end := range ends {
 			// The answer to a renewal does not come, so it is there for a while.
-			relay.LoseReply(runsOf(protocol.RenewScript))
+			relay.LoseReply(locktest.RunsOf(protocol.RenewScript))
 			m := c.Mutex(key, WithRenewInterval(20*time.Millisecond))
-			requireLocked(t, m)
-			eventually(t, "the watchdog", func() bool { return running() > idle })
+			locktest.RequireLocked(t, m)
+			redistest.Eventually(t, "the watchdog", func() bool { return running() > idle })
 			end(m)
-			eventually(t, "the end of the watchdog after "+name, func() bool { return running() == idle })
+			redistest.Eventually(t, "the end of the watchdog after "+name, func() bool { return running() == idle })
 		}
 	})
 }
@@ -206,10 +209,10 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
+		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
 		m := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond)).Mutex(key)
-		heldByStranger(t, direct, key, time.Minute)
+		locktest.HeldByStranger(t, direct, key, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		require.Error(t, m.Lock(ctx))
@@ -219,7 +222,7 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 		require.NoError(t, direct.Del(t.Context(), key).Err())
 
 		// Redis grants, but nobody is there any more.
-		lost := relay.LoseReply(runsOf(protocol.AcquireScript)).Always()
+		lost := relay.LoseReply(locktest.RunsOf(protocol.AcquireScript)).Always()
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
@@ -227,8 +230,8 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 			cancel()
 		}()
 		require.ErrorIs(t, m.Lock(ctx), context.Canceled)
-		throughout(t, 100*time.Millisecond, func() bool { return relay.Count(runsOf(protocol.RenewScript)) == 0 }, "renewals")
-		eventually(t, "the grant to be undone", func() bool { return direct.Exists(t.Context(), key).Val() == 0 })
+		locktest.Throughout(t, 100*time.Millisecond, func() bool { return relay.Count(locktest.RunsOf(protocol.RenewScript)) == 0 }, "renewals")
+		redistest.Eventually(t, "the grant to be undone", func() bool { return direct.Exists(t.Context(), key).Val() == 0 })
 	})
 }
 
@@ -240,8 +243,8 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 		c := locksOn(t, rdb, WithTTL(5*time.Second), WithRenewInterval(lease.MinRenewInterval))
 		m := c.Mutex(key)
 		for i := range 50 {
-			requireLocked(t, m)
-			h := holdsOn(c.session, key)[0]
+			locktest.RequireLocked(t, m)
+			h := c.session.holdsOn(key)[0]
 			// Unlock close to the first renewal, a little earlier or later each time.
 			h.mu.Lock()
 			due := protocol.RenewalDue(h.lease.Renewed(), lease.MinRenewInterval)
@@ -250,10 +253,10 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 			for clock.System().Mono < at {
 				time.Sleep(at - clock.System().Mono)
 			}
-			requireUnlocked(t, m)
-			require.Equal(t, time.Duration(-2), ttlOf(rdb, key), "round %d", i)
+			locktest.RequireUnlocked(t, m)
+			require.Equal(t, time.Duration(-2), locktest.TTLOf(rdb, key), "round %d", i)
 		}
-		throughout(t, 50*time.Millisecond, func() bool { return ttlOf(rdb, key) == -2 }, "nothing comes back")
+		locktest.Throughout(t, 50*time.Millisecond, func() bool { return locktest.TTLOf(rdb, key) == -2 }, "nothing comes back")
 	})
 }
 
@@ -261,22 +264,22 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 func TestALateRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		relay, rdb := relayedTo(t, b)
+		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
 		c := locksOn(t, rdb, WithTTL(time.Second)) // of which depends how long it waits for a deaf connection
 		m := c.Mutex(key, WithTTL(time.Minute), WithRenewInterval(20*time.Millisecond))
-		late := relay.HoldBackSilently(runsOf(protocol.RenewScript))
-		requireLocked(t, m)
+		late := relay.HoldBackSilently(locktest.RunsOf(protocol.RenewScript))
+		locktest.RequireLocked(t, m)
 		late.Wait(t)
-		requireUnlocked(t, m)
+		locktest.RequireUnlocked(t, m)
 		fixed := c.Mutex(key, WithTTL(10*time.Second), WithoutRenewal())
-		requireLocked(t, fixed)
+		locktest.RequireLocked(t, fixed)
 		reply, err := late.Deliver(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, ":0\r\n", reply)
-		require.LessOrEqual(t, ttlOf(direct, key), 10*time.Second)
-		requireUnlocked(t, fixed)
-		requireFree(t, direct, key)
+		require.LessOrEqual(t, locktest.TTLOf(direct, key), 10*time.Second)
+		locktest.RequireUnlocked(t, fixed)
+		locktest.RequireFree(t, direct, key)
 	})
 }
 
@@ -288,53 +291,53 @@ func TestHooksTellTheStoryOfALock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		rdb, key := b.Client(t), redistest.Key(t)
-		events, other := &chronicle{}, newActor(t)
-		c := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(slowly), WithFencing())
+		events, other := &chronicle{}, locktest.NewActor(t)
+		c := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly), WithFencing())
 		stranger := locksOn(t, rdb).Mutex(key)
-		other.locks(t, stranger)
-		me := newActor(t)
+		other.Locks(t, stranger)
+		me := locktest.NewActor(t)
 		m := c.Mutex(key)
-		locked := me.lock(t.Context(), m)
-		eventually(t, "contention", func() bool { return len(events.of("contended")) == 1 })
-		other.unlocks(t, stranger)
-		require.NoError(t, outcomeOf(t, locked))
-		eventually(t, "renewals", func() bool { return len(events.of("renewed")) > 1 })
+		locked := me.Lock(t.Context(), m)
+		redistest.Eventually(t, "contention", func() bool { return len(events.Of("contended")) == 1 })
+		other.Unlocks(t, stranger)
+		require.NoError(t, locktest.OutcomeOf(t, locked))
+		redistest.Eventually(t, "renewals", func() bool { return len(events.Of("renewed")) > 1 })
 		s, err := m.State(t.Context())
 		require.NoError(t, err)
-		me.locks(t, m) // a re-entry is no event
-		me.unlocks(t, m)
-		me.unlocks(t, m)
+		me.Locks(t, m) // a re-entry is no event
+		me.Unlocks(t, m)
+		me.Unlocks(t, m)
 
-		require.Equal(t, []string{"contended", "acquired", "renewed", "released"}, events.names())
-		contended := events.of("contended")
+		require.Equal(t, []string{"contended", "acquired", "renewed", "released"}, events.Names())
+		contended := events.Of("contended")
 		require.Len(t, contended, 1)
 		require.Equal(t, key, contended[0].Name)
 		require.Empty(t, contended[0].Owner)
 		for _, hook := range []string{"acquired", "renewed", "released"} {
-			e := events.of(hook)[0]
+			e := events.Of(hook)[0]
 			require.Equal(t, key, e.Name, hook)
 			require.Equal(t, s.Owner, e.Owner, hook)
 			require.Equal(t, s.FencingToken, e.Token, hook)
 			require.Positive(t, e.Elapsed, hook)
 			require.NoError(t, e.Err, hook)
 		}
-		require.Len(t, events.of("acquired"), 1)
-		require.Len(t, events.of("released"), 1)
-		require.Greater(t, events.of("released")[0].Elapsed, slowly, "how long it was held")
+		require.Len(t, events.Of("acquired"), 1)
+		require.Len(t, events.Of("released"), 1)
+		require.Greater(t, events.Of("released")[0].Elapsed, slowly, "how long it was held")
 	})
 }
 
 func TestHooksTellOfALossAndWhy(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, events := b.Client(t), redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(20*time.Millisecond)).Mutex(key)
-		requireLocked(t, m)
+		m := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(20*time.Millisecond)).Mutex(key)
+		locktest.RequireLocked(t, m)
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
-		eventually(t, "the loss", func() bool { return len(events.of("lost")) == 1 })
+		redistest.Eventually(t, "the loss", func() bool { return len(events.Of("lost")) == 1 })
 		require.ErrorIs(t, m.Unlock(), ErrLost)
-		require.ErrorIs(t, events.of("lost")[0].Err, lockerr.ErrNotOnRedis)
-		require.Empty(t, events.of("released"), "one end is told once")
-		require.NotEmpty(t, events.of("lost")[0].Owner)
+		require.ErrorIs(t, events.Of("lost")[0].Err, lockerr.ErrNotOnRedis)
+		require.Empty(t, events.Of("released"), "one end is told once")
+		require.NotEmpty(t, events.Of("lost")[0].Owner)
 	})
 }
 
@@ -343,16 +346,16 @@ func TestHooksTellOfRenewalsThatFailed(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
-		relay, rdb := relayedTo(t, b)
+		relay, rdb := locktest.RelayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithHooks(events.hooks()), WithRenewInterval(slowly)).Mutex(key)
-		relay.ReplyWith("-LOADING it is early\r\n", runsOf(protocol.RenewScript)).Times(2)
-		requireLocked(t, m)
-		eventually(t, "a renewal", func() bool { return len(events.of("renewed")) > 0 })
-		requireUnlocked(t, m)
-		require.Equal(t, []string{"acquired", "renew failed", "renewed", "released"}, events.names())
-		require.Len(t, events.of("renew failed"), 2)
-		require.ErrorContains(t, events.of("renew failed")[0].Err, "LOADING")
+		m := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly)).Mutex(key)
+		relay.ReplyWith("-LOADING it is early\r\n", locktest.RunsOf(protocol.RenewScript)).Times(2)
+		locktest.RequireLocked(t, m)
+		redistest.Eventually(t, "a renewal", func() bool { return len(events.Of("renewed")) > 0 })
+		locktest.RequireUnlocked(t, m)
+		require.Equal(t, []string{"acquired", "renew failed", "renewed", "released"}, events.Names())
+		require.Len(t, events.Of("renew failed"), 2)
+		require.ErrorContains(t, events.Of("renew failed")[0].Err, "LOADING")
 	})
 }
 
@@ -361,22 +364,22 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
-		relay, rdb := relayedTo(t, b)
+		relay, rdb := locktest.RelayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
 		const ttl = 2 * time.Second
-		m := locksOn(t, rdb, WithTTL(ttl), WithHooks(events.hooks())).Mutex(key)
-		requireLocked(t, m)
+		m := locksOn(t, rdb, WithTTL(ttl), WithHooks(events.Hooks())).Mutex(key)
+		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
-		eventually(t, "a renewal", func() bool { return len(events.of("renewed")) > 0 })
+		redistest.Eventually(t, "a renewal", func() bool { return len(events.Of("renewed")) > 0 })
 		relay.BlackHole(true)
-		receives(t, ctx.Done())
-		h := holdsOn(m.session, key)[0]
+		redistest.Receive(t, ctx.Done())
+		h := m.session.holdsOn(key)[0]
 		now := clock.System()
 		require.LessOrEqual(t, now.Until(h.lease.Deadline()), time.Duration(0), "not before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
-		eventually(t, "the hook", func() bool { return len(events.of("lost")) == 1 })
-		require.ErrorIs(t, events.of("lost")[0].Err, errLeaseOver)
-		require.NotEmpty(t, events.of("renew failed"))
+		redistest.Eventually(t, "the hook", func() bool { return len(events.Of("lost")) == 1 })
+		require.ErrorIs(t, events.Of("lost")[0].Err, errLeaseOver)
+		require.NotEmpty(t, events.Of("renew failed"))
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		relay.BlackHole(false)
 	})
@@ -384,16 +387,89 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 
 // What it asks for is less than the hold has: it proves nothing about the rest.
 func TestAReentryWithAShorterLeasePutsNoRenewalOff(t *testing.T) {
-	inBubble(t, func(t *testing.T, rdb *redis.Client) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		c, key := locksOn(t, rdb), redistest.Key(t)
 		outer, inner := c.Mutex(key), c.Mutex(key, WithTTL(5*time.Second))
-		requireLocked(t, outer)
+		locktest.RequireLocked(t, outer)
 		for range 6 {
 			time.Sleep(7 * time.Second)
-			requireLocked(t, inner)
-			requireUnlocked(t, inner)
+			locktest.RequireLocked(t, inner)
+			locktest.RequireUnlocked(t, inner)
 			require.Equal(t, 1, outer.HoldCount())
 		}
-		requireUnlocked(t, outer)
+		locktest.RequireUnlocked(t, outer)
 	})
+}
+
+// However close the end of the lease is when a renewal is sent: the context of the hold is
+// cancelled before the key expires, and the margin between them is 5 ms with short leases.
+func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, backend)
+		m := locksOn(t, rdb, WithTTL(time.Minute)).Mutex(redistest.Key(t)) // no other renewal meanwhile
+		locktest.RequireLocked(t, m)
+		rule := relay.Block(locktest.RunsOf(protocol.RenewScript)).Always()
+		h := m.session.holdsOn(m.Name())[0]
+		redistest.Eventually(t, "a renewal that ends in time", func() bool {
+			h.mu.Lock()
+			h.lease.Shorten(h.session.now().After(2 * time.Millisecond))
+			h.mu.Unlock()
+			began := time.Now()
+			h.renew()
+			return time.Since(began) < redisexec.MinPatience
+		})
+		require.ErrorIs(t, m.Unlock(), ErrLost)
+		rule.Release()
+	})
+}
+
+// On a Cluster a command has keys of one slot.
+func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		for name, of := range map[string]struct {
+			prefix   string
+			together bool
+		}{"one tag": {"{tag}", true}, "no tag": {"", false}} {
+			t.Run(name, func(t *testing.T) {
+				relay, _ := locktest.RelayedTo(t, b)
+				rdb := redistest.NewOneMaster(t, relay.Addr)
+				rdb.ClusterClient.Options().ReadTimeout = fleetPatience // before a connection is made
+				kind := func(c *Client, key string, opts ...MutexOption) *Mutex {
+					return c.Mutex(of.prefix+key, opts...)
+				}
+				w := newFleetOn(t, rdb.ClusterClient, relay, b.Client(t), kind, 4)
+				if of.together {
+					w.together()
+					w.requireBatches()
+				} else {
+					first := w.relay.Block(locktest.RunsOf(protocol.RenewScript))
+					var all sync.WaitGroup
+					for _, h := range w.holds {
+						all.Go(h.renew)
+					}
+					redistest.Eventually(t, "all to begin", func() bool { return w.begun.Load() == 4 })
+					first.Release()
+					all.Wait()
+					alone, batches := w.sent()
+					require.Equal(t, [2]int{4, 0}, [2]int{alone, batches})
+				}
+				w.requireRenewed(0, 1, 2, 3)
+			})
+		}
+	})
+}
+
+// Replicas confirm each by itself.
+func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
+	w := newFleet(t, redistest.Mini(t), batchable["plain"], 1)
+	h := w.holds[0]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.True(t, h.renewEffort().Batchable)
+	settings := *h.levels[0].settings
+	settings.replicas = redisexec.Replicas{N: 1, Timeout: time.Second}
+	h.levels[0].settings = &settings
+	require.False(t, h.renewEffort().Batchable)
 }

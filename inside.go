@@ -1,0 +1,99 @@
+package relock
+
+// Tests outside of this package look at clients and handles through package inside, which this file opens.
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/queue"
+)
+
+func init() {
+	inside.OfClient = func(client any) inside.Client {
+		if m, ok := client.(*Mutex); ok {
+			return m.session.inside()
+		}
+		return client.(*Client).session.inside()
+	}
+	inside.TellFirst = func(client any) { client.(*Client).plain.batches = nil }
+	inside.OfMutex = func(mutex any) inside.Mutex { return mutex.(*Mutex).inside() }
+	inside.Sides = func(m any) (write, read any) { return &m.(*RWMutex).write, &m.(*RWMutex).read }
+	inside.Pipelining = func(on bool) { pipelinedByDefault = on }
+	inside.NewClient = func(rdb redis.UniversalClient, opts any, now clock.Clock) any {
+		s := defaultSettings()
+		for _, opt := range opts.([]ClientOption) {
+			opt.applyToClient(&s)
+		}
+		return newClient(rdb, s, now)
+	}
+}
+
+func (s *session) inside() inside.Client {
+	return inside.Client{
+		Undos: s.undos, Patience: s.patience, Hub: s.hub,
+		Closed: s.isClosed, Names: s.registry.Len, Busy: s.goroutines.Len, Ticket: s.attempts.Tickets.Load,
+		Retire: func() { s.identities.Retire(s.identities.Current()) },
+		Holds: func(key string) (views []inside.Hold) {
+			for _, h := range s.holdsOn(key) {
+				views = append(views, h.inside())
+			}
+			return views
+		},
+	}
+}
+
+func (m *Mutex) inside() inside.Mutex {
+	id := gateOf(m.target, 0)
+	return inside.Mutex{
+		Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol,
+		Learned: func() (holder string, out gate.Outage) {
+			if g := m.session.registry.Gate(id); g != nil {
+				var seen acquire.Sighting
+				seen, out = g.Learned()
+				holder = seen.Holder
+			}
+			return holder, out
+		},
+		Undo: func(until clock.Instant, field string) {
+			m.session.undo(m.kind.protocol, m.target, until, false, field)
+		},
+		Wakes: func() uint64 { return m.session.registry.Gate(id).Queue.Wakes() },
+	}
+}
+
+// holdsOn returns the holds of all owners on key.
+func (s *session) holdsOn(key string) []*hold {
+	return slices.DeleteFunc(s.holds(), func(h *hold) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return !h.target.Has(key)
+	})
+}
+
+func (h *hold) inside() inside.Hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slot := h.slot
+	view := inside.Hold{
+		Keys: h.target, Field: h.name.Field, Deadline: h.lease.Deadline(), Longest: h.lease.Longest(),
+		Protocol: h.kind.protocol, Terms: &h.settings.Terms, Callers: h.sharers.callers, Held: h.phase == held,
+		Occupy: func() (free func()) { slot.Take(context.Background()); return slot.Free },
+	}
+	for i, p := range h.places {
+		state, _ := p.Ticket.State()
+		view.Waiting = view.Waiting || state != queue.Gone && h.phase == acquiring && len(h.places) == len(h.target.Keys)
+		if i == 0 {
+			view.Listening = p.Messages.Listening()
+			view.Line = func() inside.Line { return p.Gate.Line() }
+			view.Turn = func() inside.Turn { return &p.Gate.Line().Queue }
+		}
+	}
+	return view
+}

@@ -1,0 +1,100 @@
+// Package inside is a window into clients and handles of package relock, for the tests of this module that
+// live outside of it: it shows what the API does not say. Package relock opens it, only tests look through
+// it, which house_test.go checks, and nothing in it is promised to anyone.
+package inside
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/line"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/undo"
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// Client is what a client keeps for its locks.
+type Client struct {
+	Undos    []*undo.Queue // of each node
+	Patience time.Duration // with one copy of a command
+	Hub      Hub
+
+	Closed func() bool
+	Names  func() int    // of which it keeps anything
+	Busy   func() int    // how many of its goroutines run
+	Ticket func() uint64 // the last one, of all queues of fair locks
+	Retire func()        // gives it a new identity, as it does when a request is left in doubt
+	Holds  func(key string) []Hold
+}
+
+// Hub is what the waiters of a client are woken by.
+type Hub interface {
+	Subscribe(channel string, wake func()) *wake.Subscription
+	Suspect(channel string)
+}
+
+// Hold is one owner's use of a key, from the wish for it to the end.
+type Hold struct {
+	Keys      *keys.Set
+	Field     string // on Redis
+	Deadline  clock.Instant
+	Longest   time.Duration // of all its leases
+	Protocol  protocol.Protocol
+	Terms     *protocol.Terms
+	Held      bool
+	Waiting   bool
+	Callers   int         // of Lock who wait for it
+	Turn      func() Turn // to poll that line, of one waiter of its process at a time
+	Listening bool        // a message would reach it
+	Line      func() Line // of its process, for the key; not on a quorum
+
+	// Occupy keeps commands about its keys back until free is called.
+	Occupy func() (free func())
+}
+
+// Line is the places of a process in the line of one key.
+type Line interface {
+	Told() bool
+	Waiting() []*line.Entry
+	HideEntries() (restore func())
+}
+
+// Turn is that of one waiter at a time.
+type Turn interface {
+	Taken() bool
+	Wake()
+}
+
+// Mutex is what a handle of a lock asks for.
+type Mutex struct {
+	Keys     *keys.Set
+	Terms    *protocol.Terms
+	Protocol protocol.Protocol
+
+	// Learned is what its client knows of its key: who was last told to hold it, and since when Redis
+	// does not answer.
+	Learned func() (holder string, out gate.Outage)
+	// Undo has its client release the lock for field in the background.
+	Undo func(until clock.Instant, field string)
+	// Wakes is how often those who wait for its key were woken.
+	Wakes func() uint64
+}
+
+// Package relock sets these. A client is a *relock.Client, a mutex a *relock.Mutex.
+var (
+	OfClient func(client any) Client // or a mutex, for the client that it is of
+	OfMutex  func(mutex any) Mutex
+	// TellFirst has a client tell Redis of each hand-over of a Mutex before the next waiter enters, as it
+	// does where that wants a token.
+	TellFirst func(client any)
+	// Sides are the two sides of a *relock.RWMutex, each a *relock.Mutex.
+	Sides func(rwmutex any) (write, read any)
+	// NewClient is a client by a clock that can be set. opts is a []relock.ClientOption.
+	NewClient func(rdb redis.UniversalClient, opts any, now clock.Clock) (client any)
+	// Pipelining says whether clients that are made from now on have a pipeline if no option says so.
+	Pipelining func(on bool)
+)

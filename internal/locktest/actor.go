@@ -1,0 +1,155 @@
+package locktest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/goid"
+)
+
+// A Mutex is a handle of a lock: a *relock.Mutex.
+type Mutex interface {
+	Lock(ctx context.Context) error
+	TryLock(ctx context.Context) (bool, error)
+	Unlock() error
+	Context(ctx context.Context) context.Context
+	FencingToken() int64
+}
+
+// An Actor is a goroutine that does what it is told: an owner of its own.
+type Actor struct{ jobs chan func() }
+
+// NewActor returns an actor that ends with the test.
+func NewActor(t *testing.T) *Actor {
+	t.Helper()
+	a := &Actor{jobs: make(chan func())}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for job := range a.jobs {
+			job()
+		}
+	}()
+	t.Cleanup(func() {
+		close(a.jobs)
+		<-done
+	})
+	return a
+}
+
+// Begin has the actor call f, and returns where the result will be.
+func (a *Actor) Begin(f func() error) <-chan error {
+	result := make(chan error, 1)
+	a.jobs <- func() { result <- f() }
+	return result
+}
+
+// Call has the actor call f.
+func (a *Actor) Call(f func() error) error { return <-a.Begin(f) }
+
+// Lock has the actor begin to lock m.
+func (a *Actor) Lock(ctx context.Context, m Mutex) <-chan error {
+	return a.Begin(func() error { return m.Lock(ctx) })
+}
+
+// Locks requires that the actor gets m.
+func (a *Actor) Locks(t *testing.T, m Mutex) {
+	t.Helper()
+	require.NoError(t, OutcomeOf(t, a.Lock(t.Context(), m)))
+}
+
+// Unlocks requires that the actor unlocks m.
+func (a *Actor) Unlocks(t *testing.T, m Mutex) {
+	t.Helper()
+	require.NoError(t, OutcomeOf(t, a.Begin(m.Unlock)))
+}
+
+// Tries reports what TryLock does on the actor's goroutine.
+func (a *Actor) Tries(t *testing.T, m Mutex) (held bool) {
+	t.Helper()
+	require.NoError(t, a.Call(func() (err error) {
+		held, err = m.TryLock(t.Context())
+		return err
+	}))
+	return held
+}
+
+// ID is the actor's goroutine.
+func (a *Actor) ID() (id int64) {
+	_ = a.Call(func() error {
+		id = goid.Get()
+		return nil
+	})
+	return id
+}
+
+// ContextOf returns the context of the actor's hold on m.
+func (a *Actor) ContextOf(m Mutex) (ctx context.Context) {
+	_ = a.Call(func() error {
+		ctx = m.Context(context.Background())
+		return nil
+	})
+	return ctx
+}
+
+// TokenOf returns the fencing token of the actor's hold on m.
+func (a *Actor) TokenOf(m Mutex) (token int64) {
+	_ = a.Call(func() error {
+		token = m.FencingToken()
+		return nil
+	})
+	return token
+}
+
+// OutcomeOf waits for the result of what an actor does.
+func OutcomeOf(t *testing.T, result <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(SoonEnough):
+		require.Fail(t, "nothing came of it in time")
+		return nil
+	}
+}
+
+// GoesOn requires that result stays out for a while.
+func GoesOn(t *testing.T, result <-chan error) {
+	t.Helper()
+	select {
+	case err := <-result:
+		require.Fail(t, "it is over", "%v", err)
+	case <-time.After(AWhile):
+	}
+}
+
+// RequireLocked requires that the calling goroutine gets m.
+func RequireLocked(t *testing.T, m Mutex) {
+	t.Helper()
+	require.NoError(t, m.Lock(t.Context()))
+}
+
+// RequireUnlocked requires that the calling goroutine unlocks m.
+func RequireUnlocked(t *testing.T, m Mutex) {
+	t.Helper()
+	require.NoError(t, m.Unlock())
+}
+
+// ErrorsOf calls every method of m that can fail, and returns what they said.
+func ErrorsOf[S any](ctx context.Context, m interface {
+	Mutex
+	State(ctx context.Context) (S, error)
+	ForceUnlock(ctx context.Context) (bool, error)
+	Do(ctx context.Context, fn func(ctx context.Context) error) error
+},
+) map[string]error {
+	errs := map[string]error{"Lock": m.Lock(ctx)}
+	_, errs["TryLock"] = m.TryLock(ctx)
+	_, errs["State"] = m.State(ctx)
+	_, errs["ForceUnlock"] = m.ForceUnlock(ctx)
+	errs["Do"] = m.Do(ctx, func(context.Context) error { panic("the body ran unheld") })
+	return errs
+}

@@ -1,0 +1,121 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// ChannelOf is where the waiters of a plain lock are told of its release.
+func ChannelOf(key string) string { return derivedFrom(key).Channels[0] }
+
+// CounterOf is the counter of the tokens of a lock.
+func CounterOf(key string) string { return derivedFrom(key).Counters[0] }
+
+func derivedFrom(key string) *keys.Set {
+	t := new(keys.Set)
+	if err := t.Init("", []string{key}); err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// NamesFrom returns n names that begin with key.
+func NamesFrom(key string, n int) []string {
+	var names []string
+	for i := range n {
+		names = append(names, key+"-"+string(rune('a'+i)))
+	}
+	return names
+}
+
+// OnRedis returns the fields of a key.
+func OnRedis(t *testing.T, rdb redis.UniversalClient, key string) map[string]string {
+	t.Helper()
+	fields, err := rdb.HGetAll(t.Context(), key).Result()
+	require.NoError(t, err)
+	return fields
+}
+
+// RequireOnRedis requires that field, and no other, holds key with count levels.
+func RequireOnRedis(t *testing.T, rdb redis.UniversalClient, key, field string, count int) {
+	t.Helper()
+	require.Equal(t, map[string]string{field: fmt.Sprint(count)}, OnRedis(t, rdb, key))
+}
+
+// RequireFree requires that nothing is left of keys.
+func RequireFree(t *testing.T, rdb redis.UniversalClient, keys ...string) {
+	t.Helper()
+	require.Zero(t, rdb.Exists(t.Context(), keys...).Val(), "keys left of %v", keys)
+}
+
+// TTLOf is what key has left to live.
+func TTLOf(rdb redis.UniversalClient, key string) time.Duration {
+	return rdb.PTTL(context.Background(), key).Val()
+}
+
+// HeldByStranger has a process that is none of ours hold key; ttl 0: without expiry.
+func HeldByStranger(t *testing.T, rdb redis.UniversalClient, key string, ttl time.Duration) {
+	t.Helper()
+	require.NoError(t, rdb.HSet(t.Context(), key, "stranger:1", 1).Err())
+	if ttl > 0 {
+		require.NoError(t, rdb.PExpire(t.Context(), key, ttl).Err())
+	}
+}
+
+// Publishes wakes the waiters of key.
+func Publishes(t *testing.T, rdb redis.UniversalClient, key string) {
+	t.Helper()
+	require.NoError(t, rdb.Publish(t.Context(), ChannelOf(key), "0").Err())
+}
+
+// Listeners is the number of connections that listen for releases of key.
+func Listeners(t *testing.T, rdb redis.UniversalClient, key string) int {
+	t.Helper()
+	channel := ChannelOf(key)
+	n, err := rdb.PubSubNumSub(t.Context(), channel).Result()
+	require.NoError(t, err)
+	return int(n[channel])
+}
+
+// FairQueueOf returns the fields in the line of key.
+func FairQueueOf(t *testing.T, rdb redis.UniversalClient, key string) []string {
+	t.Helper()
+	fields, err := rdb.ZRange(t.Context(), keys.LineOf(key).Queue, 0, -1).Result()
+	require.NoError(t, err)
+	return fields
+}
+
+// AwaitFairQueue waits until n stand in the line of key.
+func AwaitFairQueue(t *testing.T, rdb redis.UniversalClient, key string, n int) {
+	t.Helper()
+	redistest.Eventually(t, fmt.Sprintf("%d in the queue", n), func() bool { return len(FairQueueOf(t, rdb, key)) == n })
+}
+
+// ClientsOf returns a client of each node.
+func ClientsOf(t *testing.T, nodes []*redistest.Backend) []redis.UniversalClient {
+	t.Helper()
+	var rdbs []redis.UniversalClient
+	for _, n := range nodes {
+		rdbs = append(rdbs, n.Client(t))
+	}
+	return rdbs
+}
+
+// TrafficOf describes what went through relay, with times since start: for failures that no one
+// can repeat.
+func TrafficOf(relay *redistest.Relay, start time.Time) string {
+	var text strings.Builder
+	for _, e := range relay.Log() {
+		fmt.Fprintf(&text, "%v connection %d: %.60q -> %.60q\n", e.Time.Sub(start), e.Conn, e.Command, e.Reply)
+	}
+	return text.String()
+}

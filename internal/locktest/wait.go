@@ -1,0 +1,34 @@
+package locktest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// How long tests wait, and how often they look.
+const (
+	SoonEnough = redistest.SoonEnough
+	LookEvery  = redistest.LookEvery
+	AWhile     = 100 * time.Millisecond // for what must not happen
+)
+
+// Throughout requires cond whenever it looks, for as long as d.
+func Throughout(t *testing.T, d time.Duration, cond func() bool, what string) {
+	t.Helper()
+	ticker := time.NewTicker(max(d/50, LookEvery))
+	defer ticker.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
+		require.True(t, cond(), what)
+	}
+}
+
+// Took is how long f took.
+func Took(f func()) time.Duration {
+	began := time.Now()
+	f()
+	return time.Since(began)
+}

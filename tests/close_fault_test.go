@@ -1,0 +1,287 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// soonClosed is when a Close has to be over that need not wait for Redis.
+const soonClosed = 2 * time.Second
+
+// A refusing Redis is a miniredis in a bubble that can be taken down: its connections end, and new
+// ones are refused.
+type refusing struct {
+	*miniredis.Miniredis
+	rdb *redis.Client
+
+	mu    sync.Mutex
+	down  bool
+	conns []net.Conn
+}
+
+func inBubbleRefusing(t *testing.T, test func(t *testing.T, r *refusing)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &refusing{Miniredis: miniredis.NewMiniRedis()}
+		r.ClockTTL(true)
+		o := redistest.MiniDialer(r.Miniredis)
+		o.Dialer = r.dial
+		r.rdb = redis.NewClient(o)
+		t.Cleanup(func() {
+			// What go-redis still tries is over then. To wait for it in its Close would stop the clock:
+			// that waits for a sync.Once.
+			r.set(up)
+			time.Sleep(time.Minute)
+			_ = r.rdb.Close()
+			r.Close()
+		})
+		test(t, r)
+	})
+}
+
+func (r *refusing) dial(context.Context, string, string) (net.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	conn, err := r.Dial()
+	r.conns = append(r.conns, conn)
+	return conn, err
+}
+
+const up, down = false, true
+
+func (r *refusing) set(down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = down
+	for _, conn := range r.conns {
+		_ = conn.Close()
+	}
+}
+
+func TestEveryHoldThatRedisDidNotHearOfIsInTheErrorOfClose(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*refusing){
+		"refused": func(r *refusing) { r.set(down) },
+		"loading": func(r *refusing) { r.SetError("LOADING Redis is loading the dataset in memory") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleRefusing(t, func(t *testing.T, r *refusing) {
+				c := locksOn(t, r.rdb)
+				const n = 50
+				for i := range n {
+					locktest.RequireLocked(t, c.Mutex(fmt.Sprintf("name-%02d", i)))
+				}
+				fail(r)
+				began := time.Now()
+				err := c.Close()
+				require.LessOrEqual(t, time.Since(began), closeTimeout)
+				require.Error(t, err)
+				require.Len(t, err.(interface{ Unwrap() []error }).Unwrap(), n) //nolint:errorlint // how many there are
+				for i := range n {
+					require.ErrorContains(t, err, fmt.Sprintf(`close "name-%02d"`, i))
+				}
+				require.ErrorContains(t, err, map[string]string{"refused": "refused", "loading": "LOADING"}[name], "why")
+				require.Equal(t, err, c.Close())
+			})
+		})
+	}
+}
+
+// A hook may go on for longer than Close waits for it.
+func TestAHoldIsInTheErrorOfCloseThoughItsHookGoesOn(t *testing.T) {
+	t.Parallel()
+	inBubbleRefusing(t, func(t *testing.T, r *refusing) {
+		over := make(chan struct{})
+		c := locksOn(t, r.rdb, relock.WithHooks(relock.Hooks{Released: func(relock.Event) { <-over }}))
+		locktest.RequireLocked(t, c.Mutex("one"))
+		locktest.RequireLocked(t, c.Mutex("two"))
+		r.set(down)
+		err := c.Close()
+		close(over)
+		require.ErrorContains(t, err, `close "one"`)
+		require.ErrorContains(t, err, `close "two"`)
+	})
+}
+
+// What a Lock that has failed may have left is tried to be undone, which is in vain.
+func TestCloseDoesNotWaitForARedisThatRefusesConnectionsIfNothingIsHeld(t *testing.T) {
+	t.Parallel()
+	inBubbleRefusing(t, func(t *testing.T, r *refusing) {
+		c := locksOn(t, r.rdb)
+		m := c.Mutex("name")
+		locktest.RequireLocked(t, m)
+		locktest.RequireUnlocked(t, m)
+		r.set(down)
+		require.Error(t, m.Lock(t.Context()))
+		require.NotEmpty(t, inside.OfClient(c).Undos[0].Pending())
+		began := time.Now()
+		require.NoError(t, c.Close())
+		require.Less(t, time.Since(began), soonClosed)
+	})
+}
+
+// What the waiter has asked is waited for, but not asked again; then it is tried to be undone.
+func TestCloseDoesNotWaitForARedisThatRefusesConnectionsToAWaiter(t *testing.T) {
+	t.Parallel()
+	for began := time.Duration(0); began < 2*time.Second; began += 100 * time.Millisecond {
+		inBubbleRefusing(t, func(t *testing.T, r *refusing) {
+			locktest.HeldByStranger(t, r.rdb, "name", time.Minute)
+			c := locksOn(t, r.rdb, relock.WithSafetyPoll(100*time.Millisecond))
+			waiting := locktest.NewActor(t).Lock(t.Context(), c.Mutex("name"))
+			locktest.AwaitListening(t, c, "name")
+			r.set(down)
+			time.Sleep(began)
+			closing := time.Now()
+			require.NoError(t, c.Close())
+			require.Less(t, time.Since(closing), soonClosed+inside.OfClient(c).Patience, "after %v", began)
+			require.ErrorIs(t, locktest.OutcomeOf(t, waiting), relock.ErrClosed)
+		})
+	}
+}
+
+func TestCloseIsOverAtOnceIfTheRedisClientWasClosedFirst(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b := newKindBench(t, backend, k)
+		b.me.Locks(t, b.mutex())
+		for _, rdb := range b.rdbs {
+			require.NoError(t, rdb.Close())
+		}
+		began := time.Now()
+		require.ErrorIs(t, b.c.Close(), redis.ErrClosed, "the hold")
+		require.Less(t, time.Since(began), soonClosed)
+	})
+}
+
+// closesFrom are the ways in which a hook is called, each with a test that has it called.
+var closesFrom = []struct {
+	name  string
+	hooks func(hook func(relock.Event)) relock.Hooks
+	test  func(b *kindBench, hook relock.MutexOption)
+}{
+	{"Acquired", acquiredIs, func(b *kindBench, hook relock.MutexOption) { b.me.Begin(b.locking(hook)) }},
+	{"Acquired, of a fixed owner", acquiredIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Begin(b.locking(hook, relock.WithOwner("job")))
+	}},
+	{"Contended", contendedIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.another())
+		b.you.Begin(b.locking(hook))
+	}},
+	{"Contended, of a fixed owner", contendedIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.another())
+		b.you.Begin(b.locking(hook, relock.WithOwner("job")))
+	}},
+	{"Failed", failedIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.another())
+		b.you.Begin(b.locking(hook, relock.WithWaitTimeout(20*time.Millisecond)))
+	}},
+	{"Failed, of a fixed owner", failedIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.another())
+		b.you.Begin(b.locking(hook, relock.WithOwner("job"), relock.WithWaitTimeout(20*time.Millisecond)))
+	}},
+	{"Released", releasedIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.mutex(hook))
+		b.me.Begin(b.mutex(hook).Unlock)
+	}},
+	{"Released, by Close", releasedIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.mutex(hook))
+		b.you.Begin(b.c.Close)
+	}},
+	{"Renewed", renewedIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.mutex(hook, relock.WithRenewInterval(20*time.Millisecond)))
+	}},
+	{"Lost, in a renewal", lostIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.mutex(hook, relock.WithRenewInterval(20*time.Millisecond)))
+		b.on(func(rdb redis.UniversalClient) bool { return rdb.Del(b.t.Context(), b.key).Err() == nil })
+	}},
+	{"Lost, in a call", lostIs, func(b *kindBench, hook relock.MutexOption) {
+		b.me.Locks(b.t, b.mutex(hook))
+		b.me.Begin(func() error {
+			_, err := b.mutex().ForceUnlock(b.t.Context())
+			return err
+		})
+	}},
+}
+
+func acquiredIs(hook func(relock.Event)) relock.Hooks { return relock.Hooks{Acquired: hook} }
+
+func contendedIs(hook func(relock.Event)) relock.Hooks { return relock.Hooks{Contended: hook} }
+
+func failedIs(hook func(relock.Event)) relock.Hooks { return relock.Hooks{Failed: hook} }
+
+func releasedIs(hook func(relock.Event)) relock.Hooks { return relock.Hooks{Released: hook} }
+
+func renewedIs(hook func(relock.Event)) relock.Hooks { return relock.Hooks{Renewed: hook} }
+
+func lostIs(hook func(relock.Event)) relock.Hooks { return relock.Hooks{Lost: hook} }
+
+// locking is a Lock, which may fail.
+func (b *kindBench) locking(opts ...relock.MutexOption) func() error {
+	m := b.mutex(opts...)
+	return func() error { return m.Lock(b.t.Context()) }
+}
+
+func TestAHookMayCallClose(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	for _, from := range closesFrom {
+		t.Run(from.name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+				b := newKindBench(t, backend, k)
+				closed := make(chan time.Duration, 100)
+				hook := relock.WithHooks(from.hooks(func(relock.Event) {
+					began := time.Now()
+					_ = b.c.Close()
+					closed <- time.Since(began)
+				}))
+				from.test(b, hook)
+				require.Less(t, redistest.Receive(t, closed), soonClosed)
+				require.NoError(t, b.c.Close())
+			})
+		})
+	}
+}
+
+func TestHooksOfManyHoldsMayCallCloseAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		const n = 20
+		rdb, keys := b.Client(t), locktest.NamesFrom(redistest.Key(t), n)
+		var c *relock.Client
+		var meeting sync.WaitGroup // so that none is over when the last begins
+		meeting.Add(n)
+		closed := make(chan time.Duration, n)
+		c = locksOn(t, rdb, relock.WithRenewInterval(50*time.Millisecond), relock.WithHooks(relock.Hooks{Lost: func(relock.Event) {
+			meeting.Done()
+			meeting.Wait()
+			began := time.Now()
+			_ = c.Close()
+			closed <- time.Since(began)
+		}}))
+		for _, key := range keys {
+			locktest.RequireLocked(t, c.Mutex(key))
+		}
+		require.NoError(t, rdb.Del(t.Context(), keys...).Err())
+		for range n {
+			require.Less(t, redistest.Receive(t, closed), soonClosed)
+		}
+	})
+}

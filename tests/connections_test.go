@@ -1,0 +1,100 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestALockThatIsAloneGoesPastThePipeline(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		c := locksOn(t, rdb)
+		m := c.Mutex(redistest.Key(t))
+		for range 3 {
+			require.NoError(t, m.Lock(context.Background())) // nothing but the clock ends it
+			require.NoError(t, m.Lock(context.Background()))
+			locktest.RequireUnlocked(t, m)
+			locktest.RequireUnlocked(t, m)
+		}
+		require.Zero(t, rdb.PoolStats().PipelineStats.TotalConns)
+	})
+}
+
+func TestALockDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
+	t.Parallel()
+	redistest.NeedsPipelining(t)
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	busy := rdb.Conn()
+	t.Cleanup(func() { _ = busy.Close() })
+	require.NoError(t, busy.Ping(t.Context()).Err()) // from now on it is the application's
+
+	m := locksOn(t, rdb).Mutex(redistest.Key(t))
+	require.NoError(t, m.Lock(context.Background()))
+	locktest.RequireUnlocked(t, m)
+	require.Zero(t, rdb.PoolStats().WaitCount)
+	require.Zero(t, rdb.PoolStats().Timeouts)
+}
+
+func TestWithoutPipeliningNoPipelineIsOpened(t *testing.T) {
+	t.Parallel()
+	opens := func(t *testing.T, rdb redis.UniversalClient, opts ...relock.ClientOption) bool {
+		t.Helper()
+		lockAtOnce(t, locksOn(t, rdb, opts...))
+		return rdb.PoolStats().PipelineStats.Misses > 0
+	}
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		require.Equal(t, !redistest.WithoutPipelining(), opens(t, backend.Client(t)))
+		require.False(t, opens(t, backend.Client(t), relock.WithoutPipelining()))
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		cluster := redistest.NewCluster(t)
+		require.Equal(t, !redistest.WithoutPipelining(), opens(t, cluster.Client(t)))
+		require.False(t, opens(t, cluster.Client(t), relock.WithoutPipelining()))
+	})
+}
+
+// lockAtOnce has many goroutines lock names of their own, and one that they share.
+func lockAtOnce(t *testing.T, c *relock.Client) {
+	t.Helper()
+	key := redistest.Key(t)
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			for _, name := range []string{fmt.Sprint(key, i), key} {
+				for _, ctx := range []context.Context{ctx, context.Background()} {
+					m := c.Mutex(name, relock.WithRenewInterval(10*time.Millisecond))
+					if err := errors.Join(m.Lock(ctx), m.Lock(ctx), m.Unlock(), m.Unlock()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestALockGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
+	t.Parallel()
+	redistest.NeedsPipelining(t)
+	rdb := redistest.NewIdlePool(t)
+
+	m := locksOn(t, rdb).Mutex(redistest.Key(t))
+	require.NoError(t, m.Lock(context.Background()))
+	locktest.RequireUnlocked(t, m)
+	redistest.Eventually(t, "the pool", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+}

@@ -1,0 +1,264 @@
+package tests
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// silentWait is a waiter that was told of a stranger before Redis went away.
+func silentWait(t *testing.T, away func(relay *redistest.Relay)) (m *relock.Mutex, waiting <-chan error, giveUp context.CancelFunc) {
+	t.Helper()
+	backend := redistest.Redis(t)
+	relay, rdb := locktest.RelayedTo(t, backend)
+	key := redistest.Key(t)
+	locktest.HeldByStranger(t, backend.Client(t), key, time.Minute)
+	t.Cleanup(func() { comesBack(relay) })
+	ctx, giveUp := context.WithCancel(t.Context())
+	m = locksOn(t, rdb).Mutex(key, relock.WithSafetyPoll(200*time.Millisecond))
+	waiting = locktest.NewActor(t).Lock(ctx, m)
+	awaitTold(t, m, "stranger:1")
+	away(relay)
+	return m, waiting, giveUp
+}
+
+// comesBack ends what keeps Redis from answering: clients close sooner then.
+func comesBack(relay *redistest.Relay) {
+	relay.BlackHole(false)
+	_ = relay.Refuse(false)
+	relay.Cut()
+}
+
+// learnedOf returns what the client of m has learned of its key.
+func learnedOf(m *relock.Mutex) (holder string, out gate.Outage) {
+	return inside.OfMutex(m).Learned()
+}
+
+// awaitTold waits until the client of m was told that it is held by holder, or, if that is empty, by
+// anybody.
+func awaitTold(t *testing.T, m *relock.Mutex, holder string) {
+	t.Helper()
+	redistest.Eventually(t, "told who holds it", func() bool {
+		seen, _ := learnedOf(m)
+		return seen != "" && (holder == "" || seen == holder)
+	})
+}
+
+func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) {
+		require.NoError(t, relay.Refuse(true))
+		relay.Cut()
+	})
+	redistest.Eventually(t, "a request has failed", func() bool {
+		_, out := learnedOf(m)
+		return out.Failure != nil
+	})
+	giveUp()
+	err := locktest.OutcomeOf(t, waiting)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "no success with Redis for")
+	require.ErrorContains(t, err, "before that it was held by stranger:1")
+	require.NotContains(t, err.Error(), "still held")
+}
+
+func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
+	redistest.Eventually(t, "a request is not answered", func() bool {
+		_, out := learnedOf(m)
+		return out.Asked != (clock.Instant{}) && clock.System().Since(out.Asked) > 2*redisexec.MinCopyPatience
+	})
+	giveUp()
+	err := locktest.OutcomeOf(t, waiting)
+	require.ErrorContains(t, err, "from Redis")
+	require.ErrorContains(t, err, "before that it was held by stranger:1")
+}
+
+func TestALockWithoutAnyAnswerSaysSo(t *testing.T) {
+	t.Parallel()
+	relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
+	c := locksOn(t, rdb)
+	t.Cleanup(func() { comesBack(relay) })
+	relay.BlackHole(true)
+	for what, opts := range map[string][]relock.MutexOption{"a goroutine": nil, "an owner": {relock.WithOwner("job")}} {
+		m := c.Mutex(redistest.Key(t), append(opts, relock.WithWaitTimeout(100*time.Millisecond))...)
+		err := m.Lock(t.Context())
+		require.ErrorIs(t, err, relock.ErrTimeout, what)
+		require.ErrorContains(t, err, "no answer from Redis for", what)
+	}
+}
+
+func TestALossSaysWhetherItWasMeant(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		opt  relock.MutexOption
+		says string
+	}{
+		{relock.WithoutRenewal(), "the lease ran out, and was not to be renewed (WithoutRenewal)"},
+		{relock.WithMaxHold(200 * time.Millisecond), "the lease ran out, and was not to be renewed any more (WithMaxHold)"},
+	} {
+		m := locksOn(t, redistest.Redis(t).Client(t)).Mutex(redistest.Key(t), relock.WithTTL(200*time.Millisecond), c.opt)
+		locktest.RequireLocked(t, m)
+		ctx := m.Context(t.Context())
+		redistest.Receive(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), relock.ErrLost)
+		require.ErrorContains(t, context.Cause(ctx), c.says)
+		require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+	}
+}
+
+func TestALossSaysWhyTheLeaseWasNotRenewed(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
+	renewFailed := make(chan struct{}, 100)
+	m := locksOn(t, rdb).Mutex(redistest.Key(t), relock.WithTTL(time.Second), relock.WithHooks(relock.Hooks{RenewFailed: func(relock.Event) { renewFailed <- struct{}{} }}))
+	locktest.RequireLocked(t, m)
+	ctx := m.Context(t.Context())
+	t.Cleanup(func() { comesBack(relay) })
+	require.NoError(t, relay.Refuse(true))
+	relay.Cut()
+	redistest.Receive(t, renewFailed)
+	redistest.Receive(t, ctx.Done())
+	require.ErrorContains(t, context.Cause(ctx), "the lease ran out before it was renewed: ")
+	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+}
+
+func TestAWriterWhoOnlyWaitsIsNotSaidToHoldTheLock(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		claim := b.claims("1 waiting:7:write")
+		ctx, cancel := context.WithTimeout(b.t.Context(), 200*time.Millisecond)
+		defer cancel()
+		err := locktest.OutcomeOf(b.t, b.me.Lock(ctx, toRead(b.mutex())))
+		require.ErrorIs(b.t, err, context.DeadlineExceeded)
+		require.ErrorContains(b.t, err, "was still kept from readers by waiting:7:write, with")
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), claim).Err())
+	})
+}
+
+// Most of those who wait for a lock stand in line, and do not ask Redis themselves.
+
+func TestAContextThatEndsBeforeRedisCanHaveAnsweredIsNotItsFault(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+		o := *rdb.Options()
+		dial, connect := o.Dialer, make(chan struct{})
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			<-connect
+			return dial(ctx, network, addr)
+		}
+		slow := redis.NewClient(&o)
+		t.Cleanup(func() { _ = slow.Close() })
+		m := locksOn(t, slow).Mutex("orders")
+		t.Cleanup(func() { close(connect) })
+		ctx, giveUp := context.WithCancel(t.Context())
+		waiting := locktest.NewActor(t).Lock(ctx, m)
+		synctest.Wait()
+		giveUp()
+		require.EqualError(t, <-waiting, `relock: lock "orders": context canceled`)
+	})
+}
+
+func TestOneInLineKnowsWhatTheFirstWasTold(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb, key := backend.Client(t), redistest.Key(t)
+		locktest.HeldByStranger(t, rdb, key, time.Minute)
+		m := locksOn(t, rdb).Mutex(key)
+		first, giveUpFirst := context.WithCancel(t.Context())
+		told := locktest.NewActor(t).Lock(first, m)
+		awaitTold(t, m, "stranger:1")
+
+		second, giveUpSecond := context.WithCancel(t.Context())
+		inLine := locktest.NewActor(t).Lock(second, m)
+		locktest.AwaitWaiters(t, m, key, 2)
+		giveUpSecond()
+		require.ErrorContains(t, locktest.OutcomeOf(t, inLine), "it was still held by stranger:1, with ")
+		giveUpFirst()
+		require.ErrorContains(t, locktest.OutcomeOf(t, told), "it was still held by stranger:1, with ")
+	})
+}
+
+func TestAWaitThatEndsWhileTheLockIsGivenBackSaysWhoHadIt(t *testing.T) {
+	eachKindOf(t, []string{"plain", "multi", "fair", "write"}, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+		b := newFaultBenchOf(t, kind, backend.Addr)
+		b.m = b.mutex(relock.WithLocalHandoffs(0), relock.WithTTL(time.Minute))
+		require.NoError(t, b.other.lock(b.ctx, b.m))
+		ctx, giveUp := context.WithCancel(b.ctx)
+		waiting := b.me.start(func() error { return b.m.Lock(ctx) })
+		b.awaitContended()
+		var holder string
+		for holder = range b.fields() {
+		}
+		executed, release := b.stopReply(kind.releases())
+		unlocked := b.other.start(b.m.Unlock)
+		b.awaitStop(executed)
+		giveUp()
+		err := faultError(t, waiting)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "was last held by "+holder+", of this client")
+		release()
+		require.NoError(t, faultError(t, unlocked))
+	})
+}
+
+// releases is the script that gives a lock of the kind back, when others wait for it.
+func (k lockKind) releases() *redisexec.Script {
+	if others := k.scripts[protocol.ReleaseScript]; len(others) > 0 {
+		return others[0]
+	}
+	return protocol.ReleaseScript
+}
+
+// Whenever the wait ends: before the turn has come, while Redis is asked, or while the lock is
+// handed on.
+func TestAWaitThatTimesOutInAHotLoopSaysWhoHasTheLock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		c, key := locksOn(t, backend.Client(t)), redistest.Key(t)
+		m, brief := c.Mutex(key), c.Mutex(key, relock.WithWaitTimeout(time.Millisecond))
+		stop := make(chan struct{})
+		var busy sync.WaitGroup
+		for range 8 {
+			busy.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_ = m.Lock(t.Context())
+						_ = m.Unlock()
+					}
+				}
+			})
+		}
+		defer busy.Wait()
+		defer close(stop)
+		awaitTold(t, m, "")
+		for n := 0; n < 50; {
+			err := brief.Lock(t.Context())
+			if err == nil {
+				locktest.RequireUnlocked(t, brief)
+				continue
+			}
+			n++
+			require.ErrorIs(t, err, relock.ErrTimeout)
+			require.Regexp(t, `it was ((still|last) )?held by `, err)
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// A deployment is a way to a Redis that can be taken away.
+type deployment struct {
+	locks func(opts ...relock.ClientOption) *relock.Client
+	addr  string // that errors are to name
+	stop  func() // has connections refused
+	mute  func() // has them not answered
+}
+
+// behind returns the deployment of locks on what is behind relays.
+func behind(t *testing.T, locks func(opts ...relock.ClientOption) *relock.Client, relays ...*redistest.Relay) deployment {
+	t.Helper()
+	each := func(f func(*redistest.Relay)) func() {
+		return func() {
+			for _, relay := range relays {
+				f(relay)
+			}
+		}
+	}
+	t.Cleanup(each(comesBack))
+	return deployment{
+		locks: locks, addr: relays[0].Addr,
+		mute: each(func(relay *redistest.Relay) { relay.BlackHole(true) }),
+		stop: each(func(relay *redistest.Relay) {
+			require.NoError(t, relay.Refuse(true))
+			relay.Cut()
+		}),
+	}
+}
+
+// eachDeployment runs test as subtests, on each kind of deployment.
+func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
+	t.Helper()
+	t.Run("a server", func(t *testing.T) {
+		t.Parallel()
+		relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
+		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client { return locksOn(t, rdb, opts...) }, relay))
+	})
+	t.Run("a node of a Cluster", func(t *testing.T) {
+		t.Parallel()
+		relay := redistest.NewRelay(t, redistest.NewServer(t, "--cluster-enabled", "yes").Addr)
+		admin := faultRedis(t, relay.Addr)
+		require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+		redistest.Eventually(t, "up", func() bool { return admin.Exists(t.Context(), "key").Err() == nil })
+		host, port, err := net.SplitHostPort(relay.Addr)
+		require.NoError(t, err)
+		require.NoError(t, admin.ConfigSet(t.Context(), "cluster-announce-ip", host).Err())
+		require.NoError(t, admin.ConfigSet(t.Context(), "cluster-announce-port", port).Err())
+		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{relay.Addr}})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return locksOn(t, rdb, opts...)
+		}, relay))
+	})
+	t.Run("two of three nodes of a quorum", func(t *testing.T) {
+		t.Parallel()
+		nodes := redistest.Redis(t).Nodes(t, 3)
+		one, first := locktest.RelayedTo(t, nodes[0])
+		two, second := locktest.RelayedTo(t, nodes[1])
+		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
+			return quorumOn(t, []redis.UniversalClient{first, second, nodes[2].Client(t)}, opts...)
+		}, one, two))
+	})
+}
+
+func TestALossAndEachRenewalThatFailedSayThatNothingListensAndWhere(t *testing.T) {
+	t.Parallel()
+	eachDeployment(t, func(t *testing.T, d deployment) {
+		events := &chronicle{}
+		m := d.locks(relock.WithTTL(2*time.Second), relock.WithHooks(events.Hooks())).Mutex(redistest.Key(t))
+		locktest.RequireLocked(t, m)
+		ctx := m.Context(t.Context())
+		d.stop()
+		redistest.Receive(t, ctx.Done())
+		loss := context.Cause(ctx)
+		require.ErrorIs(t, loss, relock.ErrLost)
+		failed := events.Of("renew failed")
+		require.GreaterOrEqual(t, len(failed), 2)
+		all := []error{loss, m.Unlock()}
+		for _, e := range failed {
+			all = append(all, e.Err)
+		}
+		for _, err := range all {
+			require.ErrorContains(t, err, d.addr)
+			require.ErrorContains(t, err, "connection refused")
+		}
+	})
+}
+
+func TestSilenceIsThatOfAServerWithAnAddress(t *testing.T) {
+	t.Parallel()
+	eachDeployment(t, func(t *testing.T, d deployment) {
+		locks := d.locks(relock.WithTTL(time.Second))
+		m := locks.Mutex(redistest.Key(t))
+		locktest.RequireLocked(t, m)
+		locktest.RequireUnlocked(t, m)
+		d.mute()
+		_, err := m.TryLock(t.Context())
+		require.ErrorContains(t, err, d.addr)
+		require.Error(t, locks.Mutex(redistest.Key(t)).Lock(t.Context()))
+	})
+}
+
+func TestARefusalOfOneCallExplainsTheSilenceThatAnotherMeets(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		t.Parallel()
+		relay, rdb := locktest.RelayedTo(t, backend)
+		t.Cleanup(func() { comesBack(relay) })
+		locks := locksOn(t, rdb, relock.WithTTL(time.Second))
+		relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", redistest.Scripts).Times(3)
+		_, err := locks.Mutex(redistest.Key(t)).TryLock(t.Context())
+		require.ErrorContains(t, err, relay.Addr+": LOADING")
+		relay.BlackHole(true)
+		_, err = locks.Mutex(redistest.Key(t)).TryLock(t.Context())
+		require.ErrorContains(t, err, relay.Addr)
+		require.ErrorContains(t, err, "LOADING")
+	})
+}
+
+// countedRedis is a client that counts how often it dials.
+func countedRedis(t *testing.T, addr string) (*redis.Client, *atomic.Int64) {
+	t.Helper()
+	dials := new(atomic.Int64)
+	rdb := redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 10,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb, dials
+}
+
+func TestManyWhoFailTogetherDoNotEachDial(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		t.Parallel()
+		relay := redistest.NewRelay(t, backend.Addr)
+		t.Cleanup(func() { comesBack(relay) })
+		rdb, dials := countedRedis(t, relay.Addr)
+		locks := locksOn(t, rdb, relock.WithTTL(time.Second))
+		relay.BlackHole(true)
+		const many = 400
+		key, errs := redistest.Key(t), make([]error, many)
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() { errs[i] = locks.Mutex(fmt.Sprintf("%s-%d", key, i)).Lock(t.Context()) })
+		}
+		all.Wait()
+		require.Less(t, dials.Load(), int64(many/2))
+		for _, err := range errs {
+			require.ErrorContains(t, err, relay.Addr)
+		}
+	})
+}
+
+// It is not known beforehand where the dialer of a failover client leads to.
+func TestTheMasterThatSentinelNamesIsNamedOfASilence(t *testing.T) {
+	t.Parallel()
+	set := redistest.NewSentinel(t)
+	locks := locksOn(t, set.Client(t), relock.WithTTL(time.Second))
+	m := locks.Mutex(redistest.Key(t))
+	locktest.RequireLocked(t, m)
+	locktest.RequireUnlocked(t, m)
+	master, err := set.Master(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, master.Pause())
+	t.Cleanup(func() { _ = master.Resume() })
+	_, err = m.TryLock(t.Context())
+	require.ErrorContains(t, err, master.Addr)
+	require.False(t, errors.Is(err, relock.ErrTimeout))
+}

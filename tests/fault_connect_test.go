@@ -1,0 +1,167 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// gatedRedis is a client whose new connections come about only while that is let; else the
+// attempt hangs, as it does behind a firewall or a full backlog.
+func gatedRedis(t *testing.T, addr string) (rdb *redis.Client, open *atomic.Bool) {
+	t.Helper()
+	open = new(atomic.Bool)
+	open.Store(true)
+	rdb = redis.NewClient(&redis.Options{
+		Addr: addr, DialTimeout: 2 * time.Second, DialerRetries: 1, // longer than a copy is waited for
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !open.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb, open
+}
+
+func TestAnUnlockGoesByTheConnectionThatHasWorkedWhereNewOnesHang(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		t.Parallel()
+		rdb, open := gatedRedis(t, backend.Addr)
+		locks := locksOn(t, rdb)
+		m, id := locks.Mutex(redistest.Key(t)), locks.ID()
+		locktest.RequireLocked(t, m) // with a context that can be cancelled: through the pipeline
+		open.Store(false)
+		began := time.Now()
+		locktest.RequireUnlocked(t, m)
+		require.Less(t, time.Since(began), inside.OfClient(locks).Patience/2, "it tried another one first")
+		require.Equal(t, id, locks.ID(), "nothing was in doubt")
+		locktest.RequireFree(t, backend.Client(t), m.Name())
+	})
+}
+
+func TestAnUnlockWorksOnAServerThatLetsNobodyElseIn(t *testing.T) {
+	t.Parallel()
+	server := redistest.NewServer(t)
+	admin := server.Client(t)
+	locks := locksOn(t, faultRedis(t, server.Addr))
+	m := locks.Mutex(redistest.Key(t))
+	locktest.RequireLocked(t, m)
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "2").Err())
+	locktest.RequireUnlocked(t, m)
+	locktest.RequireFree(t, admin, m.Name())
+}
+
+// Copies go both ways in turns: the connection that still works may be the pipeline's, or one of
+// the pool.
+func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
+	t.Parallel()
+	redistest.NeedsPipelining(t)
+	redistest.Slow(t)
+	for name, spoil := range map[string]func(t *testing.T, relay *redistest.Relay, locks *relock.Client){
+		"the pipeline's": func(_ *testing.T, relay *redistest.Relay, _ *relock.Client) {
+			relay.LoseReply(locktest.RunsOf(protocol.ReleaseScript)) // the first copy goes on a connection of the pool
+		},
+		"one of the pool": func(t *testing.T, relay *redistest.Relay, locks *relock.Client) {
+			relay.LoseReply(locktest.RunsOf(protocol.AcquireScript))
+			ctx, cancel := context.WithTimeout(t.Context(), locktest.AWhile)
+			defer cancel()
+			require.Error(t, locks.Mutex(redistest.Key(t)).Lock(ctx)) // through the pipeline
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+				t.Parallel()
+				relay, _ := locktest.RelayedTo(t, backend)
+				rdb, open := gatedRedis(t, relay.Addr)
+				locks := locksOn(t, rdb, relock.WithTTL(time.Minute))
+				t.Cleanup(func() { open.Store(true) })
+				m, other := locks.Mutex(redistest.Key(t)), locks.Mutex(redistest.Key(t))
+				require.NoError(t, other.Lock(context.Background())) // on a connection of the pool
+				locktest.RequireLocked(t, m)                         // through the pipeline
+				open.Store(false)
+				spoil(t, relay, locks)
+				locktest.RequireUnlocked(t, m)
+				locktest.RequireUnlocked(t, other)
+				locktest.RequireFree(t, backend.Client(t), m.Name(), other.Name())
+			})
+		})
+	}
+}
+
+func TestARenewalFindsTheOneConnectionThatStillWorks(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		t.Parallel()
+		relay, _ := locktest.RelayedTo(t, backend)
+		rdb, open := gatedRedis(t, relay.Addr)
+		events := &chronicle{}
+		locks := locksOn(t, rdb, relock.WithTTL(4*time.Second), relock.WithRenewInterval(200*time.Millisecond), relock.WithHooks(events.Hooks()))
+		m := locks.Mutex(redistest.Key(t))
+		locktest.RequireLocked(t, m)
+		open.Store(false)
+		// The first is refused for a reason that has nothing to do with the connection, and there is no other.
+		relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", locktest.RunsOf(protocol.RenewScript))
+		redistest.Eventually(t, "a renewal has failed", func() bool { return len(events.Of("renew failed")) > 0 })
+		before := len(events.Of("renewed"))
+		redistest.Eventually(t, "renewed", func() bool { return len(events.Of("renewed")) > before })
+		require.Equal(t, 1, m.HoldCount())
+		locktest.RequireUnlocked(t, m)
+	})
+}
+
+// An error that the time for dialing was up is told, and is not the end of the caller's context.
+func TestADialThatTakesTooLongNamesTheServerAndNotTheCaller(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	rdb := redis.NewClient(&redis.Options{DialTimeout: time.Second, DialerRetries: 1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: &net.TCPAddr{IP: net.IPv4(10, 255, 255, 1), Port: 6379}, Err: ctx.Err()}
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locksOn(t, rdb, relock.WithTTL(400*time.Millisecond))
+	_, tried := c.Mutex("x").TryLock(t.Context())
+	for _, err := range []error{tried, c.Mutex("x").Lock(context.Background())} {
+		require.ErrorContains(t, err, "10.255.255.1")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		var network *net.OpError
+		require.ErrorAs(t, err, &network)
+	}
+}
+
+// A dialer that does not mind its context, as go-redis' own for TLS, keeps no caller.
+func TestALockEndsWithItsContextThoughADialerDoesNot(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	letGo := make(chan struct{})
+	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		<-letGo
+		return nil, errors.New("it gave up at last")
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := locksOn(t, rdb, relock.WithTTL(400*time.Millisecond))
+	defer close(letGo)
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		ended <- c.Mutex("x").Lock(ctx)
+	}()
+	require.ErrorIs(t, redistest.Receive(t, ended), lockerr.ErrNoAnswer)
+}

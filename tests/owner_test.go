@@ -1,0 +1,320 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+func TestALockPassesBetweenGoroutinesOfOneOwner(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, producer, consumer := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
+		m := c.Mutex(key, relock.WithOwner("job-17"))
+		producer.Locks(t, m)
+		locktest.RequireOnRedis(t, rdb, key, c.ID()+":job-17", 1)
+		consumer.Locks(t, c.Mutex(key, relock.WithOwner("job-17")))
+		locktest.RequireOnRedis(t, rdb, key, c.ID()+":job-17", 2)
+		require.Equal(t, 2, m.HoldCount())
+		require.NoError(t, m.Context(t.Context()).Err())
+
+		require.False(t, producer.Tries(t, c.Mutex(key)), "a goroutine is somebody else")
+		require.False(t, producer.Tries(t, c.Mutex(key, relock.WithOwner("job-18"))), "so is another owner")
+		require.ErrorIs(t, c.Mutex(key).Unlock(), relock.ErrNotHeld)
+
+		producer.Unlocks(t, m)
+		consumer.Unlocks(t, m)
+		require.ErrorIs(t, m.Unlock(), relock.ErrNotHeld)
+		locktest.RequireFree(t, rdb, key)
+		require.Zero(t, locktest.NamesOf(c))
+	})
+}
+
+func TestConcurrentLocksOfOneOwnerAreAllCounted(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		m := c.Mutex(key, relock.WithOwner("job-17"))
+		const n = 16
+		all := func(f func() error) {
+			var wg sync.WaitGroup
+			errs := make(chan error, n)
+			for range n {
+				wg.Go(func() { errs <- f() })
+			}
+			wg.Wait()
+			for range n {
+				require.NoError(t, <-errs)
+			}
+		}
+		for range 5 {
+			all(func() error { return m.Lock(t.Context()) })
+			require.Equal(t, n, m.HoldCount())
+			locktest.RequireOnRedis(t, rdb, key, c.ID()+":job-17", n)
+			all(m.Unlock)
+			require.Zero(t, m.HoldCount())
+			locktest.RequireFree(t, rdb, key)
+		}
+		require.Zero(t, locktest.NamesOf(c))
+	})
+}
+
+func TestConcurrentLocksOfOneOwnerAreGrantedTogetherAfterAWait(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		locktest.RequireLocked(t, c.Mutex(key))
+		m := c.Mutex(key, relock.WithOwner("job-17"))
+		var waiting []<-chan error
+		for range 8 {
+			waiting = append(waiting, locktest.NewActor(t).Lock(t.Context(), m))
+		}
+		awaitCallers(t, c, key, 8)
+		require.Equal(t, 1, locktest.WaitersOn(c, key), "one attempt serves them all")
+		locktest.RequireUnlocked(t, c.Mutex(key))
+		for _, w := range waiting {
+			require.NoError(t, locktest.OutcomeOf(t, w))
+		}
+		locktest.RequireOnRedis(t, rdb, key, c.ID()+":job-17", 8)
+		for range waiting {
+			locktest.RequireUnlocked(t, m)
+		}
+		locktest.RequireFree(t, rdb, key)
+	})
+}
+
+// awaitCallers waits until n callers of one fixed owner wait for key.
+func awaitCallers(t *testing.T, c *relock.Client, key string, n int) {
+	t.Helper()
+	redistest.Eventually(t, "callers", func() bool {
+		return slices.ContainsFunc(inside.OfClient(c).Holds(key), func(h inside.Hold) bool { return h.Callers == n }) &&
+			locktest.WaitersOn(c, key) > 0
+	})
+}
+
+func TestAnAttemptGoesOnWhileAnyCallerOfItsOwnerIsThere(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, first, second := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
+		locktest.RequireLocked(t, c.Mutex(key))
+		m := c.Mutex(key, relock.WithOwner("job-17"))
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := first.Lock(ctx, m)
+		awaitCallers(t, c, key, 1)
+		stays := second.Lock(t.Context(), m)
+		awaitCallers(t, c, key, 2)
+		behind := locktest.NewActor(t)
+		later := behind.Lock(t.Context(), c.Mutex(key))
+		locktest.AwaitWaiters(t, c, key, 2)
+		cancel()
+		require.ErrorIs(t, locktest.OutcomeOf(t, leaves), context.Canceled)
+		locktest.GoesOn(t, stays)
+		locktest.RequireUnlocked(t, c.Mutex(key))
+		require.NoError(t, locktest.OutcomeOf(t, stays), "the attempt has kept its place")
+		locktest.RequireOnRedis(t, rdb, key, c.ID()+":job-17", 1)
+		second.Unlocks(t, m)
+		require.NoError(t, locktest.OutcomeOf(t, later))
+		behind.Unlocks(t, c.Mutex(key))
+		locktest.RequireFree(t, rdb, key)
+	})
+}
+
+func TestAnAttemptEndsWithTheLastCallerOfItsOwner(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c := locksOn(t, rdb)
+		locktest.RequireLocked(t, c.Mutex(key))
+		m := c.Mutex(key, relock.WithOwner("job-17"))
+		var leave []<-chan error
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 3 {
+			leave = append(leave, locktest.NewActor(t).Lock(ctx, m))
+		}
+		awaitCallers(t, c, key, 3)
+		cancel()
+		for _, w := range leave {
+			require.ErrorIs(t, locktest.OutcomeOf(t, w), context.Canceled)
+		}
+		redistest.Eventually(t, "the attempt to end", func() bool { return locktest.WaitersOn(c, key) == 0 })
+		locktest.RequireUnlocked(t, c.Mutex(key))
+		locktest.RequireFree(t, rdb, key)
+		require.Zero(t, locktest.NamesOf(c))
+	})
+}
+
+// The last caller goes when the lock has just been granted: nobody holds what there is.
+func TestAGrantForAnOwnerWhoseCallersHaveGoneIsGivenBack(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		relay, relayed := locktest.RelayedTo(t, b)
+		relay.Latency(3 * time.Millisecond)
+		c, caller := locksOn(t, relayed), locktest.NewActor(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		gone, cancelled := make(chan struct{}), make(chan time.Time, 1)
+		m := c.Mutex(key, relock.WithOwner("job-17"), relock.WithHooks(relock.Hooks{Acquired: func(relock.Event) {
+			cancelled <- time.Now()
+			cancel()
+			<-gone
+		}}))
+		err := locktest.OutcomeOf(t, caller.Lock(ctx, m))
+		left := rdb.Exists(t.Context(), key).Val()
+		if time.Since(<-cancelled) < undoGrace {
+			require.Zero(t, left, "Lock has returned, and the key is there")
+		}
+		close(gone)
+		require.ErrorIs(t, err, context.Canceled)
+		redistest.Eventually(t, "the key to go", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
+		redistest.Eventually(t, "the hold to go", func() bool { return locktest.NamesOf(c) == 0 })
+		require.ErrorIs(t, m.Unlock(), relock.ErrNotHeld)
+	})
+}
+
+func TestUnlockRacingLockOfOneOwnerCountsExactly(t *testing.T) {
+	redistest.Slow(t)
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, rival := locksOn(t, rdb), locktest.NewActor(t)
+		m := c.Mutex(key, relock.WithOwner("job-17"))
+		locktest.RequireLocked(t, m)
+		rounds := 1000
+		if !b.Real { // it is slow, and no better at racing
+			rounds = 200
+		}
+		for i := range rounds {
+			locked := rival.Lock(t.Context(), m)
+			locktest.RequireUnlocked(t, m)
+			require.NoError(t, locktest.OutcomeOf(t, locked))
+			if i%50 == 0 {
+				locktest.RequireOnRedis(t, rdb, key, c.ID()+":job-17", 1)
+			}
+			require.Equal(t, 1, m.HoldCount())
+		}
+		locktest.RequireUnlocked(t, m)
+		locktest.RequireFree(t, rdb, key)
+		require.Zero(t, locktest.NamesOf(c))
+	})
+}
+
+func TestTwoClientsWithTheSameOwnerExcludeEachOther(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		mine := locksOn(t, rdb).Mutex(key, relock.WithOwner("job-17"))
+		theirs := locksOn(t, rdb).Mutex(key, relock.WithOwner("job-17"), relock.WithWaitTimeout(20*time.Millisecond))
+		locktest.RequireLocked(t, mine)
+		held, err := theirs.TryLock(t.Context())
+		require.NoError(t, err)
+		require.False(t, held)
+		require.ErrorIs(t, theirs.Lock(t.Context()), relock.ErrTimeout)
+		require.ErrorIs(t, theirs.Unlock(), relock.ErrNotHeld)
+		require.Equal(t, 1, mine.HoldCount())
+		locktest.RequireUnlocked(t, mine)
+		locktest.RequireLocked(t, theirs)
+		locktest.RequireUnlocked(t, theirs)
+	})
+}
+
+func TestAnOwnerKeepsItsWaitTimeoutToItself(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, patient := locksOn(t, rdb), locktest.NewActor(t)
+		locktest.RequireLocked(t, c.Mutex(key))
+		impatient := locktest.NewActor(t).Lock(t.Context(), c.Mutex(key, relock.WithOwner("job-17"), relock.WithWaitTimeout(time.Second)))
+		awaitCallers(t, c, key, 1)
+		waiting := patient.Lock(t.Context(), c.Mutex(key, relock.WithOwner("job-17")))
+		err := locktest.OutcomeOf(t, impatient)
+		require.ErrorIs(t, err, relock.ErrTimeout)
+		require.False(t, errors.Is(err, context.DeadlineExceeded), "the caller's own context is alive")
+		locktest.RequireUnlocked(t, c.Mutex(key))
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		patient.Unlocks(t, c.Mutex(key, relock.WithOwner("job-17")))
+	})
+}
+
+// endsAtOnce is a context that ends when it has been looked at once.
+type endsAtOnce struct {
+	context.Context
+	looked atomic.Bool
+}
+
+func (c *endsAtOnce) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (c *endsAtOnce) Err() error {
+	if c.looked.Swap(true) {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Its caller has gone before the acquisition begins, which runs on another goroutine; or before it
+// looks, and then has the lock.
+func TestALockOfAFixedOwnerMayEndBeforeItHasBegun(t *testing.T) {
+	t.Parallel()
+	c, key := locksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
+	for range 200 {
+		ctx, m := &endsAtOnce{Context: t.Context()}, c.Mutex(key, relock.WithOwner("job"))
+		if err := m.Lock(ctx); err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+			continue
+		}
+		locktest.RequireUnlocked(t, m)
+	}
+	redistest.Eventually(t, "nothing is left", func() bool { return locktest.NamesOf(c) == 0 })
+}
+
+func TestTheOwnerOfAContextIsTheSameInEveryGoroutine(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		rdb, key := b.Client(t), redistest.Key(t)
+		c, one, another := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
+		ctx := relock.NewOwner(t.Context())
+		child, cancel := context.WithCancel(ctx)
+		defer cancel()
+		m, same := c.Mutex(key, relock.WithOwnerFrom(ctx)), c.Mutex(key, relock.WithOwnerFrom(child))
+		one.Locks(t, m)
+		another.Locks(t, same)
+		require.Equal(t, 2, m.HoldCount())
+		one.Unlocks(t, same)
+		another.Unlocks(t, m)
+		require.ErrorIs(t, m.Unlock(), relock.ErrNotHeld)
+		locktest.RequireFree(t, rdb, key)
+	})
+}
+
+func TestOwnersOfDifferentContextsExcludeEachOther(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		c, key := locksOn(t, b.Client(t)), redistest.Key(t)
+		outer := relock.NewOwner(t.Context())
+		m := c.Mutex(key, relock.WithOwnerFrom(outer))
+		locktest.RequireLocked(t, m)
+		for name, other := range map[string]*relock.Mutex{
+			"of another context":                c.Mutex(key, relock.WithOwnerFrom(relock.NewOwner(t.Context()))),
+			"of a child with an owner":          c.Mutex(key, relock.WithOwnerFrom(relock.NewOwner(outer))),
+			"the goroutine":                     c.Mutex(key),
+			"with the same context, of another": locksOn(t, b.Client(t)).Mutex(key, relock.WithOwnerFrom(outer)),
+		} {
+			held, err := other.TryLock(t.Context())
+			require.NoError(t, err, name)
+			require.False(t, held, name)
+			require.ErrorIs(t, other.Unlock(), relock.ErrNotHeld, name)
+		}
+		locktest.RequireUnlocked(t, m)
+	})
+}

@@ -1,0 +1,197 @@
+package tests
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// A waiter that is refused does not go on waiting; the one behind it tries by itself.
+func TestAWaiterThatTooFewReplicasConfirmIsRefusedAndTheNextOneTries(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithReplicas(1, 300*time.Millisecond), relock.WithLocalHandoffs(0))
+	stranger := locksOn(t, b.master).Mutex(b.key)
+	locktest.RequireLocked(t, stranger)
+	m := b.locks.Mutex(b.key)
+	first, second := locktest.NewActor(t), locktest.NewActor(t)
+	one := first.Lock(t.Context(), m)
+	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	two := second.Lock(t.Context(), b.locks.Mutex(b.key, relock.WithReplicas(1, 5*time.Second)))
+	locktest.AwaitWaiters(t, b.locks, b.key, 2)
+	locktest.AwaitListening(t, b.locks, b.key)
+	locktest.GoesOn(t, one)
+
+	b.pause()
+	locktest.RequireUnlocked(t, stranger)
+	err := locktest.OutcomeOf(t, one)
+	require.ErrorIs(t, err, relock.ErrNotReplicated)
+	require.NotContains(t, err.Error(), "still held by")
+	b.resume()
+	require.NoError(t, locktest.OutcomeOf(t, two))
+	second.Unlocks(t, m)
+	b.awaitFree(b.key)
+}
+
+// A failover could bring back the lease that the replicas know of: it is that which counts.
+func TestAHoldWhoseRenewalsTooFewReplicasConfirmIsLostInTime(t *testing.T) {
+	const ttl = 3 * time.Second
+	b := newReplicaBench(t, 1, relock.WithTTL(ttl), relock.WithReplicas(1, 200*time.Millisecond), relock.WithRenewInterval(100*time.Millisecond))
+	m := b.locks.Mutex(b.key)
+	b.locked(m)
+	hold := m.Context(t.Context())
+	b.pause()
+	paused := time.Now() // what is confirmed was sent before
+	b.awaitEvent("renew failed", 1)
+	require.ErrorIs(t, b.events.Of("renew failed")[0].Err, relock.ErrNotReplicated)
+	for now := time.Now(); hold.Err() == nil; now = time.Now() {
+		require.Less(t, now.Sub(paused), ttl, "valid after the end of the confirmed lease")
+		time.Sleep(locktest.LookEvery)
+	}
+	require.ErrorIs(t, context.Cause(hold), relock.ErrLost)
+	b.awaitEvent("lost", 1)
+	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+	b.awaitFree(b.key)
+}
+
+func TestAHoldRecoversWhenTheReplicaIsBackInTime(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithReplicas(1, 200*time.Millisecond), relock.WithRenewInterval(50*time.Millisecond))
+	m := b.locks.Mutex(b.key)
+	b.locked(m)
+	b.pause()
+	b.awaitEvent("renew failed", 1)
+	b.resume()
+	b.awaitEvent("renewed", len(b.events.Of("renewed"))+1)
+	require.Equal(t, 1, m.HoldCount())
+	require.Empty(t, b.events.Of("lost"))
+	locktest.RequireUnlocked(t, m)
+	b.awaitFree(b.key)
+}
+
+func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	m := b.locks.Mutex(b.key)
+	locktest.RequireLocked(t, m)
+	hold := m.Context(t.Context())
+	field := locktest.FieldOf(b.locks)
+	deadline := func() clock.Instant {
+		return inside.OfClient(b.locks).Holds(b.key)[0].Deadline
+	}
+	before := deadline()
+	b.pause()
+	inner := b.locks.Mutex(b.key, relock.WithReplicas(1, 100*time.Millisecond))
+	require.ErrorIs(t, inner.Lock(t.Context()), relock.ErrNotReplicated)
+	require.Equal(t, 1, m.HoldCount())
+	require.NoError(t, hold.Err())
+	require.Equal(t, before, deadline(), "it proves nothing")
+	b.resume()
+
+	locktest.RequireLocked(t, b.locks.Mutex(b.key, relock.WithReplicas(1, 4*time.Second)))
+	require.Equal(t, 2, m.HoldCount())
+	locktest.RequireOnRedis(t, b.master, b.key, field, 2)
+	locktest.RequireUnlocked(t, m)
+	locktest.RequireUnlocked(t, m)
+	locktest.RequireFree(t, b.master, b.key)
+	require.Equal(t, []string{"1", "1"}, b.waitsFor(protocol.ReenterScript))
+}
+
+// The release is done, whatever becomes of the grant.
+func TestAHandOverThatTooFewReplicasConfirmIsARelease(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)
+	locktest.RequireLocked(t, m)
+	passed := other.Lock(t.Context(), b.locks.Mutex(b.key, relock.WithReplicas(1, 200*time.Millisecond)))
+	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	b.pause()
+	id := b.locks.ID()
+	require.NoError(t, m.Unlock())
+	require.ErrorIs(t, locktest.OutcomeOf(t, passed), relock.ErrNotReplicated)
+	require.NotEqual(t, id, b.locks.ID())
+	require.Len(t, b.waitsFor(protocol.HandoffScript), 1)
+	require.NotEmpty(t, b.waitsFor(protocol.AcquireScript)[1:], "the waiter did not try itself")
+	b.awaitFree(b.key)
+	require.Empty(t, b.events.Of("lost"))
+}
+
+func TestAWaiterWhoseHandOverWasRefusedGetsTheLockByItself(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)
+	locktest.RequireLocked(t, m)
+	next := b.locks.Mutex(b.key, relock.WithReplicas(1, 4*time.Second))
+	passed := other.Lock(t.Context(), next)
+	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	id := b.locks.ID()
+	b.relay.ReplyWith(":0\r\n", waits)
+	require.NoError(t, m.Unlock())
+	require.NoError(t, locktest.OutcomeOf(t, passed))
+	for field := range locktest.OnRedis(t, b.master, b.key) {
+		require.NotContains(t, field, id, "a grant that was refused keeps its name")
+	}
+	other.Unlocks(t, next)
+	b.awaitFree(b.key)
+}
+
+// A release does not wait, and a hand-over no longer than the Unlock may.
+func TestUnlockDoesNotWaitForReplicasThatAreDown(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithUnlockTimeout(4*time.Second))
+	m, other := b.locks.Mutex(b.key, relock.WithReplicas(1, 5*time.Second)), locktest.NewActor(t)
+	locktest.RequireLocked(t, m)
+	b.pause()
+	began := time.Now()
+	locktest.RequireUnlocked(t, m)
+	require.Less(t, time.Since(began), 4*time.Second)
+
+	m = b.locks.Mutex(b.key)
+	locktest.RequireLocked(t, m)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	passed := other.Lock(ctx, b.locks.Mutex(b.key, relock.WithReplicas(1, 5*time.Second)))
+	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	require.NoError(t, m.Unlock())
+	cancel()
+	require.Error(t, locktest.OutcomeOf(t, passed))
+	b.awaitFree(b.key)
+}
+
+func TestNestedLevelsWaitForTheMostReplicasThatOneOfThemWants(t *testing.T) {
+	b := newReplicaBench(t, 2, relock.WithRenewInterval(50*time.Millisecond))
+	outer := b.locks.Mutex(b.key, relock.WithReplicas(1, 4*time.Second))
+	inner := b.locks.Mutex(b.key, relock.WithReplicas(2, 3*time.Second))
+	locktest.RequireLocked(t, outer)
+	locktest.RequireLocked(t, inner)
+	require.Equal(t, []string{"1"}, b.waitsFor(protocol.AcquireScript))
+	require.Equal(t, []string{"2"}, b.waitsFor(protocol.ReenterScript))
+	renewedFor := func(n string) {
+		t.Helper()
+		redistest.Eventually(t, "a renewal that waits for "+n, func() bool {
+			found := b.waitsFor(protocol.RenewScript)
+			return len(found) > 0 && found[len(found)-1] == n
+		})
+	}
+	renewedFor("2")
+	locktest.RequireUnlocked(t, inner)
+	renewedFor("1")
+	locktest.RequireLocked(t, outer)
+	require.Equal(t, []string{"2", "1"}, b.waitsFor(protocol.ReenterScript))
+}
+
+// Nothing else of the hold gets through meanwhile.
+func TestAReentryWaitsForReplicasNoLongerThanTheHoldCanSpare(t *testing.T) {
+	b := newReplicaBench(t, 1)
+	outer := b.locks.Mutex(b.key, relock.WithTTL(2*time.Second))
+	locktest.RequireLocked(t, outer)
+	ctx := outer.Context(t.Context())
+	b.pause()
+	err := b.locks.Mutex(b.key, relock.WithTTL(30*time.Second), relock.WithReplicas(1, 4*time.Second)).Lock(t.Context())
+	require.ErrorIs(t, err, relock.ErrNotReplicated)
+	b.resume()
+	require.NoError(t, ctx.Err(), "the hold is as it was")
+	locktest.RequireUnlocked(t, outer)
+}
