@@ -11,6 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // spot is what one attempt has in the line of one key: its place on Redis, while it has one, and a ticket
@@ -169,7 +170,7 @@ func (s *spot) giveUp() {
 // undo has the place and the lock given up that n, which has been retired, may have.
 func (s *spot) undo(n name, lasts time.Duration, unobserved bool) {
 	h := s.a.hold
-	h.trackUndo(h.session.undo(s.fair, s.target, h.session.now().After(lasts), unobserved, n.field))
+	h.trackUndo(h.session.undo(s.fair, undo.Name{Keys: s.target, Until: h.session.now().After(lasts), Unobserved: unobserved}, n.field))
 }
 
 // drop forgets the place.

@@ -131,6 +131,8 @@
 //
 //   - The lock is a hash at the name, after [WithPrefix]. Its one field is
 //     <client uuid>:<owner>, the value the number of levels; the key's TTL is the lease.
+//   - One that is kept [WithMinHold] has the field <client uuid>:<owner>:kept:<number> instead, of a writer
+//     with :write after it.
 //   - A release publishes the message 0 on the channel redisson_lock__channel:{name}; and, if
 //     Java's fair lock has a queue redisson_lock_queue:{name}, on that of its first waiter, which
 //     is the same with :<waiter> after it.

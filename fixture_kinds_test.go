@@ -12,10 +12,10 @@ import (
 )
 
 var allScripts = []*redisexec.Script{
-	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript,
+	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript, protocol.KeepScript,
 	protocol.FairAcquireScript, protocol.FairPollScript, protocol.FairReleaseScript, protocol.RaiseScript,
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
-	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript,
+	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWKeepScript,
 }
 
 // lockKind is a kind of lock under test.
@@ -105,6 +105,7 @@ var lockKinds = []lockKind{
 			protocol.HandoffScript: {protocol.RWHandoffScript},
 			protocol.ForceScript:   {protocol.RWForceScript},
 			protocol.StateScript:   {protocol.RWStateScript},
+			protocol.KeepScript:    {protocol.RWKeepScript},
 		},
 	},
 	{
@@ -118,6 +119,7 @@ var lockKinds = []lockKind{
 			protocol.ReleaseScript: {protocol.RWReadReleaseScript},
 			protocol.ForceScript:   {protocol.RWForceScript},
 			protocol.StateScript:   {protocol.RWStateScript},
+			protocol.KeepScript:    {protocol.RWKeepScript},
 		},
 	},
 }

@@ -23,7 +23,7 @@ type choice struct {
 
 // choose returns the option that the first byte chooses, with an argument of d.
 func choose(which byte, d time.Duration) choice {
-	switch which % 12 {
+	switch which % 13 {
 	case 0:
 		return choice{
 			WithTTL(d), fmt.Sprintf("WithTTL(%v)", d), d >= 100*time.Millisecond && d <= century,
@@ -52,13 +52,18 @@ func choose(which byte, d time.Duration) choice {
 		n := int(d)
 		return choice{WithLocalHandoffs(n), fmt.Sprintf("WithLocalHandoffs(%d)", n), n >= 0, func(s *settings) { s.localHandoffs = n }}
 	case 10:
-		n := int(which/12) - 1
+		n := int(which/13) - 1
 		return choice{
 			// An error may name the timeout as it is after rounding.
 			WithReplicas(n, d), fmt.Sprintf("WithReplicas(%d, ", n), n >= 1 && d >= 10*time.Millisecond && d <= century,
 			func(s *settings) {
 				s.replicas = redisexec.Replicas{N: n, Timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
 			},
+		}
+	case 12:
+		return choice{
+			WithMinHold(d), fmt.Sprintf("WithMinHold(%v)", d), d > 0 && d <= century,
+			func(s *settings) { s.minHold = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
 		}
 	default:
 		return choice{WithSafetyPoll(d), fmt.Sprintf("WithSafetyPoll(%v)", d), d >= 10*time.Millisecond, func(s *settings) { s.SafetyPoll = d }}
@@ -84,8 +89,9 @@ func FuzzOptions(f *testing.F) {
 		"\x05\x04\x1e", "\x00\x04\x03\x05\x04\x03", "\x02\x00\x00\x01\x02\x0a", "\x01\x05\x3c\x02\x00\x00",
 		"\x02\x00\x00\x03\x05\x3c", "\x03\x05\x3c\x02\x00\x00", "\x01\x04\x05\x02\x00\x00",
 		"\x06\x00\x00\x07\x00\x00", "\x07\x00\x00\x06\x00\x00", "\x08\x00\x00\x09\x00\x00\x0b\x02\x0a",
-		"\x09\x00\xff", "\x0b\x02\x09", "\x0b\x02\x0a", "\x22\x02\x32", "\x22\x04\x05", "\x22\x03\x33", "\x0a\x02\x32", "\x16\x02\x32",
-		"\x00\x03\x01\x22\x02\x10", "\x22\x02\x09", "\x00\x07\x7f", "\x04\x00\x01", "\x04\x00\x00",
+		"\x09\x00\xff", "\x0b\x02\x09", "\x0b\x02\x0a", "\x24\x02\x32", "\x24\x04\x05", "\x24\x03\x33", "\x0a\x02\x32", "\x17\x02\x32",
+		"\x00\x03\x01\x24\x02\x10", "\x24\x02\x09", "\x00\x07\x7f", "\x04\x00\x01", "\x04\x00\x00",
+		"\x0c\x01\x0a", "\x0c\x02\x00", "\x0c\x07\x7f",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -63,6 +63,11 @@ var exchanges = []exchange{
 		b.me.unlocks(b.t, m)
 		require.ErrorIs(b.t, b.me.call(m.Unlock), ErrNotHeld)
 	}},
+	{name: "a keep", script: protocol.KeepScript, do: func(b *kindBench, _ *Mutex) {
+		earliest, latest := b.heldBriefly(b.mutex(WithMinHold(aMinHold)))
+		b.requireKept()
+		b.requireOver(b.another(), earliest, latest, aMinHold)
+	}},
 	{name: "a hand-over", script: protocol.HandoffScript, do: func(b *kindBench, m *Mutex) {
 		b.you.locks(b.t, m)
 		next := b.me.lock(b.t.Context(), m)

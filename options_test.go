@@ -74,6 +74,9 @@ var badOptions = map[string]struct {
 	"short safety poll":              {[]Option{WithSafetyPoll(minSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
 	"an interval of no renewal":      {[]Option{WithRenewInterval(time.Second), WithoutRenewal()}, "WithoutRenewal and WithRenewInterval contradict each other"},
 	"no renewal at an interval":      {[]Option{WithoutRenewal(), WithRenewInterval(time.Second)}, "WithoutRenewal and WithRenewInterval contradict each other"},
+	"zero min hold":                  {[]Option{WithMinHold(0)}, "WithMinHold(0s): must be positive"},
+	"negative min hold":              {[]Option{WithMinHold(-time.Hour)}, "WithMinHold(-1h0m0s)"},
+	"absurd min hold":                {[]Option{WithMinHold(math.MaxInt64)}, "WithMinHold(2562047h47m16.854775807s): must be positive, and at most 876000h0m0s"},
 	"a bound of no renewal":          {[]Option{WithMaxHold(time.Hour), WithoutRenewal()}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
 	"no renewal with a bound":        {[]Option{WithoutRenewal(), WithMaxHold(time.Hour)}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
 	"the first of several":           {[]Option{WithSafetyPoll(1), WithTTL(1)}, "WithSafetyPoll(1ns)"},
@@ -151,6 +154,8 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 		"shortest renew interval":  {WithRenewInterval(lease.MinRenewInterval)},
 		"longest renew interval":   {WithTTL(3 * time.Second), WithRenewInterval(2 * time.Second)},
 		"shortest max hold":        {WithMaxHold(defaultTTL)},
+		"longest min hold":         {WithMinHold(maxTTL)},
+		"min hold without renewal": {WithMinHold(time.Hour), WithoutRenewal()},
 		"endless max hold":         {WithMaxHold(math.MaxInt64)},
 		"shortest wait":            {WithWaitTimeout(1)},
 		"endless wait":             {WithWaitTimeout(math.MaxInt64)},
@@ -211,7 +216,7 @@ func TestDefaultsFollowTheTTL(t *testing.T) {
 func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	called := ""
 	hooks := func(name string) Hooks { return Hooks{Lost: func(Event) { called = name }} }
-	locks := clientOn(t, offline(t), WithTTL(10*time.Second), WithRenewInterval(time.Second), WithMaxHold(time.Minute),
+	locks := clientOn(t, offline(t), WithTTL(10*time.Second), WithRenewInterval(time.Second), WithMaxHold(time.Minute), WithMinHold(time.Second),
 		WithWaitTimeout(time.Second), WithUnlockTimeout(2*time.Second), WithFencing(), WithoutReentrancy(),
 		WithLocalHandoffs(3), WithSafetyPoll(time.Second), WithHooks(hooks("client")))
 
@@ -223,12 +228,12 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 		Terms: protocol.Terms{
 			TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
 		},
-		renewInterval: time.Second, maxHold: time.Minute, waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
+		renewInterval: time.Second, maxHold: time.Minute, minHold: time.Second, waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
 		localHandoffs: 3,
 	}
 	require.Equal(t, client, s)
 
-	s = locks.Mutex("orders", WithTTL(20*time.Second), WithRenewInterval(2*time.Second), WithMaxHold(time.Hour), WithWaitTimeout(time.Minute),
+	s = locks.Mutex("orders", WithTTL(20*time.Second), WithRenewInterval(2*time.Second), WithMaxHold(time.Hour), WithMinHold(time.Millisecond-1), WithWaitTimeout(time.Minute),
 		WithUnlockTimeout(time.Second), WithSharedFencing(), WithLocalHandoffs(0), WithSafetyPoll(time.Minute),
 		WithHooks(hooks("handle")), WithOwner("me")).settings
 	s.hooks.Lost(Event{})
@@ -236,7 +241,7 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	s.hooks = Hooks{}
 	require.Equal(t, settings{
 		Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
-		renewInterval: 2 * time.Second, maxHold: time.Hour, waitTimeout: time.Minute,
+		renewInterval: 2 * time.Second, maxHold: time.Hour, minHold: time.Millisecond, waitTimeout: time.Minute,
 		unlockTimeout: time.Second, owner: "me",
 	}, s)
 

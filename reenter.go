@@ -293,6 +293,7 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
 	each(holds, func(h *hold) {
+		h.revoke(lv.target)
 		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // claims is the key of the claim, set to text for an hour unless that is empty.
@@ -121,8 +122,8 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 		leave()
 		require.Greater(b.t, b.undoing(), longestPlace.EntryLease())
 		m := b.mutex()
-		b.c.session.undo(m.write.kind.protocol, m.write.target, b.c.session.now().After(time.Hour), false, "uuid:1:write")
-		b.c.session.undo(m.write.kind.protocol, m.write.target, b.c.session.now().After(time.Millisecond), false, "uuid:1:write")
+		b.c.session.undo(m.write.kind.protocol, undo.Name{Keys: m.write.target, Until: b.c.session.now().After(time.Hour)}, "uuid:1:write")
+		b.c.session.undo(m.write.kind.protocol, undo.Name{Keys: m.write.target, Until: b.c.session.now().After(time.Millisecond)}, "uuid:1:write")
 		require.Greater(b.t, b.undoing(), longestPlace.EntryLease(), "a later undo ends an earlier one")
 		require.NoError(b.t, relay.Refuse(false))
 	})

@@ -169,11 +169,13 @@ func (c *session) undoEnv() undo.Env {
 	return undo.Env{Now: c.now, Go: c.goroutines.Go, Ctx: c.background}
 }
 
-// undo has the keys of t released for a field in the background, wherever it holds them, and before it
-// for those of which a late copy could make it that one. unobserved: no one can have waited for that.
-// The channel is closed when most nodes have done it.
-func (c *session) undo(p protocol.Protocol, t *keys.Set, until clock.Instant, unobserved bool, fields ...string) (settled <-chan struct{}) {
-	release := func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
+// undo has the keys of n released for a field in the background, wherever it holds them, and before it
+// for those of which a late copy could make it that one. The channel is closed when most nodes have
+// done it.
+func (c *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (settled <-chan struct{}) {
+	n.Field = fields[len(fields)-1]
+	n.Release = func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
+		p := protocol.KeepingUntil(p, c.now, n.KeepUntil)
 		for _, field := range fields {
 			if _, out = p.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
 				break
@@ -181,7 +183,7 @@ func (c *session) undo(p protocol.Protocol, t *keys.Set, until clock.Instant, un
 		}
 		return out
 	}
-	return undo.Add(undo.Name{Keys: t, Field: fields[len(fields)-1], Until: until, Unobserved: unobserved, Release: release}, c.undos...)
+	return undo.Add(n, c.undos...)
 }
 
 // settle releases n on the one deployment. A refusal does not settle it: what is missing, a
