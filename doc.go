@@ -144,6 +144,7 @@
 //     {name}:<field>:rwlock_timeout:<level>, with the reader's lease. The channel is
 //     redisson_rwlock:{name}; after a writer the message is 1, and then 0. A writer that waits
 //     is in relock_rw_claim:{name}.
+//   - [WithClientInfo], the client is the hash relock_client:<client uuid>.
 //
 // A quorum has the same on each of its nodes.
 //

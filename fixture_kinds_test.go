@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/presence"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -16,6 +17,7 @@ var allScripts = []*redisexec.Script{
 	protocol.FairAcquireScript, protocol.FairPollScript, protocol.FairReleaseScript, protocol.RaiseScript,
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
 	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWKeepScript,
+	presence.RegisterScript,
 }
 
 // lockKind is a kind of lock under test.

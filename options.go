@@ -70,6 +70,7 @@ type clientSettings struct {
 	prefix    string
 	sharded   bool
 	pipelined bool
+	registers bool
 }
 
 // pipelinedByDefault is false only where tests are run without.
@@ -457,4 +458,19 @@ func WithShardedPubSub() ClientOption {
 // for its keys, for up to a second each time, so that they do not overtake it.
 func WithoutPipelining() ClientOption {
 	return clientOption(func(s *clientSettings) { s.pipelined = false })
+}
+
+// WithClientInfo registers the client on Redis while it holds or waits, so that people who see a hold, which
+// names only a uuid, can find its process: relock_client:<uuid> is a hash of host, pid, program and since,
+// which is when the client was made. The key has no prefix of WithPrefix. Default: off, which costs
+// nothing.
+//
+// It is told in the background, at the first hold and then once a minute at most, while there are holds
+// or waiters: one command for the uuid of Client.ID, and one for each earlier one that a hold or a
+// waiter still has. No Lock waits for that, and none fails by it: an error is ignored, until a minute
+// later. The key ends 3 minutes after the last refresh, and with Close, which tells Redis for it. On a
+// quorum it is on all nodes. Users need the permissions for the keys relock_client:* and for HSET, PEXPIRE
+// and HDEL.
+func WithClientInfo() ClientOption {
+	return clientOption(func(s *clientSettings) { s.registers = true })
 }

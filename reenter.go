@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -180,6 +181,7 @@ func (h *hold) begin(ctx context.Context, lv level, as call) (bool, error) {
 		h.unregister()
 		return false, ErrClosed
 	}
+	h.session.registrar.InUse()
 	if h.owner.Fixed != "" {
 		return h.beginShared(ctx, lv, as)
 	}
@@ -299,6 +301,15 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 		}
 	})
 	return join(errs...)
+}
+
+// revoke has the newest level of t not keep anything: its Lock has failed. mu is not held.
+func (h *hold) revoke(t *keys.Set) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := h.newest(t); i >= 0 {
+		h.levels[i].keepUntil = clock.Instant{}
+	}
 }
 
 // missingKeys returns the keys of t that none of holds has.

@@ -124,15 +124,6 @@ func (h *hold) pop(t *keys.Set) (level, bool) {
 	return lv, true
 }
 
-// revoke has the newest level of t not keep anything: its Lock has failed. mu is not held.
-func (h *hold) revoke(t *keys.Set) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if i := h.newest(t); i >= 0 {
-		h.levels[i].keepUntil = clock.Instant{}
-	}
-}
-
 // step tells Redis the counts after a level was taken away that was not the last. Without
 // an answer the count on Redis is too high until the next command of the hold sets it right.
 func (h *hold) step(ctx context.Context, s *settings) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/presence"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -61,6 +62,9 @@ type session struct {
 	// id is the current identity. One that is in doubt is replaced, for all that acquire
 	// next, before the call that doubts it returns; holds keep the one they have.
 	id atomic.Pointer[identity]
+
+	// registrar tells of this process, WithClientInfo; else it is nil.
+	registrar *presence.Registrar
 
 	// tickets numbers the places in the queues of fair locks.
 	tickets atomic.Uint64
@@ -113,6 +117,10 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
 	id := identity(uuid.NewString())
 	c.id.Store(&id)
+	if s.registers {
+		env := presence.Env{Now: now, Go: c.goroutines.Go, Ctx: c.background, Closing: c.closing, Names: c.identities}
+		c.registrar = presence.New(env, c.execs)
+	}
 	started := now() // before the goroutine, which may run much later
 	c.goroutines.Go(func() { c.watchClocks(started) })
 	return c
@@ -123,6 +131,38 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 type identity string
 
 func (c *session) identity() *identity { return c.id.Load() }
+
+// identities are those that this client holds or waits by: the current one, by which it asks next, and what
+// holds and places in line have of others. None if it does neither.
+func (c *session) identities() []string {
+	holds := c.registry.All()
+	if len(holds) == 0 {
+		return nil
+	}
+	all := []string{string(*c.identity())}
+	add := func(field string) {
+		if id := keys.ClientOf(field); field != "" && !slices.Contains(all, id) {
+			all = append(all, id)
+		}
+	}
+	seen := make(map[*gate.Gate[*hold]]bool)
+	for _, h := range holds {
+		h.mu.Lock()
+		places, field, inLine := h.places, h.name.field, h.phase == acquiring && h.kind.fair != nil
+		h.mu.Unlock()
+		add(field)
+		for _, p := range places {
+			if !inLine || seen[p.gate] {
+				continue
+			}
+			seen[p.gate] = true
+			for _, e := range p.gate.Line().Waiting() {
+				add(e.Field)
+			}
+		}
+	}
+	return all
+}
 
 // retire makes sure that nothing is acquired under id any more.
 func (c *session) retire(id *identity) {
@@ -210,6 +250,7 @@ func (c *session) close() error {
 	c.excuse(goid.Get())
 	c.closeOnce.Do(func() {
 		close(c.closing)
+		c.registrar.Close()
 		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, lockerr.NoAnswerWithin(closeTimeout))
 		defer cancel()
 		var hub group.Group
