@@ -11,6 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // What a hold has to do with the attempt that gets it its keys (internal/acquire): it starts that, records
@@ -110,7 +111,8 @@ func (h *hold) Reject() {
 
 // Undo has what field may have of t given up in the background. It ends by itself within lasts.
 func (h *hold) Undo(p protocol.Protocol, t *keys.Set, field string, lasts time.Duration, unobserved bool) {
-	h.TrackUndo(h.session.undo(p, t, h.session.now().After(lasts), unobserved, field))
+	n := undo.Name{Keys: t, Until: h.session.now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved}
+	h.TrackUndo(h.session.undo(p, n, field))
 }
 
 // Remaining is for how long h is proven yet; false: it is not held.

@@ -18,7 +18,7 @@ func (h *hold) handAhead(s *settings) <-chan error {
 	h.mu.Lock()
 	single := len(h.places) == 1
 	h.mu.Unlock()
-	if h.kind.batches == nil || !single || h.settings.replicas.N > 0 {
+	if h.kind.batches == nil || !single || h.settings.replicas.N > 0 || h.isKept() {
 		return nil
 	}
 	for {

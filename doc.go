@@ -131,6 +131,8 @@
 //
 //   - The lock is a hash at the name, after [WithPrefix]. Its one field is
 //     <client uuid>:<owner>, the value the number of levels; the key's TTL is the lease.
+//   - One that is kept [WithMinHold] has the field <client uuid>:<owner>:kept:<number> instead, of a writer
+//     with :write after it.
 //   - A release publishes the message 0 on the channel redisson_lock__channel:{name}; and, if
 //     Java's fair lock has a queue redisson_lock_queue:{name}, on that of its first waiter, which
 //     is the same with :<waiter> after it.
@@ -142,6 +144,7 @@
 //     {name}:<field>:rwlock_timeout:<level>, with the reader's lease. The channel is
 //     redisson_rwlock:{name}; after a writer the message is 1, and then 0. A writer that waits
 //     is in relock_rw_claim:{name}.
+//   - [WithClientInfo], the client is the hash relock_client:<client uuid>.
 //
 // A quorum has the same on each of its nodes.
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/slot"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // phase is where in its life a hold is.
@@ -75,6 +76,10 @@ type hold struct {
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
+	// keepUntil is until when its keys are kept on Redis though it has ended: what the levels ask for that
+	// have ended. Zero: no level does, or it was lost.
+	keepUntil clock.Instant
+
 	first struct { // room for the usual one of each
 		slot   slot.Slot
 		place  [1]acquire.Place
@@ -88,12 +93,16 @@ type level struct {
 	settings   *settings     // of the handle
 	target     *keys.Set     // what it locks; some of its keys may be in another hold
 	renewUntil clock.Instant // WithMaxHold; zero: no bound
+	keepUntil  clock.Instant // WithMinHold; zero: it does not ask for that
 }
 
 // from returns the level as it is when it begins at now.
 func (lv level) from(now clock.Instant) level {
 	if lv.settings.maxHold > 0 {
 		lv.renewUntil = now.After(min(lv.settings.maxHold, maxTTL)) // that is for ever
+	}
+	if lv.settings.minHold > 0 {
+		lv.keepUntil = now.After(lv.settings.minHold)
 	}
 	return lv
 }
@@ -282,6 +291,10 @@ func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
+	h.keepFor(h.levels...) // which Close leaves open
+	if p == lost {
+		h.keepUntil = clock.Instant{}
+	}
 	for _, x := range h.contexts.TakeAll() {
 		x.End(wrap("hold", h.target.Name, cause))
 	}
@@ -289,6 +302,28 @@ func (h *hold) end(p phase, cause error) {
 	if h.watchdog.stop != nil {
 		h.watchdog.stop()
 	}
+}
+
+// keepFor has the keys kept for levels that end. mu is held.
+func (h *hold) keepFor(levels ...level) {
+	for _, lv := range levels {
+		if asked := lv.keepUntil != (clock.Instant{}); asked && (h.keepUntil == (clock.Instant{}) || lv.keepUntil.Mono > h.keepUntil.Mono) {
+			h.keepUntil = lv.keepUntil
+		}
+	}
+}
+
+// keptUntil is keepUntil, for what does without mu.
+func (h *hold) keptUntil() clock.Instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keepUntil
+}
+
+// isKept reports whether no one can follow h yet.
+func (h *hold) isKept() bool {
+	until := h.keptUntil()
+	return until != (clock.Instant{}) && h.session.now().UntilMono(until) > 0
 }
 
 // leave gives up the places in the queues; the next in each tries at once.
@@ -346,7 +381,8 @@ func (h *hold) retireAndUndo() {
 		h.session.identities.Retire(n.Identity)
 		fields = append(fields, n.Field)
 	}
-	h.TrackUndo(h.session.undo(h.kind.protocol, b.Target(), h.session.now().After(lasts), false, fields...))
+	until := h.session.now().After(lasts)
+	h.TrackUndo(h.session.undo(h.kind.protocol, undo.Name{Keys: b.Target(), Until: until, KeepUntil: h.keptUntil()}, fields...))
 }
 
 // undoName has what h may have on Redis by the name n, which has been retired, given up in

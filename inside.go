@@ -13,6 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 func init() {
@@ -62,7 +63,7 @@ func (m *Mutex) inside() inside.Mutex {
 			return holder, out
 		},
 		Undo: func(until clock.Instant, field string) {
-			m.session.undo(m.kind.protocol, m.target, until, false, field)
+			m.session.undo(m.kind.protocol, undo.Name{Keys: m.target, Until: until}, field)
 		},
 		Wakes: func() uint64 { return m.session.registry.Gate(id).Queue.Wakes() },
 	}

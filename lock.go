@@ -128,7 +128,7 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 
 // Unlock takes one level of the owner's hold away; with the last one the hold ends: its
 // context is cancelled with the cause ErrReleased, and the lock goes to the next waiter of
-// this process, or is given back to all. That waiter does not wait for Redis, which is told
+// this process, or is given back to all, or kept for no one for a while (WithMinHold). That waiter does not wait for Redis, which is told
 // once for all holds that have followed one another meanwhile, unless the waiter wants what
 // only Redis can give: a token, replicas, or a lease of its own.
 //

@@ -455,3 +455,52 @@ func TestAnUnlockThatFindsOneNameGoneGivesTheOtherBackThoughAWaiterWouldFollow(t
 		locktest.RequireUnlocked(b.t, b.rivalOfTwo)
 	})
 }
+
+func TestAPartOfAHoldIsKept(t *testing.T) {
+	const minHold = 600 * time.Millisecond
+	eachPartly(t, func(b *partly) {
+		me, you, both := locktest.NewActor(t), locktest.NewActor(t), b.both(WithMinHold(minHold))
+		earliest := time.Now()
+		me.Locks(b.t, both)
+		me.Locks(b.t, b.one())
+		me.Unlocks(b.t, both)
+		require.Equal(b.t, 1, levelsOf(me, b.one()))
+		require.False(b.t, you.Tries(b.t, b.rivalOfTwo))
+		you.Locks(b.t, b.rivalOfTwo)
+		require.GreaterOrEqual(b.t, time.Since(earliest), minHold)
+		require.Equal(b.t, 1, levelsOf(me, b.one()))
+		you.Unlocks(b.t, b.rivalOfTwo)
+		me.Unlocks(b.t, b.one())
+		redistest.Eventually(b.t, "free", func() bool { return b.rdb.Exists(b.t.Context(), b.names...).Val() == 0 })
+	})
+}
+
+func TestAHoldThatLostANameKeepsNone(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		me, you, both := locktest.NewActor(t), locktest.NewActor(t), b.both(WithMinHold(time.Hour))
+		me.Locks(b.t, both)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
+		require.ErrorIs(b.t, me.Call(both.Unlock), ErrLost)
+		redistest.Eventually(b.t, "the second name", func() bool { return you.Tries(b.t, b.rivalOfTwo) })
+		you.Unlocks(b.t, b.rivalOfTwo)
+	})
+}
+
+func TestALockThatFailedAsksForNoMinHold(t *testing.T) {
+	eachPartly(t, func(b *partly) {
+		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
+		me, you := locktest.NewActor(t), locktest.NewActor(t)
+		me.Locks(b.t, b.one())
+		require.False(b.t, me.Tries(b.t, b.both(WithMinHold(time.Hour))))
+		me.Unlocks(b.t, b.one())
+		other := b.rival.Mutex(b.names[0])
+		require.True(b.t, you.Tries(b.t, other))
+		you.Unlocks(b.t, other)
+	})
+}
+
+// levelsOf is how many levels an actor holds of m.
+func levelsOf(a *locktest.Actor, m *Mutex) (n int) {
+	_ = a.Call(func() error { n = m.HoldCount(); return nil })
+	return n
+}

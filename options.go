@@ -48,6 +48,7 @@ type settings struct {
 	protocol.Terms
 	renewInterval time.Duration // 0: a third of ttl
 	maxHold       time.Duration // 0: no bound
+	minHold       time.Duration // 0: none
 	waitTimeout   time.Duration // 0: no bound
 	unlockTimeout time.Duration // 0: defaultUnlockTimeout, or ttl if that is less
 	owner         string        // "": the calling goroutine
@@ -69,6 +70,7 @@ type clientSettings struct {
 	prefix    string
 	sharded   bool
 	pipelined bool
+	registers bool
 }
 
 // pipelinedByDefault is false only where tests are run without.
@@ -215,6 +217,37 @@ func WithMaxHold(d time.Duration) Option {
 			return
 		}
 		s.maxHold, s.given.maxHold = d, true
+	})
+}
+
+// WithMinHold has the lock be taken for d at least, so that a short job does not run again on a machine
+// whose clock is late: if the last Unlock comes earlier, the key lives on until d after the
+// acquisition. Default: none. It must be positive, and at most 100 years; rounded up to whole
+// milliseconds.
+//
+// The hold itself ends with Unlock as any does: its context, its watchdog, its levels, Hooks.Released.
+// Unlock takes one round trip, and returns nil. Until d is over no owner gets the lock, the one that had it
+// included: TryLock is false, and Lock waits, here and elsewhere. Then the first of them gets it within
+// some milliseconds. Mutex.State names the owner that had it, with :kept: and a number after it,
+// and ForceUnlock frees it. So does Close keep what it ends, and it does not wait for the end of d.
+//
+//   - Each level asks for d from its own Lock on, and the longest counts for the hold.
+//   - After a loss, also by ForceUnlock, nothing is kept. A process that dies leaves the TTL to run out, as
+//     ever, which may be sooner than d: use WithTTL with as much where that must not be.
+//   - What is kept is not renewed. d may be longer than the TTL and than WithMaxHold.
+//   - Of an RWMutex each side is kept as what it was: after a reader others may read. A writer that reads on
+//     when it unlocks is kept as a reader.
+//   - A MultiMutex keeps all of its names. On a quorum most nodes have to keep the lock, and WithReplicas
+//     so many replicas have to confirm it; else Unlock returns an error.
+//   - If Redis does not answer, it is told in the background. Until then the lease goes on: the key may
+//     live for the TTL or d, whichever is longer, and if Redis is not back in time for the TTL alone.
+func WithMinHold(d time.Duration) Option {
+	return option(func(s *settings) {
+		if d <= 0 || d > maxTTL {
+			s.reject("WithMinHold(%v): must be positive, and at most %v", d, maxTTL)
+			return
+		}
+		s.minHold = (d + time.Millisecond - 1).Truncate(time.Millisecond)
 	})
 }
 
@@ -425,4 +458,19 @@ func WithShardedPubSub() ClientOption {
 // for its keys, for up to a second each time, so that they do not overtake it.
 func WithoutPipelining() ClientOption {
 	return clientOption(func(s *clientSettings) { s.pipelined = false })
+}
+
+// WithClientInfo registers the client on Redis while it holds or waits, so that people who see a hold, which
+// names only a uuid, can find its process: relock_client:<uuid> is a hash of host, pid, program and since,
+// which is when the client was made. The key has no prefix of WithPrefix. Default: off, which costs
+// nothing.
+//
+// It is told in the background, at the first hold and then once a minute at most, while there are holds
+// or waiters: one command for the uuid of Client.ID, and one for each earlier one that a hold or a
+// waiter still has. No Lock waits for that, and none fails by it: an error is ignored, until a minute
+// later. The key ends 3 minutes after the last refresh, and with Close, which tells Redis for it. On a
+// quorum it is on all nodes. Users need the permissions for the keys relock_client:* and for HSET, PEXPIRE
+// and HDEL.
+func WithClientInfo() ClientOption {
+	return clientOption(func(s *clientSettings) { s.registers = true })
 }

@@ -78,6 +78,9 @@ var badOptions = map[string]struct {
 	"short safety poll":              {[]Option{WithSafetyPoll(minSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
 	"an interval of no renewal":      {[]Option{WithRenewInterval(time.Second), WithoutRenewal()}, "WithoutRenewal and WithRenewInterval contradict each other"},
 	"no renewal at an interval":      {[]Option{WithoutRenewal(), WithRenewInterval(time.Second)}, "WithoutRenewal and WithRenewInterval contradict each other"},
+	"zero min hold":                  {[]Option{WithMinHold(0)}, "WithMinHold(0s): must be positive"},
+	"negative min hold":              {[]Option{WithMinHold(-time.Hour)}, "WithMinHold(-1h0m0s)"},
+	"absurd min hold":                {[]Option{WithMinHold(math.MaxInt64)}, "WithMinHold(2562047h47m16.854775807s): must be positive, and at most 876000h0m0s"},
 	"a bound of no renewal":          {[]Option{WithMaxHold(time.Hour), WithoutRenewal()}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
 	"no renewal with a bound":        {[]Option{WithoutRenewal(), WithMaxHold(time.Hour)}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
 	"the first of several":           {[]Option{WithSafetyPoll(1), WithTTL(1)}, "WithSafetyPoll(1ns)"},
@@ -155,6 +158,8 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 		"shortest renew interval":  {WithRenewInterval(lease.MinRenewInterval)},
 		"longest renew interval":   {WithTTL(3 * time.Second), WithRenewInterval(2 * time.Second)},
 		"shortest max hold":        {WithMaxHold(defaultTTL)},
+		"longest min hold":         {WithMinHold(maxTTL)},
+		"min hold without renewal": {WithMinHold(time.Hour), WithoutRenewal()},
 		"endless max hold":         {WithMaxHold(math.MaxInt64)},
 		"shortest wait":            {WithWaitTimeout(1)},
 		"endless wait":             {WithWaitTimeout(math.MaxInt64)},
@@ -215,7 +220,7 @@ func TestDefaultsFollowTheTTL(t *testing.T) {
 func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	called := ""
 	hooks := func(name string) Hooks { return Hooks{Lost: func(Event) { called = name }} }
-	locks := clientOn(t, offline(t), WithTTL(10*time.Second), WithRenewInterval(time.Second), WithMaxHold(time.Minute),
+	locks := clientOn(t, offline(t), WithTTL(10*time.Second), WithRenewInterval(time.Second), WithMaxHold(time.Minute), WithMinHold(time.Second),
 		WithWaitTimeout(time.Second), WithUnlockTimeout(2*time.Second), WithFencing(), WithoutReentrancy(),
 		WithLocalHandoffs(3), WithSafetyPoll(time.Second), WithHooks(hooks("client")))
 
@@ -227,12 +232,12 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 		Terms: protocol.Terms{
 			TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
 		},
-		renewInterval: time.Second, maxHold: time.Minute, waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
+		renewInterval: time.Second, maxHold: time.Minute, minHold: time.Second, waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
 		localHandoffs: 3,
 	}
 	require.Equal(t, client, s)
 
-	s = locks.Mutex("orders", WithTTL(20*time.Second), WithRenewInterval(2*time.Second), WithMaxHold(time.Hour), WithWaitTimeout(time.Minute),
+	s = locks.Mutex("orders", WithTTL(20*time.Second), WithRenewInterval(2*time.Second), WithMaxHold(time.Hour), WithMinHold(time.Millisecond-1), WithWaitTimeout(time.Minute),
 		WithUnlockTimeout(time.Second), WithSharedFencing(), WithLocalHandoffs(0), WithSafetyPoll(time.Minute),
 		WithHooks(hooks("handle")), WithOwner("me")).settings
 	s.hooks.Lost(Event{})
@@ -240,7 +245,7 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	s.hooks = Hooks{}
 	require.Equal(t, settings{
 		Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
-		renewInterval: 2 * time.Second, maxHold: time.Hour, waitTimeout: time.Minute,
+		renewInterval: 2 * time.Second, maxHold: time.Hour, minHold: time.Millisecond, waitTimeout: time.Minute,
 		unlockTimeout: time.Second, owner: "me",
 	}, s)
 
@@ -335,7 +340,7 @@ type choice struct {
 
 // choose returns the option that the first byte chooses, with an argument of d.
 func choose(which byte, d time.Duration) choice {
-	switch which % 12 {
+	switch which % 13 {
 	case 0:
 		return choice{
 			WithTTL(d), fmt.Sprintf("WithTTL(%v)", d), d >= 100*time.Millisecond && d <= century,
@@ -364,13 +369,18 @@ func choose(which byte, d time.Duration) choice {
 		n := int(d)
 		return choice{WithLocalHandoffs(n), fmt.Sprintf("WithLocalHandoffs(%d)", n), n >= 0, func(s *settings) { s.localHandoffs = n }}
 	case 10:
-		n := int(which/12) - 1
+		n := int(which/13) - 1
 		return choice{
 			// An error may name the timeout as it is after rounding.
 			WithReplicas(n, d), fmt.Sprintf("WithReplicas(%d, ", n), n >= 1 && d >= 10*time.Millisecond && d <= century,
 			func(s *settings) {
 				s.replicas = redisexec.Replicas{N: n, Timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
 			},
+		}
+	case 12:
+		return choice{
+			WithMinHold(d), fmt.Sprintf("WithMinHold(%v)", d), d > 0 && d <= century,
+			func(s *settings) { s.minHold = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
 		}
 	default:
 		return choice{WithSafetyPoll(d), fmt.Sprintf("WithSafetyPoll(%v)", d), d >= 10*time.Millisecond, func(s *settings) { s.SafetyPoll = d }}
@@ -396,8 +406,9 @@ func FuzzOptions(f *testing.F) {
 		"\x05\x04\x1e", "\x00\x04\x03\x05\x04\x03", "\x02\x00\x00\x01\x02\x0a", "\x01\x05\x3c\x02\x00\x00",
 		"\x02\x00\x00\x03\x05\x3c", "\x03\x05\x3c\x02\x00\x00", "\x01\x04\x05\x02\x00\x00",
 		"\x06\x00\x00\x07\x00\x00", "\x07\x00\x00\x06\x00\x00", "\x08\x00\x00\x09\x00\x00\x0b\x02\x0a",
-		"\x09\x00\xff", "\x0b\x02\x09", "\x0b\x02\x0a", "\x22\x02\x32", "\x22\x04\x05", "\x22\x03\x33", "\x0a\x02\x32", "\x16\x02\x32",
-		"\x00\x03\x01\x22\x02\x10", "\x22\x02\x09", "\x00\x07\x7f", "\x04\x00\x01", "\x04\x00\x00",
+		"\x09\x00\xff", "\x0b\x02\x09", "\x0b\x02\x0a", "\x24\x02\x32", "\x24\x04\x05", "\x24\x03\x33", "\x0a\x02\x32", "\x17\x02\x32",
+		"\x00\x03\x01\x24\x02\x10", "\x24\x02\x09", "\x00\x07\x7f", "\x04\x00\x01", "\x04\x00\x00",
+		"\x0c\x01\x0a", "\x0c\x02\x00", "\x0c\x07\x7f",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -180,6 +181,7 @@ func (h *hold) begin(ctx context.Context, lv level, as call) (bool, error) {
 		h.unregister()
 		return false, ErrClosed
 	}
+	h.session.registrar.InUse()
 	if h.owner.Fixed != "" {
 		return h.beginShared(ctx, lv, as)
 	}
@@ -293,11 +295,21 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
 	each(holds, func(h *hold) {
+		h.revoke(lv.target)
 		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}
 	})
 	return join(errs...)
+}
+
+// revoke has the newest level of t not keep anything: its Lock has failed. mu is not held.
+func (h *hold) revoke(t *keys.Set) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := h.newest(t); i >= 0 {
+		h.levels[i].keepUntil = clock.Instant{}
+	}
 }
 
 // missingKeys returns the keys of t that none of holds has.

@@ -6,19 +6,23 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // How a hold ends, from the outside in:
 //
 //	end            here: contexts, watchdog. It comes first, always.
-//	finish         on Redis: handOver to the next of this process, or else giveBack to all;
+//	finish         on Redis: handOver to the next of this process, or else giveBack to all, which keeps the
+//	               keys for no one if its min hold is not over;
 //	               abandon if Redis does not answer. release is that with the hook Released.
 //	retireAndUndo  retires the name and has it released in the background. It is part of abandon,
 //	               of lose, and of rejectGrant, which forgets a grant that does not count.
@@ -50,7 +54,8 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	h.Check()
 	checked = true
 	h.mu.Lock()
-	if !h.pop(t) {
+	lv, popped := h.pop(t)
+	if !popped {
 		held := len(h.levels) > 0
 		h.mu.Unlock()
 		if !held { // its owner waits for it, or has just given it back
@@ -67,6 +72,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		}
 		return cause
 	}
+	h.keepFor(lv)
 	if last {
 		h.end(ending, ErrReleased)
 	} else {
@@ -99,15 +105,24 @@ func (h *hold) releaseEffort(s *settings) redisexec.CallOptions {
 	return e
 }
 
-// pop takes the newest level of t away. false: there is none. mu is held.
-func (h *hold) pop(t *keys.Set) bool {
-	for i := len(h.levels) - 1; i >= 0; i-- {
-		if h.levels[i].target.ID == t.ID {
-			h.levels = append(h.levels[:i], h.levels[i+1:]...)
-			return true
-		}
+// newest returns where the newest level of t is; -1: there is none. mu is held.
+func (h *hold) newest(t *keys.Set) int {
+	i := len(h.levels) - 1
+	for i >= 0 && h.levels[i].target.ID != t.ID {
+		i--
 	}
-	return false
+	return i
+}
+
+// pop takes the newest level of t away. false: there is none. mu is held.
+func (h *hold) pop(t *keys.Set) (level, bool) {
+	i := h.newest(t)
+	if i < 0 {
+		return level{}, false
+	}
+	lv := h.levels[i]
+	h.levels = append(h.levels[:i], h.levels[i+1:]...)
+	return lv, true
 }
 
 // step tells Redis the counts after a level was taken away that was not the last. Without
@@ -143,29 +158,40 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		}
 		return nil
 	}
-	n, counts, lasts := h.name, h.counts(), h.lease.Longest()
+	n, counts, lasts, keep := h.name, h.counts(), h.lease.Longest(), h.keepUntil
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
-	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), t, n.Field, counts)
+	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, keep)
+	answer, out := p.Release(ctx, h.releaseEffort(s), t, n.Field, counts)
 	if out.Ambiguous {
 		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
 			h.session.identities.Retire(n.Identity)
-			h.session.undo(h.kind.protocol, freed, h.session.now().After(lasts), false, n.Field)
+			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), KeepUntil: keep}, n.Field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one gave back.
 	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
+		h.forgetKept(answer, t, n)
 		h.lose(lockerr.ErrNotOnRedis)
 		return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
 	}
 	h.shrink(counts)
 	return nil
+}
+
+// forgetKept has what was kept of t given back, of which it turned out that n did not hold all: a hold that
+// was lost keeps nothing.
+func (h *hold) forgetKept(answer protocol.Released, t *keys.Set, n identity.Name) {
+	if answer.Kept {
+		until := h.keptUntil()
+		h.session.undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Kept(n.Field, until))
+	}
 }
 
 // shrink lets go of the keys whose count is 0: their queues go on. What has one key keeps it.
@@ -242,6 +268,9 @@ func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err
 
 // finishInTurn is finish when it is its turn, and Redis is told first.
 func (h *hold) finishInTurn(ctx context.Context, s *settings) error {
+	if h.isKept() {
+		return h.giveBack(ctx, s, false)
+	}
 	next, crowded := h.successor(s.localHandoffs)
 	if next != nil {
 		if passed, err := h.handOver(ctx, s, next); passed {
@@ -376,9 +405,14 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for _, p := range h.places {
 		marks = append(marks, p.Queue.Wakes())
 	}
+	e := h.releaseEffort(s)
+	if h.isKept() {
+		e = e.ConfirmedBy(h.settings.replicas.Before(ctx))
+	}
+	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, h.keptUntil())
 	began, n := h.session.now(), h.onRedis()
-	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
-	if out.Ambiguous {
+	answer, out := p.Release(ctx, e, h.target.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
+	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
@@ -387,7 +421,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	now := h.session.now()
 	for i, p := range h.places {
 		p.Gate.Heard()
-		if len(h.places) == 1 {
+		if len(h.places) == 1 && !answer.Kept {
 			p.Gate.SetAlone(!answer.Granted)
 		}
 		if h.kind.inLine && crowded && !answer.Granted && p.Gate.StrangersDue(now) {
@@ -406,7 +440,11 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	}
 	h.other.released(answer)
 	if !answer.Ours {
+		h.forgetKept(answer, h.target, n)
 		return h.notOurs(began, out)
+	}
+	if out.Unconfirmed != nil {
+		return fmt.Errorf("it is unlocked, and kept for now, but a failover could forget that: %w", out.Unconfirmed)
 	}
 	return nil
 }
@@ -439,5 +477,9 @@ func (h *hold) abandon(err error) error {
 
 // unheard is err for a hold that has ended here, of which Redis may not have heard. mu is held.
 func (h *hold) unheard(err error) error {
-	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", h.lease.Longest(), err)
+	lasts := h.lease.Longest()
+	if h.keepUntil != (clock.Instant{}) {
+		lasts = max(lasts, h.session.now().UntilMono(h.keepUntil).Round(time.Millisecond))
+	}
+	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", lasts, err)
 }

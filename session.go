@@ -19,6 +19,7 @@ import (
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/presence"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
@@ -57,6 +58,9 @@ type session struct {
 	registry *acquire.Registry
 
 	identities *identity.Source
+
+	// registrar tells of this process, WithClientInfo; else it is nil.
+	registrar *presence.Registrar
 
 	// goroutines are the watchdogs that are awake, the one that watches the clocks, the
 	// acquirers of fixed owners, and those that clean up.
@@ -113,9 +117,45 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 		}
 		return nil
 	}
+	if s.registers {
+		env := presence.Env{Now: now, Go: c.goroutines.Go, Ctx: c.background, Closing: c.closing, Names: c.uuidsInUse}
+		c.registrar = presence.New(env, c.execs)
+	}
 	started := now() // before the goroutine, which may run much later
 	c.goroutines.Go(func() { clock.Watch(c.closing, now, started, c.clocksMoved) })
 	return c
+}
+
+// uuidsInUse are those that this client holds or waits by: the current one, by which it asks next, and what
+// holds and places in line have of others. None if it does neither.
+func (c *session) uuidsInUse() []string {
+	holds := c.holds()
+	if len(holds) == 0 {
+		return nil
+	}
+	all := []string{string(*c.identities.Current())}
+	add := func(field string) {
+		if id := keys.ClientOf(field); field != "" && !slices.Contains(all, id) {
+			all = append(all, id)
+		}
+	}
+	seen := make(map[*acquire.Gate]bool)
+	for _, h := range holds {
+		h.mu.Lock()
+		places, field, inLine := h.places, h.name.Field, h.phase == acquiring && h.kind.inLine
+		h.mu.Unlock()
+		add(field)
+		for _, p := range places {
+			if !inLine || seen[p.Gate] {
+				continue
+			}
+			seen[p.Gate] = true
+			for _, e := range p.Gate.Line().Waiting() {
+				add(e.Field)
+			}
+		}
+	}
+	return all
 }
 
 func (c *session) isClosed() bool { return group.Closed(c.closing) }
@@ -164,11 +204,13 @@ func (c *session) undoEnv() undo.Env {
 	return undo.Env{Now: c.now, Go: c.goroutines.Go, Ctx: c.background}
 }
 
-// undo has the keys of t released for a field in the background, wherever it holds them, and before it
-// for those of which a late copy could make it that one. unobserved: no one can have waited for that.
-// The channel is closed when most nodes have done it.
-func (c *session) undo(p protocol.Protocol, t *keys.Set, until clock.Instant, unobserved bool, fields ...string) (settled <-chan struct{}) {
-	release := func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
+// undo has the keys of n released for a field in the background, wherever it holds them, and before it
+// for those of which a late copy could make it that one. The channel is closed when most nodes have
+// done it.
+func (c *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (settled <-chan struct{}) {
+	n.Field = fields[len(fields)-1]
+	n.Release = func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
+		p := protocol.KeepingUntil(p, c.now, n.KeepUntil)
 		for _, field := range fields {
 			if _, out = p.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
 				break
@@ -176,7 +218,7 @@ func (c *session) undo(p protocol.Protocol, t *keys.Set, until clock.Instant, un
 		}
 		return out
 	}
-	return undo.Add(undo.Name{Keys: t, Field: fields[len(fields)-1], Until: until, Unobserved: unobserved, Release: release}, c.undos...)
+	return undo.Add(n, c.undos...)
 }
 
 // settle releases n on the one deployment. A refusal does not settle it: what is missing, a
@@ -203,6 +245,7 @@ func (c *session) close() error {
 	c.excuse(goid.Get())
 	c.closeOnce.Do(func() {
 		close(c.closing)
+		c.registrar.Close()
 		ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, lockerr.NoAnswerWithin(closeTimeout))
 		defer cancel()
 		var hub group.Group

@@ -473,3 +473,18 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	h.levels[0].settings = &settings
 	require.False(t, h.renewEffort().Batchable)
 }
+
+// A hold whose lease was over here is lost, though its key is there yet: nothing of it is kept.
+func TestAHoldThatRanOutKeepsNothing(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Mini(t).Client(t)
+	c, key := locksOn(t, rdb), redistest.Key(t)
+	m := c.Mutex(key, WithMinHold(time.Hour))
+	locktest.RequireLocked(t, m)
+	h := c.session.holdsOn(key)[0]
+	h.mu.Lock()
+	h.lease.Shorten(c.session.now())
+	h.mu.Unlock()
+	require.ErrorIs(t, m.Unlock(), ErrLost)
+	redistest.Eventually(t, "free", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
+}

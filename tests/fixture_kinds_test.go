@@ -102,6 +102,7 @@ var lockKinds = []lockKind{
 			protocol.HandoffScript: {protocol.RWHandoffScript},
 			protocol.ForceScript:   {protocol.RWForceScript},
 			protocol.StateScript:   {protocol.RWStateScript},
+			protocol.KeepScript:    {protocol.RWKeepScript},
 		},
 	},
 	{
@@ -115,6 +116,7 @@ var lockKinds = []lockKind{
 			protocol.ReleaseScript: {protocol.RWReadReleaseScript},
 			protocol.ForceScript:   {protocol.RWForceScript},
 			protocol.StateScript:   {protocol.RWStateScript},
+			protocol.KeepScript:    {protocol.RWKeepScript},
 		},
 	},
 }

@@ -65,6 +65,11 @@ var exchanges = []exchange{
 		b.me.Unlocks(b.t, m)
 		require.ErrorIs(b.t, b.me.Call(m.Unlock), relock.ErrNotHeld)
 	}},
+	{name: "a keep", script: protocol.KeepScript, do: func(b *kindBench, _ *relock.Mutex) {
+		earliest, latest := b.heldBriefly(b.mutex(relock.WithMinHold(aMinHold)))
+		b.requireKept()
+		b.requireOver(b.another(), earliest, latest, aMinHold)
+	}},
 	{name: "a hand-over", script: protocol.HandoffScript, do: func(b *kindBench, m *relock.Mutex) {
 		b.you.Locks(b.t, m)
 		next := b.me.Lock(b.t.Context(), m)

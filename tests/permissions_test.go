@@ -127,6 +127,13 @@ func useTogether(t *testing.T, k lockKind, here, there *relock.Client, name stri
 	forced, err := rival.ForceUnlock(ctx)
 	require.NoError(t, err)
 	require.True(t, forced)
+
+	brief := k.mutex(here, name, relock.WithOwner("e"), relock.WithMinHold(time.Hour))
+	require.NoError(t, brief.Lock(ctx))
+	require.NoError(t, brief.Unlock())
+	forced, err = rival.ForceUnlock(ctx)
+	require.NoError(t, err)
+	require.True(t, forced)
 }
 
 func TestAUserWithoutPexpireLeavesNoReadWriteLockWithoutExpiry(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -72,11 +73,14 @@ func (a *Attempt) learned(places []Place, now clock.Instant) (seen Sighting, key
 
 // kept says how the one who was seen was in the way.
 func kept(s Sighting) string {
+	owner, hasBeen := keys.KeptFor(s.Holder)
 	switch {
 	case s.Hold != nil:
 		return fmt.Sprintf("held by %s, of this client", s.Holder)
 	case s.Claims:
 		return "kept from readers by " + s.Holder
+	case hasBeen:
+		return fmt.Sprintf("kept for the min hold of %s, which has ended", owner)
 	default:
 		return "held by " + s.Holder
 	}

@@ -43,6 +43,9 @@ func (i Instant) Until(end Instant) time.Duration {
 	return -i.Since(end)
 }
 
+// UntilMono returns what is left before end on the monotonic clock, which cannot be set.
+func (i Instant) UntilMono(end Instant) time.Duration { return end.Mono - i.Mono }
+
 // Latest returns the later of two instants, clock by clock.
 func Latest(a, b Instant) Instant {
 	return Instant{Mono: max(a.Mono, b.Mono), Wall: max(a.Wall, b.Wall)}

@@ -23,7 +23,18 @@ const (
 	grantsPrefix  = "relock_line_grants"
 	rwClaimPrefix = "relock_rw_claim"
 	fencePrefix   = "relock_fence"
+	clientPrefix  = "relock_client"
 )
+
+// OfClient is the key at which the client with that uuid is registered: a hash of host, pid, program and since.
+// It has no prefix of the user's, because who finds a hold knows the uuid and nothing else of its client.
+func OfClient(uuid string) string { return clientPrefix + ":" + uuid }
+
+// ClientOf is the uuid of the client that a field is of.
+func ClientOf(field string) string {
+	uuid, _, _ := strings.Cut(field, ":")
+	return uuid
+}
 
 // derived returns the name of a helper of key. Redisson asks only whether the key
 // contains a brace; see [derivable] for the keys for which that is right.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // Owner is who holds: a goroutine, or all that use a handle made WithOwner.
@@ -19,6 +21,39 @@ func (o Owner) String() string {
 	}
 	return strconv.FormatInt(o.Goroutine, 10)
 }
+
+// keptMark is in what a lock is held by that is kept after its hold has ended. An owner has no ':' in it, so
+// no hold has such a name.
+const keptMark = ":kept:"
+
+// Kept is what a lock is held by that is kept until then for field, whose hold has ended. No two holds of one
+// client are kept by one name.
+func Kept(field string, until clock.Instant) string {
+	owner, writes := strings.CutSuffix(field, WriteSuffix)
+	owner += keptMark + strconv.FormatInt(int64(until.Mono), 36)
+	if writes {
+		return AsWriter(owner)
+	}
+	return owner
+}
+
+// KeptFor returns the field that the lock is kept for; false: kept is no such name.
+func KeptFor(kept string) (field string, is bool) {
+	at := strings.LastIndex(kept, keptMark)
+	if at < 0 {
+		return "", false
+	}
+	if SideOf(kept) == Writing {
+		return AsWriter(kept[:at]), true
+	}
+	return kept[:at], true
+}
+
+// AsReader is the field that the owner of field, of a read-write lock, reads by.
+func AsReader(field string) string { return strings.TrimSuffix(field, WriteSuffix) }
+
+// AsWriter is the field that the owner of field, of a read-write lock, writes by.
+func AsWriter(field string) string { return AsReader(field) + WriteSuffix }
 
 // Who is the owner in the words of errors.
 func (o Owner) Who() string {

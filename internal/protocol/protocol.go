@@ -21,6 +21,8 @@ type Protocol interface {
 	Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome)
 	// Release sets counts on their way down; a key whose count is 0 is given back.
 	Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome)
+	// Keep passes every key from a field to one that no hold has, for so long: then it is free.
+	Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome)
 	// Handoff passes every key from one field to another, on the terms s of the new one.
 	Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome)
 	// Force deletes key i of t if its fields are still those given.
@@ -56,6 +58,7 @@ type Grant struct {
 type Released struct {
 	Ours    bool // every key was held by the field
 	Granted bool // the first in line has the key
+	Kept    bool // no one can have it yet
 
 	// Heard is how many processes listen for the wake-up of a key that was given back, at
 	// least; -1 if the server refused it. On a Cluster only those on one node are counted.

@@ -11,10 +11,10 @@ import (
 )
 
 var allScripts = []*redisexec.Script{
-	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript,
+	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript, KeepScript,
 	FairAcquireScript, FairPollScript, FairReleaseScript, RaiseScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
-	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript,
+	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWKeepScript,
 }
 
 // Dragonfly refuses a script keys that it does not name, unless it says that it builds some, in its first line.

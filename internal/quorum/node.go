@@ -79,7 +79,8 @@ func (n *node) settle(u undo.Name) bool {
 	if e := (redisexec.CallOptions{Attempts: 1}); u.Unobserved {
 		_, out = n.plain.ReleaseQuietly(n.env.Background, e, u.Keys, u.Field)
 	} else {
-		_, out = n.plain.Release(n.env.Background, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
+		p := protocol.KeepingUntil(n.plain, n.env.Now, u.KeepUntil)
+		_, out = p.Release(n.env.Background, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
 	}
 	return out.Err == nil || redisexec.ForGood(out.Err) || n.env.Closed()
 }

@@ -268,6 +268,39 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return answer, out
 }
 
+// Keep counts when most nodes keep the lock: too few would not keep others out. It is made up for in the
+// background on those that fail.
+func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (protocol.Released, redisexec.Outcome) {
+	until := q.env.Now().After(rest)
+	var b *ballot[protocol.Released]
+	b = put(ctx, q, q.nodes, e, question[protocol.Released]{
+		names: []string{from, to},
+		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
+			return n.plain.Keep(q.env.Background, e, t, from, to, rest)
+		},
+		yes: func(v vote[protocol.Released]) bool { return v.answer.Ours },
+		mend: func(n *node) {
+			u := undo.Name{Keys: t, Field: from, Until: q.until()}
+			if b.final == carried { // else it had been lost
+				u.KeepUntil = until
+			}
+			if !t.Absent.Contains(n.at) {
+				n.undos.Add(u)
+			}
+		},
+	})
+	defer b.close()
+	result := b.countSoon(ctx, func() time.Duration { return LossWindow(ctx, e) })
+	out := b.outcome(ctx)
+	switch result {
+	case carried:
+		out.Ambiguous = b.number(vote[protocol.Released].clean) < len(q.nodes)
+	case rejected:
+		out.Ambiguous = false // it was lost before, not by a copy of this
+	}
+	return protocol.Released{Ours: result == carried, Heard: -1}, out
+}
+
 // bequeath is a hand-over, which counts when a majority has done it. A node that has not got the
 // lock from the one does not get it for the other. t is of the one, heir of the other.
 func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {

@@ -62,6 +62,7 @@ type Name struct {
 	Keys       *keys.Set
 	Field      string
 	Until      clock.Instant // by then the lease has run out by itself
+	KeepUntil  clock.Instant // what it holds is to be kept until then, and free after that; zero: free at once
 	Unobserved bool          // no waiter can have observed it: none is to be woken
 
 	// Release gives the keys back as locks of their kind are, where the queue has no way of its own.

@@ -1,0 +1,172 @@
+// Package presence registers a client on Redis while it holds or waits, so that people who look at a hold,
+// which names only the client's uuid, can find its host and process.
+//
+// It is a courtesy, and no lock depends on it: a command that fails is not sent again before its time, and
+// what is registered ends with a lease of its own.
+package presence
+
+import (
+	"context"
+	_ "embed"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+//go:embed register.lua
+var source string
+
+// RegisterScript registers a client, or has it go.
+var RegisterScript = redisexec.NewScript(source)
+
+const (
+	// Lease is how long a client stays registered that has not said so again.
+	Lease = 3 * time.Minute
+	// Interval is the shortest time between two times that it says so.
+	Interval = time.Minute
+	// mostNames is how many names are registered at a time: a client has one, and one for each earlier one
+	// that was in doubt while a hold had it.
+	mostNames = 16
+)
+
+// Env is what a registrar needs of its client.
+type Env struct {
+	Now     clock.Clock
+	Go      func(func())    // runs in a goroutine that the client waits for
+	Ctx     context.Context // ends when the client has no more time
+	Closing <-chan struct{} // closed when the client is closed
+	// Names returns the uuids that the client holds or waits by; none if it does neither.
+	Names func() []string
+}
+
+// Registrar registers one client. A nil one does nothing. It has a goroutine while there are holds, and for
+// an interval at most after that.
+type Registrar struct {
+	env   Env
+	execs []*redisexec.Executor
+	info  []any // host, process id, program, since when
+
+	mu      sync.Mutex
+	running bool // the goroutine is there
+
+	// What follows belongs to the goroutine.
+	last  clock.Instant            // when something was sent
+	until map[string]clock.Instant // by name: until when it may be registered
+}
+
+// New returns a registrar of this process on each of the deployments.
+func New(env Env, execs []*redisexec.Executor) *Registrar {
+	host, _ := os.Hostname()
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+	since := env.Now().Time().UTC().Format(time.RFC3339)
+	return &Registrar{
+		env: env, execs: execs, until: make(map[string]clock.Instant),
+		info: []any{host, strconv.Itoa(os.Getpid()), filepath.Base(program), since},
+	}
+}
+
+// InUse says that the client holds or waits from now on. It does not wait for Redis.
+func (r *Registrar) InUse() {
+	if r != nil {
+		r.start()
+	}
+}
+
+// Close has the client registered no more, in the background. Env.Closing has been closed.
+func (r *Registrar) Close() {
+	if r != nil {
+		r.start()
+	}
+}
+
+func (r *Registrar) start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.running {
+		r.running = true
+		r.env.Go(r.run)
+	}
+}
+
+// run keeps the client registered until it is not in use, or is closed.
+func (r *Registrar) run() {
+	for {
+		names, due := r.names()
+		switch {
+		case group.Closed(r.env.Closing):
+			r.leave()
+			return
+		case len(names) == 0:
+			return
+		case due <= 0:
+			r.register(names)
+		default:
+			timer := time.NewTimer(due)
+			select {
+			case <-timer.C:
+			case <-r.env.Closing:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// names returns what is to be registered, and when; nothing if the client is not in use: then the
+// goroutine has to end, and InUse starts another.
+func (r *Registrar) names() (names []string, due time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if names = r.env.Names(); len(names) == 0 && !group.Closed(r.env.Closing) {
+		r.running = false
+	}
+	if r.last != (clock.Instant{}) {
+		due = Interval - r.env.Now().Since(r.last)
+	}
+	return names[:min(len(names), mostNames)], due
+}
+
+// register says that the client is there by these names.
+func (r *Registrar) register(names []string) {
+	now := r.env.Now()
+	r.last = now
+	for name, until := range r.until {
+		if now.Until(until) <= 0 {
+			delete(r.until, name)
+		}
+	}
+	for _, name := range names {
+		r.until[name] = now.After(Lease)
+		r.tell(name, Lease)
+	}
+}
+
+// leave says that the client has gone.
+func (r *Registrar) leave() {
+	for name, until := range r.until {
+		if r.env.Now().Until(until) > 0 {
+			r.tell(name, 0)
+		}
+	}
+}
+
+// tell sends one command to each deployment. What became of it makes no difference.
+func (r *Registrar) tell(name string, lease time.Duration) {
+	var all sync.WaitGroup
+	for _, x := range r.execs {
+		all.Go(func() {
+			args := append([]any{lease.Milliseconds()}, r.info...)
+			_, _ = x.Run(r.env.Ctx, redisexec.CallOptions{Attempts: 1}, RegisterScript, []any{keys.OfClient(name)}, args...)
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,38 @@
+-- Keeps locks for a while after their hold has ended: by a name that no hold has, so that nothing finds
+-- them which was sent for that one, however late it comes.
+--
+-- KEYS  n lock keys, then their n queues of Java's fair lock, if those are to be told; and of one lock its
+--       line and entries, if a late command may have made a place there
+-- ARGV  from field, to field, how long (ms), publish command, then the channel of each lock
+--
+-- Replies
+--   heard        every key holds to; each wake-up was heard by so many processes at least, -1 if one was refused
+--   {0, heard}   not ours: a key held neither; the other keys are kept all the same
+--
+-- Those who wait ask again, and learn for how long. Sent again it finds `to` in place, and changes nothing.
+local from, to, rest, publish = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local n, ours, kept = #ARGV - 4, true, {}
+for i = 1, n do
+  if held(KEYS[i], from) then
+    redis.call('pexpire', KEYS[i], rest) -- needs no memory, and so opens the way for HSET
+    redis.call('hset', KEYS[i], to, '1')
+    redis.call('hdel', KEYS[i], from)
+    kept[#kept + 1] = i
+  elseif not held(KEYS[i], to) then
+    ours = false
+  end
+end
+if KEYS[2 * n + 2] then
+  redis.pcall('zrem', KEYS[2 * n + 1], from)
+  redis.pcall('hdel', KEYS[2 * n + 2], from)
+end
+local heard
+for _, i in ipairs(kept) do
+  local channel = ARGV[4 + i]
+  local by = wake(publish, channel)
+  local told = wake_java(publish, channel, KEYS[n + i])
+  if by >= 0 then by = by + told end
+  if not heard or by < heard then heard = by end
+end
+if ours then return heard or 0 end
+return {0, heard or 0}

@@ -1,0 +1,38 @@
+-- Keeps one side of a read-write lock for a while after its hold has ended: by a name that no hold has.
+--
+-- ARGV  prefix, from field, to field, to field of a reader, how long (ms), publish command, channel
+--
+-- Replies
+--   heard        done; so many processes heard of it, -1 if the server refused to tell
+--   {0, 0}       not ours: the lock held neither
+--
+-- A writer that reads besides, or has read and is kept for that, is kept as a reader: others may read, and
+-- no one writes. Those who wait ask again, and learn for how long. Sent again it changes nothing.
+local from, to, reader, rest, publish, channel = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local mode = held(lock, from) and redis.call('hget', lock, 'mode')
+if mode ~= 'read' and mode ~= 'write' then
+  if held(lock, to) or held(lock, reader) then return 0 end
+  return {0, 0}
+end
+local had = writes(from) and 0 or levels_of(from)
+left(from, had) -- or, while the slot moves, an error
+local stays, other, longest = mode == 'write' and not writes(from)
+if not stays then other, longest = survey({[from] = had}, few) end
+
+redis.call('hdel', lock, '') -- needs no memory, and so opens the way for the others
+if writes(from) and not other then
+  redis.call('hset', lock, to, '1')
+  redis.call('hdel', lock, from)
+  redis.call('pexpire', lock, rest)
+  return wake_all(publish, channel)
+end
+redis.call('set', timeout(reader, 1), '1', 'px', rest)
+redis.call('hset', lock, 'mode', stays and 'write' or 'read', reader, '1')
+untime(from, 1, had)
+redis.call('hdel', lock, from)
+if longest then
+  redis.call('pexpire', lock, math.max(longest, tonumber(rest)))
+else
+  lengthen(lock, rest)
+end
+return wake_all(publish, channel)

@@ -1,0 +1,331 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// What WithMinHold promises when Redis does not answer, and where locks have parts: levels, names, sides,
+// nodes, replicas.
+
+// A keep that does not get through is made up for in the background. What comes late of it finds nothing.
+func TestAMinHoldThatIsNotAnsweredIsKeptInTheBackground(t *testing.T) {
+	t.Parallel()
+	testKinds(t, []property{{"a keep that does not get through", func(b *kindBench) {
+		b.relay()
+		const minHold = 1500 * time.Millisecond
+		m := b.mutex(relock.WithMinHold(minHold), relock.WithUnlockTimeout(300*time.Millisecond))
+		earliest := time.Now()
+		b.me.Locks(b.t, m)
+		var held []*redistest.Held
+		for _, relay := range b.relays {
+			held = append(held, relay.HoldBackSilently(b.runs(protocol.KeepScript)).Always())
+		}
+		err := b.me.Call(m.Unlock)
+		require.ErrorContains(b.t, err, "keep the key for up to 30s")
+		require.Zero(b.t, levelsOf(b.me, m))
+		for _, h := range held {
+			h.Remove()
+		}
+		redistest.Eventually(b.t, "kept", func() bool {
+			return b.on(func(rdb redis.UniversalClient) bool { return locktest.TTLOf(rdb, b.key) <= minHold }) == len(b.rdbs)
+		})
+		b.requireKept()
+		b.me.Locks(b.t, b.rival()) // without the pipeline it is held up by the copies
+		require.GreaterOrEqual(b.t, time.Since(earliest), minHold)
+		b.me.Unlocks(b.t, b.rival())
+		b.me.Locks(b.t, m)
+		for _, h := range held {
+			require.NoError(b.t, second(h.Deliver(b.t.Context())))
+		}
+		b.requireHeld(m, 1)
+		b.me.Unlocks(b.t, b.mutex())
+	}}}, allKinds)
+}
+
+func TestALateRenewalDoesNotLengthenAMinHold(t *testing.T) {
+	t.Parallel()
+	testKinds(t, []property{{"a renewal that comes late", func(b *kindBench) {
+		b.relay()
+		const minHold = 10 * time.Second // less than the lease
+		m := b.mutex(relock.WithMinHold(minHold), relock.WithRenewInterval(100*time.Millisecond))
+		var held []*redistest.Held
+		for _, relay := range b.relays {
+			held = append(held, relay.HoldBackSilently(b.runs(protocol.RenewScript)).Always())
+		}
+		b.me.Locks(b.t, m)
+		for _, h := range held {
+			h.Wait(b.t)
+			h.Remove()
+		}
+		b.me.Unlocks(b.t, m)
+		for _, h := range held {
+			require.NoError(b.t, second(h.Deliver(b.t.Context())))
+		}
+		redistest.Eventually(b.t, "kept everywhere", func() bool {
+			return b.on(func(rdb redis.UniversalClient) bool { return locktest.TTLOf(rdb, b.key) <= minHold }) == len(b.rdbs)
+		})
+		locktest.Throughout(b.t, locktest.AWhile, func() bool {
+			return b.on(func(rdb redis.UniversalClient) bool { return locktest.TTLOf(rdb, b.key) > minHold }) == 0
+		}, "lengthened")
+		b.requireKept()
+		fieldsOn(b) // all have it
+		require.NoError(b.t, second(b.another().ForceUnlock(b.t.Context())))
+	}}}, allKinds)
+}
+
+// The monotonic clock counts.
+func TestAMinHoldDoesNotGoByTheWallClock(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Mini(t).Client(t)
+	c, clocks := locksWithClock(t, rdb, relock.WithMinHold(time.Minute))
+	m := c.Mutex(redistest.Key(t))
+	locktest.RequireLocked(t, m)
+	clocks.Set(-time.Hour)
+	locktest.RequireUnlocked(t, m)
+	left := locktest.TTLOf(rdb, m.Name())
+	require.LessOrEqual(t, left, time.Minute)
+	require.Greater(t, left, 50*time.Second)
+}
+
+// A waiter that follows its predecessor before Redis knows has a min hold of its own.
+func TestAHoldThatFollowedAnotherKeepsItsMinHold(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb := backend.Client(t)
+		c, key, me, you := locksOn(t, rdb), redistest.Key(t), locktest.NewActor(t), locktest.NewActor(t)
+		before, after := c.Mutex(key), c.Mutex(key, relock.WithMinHold(time.Hour))
+		me.Locks(t, before)
+		following := you.Lock(t.Context(), after)
+		locktest.AwaitWaiters(t, c, key, 1)
+		me.Unlocks(t, before)
+		require.NoError(t, locktest.OutcomeOf(t, following))
+		you.Unlocks(t, after)
+		require.False(t, me.Tries(t, before))
+		require.Greater(t, locktest.TTLOf(rdb, key), 59*time.Minute)
+		require.NoError(t, second(before.ForceUnlock(t.Context())))
+	})
+}
+
+func TestTokensRiseOverAMinHold(t *testing.T) {
+	t.Parallel()
+	b := newKindBench(t, redistest.Mini(t), kindNamed("plain"))
+	m := b.mutex(relock.WithFencing(), relock.WithMinHold(50*time.Millisecond))
+	b.me.Locks(t, m)
+	first := b.me.TokenOf(m)
+	b.me.Unlocks(t, m)
+	b.me.Locks(t, m)
+	require.Greater(t, b.me.TokenOf(m), first)
+	b.me.Unlocks(t, m)
+	b.free()
+}
+
+func TestDoKeepsAMinHoldAlsoAfterAPanic(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Mini(t).Client(t)
+	m := locksOn(t, rdb).Mutex(redistest.Key(t), relock.WithMinHold(time.Hour))
+	require.Panics(t, func() { _ = m.Do(t.Context(), func(context.Context) error { panic("job") }) })
+	held, err := m.TryLock(t.Context())
+	require.NoError(t, err)
+	require.False(t, held)
+	_, err = m.ForceUnlock(t.Context())
+	require.NoError(t, err)
+	failed := errors.New("job")
+	require.Equal(t, failed, m.Do(t.Context(), func(context.Context) error { return failed }))
+	require.Positive(t, locktest.TTLOf(rdb, m.Name()))
+}
+
+// A name that is unlocked while another of the same hold stays is kept by itself.
+// A MultiMutex that lost one of its names keeps none.
+// A Lock that fails changes nothing: the level that it had on the way asks for no min hold.
+func TestASideOfAnRWMutexIsKeptAsWhatItWas(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m, other := b.mutex(relock.WithMinHold(aMinHold)), b.another()
+		earliest := time.Now()
+		b.me.Locks(b.t, toRead(m))
+		b.me.Unlocks(b.t, toRead(m))
+		require.True(b.t, b.you.Tries(b.t, toRead(other)), "a reader keeps no reader out")
+		b.you.Unlocks(b.t, toRead(other))
+		require.True(b.t, b.me.Tries(b.t, toRead(m)), "not even of the same owner")
+		b.me.Unlocks(b.t, toRead(m))
+		require.False(b.t, b.me.Tries(b.t, toWrite(m)))
+		require.False(b.t, b.you.Tries(b.t, toWrite(other)))
+		b.you.Locks(b.t, toWrite(other))
+		require.GreaterOrEqual(b.t, time.Since(earliest), aMinHold)
+		b.you.Unlocks(b.t, toWrite(other))
+
+		earliest = time.Now()
+		b.me.Locks(b.t, toWrite(m))
+		b.me.Unlocks(b.t, toWrite(m))
+		require.False(b.t, b.you.Tries(b.t, toRead(other)))
+		require.False(b.t, b.me.Tries(b.t, toRead(m)), "its last writer reads no sooner than others")
+		b.you.Locks(b.t, toRead(other))
+		require.GreaterOrEqual(b.t, time.Since(earliest), aMinHold)
+		b.you.Unlocks(b.t, toRead(other))
+	})
+}
+
+// A writer that reads when it unlocks is kept as a reader, however its read side goes on.
+func TestAWriterThatReadsOnIsKeptAsAReader(t *testing.T) {
+	eachRW(t, func(b *rwBench) {
+		m, other := b.mutex(), b.another()
+		writes := b.mutex(relock.WithMinHold(aMinHold))
+		earliest := time.Now()
+		b.me.Locks(b.t, toWrite(writes))
+		b.me.Locks(b.t, toRead(m))
+		b.me.Unlocks(b.t, toWrite(writes))
+		require.True(b.t, b.you.Tries(b.t, toRead(other)))
+		b.you.Unlocks(b.t, toRead(other))
+		b.me.Unlocks(b.t, toRead(m))
+		require.False(b.t, b.you.Tries(b.t, toWrite(other)))
+		b.you.Locks(b.t, toWrite(other))
+		require.GreaterOrEqual(b.t, time.Since(earliest), aMinHold)
+		b.you.Unlocks(b.t, toWrite(other))
+
+		// One that has read, and is kept for that, while it writes on.
+		reads := b.mutex(relock.WithMinHold(aMinHold))
+		b.me.Locks(b.t, toWrite(m))
+		earliest = time.Now()
+		b.me.Locks(b.t, toRead(reads))
+		b.me.Unlocks(b.t, toRead(reads))
+		require.False(b.t, b.you.Tries(b.t, toRead(other)), "it writes")
+		b.me.Unlocks(b.t, toWrite(m))
+		require.True(b.t, b.you.Tries(b.t, toRead(other)))
+		b.you.Unlocks(b.t, toRead(other))
+		b.you.Locks(b.t, toWrite(other))
+		require.GreaterOrEqual(b.t, time.Since(earliest), aMinHold)
+		b.you.Unlocks(b.t, toWrite(other))
+	})
+}
+
+// One node that is down does not keep a quorum from it, and learns of it when it is back. Most nodes do.
+func TestMostNodesOfAQuorumHaveToKeepAMinHold(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.warm()
+		m := b.mutex(relock.WithMinHold(time.Hour), relock.WithUnlockTimeout(time.Second))
+		kept := func(nodes ...int) {
+			b.t.Helper()
+			redistest.Eventually(b.t, "kept", func() bool {
+				n := 0
+				for _, i := range nodes {
+					for field := range b.fields()[i] {
+						if _, is := keys.KeptFor(field); is && locktest.TTLOf(b.servers[i], b.key) > time.Minute {
+							n++
+						}
+					}
+				}
+				return n == len(nodes)
+			})
+		}
+		b.me.Locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		b.down(2)
+		b.me.Unlocks(b.t, m)
+		kept(0, 1)
+		require.False(b.t, b.rivalTries())
+		b.up(2)
+		kept(0, 1, 2)
+		require.NoError(b.t, second(b.rival.Mutex(b.key).ForceUnlock(b.t.Context())))
+		b.awaitFree()
+
+		b.me.Locks(b.t, m)
+		b.awaitOn(1, 0, 1, 2)
+		b.down(1, 2)
+		var few *relock.QuorumError
+		require.ErrorAs(b.t, b.me.Call(m.Unlock), &few)
+		b.up(1, 2)
+		kept(0, 1, 2)
+		require.NoError(b.t, second(b.rival.Mutex(b.key).ForceUnlock(b.t.Context())))
+		b.awaitFree()
+	})
+}
+
+func TestWithReplicasAMinHoldIsConfirmed(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithReplicas(1, 200*time.Millisecond))
+	m := b.locks.Mutex(b.key, relock.WithMinHold(time.Hour))
+	b.locked(m)
+	locktest.RequireUnlocked(t, m)
+	require.Equal(t, []string{"1"}, b.waitsFor(protocol.KeepScript))
+	_, err := m.ForceUnlock(t.Context())
+	require.NoError(t, err)
+
+	b.locked(m)
+	id := b.locks.ID()
+	b.pause()
+	require.ErrorIs(t, m.Unlock(), relock.ErrNotReplicated)
+	require.NotEqual(t, id, b.locks.ID(), "a failover may bring the hold back, of which no later one may be a level")
+	require.Greater(t, locktest.TTLOf(b.master, b.key), time.Minute)
+	b.resume()
+	_, err = m.ForceUnlock(t.Context())
+	require.NoError(t, err)
+}
+
+// Waiters of Redisson, who sleep for as long as they were told, hear that they may ask again.
+func TestStrangersAreToldOfAMinHold(t *testing.T) {
+	t.Parallel()
+	eachOf(t, lockKinds, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b := newKindBench(t, backend, k)
+		m := b.mutex(relock.WithMinHold(aMinHold))
+		sub := b.rdbs[0].Subscribe(t.Context(), inside.OfMutex(m).Keys.Channels[0])
+		t.Cleanup(func() { _ = sub.Close() })
+		require.NoError(t, second(sub.Receive(t.Context())))
+		messages := sub.Channel()
+		b.heldBriefly(m)
+		for message := redistest.Receive(t, messages); message.Payload != "0"; message = redistest.Receive(t, messages) {
+		}
+		b.free()
+	})
+}
+
+// A late copy of an enqueue may have given the holder a place, which would be granted the lock later.
+func TestAKeepGivesUpAPlaceInTheLine(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		rdb, key, me := backend.Client(t), redistest.Key(t), locktest.NewActor(t)
+		c := locksOn(t, rdb)
+		m := c.FairMutex(key, relock.WithMinHold(aMinHold), relock.WithOwner("job"))
+		me.Locks(t, m)
+		view := inside.OfMutex(m)
+		field, fair := c.ID()+":job", view.Protocol.(*protocol.Fair)
+		_, out := fair.Enqueue(t.Context(), redisexec.CallOptions{}, view.Keys, "other:1", view.Terms, 1)
+		require.NoError(t, out.Err)
+		line := keys.LineOf(key)
+		require.NoError(t, rdb.ZAdd(t.Context(), line.Queue, redis.Z{Score: 9, Member: field}).Err())
+		require.NoError(t, rdb.HSet(t.Context(), line.Entries, field, "x").Err())
+		me.Unlocks(t, m)
+		require.Equal(t, []string{"other:1"}, rdb.ZRange(t.Context(), line.Queue, 0, -1).Val())
+		require.False(t, rdb.HExists(t.Context(), line.Entries, field).Val())
+		_, out = fair.Release(t.Context(), redisexec.CallOptions{}, view.Keys, "other:1", []int{0})
+		require.NoError(t, out.Err)
+	})
+}
+
+// No two holds are kept by one name, and none is taken for a hold.
+func TestWhatIsKeptIsNoHold(t *testing.T) {
+	for _, field := range []string{"uuid:17", "uuid:job", "uuid:17:write"} {
+		kept := keys.Kept(field, clock.Instant{Mono: 1})
+		require.NotEqual(t, kept, keys.Kept(field, clock.Instant{Mono: 2}))
+		require.Equal(t, keys.SideOf(field), keys.SideOf(kept))
+		require.NotEqual(t, keys.OwnerNamed(field), keys.OwnerNamed(kept))
+		of, is := keys.KeptFor(kept)
+		require.True(t, is)
+		require.Equal(t, field, of)
+		_, is = keys.KeptFor(field)
+		require.False(t, is)
+	}
+}
