@@ -193,3 +193,23 @@ func TestAnAnswerThatComesAfterTheEndChangesNothing(t *testing.T) {
 		b.waits(told)
 	})
 }
+
+func TestThoseThatWaitHearThatTheClientHasNoMoreTime(t *testing.T) {
+	closed := errors.New("closed")
+	for name, underWay := range map[string]bool{"while a rename is under way": true, "while another command is": false} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(b *trial) {
+				if !underWay {
+					require.True(t, b.slot.Take(b.t.Context()))
+				}
+				ofFirst := b.follows(b.newHold("second"))
+				b.settle()
+				ofSecond := b.follows(b.newHold("third"))
+				b.end(closed)
+				b.hears(ofFirst, closed)
+				b.hears(ofSecond, closed)
+				require.True(t, b.IsOver())
+			})
+		})
+	}
+}
