@@ -72,6 +72,7 @@ func TestOneRenameTellsOfAllThatEndedBeforeItWasSent(t *testing.T) {
 		b.hears(ofThird)
 		b.known(fourth)
 		b.nothingSent()
+		require.Equal(t, 1, b.tellers, "one goroutine tells of all")
 	})
 }
 

@@ -38,6 +38,7 @@ type trial struct {
 
 	mu      sync.Mutex
 	renames []*rename // that wait for an answer
+	tellers int       // goroutines that have been started
 	retired []*identity.Identity
 }
 
@@ -52,7 +53,7 @@ func begin(t *testing.T, test func(b *trial)) {
 		began := time.Now()
 		b.env = &batch.Env{
 			Now:      func() clock.Instant { return clock.Instant{}.After(time.Hour + time.Since(began)) },
-			Patience: time.Minute, Go: func(f func()) { go f() }, Retire: b.retire, Rename: b.rename,
+			Patience: time.Minute, Go: func(f func()) { b.tellers++; go f() }, Retire: b.retire, Rename: b.rename,
 		}
 		b.env.Background, b.end = context.WithCancelCause(t.Context())
 		b.first = b.newHold("first")
