@@ -52,6 +52,10 @@ func TestAnOutageLastsFromTheFirstRequestThatWasNotAnswered(t *testing.T) {
 		g.Asks(now)
 		g.StopsAsking(now.After(redisexec.MinCopyPatience - 1))
 	}
+	atOnceAfterAFailure := func(g *Gate[*noHold], now clock.Instant) {
+		g.FailsToAsk(now, errFirst)
+		atOnce(g, now)
+	}
 	for name, c := range map[string]struct {
 		happens []happening
 		want    Outage
@@ -68,7 +72,7 @@ func TestAnOutageLastsFromTheFirstRequestThatWasNotAnswered(t *testing.T) {
 		"failures count from the first":            {[]happening{asks, fails(errFirst), unheard, unheard}, Outage{Asked: second(1), Failed: second(3), Failure: errFirst}},
 		"a caller that had little time":            {[]happening{atOnce}, Outage{}},
 		"a caller that had time":                   {[]happening{asks, stops}, Outage{Asked: second(1)}},
-		"a caller with little time after failures": {[]happening{fails(errFirst), atOnce}, Outage{Asked: second(1), Failure: errFirst}},
+		"a caller with little time after failures": {[]happening{atOnceAfterAFailure}, Outage{Asked: second(1), Failure: errFirst}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, _ = newGate()

@@ -54,16 +54,19 @@ func TestOneThatWasRetiredBeforeIsNotRetiredAgain(t *testing.T) {
 
 func TestManyThatDoubtOneIdentityReplaceItOnce(t *testing.T) {
 	s := NewSource()
-	for range 200 {
+	for range 500 {
 		doubted := s.Current()
 		next := make([]*Identity, 4)
+		begin := make(chan struct{})
 		var all sync.WaitGroup
 		for i := range next {
 			all.Go(func() {
+				<-begin
 				s.Retire(doubted)
 				next[i] = s.Current()
 			})
 		}
+		close(begin)
 		all.Wait()
 		for _, id := range next {
 			require.NotSame(t, doubted, id, "it is replaced before the call that doubts it returns")
