@@ -202,7 +202,8 @@ func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.D
 			b.answered(to, waiters, out, lease)
 			return
 		case ctx.Err() != nil:
-			return // it is over
+			b.End(lockerr.Ended(ctx)) // unless it is over: the client has no more time
+			return
 		}
 		b.failed(out)
 		if out.Permanent && !doubt {

@@ -1,0 +1,419 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+func TestAGrantedAttemptKeepsItsTurnAndItsName(t *testing.T) {
+	for name, waits := range map[string]bool{"Lock": true, "TryLock": false} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(b *trial) {
+				h := b.wants("me", "key")
+				ended := h.runs(b.t.Context(), waits)
+				r := b.asks(h)
+				require.Equal(t, 3, r.opts.Attempts)
+				require.Equal(t, time.Second, r.opts.Patience)
+				require.Equal(t, (<-chan struct{})(b.closing), r.opts.Enough, "a Close waits for one copy at most")
+				now := b.env.Identities.Current()
+				b.granted(h)
+				b.gets(ended, true)
+				require.Equal(t, identity.Name{Identity: now, Field: h.target.Field(string(*now), h.owner), Token: 7}, h.name)
+				h.stands(queue.Turn)
+				require.Zero(t, h.contended)
+				require.Empty(t, h.undone)
+				require.Same(t, now, b.env.Identities.Current(), "nothing was in doubt")
+			})
+		})
+	}
+}
+
+func TestAWaiterAsksAgainWhenItIsWoken(t *testing.T) {
+	begin(t, func(b *trial) {
+		h := b.wants("me", "key")
+		ended := h.locks(b.t.Context())
+		b.taken(h, time.Minute)
+		b.sleeps()
+		require.Equal(t, 1, b.listens)
+		h.places[0].Queue.Wake()
+		b.taken(h, time.Minute)
+		b.sleeps()
+		require.Equal(t, 1, h.contended, "its record is told of the first wait")
+		time.Sleep(time.Second) // wake-ups that were in vain may have the next request wait a little
+		h.places[0].Queue.Wake()
+		time.Sleep(100 * time.Millisecond)
+		b.granted(h)
+		b.gets(ended, true)
+		h.stands(queue.Turn)
+	})
+}
+
+// The table of when a waiter asks again without a message.
+func TestAWaiterAsksAgainWithoutAMessage(t *testing.T) {
+	for name, c := range map[string]struct {
+		live             bool
+		left             time.Duration
+		earliest, latest time.Duration
+	}{
+		"when the lease has run out":             {true, time.Second, time.Second, time.Second + 4*time.Millisecond},
+		"at a safety poll":                       {true, time.Minute, 2 * time.Second, 4 * time.Second},
+		"at a safety poll, without expiry":       {true, -1, 2 * time.Second, 4 * time.Second},
+		"soon, where no message arrives":         {false, time.Minute, fastPoll, fastPollMax},
+		"sooner, if the lease has run out there": {false, 10 * time.Millisecond, 10 * time.Millisecond, 14 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(b *trial) {
+				b.live = c.live
+				h := b.wants("me", "key")
+				ended := h.locks(b.t.Context())
+				b.taken(h, c.left)
+				time.Sleep(c.earliest - 1)
+				b.sleeps()
+				time.Sleep(c.latest - c.earliest + 1)
+				b.granted(h)
+				b.gets(ended, true)
+			})
+		})
+	}
+}
+
+func TestOneThatNoMessageReachesPollsLessAndLessOften(t *testing.T) {
+	begin(t, func(b *trial) {
+		b.live = false
+		h := b.wants("me", "key")
+		ended := h.locks(b.t.Context())
+		b.taken(h, time.Minute)
+		time.Sleep(fastPollMax)
+		for _, most := range []time.Duration{100, 200, 400, 800, 1600, 3200, 4000, 4000} {
+			most *= time.Millisecond
+			b.taken(h, time.Minute)
+			time.Sleep(most/2 - 1)
+			b.sleeps()
+			time.Sleep(most/2 + 1)
+		}
+		b.granted(h)
+		b.gets(ended, true)
+	})
+}
+
+func TestTryLockAsksOnce(t *testing.T) {
+	begin(t, func(b *trial) {
+		h := b.wants("me", "key")
+		ended := h.tries()
+		b.taken(h, time.Millisecond)
+		b.gets(ended, false)
+		h.nothingLeft()
+		require.Zero(t, h.contended)
+	})
+}
+
+func TestTryLockDoesNotAskWhileAnotherWaiterIsBeforeIt(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		require.True(t, first.places[0].Ticket.Join())
+		b.gets(h.tries(), false)
+		b.sleeps()
+		h.nothingLeft()
+	})
+}
+
+// It learns of an outage that the one before it has met.
+func TestTryLockSaysThatRedisDoesNotAnswerTheOneBefore(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		require.True(t, first.places[0].Ticket.Join())
+		g := h.places[0].Gate
+		g.Asks(b.env.Now())
+		b.gets(h.tries(), false)
+		time.Sleep(time.Second + 1)
+		require.EqualError(t, b.gets(h.tries(), false, lockerr.ErrNoAnswer), "no answer from Redis for 1s")
+		g.FailsToAsk(b.env.Now(), errMissed)
+		require.EqualError(t, b.gets(h.tries(), false, errMissed), "no success with Redis for 1s: connection reset")
+		h.nothingLeft()
+	})
+}
+
+func TestOthersWaitBehindTheOneThatAsks(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, second, third := b.wants("1", "key"), b.wants("2", "key"), b.wants("3", "key")
+		ofFirst := first.locks(b.t.Context())
+		b.asks(first)
+		ofSecond := second.locks(b.t.Context())
+		b.asks(first)
+		ofThird := third.locks(b.t.Context())
+		b.granted(first)
+		b.getsAmongOthers(ofFirst, true)
+		b.sleeps()
+		require.Equal(t, [2]int{1, 1}, [2]int{second.contended, third.contended})
+		first.places[0].Ticket.Leave()
+		b.granted(second)
+		b.getsAmongOthers(ofSecond, true)
+		second.places[0].Ticket.Leave()
+		b.granted(third)
+		b.gets(ofThird, true)
+	})
+}
+
+// getsAmongOthers is gets while others listen.
+func (b *trial) getsAmongOthers(ended <-chan result, granted bool) {
+	b.t.Helper()
+	b.mu.Lock()
+	listens := b.listens
+	b.listens = 0
+	b.mu.Unlock()
+	b.gets(ended, granted)
+	b.mu.Lock()
+	b.listens += listens
+	b.mu.Unlock()
+}
+
+func TestTheLockIsHandedOverToTheNextWithItsTurn(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		require.True(t, first.places[0].Ticket.Join())
+		ended := h.locks(b.t.Context())
+		b.goesOn(ended)
+		to := first.places[0].Ticket.Reserve(func(Hold) bool { return true })
+		require.Same(t, h.places[0].Ticket, to)
+		h.name = identity.Name{Field: "given"}
+		require.True(t, first.places[0].Ticket.Grant(to))
+		b.gets(ended, true)
+		require.Equal(t, "given", h.name.Field)
+		h.stands(queue.Turn)
+		b.sleeps()
+	})
+}
+
+// What was handed over is past its deadline by the time that the waiter has it.
+func TestAHandOverThatDoesNotCountIsRejectedAndTheWaiterAsks(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		require.True(t, first.places[0].Ticket.Join())
+		ended := h.locks(b.t.Context())
+		b.goesOn(ended)
+		to := first.places[0].Ticket.Reserve(func(Hold) bool { return true })
+		h.name, h.late = identity.Name{Field: "given"}, true
+		require.True(t, first.places[0].Ticket.Grant(to))
+		b.asks(h)
+		require.Equal(t, 1, h.rejected)
+		h.late = false
+		b.granted(h)
+		b.gets(ended, true)
+		require.NotEqual(t, "given", h.name.Field)
+	})
+}
+
+func TestAHandOverThatComesBeforeTheEndOfTheWaitCounts(t *testing.T) {
+	begin(t, func(b *trial) {
+		for i := range 200 { // the one or the other is first
+			key := fmt.Sprint("key", i)
+			first, h := b.wants("first", key), b.wants("me", key)
+			require.True(t, first.places[0].Ticket.Join())
+			ctx, stop := context.WithCancel(b.t.Context())
+			ended := h.locks(ctx)
+			b.goesOn(ended)
+			to := first.places[0].Ticket.Reserve(func(Hold) bool { return true })
+			h.name = identity.Name{Field: "given"}
+			stop()
+			passed := first.places[0].Ticket.Grant(to)
+			require.Equal(t, passed, (<-ended).granted)
+			if passed {
+				h.stands(queue.Turn)
+			}
+		}
+	})
+}
+
+// The name that the hand-over carries may come to be on Redis at any time.
+func TestOneThatLeavesDuringAHandOverRetiresTheNameItWasOffered(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		require.True(t, first.places[0].Ticket.Join())
+		ctx, stop := context.WithCancel(b.t.Context())
+		ended := h.locks(ctx)
+		b.goesOn(ended)
+		offer := Offer{Identity: b.env.Identities.Current(), Ended: make(chan struct{})}
+		to := first.places[0].Ticket.Reserve(func(w Hold) bool {
+			w.Attempt().Offered = offer
+			return true
+		})
+		stop()
+		b.gets(ended, false, context.Canceled)
+		require.NotSame(t, offer.Identity, b.env.Identities.Current())
+		require.Equal(t, []<-chan struct{}{offer.Ended}, h.tracked, "it is being undone until then")
+		require.False(t, first.places[0].Ticket.Grant(to), "it has left")
+		h.nothingLeft()
+	})
+}
+
+// The table of where a wait ends, and how.
+func TestAWaitEndsWithItsContextOrTheClient(t *testing.T) {
+	type wait func(b *trial, h *hold, ctx context.Context) <-chan result
+	inLine := func(b *trial, h *hold, ctx context.Context) <-chan result {
+		require.True(b.t, b.wants("first", "key").places[0].Ticket.Join())
+		return h.locks(ctx)
+	}
+	asleep := func(b *trial, h *hold, ctx context.Context) <-chan result {
+		ended := h.locks(ctx)
+		b.taken(h, -1)
+		return ended
+	}
+	afterAnError := func(b *trial, h *hold, ctx context.Context) <-chan result {
+		ended := asleep(b, h, ctx)
+		h.places[0].Queue.Wake()
+		b.fails(h, redisexec.Outcome{})
+		return ended
+	}
+	for name, at := range map[string]wait{"in line": inLine, "asleep": asleep, "in the pause after an error": afterAnError} {
+		for cause, want := range map[string]error{"the context": context.Canceled, "its cause": errOver, "the client": lockerr.ErrClosed} {
+			t.Run(name+" with "+cause, func(t *testing.T) {
+				begin(t, func(b *trial) {
+					h := b.wants("me", "key")
+					ctx, stop := context.WithCancelCause(b.t.Context())
+					defer stop(nil)
+					ended := at(b, h, ctx)
+					b.goesOn(ended)
+					switch want {
+					case lockerr.ErrClosed:
+						close(b.closing)
+					case errOver:
+						stop(errOver)
+					default:
+						stop(nil)
+					}
+					b.gets(ended, false, want)
+					h.nothingLeft()
+				})
+			})
+		}
+	}
+}
+
+var errOver = errors.New("over")
+
+func TestTheNextInLineGoesOnAfterOneThatGaveUp(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, second := b.wants("1", "key"), b.wants("2", "key")
+		ctx, stop := context.WithCancel(b.t.Context())
+		ofFirst := first.locks(ctx)
+		b.taken(first, -1)
+		ofSecond := second.locks(b.t.Context())
+		b.goesOn(ofSecond)
+		stop()
+		<-ofFirst
+		b.granted(second)
+		b.gets(ofSecond, true)
+	})
+}
+
+func TestAPanicInAHookLeavesNothing(t *testing.T) {
+	begin(t, func(b *trial) {
+		first, h := b.wants("first", "key"), b.wants("me", "key")
+		require.True(t, first.places[0].Ticket.Join())
+		h.onWait = func() { panic("hook") }
+		require.PanicsWithValue(t, "hook", func() {
+			_, _ = h.attempt.Run(b.t.Context(), h.places, NewPlainTurn, true, h)
+		})
+		require.Zero(t, b.listens)
+		h.nothingLeft()
+	})
+}
+
+// The table of what a safety poll, or a message, tells of the subscription.
+func TestASafetyPollThatFindsNewsThrowsDoubtOnTheSubscription(t *testing.T) {
+	released := protocol.Grant{Held: true}
+	another := protocol.Grant{Holder: "another:1", TTL: -1}
+	same := protocol.Grant{Holder: "other:1", TTL: -1}
+	for name, c := range map[string]struct {
+		woken            bool
+		found            protocol.Grant
+		missed, suspects int
+	}{
+		"a release that no message told":  {false, released, 1, 0},
+		"another holder":                  {false, another, 0, 1},
+		"the same holder":                 {false, same, 0, 0},
+		"a release that a message told":   {true, released, 0, 0},
+		"another holder, after a message": {true, another, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(b *trial) {
+				h := b.wants("me", "key")
+				ctx, stop := context.WithCancel(b.t.Context())
+				ended := h.locks(ctx)
+				b.taken(h, -1)
+				if c.woken {
+					h.places[0].Queue.Wake()
+				} else {
+					time.Sleep(4 * time.Second)
+				}
+				b.answers(h, answer{grant: c.found})
+				stop()
+				<-ended
+				require.Len(t, b.missed, c.missed)
+				require.Len(t, b.suspects, c.suspects)
+			})
+		})
+	}
+}
+
+func TestAMessageAfterASafetyPollThrowsNoDoubt(t *testing.T) {
+	begin(t, func(b *trial) {
+		h := b.wants("me", "key")
+		ended := h.locks(b.t.Context())
+		b.taken(h, -1)
+		time.Sleep(4 * time.Second)
+		b.taken(h, -1) // by the safety poll
+		time.Sleep(time.Second)
+		h.places[0].Queue.Wake()
+		b.granted(h)
+		b.gets(ended, true)
+		require.Empty(t, b.missed)
+	})
+}
+
+func TestAGateKnowsSinceWhenARequestIsNotAnswered(t *testing.T) {
+	begin(t, func(b *trial) {
+		h := b.wants("me", "key")
+		ended := h.locks(b.t.Context())
+		asked := b.env.Now()
+		b.asks(h)
+		_, outage := h.places[0].Gate.Learned()
+		require.Equal(t, asked, outage.Asked)
+		time.Sleep(time.Second)
+		h.late = true
+		b.granted(h)
+		_, outage = h.places[0].Gate.Learned()
+		require.Equal(t, b.env.Now(), outage.Asked, "Redis did answer, if too late")
+		h.late = false
+		time.Sleep(16 * time.Millisecond)
+		b.granted(h)
+		b.gets(ended, true)
+	})
+}
+
+func TestWhoHasTheKeyIsNotedAtItsGate(t *testing.T) {
+	begin(t, func(b *trial) {
+		h := b.wants("me", "key")
+		other := b.wants("other", "key")
+		b.seen["other:1"] = other
+		ended := h.tries()
+		time.Sleep(time.Second)
+		b.answers(h, answer{grant: protocol.Grant{Holder: "other:1", TTL: time.Minute, Claimed: true}})
+		b.gets(ended, false)
+		seen, outage := h.places[0].Gate.Learned()
+		require.Equal(t, Sighting{At: b.env.Now(), Holder: "other:1", Hold: other, Claims: true, Lease: time.Minute}, seen)
+		require.Equal(t, clock.Instant{}, outage.Asked)
+	})
+}

@@ -1,0 +1,287 @@
+package line
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A trial is a line whose clock and messages a test makes.
+type trial struct {
+	*Line[string]
+	t   *testing.T
+	hub *hub
+	now clock.Instant
+}
+
+func newTrial(t *testing.T) *trial {
+	b := &trial{t: t, hub: newHub(), now: clock.Instant{}.After(time.Hour)}
+	b.Line = New[string](b.hub, func() clock.Instant { return b.now }, "releases", "grants")
+	return b
+}
+
+// terms are such that an entry lives for 5 s, and is polled for every 5/3 s.
+func terms() *protocol.Terms {
+	return &protocol.Terms{TTL: 30 * time.Second, SafetyPoll: 10 * time.Second}
+}
+
+const poll = 5 * time.Second / 3
+
+// place is the place of a waiter, and how often that was told to look.
+type place struct {
+	*Entry
+	rung int
+}
+
+// enters makes a place whose request is about to be sent.
+func (b *trial) enters(ticket uint64, terms *protocol.Terms) *place {
+	p := new(place)
+	p.Entry = b.Enter(ticket, "field", terms, func() { p.rung++ })
+	return p
+}
+
+// placed makes a place of which the request was answered.
+func (b *trial) placed(ticket uint64) *place {
+	p := b.enters(ticket, terms())
+	b.Placed(p.Entry, redisexec.Outcome{Sent: b.now})
+	return p
+}
+
+// stands says how p stands, and how often its waiter was rung.
+func (b *trial) stands(p *place, want protocol.EntryState, rung int) {
+	b.t.Helper()
+	require.Equal(b.t, want, b.Standing(p.Entry).State)
+	require.Equal(b.t, rung, p.rung, "rings")
+}
+
+// wakes reports how many wake-ups f causes.
+func (b *trial) wakes(f func()) int {
+	before := b.Queue.Wakes()
+	f()
+	return int(b.Queue.Wakes() - before)
+}
+
+const asking = protocol.EntryState(0)
+
+func TestAPlaceWaitsOnceItsRequestWasAnswered(t *testing.T) {
+	b := newTrial(t)
+	p := b.enters(1, terms())
+	b.stands(p, asking, 0)
+	require.Empty(t, b.Waiting())
+	b.Placed(p.Entry, redisexec.Outcome{Sent: b.now})
+	b.stands(p, protocol.EntryWaiting, 0)
+	require.Equal(t, b.now, b.Standing(p.Entry).Proof)
+	require.Equal(t, []*Entry{p.Entry}, b.Waiting())
+}
+
+func TestThoseThatWaitAreListedFirstComeFirst(t *testing.T) {
+	b := newTrial(t)
+	var want []*Entry
+	for _, ticket := range []uint64{7, 2, 11, 5, 3} {
+		b.placed(ticket)
+	}
+	b.enters(4, terms()) // is not answered yet
+	for _, ticket := range []uint64{2, 3, 5, 7, 11} {
+		want = append(want, b.entries[ticket])
+	}
+	require.Equal(t, want, b.Waiting())
+	b.Remove(want[2])
+	require.Equal(t, append(want[:2:2], want[3:]...), b.Waiting())
+}
+
+func TestAMessageOfAGrantSettlesAPlaceOnce(t *testing.T) {
+	b := newTrial(t)
+	p, other := b.placed(1), b.placed(2)
+	b.message("1 42")
+	b.stands(p, protocol.EntryGranted, 1)
+	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
+	b.stands(other, protocol.EntryWaiting, 0)
+	for _, again := range []string{"1 42", "1 43", "1"} {
+		b.message(again)
+	}
+	b.Learn([]*Entry{p.Entry}, []protocol.Standing{{State: protocol.EntryGone}}, b.now)
+	b.stands(p, protocol.EntryGranted, 1)
+	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
+}
+
+func TestAMessageThatComesBeforeTheAnswerIsKeptUntilThat(t *testing.T) {
+	b := newTrial(t)
+	p := b.enters(1, terms())
+	b.message("1 42")
+	b.stands(p, asking, 0)
+	require.True(t, b.Told())
+	b.Placed(p.Entry, redisexec.Outcome{Sent: b.now})
+	b.stands(p, protocol.EntryGranted, 1)
+	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
+	require.False(t, b.Told())
+}
+
+// Each is a reason to ask, and no more.
+func TestAGrantThatIsNotProvenIsNotTaken(t *testing.T) {
+	fenced := terms()
+	fenced.Fencing = true
+	for name, c := range map[string]struct {
+		terms   *protocol.Terms
+		out     redisexec.Outcome
+		passes  time.Duration
+		message string
+		granted bool
+	}{
+		"it is proven": {terms: terms(), message: "1 0", granted: true},
+		"a copy of the request may make it again":    {terms: terms(), out: redisexec.Outcome{Ambiguous: true}, message: "1 42"},
+		"just before its lease may be over":          {terms: terms(), passes: 4950*time.Millisecond - 1, message: "1 42", granted: true},
+		"its lease may be over":                      {terms: terms(), passes: 4950 * time.Millisecond, message: "1 42"},
+		"a token was wished, and is told":            {terms: fenced, message: "1 42", granted: true},
+		"a token was wished, and is not told":        {terms: fenced, message: "1"},
+		"a token was wished, and is none":            {terms: fenced, message: "1 none"},
+		"no token was wished, and what is told none": {terms: terms(), message: "1 none", granted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTrial(t)
+			p := b.enters(1, c.terms)
+			c.out.Sent = b.now
+			b.Placed(p.Entry, c.out)
+			b.now = b.now.After(c.passes)
+			wakes := b.wakes(func() { b.message(c.message) })
+			if c.granted {
+				b.stands(p, protocol.EntryGranted, 1)
+				require.Zero(t, wakes)
+				return
+			}
+			b.stands(p, protocol.EntryWaiting, 0)
+			require.Equal(t, 1, wakes, "it is to ask")
+			require.Equal(t, []*Entry{p.Entry}, b.Waiting())
+		})
+	}
+}
+
+func TestMessagesWithoutAMeaningChangeNothing(t *testing.T) {
+	b := newTrial(t)
+	p := b.placed(1)
+	for _, payload := range []string{"", "x", "-1 2", "2 42", " 1", "1x 42", "99999999999999999999 1"} {
+		require.Zero(t, b.wakes(func() { b.message(payload) }), "%q", payload)
+		b.stands(p, protocol.EntryWaiting, 0)
+	}
+}
+
+func TestWhatIsToldToAllWakesThoseInTheLineUnlessItIsForStrangers(t *testing.T) {
+	b := newTrial(t)
+	for payload, want := range map[string]int{"0": 1, "": 1, "anything": 1, strangers: 0} {
+		require.Equal(t, want, b.wakes(func() { b.released(payload) }), "%q", payload)
+	}
+	require.Equal(t, 1, b.wakes(func() { b.message(ask) }), "the first in line is left waiting")
+}
+
+// A poll for which it was too early may have used the wake-up.
+func TestAWakeUpBetweenARequestAndItsAnswerIsGivenAgain(t *testing.T) {
+	b := newTrial(t)
+	p := b.enters(1, terms())
+	require.Zero(t, b.wakes(func() { b.Placed(p.Entry, redisexec.Outcome{Sent: b.now}) }))
+	p = b.enters(2, terms())
+	b.Queue.Wake()
+	require.Equal(t, 1, b.wakes(func() { b.Placed(p.Entry, redisexec.Outcome{Sent: b.now}) }))
+}
+
+// The table of what a poll may say of a place.
+func TestAPollSettlesThePlacesThatWaitNoMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		told    protocol.Standing
+		settled bool
+	}{
+		"it waits":                {protocol.Standing{State: protocol.EntryWaiting}, false},
+		"it was granted":          {protocol.Standing{State: protocol.EntryGranted, Token: 7}, true},
+		"it was granted long ago": {protocol.Standing{State: protocol.EntryGranted, Late: true}, true},
+		"it is gone":              {protocol.Standing{State: protocol.EntryGone}, true},
+		"it has failed":           {protocol.Standing{State: protocol.EntryFailed, Err: errRefused}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTrial(t)
+			p, other := b.placed(1), b.placed(2)
+			sent := b.now.After(time.Second)
+			late := b.Learn([]*Entry{p.Entry, other.Entry}, []protocol.Standing{c.told, {State: protocol.EntryWaiting}}, sent)
+			require.Equal(t, c.told.Late, late)
+			want := c.told
+			want.Proof = sent
+			require.Equal(t, want, b.Standing(p.Entry))
+			require.Equal(t, c.settled, p.rung == 1)
+			require.Equal(t, c.settled, b.entries[1] == nil)
+			b.stands(other, protocol.EntryWaiting, 0)
+			require.Equal(t, sent, b.Standing(other.Entry).Proof)
+		})
+	}
+}
+
+func TestAPollMovesNoPlaceThatHasGone(t *testing.T) {
+	b := newTrial(t)
+	p, asks := b.placed(1), b.enters(2, terms())
+	b.Remove(p.Entry)
+	granted := protocol.Standing{State: protocol.EntryGranted, Late: true}
+	require.False(t, b.Learn([]*Entry{p.Entry, asks.Entry}, []protocol.Standing{granted, granted}, b.now))
+	b.stands(p, protocol.EntryWaiting, 0)
+	b.stands(asks, asking, 0)
+	b.message("1 42")
+	b.stands(p, protocol.EntryWaiting, 0)
+}
+
+func TestAnotherWaiterOfThisProcessGoesOnByAPlace(t *testing.T) {
+	for name, settledBefore := range map[string]bool{"that waits": false, "that has become the lock by then": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newTrial(t)
+			p := b.placed(1)
+			heir := 0
+			if settledBefore {
+				b.message("1 42")
+			}
+			before := p.rung
+			b.Adopt(p.Entry, func() { heir++ })
+			require.Equal(t, settledBefore, heir == 1, "it is told of what has happened")
+			b.message("1 42")
+			require.Equal(t, 1, heir)
+			require.Equal(t, before, p.rung, "the one before is not told any more")
+		})
+	}
+}
+
+func TestTheNextPollIsNeverLaterThanThePlaceWithTheShortestLeaseNeeds(t *testing.T) {
+	b := newTrial(t)
+	p := b.placed(1)
+	b.Schedule(p.Entry, time.Second, false)
+	require.Equal(t, b.now.After(time.Second), b.Due(), "as the only one says")
+	b.Schedule(p.Entry, 1500*time.Millisecond, false)
+	require.Equal(t, b.now.After(1500*time.Millisecond), b.Due(), "as the only one says")
+
+	other := b.placed(2)
+	b.Schedule(other.Entry, time.Minute, false)
+	require.Equal(t, b.now.After(1500*time.Millisecond), b.Due(), "no later than suits those before")
+	b.Schedule(other.Entry, 100*time.Millisecond, false)
+	require.Equal(t, b.now.After(100*time.Millisecond), b.Due(), "no later than suits the one that has come")
+
+	b.Schedule(p.Entry, time.Minute, true)
+	require.Equal(t, b.now.After(poll), b.Due(), "one has just polled for all")
+	brief := terms()
+	brief.SafetyPoll = 300 * time.Millisecond
+	b.enters(3, brief)
+	b.Schedule(p.Entry, time.Minute, true)
+	require.Equal(t, b.now.After(brief.EntryPoll()), b.Due())
+}
+
+func TestTheOneWithTheTurnLooksWhenThePollIsDueSooner(t *testing.T) {
+	b := newTrial(t)
+	alarm := make(chan struct{}, 1)
+	require.True(t, b.Queue.Ticket("first", alarm).Join())
+	p, other := b.placed(1), b.placed(2)
+	b.Schedule(p.Entry, time.Second, true)
+	b.Schedule(other.Entry, 2*time.Second, false)
+	require.Empty(t, alarm, "its poll is no sooner")
+	b.Schedule(other.Entry, time.Millisecond, false)
+	require.Len(t, alarm, 1)
+	require.Zero(t, b.Queue.Wakes(), "it is no wake-up: there is no news")
+}
