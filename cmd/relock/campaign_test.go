@@ -1,0 +1,53 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRunsOfManyProcessesNeverOverlapAndAllRun(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	processes, each := 20, 3
+	if *long {
+		each = 50
+	}
+	file := inDir(t, "log")
+	var all sync.WaitGroup
+	codes := make(chan int, processes*each)
+	for i := range processes {
+		kind := [][]string{{"run"}, {"run", "--fair"}}[i%2]
+		all.Go(func() {
+			for range each {
+				cmd := command(url, append(kind, "a", "--", "sh", "-c", `echo + >> `+file+`; sleep 0.01; echo - >> `+file)...)
+				_ = cmd.Run()
+				codes <- cmd.ProcessState.ExitCode()
+			}
+		})
+	}
+	all.Wait()
+	close(codes)
+	for code := range codes {
+		require.Equal(t, 0, code)
+	}
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	inside, runs := false, 0
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		begins := strings.TrimSpace(lines.Text()) == "+"
+		require.NotEqual(t, inside, begins, "line "+strconv.Itoa(runs))
+		inside = begins
+		runs++
+	}
+	require.Equal(t, 2*processes*each, runs)
+	requireFree(t, s.Client(t), "a")
+}

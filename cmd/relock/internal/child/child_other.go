@@ -1,0 +1,74 @@
+//go:build !unix
+
+package child
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"time"
+)
+
+// Child is a command that was started: there is none on this system.
+type Child struct{}
+
+// Start fails.
+func Start(argv, env []string) (*Child, error) { return nil, errors.ErrUnsupported }
+
+// Supported says why no command can be run.
+func Supported() error {
+	return errors.New("relock run needs process groups and signals, which this system has not; the other commands work")
+}
+
+// Ended is never closed.
+func (c *Child) Ended() <-chan struct{} { return nil }
+
+// Code is that of a command that could not be run.
+func (c *Child) Code() int { return CodeNotRun }
+
+// Signal does nothing.
+func (c *Child) Signal(os.Signal) {}
+
+// Terminate does nothing.
+func (c *Child) Terminate() {}
+
+// Kill does nothing.
+func (c *Child) Kill() {}
+
+// Left is false.
+func (c *Child) Left() bool { return false }
+
+// AwaitGone is true.
+func (c *Child) AwaitGone(time.Time) bool { return true }
+
+// Signals delivers the signals to this process.
+type Signals struct{ C chan os.Signal }
+
+// WatchSignals delivers Ctrl-C.
+func WatchSignals() *Signals {
+	s := &Signals{C: make(chan os.Signal, 1)}
+	signal.Notify(s.C, os.Interrupt)
+	return s
+}
+
+// All does nothing more.
+func (s *Signals) All() {}
+
+// Stop leaves all signals to the system again.
+func (s *Signals) Stop() { signal.Stop(s.C) }
+
+// Pending returns a signal that has come.
+func (s *Signals) Pending() os.Signal {
+	select {
+	case sig := <-s.C:
+		return sig
+	default:
+		return nil
+	}
+}
+
+// EndsWait reports whether sig ends a wait.
+func EndsWait(os.Signal) bool { return true }
+
+// CodeOf is what a shell returns of a process that sig has ended.
+func CodeOf(os.Signal) int { return 130 }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relock-go/relock/cmd/relock/internal/doctor"
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+const doctorText = `Find out what of this Redis is wrong for locks: whether it can be reached, its version and role, whether it evicts keys,
+what a crash or a failover forgets, how long scripts and messages take, and whether this user may do what each kind of lock
+needs. For that it takes a lock of each kind, under a new name that begins with --name, and gives it back. It asks for
+nothing that managed services refuse.
+
+With --user it asks instead what that user of the ACL may do, which changes nothing: it takes Redis 7, and a connection
+that may run ACL DRYRUN.
+
+Exit codes: 0 fine, 1 warnings, 2 broken; 64 if relock was called wrongly.`
+
+func (a *app) doctorCommand() *cobra.Command {
+	e := &doctor.Exam{}
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Find out what is wrong with a Redis for locks", Long: doctorText,
+		Example: "  relock doctor\n  relock doctor --name orders:doctor     # for a user who may use orders:* only\n  relock doctor --user app",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(func(t *target.Target) error {
+				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+				defer stop()
+				e.Target = t
+				return a.showFindings(t, e.Run(ctx))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&e.Name, "name", "relock_doctor", "what the names of the locks that are tried begin with")
+	cmd.Flags().StringVar(&e.User, "user", "", "ask what this `USER` may do")
+	a.addJSON(cmd, "the findings")
+	return cmd
+}
+
+func (a *app) showFindings(t *target.Target, findings []doctor.Finding) error {
+	styles := map[doctor.Status]style{doctor.Fine: normal, doctor.Warning: yellow, doctor.Broken: red}
+	rows := &table{}
+	rows.add(bold, "STATUS", "NODE", "CHECK", "FINDING")
+	several := false
+	for _, f := range findings {
+		several = several || f.Node != "" && f.Node != findings[0].Node
+	}
+	for _, f := range findings {
+		node := ""
+		if several {
+			node = f.Node
+		}
+		rows.add(styles[f.Status], string(f.Status), node, f.Check, clean(f.Text))
+		if f.Advice != "" {
+			rows.add(styles[f.Status], "", "", "", "-> "+clean(f.Advice))
+		}
+	}
+	if a.json {
+		if err := a.printJSON(findings); err != nil {
+			return err
+		}
+	} else {
+		a.draw(rows)
+	}
+	switch doctor.Worst(findings) {
+	case doctor.Broken:
+		return &exit{code: codeBroken}
+	case doctor.Warning:
+		return &exit{code: codeFailed}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/cmd/relock/internal/look"
+)
+
+// Codes are the exit codes: those of sysexits.h, and of timeout(1) and the shell.
+const (
+	codeFine        = 0
+	codeFailed      = 1  // of force: nothing to force; of doctor: warnings
+	codeBroken      = 2  // of doctor
+	codeUsage       = 64 // EX_USAGE
+	codeUnavailable = 69 // EX_UNAVAILABLE
+	codeSoftware    = 70 // EX_SOFTWARE
+	codeBusy        = 75 // EX_TEMPFAIL
+	codeForbidden   = 77 // EX_NOPERM
+	codeLost        = 124
+	codeKilled      = 137
+)
+
+// codesText says them, in the words of --help.
+const codesText = `    the command's own    it ran, and the lock was held all the time
+    128+N                signal N has ended the command, or relock while it waited
+    75                   another owner has the lock (-n), or had it for as long as -w says; -E changes this code
+    124                  the lock was lost, or --max-hold is over: the command was told to end (SIGTERM), and ended
+    137                  the same, and it had to be killed (SIGKILL)
+    126, 127             the command cannot be run; there is no such command
+    64                   relock was called wrongly
+    69                   Redis cannot be reached, or cannot serve
+    77                   Redis does not let this user do it`
+
+// exit is an error with a code of its own.
+type exit struct {
+	code int
+	err  error // nil: nothing is said
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exit) Unwrap() error { return e.err }
+
+// usage is an error of who called.
+func usage(format string, args ...any) error {
+	return &exit{codeUsage, fmt.Errorf(format, args...)}
+}
+
+// codeOf is the exit code for err.
+func codeOf(err error) int {
+	var own *exit
+	var server redis.Error
+	switch {
+	case err == nil:
+		return codeFine
+	case errors.As(err, &own):
+		return own.code
+	case errors.Is(err, relock.ErrTimeout):
+		return codeBusy
+	case errors.Is(err, relock.ErrLost):
+		return codeLost
+	case errors.Is(err, relock.ErrInvalidName), errors.Is(err, relock.ErrInvalidOption), errors.Is(err, relock.ErrUnsupported),
+		errors.Is(err, look.ErrPart):
+		return codeUsage
+	case errors.As(err, &server) && forbidden(server.Error()):
+		return codeForbidden
+	default:
+		return codeUnavailable
+	}
+}
+
+// forbidden reports whether Redis' error text says that this user may not do it. That of a script has the
+// words inside it.
+func forbidden(text string) bool {
+	for _, words := range []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED"} {
+		if strings.HasPrefix(text, words) {
+			return true
+		}
+	}
+	return strings.Contains(text, "ACL failure in script") || strings.Contains(text, "can't run this command") ||
+		strings.Contains(text, "Protocol error: unauthenticated")
+}
+
+// advice says what can be done about err; "" if there is nothing to say.
+func advice(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "MOVED "):
+		return "this server is a node of a Cluster: use redis-cluster://"
+	case strings.Contains(text, "cluster support disabled"):
+		return "this server is no Cluster: use redis://"
+	case strings.Contains(text, "READONLY "):
+		return "this server is a replica: give the address of the master, or of its Sentinels"
+	case strings.Contains(text, "NOAUTH"):
+		return "it wants a password: redis://USER:PASSWORD@HOST"
+	case strings.Contains(text, "OOM "):
+		return "it is out of memory: see relock doctor"
+	}
+	return ""
+}

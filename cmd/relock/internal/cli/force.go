@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/cmd/relock/internal/look"
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+const forceText = `Take the lock NAME away from whoever has it, and wake those who wait. It is for a holder that is known to be gone, or
+stuck: one that is at work learns of it at its next renewal, within a third of its TTL, and works on until then, while the next one
+may begin. A relock run ends its command then.
+
+Exit codes: 0 if it was taken away, 1 if it was free; else as those of relock run: 64, 69, 77.`
+
+// forced is what --json prints.
+type forced struct {
+	Name    string        `json:"name"`
+	Forced  bool          `json:"forced"`
+	Holders []look.Holder `json:"holders"`
+}
+
+func (a *app) forceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "force NAME", Short: "Take a lock away from its holder", Long: forceText,
+		Example: "  relock force deploy", Args: exactly(1, "one name"), ValidArgsFunction: a.namesLike,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(func(t *target.Target) error { return a.force(cmd, t, args[0]) })
+		},
+	}
+	a.addJSON(cmd, "what was taken away")
+	return cmd
+}
+
+func (a *app) force(cmd *cobra.Command, t *target.Target, name string) error {
+	before, err := a.lookAt(cmd, t, name)
+	if err != nil {
+		return err
+	}
+	locks, err := t.Locks()
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
+	done, err := forceKind(cmd, locks, before)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		err = a.printJSON(forced{name, done, before.Holders})
+	} else if done {
+		for _, h := range before.Holders {
+			fmt.Fprintf(a.out, "%s is taken away from %s\n", clean(name), who(h.Owner, h.Client))
+		}
+	} else {
+		fmt.Fprintf(a.out, "%s is free\n", clean(name))
+	}
+	if err == nil && !done {
+		err = &exit{code: codeFailed}
+	}
+	return err
+}
+
+// forceKind forces the lock open as the kind that it is.
+func forceKind(cmd *cobra.Command, locks *relock.Client, l *look.Lock) (bool, error) {
+	if l.Kind == look.ReadWrite {
+		return locks.RWMutex(l.Name).ForceUnlock(cmd.Context())
+	}
+	return locks.Mutex(l.Name).ForceUnlock(cmd.Context())
+}

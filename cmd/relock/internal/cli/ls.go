@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relock-go/relock/cmd/relock/internal/look"
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+const lsText = `List the locks that an owner has, or waits for, whose names are like PATTERN: * stands for any text, ? for one
+character, [ab] for one of some. It shows locks of every kind, also those of Go programs and of Redisson; keys that are
+no locks are left out. It looks by SCAN, which keeps no one waiting, on all masters of a Cluster.
+
+OWNER is the client and the owner: the beginning of the client's uuid (all of it with --long), and what the owner is
+called there: host/pid of a relock run, the number of a goroutine or thread. TTL is what is left of the lease; "never ends"
+means that some other program has set the key. A lock that is (kept) was given back before its --min-hold was over. WAITERS are those in line, and those that Redisson's fair lock
+has in its queue; ~2 means that there is no such line, but two connections listen for a release.
+
+On a quorum there is a column for each node, with the TTL there: - means that it knows of no such owner, ? that it does not
+answer; NOTE says what the nodes do not agree on.`
+
+func (a *app) lsCommand() *cobra.Command {
+	long := false
+	cmd := &cobra.Command{
+		Use: "ls [PATTERN]", Short: "List the locks that are held or waited for", Long: lsText,
+		Example: "  relock ls\n  relock ls 'orders:*' --json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("ls takes one pattern, not %d: put it in quotes, as '*'", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(func(t *target.Target) error {
+				locks, err := look.All(cmd.Context(), t, strings.Join(append(args, "*")[:1], ""))
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.printJSON(append([]*look.Lock{}, locks...))
+				}
+				if t.Quorum() {
+					a.draw(nodesTable(t, locks, long))
+				} else {
+					a.draw(locksTable(locks, long))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&long, "long", "l", false, "show all of the owners' names")
+	a.addJSON(cmd, "them")
+	return cmd
+}
+
+// locksTable shows the locks of one Redis: a row for each holder.
+func locksTable(locks []*look.Lock, long bool) *table {
+	t := &table{}
+	t.add(bold, "NAME", "KIND", "OWNER", "COUNT", "TTL", "TOKEN", "WAITERS", "WHERE")
+	for _, l := range locks {
+		if len(l.Holders) == 0 {
+			t.add(dim, clean(l.Name), string(l.Kind), "-", "", "", tokenText(l.Token), waitersText(l), "")
+		}
+		for _, h := range l.Holders {
+			s := normal
+			if h.TTLms < 0 {
+				s = red
+			}
+			t.add(s, clean(l.Name), kindText(l, h), ownerText(h.Owner, long), strconv.Itoa(h.Count), short(h.TTL()), tokenText(l.Token), waitersText(l), where(h.Client))
+		}
+	}
+	return t
+}
+
+// nodesTable shows the locks of a quorum: a row for each holder, with a column for each node.
+func nodesTable(t *target.Target, locks []*look.Lock, long bool) *table {
+	rows := &table{}
+	head := []string{"NAME", "OWNER", "COUNT", "TOKEN"}
+	for _, n := range t.Nodes {
+		head = append(head, strings.ToUpper(n.Name))
+	}
+	rows.add(bold, append(head, "WHERE", "NOTE")...)
+	for _, l := range locks {
+		for _, h := range l.Holders {
+			row := []string{clean(l.Name), ownerText(h.Owner, long), strconv.Itoa(h.Count), tokenText(l.Token)}
+			for _, n := range l.Nodes {
+				row = append(row, onNode(n, h))
+			}
+			s, note := normal, ""
+			if h.On < len(l.Nodes) {
+				s, note = yellow, "on "+strconv.Itoa(h.On)+" of "+strconv.Itoa(len(l.Nodes))
+			}
+			if h.On < t.Majority() {
+				s, note = red, note+": does not hold it"
+			}
+			rows.add(s, append(row, where(h.Client), note)...)
+		}
+	}
+	return rows
+}
+
+// onNode is what a node says of a holder.
+func onNode(n look.Lock, h look.Holder) string {
+	if n.Error != "" {
+		return "?"
+	}
+	for _, there := range n.Holders {
+		if there.Owner == h.Owner && there.Side == h.Side && there.Kept == h.Kept {
+			return short(there.TTL())
+		}
+	}
+	return "-"
+}
+
+func kindText(l *look.Lock, h look.Holder) string {
+	if h.Side != "" {
+		return string(l.Kind) + " " + h.Side + keptText(h)
+	}
+	return string(l.Kind) + keptText(h)
+}
+
+// keptText says that a hold has ended whose lock others cannot have yet.
+func keptText(h look.Holder) string {
+	if h.Kept {
+		return " (kept)"
+	}
+	return ""
+}
+
+func ownerText(owner string, long bool) string {
+	if long {
+		return clean(owner)
+	}
+	return brief(owner)
+}
+
+func tokenText(token int64) string {
+	if token == 0 {
+		return ""
+	}
+	return strconv.FormatInt(token, 10)
+}
+
+func waitersText(l *look.Lock) string {
+	switch live := l.Live(); {
+	case live > 0:
+		return strconv.Itoa(live)
+	case l.Kind == look.ReadWrite && l.Listeners > 0:
+		return "~" + strconv.Itoa(l.Listeners)
+	default:
+		return ""
+	}
+}
+
+// namesLike completes a name by those of locks.
+func (a *app) namesLike(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	_ = a.with(func(t *target.Target) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+		defer cancel()
+		locks, err := look.All(ctx, t, "*")
+		for _, l := range locks {
+			if strings.HasPrefix(l.Name, begun) {
+				names = append(names, l.Name)
+			}
+		}
+		return err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

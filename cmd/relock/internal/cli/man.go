@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+const manText = `Print the manual page of relock, or of one of its commands, made from the same text as --help; or write all
+pages to a directory.`
+
+func (a *app) manCommand() *cobra.Command {
+	dir := ""
+	cmd := &cobra.Command{
+		Use: "man [COMMAND]", Short: "Print the manual page", Long: manText,
+		Example: "  relock man run | man -l -\n  relock man --dir /usr/local/share/man/man1",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			about := &doc.GenManHeader{Title: "RELOCK", Section: "1", Source: "relock " + version(), Manual: "relock", Date: new(time.Time)}
+			if dir != "" {
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					return usage("%w", err)
+				}
+				return doc.GenManTree(root, about, dir)
+			}
+			page := root
+			if len(args) == 1 {
+				var err error
+				if page, _, err = root.Find(args); err != nil || page == root {
+					return usage("there is no command %q", args[0])
+				}
+			}
+			return doc.GenMan(page, about, a.out)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "write all pages to this `DIR`")
+	return cmd
+}

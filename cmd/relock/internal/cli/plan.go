@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// step is what is to be done with a command that runs.
+type step int
+
+const (
+	goOn step = iota
+	terminate
+	kill
+)
+
+// plan says when a command is told to end, and when it is killed.
+type plan struct {
+	killAfter time.Duration
+	slack     time.Duration // before the end of the lease, for the kill itself
+	over      time.Time     // of --max-hold; zero: none
+	maxHold   time.Duration
+
+	why    error // it was told to end
+	killAt time.Time
+	killed bool
+}
+
+// longestSleep bounds the time until the clocks are looked at again: a deadline is of the wall clock.
+const longestSleep = time.Second
+
+var errNotRenewed = errors.New("the lock cannot be renewed, and its lease is about to end")
+
+func newPlan(f *runFlags, now time.Time) *plan {
+	p := &plan{killAfter: f.killAfter, slack: min(max(f.ttl/100, 5*time.Millisecond), 200*time.Millisecond), maxHold: f.maxHold}
+	if f.maxHold > 0 {
+		p.over = now.Add(f.maxHold)
+	}
+	return p
+}
+
+// fits reports whether a command can be told to end, and be killed, before deadline.
+func (p *plan) fits(now, deadline time.Time) bool {
+	return now.Before(deadline.Add(-p.slack - p.killAfter))
+}
+
+// next returns what is to be done now, or for how long nothing is. The lock is proven until deadline, if it
+// is held at all; lost is the cause if it is not.
+func (p *plan) next(now, deadline time.Time, held bool, lost error) (step, time.Duration) {
+	last := deadline.Add(-p.slack) // to be killed
+	if p.why == nil {
+		wait := longestSleep
+		until := func(t time.Time) bool {
+			wait = min(wait, t.Sub(now))
+			return !now.Before(t)
+		}
+		switch {
+		case lost != nil:
+			p.why = lost
+		case !p.over.IsZero() && until(p.over):
+			p.why = fmt.Errorf("--max-hold %v is over", p.maxHold)
+		case held && until(last.Add(-p.killAfter)):
+			p.why = errNotRenewed
+		default:
+			return goOn, max(wait, time.Millisecond)
+		}
+		p.killAt = now.Add(p.killAfter)
+		return terminate, 0
+	}
+	if held && last.Before(p.killAt) {
+		p.killAt = last
+	}
+	switch {
+	case p.killed:
+		return goOn, longestSleep
+	case !now.Before(p.killAt):
+		p.killed = true
+		return kill, 0
+	default:
+		return goOn, min(max(p.killAt.Sub(now), time.Millisecond), longestSleep)
+	}
+}
+
+// message is what err says, without the name of this program.
+func message(err error) string { return strings.TrimPrefix(err.Error(), "relock: ") }

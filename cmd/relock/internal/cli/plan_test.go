@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestACommandIsToldInTimeBeforeTheLeaseEndsAndKilledBeforeIt(t *testing.T) {
+	now := time.Now()
+	deadline := now.Add(20 * time.Second)
+	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, now)
+	step, wait := p.next(now, deadline, true, nil)
+	require.Equal(t, goOn, step)
+	require.LessOrEqual(t, wait, longestSleep)
+	last := deadline.Add(-p.slack)
+	step, _ = p.next(last.Add(-10*time.Second-time.Millisecond), deadline, true, nil)
+	require.Equal(t, goOn, step)
+	step, _ = p.next(last.Add(-10*time.Second), deadline, true, nil)
+	require.Equal(t, terminate, step)
+	require.ErrorIs(t, p.why, errNotRenewed)
+	step, _ = p.next(last.Add(-time.Millisecond), deadline, true, nil)
+	require.Equal(t, goOn, step)
+	step, _ = p.next(last, deadline, true, nil)
+	require.Equal(t, kill, step)
+	step, _ = p.next(last, deadline, true, nil)
+	require.Equal(t, goOn, step, "once")
+}
+
+func TestARenewalThatGoesWellPutsTheEndOff(t *testing.T) {
+	now := time.Now()
+	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, now)
+	for i := range 100 {
+		at := now.Add(time.Duration(i) * 10 * time.Second)
+		step, _ := p.next(at, at.Add(20*time.Second), true, nil)
+		require.Equal(t, goOn, step)
+	}
+}
+
+func TestTheGraceOfMaxHoldIsNotLongerThanTheLease(t *testing.T) {
+	now := time.Now()
+	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second, maxHold: time.Minute}, now)
+	over := now.Add(time.Minute)
+	step, _ := p.next(over, over.Add(11*time.Second), true, nil)
+	require.Equal(t, terminate, step)
+	deadline := over.Add(5 * time.Second)
+	step, _ = p.next(deadline.Add(-p.slack), deadline, true, nil)
+	require.Equal(t, kill, step)
+}
+
+func TestALossThatCannotBeForeseenHasItsGrace(t *testing.T) {
+	now, lost := time.Now(), errors.New("taken away")
+	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, now)
+	step, _ := p.next(now, time.Time{}, false, lost)
+	require.Equal(t, terminate, step)
+	step, _ = p.next(now.Add(9*time.Second), time.Time{}, false, lost)
+	require.Equal(t, goOn, step)
+	step, _ = p.next(now.Add(10*time.Second), time.Time{}, false, lost)
+	require.Equal(t, kill, step)
+}
+
+func TestTextOfOthersCannotSteerTheTerminal(t *testing.T) {
+	require.Equal(t, "a?[31mb??c", clean("a\x1b[31mb\n\u009bc"))
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock/cmd/relock/internal/look"
+	"github.com/relock-go/relock/internal/keys"
+)
+
+// A wait is shown after a moment, and then kept up to date.
+const (
+	quietWait     = time.Second
+	progressEvery = time.Second
+)
+
+// showProgress shows on a terminal who is waited for, until the returned function is called.
+func (r *runner) showProgress() (done func()) {
+	if !r.app.errTTY || r.flags.noWait || r.flags.log == "json" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		r.progress(ctx)
+	}()
+	return func() {
+		cancel()
+		<-over
+	}
+}
+
+func (r *runner) progress(ctx context.Context) {
+	began, shown := time.Now(), false
+	var holder string
+	var since time.Time
+	for pause := quietWait; ; pause = progressEvery {
+		select {
+		case <-ctx.Done():
+			if shown {
+				fmt.Fprint(r.app.err, "\r\x1b[K")
+			}
+			return
+		case <-time.After(pause):
+		}
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+		l, err := look.One(asking, r.target, r.name)
+		cancel()
+		if ctx.Err() != nil {
+			continue
+		}
+		text := "Redis does not answer"
+		if err == nil {
+			if now := holderOf(l); now != holder {
+				holder, since = now, time.Now()
+			}
+			text = r.situation(l, time.Since(since))
+		}
+		line := []rune(clean(fmt.Sprintf("relock: %s for %s: %s", short(time.Since(began).Truncate(time.Second)), r.name, text)))
+		fmt.Fprint(r.app.err, "\r\x1b[K"+string(line[:min(len(line), r.app.width-1)]))
+		shown = true
+	}
+}
+
+// holderOf is the first that has l; "" if none has.
+func holderOf(l *look.Lock) string {
+	if len(l.Holders) == 0 {
+		return ""
+	}
+	return l.Holders[0].Owner
+}
+
+// situation says who has l, and where this process stands in line.
+func (r *runner) situation(l *look.Lock, had time.Duration) string {
+	text := "it is free"
+	if len(l.Holders) > 0 {
+		text = "held by " + who(l.Holders[0].Owner, l.Holders[0].Client)
+		if more := len(l.Holders) - 1; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		if had > progressEvery {
+			text += fmt.Sprintf(" for %s or longer", short(had.Truncate(time.Second)))
+		}
+	}
+	for i, w := range l.Waiters {
+		if keys.ClientOf(w.Owner) == r.locks.ID() {
+			return text + fmt.Sprintf(", place %d of %d in line", i+1, l.Waiting)
+		}
+	}
+	return text
+}

@@ -1,0 +1,159 @@
+// Package cli is the command line: the verbs, their flags, texts and exit codes.
+//
+//   - root.go has what all verbs share; exit.go the exit codes; output.go and log.go what is written.
+//   - run.go has the flags of run, runner.go what it does, lock.go the lock it takes, progress.go what it
+//     shows while it waits.
+//   - ls.go, state.go, force.go, watch.go and doctor.go are a verb each; man.go makes the manual.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+// app is one run of the program.
+type app struct {
+	*console
+	urls []string
+	json bool
+}
+
+// Main runs the program and returns its exit code.
+func Main(args []string) int {
+	redis.SetLogger(silent{})
+	a := &app{console: newConsole()}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	if err == nil {
+		return codeFine
+	}
+	var own *exit
+	if !errors.As(err, &own) || own.err != nil {
+		a.complain(err)
+	}
+	return codeOf(err)
+}
+
+// complain says err, and what can be done about it.
+func (a *app) complain(err error) {
+	text := clean(strings.TrimPrefix(err.Error(), "relock: "))
+	fmt.Fprintln(a.err, "relock: "+text)
+	if hint := advice(err); hint != "" {
+		fmt.Fprintln(a.err, "relock: "+hint)
+	}
+}
+
+const rootText = `Run a program under a lock on Redis, and see who holds which.
+
+A lock keeps all others out that use the same name on the same Redis, on whatever machine: programs under
+relock run, Go programs with the library github.com/relock-go/relock, and Java programs with Redisson.
+It is a lease, which relock renews while the command runs. If relock or its machine dies, the lock is free when the
+lease (--ttl) has run out.`
+
+const rootExample = `  # a cron line: one machine of many does it, the others skip it
+  */5 * * * *  relock run -n -E 0 --min-hold 1m --redis redis://db1 report -- /usr/local/bin/report
+
+  # a deploy script: in order of arrival, and not for longer than ten minutes
+  relock run --fair -w 10m deploy -- ./deploy.sh production
+
+  # who holds what, and who waits?
+  relock ls
+  relock state deploy
+  relock watch deploy`
+
+const urlsText = `relock uses the Redis that --redis names, or RELOCK_REDIS (URLs, with a space in between), or
+redis://localhost:6379. RELOCK_REDIS keeps a password out of the list of processes.
+
+` + target.Syntax + `
+
+Several --redis are a quorum: independent servers, of which most have to agree. Give all of them to every
+process. A quorum knows neither --fair, nor --shared, nor --exclusive.`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "relock", Short: "Run a program under a lock on Redis, and see who holds which",
+		Long: rootText, Example: rootExample, Version: version(),
+		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("there is no command %q: see relock --help", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w: see %s --help", err, cmd.CommandPath())
+	})
+	root.PersistentFlags().StringArrayVar(&a.urls, "redis", nil, "`URL` of Redis, several times for a quorum; see relock help urls (default $RELOCK_REDIS, or redis://localhost:6379)")
+	root.AddCommand(a.runCommand(), a.lsCommand(), a.stateCommand(), a.watchCommand(), a.forceCommand(), a.doctorCommand(), a.manCommand(),
+		&cobra.Command{Use: "urls", Short: "How to say which Redis to use", Long: urlsText},
+		&cobra.Command{Use: "exit-codes", Short: "What the exit codes of relock run mean", Long: "The exit codes of relock run:\n\n" + codesText})
+	return root
+}
+
+// open returns the Redis that the user wants. It has to be closed.
+func (a *app) open() (*target.Target, error) {
+	urls := a.urls
+	if len(urls) == 0 {
+		urls = strings.Fields(os.Getenv("RELOCK_REDIS"))
+	}
+	if len(urls) == 0 {
+		urls = []string{"redis://localhost:6379"}
+	}
+	t, err := target.Open(urls)
+	if err != nil {
+		return nil, &exit{codeUsage, err}
+	}
+	return t, nil
+}
+
+// with runs f with the Redis that the user wants.
+func (a *app) with(f func(*target.Target) error) (err error) {
+	t, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	return f(t)
+}
+
+// addJSON gives cmd the flag --json.
+func (a *app) addJSON(cmd *cobra.Command, what string) {
+	cmd.Flags().BoolVar(&a.json, "json", false, "print "+what+" as JSON")
+}
+
+// exactly wants so many arguments.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage("%s takes %s, not %d: see %s --help", cmd.Name(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// version is what this program was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}

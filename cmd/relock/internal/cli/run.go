@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/cmd/relock/internal/child"
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+const (
+	defaultTTL       = 30 * time.Second
+	defaultKillAfter = 10 * time.Second
+)
+
+// errBusy says that the lock is another owner's.
+var errBusy = errors.New("another owner has the lock")
+
+// runFlags are the flags of run.
+type runFlags struct {
+	noWait, fair, shared, exclusive, verbose bool
+
+	wait, ttl, minHold, maxHold, killAfter time.Duration
+
+	busyCode int
+	log      string
+}
+
+const runText = `Take the lock NAME, run CMD with ARGS, and give the lock back.
+
+CMD is run without a shell, in a process group of its own, with this terminal if there is one. It finds the name
+in RELOCK_NAME, and in RELOCK_TOKEN a number that rises with each holder: what CMD writes to can refuse a
+lower one than it has seen. (With --shared there is none.)
+
+Every signal to relock goes to CMD's group. While relock waits, a signal such as SIGINT or SIGTERM ends the wait, and CMD
+is never started.
+
+The lock is held while relock runs; what CMD leaves behind in the background does not hold it. relock
+renews it. If that fails, CMD's group gets SIGTERM so long before the lease ends that --kill-after is over by then, and SIGKILL
+if any of it is left: no other owner gets in while CMD runs. If the lock was deleted or forced open, CMD gets SIGTERM
+as soon as relock learns of that, and SIGKILL after --kill-after.
+
+A relock that is killed (SIGKILL) takes CMD with it on Linux, but not what CMD has started; the lock is free after --ttl.
+
+Exit codes:
+
+` + codesText
+
+const runExample = `  relock run -n backup -- pg_dump -f /backup/db.sql db         # skip it if it runs elsewhere: exit code 75
+  relock run -n --min-hold 50s tick -- ./tick.sh               # once a minute, though ten machines' clocks differ
+  relock run -w 10m --fair deploy -- ./deploy.sh               # first come, first served; 75 after ten minutes
+  relock run --max-hold 1h nightly -- make report              # told to end after an hour
+  relock run --shared data -- ./read.sh                        # many of these at once,
+  relock run --exclusive data -- ./rewrite.sh                  # or one of these
+  relock run migrate -- sh -c 'migrate --fence=$RELOCK_TOKEN'  # a shell, if you want one`
+
+func (a *app) runCommand() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use: "run [flags] NAME -- CMD [ARGS...]", Short: "Run a command under a lock",
+		Long: runText, Example: runExample,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch dash := cmd.ArgsLenAtDash(); {
+			case dash < 0:
+				return usage("put -- between the name and the command, as in: relock run NAME -- CMD")
+			case dash != 1:
+				return usage("one name goes before --, not %d", dash)
+			case len(args) < 2:
+				return usage("there is no command after --")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			return a.with(func(t *target.Target) error {
+				return newRunner(a, f, t, args[0], args[1:]).run()
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait: exit with 75 if another owner has the lock")
+	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait for so long at most, as 90s or 10m, then exit with 75 (default: as long as it takes)")
+	flags.IntVarP(&f.busyCode, "busy-code", "E", codeBusy, "exit with this `CODE` in place of 75")
+	flags.BoolVar(&f.fair, "fair", false, "first come, first served, over all processes that use --fair")
+	flags.BoolVar(&f.shared, "shared", false, "share the lock with others that are --shared, and keep --exclusive ones out")
+	flags.BoolVar(&f.exclusive, "exclusive", false, "keep --shared and other --exclusive ones out; without any of these the lock is of another kind, and the name has to be another")
+	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "the lease: how long the lock outlives a relock that was killed")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep others out for so long from when the lock was got, also if the command ends before: for jobs that machines start at about the same time")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "have the command end after so long (default: no limit)")
+	flags.DurationVar(&f.killAfter, "kill-after", 0, "how long after SIGTERM a command is killed, if the lock was lost or --max-hold is over; at most half of --ttl (default 10s, or a third of --ttl if that is less)")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens to the lock")
+	flags.StringVar(&f.log, "log", "text", "what is said on standard error: text, or json")
+	return cmd
+}
+
+// check says which flag is wrong.
+func (f *runFlags) check(cmd *cobra.Command) error {
+	if !cmd.Flags().Changed("kill-after") {
+		f.killAfter = min(defaultKillAfter, f.ttl/3)
+	}
+	switch {
+	case f.noWait && cmd.Flags().Changed("wait"):
+		return usage("--no-wait and --wait contradict each other")
+	case f.fair && f.shared || f.fair && f.exclusive || f.shared && f.exclusive:
+		return usage("only one of --fair, --shared and --exclusive can be had")
+	case f.wait < 0:
+		return usage("--wait %v is negative", f.wait)
+	case f.maxHold < 0 || f.maxHold == 0 && cmd.Flags().Changed("max-hold"):
+		return usage("--max-hold %v: it has to be positive", f.maxHold)
+	case f.minHold < 0 || f.minHold == 0 && cmd.Flags().Changed("min-hold"):
+		return usage("--min-hold %v: it has to be positive", f.minHold)
+	case f.killAfter < 0:
+		return usage("--kill-after %v is negative", f.killAfter)
+	case f.killAfter > f.ttl/2:
+		return usage("--kill-after %v is more than half of --ttl %v: there would be no time to renew the lock again", f.killAfter, f.ttl)
+	case f.busyCode < 0 || f.busyCode > 255:
+		return usage("--busy-code %d is no exit code: 0 to 255", f.busyCode)
+	case f.log != "text" && f.log != "json":
+		return usage("--log %q: text or json", f.log)
+	}
+	f.noWait = f.noWait || cmd.Flags().Changed("wait") && f.wait == 0
+	if err := child.Supported(); err != nil {
+		return &exit{codeUsage, err}
+	}
+	return nil
+}
+
+// options are those of the client of the library.
+func (f *runFlags) options(hooks relock.Hooks) []relock.ClientOption {
+	opts := []relock.ClientOption{relock.WithTTL(f.ttl), relock.WithHooks(hooks), relock.WithClientInfo()}
+	if f.wait > 0 {
+		opts = append(opts, relock.WithWaitTimeout(f.wait))
+	}
+	if f.minHold > 0 {
+		opts = append(opts, relock.WithMinHold(f.minHold))
+	}
+	return opts
+}
+
+// owner is what this process is called on Redis, behind the id of its client.
+func owner() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	return strings.ReplaceAll(host, ":", "-") + "/" + strconv.Itoa(os.Getpid())
+}

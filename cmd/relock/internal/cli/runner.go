@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/cmd/relock/internal/child"
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+// runner runs one command under a lock.
+type runner struct {
+	app     *app
+	flags   *runFlags
+	target  *target.Target
+	name    string
+	argv    []string
+	log     *slog.Logger
+	signals *child.Signals
+	locks   *relock.Client
+	lock    lock
+	renewed chan struct{} // has something when a renewal has gone well
+}
+
+func newRunner(a *app, f *runFlags, t *target.Target, name string, argv []string) *runner {
+	return &runner{app: a, flags: f, target: t, name: name, argv: argv, log: logger(a.err, f.log == "json", f.verbose),
+		renewed: make(chan struct{}, 1)}
+}
+
+// run returns how it ended, as an exit code.
+func (r *runner) run() (err error) {
+	r.signals = child.WatchSignals()
+	r.locks, err = r.target.Locks(r.flags.options(relock.JoinHooks(relock.LogHooks(r.log), relock.Hooks{Renewed: r.noteRenewed}))...)
+	if err != nil {
+		return err
+	}
+	defer r.locks.Close()
+	r.lock = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()))
+	if err := r.acquire(); err != nil {
+		return r.failed(err)
+	}
+	if _, held := r.lock.deadline(); !held { // this machine may have slept
+		r.release()
+		return r.failed(&exit{codeLost, errors.New("the lock was lost before the command was started")})
+	}
+	r.signals.All()
+	command, err := child.Start(r.argv, r.flags.environ(os.Environ(), r.name, r.lock.token()))
+	if err != nil {
+		r.release()
+		return r.failed(&exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)})
+	}
+	return r.end(command, r.watch(command))
+}
+
+// acquire takes the lock, or returns why not: a signal may have ended the wait. It is the last look at
+// signals before the command is started; later ones are kept for that.
+func (r *runner) acquire() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	got := make(chan error, 1)
+	go func() { got <- r.get(ctx) }()
+	done := r.showProgress()
+	defer done()
+	for {
+		select {
+		case sig := <-r.signals.C:
+			if !child.EndsWait(sig) {
+				continue
+			}
+			r.signals.Stop() // a second one ends us at once
+			cancel()
+			if err := <-got; err == nil {
+				r.release()
+			}
+			return stopped(sig)
+		case err := <-got:
+			if err != nil {
+				return err
+			}
+			return r.lastLook()
+		}
+	}
+}
+
+// lastLook gives the lock back if a signal to stop has come with the grant.
+func (r *runner) lastLook() error {
+	sig := r.signals.Pending()
+	if sig == nil {
+		return nil
+	}
+	r.signals.Stop()
+	r.release()
+	return stopped(sig)
+}
+
+// get takes the lock, as the flags say.
+func (r *runner) get(ctx context.Context) error {
+	if !r.flags.noWait {
+		if err := r.lock.lock(ctx); err != nil {
+			return err
+		}
+		return r.awaitLease(ctx)
+	}
+	held, err := r.lock.try(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !held:
+		return errBusy
+	}
+	return r.awaitLease(ctx)
+}
+
+// awaitLease waits until the lease is long enough to end a command within it. One that was granted to a
+// waiter in line is short, until the renewal that follows at once.
+func (r *runner) awaitLease(ctx context.Context) error {
+	enough := newPlan(r.flags, time.Now())
+	lost := r.lock.context(ctx)
+	for {
+		now := time.Now()
+		deadline, held := r.lock.deadline()
+		if held && enough.fits(now, deadline) {
+			return nil
+		}
+		select {
+		case <-r.renewed:
+		case <-lost.Done():
+			r.release()
+			return context.Cause(lost)
+		}
+	}
+}
+
+// noteRenewed is a hook: it must not wait.
+func (r *runner) noteRenewed(relock.Event) {
+	select {
+	case r.renewed <- struct{}{}:
+	default:
+	}
+}
+
+// stopped is the error of a wait that sig has ended.
+func stopped(sig os.Signal) error {
+	return &exit{child.CodeOf(sig), fmt.Errorf("%v while it waited: the command was not started", sig)}
+}
+
+// failed says why the command was not run, unless that is what -n asks for.
+func (r *runner) failed(err error) error {
+	code := codeOf(err)
+	if errors.Is(err, errBusy) || code == codeBusy {
+		code = r.flags.busyCode
+	}
+	if !errors.Is(err, errBusy) {
+		r.log.Error(message(err))
+		if hint := advice(err); hint != "" {
+			r.log.Error(hint)
+		}
+	} else {
+		r.log.Debug("lock not acquired: another owner has it", "name", r.name)
+	}
+	return &exit{code: code}
+}
+
+// ending is why a command that ran was told to end. nil: it was not.
+type ending struct {
+	why    error
+	killed bool
+}
+
+// watch waits for the end of the command, hands signals on, and has the command end in time when the
+// lock is lost.
+func (r *runner) watch(command *child.Child) *ending {
+	plan := newPlan(r.flags, time.Now())
+	lost := r.lock.context(context.Background())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		deadline, held := r.lock.deadline()
+		step, next := plan.next(time.Now(), deadline, held, context.Cause(lost))
+		switch step {
+		case terminate:
+			r.log.Error("the command is told to end: "+message(plan.why), "name", r.name)
+			command.Terminate()
+			continue
+		case kill:
+			r.log.Error("the command has not ended: it is killed", "name", r.name)
+			command.Kill()
+			continue
+		}
+		timer.Reset(next)
+		gone := lost.Done()
+		if plan.why != nil {
+			gone = nil
+		}
+		select {
+		case sig := <-r.signals.C:
+			command.Signal(sig)
+		case <-gone:
+		case <-timer.C:
+		case <-command.Ended():
+			return r.sweep(command, plan)
+		}
+	}
+}
+
+// sweep ends what is left of the group of a command that was told to end, and says how it ended.
+func (r *runner) sweep(command *child.Child, plan *plan) *ending {
+	if plan.why == nil {
+		return nil
+	}
+	if !plan.killed && !command.AwaitGone(plan.killAt) {
+		r.log.Error("some of its processes have not ended: they are killed", "name", r.name)
+		command.Kill()
+		plan.killed = true
+		command.AwaitGone(time.Now().Add(time.Second))
+	}
+	return &ending{plan.why, plan.killed}
+}
+
+// end gives the lock back and returns the exit code.
+func (r *runner) end(command *child.Child, e *ending) error {
+	lost := r.release()
+	switch {
+	case e != nil && e.killed:
+		return &exit{code: codeKilled}
+	case e != nil || lost:
+		return &exit{code: codeLost}
+	case command.Code() != 0:
+		return &exit{code: command.Code()}
+	}
+	return nil
+}
+
+// release gives the lock back, and reports whether it had been lost. If Redis does not hear of it, the
+// lock ends with its lease: that is no failure of the command.
+func (r *runner) release() (lost bool) {
+	err := r.lock.unlock()
+	switch {
+	case errors.Is(err, relock.ErrLost):
+		r.log.Error(message(err))
+		return true
+	case err != nil:
+		r.log.Warn("the lock is free when its lease ends: "+message(err), "name", r.name)
+	}
+	return false
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/relock-go/relock/cmd/relock/internal/look"
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+const watchText = `Follow the lock NAME: who gets it, for how long, and who waits, a line for each change, until it is interrupted. It
+looks when a message tells of a change, and every --interval: holds that are shorter than that, and follow each other
+within one process, may not be seen.
+
+    held      an owner has got it         waits        a waiter has come into line
+    level     its count has changed       left         a waiter has left the line without having got it
+    ended     it was given back, or       passed over  a waiter did not listen when it was its turn
+              taken away                  free         none has it
+    kept      it was given back before    unknown      Redis does not answer
+              --min-hold was over
+    expired   its lease ran out`
+
+func (a *app) watchCommand() *cobra.Command {
+	interval := 500 * time.Millisecond
+	cmd := &cobra.Command{
+		Use: "watch NAME", Short: "Follow who gets a lock, live", Long: watchText,
+		Example: "  relock watch deploy", Args: exactly(1, "one name"), ValidArgsFunction: a.namesLike,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if interval < 10*time.Millisecond {
+				return usage("--interval %v: at least 10ms", interval)
+			}
+			return a.with(func(t *target.Target) error { return a.watch(cmd, t, args[0], interval) })
+		},
+	}
+	cmd.Flags().DurationVar(&interval, "interval", interval, "look so often, whatever messages say")
+	a.addJSON(cmd, "a line for each change")
+	return cmd
+}
+
+// watch shows changes until it is interrupted.
+func (a *app) watch(cmd *cobra.Command, t *target.Target, name string, interval time.Duration) error {
+	names, err := look.NamesOf(name)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	changed, stop := listen(ctx, t, names)
+	defer stop()
+	f := newFollower(name)
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for first := true; ; first = false {
+		l, err := a.lookAt(cmd, t, name)
+		if first && err != nil {
+			return err
+		}
+		for _, e := range f.follow(time.Now(), l, err) {
+			if err := a.showEvent(e); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-ticks.C:
+		}
+	}
+}
+
+func (a *app) showEvent(e event) error {
+	if a.json {
+		return a.printLine(e)
+	}
+	text := fmt.Sprintf("%s  %-11s  %s", e.Time.Format("15:04:05.000"), e.Event, e.text())
+	_, err := fmt.Fprintln(a.out, a.paint(e.style(), text))
+	return err
+}
+
+// listen returns a channel that tells of messages about a lock: there may be none, if this user may not
+// hear them.
+func listen(ctx context.Context, t *target.Target, names look.Names) (changed <-chan struct{}, stop func()) {
+	news := make(chan struct{}, 1)
+	var all []*redis.PubSub
+	hear := func(p *redis.PubSub) {
+		all = append(all, p)
+		go func() {
+			for range p.Channel() {
+				select {
+				case news <- struct{}{}:
+				default:
+				}
+			}
+		}()
+	}
+	for _, n := range t.Nodes {
+		hear(n.Redis.Subscribe(ctx, names.Channel, names.RW))
+		hear(n.Redis.PSubscribe(ctx, escape(names.Grants)+"*"))
+		if n.Kind == target.Cluster {
+			hear(n.Redis.SSubscribe(ctx, names.Channel))
+			hear(n.Redis.SSubscribe(ctx, names.RW))
+		}
+	}
+	return news, func() {
+		for _, p := range all {
+			_ = p.Close()
+		}
+	}
+}
+
+// escape returns text as a pattern that stands for it alone.
+func escape(text string) string {
+	var b []rune
+	for _, r := range text {
+		switch r {
+		case '*', '?', '[', ']', '\\':
+			b = append(b, '\\')
+		}
+		b = append(b, r)
+	}
+	return string(b)
+}

@@ -1,0 +1,137 @@
+// Package doctor finds out what of a Redis is wrong for locks, as the user that it is given sees it.
+//
+//   - doctor.go has the findings, and the order of the examination.
+//   - info.go looks at what INFO says; wire.go at scripts and messages; kinds.go takes a lock of each kind;
+//     acl.go asks what another user may do.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+// Status is how grave a finding is.
+type Status string
+
+// The statuses, from the least to the most grave.
+const (
+	Fine    Status = "ok"
+	Warning Status = "warning"
+	Broken  Status = "broken"
+)
+
+// Finding is what one check has found.
+type Finding struct {
+	Status Status `json:"status"`
+	Node   string `json:"node"`
+	Check  string `json:"check"`
+	Text   string `json:"finding"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// Exam is one examination.
+type Exam struct {
+	Target *target.Target
+	Name   string // of the locks that are tried: something is put behind it
+	User   string // of the ACL, whose permissions are asked for; "": the one that is connected
+
+	findings []Finding
+	node     string
+}
+
+// patience bounds what is done with one node.
+const patience = 20 * time.Second
+
+// Run examines the target, and returns what was found.
+func (e *Exam) Run(ctx context.Context) []Finding {
+	e.Name += ":" + uuid.NewString()
+	answering := 0
+	for _, n := range e.Target.Nodes {
+		if e.examine(ctx, n) {
+			answering++
+		}
+	}
+	e.node = ""
+	if answering >= e.Target.Majority() && e.User == "" {
+		e.kinds(ctx)
+	}
+	if e.Target.Quorum() {
+		e.votes(answering)
+	}
+	return e.findings
+}
+
+// Worst is the gravest status of findings.
+func Worst(findings []Finding) Status {
+	worst := Fine
+	for _, f := range findings {
+		if f.Status == Broken || f.Status == Warning && worst == Fine {
+			worst = f.Status
+		}
+	}
+	return worst
+}
+
+func (e *Exam) note(s Status, check, advice, text string, args ...any) {
+	e.findings = append(e.findings, Finding{s, e.node, check, fmt.Sprintf(text, args...), advice})
+}
+
+// examine looks at one node, and reports whether it answers.
+func (e *Exam) examine(ctx context.Context, n *target.Node) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	e.node = n.Name
+	answers := false
+	err := n.EachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
+		if n.Kind == target.Cluster {
+			e.node = rdb.Options().Addr
+		}
+		began := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		answers = true
+		e.note(Fine, "reach", "", "it answers within %v", round(time.Since(began)))
+		e.info(ctx, n, rdb)
+		return nil
+	})
+	if err != nil {
+		e.note(Broken, "reach", "", "%v", err)
+		return false
+	}
+	e.node = n.Name
+	if !answers {
+		e.note(Broken, "reach", "", "no master is known")
+		return false
+	}
+	if e.User != "" {
+		e.permissions(ctx, n)
+		return true
+	}
+	e.script(ctx, n)
+	e.messages(ctx, n)
+	return true
+}
+
+// votes says whether there are enough nodes.
+func (e *Exam) votes(answering int) {
+	nodes, majority := len(e.Target.Nodes), e.Target.Majority()
+	switch {
+	case answering < majority:
+		e.note(Broken, "quorum", "", "%d of %d nodes answer: %d are needed", answering, nodes, majority)
+	case answering < nodes:
+		e.note(Warning, "quorum", "", "%d of %d nodes answer, which is enough", answering, nodes)
+	case nodes%2 == 0:
+		e.note(Warning, "quorum", "use 3 or 5 nodes", "%d nodes survive the loss of %d, as %d do", nodes, nodes-majority, nodes-1)
+	default:
+		e.note(Fine, "quorum", "", "all %d nodes answer", nodes)
+	}
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

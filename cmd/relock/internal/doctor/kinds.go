@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/cmd/relock/internal/look"
+)
+
+// kinds takes a lock of each kind, under a name that is used for nothing else, and gives it back.
+func (e *Exam) kinds(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	locks, err := e.Target.Locks(relock.WithTTL(10*time.Second), relock.WithFencing())
+	if err != nil {
+		e.note(Broken, "locks", "", "%v", err)
+		return
+	}
+	defer locks.Close()
+	defer e.forgetToken()
+	const plain, line = Broken, Warning
+	m := locks.Mutex(e.Name)
+	e.kind(plain, "Mutex", "README of the library has the rules of an ACL", turn(ctx, m.TryLock, m.Unlock))
+	if e.Target.Quorum() {
+		return
+	}
+	f := locks.FairMutex(e.Name)
+	e.kind(line, "FairMutex, and the line of all waiters", "allow the keys relock_line* and the commands on sorted sets: without them waiters are served in no order, and --fair fails",
+		turn(ctx, f.TryLock, f.Unlock))
+	rw := locks.RWMutex(e.Name + ":rw")
+	err = turn(ctx, rw.TryRLock, rw.RUnlock)
+	if err == nil {
+		err = turn(ctx, rw.TryLock, rw.Unlock)
+	}
+	e.kind(line, "RWMutex", "allow the keys relock_rw_claim* and {NAME*, and +hget +exists +del +hmget +hkeys +hrandfield: without them --shared and --exclusive fail", err)
+}
+
+// kind notes how a turn with a kind of lock went.
+func (e *Exam) kind(s Status, what, advice string, err error) {
+	if err != nil {
+		e.note(s, "locks", advice, "%s: %v", what, err)
+		return
+	}
+	e.note(Fine, "locks", "", "%s: taken and given back", what)
+}
+
+// turn takes a lock and gives it back.
+func turn(ctx context.Context, try func(context.Context) (bool, error), unlock func() error) error {
+	held, err := try(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !held:
+		return errors.New("another owner has it, though its name is new")
+	}
+	if err := unlock(); err != nil {
+		return fmt.Errorf("it was taken, but not given back: %w", err)
+	}
+	return nil
+}
+
+// forgetToken removes the counters of tokens, if this user may; they expire by themselves.
+func (e *Exam) forgetToken() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, name := range []string{e.Name, e.Name + ":rw"} {
+		names, err := look.NamesOf(name)
+		if err != nil {
+			continue
+		}
+		for _, n := range e.Target.Nodes {
+			_ = n.Redis.Del(ctx, names.Keys[1]).Err()
+		}
+	}
+}

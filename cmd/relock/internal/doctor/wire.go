@@ -1,0 +1,80 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/cmd/relock/internal/look"
+	"github.com/relock-go/relock/cmd/relock/internal/target"
+)
+
+// slow is a round trip that renewals and hand-overs feel.
+const slow = 100 * time.Millisecond
+
+// script looks at whether scripts are run, and how fast.
+func (e *Exam) script(ctx context.Context, n *target.Node) {
+	const tries = 5
+	var longest time.Duration
+	for range tries {
+		began := time.Now()
+		if err := n.Redis.Eval(ctx, "return redis.call('exists', KEYS[1])", []string{e.Name}).Err(); err != nil {
+			e.note(Broken, "scripts", "allow +eval +evalsha +exists, and the keys of locks", "refused: %v", err)
+			return
+		}
+		longest = max(longest, time.Since(began))
+	}
+	e.speed("scripts", fmt.Sprintf("a round trip takes %v at most, of %d", round(longest), tries), longest)
+}
+
+// messages looks at whether a waiter hears of a release.
+func (e *Exam) messages(ctx context.Context, n *target.Node) {
+	names, err := look.NamesOf(e.Name)
+	if err != nil {
+		e.note(Broken, "messages", "", "%v", err)
+		return
+	}
+	sub := n.Redis.Subscribe(ctx, names.Channel)
+	took, err := roundTrip(ctx, sub, func() error { return n.Redis.Publish(ctx, names.Channel, "0").Err() })
+	if err != nil {
+		e.note(Warning, "messages", "allow +subscribe +unsubscribe +publish, and the channels of locks", "waiters have to poll: %v", err)
+	} else {
+		e.speed("messages", fmt.Sprintf("a message takes %v", round(took)), took)
+	}
+	if n.Kind != target.Cluster {
+		return
+	}
+	sub = n.Redis.SSubscribe(ctx, names.Channel)
+	took, err = roundTrip(ctx, sub, func() error { return n.Redis.SPublish(ctx, names.Channel, "0").Err() })
+	if err != nil {
+		e.note(Fine, "sharded messages", "", "not to be had (WithShardedPubSub in Go): %v", err)
+	} else {
+		e.speed("sharded messages", fmt.Sprintf("to be had (WithShardedPubSub in Go): %v", round(took)), took)
+	}
+}
+
+func (e *Exam) speed(check, text string, took time.Duration) {
+	if took > slow {
+		e.note(Warning, check, "use a --ttl that is a hundred times as long, or more", "slow: %s", text)
+		return
+	}
+	e.note(Fine, check, "", "%s", text)
+}
+
+// roundTrip returns how long a message takes.
+func roundTrip(ctx context.Context, sub *redis.PubSub, publish func() error) (time.Duration, error) {
+	defer sub.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := sub.Receive(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := publish(); err != nil {
+		return 0, err
+	}
+	_, err := sub.ReceiveMessage(ctx)
+	return time.Since(began), err
+}

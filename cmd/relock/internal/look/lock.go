@@ -1,0 +1,102 @@
+// Package look reads the locks of a Redis, of every kind, as an operator wants to see them. It
+// changes nothing.
+//
+//   - lock.go has what is known of one name, and quorum.go what the nodes of a quorum say together.
+//   - read.go reads one name, by look.lua; scan.go finds names; client.go says who a client is.
+package look
+
+import (
+	"regexp"
+	"time"
+)
+
+// Lock is what one Redis, or a quorum, has about one name.
+type Lock struct {
+	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
+	Held bool   `json:"held"` // on a quorum: by a majority
+
+	// TTLms is what is left of the lease in milliseconds; 0 if it is free, -1 if the key has no expiry.
+	TTLms int64 `json:"ttl_ms"`
+
+	Token     int64    `json:"token,omitempty"` // the last fencing token
+	Holders   []Holder `json:"holders"`
+	Waiters   []Waiter `json:"waiters"`              // in line, the first first
+	Waiting   int      `json:"waiting"`              // how many there are, if they are too many to be listed
+	Listeners int      `json:"listeners"`            // connections that listen for a release; -1: not known
+	Node      string   `json:"node,omitempty"`       // of a quorum
+	Error     string   `json:"error,omitempty"`      // why nothing is known of it there
+	Nodes     []Lock   `json:"nodes,omitempty"`      // what each node of a quorum says
+	Disagree  []string `json:"disagree,omitempty"`   // what they do not agree on
+	Foreign   bool     `json:"not_a_lock,omitempty"` // the key is there, but is no lock
+}
+
+// Kind is a kind of lock.
+type Kind string
+
+// The kinds. A fair lock and one of several names cannot be told from a plain one on Redis.
+const (
+	Plain     Kind = "mutex"
+	ReadWrite Kind = "rw"
+	Free      Kind = "free" // no owner: its kind is that of the next
+	NoLock    Kind = "none"
+)
+
+// Holder has a lock.
+type Holder struct {
+	Owner  string  `json:"owner"` // uuid:owner, as on Redis, without the side
+	Side   string  `json:"side,omitempty"`
+	Count  int     `json:"count"`
+	TTLms  int64   `json:"ttl_ms"`
+	Client *Client `json:"client,omitempty"`
+	Kept   bool    `json:"kept,omitempty"`     // it has ended: the lock is kept from others for a while (--min-hold)
+	On     int     `json:"on_nodes,omitempty"` // how many nodes of a quorum say so
+}
+
+// Waiter wants a lock.
+type Waiter struct {
+	Owner  string    `json:"owner"`
+	Queue  Queue     `json:"queue"`
+	State  WaitState `json:"state"`
+	Client *Client   `json:"client,omitempty"`
+}
+
+// Queue is where a waiter stands.
+type Queue string
+
+// The queues.
+const (
+	Line   Queue = "line"     // of this library: one place for each process, or each waiter of a fair lock
+	Java   Queue = "redisson" // of Redisson's fair lock
+	Claims Queue = "claim"    // a writer that waits for readers
+)
+
+// WaitState is how a waiter stands.
+type WaitState string
+
+// The states of waiters.
+const (
+	Waits   WaitState = "waits"
+	Passed  WaitState = "passed over" // it did not listen when the lock was to be granted
+	Expired WaitState = "gone"        // it has not asked for as long as its place lives
+)
+
+// owners are the fields of owners on Redis.
+var owners = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}:.`)
+
+// TTL is what is left of the lease; negative if it has no end.
+func (h Holder) TTL() time.Duration { return time.Duration(h.TTLms) * time.Millisecond }
+
+// Live is how many of the waiters have not gone.
+func (l *Lock) Live() int {
+	gone := 0
+	for _, w := range l.Waiters {
+		if w.State == Expired {
+			gone++
+		}
+	}
+	return l.Waiting - gone
+}
+
+// Worth reports whether there is anything to be seen: an owner, or a waiter.
+func (l *Lock) Worth() bool { return len(l.Holders) > 0 || l.Live() > 0 }

@@ -1,0 +1,126 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+)
+
+type lockJSON struct {
+	Name    string
+	Kind    string
+	Held    bool
+	TTLms   int64 `json:"ttl_ms"`
+	Token   int64
+	Waiting int
+	Holders []struct {
+		Owner, Side string
+		Count       int
+	}
+	Waiters []struct{ Owner, Queue, State string }
+}
+
+func listed(t *testing.T, url string, args ...string) map[string]lockJSON {
+	t.Helper()
+	code, out, said := run(t, url, append([]string{"ls", "--json"}, args...)...)
+	require.Equal(t, 0, code, said)
+	var all []lockJSON
+	require.NoError(t, json.Unmarshal([]byte(out), &all))
+	byName := make(map[string]lockJSON)
+	for _, l := range all {
+		byName[l.Name] = l
+	}
+	return byName
+}
+
+func TestLocksOfEveryKindAreListedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	rdb, ctx := s.Client(t), t.Context()
+	locks, err := relock.New(rdb)
+	require.NoError(t, err)
+	defer locks.Close()
+	require.NoError(t, locks.Mutex("plain", relock.WithFencing()).Lock(ctx))
+	require.NoError(t, locks.FairMutex("fair").Lock(ctx))
+	require.NoError(t, locks.FairMutex("fair").Lock(ctx))
+	require.NoError(t, locks.MultiMutex([]string{"m1", "m2"}).Lock(ctx))
+	require.NoError(t, locks.RWMutex("w{tag}").Lock(ctx))
+	require.NoError(t, locks.RWMutex("r").RLock(ctx))
+	require.NoError(t, locks.RWMutex("r", relock.WithOwner("other")).RLock(ctx))
+	start(t, url, "run", "fair", "--", "true")
+	start(t, url, "run", "--exclusive", "r", "--", "true")
+	awaitWaiters(t, rdb, "fair", 1)
+	put(t, rdb,
+		"hset java "+someOwner+" 2", "pexpire java 30000",
+		"hset java:rw mode write "+someOwner+":write 1 "+someOwner+" 1", "pexpire java:rw 30000",
+		"set {java:rw}:"+someOwner+":rwlock_timeout:1 1 px 30000",
+		"hset java:fair "+someOwner+" 1", "pexpire java:fair 30000", "rpush redisson_lock_queue:{java:fair} "+otherOwner,
+		"rpush redisson_lock_queue:{java:next} "+otherOwner,
+		"hset forever "+someOwner+" 1",
+		"hset dead mode read "+someOwner+" 1",
+		"hset user:1 name Ada", "hset user:2 a:b 3", "hset user:3 "+someOwner+" x", "set text 1", "zadd set 1 a", "hset mixed "+someOwner+" 1 x y",
+		"hset a{b "+someOwner+" 1")
+	all := listed(t, url)
+	var names []string
+	for name := range all {
+		names = append(names, name)
+	}
+	require.ElementsMatch(t, []string{"plain", "fair", "m1", "m2", "w{tag}", "r", "java", "java:rw", "java:fair", "java:next", "forever"}, names)
+	require.Equal(t, "mutex", all["plain"].Kind)
+	require.NotZero(t, all["plain"].Token)
+	require.Equal(t, 2, all["fair"].Holders[0].Count)
+	require.Equal(t, 1, all["fair"].Waiting)
+	require.Equal(t, "write", all["w{tag}"].Holders[0].Side)
+	require.Len(t, all["r"].Holders, 2)
+	require.Equal(t, "read", all["r"].Holders[0].Side)
+	require.Equal(t, someOwner, all["java"].Holders[0].Owner)
+	require.Equal(t, []string{"write", "read"}, []string{all["java:rw"].Holders[0].Side, all["java:rw"].Holders[1].Side})
+	require.Equal(t, "redisson", all["java:fair"].Waiters[0].Queue)
+	require.False(t, all["java:next"].Held)
+	require.EqualValues(t, -1, all["forever"].TTLms)
+	require.Len(t, listed(t, url, "java:*"), 3)
+	require.Len(t, listed(t, url, "m[12]"), 2)
+	require.NotContains(t, rdb.Info(ctx, "commandstats").Val(), "cmdstat_keys:")
+
+	code, _, said := run(t, url, "state", "user:1")
+	require.Equal(t, 64, code)
+	require.Contains(t, said, "is no lock")
+	code, _, _ = run(t, url, "state", "dead")
+	require.Equal(t, 1, code)
+	code, out, _ := run(t, url, "force", "java:rw")
+	require.Equal(t, 0, code, out)
+	require.Equal(t, 2, strings.Count(out, "\n"), "the writer and its own read")
+}
+
+func TestWatchFollowsByMessagesAndWithoutThem(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "deaf", "on", ">x", "~*", "+@all", "resetchannels").Err())
+	for name, at := range map[string][]string{"a": {url, "1h"}, "b": {"redis://deaf:x@" + s.Addr, "50ms"}} {
+		t.Run(at[1], func(t *testing.T) {
+			t.Parallel()
+			w := start(t, at[0], "watch", "--json", "--interval", at[1], name)
+			w.awaitOut(t, `"free"`)
+			holder := start(t, url, "run", "--fair", name, "--", "sh", "-c", "echo ready; read x < "+fifo(t))
+			holder.awaitOut(t, "ready")
+			if at[1] != "1h" { // a lock that is taken while it is free tells no one
+				w.awaitOut(t, `"held"`)
+			}
+			waiter := start(t, url, "run", "--fair", name, "--", "true")
+			awaitWaiters(t, s.Client(t), name, 1)
+			holder.signal(t, sigTerm)
+			require.Equal(t, 0, waiter.wait(t))
+			w.awaitOut(t, `"held"`)
+			awaitCount(t, w, `"free"`, 2)
+			for line := range strings.Lines(w.out.String()) {
+				require.True(t, json.Valid([]byte(line)), line)
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// beating is a script that says all the time that it runs, in a file. It notes when it is told to end, and
+// goes on if it is stubborn.
+func beating(file, told string, stubborn bool) string {
+	then := "exit 9"
+	if stubborn {
+		then = ":"
+	}
+	return `trap 'date +%s%N > ` + told + `; ` + then + `' TERM; echo ready; while :; do date +%s%N >> ` + file + `; sleep 0.02; done`
+}
+
+func TestWithASilentRedisTheCommandHasGoneWhenTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	for _, stubborn := range []bool{false, true} {
+		t.Run("stubborn "+strconv.FormatBool(stubborn), func(t *testing.T) {
+			t.Parallel()
+			s, url := server(t)
+			file, told, next := inDir(t, "beats"), inDir(t, "told"), inDir(t, "next")
+			holder := start(t, url, "run", "--ttl", "3s", "--kill-after", "1s", "a", "--", "sh", "-c", beating(file, told, stubborn))
+			holder.awaitOut(t, "ready")
+			waiter := start(t, url, "run", "--ttl", "20s", "a", "--", "sh", "-c", "date +%s%N > "+next+"; echo next; exec sleep 60")
+			awaitWaiters(t, s.Client(t), "a", 1)
+			left := s.Client(t).PTTL(t.Context(), "a").Val()
+			read := time.Now()
+			require.NoError(t, s.Pause())
+			// A renewal may have been under way, which makes the lease longer, not shorter.
+			time.Sleep(time.Until(read.Add(left + 20*time.Millisecond)))
+			require.NoError(t, s.Resume())
+			waiter.awaitOut(t, "next")
+			if stubborn {
+				require.Equal(t, 137, holder.wait(t))
+			} else {
+				require.Equal(t, 124, holder.wait(t))
+			}
+			all := beats(t, file)
+			last, begun := all[len(all)-1], beats(t, next)[0]
+			require.True(t, last.Before(begun), "it ran until %v, and the next holder from %v", last, begun)
+			term := beats(t, told)[0]
+			require.Less(t, term.Sub(read), left-900*time.Millisecond, "SIGTERM came so long before the end of the lease")
+			if stubborn {
+				require.InDelta(t, time.Second, last.Sub(term), float64(150*time.Millisecond), "it had --kill-after")
+			}
+			waiter.signal(t, syscall.SIGTERM)
+			waiter.wait(t)
+		})
+	}
+}
+
+func TestARedisThatComesBackInTimeDisturbsNoOne(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := start(t, url, "run", "--ttl", "4s", "--kill-after", "1s", "a", "--", "sh", "-c", "echo ready; sleep 4; echo done")
+	p.awaitOut(t, "ready")
+	require.NoError(t, s.Pause())
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, s.Resume())
+	require.Equal(t, 0, p.wait(t))
+	require.Contains(t, p.out.String(), "done")
+	requireFree(t, s.Client(t), "a")
+}
+
+func TestAKilledRedisEndsTheCommandBeforeTheLease(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := start(t, url, "run", "--ttl", "2s", "a", "--", "sh", "-c", "echo ready; exec sleep 60")
+	p.awaitOut(t, "ready")
+	began := time.Now()
+	s.Kill()
+	require.Equal(t, 124, p.wait(t))
+	require.Less(t, time.Since(began), 6*time.Second)
+}
+
+func TestACommandThatEndsWhileRedisIsDownHasItsOwnCode(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := start(t, url, "run", "--ttl", "10s", "a", "--", "sh", "-c", "echo ready; sleep 0.5; exit 6")
+	p.awaitOut(t, "ready")
+	s.Kill()
+	require.Equal(t, 6, p.wait(t))
+	require.Contains(t, p.err.String(), "free when its lease ends")
+}
+
+func TestALockThatIsTakenAwayEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	for _, stubborn := range []bool{false, true} {
+		name := "a" + strconv.FormatBool(stubborn)
+		p := start(t, url, "run", "--ttl", "1s", "--kill-after", "300ms", name, "--", "sh", "-c", beating(inDir(t, "beats"), inDir(t, "told"), stubborn))
+		p.awaitOut(t, "ready")
+		code, out, _ := run(t, url, "force", name)
+		require.Equal(t, 0, code)
+		require.Contains(t, out, name+" is taken away from ")
+		want := 124
+		if stubborn {
+			want = 137
+		}
+		require.Equal(t, want, p.wait(t))
+		code, _, _ = run(t, url, "force", name)
+		require.Equal(t, 1, code)
+	}
+}
+
+func TestALossThatOnlyTheReleaseFindsIsTold(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := start(t, url, "run", "a", "--", "sh", "-c", "echo ready; read x < "+fifo(t)+"; exit 0")
+	p.awaitOut(t, "ready")
+	require.NoError(t, s.Client(t).Del(t.Context(), "a").Err())
+	require.NoError(t, os.WriteFile(p.cmd.Args[len(p.cmd.Args)-1][len("echo ready; read x < "):len(p.cmd.Args[len(p.cmd.Args)-1])-len("; exit 0")], []byte("\n"), 0))
+	require.Equal(t, 124, p.wait(t))
+}
+
+func fifo(t *testing.T) string {
+	path := inDir(t, "fifo")
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	return path
+}
+
+func TestMaxHoldEndsTheCommandAndWhatItHasLeft(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := start(t, url, "run", "--max-hold", "300ms", "--kill-after", "300ms", "a", "--", "sh", "-c",
+		`sh -c 'trap "" TERM; echo $$; while :; do sleep 0.05; done' & exec sleep 60`)
+	p.awaitOut(t, "\n")
+	require.Equal(t, 137, p.wait(t), "a part of it had to be killed")
+	pid, err := strconv.Atoi(strings.TrimSpace(p.out.String()))
+	require.NoError(t, err)
+	redistest.Eventually(t, "all of it is gone", func() bool { return !alive(pid) })
+	requireFree(t, s.Client(t), "a")
+	code, _, said := run(t, url, "run", "--max-hold", "200ms", "a", "--", "sleep", "60")
+	require.Equal(t, 124, code)
+	require.Contains(t, said, "--max-hold 200ms is over")
+}

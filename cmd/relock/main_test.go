@@ -1,0 +1,55 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// program is the binary that the tests drive, with the race detector if they have it.
+var (
+	program   string
+	raceFlags []string
+	long      = flag.Bool("long", os.Getenv("RELOCK_LONG") != "", "the campaign in full: 1 000 runs")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	redis.SetLogger(silent{})
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "relock-cmd-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "relock")
+	build := exec.Command("go", append(append([]string{"build"}, raceFlags...), "-o", program, ".")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		return 1
+	}
+	code := m.Run()
+	if err := redistest.FindLeaks(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "goroutines left after the tests:", err)
+		code = 1
+	}
+	return code
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}

@@ -1,0 +1,135 @@
+//go:build unix
+
+package main_test
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/require"
+)
+
+// onTerminal starts the program on a terminal of its own.
+func onTerminal(t *testing.T, env []string, args ...string) (*process, *os.File) {
+	t.Helper()
+	p := &process{cmd: command("", args...), out: &output{}, err: &output{}, ended: make(chan struct{})}
+	p.cmd.Env = append(p.cmd.Env, env...)
+	tty, err := pty.StartWithSize(p.cmd, &pty.Winsize{Rows: 24, Cols: 100})
+	require.NoError(t, err)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(p.out, tty)
+	}()
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		_ = tty.Close()
+		<-read
+		if t.Failed() {
+			t.Logf("%q", p.out.String())
+		}
+	})
+	return p, tty
+}
+
+func TestAWaitIsShownOnATerminalAndNotOnAPipe(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	start(t, url, "run", "a", "--", "sh", "-c", "echo ready; exec sleep 60").awaitOut(t, "ready")
+	quiet := start(t, url, "run", "a", "--", "true")
+	awaitWaiters(t, s.Client(t), "a", 1)
+	p, _ := onTerminal(t, nil, "run", "--redis", url, "a", "--", "true")
+	p.awaitOut(t, "held by ")
+	p.awaitOut(t, "place 2 of 2 in line")
+	p.signal(t, sigTerm)
+	require.Equal(t, 143, p.wait(t))
+	require.Contains(t, p.out.String(), "\r\x1b[K")
+	require.Empty(t, quiet.err.String())
+}
+
+func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	start(t, url, "run", "a", "--", "sh", "-c", "echo ready; exec sleep 60").awaitOut(t, "ready")
+	for _, args := range [][]string{{"ls"}, {"state", "a"}, {"doctor"}} {
+		args = append(args, "--redis", url)
+		p, _ := onTerminal(t, nil, args...)
+		p.wait(t)
+		p.awaitOut(t, "\x1b[1m")
+		p, _ = onTerminal(t, []string{"NO_COLOR=1"}, args...)
+		p.wait(t)
+		p.awaitOut(t, "\n")
+		require.NotContains(t, p.out.String(), "\x1b")
+		_, out, _ := run(t, url, args...)
+		require.NotContains(t, out, "\x1b")
+	}
+	w, _ := onTerminal(t, nil, "watch", "--redis", url, "a")
+	w.awaitOut(t, "\x1b[32m")
+}
+
+func TestTheCommandHasTheTerminal(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p, tty := onTerminal(t, nil, "run", "--redis", url, "a", "--", "sh", "-c", `echo ask; read x; echo "got $x"; trap "echo stopped; exit 4" INT; echo trapped; while :; do sleep 0.05; done`)
+	p.awaitOut(t, "ask")
+	_, err := tty.WriteString("word\n")
+	require.NoError(t, err)
+	p.awaitOut(t, "got word")
+	p.awaitOut(t, "trapped")
+	_, err = tty.WriteString("\x1a") // Ctrl-Z
+	require.NoError(t, err)
+	p.awaitOut(t, "cannot be suspended")
+	_, err = tty.WriteString("\x03") // Ctrl-C
+	require.NoError(t, err)
+	require.Equal(t, 4, p.wait(t))
+	p.awaitOut(t, "stopped")
+	requireFree(t, s.Client(t), "a")
+}
+
+func TestLogsAreLinesOrJSON(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	_, _, said := run(t, url, "run", "-v", "a", "--", "true")
+	require.Contains(t, said, "relock: lock acquired name=a")
+	_, _, said = run(t, url, "run", "-v", "--log", "json", "a", "--", "/no/such")
+	require.Contains(t, said, `"msg":"lock acquired","name":"a"`)
+	for line := range strings.Lines(said) {
+		require.True(t, strings.HasPrefix(line, "{"), line)
+	}
+	_, _, said = run(t, url, "run", "a", "--", "true")
+	require.Empty(t, said)
+}
+
+func TestTheManualHasTheTextOfTheHelp(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"run", "ls", "state", "force", "watch", "doctor"} {
+		code, page, _ := run(t, "", "man", verb)
+		require.Equal(t, 0, code)
+		_, help, _ := run(t, "", verb, "--help")
+		for _, word := range strings.Fields(help) {
+			if strings.HasPrefix(word, "--") && len(word) > 3 && strings.Trim(word, "-abcdefghijklmnopqrstuvwxyz") == "" {
+				require.Contains(t, strings.ReplaceAll(page, `\-`, "-"), strings.TrimLeft(word, "-"), verb)
+			}
+		}
+		require.Contains(t, page, ".TH")
+	}
+	code, _, _ := run(t, "", "man", "--dir", t.TempDir())
+	require.Equal(t, 0, code)
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		code, script, _ := run(t, "", "completion", shell)
+		require.Equal(t, 0, code)
+		require.Contains(t, script, "relock")
+	}
+	_, url := server(t)
+	start(t, url, "run", "deploy", "--", "sh", "-c", "echo ready; exec sleep 60").awaitOut(t, "ready")
+	_, names, _ := run(t, url, "__complete", "state", "dep")
+	require.Contains(t, names, "deploy\n")
+}
