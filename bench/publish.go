@@ -170,7 +170,14 @@ func replaceBlock(file, name, text string) error {
 
 // source says what the numbers of a block come from.
 func (r *report) source() string {
-	return fmt.Sprintf("%s, Redis %s, %s; medians of %d rounds", r.machine, r.redis, r.began.UTC().Format(time.DateOnly), r.config.rounds)
+	return fmt.Sprintf("%s, Redis %s, %s; %s", r.machine, r.redis, r.began.UTC().Format(time.DateOnly), rounds(r.config.rounds))
+}
+
+func rounds(n int) string {
+	if n == 1 {
+		return "one round"
+	}
+	return fmt.Sprintf("medians of %d rounds", n)
 }
 
 // speedBlock is what README says of speed.
@@ -180,22 +187,22 @@ func (r *report) speedBlock() string {
 	par := scenarioNamed("par")
 	if rival, ok := r.bestRival(par, "512 goroutines"); ok {
 		f, _ := r.ratio("par", "512 goroutines", relockName, rival, "ops")
-		fmt.Fprintf(&b, "* 512 goroutines with a name each: **%.1f times** the locks per second of the next library, %s.\n", f.median, rival)
+		fmt.Fprintf(&b, "* 512 goroutines with a name each: **%.1f times** the locks per second of the fastest rival, %s.\n", f.median, rival)
 	}
 	if rival, ok := r.bestRival(scenarioNamed("contended"), "64 goroutines"); ok {
 		f, _ := r.ratio("contended", "64 goroutines", relockName, rival, "rate")
 		ours, _ := r.figure("contended", "64 goroutines", relockName, "jain")
 		theirs, _ := r.figure("contended", "64 goroutines", rival, "jain")
-		fmt.Fprintf(&b, "* 64 goroutines, one name: **%.1f times** the hand-overs per second of the next, %s, and fair: Jain's index is %.2f, there %.2f.\n",
+		fmt.Fprintf(&b, "* 64 goroutines, one name: **%.1f times** the hand-overs of the fastest rival, %s, and fair: Jain's index is %.2f, there %.2f.\n",
 			f.median, rival, ours.median, theirs.median)
 	}
 	if rival, ok := r.bestRival(scenarioNamed("wake"), "idle for 30 ms before"); ok {
 		f, _ := r.ratio("wake", "idle for 30 ms before", fairName, rival, "p50")
 		plain, _ := r.ratio("wake", "idle for 30 ms before", relockName, rival, "p50")
-		fmt.Fprintf(&b, "* From `Unlock` to the waiter in another process: **%.2f times** as long as with the next, %s; with a `FairMutex` %.2f times.\n",
+		fmt.Fprintf(&b, "* From `Unlock` to the waiter in another process: **%.2f times** as long as with the fastest rival, %s; with a `FairMutex` %.2f times.\n",
 			plain.median, rival, f.median)
 	}
-	fmt.Fprintf(&b, "\n`%s` measures it anew ([how](bench/README.md)); this was %s.\n", publishCommand, r.source())
+	fmt.Fprintf(&b, "\nMeasured by `%s` ([how](bench/README.md)) on %s.\n", publishCommand, r.source())
 	return b.String()
 }
 
