@@ -53,8 +53,10 @@ func measureLoss(ctx context.Context, addr string) (*timeline, error) {
 			*list = append(*list, now())
 		}
 	}
-	waits := make(chan struct{})
-	holder, err1 := relock.New(far, relock.WithTTL(lossTTL), relock.WithHooks(relock.Hooks{Renewed: note(&t.Renewed), RenewFailed: note(&t.Failed)}))
+	waits, renewed := make(chan struct{}), make(chan struct{}, 8)
+	holder, err1 := relock.New(far, relock.WithTTL(lossTTL), relock.WithHooks(relock.JoinHooks(
+		relock.Hooks{Renewed: note(&t.Renewed), RenewFailed: note(&t.Failed)},
+		relock.Hooks{Renewed: func(relock.Event) { renewed <- struct{}{} }})))
 	waiter, err2 := relock.New(near, relock.WithTTL(lossTTL), relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { close(waits) }}))
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
@@ -84,7 +86,8 @@ func measureLoss(ctx context.Context, addr string) (*timeline, error) {
 		got <- err
 	}()
 	<-waits
-	time.Sleep(lossTTL * 5 / 6) // a part of the scenery, not a wait for something: two renewals are due
+	<-renewed
+	<-renewed
 	relay.BlackHole(true)
 	cut := now()
 	gone := make(chan error, 1)
