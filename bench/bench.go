@@ -40,7 +40,7 @@ func (b *bench) measure(ctx context.Context, s *scenario, r *report) error {
 		}
 		var names []string
 		for _, name := range s.contenders {
-			if len(b.contenders) == 0 || slices.Contains(b.contenders, name) {
+			if b.takesPart(s, name) {
 				names = append(names, name)
 			}
 		}

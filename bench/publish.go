@@ -19,14 +19,18 @@ import (
 
 // The published selection: what is measured for it, and where the samples are kept.
 var (
-	publishedScenarios  = []string{"seq", "par", "contended", "processes", "fleet", "wake", "hold"}
-	publishedContenders = []string{relockName, fairName, "rueidislock", "redsync", "redsync 2ms", "redislock", plainFloor, toldFloor}
+	publishedScenarios = []string{"seq", "par", "contended", "processes", "fleet", "queue", "read-mostly", "write-mostly", "wake", "idle", "hold",
+		"slow-seq", "slow-par", "slow-contended", "quorum-seq", "quorum"}
+	publishedContenders = []string{relockName, fairName, rwName, "rueidislock", "redsync", "redsync 2ms", "redislock", plainFloor, toldFloor,
+		quorumName, "redsync quorum", "rueidislock quorum"}
 
 	// publishedLoads are some of those of a scenario; of the others all are published.
 	publishedLoads = map[string][]string{
 		"contended": {"64 goroutines"},
 		"processes": {"4 processes"},
 		"fleet":     growthLoads(),
+		"idle":      {"10000 waiters"},
+		"slow-par":  {"64 goroutines"},
 	}
 )
 
@@ -34,6 +38,9 @@ const (
 	publishedSamples = "bench/results.json"
 	publishCommand   = "go run -C bench . -publish .."
 )
+
+// publishedParts are the contenders of a scenario that has only these in the tables.
+var publishedParts = map[string][]string{"idle": renewing}
 
 // growthLoads are those of the fleet whose processes keep the lock for a millisecond.
 func growthLoads() []string {
@@ -50,6 +57,12 @@ func growthLoads() []string {
 func (c config) measures(s *scenario, l load) bool {
 	some, chosen := publishedLoads[s.name]
 	return c.publish == "" || !chosen || slices.Contains(some, l.label)
+}
+
+// takesPart says whether a contender is measured in a scenario.
+func (c config) takesPart(s *scenario, name string) bool {
+	some, chosen := publishedParts[s.name]
+	return (len(c.contenders) == 0 || slices.Contains(c.contenders, name)) && (c.publish == "" || !chosen || slices.Contains(some, name))
 }
 
 // saved is a report in a file.
@@ -130,7 +143,15 @@ func (r *report) measureAndPublish(ctx context.Context, c config) (err error) {
 	if r.loss, err = measureLoss(ctx, c.redis); err != nil {
 		return err
 	}
-	return errors.Join(r.save(filepath.Join(c.publish, publishedSamples)), r.publish(c.publish))
+	file := filepath.Join(c.publish, publishedSamples)
+	if err := r.save(file); err != nil {
+		return err
+	}
+	kept, err := loadReport(file) // what is drawn is what was kept, digit for digit
+	if err != nil {
+		return err
+	}
+	return kept.publish(c.publish)
 }
 
 // publish draws the pictures and writes the blocks, below the root of the repository.
@@ -141,16 +162,12 @@ func (r *report) publish(root string) error {
 			return err
 		}
 	}
-	for _, b := range []struct{ file, name, text string }{
-		{"README.md", "speed", r.speedBlock()},
-		{"bench/README.md", "results", r.resultsBlock()},
-		{"docs/scale.md", "growth", r.growthBlock()},
-	} {
-		if err := replaceBlock(filepath.Join(root, b.file), b.name, b.text); err != nil {
-			return err
-		}
+	err := errors.Join(replaceBlock(filepath.Join(root, "README.md"), "speed", r.speedBlock()),
+		replaceBlock(filepath.Join(root, "docs/scale.md"), "growth", r.growthBlock()))
+	for _, t := range tables {
+		err = errors.Join(err, replaceBlock(filepath.Join(root, t.file), t.name, r.block(t)))
 	}
-	return nil
+	return err
 }
 
 // replaceBlock puts text between the two markers of that name.
@@ -203,71 +220,5 @@ func (r *report) speedBlock() string {
 			plain.median, rival, f.median)
 	}
 	fmt.Fprintf(&b, "\nMeasured by `%s` ([how](bench/README.md)) on %s.\n", publishCommand, r.source())
-	return b.String()
-}
-
-// resultsBlock is the table of bench/README.md.
-func (r *report) resultsBlock() string {
-	rows := []struct {
-		text, scenario, load, figure string
-		digits                       int
-	}{
-		{"lock and unlock: µs", "seq", "1 goroutine", "us", 0},
-		{"allocations", "seq", "1 goroutine", "allocs", 0},
-		{"512 goroutines, a name each: per s", "par", "512 goroutines", "ops", 0},
-		{"64 goroutines, one name: per s", "contended", "64 goroutines", "rate", 0},
-		{"Jain's index", "contended", "64 goroutines", "jain", 3},
-		{"commands per hand-over", "contended", "64 goroutines", "commands", 2},
-		{"4 processes of 16: per s", "processes", "4 processes", "rate", 0},
-		{"Jain's index", "processes", "4 processes", "jain", 3},
-		{"wake: µs", "wake", "idle for 30 ms before", "p50", 0},
-		{"hold: bytes per lock", "hold", "10000 locks", "bytes", 0},
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, with %s:\n\n", r.source(), strings.Join(r.versions, ", "))
-	fmt.Fprintf(&b, "| | %s |\n|---|%s\n", strings.Join(apart, " | "), strings.Repeat("--:|", len(apart)))
-	for _, row := range rows {
-		fmt.Fprintf(&b, "| %s |", row.text)
-		for _, name := range apart {
-			b.WriteString(r.cellText(row.scenario, row.load, name, row.figure, row.digits))
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-// cellText is a cell of a table: a median, nothing if that was not measured, or that all rounds were void.
-func (r *report) cellText(scenario, load, name, figure string, n int) string {
-	f, ok := r.figure(scenario, load, name, figure)
-	switch {
-	case ok && n == 0:
-		return " " + thousands(f.median) + " |"
-	case ok:
-		return " " + digits(n)(f.median) + " |"
-	case len(r.samples[key(scenario, load, name)]) > 0:
-		return " void |"
-	default:
-		return " |"
-	}
-}
-
-// growthBlock is the picture and the table of docs/scale.md.
-func (r *report) growthBlock() string {
-	var b strings.Builder
-	b.WriteString("![Lines: holds per second and commands per hold, by the number of processes](pictures/growth.svg)\n\n")
-	fmt.Fprintf(&b, "`%s`: processes of one goroutine, one name, kept for 1 ms. %s. Holds per second, and commands per hold:\n\n", publishCommand, r.source())
-	fmt.Fprintf(&b, "| | %s |\n|---|%s\n", strings.Join(apart, " | "), strings.Repeat("--:|", len(apart)))
-	for _, load := range growthLoads() {
-		name, _, _ := strings.Cut(load, ",")
-		fmt.Fprintf(&b, "| %s |", name)
-		for _, who := range apart {
-			rate := strings.TrimSuffix(r.cellText("fleet", load, who, "rate", 0), " |")
-			if commands, ok := r.figure("fleet", load, who, "commands"); ok {
-				rate += "; " + digits(1)(commands.median)
-			}
-			b.WriteString(rate + " |")
-		}
-		b.WriteString("\n")
-	}
 	return b.String()
 }

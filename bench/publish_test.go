@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,18 @@ func TestPublishingMeasuresOfAScenarioWhatIsShown(t *testing.T) {
 			require.Equal(t, len(some), measured, s.name)
 		} else {
 			require.Len(t, s.loads, measured, s.name)
+		}
+	}
+	for _, table := range tables {
+		for _, row := range table.rows {
+			s := scenarioNamed(row.scenario)
+			require.NotNil(t, s, row.scenario)
+			at := slices.IndexFunc(s.loads, func(l load) bool { return l.label == row.load })
+			require.NotEqual(t, -1, at, "%s has no load %s", s.name, row.load)
+			require.True(t, c.measures(s, s.loads[at]), "%s, %s is shown", s.name, row.load)
+			for _, name := range table.contenders {
+				require.True(t, !slices.Contains(s.contenders, name) || c.takesPart(s, name), "%s is shown in %s", name, s.name)
+			}
 		}
 	}
 	_, err = parse([]string{"-publish", "..", "-scenario", "seq"}, nil)
