@@ -16,12 +16,19 @@ var errHookEnded = errors.New("a hook panicked, or ended the goroutine that it w
 // it runs on a goroutine of its own, for as long as any of its callers is there. The caller that
 // began it has the first level; the others add theirs when it is settled.
 
+// sharers are the Locks that one attempt serves. They are guarded by the mutex of the hold.
+type sharers struct {
+	callers int
+	ctx     context.Context // of the attempt
+	abort   context.CancelFunc
+}
+
 // share prepares a hold for callers to join it, the one with ctx being the first. It comes
 // before another call can find the hold.
 func (h *hold) share(ctx context.Context) {
 	if h.owner.Fixed != "" {
-		h.attempt.callers = 1
-		h.attempt.shared, h.attempt.abort = context.WithCancel(context.WithoutCancel(ctx))
+		h.sharers.callers = 1
+		h.sharers.ctx, h.sharers.abort = context.WithCancel(context.WithoutCancel(ctx))
 	}
 }
 
@@ -32,7 +39,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, as call) (bool, error)
 	var granted bool
 	var err error
 	settled := make(chan struct{})
-	attempt := h.attempt.shared // before the last caller can have gone
+	attempt := h.sharers.ctx // before the last caller can have gone
 	h.session.goroutines.Go(func() {
 		defer close(settled)
 		defer h.endAttempt()
@@ -77,7 +84,7 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 		return lockerr.Ended(ctx)
 	}
 	defer h.free()
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -95,8 +102,8 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 // waited for for a moment.
 func (h *hold) part() {
 	h.mu.Lock()
-	h.attempt.callers--
-	abandoned := h.attempt.callers == 0
+	h.sharers.callers--
+	abandoned := h.sharers.callers == 0
 	h.mu.Unlock()
 	if abandoned {
 		h.endAttempt()
@@ -110,10 +117,10 @@ func (h *hold) part() {
 func (h *hold) endAttempt() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.attempt.abort != nil {
-		h.attempt.abort()
+	if h.sharers.abort != nil {
+		h.sharers.abort()
 	}
-	h.attempt.shared, h.attempt.abort = nil, nil
+	h.sharers.ctx, h.sharers.abort = nil, nil
 }
 
 // dropUnclaimed gives back what has no level and no caller left to claim one: the hold, or some
@@ -121,7 +128,7 @@ func (h *hold) endAttempt() {
 func (h *hold) dropUnclaimed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || h.attempt.callers > 0 {
+	if h.phase != held || h.sharers.callers > 0 {
 		return
 	}
 	if len(h.levels) > 0 {

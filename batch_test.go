@@ -13,6 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
+	"github.com/relock-go/relock/internal/slot"
 )
 
 // A batchBench is a holder, a and two waiters of one process, whose renames are stopped.
@@ -288,17 +289,17 @@ func TestARenameThatIsRefusedIsAnErrorOfTheUnlockAndTheNextCommandTellsAll(t *te
 			// The first owner is back before Redis has heard of another: by the name that Redis knows.
 			b.waiting = b.other.start(func() error { return b.m.Lock(b.ctx) })
 			b.awaitContended()
-			var slot *slot
+			var busy *slot.Slot
 			_ = b.me.do(func() error { // something is under way
-				slot = holdOf(b.m).slot
-				slot.take(b.ctx)
+				busy = holdOf(b.m).slot
+				busy.Take(b.ctx)
 				return nil
 			})
 			unlocked := b.me.start(b.m.Unlock)
 			require.NoError(t, faultError(t, b.waiting))
 			require.Error(t, hold.Err())
 			entered := b.other.start(func() error { return b.m.Lock(b.ctx) })
-			slot.free()
+			busy.Free()
 			require.NoError(t, faultError(t, entered))
 			require.NoError(t, faultError(t, unlocked))
 			b.requireHeld(b.other, b.m, 2, b.other.holdOf(b.ctx, b.m))

@@ -177,9 +177,9 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 		Background: env.background,
 		Go:         env.goroutines.Go,
 		Closed:     env.isClosed,
-		Retire:     env.retireField,
+		Retire:     env.identities.RetireField,
 		Failure:    quorumError,
-	}, env.execs, namesOf(rdbs))
+	}, env.execs, redisexec.NamesOf(rdbs))
 	env.undos = q.Backlog()
 	c.addQuorumKinds(q)
 	return c
@@ -199,31 +199,6 @@ func supportedByQuorum(s *settings) error {
 // errNoSuchKind is the error of a handle of a kind of lock that its client has not.
 var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: nodes that vote for an owner do not agree on an order of waiters, or a number of readers",
 	ErrUnsupported)
-
-// namesOf returns what people know each of rdbs by.
-func namesOf(rdbs []redis.UniversalClient) []string {
-	names := make([]string, len(rdbs))
-	for i := range rdbs {
-		names[i] = nameOf(rdbs, i)
-	}
-	return names
-}
-
-// nameOf returns what people know the ith of rdbs by: its address, and its number if that is not
-// known, as behind Sentinel, or not its alone.
-func nameOf(rdbs []redis.UniversalClient, i int) string {
-	number := fmt.Sprintf("number %d of %d", i+1, len(rdbs))
-	addr := redisexec.AddressOf(rdbs[i])
-	if addr == "" {
-		return number
-	}
-	for j, other := range rdbs {
-		if j != i && redisexec.AddressOf(other) == addr {
-			return fmt.Sprintf("%s (%s)", addr, number)
-		}
-	}
-	return addr
-}
 
 // MultiMutex returns a handle that locks several names together: Lock takes all of them in
 // one step or waits without holding any. Names are sorted and doubles dropped, so any two
@@ -280,7 +255,7 @@ func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 // have on Redis. It changes when the outcome of a command could not be learned, a hold was
 // lost, or a place in a queue, a claim or a grant was given up, so that what may still be on
 // its way cannot meet a later hold.
-func (c *Client) ID() string { return string(*c.session.identity()) }
+func (c *Client) ID() string { return string(*c.session.identities.Current()) }
 
 // Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
 // the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis

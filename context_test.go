@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -187,7 +188,7 @@ func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
 		eventually(t, "the hold to forget the context", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.contexts.number() == 0
+			return h.contexts.Len() == 0
 		})
 		requireUnlocked(t, m)
 	})
@@ -298,7 +299,7 @@ func TestContextsThatEndDoNotKeepTheWatchdogWaiting(t *testing.T) {
 		h, end := m.withContexts(t, 1000)
 		h.mu.Lock() // as the watchdog does
 		end()
-		eventually(t, "the others are forgotten", func() bool { return h.contexts.number() == 1 })
+		eventually(t, "the others are forgotten", func() bool { return h.contexts.Len() == 1 })
 		h.mu.Unlock()
 		require.NoError(t, kept.Err())
 		requireUnlocked(t, m)
@@ -329,7 +330,7 @@ func BenchmarkContextsThatEndTogether(b *testing.B) {
 					h, end := m.withContexts(b, n)
 					began := time.Now()
 					end()
-					for h.contexts.number() > 0 {
+					for h.contexts.Len() > 0 {
 						time.Sleep(lookEvery)
 					}
 					took += time.Since(began)
@@ -349,24 +350,18 @@ func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
 	m := locksOn(t, redistest.Mini(t).Client(t)).Mutex(redistest.Key(t))
 	requireLocked(t, m)
 	h := holdsOn(m.session, m.target.Keys[0])[0]
-	var all [7]*holdContext
+	var all [7]*holdctx.Context
 	for i := range all {
-		all[i] = m.Context(t.Context()).(*holdContext)
+		all[i] = m.Context(t.Context()).(*holdctx.Context)
 	}
 	for n, i := range []int{3, 6, 0, 3, 5} { // one of them twice
-		h.contexts.forget(all[i])
-		require.Equal(t, max(3, 6-n+n/3), h.contexts.number(), "after the forgetting of %d", i)
+		h.contexts.Forget(all[i])
+		require.Equal(t, max(3, 6-n+n/3), h.contexts.Len(), "after the forgetting of %d", i)
 	}
 	requireUnlocked(t, m)
 	for i, x := range all {
 		require.Equal(t, i == 1 || i == 2 || i == 4, x.Err() != nil, "context %d", i)
-		h.contexts.forget(x)
-		x.cancel(nil)
+		h.contexts.Forget(x)
+		x.End(nil)
 	}
-}
-
-func (s *holdContexts) number() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.all)
 }

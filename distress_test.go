@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -35,7 +37,7 @@ type course struct {
 
 	kept, ended, free *Mutex
 	failed            chan Event // renewals of kept
-	hold              *holdContext
+	hold              *holdctx.Context
 }
 
 func newCourse(t *testing.T, d *redistest.Distress, p *redistest.Patient) *course {
@@ -86,7 +88,7 @@ func (c *course) begin() {
 	c.t.Helper()
 	requireLocked(c.t, c.kept)
 	requireLocked(c.t, c.ended)
-	c.hold = c.kept.Context(c.ctx).(*holdContext)
+	c.hold = c.kept.Context(c.ctx).(*holdctx.Context)
 	heldByStranger(c.t, c.p.Admin, c.key, time.Hour)
 	c.waiting = c.other.start(func() error { return c.m.Lock(c.ctx) })
 	c.awaitContended()
@@ -157,7 +159,7 @@ func (c *course) copies() int {
 	case c.Refuses == redistest.RefusesEntry:
 		return 0
 	case c.Means.Resend:
-		return acquireEffort.Attempts
+		return acquire.Effort.Attempts
 	default:
 		return 1
 	}

@@ -66,7 +66,7 @@ func TestAWaitThatEndsWhileTheLockIsGivenBackSaysWhoHadIt(t *testing.T) {
 		waiting := b.me.start(func() error { return b.m.Lock(ctx) })
 		b.awaitContended()
 		seen, _ := learnedOf(b.m)
-		holder := seen.Hold.name.field
+		holder := asHold(seen.Hold).name.Field
 		executed, release := b.stopReply(kind.releases())
 		unlocked := b.other.start(b.m.Unlock)
 		b.awaitStop(executed)

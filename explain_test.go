@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -37,7 +38,7 @@ func comesBack(relay *redistest.Relay) {
 }
 
 // learnedOf returns what the client of m has learned of its key.
-func learnedOf(m *Mutex) (seen gate.Sighting[*hold], out gate.Outage) {
+func learnedOf(m *Mutex) (seen acquire.Sighting, out gate.Outage) {
 	if g := m.session.registry.Gate(gateOf(m.target, 0)); g != nil {
 		seen, out = g.Learned()
 	}

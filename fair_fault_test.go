@@ -72,7 +72,7 @@ func (w *fairWait) awaitListening() {
 		default:
 		}
 		for _, h := range holdsOn(w.c.session, w.key) {
-			if places := placesOf(h); len(places) > 0 && places[0].messages.Listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].Messages.Listening() {
 				return true
 			}
 		}
@@ -95,7 +95,7 @@ func (w *fairWait) served() {
 func (w *fairWait) tell() {
 	w.t.Helper()
 	channel := w.c.fair.protocol.(*protocol.Fair).GrantsFor(w.key)
-	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.session.tickets.Load())).Result()
+	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", w.c.session.attempts.Tickets.Load())).Result()
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, 1, heard)
 }
@@ -137,11 +137,11 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 		w.holder.locks(t, w.rival)
 		w.queue()
 		clocks.set(longestPlace.EntryLease())
-		before, ticket := w.polls(), c.session.tickets.Load()
+		before, ticket := w.polls(), c.session.attempts.Tickets.Load()
 		w.tell()
 		eventually(t, "a poll", func() bool { return w.polls() > before })
 		goesOn(t, w.waiting)
-		require.Equal(t, ticket, c.session.tickets.Load(), "it has given its place up")
+		require.Equal(t, ticket, c.session.attempts.Tickets.Load(), "it has given its place up")
 		w.holder.unlocks(t, w.rival)
 		w.served()
 	})
@@ -191,7 +191,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 		w.queue()
 		before := w.polls()
 		channel := w.c.fair.protocol.(*protocol.Fair).GrantsFor(w.key)
-		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.session.tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
+		for _, payload := range []string{fmt.Sprintf("%d 0", w.c.session.attempts.Tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
 			require.NoError(w.t, w.direct.Publish(w.t.Context(), channel, payload).Err())
 		}
 		goesOn(w.t, w.waiting)

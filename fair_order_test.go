@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -193,10 +193,10 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 }
 
 // partyOf is those of c who wait for key; nil if nobody does.
-func partyOf(c *Client, key string) *line.Line[*hold] {
+func partyOf(c *Client, key string) *acquire.Line {
 	for _, h := range holdsOn(c.session, key) {
 		for _, p := range placesOf(h) {
-			return p.gate.Line()
+			return p.Gate.Line()
 		}
 	}
 	return nil

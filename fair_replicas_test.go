@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -50,7 +51,7 @@ func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
 	holder.locks(t, b.locks.FairMutex(b.key))
 	waiting := waiter.lock(t.Context(), m)
 	awaitFairQueue(t, b.master, b.key, 1)
-	loading := b.relay.ReplyWith("-LOADING it is\r\n", runsOf(protocol.RenewScript)).Times(acquireEffort.Attempts)
+	loading := b.relay.ReplyWith("-LOADING it is\r\n", runsOf(protocol.RenewScript)).Times(acquire.Effort.Attempts)
 	holder.unlocks(t, b.locks.FairMutex(b.key))
 	loading.Wait(t)
 	require.NoError(t, outcomeOf(t, waiting))

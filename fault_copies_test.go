@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -332,7 +333,7 @@ func (b *faultBench) dismiss(before map[string]string) {
 	}
 	for field := range b.fields() {
 		if _, there := before[field]; !there {
-			released, out := b.m.kind.protocol.Release(b.ctx, acquireEffort, b.m.target, field, []int{0})
+			released, out := b.m.kind.protocol.Release(b.ctx, acquire.Effort, b.m.target, field, []int{0})
 			require.NoError(b.t, out.Err)
 			require.True(b.t, released.Ours)
 		}

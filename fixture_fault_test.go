@@ -88,7 +88,7 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...ClientOpt
 
 // tellsFirst has the client tell Redis of each hand-over before the next waiter enters, as it does where
 // that wants a token.
-func (b *faultBench) tellsFirst() { b.locks.plain.rename = nil }
+func (b *faultBench) tellsFirst() { b.locks.plain.batches = nil }
 
 // hasty makes the client wait less for an answer than suits the leases.
 var hasty = WithTTL(time.Second)
@@ -200,7 +200,7 @@ func (b *faultBench) awaitIdle() {
 	require.Eventually(b.t, func() bool {
 		undoing := len(c.session.undos[0].Pending()) > 0
 		running := c.session.goroutines.Len()
-		return len(c.session.registry.All()) == 0 && !undoing && running == 1 // it watches the clocks
+		return len(c.session.holds()) == 0 && !undoing && running == 1 // it watches the clocks
 	}, faultPatience, faultPoll)
 }
 

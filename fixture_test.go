@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/queue"
@@ -230,7 +231,7 @@ func gatesOf(c *Client) int {
 // holdsOn returns the holds of all owners on key.
 func holdsOn(c *session, key string) []*hold {
 	var holds []*hold
-	for _, h := range c.registry.All() {
+	for _, h := range c.holds() {
 		h.mu.Lock()
 		if h.target.Has(key) {
 			holds = append(holds, h)
@@ -251,8 +252,8 @@ func waitersOn(c *session, key string) int {
 		if !waiting {
 			continue
 		}
-		if slices.ContainsFunc(placesOf(h), func(p place) bool {
-			state, _ := p.ticket.State()
+		if slices.ContainsFunc(placesOf(h), func(p acquire.Place) bool {
+			state, _ := p.Ticket.State()
 			return state != queue.Gone
 		}) {
 			n++
@@ -261,7 +262,7 @@ func waitersOn(c *session, key string) int {
 	return n
 }
 
-func placesOf(h *hold) []place {
+func placesOf(h *hold) []acquire.Place {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.places)
@@ -278,7 +279,7 @@ func awaitListening(t *testing.T, c *session, key string) {
 	t.Helper()
 	eventually(t, "listening", func() bool {
 		for _, h := range holdsOn(c, key) {
-			if places := placesOf(h); len(places) > 0 && places[0].messages.Listening() {
+			if places := placesOf(h); len(places) > 0 && places[0].Messages.Listening() {
 				return true
 			}
 		}

@@ -5,12 +5,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/holdctx"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
-	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/slot"
 )
 
 // phase is where in its life a hold is.
@@ -38,13 +41,9 @@ type hold struct {
 	kind     *kind
 	owner    keys.Owner
 	settings *settings // of the handle that wanted it
-	started  clock.Instant
-
-	// alarm wakes the waiter, while acquiring.
-	alarm chan struct{}
 
 	// attempt is its acquisition.
-	attempt attempt
+	attempt acquire.Attempt
 
 	// other is the other side of a read-write lock.
 	other otherSide
@@ -57,44 +56,31 @@ type hold struct {
 	// one which acquires the hold is in Close, and so is not waited for there.
 	acquirer int64
 	excused  bool
+	// sharers are the Locks of a fixed owner that wait for the attempt.
+	sharers sharers
+	// undone are closed when Redis has nothing more of what is being undone of the attempt.
+	undone []<-chan struct{}
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
 	// level is unlocked.
 	target *keys.Set
-	places []place
+	places []acquire.Place
 
-	name     name
-	batch    *batch // of those that follow one another under one lease; nil: it is alone
-	slot     *slot  // taken while a command about its keys is under way: one at a time
+	name     identity.Name
+	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
+	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time
 	lease    lease.Lease
 	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
-	contexts holdContexts
+	contexts holdctx.Set
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // room for the usual one of each
-		slot   slot
-		place  [1]place
-		ticket queue.Ticket[*hold]
+		slot   slot.Slot
+		place  [1]acquire.Place
+		ticket acquire.Ticket
 		level  [1]level
 	}
-}
-
-// place is where a hold stands for one of its keys.
-type place struct {
-	gate     *gate.Gate[*hold]
-	queue    *queue.Queue[*hold] // where this kind of lock has its waiters stand
-	messages listener            // what wakes them
-	ticket   *queue.Ticket[*hold]
-}
-
-// name is what a hold is known by on Redis, while anything about it is in doubt: it is the
-// name of one acquisition, and of nothing else.
-type name struct {
-	identity *identity   // the client's, when it was asked for
-	field    string      // identity:owner; empty: there is no name
-	token    int64       // for fencing
-	absent   *keys.Nodes // on a quorum: the nodes that do not have it
 }
 
 // level is one Lock that has not been unlocked.
@@ -123,12 +109,11 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		kind:     k,
 		owner:    o,
 		settings: s,
-		started:  c.now(),
 		target:   t,
 		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
-		alarm:    make(chan struct{}, 1),
 	}
+	h.attempt.Begin(&c.attempts, h, acquire.Wish{Owner: o, Target: t, Protocol: k.protocol, Terms: &s.Terms, Replicas: s.replicas})
 	h.places, h.levels, h.slot = h.first.place[:0], h.first.level[:0], &h.first.slot
 	return h
 }
@@ -144,10 +129,10 @@ func (h *hold) register() bool {
 			return false
 		}
 		p := h.kind.stand(g)
-		if p.ticket = &h.first.ticket; i > 0 {
-			p.ticket = new(queue.Ticket[*hold])
+		if p.Ticket = &h.first.ticket; i > 0 {
+			p.Ticket = new(acquire.Ticket)
 		}
-		p.queue.Issue(p.ticket, h, h.alarm)
+		p.Queue.Issue(p.Ticket, h, h.attempt.Alarm())
 		h.mu.Lock() // others can find it from here on
 		h.places = append(h.places, p)
 		h.mu.Unlock()
@@ -163,8 +148,8 @@ func (h *hold) unregister() {
 	h.places = nil
 	h.mu.Unlock()
 	for _, p := range places {
-		p.gate.Remove(h)
-		h.session.registry.Exit(p.gate)
+		p.Gate.Remove(h)
+		h.session.registry.Exit(p.Gate)
 	}
 }
 
@@ -192,60 +177,13 @@ func (h *hold) changes() <-chan struct{} {
 
 // take waits until no other command about h's keys is under way. Its slot stays the same once it has a
 // name.
-func (h *hold) take(ctx context.Context) bool { return h.slot.take(ctx) }
+func (h *hold) take(ctx context.Context) bool { return h.slot.Take(ctx) }
 
-func (h *hold) free() { h.slot.free() }
-
-// slot is a mutex whose wait ends with a context. It makes a channel only if there is a wait.
-type slot struct {
-	mu    sync.Mutex
-	taken bool
-	freed chan struct{} // closed when it is free again; nil: no one waits
-}
-
-func (s *slot) take(ctx context.Context) bool {
-	for {
-		s.mu.Lock()
-		if !s.taken {
-			s.taken = true
-			s.mu.Unlock()
-			return true
-		}
-		if s.freed == nil {
-			s.freed = make(chan struct{})
-		}
-		freed := s.freed
-		s.mu.Unlock()
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-func (s *slot) free() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken = false
-	if s.freed != nil {
-		close(s.freed)
-		s.freed = nil
-	}
-}
+func (h *hold) free() { h.slot.Free() }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
-	e.Patience = min(h.session.patience, redisexec.PatienceFor(h.settings.TTL))
-	return e
-}
-
-// ring wakes the waiter.
-func (h *hold) ring() {
-	select {
-	case h.alarm <- struct{}{}:
-	default:
-	}
+	return h.session.attempts.Paced(e, h.settings.TTL)
 }
 
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
@@ -304,7 +242,7 @@ func (h *hold) counts() []int {
 // count returns the number of levels on the target t, as far as its keys are in this hold:
 // 0 if one of those is not locked.
 func (h *hold) count(t *keys.Set) int {
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase != held {
@@ -322,7 +260,7 @@ func (h *hold) count(t *keys.Set) int {
 // left returns for how long after now the target t is proven to be held, as far as its keys are in
 // this hold: 0 if one of those is not.
 func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase != held || len(h.levels) == 0 || h.freed(t) {
@@ -331,19 +269,12 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	return max(0, h.lease.Left(now))
 }
 
-// named reports whether h has a name on Redis: it was granted.
-func (h *hold) named() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.name.field != ""
-}
-
 // holdsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
 // asked.
 func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && (h.name.field == field || h.batch.knows(field, asked))
+	return h.phase == held && (h.name.Field == field || h.batch.Knows(field, asked))
 }
 
 // end is the local end of a hold that is held, which comes before Redis hears of it:
@@ -351,8 +282,8 @@ func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	for _, x := range h.contexts.takeAll() {
-		x.cancel(wrap("hold", h.target.Name, cause))
+	for _, x := range h.contexts.TakeAll() {
+		x.End(wrap("hold", h.target.Name, cause))
 	}
 	h.watchdog.timer.Stop()
 	if h.watchdog.stop != nil {
@@ -365,7 +296,7 @@ func (h *hold) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.places {
-		p.ticket.Leave()
+		p.Ticket.Leave()
 	}
 }
 
@@ -377,7 +308,7 @@ func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	if h.phase != held && h.phase != lost || len(h.levels) == 0 || h.freed(t) {
 		return 0, false
 	}
-	return h.name.token, true
+	return h.name.Token, true
 }
 
 // wanted reports whether h is being acquired: its owner has not got it.
@@ -405,24 +336,24 @@ func (h *hold) retireAndUndo() {
 	h.mu.Lock()
 	n, b, lasts := h.name, h.batch, h.lease.Longest()
 	h.mu.Unlock()
-	h.session.retire(n.identity)
+	h.session.identities.Retire(n.Identity)
 	if b == nil {
-		h.undo(n, lasts, false)
+		h.undoName(n, lasts)
 		return
 	}
 	var fields []string
-	for _, n := range b.names() {
-		h.session.retire(n.identity)
-		fields = append(fields, n.field)
+	for _, n := range b.Names() {
+		h.session.identities.Retire(n.Identity)
+		fields = append(fields, n.Field)
 	}
-	h.trackUndo(h.session.undo(h.kind.protocol, b.target, h.session.now().After(lasts), false, fields...))
+	h.TrackUndo(h.session.undo(h.kind.protocol, b.Target(), h.session.now().After(lasts), false, fields...))
 }
 
-// undo has what h may have on Redis by the name n, which has been retired, given up in
+// undoName has what h may have on Redis by the name n, which has been retired, given up in
 // the background. It ends by itself within lasts.
-func (h *hold) undo(n name, lasts time.Duration, unobserved bool) {
+func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
-	t := h.target.Lacking(n.absent)
+	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
-	h.trackUndo(h.session.undo(h.kind.protocol, t, h.session.now().After(lasts), unobserved, n.field))
+	h.Undo(h.kind.protocol, t, n.Field, lasts, false)
 }

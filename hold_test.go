@@ -26,7 +26,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return m.session.registry.Find(gateOf(m.target, 0), m.owner())
+	return asHold(m.session.registry.Find(gateOf(m.target, 0), m.owner()))
 }
 
 // testClock is the system's, with a wall clock that can be set.
@@ -55,7 +55,7 @@ func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
 		go h.lose(errForced)
 		<-changed
 		h.mu.Lock()
-		same := h.name.identity == c.session.identity()
+		same := h.name.Identity == c.session.identities.Current()
 		h.mu.Unlock()
 		require.False(t, same)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
@@ -71,14 +71,14 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 	require.NoError(t, m.Lock(t.Context()))
 	h := holdOf(m)
 
-	stale := c.session.identity()
-	c.session.retire(stale)
+	stale := c.session.identities.Current()
+	c.session.identities.Retire(stale)
 	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
-	require.False(t, waiter.places[0].ticket.Join())
+	require.False(t, waiter.places[0].Ticket.Join())
 	next, _ := h.successor(16)
 	require.Same(t, waiter, next.Value)
-	require.Same(t, c.session.identity(), next.Value.attempt.offered)
+	require.Same(t, c.session.identities.Current(), next.Value.Attempt().Offered.Identity)
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
@@ -230,7 +230,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
 	require.Eventually(t, func() bool {
-		_, waiting := first.places[0].queue.Handoffs()
+		_, waiting := first.places[0].Queue.Handoffs()
 		return waiting
 	}, 10*time.Second, time.Millisecond)
 	unlocked := make(chan error)
@@ -268,7 +268,7 @@ func TestWhoJoinedAnAcquisitionThatWasGivenUpDoesNotReenter(t *testing.T) {
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.attempt.callers == n
+			return h.sharers.callers == n
 		}
 	}
 	require.Eventually(t, callers(1), 10*time.Second, time.Millisecond)

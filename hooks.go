@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -243,7 +244,7 @@ func (h *hold) hooks() *Hooks {
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {
 	e := h.kind.event(h.target, elapsed, err)
-	e.Owner, e.Token = h.name.field, h.name.token
+	e.Owner, e.Token = h.name.Field, h.name.Token
 	return e
 }
 
@@ -289,8 +290,8 @@ func (r *record) event(err error) Event {
 	return e
 }
 
-// contended tells that the lock is taken.
-func (r *record) contended() {
+// Contended tells that the lock is taken.
+func (r *record) Contended() {
 	if r == nil {
 		return
 	}
@@ -351,7 +352,7 @@ func outcomeWith(ctx context.Context, err error) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeBusy
-	case !byContext(err):
+	case !acquire.ByContext(err):
 		return OutcomeError
 	case errors.Is(ctx.Err(), context.Canceled):
 		return OutcomeCancelled

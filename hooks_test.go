@@ -356,10 +356,10 @@ func TestALockThatStartsOverGoesOnWithItsWait(t *testing.T) {
 	var r chronicle
 	m := clientOn(t, offline(t)).Mutex("orders", WithOwner("job"), WithHooks(r.hooks()))
 	first := newRecord(t.Context(), m)
-	first.contended()
+	first.Contended()
 	second := first.again()
-	first.contended() // by an acquisition that goes on for others
-	second.contended()
+	first.Contended() // by an acquisition that goes on for others
+	second.Contended()
 	_, waited := first.begun()
 	require.False(t, waited)
 	_, waited = second.begun()
@@ -369,7 +369,7 @@ func TestALockThatStartsOverGoesOnWithItsWait(t *testing.T) {
 	require.Len(t, r.all(), 1)
 
 	third := second.again()
-	third.contended()
+	third.Contended()
 	fourth := third.again()
 	fourth.ended(true, nil) // by a level on what another goroutine has got
 	require.Equal(t, []string{"contended", "failed"}, r.names())

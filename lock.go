@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -184,10 +186,10 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 			err = join(err, unlocked)
 		}
 	}()
-	above, _ := ctx.Value(nearestHold{}).(*holdContext)
+	above := holdctx.Nearest(ctx)
 	ctx = m.Context(ctx)
-	x, _ := ctx.(*holdContext)
-	defer x.end(above, wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	x, _ := ctx.(*holdctx.Context)
+	defer x.EndUpTo(above, wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
 	if ctx.Err() != nil && m.HoldCount() == 0 {
 		return nil // what Unlock says
 	}
@@ -296,7 +298,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	}
 	var state State
 	for i := range m.target.Keys {
-		k, out := m.kind.protocol.State(ctx, acquireEffort, m.target, i)
+		k, out := m.kind.protocol.State(ctx, acquire.Effort, m.target, i)
 		if out.Err != nil {
 			return State{}, wrap("read state of", m.Name(), out.Err)
 		}
@@ -325,7 +327,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	found := make([]protocol.KeyState, len(m.target.Keys))
 	for i := range found {
 		var out redisexec.Outcome
-		if found[i], out = m.kind.protocol.State(ctx, acquireEffort, m.target, i); out.Err != nil {
+		if found[i], out = m.kind.protocol.State(ctx, acquire.Effort, m.target, i); out.Err != nil {
 			return false, wrap("force unlock", m.Name(), out.Err)
 		}
 	}
@@ -352,7 +354,7 @@ func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked c
 			ours = true
 		}
 	}
-	done, out := m.kind.protocol.Force(ctx, acquireEffort, m.target, i, fields)
+	done, out := m.kind.protocol.Force(ctx, acquire.Effort, m.target, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
 	return done || ours || out.Err == nil && out.Ambiguous, out.Err

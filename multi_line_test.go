@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -138,7 +139,7 @@ func TestAMultiMutexKeepsANameForABoundedTimeWhileItWaitsForAnother(t *testing.T
 		w.holder.unlocks(w.t, w.holding)
 		began := time.Now()
 		require.NoError(w.t, outcomeOf(w.t, next))
-		require.Less(w.t, time.Since(began), gatheringMax, "the first time it keeps it for less")
+		require.Less(w.t, time.Since(began), acquire.GatheringMax, "the first time it keeps it for less")
 		awaitFairQueue(w.t, w.rdb, w.other, 1)
 		owner.unlocks(w.t, m)
 		goesOn(w.t, w.waiting)

@@ -86,7 +86,7 @@ func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
 		}
 		for _, s := range steps {
 			requireLocked(t, s.m)
-			require.Len(t, c.session.registry.All(), s.holds)
+			require.Len(t, c.session.holds(), s.holds)
 			require.LessOrEqual(t, goroutinesOf(c), s.holds)
 		}
 		before := len(events.of("renewed"))

@@ -194,7 +194,7 @@ func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
 		eventually(b.t, "no contexts", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.contexts.number() == 0
+			return h.contexts.Len() == 0
 		})
 		requireUnlocked(b.t, one)
 	})
@@ -216,7 +216,7 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 		eventually(b.t, "no contexts but that of who waits", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.contexts.number() == 1
+			return h.contexts.Len() == 1
 		})
 		require.ErrorIs(b.t, both.Unlock(), ErrNotHeld, "by him who waits")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())

@@ -96,7 +96,7 @@ func awaitCallers(t *testing.T, c *Client, key string, n int) {
 	eventually(t, "callers", func() bool {
 		for _, h := range holdsOn(c.session, key) {
 			h.mu.Lock()
-			callers := h.attempt.callers
+			callers := h.sharers.callers
 			h.mu.Unlock()
 			if callers == n {
 				return waitersOn(c.session, key) > 0

@@ -111,7 +111,7 @@ func useTogether(t *testing.T, k lockKind, here, there *Client, name string) {
 	awaitWaiters(t, there.session, rival.target.Keys[0], 2)
 	eventually(t, "listening", func() bool {
 		g := there.session.registry.Gate(gateOf(rival.target, 0))
-		return g != nil && rival.kind.stand(g).messages.Listening()
+		return g != nil && rival.kind.stand(g).Messages.Listening()
 	})
 	stop()
 	require.ErrorIs(t, outcomeOf(t, leaving), context.Canceled)

@@ -12,28 +12,6 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestANodeIsNamedByItsAddressOrElseItsNumber(t *testing.T) {
-	client := func(addr string) *redis.Client {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return rdb
-	}
-	behindSentinel := func() *redis.Client {
-		rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return rdb
-	}
-	wrapped := struct{ redis.UniversalClient }{client("127.0.0.1:5")}
-	rdbs := []redis.UniversalClient{client("127.0.0.1:2"), behindSentinel(), behindSentinel(), client("127.0.0.1:3"), client("127.0.0.1:3"), wrapped}
-	names := make([]string, len(rdbs))
-	for i := range rdbs {
-		names[i] = nameOf(rdbs, i)
-	}
-	require.Equal(t, []string{
-		"127.0.0.1:2", "number 2 of 6", "number 3 of 6", "127.0.0.1:3 (number 4 of 6)", "127.0.0.1:3 (number 5 of 6)", "number 6 of 6",
-	}, names)
-}
-
 func TestAnErrorOfAQuorumBehindSentinelsSaysWhichNodesItIsOf(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)

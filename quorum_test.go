@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
@@ -289,13 +290,13 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 		err := target.Init("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)
 		s := &protocol.Terms{TTL: time.Minute, Fencing: true, CounterLife: time.Hour}
-		g, out := p.Acquire(t.Context(), acquireEffort, target, "me:1", s)
+		g, out := p.Acquire(t.Context(), acquire.Effort, target, "me:1", s)
 		require.NoError(t, out.Err)
 		require.NoError(t, rdb.Persist(t.Context(), target.Counters[0]).Err())
 		require.NoError(t, rdb.Set(t.Context(), target.Counters[1], g.Token+1000, 0).Err())
 
 		raise := func(field string, token int64) (bool, error) {
-			ours, out := p.Raise(t.Context(), acquireEffort, target, field, s, token)
+			ours, out := p.Raise(t.Context(), acquire.Effort, target, field, s, token)
 			return ours, out.Err
 		}
 		counters := func() []string {
@@ -342,7 +343,7 @@ func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
 				ctx := contextOf(b.me, m)
 				s, err = m.State(b.t.Context())
 				require.NoError(b.t, err)
-				require.Equal(b.t, holdsOn(b.locks.session, b.key)[0].name.field, s.Owner)
+				require.Equal(b.t, holdsOn(b.locks.session, b.key)[0].name.Field, s.Owner)
 				require.Equal(b.t, 1, s.Count)
 				require.Positive(b.t, s.TTL)
 				require.GreaterOrEqual(b.t, s.FencingToken, b.tokenOf(b.me, m))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -255,7 +256,7 @@ func TestATryLockComesBackAfterSplitVotesButNotForEver(t *testing.T) {
 		tries := runsOf(protocol.AcquireScript).And(redistest.With(b.key))
 		b.relays[2].ResetLog()
 		require.False(b.t, b.me.tries(b.t, b.mutex()))
-		require.Equal(b.t, 1+trySplits, b.relays[2].Count(tries))
+		require.Equal(b.t, 1+acquire.TrySplits, b.relays[2].Count(tries))
 
 		// The stranger goes when the first try is taken back.
 		gone := b.relays[2].Before(runsOf(protocol.ReleaseScript).And(redistest.With(b.key)), func(redistest.Command) { b.strangersGone(0) })

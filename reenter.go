@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -37,7 +37,7 @@ var errAgain = errors.New("relock: ended meanwhile")
 // find appends the holds that o has on keys of t to holds, in any phase.
 func (c *session) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	for i := range t.Keys {
-		if h := c.registry.Find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
+		if h := asHold(c.registry.Find(gateOf(t, i), o)); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
 		}
 	}
@@ -148,10 +148,10 @@ func unsettled(holds []*hold) *hold {
 func (h *hold) join(t *keys.Set) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != acquiring || h.target.ID != t.ID || h.attempt.callers == 0 {
+	if h.phase != acquiring || h.target.ID != t.ID || h.sharers.callers == 0 {
 		return false
 	}
-	h.attempt.callers++
+	h.sharers.callers++
 	return true
 }
 
@@ -201,15 +201,15 @@ func (h *hold) begin(ctx context.Context, lv level, as call) (bool, error) {
 // opened makes h, which was granted, held, for the Lock that r is the record of.
 func (h *hold) opened(lv *level, r *record) (bool, error) {
 	if !h.open(lv) {
-		h.batch.end(ErrClosed)
+		h.batch.End(ErrClosed)
 		h.retireAndUndo()
 		h.leave()
 		h.unregister()
 		return false, ErrClosed
 	}
 	h.mu.Lock()
-	event, places := h.event(h.lease.Acquired().Since(h.started), nil), h.places
-	seen := gate.Sighting[*hold]{At: h.lease.Acquired(), Holder: h.name.field, Hold: h}
+	event, places := h.event(h.lease.Acquired().Since(h.attempt.Started()), nil), h.places
+	seen := acquire.Sighting{At: h.lease.Acquired(), Holder: h.name.Field, Hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
 	event.Outcome = OutcomeAcquired
@@ -222,7 +222,7 @@ func (h *hold) opened(lv *level, r *record) (bool, error) {
 	}()
 	report(h.settings.hooks.Acquired, h.owner, event)
 	returned = true
-	if h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
+	if h.batch.IsOver() { // Redis had lost the lock before it was open: no one was told then
 		h.lose(lockerr.ErrNotOnRedis)
 	}
 	return true, nil
@@ -267,7 +267,7 @@ func (c *session) enterRest(ctx context.Context, k *kind, holds []*hold, rest *k
 	waiting := ctx
 	for _, h := range holds {
 		x := h.context(waiting, lv.target)
-		defer x.cancel(nil)
+		defer x.End(nil)
 		waiting = x
 	}
 	held, err := c.enterNew(waiting, k, holds[0].owner, rest, lv, as)
@@ -317,7 +317,7 @@ func missingKeys(holds []*hold, t *keys.Set) []string {
 
 // usable says why h cannot be entered.
 func (h *hold) usable() error {
-	h.check()
+	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch h.phase {
@@ -353,15 +353,15 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.settings.Fencing && (n.token == 0 || lv.target.Spans(t))
+	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.now())
-	e := h.paced(acquireEffort).ConfirmedBy(h.replicas().And(lv.settings.replicas).Within(left / 4))
+	e := h.paced(acquire.Effort).ConfirmedBy(h.replicas().And(lv.settings.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
 	h.lease.Lengthen(lv.settings.TTL)
 	h.mu.Unlock()
-	h.other.lengthen(lv.settings.TTL)
+	h.other.Lengthen(lv.settings.TTL)
 	if claimed && !lv.settings.reentrant {
 		return ErrReentrant
 	}
@@ -376,9 +376,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.field, &lv.settings.Terms, mint, counts)
+	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		return out.Err
@@ -394,10 +394,20 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if h.phase == held {
 		h.lease.Prove(out.Sent, lv.settings.TTL, h.wantedLease())
 		h.lease.Note(out.LeaseLeft, out.Sent)
-		h.name.token = max(h.name.token, g.Token)
+		h.name.Token = max(h.name.Token, g.Token)
 		h.push(lv)
 		h.replan()
 	}
 	h.mu.Unlock()
 	return h.usable()
+}
+
+// seenAt has those who wait at places know that h holds the lock. A reader keeps no other reader out.
+func (h *hold) seenAt(places []acquire.Place, seen acquire.Sighting) {
+	if h.other.shared() {
+		return
+	}
+	for _, p := range places {
+		p.Gate.Sees(seen)
+	}
 }

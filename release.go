@@ -7,10 +7,11 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -46,7 +47,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 			_ = h.unlock(t, s)
 		}
 	}()
-	h.check()
+	h.Check()
 	checked = true
 	h.mu.Lock()
 	if !h.pop(t) {
@@ -143,17 +144,17 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		return nil
 	}
 	n, counts, lasts := h.name, h.counts(), h.lease.Longest()
-	t := h.target.Lacking(n.absent)
+	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
-	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), t, n.field, counts)
+	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), t, n.Field, counts)
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
-			h.session.retire(n.identity)
-			h.session.undo(h.kind.protocol, freed, h.session.now().After(lasts), false, n.field)
+			h.session.identities.Retire(n.Identity)
+			h.session.undo(h.kind.protocol, freed, h.session.now().After(lasts), false, n.Field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
@@ -178,20 +179,20 @@ func (h *hold) shrink(counts []int) {
 		return
 	}
 	var keys []string
-	var kept, left []place
+	var kept, left []acquire.Place
 	for i, p := range h.places {
 		if counts[i] == 0 {
 			left = append(left, p)
 		} else {
-			keys, kept = append(keys, p.gate.ID.Key), append(kept, p)
+			keys, kept = append(keys, p.Gate.ID.Key), append(kept, p)
 		}
 	}
 	h.target, h.places = h.target.Only(keys), kept
 	h.mu.Unlock()
 	for _, p := range left {
-		p.ticket.Leave()
-		p.gate.Remove(h)
-		h.session.registry.Exit(p.gate)
+		p.Ticket.Leave()
+		p.Gate.Remove(h)
+		h.session.registry.Exit(p.Gate)
 	}
 }
 
@@ -222,7 +223,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 // tellEnd is finish if no one can follow h before Redis knows, or, with a channel, it turns out that one
 // can. The answer is that of all who ended in the batch before.
 func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err error) {
-	h.batch.ends()
+	h.batch.HolderEnds()
 	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
 	if !h.take(ctx) {
 		return nil, h.abandon(lockerr.Ended(ctx))
@@ -235,7 +236,7 @@ func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err
 		}
 	}
 	err = h.finishInTurn(ctx, s)
-	h.batch.end(err)
+	h.batch.End(err)
 	return nil, err
 }
 
@@ -252,56 +253,57 @@ func (h *hold) finishInTurn(ctx context.Context, s *settings) error {
 
 // successor reserves the ticket of the next waiter, if it wants just what h holds and it is
 // still this process' turn. crowded: there is one, but others come first.
-func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
+func (h *hold) successor(limit int) (next *acquire.Ticket, crowded bool) {
 	for _, p := range h.places[1:] {
-		if _, waiting := p.queue.Handoffs(); waiting {
+		if _, waiting := p.Queue.Handoffs(); waiting {
 			return nil, false // an owner wants only a part
 		}
 	}
 	first := h.places[0]
-	inRow, waiting := first.queue.Handoffs()
+	inRow, waiting := first.Queue.Handoffs()
 	if !waiting {
 		return nil, false
 	}
 	if inRow >= limit || h.other.rivals() > 0 {
 		return nil, true
 	}
-	return first.ticket.Reserve(func(w *hold) bool {
+	return first.Ticket.Reserve(func(x acquire.Hold) bool {
+		w := asHold(x)
 		if w.target.ID != h.target.ID {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.attempt.offered, w.attempt.handedOver = h.session.identity(), make(chan struct{})
+		w.attempt.Offered = acquire.Offer{Identity: h.session.identities.Current(), Ended: make(chan struct{})}
 		return true
 	}), false
 }
 
 // handOver passes the lock to the waiter whose ticket successor has reserved. false: Redis
 // surely did not, and the lock is still to be given back.
-func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
-	next := ticket.Value
-	defer close(next.attempt.handedOver)
-	c, identity := h.session, next.attempt.offered
-	to := name{identity: identity, field: h.target.Field(string(*identity), next.owner)}
+func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket) (bool, error) {
+	next := asHold(ticket.Value)
+	defer close(next.attempt.Offered.Ended)
+	c, id := h.session, next.attempt.Offered.Identity
+	to := id.Of(h.target, next.owner)
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.now()
 	from := h.onRedis()
-	t := next.target.Lacking(from.absent) // the same keys
-	g, out := h.kind.protocol.Handoff(ctx, e, t, from.field, to.field, &next.settings.Terms)
-	to.token, to.absent = g.Token, g.Absent
+	t := next.target.Lacking(from.Absent) // the same keys
+	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms)
+	to.Token, to.Absent = g.Token, g.Absent
 	if out.Ambiguous {
-		c.retire(from.identity)
-		c.retire(identity)
+		c.identities.Retire(from.Identity)
+		c.identities.Retire(id)
 	}
 	switch {
 	case !out.Ambiguous && (out.Err != nil || !g.Held && len(t.Keys) > 1): // if one key was lost, the others are still there
 		ticket.Refuse()
 		return false, nil
 	case out.Err != nil:
-		next.undo(to, next.settings.TTL, false) // before the waiter can leave without owing it
+		next.undoName(to, next.settings.TTL) // before the waiter can leave without owing it
 		ticket.Refuse()
 		if out.Refused {
-			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undo(to, next.settings.TTL, false) })
+			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undoName(to, next.settings.TTL) })
 		}
 		return true, h.abandon(out.Err)
 	case !g.Held:
@@ -310,21 +312,21 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		h.other.wake()
 		return true, h.notOurs(began, out)
 	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
-		c.retire(identity)
-		next.undo(to, next.settings.TTL, false)
+		c.identities.Retire(id)
+		next.undoName(to, next.settings.TTL)
 		ticket.Refuse()
 		h.leave()
 		return true, nil
 	}
-	next.receive(to, out.Sent, next.settings.TTL)
-	if !h.places[0].ticket.Grant(ticket) {
+	next.Receive(to, out.Sent, next.settings.TTL, 0)
+	if !h.places[0].Ticket.Grant(ticket) {
 		h.passOn(next, to, out.Sent)
 		return true, nil
 	}
 	for i, p := range h.places {
-		p.gate.Heard()
+		p.Gate.Heard()
 		if i > 0 {
-			p.ticket.Replace(next.places[i].ticket) // next waits for it
+			p.Ticket.Replace(next.places[i].Ticket) // next waits for it
 		}
 	}
 	return true, nil
@@ -332,18 +334,18 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 
 // passOn deals with a grant for a waiter that has gone: the client, not the caller of
 // Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
-func (h *hold) passOn(next *hold, granted name, sent clock.Instant) {
+func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	orphan := newHold(h.session, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
-	orphan.receive(granted, sent, next.settings.TTL)
+	orphan.Receive(granted, sent, next.settings.TTL, 0)
 	for _, p := range h.places {
-		g := h.session.registry.Enter(p.gate.ID, p.gate.Channel)
-		ticket := p.queue.Ticket(orphan, orphan.alarm)
-		orphan.places = append(orphan.places, place{gate: g, queue: p.queue, messages: p.messages, ticket: ticket})
-		p.ticket.Replace(ticket)
+		g := h.session.registry.Enter(p.Gate.ID, p.Gate.Channel)
+		ticket := p.Queue.Ticket(orphan, orphan.attempt.Alarm())
+		orphan.places = append(orphan.places, acquire.Place{Gate: g, Queue: p.Queue, Messages: p.Messages, Ticket: ticket})
+		p.Ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})
-	next.trackUndo(passed)
+	next.TrackUndo(passed)
 	h.session.goroutines.Go(func() {
 		defer close(passed)
 		ctx := h.session.limits.After(next.settings.unlockTimeout)
@@ -372,34 +374,34 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	var buf [4]uint64
 	marks := buf[:0]
 	for _, p := range h.places {
-		marks = append(marks, p.queue.Wakes())
+		marks = append(marks, p.Queue.Wakes())
 	}
 	began, n := h.session.now(), h.onRedis()
-	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(n.absent), n.field, make([]int, len(h.places)))
+	answer, out := h.kind.protocol.Release(ctx, h.releaseEffort(s), h.target.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		return h.abandon(out.Err)
 	}
 	now := h.session.now()
 	for i, p := range h.places {
-		p.gate.Heard()
+		p.Gate.Heard()
 		if len(h.places) == 1 {
-			p.gate.SetAlone(!answer.Granted)
+			p.Gate.SetAlone(!answer.Granted)
 		}
-		if h.kind.fair != nil && crowded && !answer.Granted && p.gate.StrangersDue(now) {
-			p.gate.LeaveToStrangers(now)
+		if h.kind.inLine && crowded && !answer.Granted && p.Gate.StrangersDue(now) {
+			p.Gate.LeaveToStrangers(now)
 		}
 		heard := answer.Heard + h.other.rivals()
 		if h.session.scattered && answer.Heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
-		alone := heard == 0 || heard == 1 && p.gate.Listening()
-		if crowded && !alone && h.kind.fair == nil {
-			p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
+		alone := heard == 0 || heard == 1 && p.Gate.Listening()
+		if crowded && !alone && !h.kind.inLine {
+			p.Ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
 		} else {
-			p.ticket.Leave()
+			p.Ticket.Leave()
 		}
 	}
 	h.other.released(answer)
@@ -414,7 +416,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of another owner's, of which late copies may be on their way to the name.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
-	h.session.retire(h.onRedis().identity)
+	h.session.identities.Retire(h.onRedis().Identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if out.Ambiguous && began.Until(h.lease.Deadline()) > 0 {
@@ -426,7 +428,7 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 // abandon ends the hold without Redis' answer: its name is released in the background, and
 // the next waiter tries under a new one.
 func (h *hold) abandon(err error) error {
-	h.batch.end(err)
+	h.batch.End(err)
 	h.retireAndUndo()
 	h.leave()
 	h.other.wake()

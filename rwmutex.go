@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
 )
 
@@ -188,7 +189,7 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
 		return RWState{}, wrap("read state of", m.Name(), err)
 	}
-	k, out := m.write.kind.protocol.State(ctx, acquireEffort, m.write.target, 0)
+	k, out := m.write.kind.protocol.State(ctx, acquire.Effort, m.write.target, 0)
 	if out.Err != nil {
 		return RWState{}, wrap("read state of", m.Name(), out.Err)
 	}

@@ -69,7 +69,7 @@ func TestAWriterThatWaitsTakesUpTheClaimOfOneThatGaveUp(t *testing.T) {
 		m := b.another()
 		waiting := b.me.lock(b.t.Context(), toWrite(m))
 		eventually(b.t, "its claim", func() bool {
-			return strings.HasPrefix(b.rdb.Get(b.t.Context(), claim).Val(), "7 "+string(*m.write.session.identity()))
+			return strings.HasPrefix(b.rdb.Get(b.t.Context(), claim).Val(), "7 "+string(*m.write.session.identities.Current()))
 		})
 		awaitListening(b.t, m.write.session, b.key)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1)).Err())
@@ -145,8 +145,8 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		// That it claims the lock by its new name does not come about: Redis may have no memory.
 		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", runsOf(protocol.RWWriteScript)).Always()
-		first := b.c.session.identity()
-		b.c.session.retire(first)
+		first := b.c.session.identities.Current()
+		b.c.session.identities.Retire(first)
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), b.mutex().write.target.Channels[0], "0").Err())
 		busy.Wait(b.t)
 		leave()

@@ -75,7 +75,7 @@ func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
 		m := b.mutex(WithTTL(time.Minute))
 		b.me.locks(b.t, toRead(m))
 		b.me.locks(b.t, toRead(b.mutex(WithTTL(time.Hour))))
-		field := holdsOn(b.c.session, b.key)[0].name.field
+		field := holdsOn(b.c.session, b.key)[0].name.Field
 		for level := range 2 {
 			require.Greater(b.t, ttlOf(b.rdb, b.timeout(field, level+1)), 50*time.Minute)
 		}
@@ -168,7 +168,7 @@ func TestAReaderWhoseTimeoutKeyIsGoneHasLostItsHoldAndNoOtherHas(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(WithRenewInterval(20 * time.Millisecond))
 		b.me.locks(b.t, toRead(m))
-		field := holdsOn(b.c.session, b.key)[0].name.field
+		field := holdsOn(b.c.session, b.key)[0].name.Field
 		b.you.locks(b.t, toRead(m))
 		mine, yours := contextOf(b.me, toRead(m)), contextOf(b.you, toRead(m))
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.timeout(field, 1)).Err())

@@ -95,7 +95,7 @@ func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		b.me.locks(b.t, toWrite(m))
-		b.c.session.retire(b.c.session.identity())
+		b.c.session.identities.Retire(b.c.session.identities.Current())
 		require.True(b.t, b.me.tries(b.t, toRead(m)))
 		b.me.locks(b.t, toRead(m))
 		require.False(b.t, b.you.tries(b.t, toRead(m)))

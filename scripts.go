@@ -1,7 +1,8 @@
 package relock
 
 import (
-	"github.com/relock-go/relock/internal/gate"
+	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
@@ -15,20 +16,16 @@ type kind struct {
 	protocol protocol.Protocol
 	side     keys.Side
 
-	// rename tells Redis of holds that have followed one another in this process; nil: Redis is told
-	// before the next waiter enters.
-	rename renamer
+	// batches are what batches of holds need; nil: Redis is told before the next waiter enters.
+	batches *batch.Env
 
-	// fair is the protocol again if its waiters stand in a line on Redis; else nil.
-	fair *protocol.Fair
+	// inLine says that others stand in a line on Redis.
+	inLine bool
 	// newTurn is how an attempt gets to ask.
-	newTurn func(a *attempt) turn
+	newTurn acquire.NewTurn
 	// stand is the place where the waiters for the key of g stand, without a ticket yet.
-	stand func(g *gate.Gate[*hold]) place
+	stand func(g *acquire.Gate) acquire.Place
 }
-
-// atGate is the place in the queue of the gate itself.
-func atGate(g *gate.Gate[*hold]) place { return place{gate: g, queue: &g.Queue, messages: g} }
 
 // addKinds makes the kinds of lock of a client on one deployment.
 func (c *Client) addKinds(hub messageHub, sharded bool) {
@@ -36,28 +33,37 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 	fair := protocol.NewFair(plain, c.ID())
 	strict := fair.Strict()
 	reads, writes := protocol.NewReadWrite(plain)
-	c.session.registry.NewLine = func(g *gate.Gate[*hold]) *line.Line[*hold] {
-		return line.New[*hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
+	c.session.registry.NewLine = func(g *acquire.Gate) *acquire.Line {
+		return line.New[acquire.Hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
 	}
-	c.session.uses = hub.Uses
-	inLine := func(g *gate.Gate[*hold]) place { return place{gate: g, queue: &g.Queue, messages: g.InLine()} }
-	c.plain = &kind{lock: KindMutex, protocol: fair, rename: plain.Rename, fair: fair, newTurn: newMutexTurn, stand: inLine}
-	c.multi = &kind{lock: KindMulti, protocol: plain, fair: fair, newTurn: newMultiTurn, stand: inLine}
+	c.session.attempts.Uses = hub.Uses
+	c.plain = &kind{
+		lock: KindMutex, protocol: fair, batches: c.session.batchEnv(plain.Rename), inLine: true, stand: acquire.AtGateInLine,
+		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMutexTurn(a, fair) },
+	}
+	c.multi = &kind{
+		lock: KindMulti, protocol: plain, inLine: true, stand: acquire.AtGateInLine,
+		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMultiTurn(a, fair) },
+	}
 	c.fair = &kind{
-		lock:     KindFair,
-		protocol: strict,
-		fair:     strict,
-		newTurn:  func(a *attempt) turn { return newFairTurn(a, a.hold.places[0].ticket) },
-		stand: func(g *gate.Gate[*hold]) place {
-			return place{gate: g, queue: &g.Line().Queue, messages: g.InLine()}
-		},
+		lock: KindFair, protocol: strict, inLine: true, stand: acquire.InLine,
+		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewFairTurn(a, strict) },
 	}
-	c.write = &kind{lock: KindRW, protocol: writes, side: keys.Writing, stand: atGate, newTurn: func(a *attempt) turn { return newWriterTurn(a, writes) }}
-	c.read = &kind{lock: KindRW, protocol: reads, side: keys.Reading, stand: atGate, newTurn: func(a *attempt) turn { return newReaderTurn(a, reads) }}
+	c.write = &kind{
+		lock: KindRW, protocol: writes, side: keys.Writing, stand: acquire.AtGate,
+		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewWriterTurn(a, writes, otherSideOf(a)) },
+	}
+	c.read = &kind{
+		lock: KindRW, protocol: reads, side: keys.Reading, stand: acquire.AtGate,
+		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewReaderTurn(a, reads, otherSideOf(a)) },
+	}
 }
+
+// otherSideOf is the other side of the read-write lock that a is to get.
+func otherSideOf(a *acquire.Attempt) acquire.OtherSide { return &asHold(a.Hold()).other }
 
 // addQuorumKinds makes the kinds of lock of a client on several deployments, which have no line.
 func (c *Client) addQuorumKinds(p protocol.Protocol) {
-	c.plain = &kind{lock: KindMutex, protocol: p, newTurn: newPlainTurn, stand: atGate}
-	c.multi = &kind{lock: KindMulti, protocol: p, newTurn: newPlainTurn, stand: atGate}
+	c.plain = &kind{lock: KindMutex, protocol: p, newTurn: acquire.NewPlainTurn, stand: acquire.AtGate}
+	c.multi = &kind{lock: KindMulti, protocol: p, newTurn: acquire.NewPlainTurn, stand: acquire.AtGate}
 }

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -52,18 +52,11 @@ type session struct {
 	execs []*redisexec.Executor
 	undos []*undo.Queue
 
-	hub hub
-	// uses reports whether messages of a channel reach this process, or did only just now; on one
-	// deployment.
-	uses     func(channel string) bool
-	registry *gate.Registry[*hold]
+	hub      hub
+	attempts acquire.Env
+	registry *acquire.Registry
 
-	// id is the current identity. One that is in doubt is replaced, for all that acquire
-	// next, before the call that doubts it returns; holds keep the one they have.
-	id atomic.Pointer[identity]
-
-	// tickets numbers the places in the queues of fair locks.
-	tickets atomic.Uint64
+	identities *identity.Source
 
 	// goroutines are the watchdogs that are awake, the one that watches the clocks, the
 	// acquirers of fixed owners, and those that clean up.
@@ -98,12 +91,13 @@ type messageHub interface {
 // newSession returns a session on these deployments, whose waiters are woken by hub.
 func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scattered bool, now clock.Clock) *session {
 	c := &session{
-		now:       now,
-		patience:  redisexec.PatienceFor(s.TTL),
-		scattered: scattered,
-		hub:       hub,
-		registry:  gate.NewRegistry[*hold](hub),
-		closing:   make(chan struct{}),
+		now:        now,
+		patience:   redisexec.PatienceFor(s.TTL),
+		scattered:  scattered,
+		hub:        hub,
+		registry:   gate.NewRegistry[acquire.Hold](hub),
+		identities: identity.NewSource(),
+		closing:    make(chan struct{}),
 	}
 	for _, rdb := range rdbs {
 		x := redisexec.New(rdb, now, s.TTL)
@@ -111,38 +105,32 @@ func newSession(rdbs []redis.UniversalClient, hub hub, s clientSettings, scatter
 		c.execs = append(c.execs, x)
 	}
 	c.background, c.endBackground = context.WithCancelCause(context.Background())
-	id := identity(uuid.NewString())
-	c.id.Store(&id)
+	c.attempts.Now, c.attempts.Patience, c.attempts.Identities = now, c.patience, c.identities
+	c.attempts.Closing, c.attempts.Hub = c.closing, hub
+	c.attempts.Holder = func(t *keys.Set, i int, field string) acquire.Hold {
+		if h := c.holder(t, i, field, clock.Instant{}); h != nil {
+			return h
+		}
+		return nil
+	}
 	started := now() // before the goroutine, which may run much later
-	c.goroutines.Go(func() { c.watchClocks(started) })
+	c.goroutines.Go(func() { clock.Watch(c.closing, now, started, c.clocksMoved) })
 	return c
-}
-
-// identity is a uuid that names are acquired under. It is told apart by its address: two are the
-// same only if they are one, so one that was retired is never met again.
-type identity string
-
-func (c *session) identity() *identity { return c.id.Load() }
-
-// retire makes sure that nothing is acquired under id any more.
-func (c *session) retire(id *identity) {
-	if c.id.Load() == id {
-		fresh := identity(uuid.NewString())
-		c.id.CompareAndSwap(id, &fresh)
-	}
-}
-
-// retireField is retire of the identity that field begins with, if that is the current one.
-func (c *session) retireField(field string) {
-	if id := c.identity(); strings.HasPrefix(field, string(*id)+":") {
-		c.retire(id)
-	}
 }
 
 func (c *session) isClosed() bool { return group.Closed(c.closing) }
 
 // gateOf is what the gate of key i of t is found by.
 func gateOf(t *keys.Set, i int) gate.ID { return gate.ID{Key: t.Keys[i], Side: t.Side} }
+
+// holds returns all holds of the client.
+func (c *session) holds() []*hold {
+	var holds []*hold
+	for _, x := range c.registry.All() {
+		holds = append(holds, asHold(x))
+	}
+	return holds
+}
 
 // holder returns the hold of this client that has field on key i of t, as Redis said when it was
 // asked, or nil.
@@ -155,13 +143,20 @@ func (c *session) holder(t *keys.Set, i int, field string, asked clock.Instant) 
 	if g == nil {
 		return nil
 	}
-	if h := g.Find(keys.OwnerNamed(field)); h != nil && h.holdsAs(field, asked) {
+	if h := asHold(g.Find(keys.OwnerNamed(field))); h != nil && h.holdsAs(field, asked) {
 		return h
 	}
-	if h := g.Queue.Holder(); h != nil && h.holdsAs(field, asked) { // by a name of its batch
+	if h := asHold(g.Queue.Holder()); h != nil && h.holdsAs(field, asked) { // by a name of its batch
 		return h
 	}
 	return nil
+}
+
+// batchEnv is what batches of a kind of lock need of c.
+func (c *session) batchEnv(rename batch.Renamer) *batch.Env {
+	return &batch.Env{
+		Now: c.now, Patience: c.patience, Background: c.background, Go: c.goroutines.Go, Retire: c.identities.Retire, Rename: rename,
+	}
 }
 
 // undoEnv is what undos need of c.
@@ -231,7 +226,7 @@ func (c *session) close() error {
 func (c *session) excuse(caller int64) {
 	c.goroutines.Excuse(caller)
 	c.closers.Excuse(caller)
-	for _, h := range c.registry.All() {
+	for _, h := range c.holds() {
 		h.mu.Lock()
 		if h.owner.Goroutine == caller || h.acquirer == caller {
 			h.excused = true
@@ -258,7 +253,7 @@ func (c *session) closeHolds(ctx context.Context) error {
 	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout-lastWords, lockerr.NoAnswerWithin(closeTimeout-lastWords))
 	defer cancel()
 	var failures failures
-	for _, h := range c.registry.All() {
+	for _, h := range c.holds() {
 		c.closers.Go(func() { h.close(asking, &failures) })
 	}
 	c.closers.Wait(ctx)
@@ -299,10 +294,10 @@ func (h *hold) close(ctx context.Context, failures *failures) {
 	failures.set(h, wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
-	h.batch.ends()
+	h.batch.HolderEnds()
 	if h.take(ctx) {
 		err := h.giveBack(ctx, h.settings, false)
-		h.batch.end(err)
+		h.batch.End(err)
 		event.Err = wrap("close", event.Name, err)
 		h.free()
 	} else {

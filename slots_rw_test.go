@@ -116,14 +116,14 @@ func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 		p.Move(gone...)
 		for _, h := range holdsOn(c.session, name) {
 			k, t1 := h.kind, h.target
-			_, out := k.protocol.Reenter(t.Context(), once, t1, h.name.field, &h.settings.Terms, false, []int{3})
+			_, out := k.protocol.Reenter(t.Context(), once, t1, h.name.Field, &h.settings.Terms, false, []int{3})
 			requireElsewhere(t, out)
 			if gone == nil {
 				continue
 			}
-			_, out = k.protocol.Renew(t.Context(), once, t1, h.name.field, time.Hour)
+			_, out = k.protocol.Renew(t.Context(), once, t1, h.name.Field, time.Hour)
 			requireElsewhere(t, out)
-			_, out = k.protocol.Release(t.Context(), once, t1, h.name.field, []int{1})
+			_, out = k.protocol.Release(t.Context(), once, t1, h.name.Field, []int{1})
 			requireElsewhere(t, out)
 		}
 		require.Equal(t, before, onRedis(t, p.Admin, name))

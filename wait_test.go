@@ -297,7 +297,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		awaitStillness(t, relay)
 		relay.After(runsOf(protocol.FairPollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := &holdsOn(c.session, key)[0].places[0].gate.Line().Queue
+			q := &holdsOn(c.session, key)[0].places[0].Gate.Line().Queue
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), channelOf(key), "0").Err()

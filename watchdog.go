@@ -28,8 +28,8 @@ import (
 //   - lose retires the name before the loss can be seen, because the owner may lock again then.
 //
 // What can come late: the timer, which may run after the hold has ended, and finds the phase; the
-// answer to a renewal, which finds it, too; and the machine itself after a suspension: watchClocks
-// notices that the clocks have moved apart, and every call looks at the deadline (check).
+// answer to a renewal, which finds it, too; and the machine itself after a suspension: clocksMoved
+// is called when the clocks have moved apart, and every call looks at the deadline (Check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
 var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.ErrNoAnswer))
@@ -72,7 +72,7 @@ func (h *hold) watch() {
 	w := &h.watchdog
 	if w.awake { // in a hook: the loss does not wait for that
 		h.mu.Unlock()
-		h.check()
+		h.Check()
 		h.mu.Lock()
 		h.wakeAtDeadline()
 		return
@@ -87,7 +87,7 @@ func (h *hold) watch() {
 		if renew {
 			h.renew()
 		} else {
-			h.check() // a re-entry may have lengthened the lease at the last moment
+			h.Check() // a re-entry may have lengthened the lease at the last moment
 		}
 		h.mu.Lock()
 	}
@@ -170,9 +170,9 @@ func (h *hold) renewNow(life context.Context) {
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
 	began := h.session.now()
-	ours, out := h.kind.protocol.Renew(inTime, e, t, n.field, lease)
+	ours, out := h.kind.protocol.Renew(inTime, e, t, n.Field, lease)
 	if out.Ambiguous {
-		h.session.retire(n.identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err == nil && !ours {
 		h.lose(lockerr.ErrNotOnRedis)
@@ -228,40 +228,21 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error 
 	return out.Err
 }
 
-// watchClocks wakes every watchdog when the wall clock and the monotonic one have moved
-// apart since last, as they do when the machine was suspended: timers run on the latter.
-func (c *session) watchClocks(last clock.Instant) {
-	ticker := time.NewTicker(clockCheck)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.closing:
-			return
-		case <-ticker.C:
+// clocksMoved wakes every watchdog: the wall clock and the monotonic one, on which timers run, have
+// moved apart.
+func (c *session) clocksMoved() {
+	for _, h := range c.holds() {
+		h.Check() // its watchdog may be in a hook, or wait for an answer
+		h.mu.Lock()
+		if h.phase == held {
+			h.replan()
 		}
-		now := c.now()
-		if now.Drift(last) < clockDrift {
-			continue
-		}
-		last = now
-		for _, h := range c.registry.All() {
-			h.check() // its watchdog may be in a hook, or wait for an answer
-			h.mu.Lock()
-			if h.phase == held {
-				h.replan()
-			}
-			h.mu.Unlock()
-		}
+		h.mu.Unlock()
 	}
 }
 
-const (
-	clockCheck = 250 * time.Millisecond
-	clockDrift = 5 * time.Millisecond
-)
-
-// check loses the hold if its deadline has passed: the watchdog may not have run yet.
-func (h *hold) check() {
+// Check loses the hold if its deadline has passed: the watchdog may not have run yet.
+func (h *hold) Check() {
 	h.mu.Lock()
 	now := h.session.now()
 	if h.phase != held || h.lease.Left(now) > 0 {
@@ -308,20 +289,20 @@ func (h *hold) lose(why error) {
 		return
 	}
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
-	h.session.retire(h.name.identity)
+	h.session.identities.Retire(h.name.Identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
 	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
 	for _, p := range h.places {
-		p.ticket.Leave()
+		p.Ticket.Leave()
 	}
 	h.mu.Unlock()
 
 	if errors.Is(why, lockerr.ErrNotOnRedis) {
 		why = h.cause // which is an ErrLost also for those whose Unlock waits
 	}
-	h.batch.end(why)
+	h.batch.End(why)
 	h.retireAndUndo()
 	h.other.wake()
 	if unclaimed { // no one will unlock it

@@ -88,7 +88,7 @@ var All = []Mutant{
 		Name:   "batch-doubt-kept",
 		Breaks: "the names of a rename in doubt are used again",
 		Edits: []Edit{
-			{"batch.go", "			b.session.retire(from.identity)\n			b.session.retire(to.identity)\n", ""},
+			{"internal/batch/batch.go", "			b.env.Retire(from.Identity)\n			b.env.Retire(to.Identity)\n", ""},
 		},
 		Catch: []string{"batches-late"},
 	},
@@ -97,9 +97,9 @@ var All = []Mutant{
 	{
 		Name:   "uuid-never-retired",
 		Breaks: "a name is used again though a command of it may still be on its way",
-		Edits: []Edit{{"session.go",
-			"if c.id.Load() == id {",
-			"if c.id.Load() == nil {"}},
+		Edits: []Edit{{"internal/identity/identity.go",
+			"if s.current.Load() == id {",
+			"if s.current.Load() == nil {"}},
 		Catch: []string{"late-release"},
 	},
 	{
@@ -132,7 +132,7 @@ var All = []Mutant{
 		Name:   "clock-not-asked",
 		Breaks: "a hold whose lease has run out is valid until its watchdog has run",
 		Edits: []Edit{{"hold.go",
-			"func (h *hold) count(t *keys.Set) int {\n	h.check()\n",
+			"func (h *hold) count(t *keys.Set) int {\n	h.Check()\n",
 			"func (h *hold) count(t *keys.Set) int {\n"}},
 		Catch: []string{"client-paused"},
 	},
@@ -140,9 +140,9 @@ var All = []Mutant{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
 		Edits: []Edit{{"hold.go",
-			"	for _, x := range h.contexts.takeAll() {\n		x.cancel(wrap(\"hold\", h.target.Name, cause))\n	}\n",
-			"	contexts := h.contexts.takeAll()\n	cause = wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
-				"		for _, x := range contexts {\n			x.cancel(cause)\n		}\n	}\n" +
+			"	for _, x := range h.contexts.TakeAll() {\n		x.End(wrap(\"hold\", h.target.Name, cause))\n	}\n",
+			"	contexts := h.contexts.TakeAll()\n	cause = wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+				"		for _, x := range contexts {\n			x.End(cause)\n		}\n	}\n" +
 				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
 		Catch: []string{"slow-holder"},
 	},
@@ -174,7 +174,7 @@ var All = []Mutant{
 		Name:   "no-poll",
 		Breaks: "a waiter sleeps until a message comes, and messages get lost",
 		Edits: []Edit{
-			{"acquire.go", "	return min(d, a.longestSleep)\n", "	return time.Hour\n"},
+			{"internal/acquire/acquire.go", "	return min(d, a.longestSleep)\n", "	return time.Hour\n"},
 			{"internal/line/line.go", "d = min(d, e.Terms.EntryPoll())", "d = max(d, time.Hour, e.Terms.EntryPoll())"},
 		},
 		Catch: []string{"client-killed", "subscribers-deaf"},
@@ -192,7 +192,7 @@ var All = []Mutant{
 		Breaks: "a head of the queue that leaves takes the wake-up with it",
 		Edits: []Edit{
 			{"internal/queue/queue.go", "	q.give(next)\n	pass(q, next)\n", "	q.give(next)\n	next.fresh = false\n	pass(q, next)\n"},
-			{"acquire_multi.go", "a.sleepFor(clock.Jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
+			{"internal/acquire/plain.go", "a.sleepFor(clock.Jitter(2 * pubsubDelay))", "a.sleepFor(a.longestSleep)"},
 		},
 		Catch: []string{"quorum-slow-wakeups"},
 	},
@@ -227,8 +227,8 @@ var All = []Mutant{
 	{
 		Name:   "fair-place-kept",
 		Breaks: "a waiter that gives up leaves its place in the queue behind",
-		Edits: []Edit{{"acquire_line.go",
-			"	s.undo(s.name, 2*h.settings.EntryLease(), false)\n",
+		Edits: []Edit{{"internal/acquire/spot.go",
+			"	s.undo(s.name, 2*a.terms.EntryLease(), false)\n",
 			""}},
 		Catch: []string{"fair-calm"},
 	},
@@ -253,7 +253,7 @@ var All = []Mutant{
 	{
 		Name:   "line-spot-kept",
 		Breaks: "a waiter that gives up leaves the place of its process behind, and no other one waits on by it",
-		Edits: []Edit{{"acquire_line.go",
+		Edits: []Edit{{"internal/acquire/mutex.go",
 			"			t.bequeath()\n",
 			"			t.line.spot.drop()\n"}},
 		Catch: []string{"calm"},
@@ -278,8 +278,8 @@ var All = []Mutant{
 	{
 		Name:   "multi-keeps-forever",
 		Breaks: "a MultiMutex keeps what it has been given until it gets the rest",
-		Edits: []Edit{{"acquire_multi.go",
-			"	return t.keeps() && t.a.hold.session.now().Until(t.until) <= 0\n",
+		Edits: []Edit{{"internal/acquire/multi.go",
+			"	return t.keeps() && t.a.env.Now().Until(t.until) <= 0\n",
 			"	return false\n"}},
 		Catch: []string{"line-of-several"},
 	},
@@ -323,9 +323,9 @@ var All = []Mutant{
 	{
 		Name:   "writer-kept-waiting",
 		Breaks: "a writer may not read if its client has got a new identity since",
-		Edits: []Edit{{"acquire_rw.go",
-			"		writes = writer.name.field\n",
-			"		writes = n.field + keys.WriteSuffix\n"}},
+		Edits: []Edit{{"internal/acquire/rw.go",
+			"	writes := t.writer.Field()\n",
+			"	writes := t.writer.Field()\n	if writes != \"\" {\n		writes = n.Field + keys.WriteSuffix\n	}\n"}},
 		Catch: []string{"sides-harmed"},
 	},
 

@@ -1,4 +1,4 @@
-package relock
+package acquire
 
 import (
 	"errors"
@@ -13,19 +13,16 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// explain adds to the end of a wait what it was waiting for: who has the lock, or had it when that
+// Explain adds to the end of a wait at places what it was waiting for: who has the lock, or had it when that
 // was last told, and that Redis does not answer. nil stays nil.
-func (h *hold) explain(err error) error {
-	now := h.session.now()
-	h.mu.Lock()
-	places := h.places
-	h.mu.Unlock()
-	seen, key, outage := h.learned(places, now)
-	failed := outage.Failure != nil && errors.Is(err, outage.Failure) || !byContext(err) && errors.Is(err, lockerr.ErrNoAnswer)
-	if !byContext(err) && !failed || errors.Is(err, ErrNotReplicated) {
+func (a *Attempt) Explain(places []Place, err error) error {
+	now := a.env.Now()
+	seen, key, outage := a.learned(places, now)
+	failed := outage.Failure != nil && errors.Is(err, outage.Failure) || !ByContext(err) && errors.Is(err, lockerr.ErrNoAnswer)
+	if !ByContext(err) && !failed || errors.Is(err, lockerr.ErrNotReplicated) {
 		return err // says all itself
 	}
-	silence, answers := outage.Since(h.started, now), false
+	silence, answers := outage.Since(a.started, now), false
 	switch {
 	case failed:
 	case outage.Failure != nil:
@@ -45,36 +42,36 @@ func (h *hold) explain(err error) error {
 	if !answers {
 		return fmt.Errorf("%w; before that %s was %s", err, it, kept(seen))
 	}
-	waited := now.Since(h.started).Round(time.Millisecond)
+	waited := now.Since(a.started).Round(time.Millisecond)
 	if left, still := leftOf(seen, now); still {
 		return fmt.Errorf("%w; after %v %s was still %s, %s", err, waited, it, kept(seen), left)
 	}
 	return fmt.Errorf("%w; after %v %s was last %s", err, waited, it, kept(seen))
 }
 
-// learned returns what is known of that one of h's keys that is in its way, and of Redis: of a key
+// learned returns what is known of that one of its keys that is in its way, and of Redis: of a key
 // that another hold of this client has, or else of the one that was told of last.
-func (h *hold) learned(places []place, now clock.Instant) (seen gate.Sighting[*hold], key string, out gate.Outage) {
+func (a *Attempt) learned(places []Place, now clock.Instant) (seen Sighting, key string, out gate.Outage) {
 	here := false
 	for _, p := range places {
-		s, o := p.gate.Learned()
+		s, o := p.Gate.Learned()
 		if out.Failure == nil && o.Asked != (clock.Instant{}) {
 			out = o
 		}
-		if s.Holder == "" || s.Hold == h || here {
+		if s.Holder == "" || s.Hold == a.hold || here {
 			continue
 		}
 		_, here = leftOf(s, now)
 		here = here && s.Hold != nil
 		if here || seen.Holder == "" || s.At.Since(seen.At) > 0 {
-			seen, key = s, p.gate.ID.Key
+			seen, key = s, p.Gate.ID.Key
 		}
 	}
 	return seen, key, out
 }
 
 // kept says how the one who was seen was in the way.
-func kept(s gate.Sighting[*hold]) string {
+func kept(s Sighting) string {
 	switch {
 	case s.Hold != nil:
 		return fmt.Sprintf("held by %s, of this client", s.Holder)
@@ -87,15 +84,13 @@ func kept(s gate.Sighting[*hold]) string {
 
 // leftOf says what the one who was seen has left by now. false: nothing, so it may not have the key any
 // more.
-func leftOf(s gate.Sighting[*hold], now clock.Instant) (string, bool) {
+func leftOf(s Sighting, now clock.Instant) (string, bool) {
 	if s.Hold == nil && s.Lease < 0 {
 		return "without expiry", true
 	}
 	left, still := s.Lease-now.Since(s.At), true
 	if s.Hold != nil {
-		s.Hold.mu.Lock()
-		left, still = s.Hold.lease.Left(now), s.Hold.phase == held
-		s.Hold.mu.Unlock()
+		left, still = s.Hold.Remaining(now)
 	}
 	return fmt.Sprintf("with %v left", left.Round(time.Millisecond)), still && left > 0
 }
@@ -108,56 +103,45 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf(" for %v", d)
 }
 
-// byContext reports whether err is the end of a caller's patience.
-func byContext(err error) bool { return errors.Is(err, ErrTimeout) || lockerr.IsContextError(err) }
-
-// seenAt has those who wait at places know that h holds the lock. A reader keeps no other reader out.
-func (h *hold) seenAt(places []place, seen gate.Sighting[*hold]) {
-	if h.other.shared() {
-		return
-	}
-	for _, p := range places {
-		p.gate.Sees(seen)
-	}
+// ByContext reports whether err is the end of a caller's patience.
+func ByContext(err error) bool {
+	return errors.Is(err, lockerr.ErrTimeout) || lockerr.IsContextError(err)
 }
 
 // requestBegins records that a request begins.
-func (a *attempt) requestBegins() {
-	now := a.hold.session.now()
-	for _, p := range a.hold.places {
-		p.gate.Asks(now)
+func (a *Attempt) requestBegins() {
+	now := a.env.Now()
+	for _, p := range a.places {
+		p.Gate.Asks(now)
 	}
 }
 
 // requestEnded records how the request has ended.
-func (a *attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
-	h, now := a.hold, a.hold.session.now()
-	for _, p := range h.places {
+func (a *Attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
+	now := a.env.Now()
+	for _, p := range a.places {
 		switch {
 		case out.Err == nil, out.Permanent: // the latter ends the wait
-			p.gate.Heard()
-		case byContext(out.Err):
-			p.gate.StopsAsking(now)
+			p.Gate.Heard()
+		case ByContext(out.Err):
+			p.Gate.StopsAsking(now)
 		default:
-			p.gate.FailsToAsk(now, out.Err)
+			p.Gate.FailsToAsk(now, out.Err)
 		}
 	}
 	if out.Err == nil && g.Holder != "" {
-		here := h.session.holder(h.target, g.Key, g.Holder, clock.Instant{})
-		h.places[g.Key].gate.Sees(gate.Sighting[*hold]{At: now, Holder: g.Holder, Hold: here, Claims: g.Claimed, Lease: g.TTL})
+		here := a.env.Holder(a.target, g.Key, g.Holder)
+		a.places[g.Key].Gate.Sees(Sighting{At: now, Holder: g.Holder, Hold: here, Claims: g.Claimed, Lease: g.TTL})
 	}
 }
 
-// outage is the error of a TryLock that does not ask, because another waiter of this process is
+// Outage is the error of a TryLock that does not ask, because another waiter of this process is
 // before it: nil if Redis answers that one, or may be about to.
-func (h *hold) outage() error {
-	now := h.session.now()
-	patience := h.paced(redisexec.CallOptions{}).ConfirmedBy(h.settings.replicas).Patience
-	h.mu.Lock()
-	places := h.places
-	h.mu.Unlock()
+func (a *Attempt) Outage(places []Place) error {
+	now := a.env.Now()
+	patience := a.paced(redisexec.CallOptions{}).ConfirmedBy(a.replicas).Patience
 	for _, p := range places {
-		_, o := p.gate.Learned()
+		_, o := p.Gate.Learned()
 		switch silence := o.Since(o.Asked, now); {
 		case o.Failure != nil:
 			return fmt.Errorf("no success with Redis%s: %w", lasting(silence), o.Failure)

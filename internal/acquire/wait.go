@@ -1,61 +1,55 @@
-package relock
+package acquire
 
 import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // How an attempt sleeps, and what wakes it: its alarm, which the queue rings when the turn has
 // come or a message is there; the end of its context; the end of the client.
 
-// listener is what messages reach: the gate of a key, or this process' line for a fair lock.
-type listener interface {
-	Listen()
-	Unlisten()
-	// Listening reports whether messages arrive.
-	Listening() bool
-}
-
 // contend notes that the lock is taken and, at the first time, starts to listen for messages.
-func (a *attempt) contend() {
+func (a *Attempt) contend() {
 	a.queued = true
 	if a.listens {
 		return
 	}
 	a.listens = true
-	for _, p := range a.hold.places {
-		p.messages.Listen()
+	for _, p := range a.places {
+		p.Messages.Listen()
 	}
-	a.record.contended()
+	a.record.Contended()
 }
 
-func (a *attempt) unlisten() {
+func (a *Attempt) unlisten() {
 	if !a.listens {
 		return
 	}
 	a.listens = false
-	for _, p := range a.hold.places {
-		p.messages.Unlisten()
+	for _, p := range a.places {
+		p.Messages.Unlisten()
 	}
 }
 
 // listening reports whether a release of the key that a waits for would reach it as a message.
-func (a *attempt) listening() bool { return a.hold.places[a.at].messages.Listening() }
+func (a *Attempt) listening() bool { return a.places[a.at].Messages.Listening() }
 
 // news reports whether there is a reason to try at once, and starts a try.
-func (a *attempt) news() bool {
+func (a *Attempt) news() bool {
 	ticket := a.ticket
 	if ticket == nil {
-		ticket = a.hold.places[a.at].ticket
+		ticket = a.places[a.at].Ticket
 	}
 	return ticket.News() || a.settled()
 }
 
 // settled reports whether there is no more to wait for.
-func (a *attempt) settled() bool {
+func (a *Attempt) settled() bool {
 	if a.over == nil {
 		return false
 	}
@@ -65,9 +59,9 @@ func (a *attempt) settled() bool {
 
 // sleepUntil sleeps until there is news, due has come, which may change with a ring of the
 // alarm, or the wait is over, which it returns.
-func (a *attempt) sleepUntil(due func() clock.Instant) error {
+func (a *Attempt) sleepUntil(due func() clock.Instant) error {
 	for {
-		left := a.hold.session.now().Until(due())
+		left := a.env.Now().Until(due())
 		if left <= 0 {
 			a.polled = a.polling
 			a.news()
@@ -85,8 +79,8 @@ func (a *attempt) sleepUntil(due func() clock.Instant) error {
 }
 
 // sleepFor is sleepUntil for d from now.
-func (a *attempt) sleepFor(d time.Duration) error {
-	until := a.hold.session.now().After(d)
+func (a *Attempt) sleepFor(d time.Duration) error {
+	until := a.env.Now().After(d)
 	return a.sleepUntil(func() clock.Instant { return until })
 }
 
@@ -99,15 +93,15 @@ const (
 )
 
 // yield holds a woken attempt back while it is the turn of other processes.
-func (a *attempt) yield() {
-	if ahead := a.hold.places[a.at].queue.Ahead(); ahead > 0 {
+func (a *Attempt) yield() {
+	if ahead := a.places[a.at].Queue.Ahead(); ahead > 0 {
 		clock.Pause(a.ctx, time.Duration(min(ahead, mostAhead))*yieldDelay)
 	}
 }
 
 // sleep waits for the alarm, for d unless that is negative, or for the end of the wait,
 // which it returns.
-func (a *attempt) sleep(d time.Duration) error {
+func (a *Attempt) sleep(d time.Duration) error {
 	var timeout <-chan time.Time
 	if d >= 0 {
 		timer := time.NewTimer(d)
@@ -115,20 +109,20 @@ func (a *attempt) sleep(d time.Duration) error {
 		timeout = timer.C
 	}
 	select {
-	case <-a.hold.alarm:
+	case <-a.alarm:
 		return nil
 	case <-timeout:
 		return nil
 	case <-a.ctx.Done():
 		return lockerr.Ended(a.ctx)
-	case <-a.hold.session.closing:
-		return ErrClosed
+	case <-a.env.Closing:
+		return lockerr.ErrClosed
 	}
 }
 
 // awaitHere waits for the turn of a ticket in a queue of this process. false, nil: it does not wait, and
 // another waiter is there.
-func (a *attempt) awaitHere(t *queue.Ticket[*hold]) (bool, error) {
+func (a *Attempt) awaitHere(t *Ticket) (bool, error) {
 	if state, _ := t.State(); state == queue.Turn {
 		return true, nil
 	}
@@ -145,7 +139,7 @@ func (a *attempt) awaitHere(t *queue.Ticket[*hold]) (bool, error) {
 
 // awaitTurn waits until t has the turn, or was let out of the line, or failed, or a.over says so,
 // or the wait is over.
-func (a *attempt) awaitTurn(t *queue.Ticket[*hold]) error {
+func (a *Attempt) awaitTurn(t *Ticket) error {
 	for {
 		switch state, err := t.State(); {
 		case state == queue.Turn, state == queue.Gone, a.settled():
@@ -168,16 +162,16 @@ func (a *attempt) awaitTurn(t *queue.Ticket[*hold]) error {
 }
 
 // handedOverTo leaves the line with t, and reports whether the lock was handed over before.
-func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
+func (a *Attempt) handedOverTo(t *Ticket) bool {
 	switch t.Quit() {
 	case queue.Turn:
-		return a.hold.named()
+		return a.hold.Named()
 	case queue.Reserved:
 		a.given = nil
-		if a.offered != nil {
+		if a.Offered.Identity != nil {
 			// The name that the hand-over carries is in use, in an unknown state.
-			a.hold.session.retire(a.offered)
-			a.hold.trackUndo(a.handedOver)
+			a.env.Identities.Retire(a.Offered.Identity)
+			a.hold.TrackUndo(a.Offered.Ended)
 		}
 	}
 	return false
@@ -185,16 +179,34 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 
 // heed is what an attempt does about a wake-up before it asks: after some that were in vain it
 // waits. What comes meanwhile is for the same request.
-func (a *attempt) heed() error {
+func (a *Attempt) heed() error {
 	if !a.wakes.Woken() {
 		return nil
 	}
 	due := a.wakes.Due()
-	for left := a.hold.session.now().Until(due); left > 0 && !a.settled(); left = a.hold.session.now().Until(due) {
+	for left := a.env.Now().Until(due); left > 0 && !a.settled(); left = a.env.Now().Until(due) {
 		if err := a.sleep(left); err != nil {
 			return err
 		}
 	}
 	a.news()
 	return nil
+}
+
+// leave gives up the places in the queues; the next in each tries at once.
+func (a *Attempt) leave() {
+	for _, p := range a.places {
+		p.Ticket.Leave()
+	}
+}
+
+// paced is opts for a command of a: several copies have to fit into the lease.
+func (a *Attempt) paced(opts redisexec.CallOptions) redisexec.CallOptions {
+	return a.env.Paced(opts, a.terms.TTL)
+}
+
+// undo has what a may have on Redis by the name n, which has been retired, given up in the background. It
+// ends by itself within lasts.
+func (a *Attempt) undo(n identity.Name, lasts time.Duration, unobserved bool) {
+	a.hold.Undo(a.protocol, a.target.Lacking(n.Absent), n.Field, lasts, unobserved)
 }

@@ -1,0 +1,132 @@
+package acquire
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// fairTurn is the turn of a waiter that stands in the line on Redis, and is told when the lock is its
+// own: each of a FairMutex does. What it holds is not handed over here but given back.
+type fairTurn struct {
+	a    *Attempt
+	spot *spot
+}
+
+var _ Turn = (*fairTurn)(nil)
+
+// NewFairTurn is the turn of an attempt of a FairMutex.
+func NewFairTurn(a *Attempt, fair *protocol.Fair) Turn {
+	return newFairTurn(a, fair, a.places[0].Ticket)
+}
+
+// newFairTurn is the turn of an attempt that polls when ticket, which is of the queue for that, has the turn.
+func newFairTurn(a *Attempt, fair *protocol.Fair, ticket *Ticket) *fairTurn {
+	return &fairTurn{a: a, spot: newSpot(a, fair, a.places[0], a.target, ticket)}
+}
+
+// await lets a newcomer ask at once. A waiter with a place on Redis waits until that has become
+// the lock, or has ended, or it is its turn to poll and time for it.
+func (t *fairTurn) await() (bool, error) {
+	for t.spot.stands() {
+		if s := t.spot.standing(); s.State > protocol.EntryWaiting {
+			return t.settle(s)
+		}
+		if due, err := t.spot.awaitPoll(); due || err != nil {
+			return due, err
+		}
+	}
+	return true, nil
+}
+
+// settle acts on what has become of the place. true: the hold has a name, and the lock; or it
+// has lost the place, and asks anew.
+func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
+	a := t.a
+	switch s.State {
+	case protocol.EntryFailed:
+		return false, s.Err
+	case protocol.EntryGone:
+		// However that came about: nothing is to come back under that name.
+		a.env.Identities.Retire(t.spot.name.Identity)
+		t.spot.drop()
+		return true, nil
+	}
+	t.accept()
+	if a.hold.Late() {
+		return true, nil
+	}
+	out := t.confirm()
+	if out.Err == nil {
+		return true, nil
+	}
+	if err := a.failed(out); err != nil {
+		return false, err
+	}
+	err := a.sleepFor(clock.Backoff(a.misses))
+	return err == nil, err
+}
+
+// ask gets a place on Redis; from then on it polls for all of the process.
+func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
+	a := t.a
+	switch {
+	case t.spot.stands():
+		return t.spot.poll()
+	case !a.waits:
+		return a.tryFree(t.spot.fair)
+	}
+	g, out := t.spot.enqueue(a.newName())
+	if out.Err != nil || g.Waits {
+		return a.answered(t.spot.name, g, out)
+	}
+	if g, out = a.answered(t.spot.name, g, out); g.Held {
+		out = t.confirm()
+		g.Held = out.Err == nil
+	}
+	return g, out
+}
+
+func (t *fairTurn) rest(d time.Duration) error { return t.spot.rest(d) }
+
+func (t *fairTurn) end(bool) { t.spot.end() }
+
+// accept makes a place that has become the lock a hold.
+func (t *fairTurn) accept() {
+	a, s := t.a, t.spot.standing()
+	a.places[0].Gate.SetAlone(false) // where one stood others may
+	n := t.spot.name
+	n.Token = s.Token
+	a.hold.Receive(n, s.Proof, a.terms.EntryLease(), 0)
+	a.hold.RaiseSoon()
+	t.spot.drop()
+}
+
+// confirm has the replicas confirm a lock that was got: they have not been asked yet. It raises
+// the lease before they are waited for. After a failure the grant has been given back.
+func (t *fairTurn) confirm() redisexec.Outcome {
+	a := t.a
+	if a.replicas.N == 0 {
+		return redisexec.Outcome{}
+	}
+	t.spot.ticket.Pass() // others poll meanwhile
+	ours, out := a.protocol.Renew(a.ctx, a.effort(), a.target, t.spot.name.Field, a.terms.TTL)
+	switch {
+	case out.Err != nil:
+	case !ours:
+		out.Err = lockerr.ErrNotOnRedis
+	case out.Unconfirmed != nil:
+		out.Err, out.Permanent = out.Unconfirmed, true
+	default:
+		if out.Ambiguous {
+			a.env.Identities.Retire(t.spot.name.Identity)
+		}
+		a.hold.Prove(out.Sent, a.terms.TTL)
+		return out
+	}
+	a.hold.Reject()
+	return out
+}

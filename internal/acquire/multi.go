@@ -1,0 +1,234 @@
+package acquire
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// multiTurn is the turn of a MultiMutex on one deployment. It asks for all keys at once. If one of them is
+// taken it gets into the line of that key. Given that, it keeps it for a bounded time, with the turns here,
+// while it asks for all again; meanwhile it waits only for keys that sort later than those it keeps. So no
+// circle of attempts waits for each other, and none starves where its keys are always in use.
+//
+//	asking --refused--> wants a place in the line of that key --> in line --granted--> keeping, asking
+//	keeping --refused a later key, and there is time--> in the line of that, too
+//	keeping --refused an earlier one, or time is over--> nothing is kept, wants a place for that one
+type multiTurn struct {
+	here  plainTurn // in the queues of this process
+	a     *Attempt
+	fair  *protocol.Fair
+	spot  *spot // in the line of the key at which it stands; nil: it has not got that far
+	wants bool  // a place in that line
+
+	kept  identity.Name // by which it has the keys that it keeps; without a field: it keeps none
+	last  int           // of those keys
+	since clock.Instant // it has stood in the line of the first of them
+	until clock.Instant // how long it keeps them
+	over  *time.Timer   // rings the alarm then
+}
+
+var _ Turn = (*multiTurn)(nil)
+
+// NewMultiTurn is the turn of an attempt of a MultiMutex.
+func NewMultiTurn(a *Attempt, fair *protocol.Fair) Turn {
+	a.longestSleep = a.terms.EntryPoll()
+	return &multiTurn{here: plainTurn{a: a, line: true}, a: a, fair: fair}
+}
+
+// await waits for its turn in the queues here, or in a line.
+func (t *multiTurn) await() (bool, error) {
+	for {
+		if t.timeOver() {
+			t.giveUp()
+		}
+		switch {
+		case t.stands():
+			if due, err := t.awaitPlace(); due || err != nil {
+				return due, err
+			}
+		case t.wants:
+			return t.here.awaitFirst()
+		default:
+			if turn, err := t.here.awaitFirst(); !turn || t.a.hold.Named() && !t.a.hold.Late() {
+				return turn, err
+			}
+			if turn, err := t.here.acquireTurns(); turn || err != nil || !t.a.waits {
+				return turn, err
+			}
+			t.giveUp()
+		}
+	}
+}
+
+// awaitPlace waits until it is time to poll, or acts on what has become of the place.
+func (t *multiTurn) awaitPlace() (due bool, err error) {
+	switch s := t.spot.standing(); s.State {
+	case protocol.EntryGranted:
+		t.keep(t.spot.name, s.Proof)
+		t.spot.drop()
+		t.leaveLine()
+	case protocol.EntryGone:
+		t.a.env.Identities.Retire(t.spot.name.Identity)
+		t.spot.drop()
+		t.leaveLine()
+		t.giveUp()
+	case protocol.EntryFailed:
+		return false, s.Err
+	default:
+		return t.spot.awaitPoll()
+	}
+	return false, nil
+}
+
+// leaveLine gives up a place, and the turn to poll.
+func (t *multiTurn) leaveLine() {
+	if t.spot != nil {
+		t.spot.end()
+	}
+	t.spot, t.a.ticket, t.a.over = nil, nil, nil
+}
+
+func (t *multiTurn) stands() bool { return t.spot != nil && t.spot.stands() }
+func (t *multiTurn) keeps() bool  { return t.kept.Field != "" }
+
+func (t *multiTurn) timeOver() bool {
+	return t.keeps() && t.a.env.Now().Until(t.until) <= 0
+}
+
+// nameToAsk is that of what it keeps, or a new one.
+func (t *multiTurn) nameToAsk() identity.Name {
+	if t.keeps() {
+		return t.kept
+	}
+	return t.a.newName()
+}
+
+func (t *multiTurn) ask() (g protocol.Grant, out redisexec.Outcome) {
+	a := t.a
+	switch {
+	case t.stands():
+		g, out = t.spot.poll()
+		g.Key = a.at
+	case t.wants:
+		g, out = t.enqueue()
+		g.Key = a.at
+	default:
+		g, out = t.askForAll()
+	}
+	return g, out
+}
+
+// askForAll asks for all keys, those that it keeps included.
+func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
+	g, out := t.here.askAs(t.nameToAsk())
+	switch {
+	case g.Held:
+		t.keepNothing()
+	case out.Err != nil && out.Ambiguous: // all is being undone
+		t.keepNothing()
+	case out.Err == nil:
+		t.wants = t.a.waits
+		if t.keeps() && g.Key <= t.last {
+			t.giveUp()
+		}
+	}
+	return g, out
+}
+
+// enqueue gets into the line of the key at which it stands; if that is free, the key is its own.
+func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
+	a := t.a
+	p := a.places[a.at]
+	t.leaveLine()
+	if !t.keeps() {
+		t.since = a.env.Now()
+	}
+	t.spot = newSpot(a, t.fair, p, a.target.Only(a.target.Keys[a.at:a.at+1]), p.Gate.Line().Queue.Ticket(a.hold, a.alarm))
+	a.over = func() (bool, error) { return t.spot.settled() || t.timeOver(), nil }
+	g, out := t.spot.enqueue(t.nameToAsk())
+	if out.Err != nil {
+		t.leaveLine()
+		if out.Ambiguous {
+			t.giveUp()
+		}
+		return g, out
+	}
+	p.Gate.Heard()
+	t.wants = false
+	if g.Held {
+		t.keep(t.spot.name, out.Sent)
+		t.leaveLine()
+	}
+	g.Held = false // that was not for all
+	return g, out
+}
+
+// rest does not let one sleep that is to get into a line, or that keeps what others wait for.
+func (t *multiTurn) rest(d time.Duration) error {
+	if !t.keeps() {
+		t.here.releaseTurns()
+	}
+	switch {
+	case t.stands():
+		return t.spot.rest(d)
+	case t.a.misses == 0 && (t.wants || t.keeps()):
+		return nil
+	default:
+		return t.a.sleepFor(d)
+	}
+}
+
+// keep has it keep the key at which it stands, which it has by the name n.
+func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
+	a := t.a
+	now := a.env.Now()
+	if !t.keeps() {
+		t.kept, t.last = n, a.at
+		// What others wait in one line they may wait in the next.
+		enough := max(gathering<<min(t.here.vain, 10), now.Since(t.since))
+		t.until = now.After(clock.Jitter(min(enough, GatheringMax)))
+		t.over = time.AfterFunc(now.Until(t.until), a.Ring)
+	}
+	t.last = max(t.last, a.at)
+	if end := proof.After(a.terms.EntryLease() / 2); end.Mono < t.until.Mono {
+		t.until = end
+		t.over.Reset(max(0, now.Until(end)))
+	}
+}
+
+// giveUp gives back what it keeps, and the place that it has by the same name.
+func (t *multiTurn) giveUp() {
+	if !t.keeps() {
+		return
+	}
+	a := t.a
+	a.env.Identities.Retire(t.kept.Identity)
+	a.undo(t.kept, a.terms.EntryLease(), false)
+	if t.stands() {
+		t.leaveLine()
+		t.wants = true
+	}
+	t.here.vain++
+	t.keepNothing()
+	t.here.releaseTurns()
+}
+
+// keepNothing says that what it kept is its own now, or is being undone.
+func (t *multiTurn) keepNothing() {
+	if t.over != nil {
+		t.over.Stop()
+	}
+	t.kept = identity.Name{}
+}
+
+func (t *multiTurn) end(granted bool) {
+	t.leaveLine()
+	t.giveUp()
+	if !granted {
+		t.a.leave()
+	}
+}

@@ -1,0 +1,169 @@
+package acquire
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/line"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// mutexTurn is the turn of a Mutex. The waiters of this process have a queue here, whose first has the
+// turn for as long as it holds the lock. While the lock is taken it has a place in the line on Redis, for
+// all that stand behind it: the line is one of processes. If it gives up, the next of this process waits
+// on by the same place.
+type mutexTurn struct {
+	a     *Attempt
+	fair  *protocol.Fair
+	line  *fairTurn // its turn in the line; nil: it has not got that far
+	after bool      // strangers have had a turn, and it asks next
+}
+
+var _ Turn = (*mutexTurn)(nil)
+
+// given is a place in the line that a waiter has from another one of this process.
+type given struct {
+	entry *line.Entry
+	name  identity.Name // by which it is kept
+}
+
+// NewMutexTurn is the turn of an attempt of a Mutex.
+func NewMutexTurn(a *Attempt, fair *protocol.Fair) Turn {
+	a.longestSleep = a.terms.EntryPoll()
+	a.mutex = mutexTurn{a: a, fair: fair}
+	return &a.mutex
+}
+
+// await waits for the turn here, and then in the line.
+func (t *mutexTurn) await() (bool, error) {
+	a := t.a
+	if t.line == nil {
+		turn, err := a.awaitHere(a.places[0].Ticket)
+		switch {
+		case turn && a.hold.Named():
+			a.hold.Late() // then it is no one's
+			return true, nil
+		case !turn:
+			return false, err
+		case a.given == nil:
+			return t.awaitStrangers()
+		}
+		t.inherit()
+	}
+	return t.line.await()
+}
+
+// awaitStrangers waits while the lock is left to strangers.
+func (t *mutexTurn) awaitStrangers() (bool, error) {
+	until, theirs := t.a.places[0].Gate.StrangersUntil()
+	t.after = theirs
+	for theirs && t.a.waits {
+		left := t.a.env.Now().Until(until)
+		if left <= 0 {
+			break
+		}
+		if err := t.a.sleep(left); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// inherit has it wait by the place that it was given.
+func (t *mutexTurn) inherit() {
+	t.getInLine()
+	t.line.spot.entry, t.line.spot.name = t.a.given.entry, t.a.given.name
+	t.a.given = nil
+}
+
+// getInLine has it want a place in the line.
+func (t *mutexTurn) getInLine() {
+	a := t.a
+	t.line = newFairTurn(a, t.fair, a.places[0].Gate.Line().Queue.Ticket(a.hold, a.alarm))
+}
+
+// ask takes the lock if it is free. If that is taken, or others have wanted it only just now, it asks
+// for a place in the line.
+func (t *mutexTurn) ask() (protocol.Grant, redisexec.Outcome) {
+	a := t.a
+	if t.line == nil && a.waits && (a.queued || a.env.Uses(a.target.Channels[0])) {
+		t.getInLine()
+	}
+	if !t.after {
+		return t.request()
+	}
+	g, out := t.request()
+	if t.after = false; out.Err == nil {
+		a.places[0].Gate.StrangersTook(!g.Held, a.env.Now())
+	}
+	return g, out
+}
+
+func (t *mutexTurn) request() (protocol.Grant, redisexec.Outcome) {
+	if t.line != nil {
+		return t.line.ask()
+	}
+	return t.a.tryFree(t.fair)
+}
+
+// rest lets one that was refused get into the line at once.
+func (t *mutexTurn) rest(d time.Duration) error {
+	switch {
+	case t.line != nil:
+		return t.line.rest(d)
+	case t.a.misses == 0:
+		return nil
+	default:
+		return t.a.sleepFor(d)
+	}
+}
+
+func (t *mutexTurn) end(granted bool) {
+	if t.a.given != nil { // its wait has ended as it was given that
+		t.inherit()
+	}
+	if t.line != nil {
+		if !granted && t.line.spot.stands() {
+			t.bequeath()
+		}
+		t.line.end(granted)
+	}
+	if !granted {
+		t.a.leave()
+	}
+}
+
+// bequeath gives its place in the line, and the turn here, to the next waiter of this process that wishes
+// for the same. The name goes with it, and so is retired: its owner may come back.
+func (t *mutexTurn) bequeath() {
+	a := t.a
+	ticket, place := a.places[0].Ticket, &given{entry: t.line.spot.entry, name: t.line.spot.name}
+	a.env.Identities.Retire(place.name.Identity)
+	for {
+		next := ticket.Reserve(func(h Hold) bool {
+			w := h.Attempt()
+			if w.protocol != a.protocol || w.target.ID != a.target.ID || *w.terms != *a.terms {
+				return false
+			}
+			w.Offered, w.given = Offer{}, place // no command is sent for it
+			return true
+		})
+		if next == nil {
+			return
+		}
+		t.line.spot.line.Adopt(place.entry, next.Value.Attempt().Ring)
+		if ticket.PassTo(next) {
+			t.line.spot.entry = nil
+			return
+		}
+	}
+}
+
+// tryFree takes the lock if it is free and no one waits for it.
+func (a *Attempt) tryFree(fair *protocol.Fair) (protocol.Grant, redisexec.Outcome) {
+	n := a.newName()
+	g, out := fair.Acquire(a.ctx, a.effort(), a.target, n.Field, a.terms)
+	a.doubted(n, g, out, a.terms.TTL)
+	return a.answered(n, g, out)
+}

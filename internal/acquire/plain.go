@@ -1,0 +1,188 @@
+package acquire
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// pubsubDelay is how long a waiter lets a wake-up that was just published, and that other
+// processes act on too, take to arrive.
+const pubsubDelay = 20 * time.Millisecond
+
+// plainTurn is the turn of a plain lock: one waiter of a process at a time has the turn on
+// a key. It alone asks Redis for it, and keeps the turn for as long as it holds the lock, so
+// that it can hand both over to the next.
+//
+// An attempt that wants several keys stands in one queue at a time, that of the key which was
+// taken last: waiting for it, it is in no other waiter's way on the others. It collects the
+// turns on those for a try, and lets no other pass for as long as that takes: which is not
+// long, or it would be in the way after all, and not never, or it would starve where every
+// key is always in use.
+type plainTurn struct {
+	a    *Attempt
+	line bool // those of other processes stand in a line: the last holder does not give way to them
+	vain int  // how often it has not collected all turns
+}
+
+var _ Turn = (*plainTurn)(nil)
+
+// NewPlainTurn is the turn of an attempt of a Mutex or MultiMutex on a quorum.
+func NewPlainTurn(a *Attempt) Turn {
+	a.longestSleep = a.terms.SafetyPoll
+	a.plain = plainTurn{a: a}
+	return &a.plain
+}
+
+// await collects the turns on all keys.
+func (t *plainTurn) await() (bool, error) {
+	a := t.a
+	for {
+		if turn, err := t.awaitFirst(); !turn {
+			return false, err
+		}
+		if a.hold.Named() {
+			if !a.hold.Late() {
+				return true, nil
+			}
+			t.releaseTurns()
+		}
+		if turn, err := t.acquireTurns(); turn || err != nil || !t.a.waits {
+			return turn, err
+		}
+	}
+}
+
+func (t *plainTurn) ask() (protocol.Grant, redisexec.Outcome) { return t.askAs(t.a.newName()) }
+
+// askAs asks for all keys by the name n.
+func (t *plainTurn) askAs(n identity.Name) (protocol.Grant, redisexec.Outcome) {
+	a := t.a
+	g, out := a.protocol.Acquire(a.ctx, a.effort(), a.target, n.Field, a.terms)
+	return t.answered(n, g, out)
+}
+
+// answered judges the answer to a request for n.
+func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
+	a := t.a
+	a.doubted(n, g, out, a.terms.TTL)
+	if g, out = a.answered(n, g, out); out.Err != nil {
+		return g, out
+	}
+	a.suspect(g)
+	if g.Held && a.queued {
+		a.places[a.at].Queue.Served()
+	}
+	return g, out
+}
+
+func (t *plainTurn) rest(d time.Duration) error {
+	t.releaseTurns()
+	return t.a.sleepFor(d)
+}
+
+func (t *plainTurn) end(granted bool) {
+	if !granted {
+		t.a.leave()
+	}
+}
+
+// gathering is how long one turn is waited for while those on other keys are kept: at
+// first, doubling with every time that was in vain, and at most.
+const (
+	gathering    = 40 * time.Millisecond
+	GatheringMax = 2 * time.Second
+)
+
+// awaitFirst waits for the turn in the queue where the attempt stands. A hand-over comes with
+// the turn on every key. false, nil: it does not wait, and another waiter is there.
+func (t *plainTurn) awaitFirst() (bool, error) {
+	a := t.a
+	ticket := a.places[a.at].Ticket
+	if state, _ := ticket.State(); state == queue.Turn {
+		return true, nil
+	}
+	if turn, err := a.awaitHere(ticket); !turn || !a.waits {
+		return turn, err
+	}
+	if a.hold.Named() {
+		t.takeOver()
+		return true, nil
+	}
+	if !t.line && !a.news() {
+		// The last holder gave the lock back to all, to give way to other processes:
+		// compete with them, and wait for the message they wait for.
+		if err := a.sleepFor(clock.Jitter(2 * pubsubDelay)); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// takeOver waits until a hand-over, which comes with the turn on one key, has passed the
+// turns on the others, too. Nothing keeps it from that.
+func (t *plainTurn) takeOver() {
+	for _, p := range t.a.places {
+		for state, _ := p.Ticket.State(); state != queue.Turn; state, _ = p.Ticket.State() {
+			<-t.a.alarm
+		}
+	}
+}
+
+// acquireTurns collects the turns on the other keys, in their order: only for later keys does
+// it wait, so no circle of attempts waits for each other. If one cannot be had in time, the
+// attempt goes to stand in that queue instead.
+func (t *plainTurn) acquireTurns() (bool, error) {
+	a := t.a
+	for i, p := range a.places {
+		if state, _ := p.Ticket.State(); state == queue.Turn || p.Ticket.TryJoin() {
+			continue
+		}
+		turn, err := false, error(nil)
+		if a.waits && i > a.at {
+			turn, err = t.awaitOther(p.Ticket)
+		}
+		if !turn {
+			a.at = i
+			t.releaseTurns()
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// awaitOther waits for the turn on another key, for a while.
+func (t *plainTurn) awaitOther(ticket *Ticket) (bool, error) {
+	if ticket.Join() {
+		return true, nil
+	}
+	a := t.a
+	a.contend()
+	until := a.env.Now().After(clock.Jitter(min(gathering<<min(t.vain, 10), GatheringMax)))
+	for {
+		if state, err := ticket.State(); state == queue.Turn || state == queue.Failed {
+			return state == queue.Turn, err
+		}
+		left := a.env.Now().Until(until)
+		if left <= 0 {
+			t.vain++
+			return ticket.Quit() == queue.Turn, nil
+		}
+		if err := a.sleep(left); err != nil {
+			return false, err
+		}
+	}
+}
+
+// releaseTurns gives up the turns on the keys in whose queues the attempt does not stand.
+func (t *plainTurn) releaseTurns() {
+	for i, p := range t.a.places {
+		if i != t.a.at {
+			p.Ticket.Leave()
+		}
+	}
+}

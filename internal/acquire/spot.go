@@ -1,0 +1,188 @@
+package acquire
+
+import (
+	"slices"
+	"time"
+
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/line"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// spot is what one attempt has in the line of one key: its place on Redis, while it has one, and a ticket
+// of the queue of this process for the turn to poll, which one waiter does for all of them.
+type spot struct {
+	a       *Attempt
+	fair    *protocol.Fair
+	target  *keys.Set     // the key
+	line    *Line         // the places of this process
+	ticket  *Ticket       // for the turn to poll
+	entry   *line.Entry   // the place, while it has one
+	name    identity.Name // by which it has that; without a token yet
+	attends bool          // it has been listening since before it had that
+}
+
+// newSpot is that of a at its place p, whose key alone is t. It polls when ticket has the turn.
+func newSpot(a *Attempt, fair *protocol.Fair, p Place, t *keys.Set, ticket *Ticket) *spot {
+	a.longestSleep = a.terms.EntryPoll()
+	a.ticket = ticket
+	s := &spot{a: a, fair: fair, target: t, line: p.Gate.Line(), ticket: ticket}
+	a.over = func() (bool, error) { return s.settled(), nil }
+	return s
+}
+
+// stands reports whether there is a place.
+func (s *spot) stands() bool { return s.entry != nil }
+
+// standing is what has become of the place.
+func (s *spot) standing() protocol.Standing { return s.line.Standing(s.entry) }
+
+// settled reports whether there is a place, and it does not wait any more.
+func (s *spot) settled() bool {
+	return s.entry != nil && s.standing().State > protocol.EntryWaiting
+}
+
+// enqueue asks for the lock, by the name n, or for a place in the line. The grant may be told before the
+// answer has come: the ticket is known, and messages that reach this process are heard, before the request
+// is sent. Replicas are not waited for: a place is to be kept meanwhile.
+func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
+	a := s.a
+	if !s.attends {
+		s.attends = true
+		s.line.Attend()
+	}
+	s.name = n
+	s.entry = s.line.Enter(a.env.Tickets.Add(1), n.Field, a.terms, a.Ring)
+	g, out := s.fair.Enqueue(a.ctx, a.env.pacedFor(a.untilClose(), s.entry), s.target, n.Field, a.terms, s.entry.Ticket)
+	switch {
+	case out.Err == nil && g.Waits: // an undo would take its place away
+		if out.Ambiguous {
+			a.env.Identities.Retire(n.Identity)
+		}
+		s.line.Placed(s.entry, out)
+	default: // the lock, nothing, or a line that is not to be had
+		if out.Ambiguous {
+			a.env.Identities.Retire(n.Identity)
+			if !g.Held {
+				s.undo(n, max(a.terms.TTL, 2*a.terms.EntryLease()), out.Unobserved)
+			}
+		}
+		s.drop()
+	}
+	return g, out
+}
+
+// awaitPoll waits until it is this waiter's turn to poll, and time for it. false, nil: the place
+// is to be looked at first, there may be news of it.
+func (s *spot) awaitPoll() (bool, error) {
+	a := s.a
+	state, _ := s.ticket.State()
+	if state == queue.Gone && s.ticket.Join() {
+		s.ticket.Since(s.entry.Mark)
+		state = queue.Turn
+	}
+	if state != queue.Turn {
+		return false, a.awaitTurn(s.ticket)
+	}
+	var err error
+	if a.news() { // of before it had the turn, even
+		err = a.heed()
+	} else {
+		err = a.sleepUntil(s.line.Due)
+	}
+	return err == nil && !s.settled(), err
+}
+
+// mostPolled is how many waiters one script polls for: Redis does nothing else meanwhile.
+const mostPolled = 500
+
+// poll keeps the places of all that wait in this process, and learns how they stand.
+func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
+	a := s.a
+	for entries := range slices.Chunk(s.line.Waiting(), mostPolled) {
+		waiters := make([]protocol.Waiter, len(entries))
+		effort := a.untilClose()
+		for i, e := range entries {
+			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms}
+			effort = a.env.pacedFor(effort, e)
+		}
+		var all []protocol.Standing
+		all, g, out = s.fair.Poll(a.ctx, effort, s.target, waiters)
+		if out.Err != nil {
+			return g, out
+		}
+		a.places[a.at].Gate.Heard()
+		if late := s.line.Learn(entries, all, out.Sent); late && a.polled {
+			s.line.Missed()
+		}
+	}
+	return g, out
+}
+
+// deafPoll is the longest sleep of a waiter that no message reaches: its place may have been passed over.
+const deafPoll = 250 * time.Millisecond
+
+// rest sets the time of the next poll, which is for the waiter that has the turn then.
+func (s *spot) rest(d time.Duration) error {
+	state, _ := s.ticket.State()
+	if s.entry == nil { // Redis did not answer, or there is no line to be had
+		if state == queue.Gone {
+			s.ticket.Join() // for the messages
+		}
+		return s.a.sleepFor(d)
+	}
+	if !s.line.Listening() {
+		d = min(d, deafPoll)
+	}
+	s.line.Schedule(s.entry, d, state == queue.Turn)
+	return nil
+}
+
+// end passes the turn to poll on, and gives a place up that has not become the lock; or has, by now.
+// The name is retired: what it is given up with may be sent again at any time.
+func (s *spot) end() {
+	if s.entry != nil {
+		s.giveUp()
+	}
+	if s.attends {
+		s.line.Unlisten()
+	}
+	if s.a.misses > 0 {
+		s.ticket.Leave() // what it was to find out was not answered: the next asks at once
+	} else {
+		s.ticket.Pass()
+	}
+}
+
+// giveUp gives the place up, or the lock if it has become that.
+func (s *spot) giveUp() {
+	a := s.a
+	a.env.Identities.Retire(s.name.Identity)
+	s.undo(s.name, 2*a.terms.EntryLease(), false)
+	s.drop()
+}
+
+// undo has the place and the lock given up that n, which has been retired, may have.
+func (s *spot) undo(n identity.Name, lasts time.Duration, unobserved bool) {
+	a := s.a
+	a.hold.Undo(s.fair, s.target, n.Field, lasts, unobserved)
+}
+
+// drop forgets the place.
+func (s *spot) drop() {
+	s.line.Remove(s.entry)
+	s.entry = nil
+}
+
+// pacedFor is opts for a command that keeps the place of entry, among others: several copies have to fit into
+// the lease of the briefest place.
+func (e *Env) pacedFor(opts redisexec.CallOptions, entry *line.Entry) redisexec.CallOptions {
+	patience := min(e.Patience, redisexec.PatienceFor(entry.Terms.EntryLease()))
+	if opts.Patience == 0 || patience < opts.Patience {
+		opts.Patience = patience
+	}
+	return opts
+}
