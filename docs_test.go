@@ -139,6 +139,26 @@ func TestEachOptionErrorAndHookIsDefinedInTheDocsOnce(t *testing.T) {
 	}
 }
 
+// A definition of a verb of the command is a row that begins with it: | `relock run …` | …
+func TestEachVerbOfTheCommandIsDefinedInTheDocsOnce(t *testing.T) {
+	files, err := filepath.Glob("cmd/relock/internal/cli/*.go")
+	require.NoError(t, err)
+	verb := regexp.MustCompile(`Use: "(\w+)[^"]*", Short: "[^"]*", Long: \w+Text,\n`)
+	docs := ""
+	for _, page := range pages(t) {
+		docs += readFile(t, page)
+	}
+	verbs := 0
+	for _, file := range files {
+		for _, m := range verb.FindAllStringSubmatch(readFile(t, file), -1) {
+			verbs++
+			rows := regexp.MustCompile("(?m)^\\| `relock "+m[1]+"[^`|]*` \\|").FindAllString(docs, -1)
+			require.Len(t, rows, 1, "relock %s", m[1])
+		}
+	}
+	require.NotZero(t, verbs)
+}
+
 // A number of speed is followed by the command that prints it, in the same section.
 func TestEachNumberOfSpeedInTheReadmeNamesTheCommandThatPrintsIt(t *testing.T) {
 	speed := regexp.MustCompile(`\d[\d.,  ]*\*{0,2} ?(times|×|µs|ns|ms|per second|per s|/s|%|bytes|kB|MB)`)
