@@ -46,13 +46,15 @@ func flat(code string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestTheCodeInTheReadmeCompiles(t *testing.T) {
-	compiled := flat(readFile(t, "example_test.go")) + "\n" + flat(readFile(t, "recipes_test.go"))
-	snippets := blocks(readFile(t, "README.md"), "go")
-	require.NotEmpty(t, snippets)
-	for _, snippet := range snippets {
-		require.True(t, strings.Contains(compiled, flat(snippet)),
-			"neither example_test.go nor recipes_test.go has this code of the README:\n%s", snippet)
+func TestTheCodeInTheReadmeAndInTheDocsCompiles(t *testing.T) {
+	compiled := flat(readFile(t, "example_test.go")) + "\n" + flat(readFile(t, "recipes_test.go")) + "\n" + flat(readFile(t, "docs_test.go"))
+	for _, page := range pages(t) {
+		if page == "docs/migrating.md" {
+			continue // its code needs the other libraries: see bench/migrating_test.go
+		}
+		for _, snippet := range blocks(readFile(t, page), "go") {
+			require.True(t, strings.Contains(compiled, flat(snippet)), "no test has this code of %s:\n%s", page, snippet)
+		}
 	}
 }
 
@@ -86,23 +88,15 @@ func exported(t *testing.T) map[string]bool {
 	return names
 }
 
-func TestTheTablesOfTheReadmeAreComplete(t *testing.T) {
-	readme := readFile(t, "README.md")
-	for name := range exported(t) {
-		switch {
-		case regexp.MustCompile(`^With(out)?[A-Z]`).MatchString(name):
-			require.Regexp(t, "(?m)^\\| `"+name+`\([a-z, ]*\)`+"` \\|", readme, "the table of options")
-		case regexp.MustCompile(`^Err[A-Z]`).MatchString(name):
-			require.Regexp(t, "(?m)^\\| `"+name+"` \\|", readme, "the table of errors")
-		}
-	}
-}
-
 func TestTheTextsNameNothingThatIsNotThere(t *testing.T) {
 	names := exported(t)
 	mention := regexp.MustCompile(`\b(?:relock\.([A-Z]\w*)|((?:With(?:out)?|Err|New)[A-Z]\w*|[A-Z]\w*Mutex))\b`)
-	for _, file := range []string{"README.md", "doc.go", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
+	for _, file := range append(pages(t), "doc.go", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
 		text := readFile(t, file)
+		if file == "docs/migrating.md" { // its code and its first columns are about other libraries
+			text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+			text = regexp.MustCompile(`(?m)^\| [^|]*\|`).ReplaceAllString(text, "")
+		}
 		// Names of other packages do not count.
 		text = regexp.MustCompile(`\b(redis|errors|context|http|miniredis|sync|election|fence|relocktest)\.\w+`).ReplaceAllString(text, "")
 		for _, m := range mention.FindAllStringSubmatch(text, -1) {
@@ -111,41 +105,18 @@ func TestTheTextsNameNothingThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestTheTextsLinkToNothingThatIsNotThere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)]+)\)`)
-	for _, file := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
-		text := readFile(t, file)
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			switch target := m[1]; {
-			case strings.HasPrefix(target, "https://"):
-			case strings.HasPrefix(target, "#"):
-				require.Contains(t, headings(text), target[1:], file)
-			default:
-				require.FileExists(t, target, file)
-			}
-		}
-	}
-}
+// operations is the page that has a user's permissions.
+const operations = "docs/operations.md"
 
-// headings returns the anchors of a page's headings.
-func headings(markdown string) []string {
-	var anchors []string
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(markdown, -1) {
-		words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
-		anchors = append(anchors, strings.ReplaceAll(words, " ", "-"))
-	}
-	return anchors
-}
-
-// aclRule returns the words of the README's ACL SETUSER line.
+// aclRule returns the words of its ACL SETUSER line.
 func aclRule(t *testing.T) []string {
 	t.Helper()
-	for _, block := range blocks(readFile(t, "README.md"), "") {
+	for _, block := range blocks(readFile(t, operations), "") {
 		if strings.HasPrefix(block, "ACL SETUSER orders ") {
 			return strings.Fields(block)
 		}
 	}
-	t.Fatal("README.md has no ACL SETUSER line")
+	t.Fatal(operations, "has no ACL SETUSER line")
 	return nil
 }
 
@@ -161,7 +132,7 @@ func setUser(t *testing.T, rule []string, servers ...*redistest.Server) {
 	}
 }
 
-func TestThePermissionsInTheReadmeAreEnough(t *testing.T) {
+func TestThePermissionsInTheDocsAreEnough(t *testing.T) {
 	server := redistest.NewServer(t)
 	setUser(t, aclRule(t), server)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "orders", Password: "secret"})
@@ -175,7 +146,7 @@ func TestThePermissionsInTheReadmeAreEnough(t *testing.T) {
 	}
 }
 
-func TestThePermissionsInTheReadmeAreEnoughOnACluster(t *testing.T) {
+func TestThePermissionsInTheDocsAreEnoughOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	setUser(t, append(aclRule(t), "+cluster|slots", "+command"), cluster.Nodes...)
@@ -188,13 +159,13 @@ func TestThePermissionsInTheReadmeAreEnoughOnACluster(t *testing.T) {
 	if redistest.Version() < 7 {
 		return // there is no sharded pub/sub
 	}
-	more := regexp.MustCompile(`\+s(?:subscribe|unsubscribe|publish)\b`).FindAllString(readFile(t, "README.md"), -1)
+	more := regexp.MustCompile(`\+s(?:subscribe|unsubscribe|publish)\b`).FindAllString(readFile(t, operations), -1)
 	require.Len(t, more, 3)
 	setUser(t, append([]string{"ACL", "SETUSER", "orders"}, append(more, "-subscribe", "-unsubscribe", "-publish")...), cluster.Nodes...)
 	useEverything(t, rdb, "8", relock.WithShardedPubSub())
 }
 
-func TestNoPermissionInTheReadmeIsTooMuch(t *testing.T) {
+func TestNoPermissionInTheDocsIsTooMuch(t *testing.T) {
 	rule := aclRule(t)
 	scripted := regexp.MustCompile(`(?:redis\.p?call\(|wake\()'([a-z]+)'`)
 	used := map[string]bool{

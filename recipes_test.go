@@ -22,7 +22,7 @@ import (
 	"github.com/relock-go/relock/relocktest"
 )
 
-// The recipes of the README. TestTheCodeInTheReadmeCompiles holds the two together.
+// The recipes of docs/recipes.md. TestTheCodeInTheReadmeAndInTheDocsCompiles holds the two together.
 
 func nightly(ctx context.Context, locks *relock.Client, job func(context.Context) error) (err error) {
 	m := locks.Mutex("cron:nightly")

@@ -35,9 +35,12 @@ func (b *bench) close() { _ = b.server.rdb.Close() }
 // measure runs all cells of a scenario, round by round.
 func (b *bench) measure(ctx context.Context, s *scenario, r *report) error {
 	for _, l := range s.loads {
+		if !b.measures(s, l) {
+			continue
+		}
 		var names []string
 		for _, name := range s.contenders {
-			if len(b.contenders) == 0 || slices.Contains(b.contenders, name) {
+			if b.takesPart(s, name) {
 				names = append(names, name)
 			}
 		}

@@ -47,6 +47,8 @@ type config struct {
 	markdown   string
 	svg        string
 	profiles   string
+	publish    string // the root of the repository, whose pictures and blocks are to be written
+	from       string // the samples to publish; measured if empty
 	command    string // itself, to be printed
 }
 
@@ -62,8 +64,18 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.StringVar(&c.markdown, "markdown", "", "`file` to write the tables to, besides standard output")
 	flags.StringVar(&c.svg, "svg", "", "`file` to draw the main results to")
 	flags.StringVar(&c.profiles, "profiles", "", "`directory` for CPU, allocation, mutex and block profiles of the workers")
+	flags.StringVar(&c.publish, "publish", "", "`root` of the repository: measure what its pages show, keep the samples, and write pictures and tables into the pages")
+	flags.StringVar(&c.from, "from", "", "with -publish: a `file` of samples to publish, instead of measuring")
 	if err := flags.Parse(args); err != nil {
 		return c, err
+	}
+	if c.publish != "" && (*scenario != "all" || *contender != "all") {
+		return c, errors.New("-publish chooses scenarios and contenders itself")
+	}
+	if c.publish != "" {
+		*scenario, *contender = strings.Join(publishedScenarios, ","), strings.Join(publishedContenders, ",")
+	} else if c.from != "" {
+		return c, fmt.Errorf("-from %s: only with -publish", c.from)
 	}
 	c.command = strings.TrimSpace("go run -C bench . " + strings.Join(args, " "))
 	if flags.NArg() > 0 {
@@ -101,6 +113,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if c.from != "" {
+		r, err := loadReport(c.from)
+		if err != nil {
+			return err
+		}
+		return r.publish(c.publish)
+	}
 	if c.redis == "" {
 		server, err := redistest.StartServer("")
 		if err != nil {
@@ -126,6 +145,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if c.markdown != "" {
 		err = os.WriteFile(c.markdown, []byte(text), 0o644)
+	}
+	if c.publish != "" {
+		err = errors.Join(err, r.measureAndPublish(ctx, c))
 	}
 	if c.svg != "" {
 		err = errors.Join(err, os.WriteFile(c.svg, []byte(r.svg()), 0o644))

@@ -18,6 +18,10 @@ type report struct {
 	redis   string // its version
 	began   time.Time
 	samples map[string][]sample // by key
+
+	machine  string   // where it ran
+	versions []string // of the libraries
+	loss     *timeline
 }
 
 // sample is one cell's result.
@@ -32,7 +36,7 @@ func newReport(c config, s *server) *report {
 	if err != nil {
 		version = err.Error()
 	}
-	return &report{config: c, redis: version, began: time.Now(), samples: make(map[string][]sample)}
+	return &report{config: c, redis: version, began: time.Now(), samples: make(map[string][]sample), machine: machine(), versions: versions()}
 }
 
 func key(scenario, load, contender string) string { return scenario + "|" + load + "|" + contender }
@@ -99,8 +103,8 @@ func (r *report) bestRival(s *scenario, load string) (string, bool) {
 // markdown returns the whole report.
 func (r *report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, Redis %s, %s.\n\n", machine(), r.redis, r.began.UTC().Format("2006-01-02 15:04 MST"))
-	fmt.Fprintf(&b, "%s.\n\n", strings.Join(versions(), ", "))
+	fmt.Fprintf(&b, "%s, Redis %s, %s.\n\n", r.machine, r.redis, r.began.UTC().Format("2006-01-02 15:04 MST"))
+	fmt.Fprintf(&b, "%s.\n\n", strings.Join(r.versions, ", "))
 	fmt.Fprintf(&b, "```\n%s\n```\n\n", r.config.command)
 	fmt.Fprintf(&b, "Medians of %d rounds, minimum and maximum in parentheses, ratios round by round. The contenders:\n\n", r.config.rounds)
 	for _, c := range contenders {
@@ -111,7 +115,9 @@ func (r *report) markdown() string {
 	for _, s := range r.config.scenarios {
 		fmt.Fprintf(&b, "### %s: %s\n\n", s.name, s.title)
 		for _, l := range s.loads {
-			r.table(&b, s, l)
+			if r.config.measures(s, l) {
+				r.table(&b, s, l)
+			}
 		}
 	}
 	return b.String()

@@ -88,10 +88,10 @@ func packagesHere(t *testing.T) map[string]*build.Package {
 	return packages
 }
 
-func TestTheReadmeHasEveryPackage(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+func TestTheDescriptionHasEveryPackage(t *testing.T) {
+	page, err := os.ReadFile("scenarios.md")
 	require.NoError(t, err)
 	for _, p := range imports[1:] {
-		require.Contains(t, string(readme), "\n| `internal/"+p.pkg+"` | ")
+		require.Contains(t, string(page), "\n| `internal/"+p.pkg+"` | ")
 	}
 }

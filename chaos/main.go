@@ -3,7 +3,7 @@
 //
 // This package is the program: its flags (main.go), what it prints (table.go), and the hunt for
 // broken libraries (mutants.go). What is played is in internal/scenario, how it is played in
-// internal/stage, and the client processes are internal/worker. README.md tells more.
+// internal/stage, and the client processes are internal/worker. README.md and scenarios.md tell more.
 package main
 
 import (

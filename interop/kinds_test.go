@@ -169,7 +169,7 @@ func TestAReadWriteLockOfJavaDoesNotSeeAMutexOfItsName(t *testing.T) {
 		name := kind + redistest.Key(t)
 		lock, m := java.lock(kind, name), locks.Mutex(name)
 		g.locks(t, m)
-		require.True(t, thread.tries(t, lock), "Redisson looks by now: say so in the README")
+		require.True(t, thread.tries(t, lock), "Redisson looks by now: say so in docs/java.md")
 		g.unlocks(t, m)
 		require.True(t, valueOf[bool](t, thread.call(t, "isHeldByCurrentThread", lock)), "Go took Java's lock away")
 		thread.unlocks(t, lock)

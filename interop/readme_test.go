@@ -15,7 +15,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// deposit is the Go half of the example in the README.
+// deposit is the Go half of the example in docs/java.md.
 func deposit(ctx context.Context, locks *relock.Client, rdb redis.UniversalClient, amount int) error {
 	return locks.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 		balance, err := rdb.Get(ctx, "balance:42").Int()
@@ -26,7 +26,7 @@ func deposit(ctx context.Context, locks *relock.Client, rdb redis.UniversalClien
 	})
 }
 
-func TestTheExampleOfTheReadmeLosesNoDepositOfEitherLanguage(t *testing.T) {
+func TestTheExampleOfTheDocsLosesNoDepositOfEitherLanguage(t *testing.T) {
 	const depositors, deposits = 4, 25
 	d := deploymentOn(redistest.NewServer(t)) // its names are fixed
 	java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
@@ -59,18 +59,15 @@ func TestTheExampleOfTheReadmeLosesNoDepositOfEitherLanguage(t *testing.T) {
 	d.requireFree(t, "account:42")
 }
 
-// sharing is the part of the README about Java.
+// sharing is the page about Java.
 func sharing(t *testing.T) string {
 	t.Helper()
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/java.md")
 	require.NoError(t, err)
-	_, part, found := strings.Cut(string(readme), "\n## Share locks with Java\n")
-	require.True(t, found, "the README has no such part")
-	part, _, _ = strings.Cut(part, "\n## ")
-	return part
+	return string(page)
 }
 
-func TestTheExampleOfTheReadmeIsTheOneThatIsTested(t *testing.T) {
+func TestTheExampleOfTheDocsIsTheOneThatIsTested(t *testing.T) {
 	tested := map[string]string{
 		"go":   "readme_test.go",
 		"java": "java/src/main/java/relock/interop/Example.java",
@@ -94,7 +91,7 @@ func flat(code string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestTheReadmeNamesTheVersionOfRedissonThatIsTested(t *testing.T) {
+func TestTheDocsNameTheVersionOfRedissonThatIsTested(t *testing.T) {
 	version := valueOf[string](t, sharedPeer(t).call(t, command{Thread: "main", Op: "version"}))
 	require.Contains(t, sharing(t), "Redisson "+version)
 }

@@ -345,7 +345,7 @@ func TestAGoWriterThatWaitsKeepsOutGoReadersOnly(t *testing.T) {
 	first.locks(t, p.read)
 	coming := g.waits(t, p.rw)
 	require.False(t, late.tries(t, p.ro))
-	require.True(t, second.tries(t, p.read), "Redisson looks by now: say so in the README")
+	require.True(t, second.tries(t, p.read), "Redisson looks by now: say so in docs/java.md")
 	second.unlocks(t, p.read)
 	first.unlocks(t, p.read)
 	require.NoError(t, outcomeOf(t, coming))

@@ -23,17 +23,17 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// documentedRules are those of the line in README that has a user's permissions.
+// documentedRules are those of the line in docs/operations.md that has a user's permissions.
 func documentedRules(t *testing.T) []string {
 	t.Helper()
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER .*>secret resetkeys resetchannels -@all (.*)$`).FindSubmatch(readme)
-	require.NotNil(t, line, "README has no such line")
+	line := regexp.MustCompile(`(?m)^ACL SETUSER .*>secret resetkeys resetchannels -@all (.*)$`).FindSubmatch(page)
+	require.NotNil(t, line, "docs/operations.md has no such line")
 	return strings.Fields(string(line[1]))
 }
 
-// rulesOf leaves out what a kind of lock needs none of, as README says below that line.
+// rulesOf leaves out what a kind of lock needs none of, as the page says below that line.
 func rulesOf(kind string, all []string) []string {
 	common := slices.Index(all, "+publish") + 1
 	return slices.DeleteFunc(slices.Clone(all), func(rule string) bool {
@@ -205,7 +205,7 @@ func allowedCommands(rules []string) []string {
 	return commands
 }
 
-// countsListeners is a command that tests run, too: TestNoPermissionInTheReadmeIsTooMuch knows that scripts
+// countsListeners is a command that tests run, too: TestNoPermissionInTheDocsIsTooMuch knows that scripts
 // need it.
 const countsListeners = "pubsub|numsub"
 

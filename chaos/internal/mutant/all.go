@@ -15,7 +15,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "renew-no-owner",
-		Breaks: "a renewal lengthens the lease of whoever has the lock",
+		Breaks: "a renewal lengthens the lease, whichever owner has the lock",
 		Edits: []Edit{
 			{"internal/protocol/lua/renew.lua", "if not held(KEYS[i], field) then return 0 end", "if redis.call('exists', KEYS[i]) == 0 then return 0 end"},
 			{"internal/protocol/lua/renew_many.lua", "pcall('hexists', KEYS[i], field) == 1", "pcall('exists', KEYS[i]) == 1"},
@@ -50,7 +50,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "release-no-owner",
-		Breaks: "a release deletes the lock whoever has it",
+		Breaks: "a release deletes the lock, whichever owner has it",
 		Edits: []Edit{
 			{"internal/protocol/lua/release.lua", "if not held(KEYS[i], field) then", "if redis.call('exists', KEYS[i]) == 0 then"},
 			{"internal/protocol/lua/release.lua", "redis.call('hdel', KEYS[i], field)", "redis.call('del', KEYS[i])"},
@@ -104,7 +104,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "go-redis-resends",
-		Breaks: "go-redis sends commands again by itself, and nobody knows of it",
+		Breaks: "go-redis sends commands again by itself, and the library does not know of it",
 		Edits: []Edit{{"internal/redisexec/exec.go",
 			"func (call) NoRetry() bool { return true }",
 			"func (call) NoRetry() bool { return false }"}},
@@ -200,7 +200,7 @@ var All = []Mutant{
 	// Who waits in order.
 	{
 		Name:   "fair-last-first",
-		Breaks: "a fair lock goes to who came last",
+		Breaks: "a fair lock goes to the waiter that came last",
 		Edits: []Edit{
 			{"internal/protocol/lua/fair_release.lua", "redis.pcall('zrange', KEYS[3], '0', '0')[1]", "redis.pcall('zrevrange', KEYS[3], 0, 0)[1]"},
 			{"internal/protocol/lua/fair_prelude.lua", "redis.call('zrange', queue, passed, passed)[1]", "redis.call('zrevrange', queue, passed, passed)[1]"},
@@ -209,7 +209,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "fair-overtaken",
-		Breaks: "who finds a fair lock free takes it, whoever waits",
+		Breaks: "an owner that finds a fair lock free takes it, although others wait",
 		Edits: []Edit{{"internal/protocol/lua/fair_acquire.lua",
 			"if queue and not ours and not busy then",
 			"if queue and not ours and not busy and redis.call('exists', lock) == 1 then"}},
@@ -226,7 +226,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "fair-place-kept",
-		Breaks: "who gives up leaves his place in the queue behind",
+		Breaks: "a waiter that gives up leaves its place in the queue behind",
 		Edits: []Edit{{"internal/acquire/spot.go",
 			"	s.undo(s.name, 2*a.terms.EntryLease(), false)\n",
 			""}},
@@ -236,7 +236,7 @@ var All = []Mutant{
 	// The line of processes.
 	{
 		Name:   "line-newcomers-pass",
-		Breaks: "who finds the lock free takes it without a look at the line",
+		Breaks: "an owner that finds the lock free takes it without a look at the line",
 		Edits: []Edit{{"internal/protocol/lua/fair_acquire.lua",
 			"redis.pcall('exists', KEYS[1], KEYS[3] or KEYS[1]) == 0",
 			"redis.pcall('exists', KEYS[1]) == 0"}},
@@ -287,7 +287,7 @@ var All = []Mutant{
 	// Who reads.
 	{
 		Name:   "reader-joins-writer",
-		Breaks: "a reader does not mind that somebody writes",
+		Breaks: "a reader does not mind that another owner writes",
 		Edits: []Edit{{"internal/protocol/lua/rw_read.lua",
 			"if redis.call('hexists', lock, ARGV[4]) == 0 then return busy() end",
 			""}},
@@ -295,7 +295,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "writer-ends-readers",
-		Breaks: "the release of a writer takes the lock from those who read on",
+		Breaks: "the release of a writer takes the lock from those that read on",
 		Edits: []Edit{{"internal/protocol/lua/rw_write_release.lua",
 			"settle(gone, other, longest)\n",
 			"redis.call('del', lock)\n"}},
@@ -303,7 +303,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "reader-never-dies",
-		Breaks: "the lease of a reader has no end: he is never dropped when he is dead",
+		Breaks: "the lease of a reader has no end: it is never dropped when it is dead",
 		Edits: []Edit{{"internal/protocol/lua/rw_read.lua",
 			"redis.call('set', timeout(field, 1), '1', 'px', lease)",
 			"redis.call('set', timeout(field, 1), '1')"},
@@ -322,7 +322,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "writer-kept-waiting",
-		Breaks: "who writes may not read if his client has got a new identity since",
+		Breaks: "a writer may not read if its client has got a new identity since",
 		Edits: []Edit{{"internal/acquire/rw.go",
 			"	writes := t.writer.Field()\n",
 			"	writes := t.writer.Field()\n	if writes != \"\" {\n		writes = n.Field + keys.WriteSuffix\n	}\n"}},
@@ -348,7 +348,7 @@ var All = []Mutant{
 	},
 	{
 		Name:   "quorum-undo-dropped",
-		Breaks: "who gets no majority keeps the masters that he got",
+		Breaks: "an owner that gets no majority keeps the masters that it got",
 		Edits: []Edit{{"internal/quorum/protocol.go",
 			"clean := q.takeBack(ctx, b, e, t, field)",
 			"clean := true"}},

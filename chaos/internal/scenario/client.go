@@ -75,7 +75,7 @@ var clientScenarios = []*Scenario{
 	},
 	{
 		Number: 33, Name: "line-deaf",
-		What: "many processes with one waiter each stand in one line, and do not hear of their grants: those who listen no more are passed over, and none waits for longer than a lease",
+		What: "many processes with one waiter each stand in one line, and do not hear of their grants: those that listen no more are passed over, and none waits for longer than a lease",
 		setups: []stage.Setup{{Kind: deployment.Standalone, Work: queueing(), Faults: []stage.Fault{
 			killConnections("pubsub"), deafSubscriber, deafProcess, cut, denyPublish,
 		}}},

@@ -14,7 +14,7 @@ import (
 var quorumScenarios = []*Scenario{
 	{
 		Number: 24, Name: "quorum-minority",
-		What: "two of five masters are dead, stop, or are slow: who comes then is served, and keeps what he gets",
+		What: "two of five masters are dead, stop, or are slow: calls are served then, and their holds are kept",
 		setups: []stage.Setup{{
 			Kind: deployment.Quorum, Work: voting.With(withLongLeases),
 			Faults: []stage.Fault{killMinority, freezeMinority, slowMinority, cutMinority},
@@ -48,7 +48,7 @@ var quorumScenarios = []*Scenario{
 	},
 	{
 		Number: 31, Name: "quorum-clocks",
-		What:   "the masters' clocks are up to 80 s apart, and every process is cut off from two masters of its own, and then from two others: tokens rise whoever votes",
+		What:   "the masters' clocks are up to 80 s apart, and every process is cut off from two masters of its own, and then from two others: tokens rise whichever masters vote",
 		setups: []stage.Setup{{Kind: deployment.SkewedQuorum, Work: voting.With(func(w *worker.Workload) { w.Long = 0.05 }), Faults: []stage.Fault{partition}}},
 	},
 }

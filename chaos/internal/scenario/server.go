@@ -55,7 +55,7 @@ var serverScenarios = []*Scenario{
 	},
 	{
 		Number: 15, Name: "scripts-forgotten",
-		What: "the server forgets its scripts: nobody notices",
+		What: "the server forgets its scripts: no call fails",
 		setups: []stage.Setup{
 			{Kind: deployment.Standalone, Work: longLeases, Lossless: true, Faults: []stage.Fault{flushScripts}},
 			{Kind: deployment.Cluster, Work: longLeases, Lossless: true, Faults: []stage.Fault{flushScripts, clusterFailover}},

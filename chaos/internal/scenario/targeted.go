@@ -14,7 +14,7 @@ import (
 var targeted = []*Scenario{
 	{
 		Number: 101, Name: "calm",
-		What: "no fault at all, and a poll that takes long: whoever waits is woken, though others give up",
+		What: "no fault at all, and a poll that takes long: each waiter is woken, though others give up",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: patient.With(func(w *worker.Workload) { w.Workers, w.Impatient, w.Long = 4, 0.4, 0.02 }),
@@ -30,7 +30,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 103, Name: "late-release",
-		What: "replies are lost and releases delivered late, to owners who have the lock again",
+		What: "replies are lost and releases delivered late, to owners that have the lock again",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{deliverLate(scripts.Release), deliverLate(scripts.Release), loseReply(scripts.Release), loseReply(scripts.Acquire)},
 			Work: plain().With(func(w *worker.Workload) {
@@ -49,7 +49,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 105, Name: "deleted-while-held",
-		What: "locks of holders who stay are deleted: they learn of it at the next renewal",
+		What: "locks of holders that stay are deleted: they learn of it at the next renewal",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{rarely(deleteLock), rarely(flush)},
 			Work: plain().With(func(w *worker.Workload) { w.Workers, w.Names, w.Long, w.Fixed = 3, 2, 0.5, 0 }),
@@ -65,7 +65,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 107, Name: "slow-orphans",
-		What: "no fault but a slow network: waits end while their acquisition is under way, which nobody wants then",
+		What: "no fault but a slow network: waits end while their acquisition is under way, which no caller wants then",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Prompt: true, Faults: []stage.Fault{slowness},
 			Work: patient.With(func(w *worker.Workload) {
@@ -75,7 +75,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 108, Name: "slow-wakeups",
-		What: "no fault but a slow network: somebody comes to wait while the lock is being given back",
+		What: "no fault but a slow network: a waiter comes while the lock is being given back",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Prompt: true, Faults: []stage.Fault{slowness},
 			Work: patient.With(func(w *worker.Workload) {
@@ -119,7 +119,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 113, Name: "sides-calm",
-		What: "no fault at all: readers read together, writers alone, whoever waits is woken, and who writes may go on reading",
+		What: "no fault at all: readers read together, writers alone, each waiter is woken, and a writer may go on reading",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: patient.With(sided).With(func(w *worker.Workload) { w.Poll, w.Reads, w.Impatient, w.Long = time.Second, 0.8, 0.2, 0.003 }),
@@ -134,7 +134,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 115, Name: "quorum-calm",
-		What: "no fault at all: who splits the votes with others gives back what he got",
+		What: "no fault at all: an owner that splits the votes with others gives back what it got",
 		setups: []stage.Setup{{
 			Kind: deployment.Quorum, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: patient.With(func(w *worker.Workload) { w.TTL, w.Poll = 4*time.Second, 4*time.Second }),
@@ -220,7 +220,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 125, Name: "line-of-several",
-		What: "no fault at all: who wants several locks keeps one that it was given for a moment only, while another of them is held for long",
+		What: "no fault at all: an owner that wants several locks keeps one that it was given for a moment only, while another of them is held for long",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: patient.With(func(w *worker.Workload) {
@@ -230,7 +230,7 @@ var targeted = []*Scenario{
 	},
 	{
 		Number: 126, Name: "quorum-slow-wakeups",
-		What: "no fault but a slow network: somebody comes to wait while the masters are being told that the lock is given back",
+		What: "no fault but a slow network: a waiter comes while the masters are being told that the lock is given back",
 		setups: []stage.Setup{{
 			Kind: deployment.Quorum, Prompt: true, Faults: []stage.Fault{slowness},
 			Work: patient.With(func(w *worker.Workload) {

@@ -5,7 +5,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
-/** The Java half of the example in the README. */
+/** The Java half of the example in docs/java.md. */
 final class Example {
     private Example() {}
 

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// copyOfPages copies what publish writes to, and returns the root of the copy.
+func copyOfPages(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, file := range []string{"README.md", "bench/README.md", "docs/scale.md"} {
+		text, err := os.ReadFile(filepath.Join("..", file))
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), text, 0o644))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "docs", "pictures"), 0o755))
+	return root
+}
+
+var publishedFiles = []string{"README.md", "bench/README.md", "docs/scale.md",
+	"docs/pictures/results.svg", "docs/pictures/growth.svg", "docs/pictures/loss.svg"}
+
+func TestWhatThePagesShowIsDrawnFromTheSamples(t *testing.T) {
+	root := copyOfPages(t)
+	require.NoError(t, run(t.Context(), []string{"-publish", root, "-from", "results.json"}, nil, nil))
+	for _, file := range publishedFiles {
+		drawn, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		shown, err := os.ReadFile(filepath.Join("..", file))
+		require.NoError(t, err)
+		require.Equal(t, string(drawn), string(shown), "%s is not what `go run -C bench . -publish .. -from results.json` writes", file)
+		if strings.HasSuffix(file, ".svg") {
+			requireWellFormed(t, drawn)
+			require.Contains(t, string(drawn), "prefers-color-scheme:dark")
+		}
+	}
+}
+
+func TestPublishingMeasuresOfAScenarioWhatIsShown(t *testing.T) {
+	c, err := parse([]string{"-publish", ".."}, nil)
+	require.NoError(t, err)
+	require.Len(t, c.scenarios, len(publishedScenarios))
+	for _, s := range c.scenarios {
+		measured := 0
+		for _, l := range s.loads {
+			if c.measures(s, l) {
+				measured++
+			}
+		}
+		if some, chosen := publishedLoads[s.name]; chosen {
+			require.Equal(t, len(some), measured, s.name)
+		} else {
+			require.Len(t, s.loads, measured, s.name)
+		}
+	}
+	for _, table := range tables {
+		for _, row := range table.rows {
+			s := scenarioNamed(row.scenario)
+			require.NotNil(t, s, row.scenario)
+			at := slices.IndexFunc(s.loads, func(l load) bool { return l.label == row.load })
+			require.NotEqual(t, -1, at, "%s has no load %s", s.name, row.load)
+			require.True(t, c.measures(s, s.loads[at]), "%s, %s is shown", s.name, row.load)
+			for _, name := range table.contenders {
+				require.True(t, !slices.Contains(s.contenders, name) || c.takesPart(s, name), "%s is shown in %s", name, s.name)
+			}
+		}
+	}
+	_, err = parse([]string{"-publish", "..", "-scenario", "seq"}, nil)
+	require.ErrorContains(t, err, "-publish")
+	_, err = parse([]string{"-from", "results.json"}, nil)
+	require.ErrorContains(t, err, "-from")
+}
+
+func TestSamplesAreTheSameAfterTheyWereKept(t *testing.T) {
+	r := &report{config: config{rounds: 2, command: "go run"}, redis: "7", machine: "here", versions: []string{"a v1"},
+		loss: &timeline{TTL: 3, Renewed: []float64{1}}, samples: map[string][]sample{
+			key("seq", "1 goroutine", relockName): {{round: 0, figures: figures{"us": 123456}}, {round: 1, figures: figures{}, err: errIdle}},
+		}}
+	file := filepath.Join(t.TempDir(), "samples.json")
+	require.NoError(t, r.save(file))
+	again, err := loadReport(file)
+	require.NoError(t, err)
+	f, ok := again.figure("seq", "1 goroutine", relockName, "us")
+	require.True(t, ok)
+	require.InDelta(t, 123460, f.median, 0.1, "five digits are kept")
+	require.EqualError(t, again.samples[key("seq", "1 goroutine", relockName)][1].err, errIdle.Error())
+	require.Equal(t, r.loss, again.loss)
+	require.Equal(t, r.source(), again.source())
+}
+
+func TestAPageWithoutMarkersIsNotWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(file, []byte("text"), 0o644))
+	require.ErrorContains(t, replaceBlock(file, "speed", "new"), "<!-- begin: speed -->")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "text", string(text))
+}
+
+func TestTheTimelineOfALossIsInTheOrderThatIsPromised(t *testing.T) {
+	loss, err := measureLoss(t.Context(), redistest.NewServer(t).Addr)
+	require.NoError(t, err)
+	require.NotEmpty(t, loss.Renewed)
+	require.NotEmpty(t, loss.Failed)
+	require.Less(t, loss.Renewed[len(loss.Renewed)-1], loss.Cut)
+	require.Less(t, loss.Cut, loss.Cancelled)
+	require.Less(t, loss.Cancelled, loss.Next, "the holder knows before another process has the lock")
+	require.Less(t, loss.Next, loss.Cut+2*loss.TTL)
+	requireWellFormed(t, []byte(loss.svg()))
+}

@@ -1,0 +1,259 @@
+package relock_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/fence"
+)
+
+// What holds for README and the pages in docs/: their code runs, their links lead somewhere, they are short,
+// and each thing is said in one place.
+
+// The sizes that people read.
+const (
+	mostReadmeLines = 160
+	mostReadmeWords = 1200
+	mostWords       = 900 // of the package comment, and of the pages of bench and chaos
+)
+
+// pages are README and those of docs.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, found)
+	list := []string{"README.md"}
+	for _, page := range found {
+		list = append(list, filepath.ToSlash(page))
+	}
+	return list
+}
+
+// everyPage are all Markdown files of the repository.
+func everyPage(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	require.NoError(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		if err == nil && filepath.Ext(file) == ".md" {
+			list = append(list, filepath.ToSlash(file))
+		}
+		return err
+	}))
+	return list
+}
+
+// prose is a page without its blocks of code.
+func prose(text string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+}
+
+func words(text string) int { return len(strings.Fields(text)) }
+
+func TestThePagesAreShort(t *testing.T) {
+	readme := readFile(t, "README.md")
+	require.LessOrEqual(t, strings.Count(readme, "\n"), mostReadmeLines, "lines of README.md")
+	require.LessOrEqual(t, words(readme), mostReadmeWords, "words of README.md")
+	for _, page := range []string{"bench/README.md", "chaos/README.md"} {
+		require.LessOrEqual(t, words(readFile(t, page)), mostWords, page)
+	}
+	comment := regexp.MustCompile(`(?m)^//[ \t]?(.*)$`).FindAllStringSubmatch(readFile(t, "doc.go"), -1)
+	n := 0
+	for _, line := range comment {
+		n += words(line[1])
+	}
+	require.NotZero(t, n)
+	require.LessOrEqual(t, n, mostWords, "words of the package comment")
+}
+
+func TestTheTextsLinkToNothingThatIsNotThere(t *testing.T) {
+	links := 0
+	for _, page := range everyPage(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(prose(readFile(t, page)), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			file, anchor, anchored := strings.Cut(m[1], "#")
+			target := page
+			if file != "" {
+				target = path.Join(path.Dir(page), file)
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s links to %s", page, m[1])
+			if anchored {
+				require.Contains(t, headings(readFile(t, target)), anchor, "%s links to %s", page, m[1])
+			}
+		}
+	}
+	require.Greater(t, links, 50)
+}
+
+// headings returns the anchors that GitHub makes of a page's headings.
+func headings(markdown string) []string {
+	var anchors []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(prose(markdown), -1) {
+		kept := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		anchors = append(anchors, strings.ReplaceAll(kept, " ", "-"))
+	}
+	return anchors
+}
+
+// A definition is a row of a table that begins with the name: | `WithTTL(d)` | … or | `ErrLost` | …
+func TestEachOptionErrorAndHookIsDefinedInTheDocsOnce(t *testing.T) {
+	defined := make(map[string][]string)
+	row := regexp.MustCompile("(?m)^\\| `([A-Z]\\w*)(?:\\([a-z, ]*\\))?` \\|")
+	for _, page := range pages(t) {
+		if page == "docs/migrating.md" { // its first columns are of other libraries
+			continue
+		}
+		for _, m := range row.FindAllStringSubmatch(readFile(t, page), -1) {
+			defined[m[1]] = append(defined[m[1]], page)
+		}
+	}
+	for name := range exported(t) {
+		if regexp.MustCompile(`^(With(out)?|Err)[A-Z]`).MatchString(name) {
+			require.Len(t, defined[name], 1, "%s is defined in %v", name, defined[name])
+		}
+	}
+	hooks := reflect.TypeFor[relock.Hooks]()
+	for i := range hooks.NumField() {
+		name := hooks.Field(i).Name
+		require.Len(t, defined[name], 1, "%s is defined in %v", name, defined[name])
+	}
+}
+
+// A definition of a verb of the command is a row that begins with it: | `relock run …` | …
+func TestEachVerbOfTheCommandIsDefinedInTheDocsOnce(t *testing.T) {
+	files, err := filepath.Glob("cmd/relock/internal/cli/*.go")
+	require.NoError(t, err)
+	verb := regexp.MustCompile(`Use: "(\w+)[^"]*", Short: "[^"]*", Long: \w+Text,\n`)
+	docs := ""
+	for _, page := range pages(t) {
+		docs += readFile(t, page)
+	}
+	verbs := 0
+	for _, file := range files {
+		for _, m := range verb.FindAllStringSubmatch(readFile(t, file), -1) {
+			verbs++
+			rows := regexp.MustCompile("(?m)^\\| `relock "+m[1]+"[^`|]*` \\|").FindAllString(docs, -1)
+			require.Len(t, rows, 1, "relock %s", m[1])
+		}
+	}
+	require.NotZero(t, verbs)
+}
+
+// A number of speed is followed by the command that prints it, in the same section.
+func TestEachNumberOfSpeedInTheReadmeNamesTheCommandThatPrintsIt(t *testing.T) {
+	speed := regexp.MustCompile(`\d[\d.,  ]*\*{0,2} ?(times|×|µs|ns|ms|per second|per s|/s|%|bytes|kB|MB)`)
+	command := regexp.MustCompile("`(go (?:run|test) [^`]*)`")
+	flags := regexp.MustCompile(`flags\.\w+\((?:&c\.\w+, )?"(\w+)"`).FindAllStringSubmatch(readFile(t, "bench/main.go"), -1)
+	known := make(map[string]bool)
+	for _, m := range flags {
+		known[m[1]] = true
+	}
+	numbers := 0
+	for _, section := range strings.Split(prose(readFile(t, "README.md")), "\n## ") {
+		found := speed.FindAllStringIndex(section, -1)
+		numbers += len(found)
+		for _, at := range found {
+			m := command.FindStringSubmatch(section[at[1]:])
+			require.NotNil(t, m, "no command after %q", section[at[0]:at[1]])
+			if arguments, ours := strings.CutPrefix(m[1], "go run -C bench . "); ours {
+				for _, flag := range regexp.MustCompile(`(?:^| )-(\w+)`).FindAllStringSubmatch(arguments, -1) {
+					require.True(t, known[flag[1]], "%s: bench has no flag %s", m[1], flag[1])
+				}
+			}
+		}
+	}
+	require.NotZero(t, numbers, "README has no number of speed: this test finds nothing")
+}
+
+// A sentence of ten words and more is on one page only, once.
+func TestNoSentenceIsInTwoPlaces(t *testing.T) {
+	list := append(pages(t), "bench/README.md", "chaos/README.md", "chaos/scenarios.md", "CONTRIBUTING.md", "SECURITY.md")
+	where := make(map[string]string)
+	for _, page := range list {
+		text := regexp.MustCompile("[*_`]").ReplaceAllString(prose(readFile(t, page)), "")
+		text = regexp.MustCompile(`\n\s*(?:[*|]|\d+\.)\s`).ReplaceAllString(text, ".\n") // an item begins a sentence
+		for _, sentence := range regexp.MustCompile(`[.:;|]\s|[.:;|]$`).Split(text, -1) {
+			sentence = strings.ToLower(strings.Join(strings.Fields(sentence), " "))
+			if words(sentence) < 10 {
+				continue
+			}
+			require.Empty(t, where[sentence], "in %s, too: %s", page, sentence)
+			where[sentence] = page
+		}
+	}
+	require.Greater(t, len(where), 300)
+}
+
+func TestTheQuickstartOfTheReadmeTellsOfALoss(t *testing.T) {
+	rdb, stop := startRedis()
+	defer stop()
+	quickstart := func(ctx context.Context, ship func(context.Context) error) error {
+		locks, err := relock.New(rdb) // rdb: your go-redis v9 client
+		if err != nil {
+			return err
+		}
+		defer locks.Close()
+
+		err = locks.Mutex("orders:42").Do(ctx, ship) // ship's context ends when the lock is lost
+		if errors.Is(err, relock.ErrLost) {
+			log.Print("another process may have shipped order 42, too")
+		}
+		return err
+	}
+	require.NoError(t, quickstart(t.Context(), func(context.Context) error { return nil }))
+	require.ErrorIs(t, quickstart(t.Context(), func(ctx context.Context) error {
+		return takeAway(ctx, rdb, "orders:42")
+	}), relock.ErrLost)
+}
+
+// takeAway ends a hold, as another process would.
+func takeAway(ctx context.Context, rdb *redis.Client, name string) error {
+	other, err := relock.New(rdb)
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	_, err = other.Mutex(name).ForceUnlock(ctx)
+	return err
+}
+
+func TestTheFencedWriteOfTheReadmeIsRefusedWhenItIsLate(t *testing.T) {
+	rdb, stop := startRedis()
+	defer stop()
+	locks, err := relock.New(rdb)
+	require.NoError(t, err)
+	defer locks.Close()
+	save := func(ctx context.Context, body string) error {
+		m := locks.Mutex("draft:7", relock.WithFencing())
+		return m.Do(ctx, func(ctx context.Context) error {
+			return fence.Set(ctx, rdb, m.FencingToken(), "draft:7:body", body, 0)
+		})
+	}
+	late := locks.Mutex("draft:7", relock.WithFencing())
+	require.NoError(t, late.Lock(t.Context()))
+	token := late.FencingToken()
+	require.NoError(t, late.Unlock())
+	require.NoError(t, save(t.Context(), "next"))
+	require.ErrorIs(t, fence.Set(t.Context(), rdb, token, "draft:7:body", "late", 0), fence.ErrStale)
+	require.Equal(t, "next", rdb.Get(t.Context(), "draft:7:body").Val())
+}
