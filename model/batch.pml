@@ -1,0 +1,373 @@
+/* Batches: holds that follow one another in one process under one lease, of which Redis is told afterwards.
+ *
+ * Modelled: one process with OWNERS owners, and another owner that is anywhere else. An Unlock lets the next owner
+ * enter at once, under the deadline that was proven; renames tell Redis, one at a time, for all that have ended;
+ * the last holder sends the release. A rename in doubt is sent again until it is answered or its batch is over.
+ * Copies that were not answered stay in the network for ever, and are executed at any time, any number of times.
+ * With -DFORCE the key may be deleted: then a valid hold may be without a lock, by purpose. Its Unlock says so, unless
+ * a late copy of its acquisition has made the key again.
+ *
+ * Left out, and why that is sound:
+ *   - The other owner's commands, the queue, re-entries, and identities without end: see name.pml.
+ *   - Hand-overs by Redis, which name.pml has: of them it is enough that no one enters meanwhile, as for a release.
+ *   - The number of holds in a turn: any number, so each limit is covered.
+ *   - A second undo while one is under way is sent without order. It concerns other names.
+ *
+ * gate:
+ * gate: -DFORCE -DLIVES=1 -DONLY=unlock_nil
+ * hand: -DFORCE -DONLY=unlock_nil
+ * hand: -DOWNERS=3
+ * hand: -DLIVES=3
+ * off: NO_RETIRE exclusion: a name is used again though a rename to it, or from it, is in doubt
+ * off: ENTERS_DURING_RELEASE exclusion: an owner follows while the release is under way
+ * off: FRESH_LEASE exclusion: a hold that follows begins with a lease of its own, not with what is left
+ * off: RENEWS_UNKNOWN no_false_loss: a renewal does not wait until Redis knows the name of the hold
+ * off: RENAME_CREATES stays_undone: a rename that finds neither name makes the lock
+ * off: RENAME_SHORTENS exclusion: a rename sets the lease, though the owner's is the shorter one
+ * off: UNDO_REVERSED stays_undone: the new name of a rename in doubt is undone before the old one
+ * off: OLD_ANSWER unlock_nil -DFORCE: an Unlock takes the answer to a rename that was sent before its hold had ended
+ */
+#include "common.pml"
+
+mtype = { idle, asking, held, ending, told }           /* phases of an owner; told: its Unlock waits for an answer */
+mtype = { none, acquire, renew, rename, release }      /* commands */
+mtype = { silent, yes, no }
+mtype = { exclusion, known_loss, unlock_nil, no_false_loss, stays_undone }
+
+#ifndef OWNERS
+#define OWNERS 2
+#endif
+#ifndef LIVES
+#define LIVES 2
+#endif
+#define NAMES (LIVES * OWNERS)
+#define ANOTHER (NAMES+1)
+#define NOBODY OWNERS
+#define nameOf(o) (1 + identity * OWNERS + (o))
+#define leaseOf(o) (TTL - (o) % 2)       /* the second owner's lease is shorter */
+
+/* Redis. */
+byte key, left;
+bool fast, ghost;                        /* ghost: a late acquire made the key */
+bool forced, remade;                     /* the key was deleted under a batch; and made again, by a late acquire */
+
+/* The process: its identity, the batch, and the one command that is under way. */
+byte identity, holder = NOBODY, current, settled, sent, proof;
+mtype command = none, answer = silent;
+byte age, from, to, lease;
+bool doubt, inTime, last;
+
+/* An owner. */
+mtype phase[OWNERS] = idle;
+bool asked[OWNERS], taken[OWNERS];       /* asked: the rename under way was sent for it; taken: its key was deleted */
+
+/* The network. */
+bool lateAcquire[NAMES+1], lateRenew[NAMES+1], lateRelease[NAMES+1], undone[NAMES+2];
+byte lateRename[NAMES+1], lateLease[NAMES+1];
+byte undoFirst, undoThen, undoneFirst;    /* the undo under way, and what that has done */
+
+mtype result = silent;
+byte i;
+
+#define valid (holder != NOBODY && phase[holder] == held && proof > 0)
+#define surely (left - (1 - fast))
+
+inline check() {
+	promise(exclusion, !valid || key != ANOTHER);
+	promise(known_loss, !valid || (key == settled || key == sent) && key != 0 && surely >= proof);
+	promise(stays_undone, key == 0 || !undone[key] || ghost);
+	i = 0; result = silent
+}
+
+inline setLease(l) { left = l; fast = 0 }
+inline free() { key = 0; left = 0; fast = 0; ghost = 0 }
+
+inline lengthen(l) {
+	if
+	:: left < l -> setLease(l)
+	:: else
+	fi
+}
+
+inline execute(c, a, b, l) {
+	result = no;
+	if
+	:: c == acquire && key == 0 -> key = a; setLease(l); result = yes
+	:: (c == acquire || c == renew) && key == a -> lengthen(l); result = yes
+	:: c == release && key == a -> free(); result = yes
+#ifdef RENAME_SHORTENS
+	:: c == rename && key == a -> key = b; setLease(l); result = yes
+#else
+	:: c == rename && key == a -> key = b; lengthen(l); result = yes
+#endif
+	:: c == rename && key == b && a != b -> lengthen(l); result = yes
+#ifdef RENAME_CREATES
+	:: c == rename && key == 0 -> key = b; setLease(l); result = yes
+#endif
+	:: else
+	fi
+}
+
+inline retire(n) {
+	if
+#ifndef NO_RETIRE
+	:: n != 0 && identity == (n-1) / OWNERS -> identity++
+#endif
+	:: else
+	fi
+}
+
+inline undo(first, then) {
+	retire(first); retire(then);
+	if
+	:: undoFirst == 0 && undoThen == 0 -> undoFirst = first; undoThen = then
+	:: else
+	fi;
+	lateRelease[first] = 1;
+	if
+	:: then != 0 -> lateRelease[then] = 1
+	:: else
+	fi
+}
+
+inline send(c, a, b, l) {
+	command = c; answer = silent; age = 0; doubt = 0; from = a; to = b; lease = l
+}
+
+inline done() { command = none; answer = silent; age = 0; doubt = 0; from = 0; to = 0; lease = 0; inTime = 0 }
+
+inline leaveCopy() {
+	doubt = 1;
+	if
+	:: command == acquire -> lateAcquire[from] = 1
+	:: command == renew -> lateRenew[from] = 1
+	:: command == release -> lateRelease[from] = 1
+	:: command == rename -> lateRename[from] = to; lateLease[from] = lease
+	fi
+}
+
+inline prove() {
+	if
+	:: lease - MARGIN > age && lease - MARGIN - age > proof -> proof = lease - MARGIN - age
+	:: else
+	fi
+}
+
+/* An Unlock of o returns nil. */
+inline success(o) {
+	promise(unlock_nil, !taken[o] || remade || command == release && doubt);
+	phase[o] = idle; asked[o] = 0; taken[o] = 0; printf("owner %d: Unlock returns nil\n", o)
+}
+
+/* All whose Unlock waits hear of an error. */
+inline fail() {
+	for (i : 0 .. OWNERS-1) {
+		if
+		:: phase[i] == told || phase[i] == ending ->
+			phase[i] = idle; asked[i] = 0; taken[i] = 0; printf("owner %d: Unlock returns an error\n", i)
+		:: else
+		fi
+	}
+}
+
+/* batch.end, hold.retireAndUndo: none of its names counts any more. */
+inline over() {
+	if
+	:: command != none -> leaveCopy()
+	:: else
+	fi;
+	retire(current);
+	if
+#ifdef UNDO_REVERSED
+	:: sent != 0 -> undo(sent, settled)
+#else
+	:: sent != 0 -> undo(settled, sent)
+#endif
+	:: else -> undo(settled, 0)
+	fi;
+	done(); fail();
+	if
+	:: holder != NOBODY -> phase[holder] = idle; taken[holder] = 0
+	:: else
+	fi;
+	holder = NOBODY; current = 0; settled = 0; sent = 0; proof = 0; last = 0; forced = 0; remade = 0
+}
+
+inline ended() { holder = NOBODY; current = 0; settled = 0; sent = 0; proof = 0; last = 0; forced = 0; remade = 0 }
+
+inline heard() {
+	if
+	:: doubt -> retire(from); retire(to)
+	:: else
+	fi;
+	if
+	:: command == acquire && answer == yes && lease - MARGIN > age ->
+		settled = from; current = from; proof = lease - MARGIN - age; phase[holder] = held; done();
+		printf("owner %d: holds the lock as %d, proven for %d ticks\n", holder, current, proof)
+	:: command == acquire && !(answer == yes && lease - MARGIN > age) ->
+		if
+		:: doubt || answer == yes -> undo(from, 0)
+		:: else
+		fi;
+		phase[holder] = idle; done(); ended()
+	:: command == renew && answer == yes -> prove(); done()
+	:: command == rename && answer == yes ->
+		settled = to; sent = 0;
+		if
+		:: phase[holder] == held -> prove()
+		:: else
+		fi;
+		for (i : 0 .. OWNERS-1) {
+			if
+#ifdef OLD_ANSWER
+			:: phase[i] == told -> success(i)
+#else
+			:: phase[i] == told && asked[i] -> success(i)
+#endif
+			:: else
+			fi
+		};
+		done()
+	:: (command == rename || command == renew) && answer == no ->
+		printf("Redis knows neither name: lost\n");
+		promise(no_false_loss, forced || proof == 0);
+		over()
+	:: command == release ->
+		if
+		:: answer == yes || doubt && inTime ->
+			for (i : 0 .. OWNERS-1) {
+				if
+				:: phase[i] == told || phase[i] == ending -> success(i)
+				:: else
+				fi
+			};
+			if
+			:: answer == no -> retire(from)
+			:: else
+			fi;
+			done(); ended()
+		:: else -> retire(from); fail(); done(); ended()
+		fi
+	fi
+}
+
+#define someoneTold (phase[0] == told && !asked[0] || phase[1] == told && !asked[1] || OWNERS == 3 && phase[OWNERS-1] == told && !asked[OWNERS-1])
+
+proctype owner(byte o) {
+	do
+	/* mutexTurn.ask */
+	:: d_step { phase[o] == idle && holder == NOBODY && command == none && identity < LIVES ->
+		holder = o; phase[o] = asking; send(acquire, nameOf(o), 0, leaseOf(o)); undone[nameOf(o)] = 0;
+		printf("owner %d: asks for the lock as %d\n", o, from) }
+	/* hold.unlock, and then hold.handAhead and batch.pass: the next enters before Redis knows */
+	:: d_step { phase[o] == idle && valid && identity < LIVES ->
+		taken[holder] = forced; phase[holder] = told;
+		printf("owner %d: unlocks; owner %d follows as %d\n", holder, o, nameOf(o));
+		holder = o; current = nameOf(o); phase[o] = held; undone[current] = 0;
+#ifdef FRESH_LEASE
+		proof = leaseOf(o) - MARGIN;
+#endif
+		check() }
+	/* hold.unlock, and no one follows: batch.ends, hold.tellEnd */
+	:: d_step { holder == o && valid ->
+		taken[o] = forced; phase[o] = ending; last = 1; printf("owner %d: unlocks\n", o) }
+	/* the next comes while the last one waits for its turn to tell Redis */
+#ifdef ENTERS_DURING_RELEASE
+	:: d_step { phase[o] == idle && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 ->
+#else
+	:: d_step { phase[o] == idle && holder != NOBODY && phase[holder] == ending && identity < LIVES && proof > 0 && command != release ->
+#endif
+		phase[holder] = told; holder = o; current = nameOf(o); phase[o] = held; last = 0; undone[current] = 0;
+		printf("owner %d: follows as %d\n", o, current); check() }
+	/* hold.awaitTold: WithUnlockTimeout */
+	:: d_step { phase[o] == told -> phase[o] = idle; asked[o] = 0; taken[o] = 0; retire(nameOf(o));
+		printf("owner %d: Unlock has no more time\n", o) }
+	od
+}
+
+proctype process() {
+	do
+	:: d_step { command != none && answer == silent ->
+		execute(command, from, to, lease); answer = result;
+		printf("Redis: %e %d %d: %e\n", command, from, to, result); check() }
+	:: d_step { command != none && answer != silent -> printf("the process hears %e to its %e\n", answer, command); heard(); check() }
+	:: d_step { command != none && !doubt -> printf("the process sends %e again\n", command);
+		leaveCopy(); answer = silent; age = 0 }
+	/* given up: a renewal, an acquisition, a release; a rename goes on */
+	:: d_step { command == renew -> leaveCopy(); retire(from); done(); printf("the renewal is given up\n") }
+	:: d_step { command == acquire -> leaveCopy(); undo(from, 0); phase[holder] = idle; done(); ended(); printf("the attempt is given up\n") }
+	:: d_step { holder != NOBODY && phase[holder] == ending -> printf("Unlock has no more time\n"); over(); check() }
+	/* batch.tellOnce */
+	:: d_step { command == none && someoneTold && !last && holder != NOBODY ->
+		for (i : 0 .. OWNERS-1) { asked[i] = (asked[i] || phase[i] == told) };
+		sent = current; send(rename, settled, current, leaseOf(holder));
+		printf("the process renames %d to %d\n", from, to); check() }
+	/* batch.tellEnd, hold.giveBack */
+	:: d_step { command == none && holder != NOBODY && phase[holder] == ending ->
+		send(release, settled, 0, 0); inTime = (proof > 0) }
+	/* watchdog: hold.renewNow, after hold.known */
+#ifdef RENEWS_UNKNOWN
+	:: d_step { command == none && valid && proof < TTL - MARGIN -> send(renew, current, 0, leaseOf(holder));
+		printf("the process renews %d\n", from) }
+#else
+	:: d_step { command == none && valid && proof < TTL - MARGIN && settled == current && !someoneTold ->
+		send(renew, current, 0, leaseOf(holder)); printf("the process renews %d\n", from) }
+#endif
+	/* hold.check */
+	:: d_step { holder != NOBODY && phase[holder] == held && proof == 0 -> printf("owner %d: its lease is over: lost\n", holder); over(); check() }
+	/* undo.Queue: one name, and then the other */
+	:: d_step { undoFirst != 0 -> execute(release, undoFirst, 0, 0); printf("Redis: undoes %d: %e\n", undoFirst, result);
+		undone[undoFirst] = (undoThen == 0); undoneFirst = (undoThen == 0 -> 0 : undoFirst); undoFirst = 0; check() }
+	:: d_step { undoFirst == 0 && undoThen != 0 -> execute(release, undoThen, 0, 0); printf("Redis: undoes %d: %e\n", undoThen, result);
+		undone[undoThen] = 1; undone[undoneFirst] = 1; undoneFirst = 0; undoThen = 0; check() }
+	od
+}
+
+proctype copies(byte n) {
+	do
+	:: d_step { lateAcquire[n] -> ghost = (ghost || key == 0); remade = (forced && (remade || key == 0)); execute(acquire, n, 0, TTL); printf("Redis: a late acquire for %d: %e\n", n, result); check() }
+	:: d_step { lateRenew[n] -> execute(renew, n, 0, TTL); printf("Redis: a late renew for %d: %e\n", n, result); check() }
+	:: d_step { lateRelease[n] -> execute(release, n, 0, 0); printf("Redis: a late release or undo of %d: %e\n", n, result); check() }
+	:: d_step { lateRename[n] != 0 -> execute(rename, n, lateRename[n], lateLease[n]);
+		printf("Redis: a late rename from %d to %d: %e\n", n, lateRename[n], result); check() }
+	od
+}
+
+proctype another() {
+	do
+	:: d_step { key == 0 -> key = ANOTHER; setLease(TTL); printf("another owner has the lock\n"); check() }
+	:: d_step { key == ANOTHER -> free(); printf("another owner gives it back\n") }
+#ifdef FORCE
+	:: d_step { key != 0 && key != ANOTHER && holder != NOBODY && phase[holder] == held && !forced ->
+		forced = 1; free(); printf("the key is deleted\n") }
+#endif
+	od
+}
+
+inline tick(d) {
+	proof = (proof > 0 -> proof - 1 : 0);
+	age = (command != none && age < TTL -> age + 1 : age);
+	if
+	:: key != 0 && left <= d -> free(); printf("a tick; the lease runs out on Redis\n")
+	:: key != 0 && left > d -> left = left - d; fast = (d == 2 || fast); printf("a tick; the lease has %d left\n", left)
+	:: else -> printf("a tick\n")
+	fi
+}
+
+proctype clock() {
+	do
+	:: d_step { true -> tick(1); check() }
+	:: d_step { key != 0 && !fast -> printf("the server's clock is ahead: "); tick(2); check() }
+	od
+}
+
+init {
+	atomic {
+		byte o;
+		for (o : 0 .. OWNERS-1) { run owner(o) }
+		for (o : 1 .. NAMES) { run copies(o) }
+		run process();
+		run another();
+		run clock()
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func requireSpin(t *testing.T) {
+	t.Helper()
+	for _, tool := range []string{"spin", "gcc"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			if os.Getenv("RELOCK_REQUIRE_SPIN") == "1" {
+				t.Fatalf("RELOCK_REQUIRE_SPIN=1: %v", err)
+			}
+			t.Skipf("needs spin and gcc: %v", err)
+		}
+	}
+}
+
+func checks(t *testing.T) []check {
+	all, err := plan()
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	return all
+}
+
+func TestEachModelKeepsItsPromisesAndEachRuleIsNeededForOne(t *testing.T) {
+	requireSpin(t)
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	for _, c := range checks(t) {
+		if c.long {
+			continue
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
+			v, err := verify(t.Context(), c, usual)
+			require.NoError(t, err)
+			require.Equal(t, c.promise, v.broken, strings.Join(v.story, "\n"))
+			if c.rule != "" {
+				require.NotEmpty(t, v.story)
+			} else {
+				require.Positive(t, v.states)
+			}
+		})
+	}
+}
+
+func TestTheStoryOfARuleThatIsSwitchedOffIsPrinted(t *testing.T) {
+	requireSpin(t)
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), &out, false, "NO_RETIRE"))
+	require.Contains(t, out.String(), "Redis: a late release or undo")
+	require.Contains(t, out.String(), "The broken promise: exclusion.")
+}
+
+func TestARuleThatThereIsNotIsNamedInTheError(t *testing.T) {
+	requireSpin(t)
+	var out bytes.Buffer
+	require.ErrorContains(t, run(t.Context(), &out, false, "NO_SUCH"), `"NO_SUCH"`)
+	require.Contains(t, out.String(), "NO_RETIRE")
+}
+
+func TestARunThatTakesTooLongIsEnded(t *testing.T) {
+	requireSpin(t)
+	_, err := verify(t.Context(), checks(t)[0], limits{time: 1, memory: 100})
+	require.ErrorContains(t, err, "not done within")
+}
+
+func TestALargeRunThatReachesItsLimitsSaysHowFarItHasCome(t *testing.T) {
+	requireSpin(t)
+	v, err := verify(t.Context(), check{model: "name.pml", long: true}, limits{time: time.Minute, memory: 200})
+	require.NoError(t, err)
+	require.True(t, v.part)
+	require.Positive(t, v.states)
+}
+
+// switches are what the models can be built without.
+var switches = regexp.MustCompile(`(?m)^#(?:el)?if(?:n?def| !?defined\()\s*([A-Z][A-Z_0-9]*)`)
+
+func TestEachSwitchOfAModelIsInItsPlan(t *testing.T) {
+	files, err := filepath.Glob("*.pml")
+	require.NoError(t, err)
+	used := map[string]bool{"ONLY": true}
+	for _, c := range checks(t) {
+		used[c.rule] = true
+		for _, flag := range c.flags {
+			name, _, _ := strings.Cut(strings.TrimPrefix(flag, "-D"), "=")
+			used[name] = true
+		}
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range switches.FindAllStringSubmatch(string(text), -1) {
+			sized := regexp.MustCompile(`(?m)^#define ` + m[1] + ` \d`).Match(text)
+			require.True(t, used[m[1]] || sized, "%s: %s is neither a rule nor a size in any plan", file, m[1])
+		}
+	}
+}
+
+// row is one of README's table: what a model does, and the code that does it.
+var row = regexp.MustCompile("(?m)^\\| .* \\| (`.*`) \\|$")
+
+// code is a function in a file, or a file alone.
+var code = regexp.MustCompile("`([^`]+)`")
+
+func TestWhatREADMESaysThatTheModelsStandForIsThere(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(strings.Fields(string(text))), 900, "words")
+	n := 0
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		for _, c := range code.FindAllStringSubmatch(m[1], -1) {
+			n++
+			file, function, isGo := strings.Cut(c[1], " ")
+			if !isGo {
+				require.FileExists(t, filepath.Join("..", file))
+				continue
+			}
+			require.Contains(t, functions(t, filepath.Join("..", file)), function, file)
+		}
+	}
+	require.Greater(t, n, 30)
+}
+
+// functions are those of a file: name, or type.name.
+func functions(t *testing.T, file string) []string {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	var names []string
+	for _, d := range parsed.Decls {
+		f, is := d.(*ast.FuncDecl)
+		switch {
+		case !is:
+		case f.Recv == nil:
+			names = append(names, f.Name.Name)
+		default:
+			names = append(names, receiver(f.Recv.List[0].Type)+"."+f.Name.Name)
+		}
+	}
+	return names
+}
+
+// receiver is the name of a type, without what it points to or is made for.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
