@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// search plays seeds until one breaks a promise, or all are done.
+type search struct {
+	crew    crew
+	out     io.Writer
+	first   uint64
+	seeds   uint64 // 0: until the budget is spent
+	budget  time.Duration
+	verbose bool
+}
+
+// run returns the exit status.
+func (s *search) run(ctx context.Context) int {
+	began := time.Now()
+	fmt.Fprintf(s.out, "seeds from %d on\n", s.first)
+	var total answer
+	var bad *answer
+	played, at := 0, s.first
+	next := func() (job, bool) {
+		j := job{Seed: at, Tell: s.verbose}
+		at++
+		return j, bad == nil && (s.seeds == 0 && time.Since(began) < s.budget || s.seeds > 0 && at <= s.first+s.seeds)
+	}
+	err := s.crew.play(ctx, next, func(a answer) {
+		played++
+		total.Holds += a.Holds
+		total.Losses += a.Losses
+		total.Overlaps += a.Overlaps
+		total.Faults += a.Faults
+		total.Commands += a.Commands
+		if a.failed() && (bad == nil || a.Seed < bad.Seed) {
+			bad = &a
+		}
+		if s.verbose {
+			fmt.Fprintln(s.out, a.Story)
+		}
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return failed
+	}
+	took := time.Since(began)
+	fmt.Fprintf(s.out, "%d seeds in %v (%.0f a minute): %d holds, %d losses, %d overlaps after data was lost, %d faults, %d scripts run\n",
+		played, took.Round(time.Millisecond), float64(played)/took.Minutes(), total.Holds, total.Losses, total.Overlaps, total.Faults, total.Commands)
+	switch {
+	case bad != nil:
+		s.tell(ctx, *bad)
+		return violated
+	case ctx.Err() != nil:
+		return failed
+	}
+	return allKept
+}
+
+// tell tells of a seed that failed, with the fewest faults.
+func (s *search) tell(ctx context.Context, bad answer) {
+	fmt.Fprintf(s.out, "\nseed %d breaks %v\n", bad.Seed, bad.Broken)
+	small, times := s.shrink(ctx, bad)
+	fmt.Fprintf(s.out, "with the fewest faults, after %d more plays (go run -C sim . -seed %d):\n\n%s%s\n", times, bad.Seed, small.Story, small.Crash)
+}
+
+// tries is how often a play with fewer faults has to pass until it is believed that it does: the order of
+// goroutines is not all decided by the seed.
+const tries = 3
+
+// shrink takes faults away as long as a play fails without them: delta debugging. It returns what the
+// smallest failing play said, and how many were played.
+func (s *search) shrink(ctx context.Context, bad answer) (small answer, plays int) {
+	small = bad
+	fails := func(only []int) bool {
+		left := tries
+		j := job{Seed: bad.Seed, Only: only, None: len(only) == 0}
+		found := false
+		_ = s.crew.play(ctx, func() (job, bool) { left--; return j, left >= 0 && !found }, func(a answer) {
+			plays++
+			if a.failed() && !found {
+				found, small = true, a
+			}
+		})
+		return found
+	}
+	var left []int
+	for _, f := range (job{Seed: bad.Seed}).plan().Faults {
+		left = append(left, f.Number)
+	}
+	for size := (len(left) + 1) / 2; size > 0 && len(left) > 0 && ctx.Err() == nil; {
+		smaller := false
+		for from := 0; from < len(left); from += size {
+			rest := slices.Concat(left[:from], left[min(from+size, len(left)):])
+			if fails(rest) {
+				left, smaller = rest, true
+				break
+			}
+		}
+		switch {
+		case smaller:
+			size = min(size, (len(left)+1)/2)
+		case size == 1:
+			size = 0
+		default:
+			size = (size + 1) / 2
+		}
+	}
+	return small, plays
+}
+
+// sameness plays each seed several times, and says how much of that was the same.
+func (s *search) sameness(ctx context.Context, times int) int {
+	if s.first == 0 {
+		s.first = 1
+	}
+	left := max(s.seeds, 1) * uint64(times)
+	n := uint64(0)
+	traces, histories := make(map[uint64]map[uint64]int), make(map[uint64]map[uint64]int)
+	err := s.crew.play(ctx, func() (job, bool) {
+		j := job{Seed: s.first + n/uint64(times)}
+		n++
+		return j, n <= left
+	}, func(a answer) {
+		if traces[a.Seed] == nil {
+			traces[a.Seed], histories[a.Seed] = make(map[uint64]int), make(map[uint64]int)
+		}
+		traces[a.Seed][a.Trace]++
+		histories[a.Seed][a.Events]++
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return failed
+	}
+	sameTrace, sameHistory := 0, 0
+	for seed := range traces {
+		if len(traces[seed]) == 1 {
+			sameTrace++
+		}
+		if len(histories[seed]) == 1 {
+			sameHistory++
+		}
+	}
+	fmt.Fprintf(s.out, "%d seeds, each %d times: all commands the same in %d, all of the history in %d\n", len(traces), times, sameTrace, sameHistory)
+	return allKept
+}
