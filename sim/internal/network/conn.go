@@ -44,7 +44,7 @@ func (h *half) add(data []byte, at time.Time) {
 	if h.end != nil || h.muted {
 		return
 	}
-	if at.Before(h.last) {
+	if at.Before(h.last) && !at.IsZero() {
 		at = h.last
 	}
 	h.last = at
@@ -120,6 +120,7 @@ type Conn struct {
 	in, out *half
 	client  bool
 	broken  atomic.Bool
+	open    *atomic.Bool // of both ends: more than greetings has been sent
 }
 
 // Read implements net.Conn.
@@ -147,6 +148,23 @@ func (c *Conn) Read(p []byte) (int, error) {
 // message is what each message of a subscription begins with, in either version of the protocol.
 var message = []byte("3\r\n$7\r\nmessage\r\n")
 
+// What go-redis sends first. It waits for the answers with a mutex held, that of a subscription, and the
+// clock of a bubble stands still while another goroutine waits for that. So greetings take no time,
+// whatever happens to the link.
+var (
+	hello  = []byte("\r\nhello\r\n")
+	client = []byte("\r\nclient\r\n")
+)
+
+// arrival returns when what is sent now arrives, if it is not held up; zero: at once. The mutex of the
+// link is held.
+func (c *Conn) arrival() time.Time {
+	if !c.open.Load() {
+		return time.Time{}
+	}
+	return c.link.arrival()
+}
+
 // script is what a command that runs a script has in it.
 var script = []byte("\r\neval")
 
@@ -162,10 +180,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 		if time.Now().Before(l.deaf) && len(p) > 0 && bytes.HasPrefix(p[1:], message) {
 			return len(p), nil
 		}
-		c.out.add(p, l.arrival())
+		c.out.add(p, c.arrival())
 		return len(p), nil
 	}
-	c.out.add(p, l.arrival())
+	if !bytes.Contains(p, hello) && !bytes.Contains(p, client) {
+		c.open.Store(true)
+	}
+	c.out.add(p, c.arrival())
 	if len(l.traps) > 0 && bytes.Contains(p, script) {
 		if l.traps[0].Skip > 0 {
 			l.traps[0].Skip--

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -67,8 +68,9 @@ func (l *Link) Dial() (net.Conn, error) {
 		return nil, errRefused
 	}
 	there, back := newHalf(), newHalf()
-	near := &Conn{link: l, in: back, out: there, client: true}
-	far := &Conn{link: l, in: there, out: back}
+	open := &atomic.Bool{}
+	near := &Conn{link: l, in: back, out: there, open: open, client: true}
+	far := &Conn{link: l, in: there, out: back, open: open}
 	l.conns[near] = struct{}{}
 	l.serve(far)
 	return near, nil

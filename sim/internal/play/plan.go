@@ -96,9 +96,9 @@ func Draw(seed uint64) Plan {
 		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"},
 		Fair: pick(d, 0.15, 0.5, 1), Multi: pick(d, 0, 0.1, 0.3), Sides: 0.25, Reads: pick(d, 0.3, 0.8),
 		Fixed: pick(d, 0, 0.15), Shared: 0.05, Long: pick(d, 0.02, 0.15), Impatient: pick(d, 0.1, 0.4), Try: pick(d, 0.05, 0.2),
-		Untokened: d.chance(0.4), Busy: d.chance(0.4),
+		Untokened: d.chance(0.4), Busy: d.chance(0.25),
 	}
-	if d.chance(0.25) {
+	if d.chance(0.2) {
 		p.Servers, p.Sides, p.Fair = 3, 0, 0
 	} else if p.Multi == 0 && p.Fair == 1 {
 		p.Fair = 0.15

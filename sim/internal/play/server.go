@@ -10,7 +10,12 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	mini "github.com/alicebob/miniredis/v2/server"
+	lua "github.com/yuin/gopher-lua"
 )
+
+// A script has a Lua of its own each time it runs. Most of what that costs is its empty stack, which the
+// scripts here do not fill.
+func init() { lua.RegistrySize, lua.CallStackSize = 1024, 64 }
 
 // server is an embedded Redis with real Lua. It is reached by the links of a play only.
 type server struct {

@@ -66,11 +66,11 @@ func (w *worker) rest(ctx context.Context, d time.Duration) {
 
 // breathe is the pause between two uses: with one that is brief another may follow at once.
 func (w *worker) breathe() {
-	if w.plan.Busy && w.chance(0.5) {
+	if w.plan.Busy && w.chance(0.4) {
 		w.rest(w.life, w.between(0, 10*time.Millisecond))
 		return
 	}
-	w.rest(w.life, w.between(0, 4*time.Second))
+	w.rest(w.life, w.between(0, 8*time.Second))
 }
 
 // length is how long a hold is to last.
