@@ -28,6 +28,7 @@ type job struct {
 	Only []int `json:",omitempty"` // the numbers of the faults that are left; nil: all
 	None bool  `json:",omitempty"` // no fault is left
 	Tell bool  `json:",omitempty"` // the story is wanted, whether or not a promise was broken
+	Same bool  `json:",omitempty"` // Events is wanted
 }
 
 func (j job) plan() play.Plan {
@@ -78,7 +79,10 @@ func serve(run bubble.Runner) int {
 		}
 		a := answer{
 			Seed: j.Seed, Holds: res.Report.Holds, Losses: res.Report.Losses, Overlaps: res.Report.Overlaps,
-			Faults: res.Report.Faults, Commands: res.Commands, Trace: res.Trace, Events: res.Digest(), Broken: res.Broken(),
+			Faults: res.Report.Faults, Commands: res.Commands, Trace: res.Trace, Broken: res.Broken(),
+		}
+		if j.Same {
+			a.Events = res.Digest()
 		}
 		if res.Failed() || j.Tell {
 			a.Story = res.Story()
@@ -102,7 +106,7 @@ type child struct {
 
 func startChild(ctx context.Context, program string) (*child, error) {
 	c := &child{cmd: exec.CommandContext(ctx, program, "-child"), errors: &tail{}}
-	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=400")
+	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=1000")
 	c.cmd.Stderr = c.errors
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {

@@ -123,7 +123,7 @@ func (s *search) sameness(ctx context.Context, times int) int {
 	n := uint64(0)
 	traces, histories := make(map[uint64]map[uint64]int), make(map[uint64]map[uint64]int)
 	err := s.crew.play(ctx, func() (job, bool) {
-		j := job{Seed: s.first + n/uint64(times)}
+		j := job{Seed: s.first + n/uint64(times), Same: true}
 		n++
 		return j, n <= left
 	}, func(a answer) {

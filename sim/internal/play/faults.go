@@ -18,6 +18,14 @@ func (p *play) inject(f Fault) {
 			time.Sleep(f.For)
 			l.Slow(0)
 		})
+	case fade:
+		p.lasting(f, func() {
+			l := p.link(f)
+			l.Slow(f.Amount)
+			time.Sleep(f.For)
+			l.Slow(0)
+			p.separate(l, f)
+		})
 	case cut:
 		p.disturb(f)
 		p.link(f).Cut(f.loss(), f.Amount)

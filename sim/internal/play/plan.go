@@ -25,6 +25,7 @@ type Plan struct {
 	// Shares, from 0 to 1.
 	Fair, Multi, Sides, Reads, Fixed, Shared, Long, Impatient, Try float64
 
+	Think     time.Duration // between two uses, at most
 	Untokened bool
 	Busy      bool // holds are brief, and follow one another quickly
 
@@ -50,6 +51,7 @@ type What string
 // The kinds of faults.
 const (
 	slow      What = "slow"      // messages take longer
+	fade      What = "fade"      // messages take longer, and then a process and a server do not reach each other
 	cut       What = "cut"       // connections break
 	trap      What = "trap"      // a command is lost, or its reply, or it is late
 	partition What = "partition" // a process and a server do not reach each other
@@ -75,13 +77,13 @@ var themes = []struct {
 	faults []What
 }{
 	{"calm", 14, 0, nil},
-	{"network", 14, 12, []What{slow, cut, partition, deaf, partition}},
+	{"network", 16, 12, []What{slow, fade, fade, cut, partition, deaf}},
 	{"doubt", 22, 40, []What{trap, trap, trap, trap, trap, cut, slow}},
 	{"servers", 8, 6, []What{freeze, restart, loading, forget}},
 	{"data", 12, 10, []What{wipe, failover, remove, remove, remove}},
 	{"clients", 14, 10, []What{pause, kill}},
 	{"clocks", 6, 10, []What{wall, clocks, partition}},
-	{"mix", 20, 24, []What{slow, cut, trap, trap, partition, deaf, freeze, restart, loading, forget, wipe, failover, remove, pause, kill, wall}},
+	{"mix", 18, 24, []What{slow, fade, cut, trap, trap, partition, deaf, freeze, restart, loading, forget, wipe, failover, remove, pause, kill, wall}},
 }
 
 // Draw makes the plan of a seed.
@@ -94,9 +96,9 @@ func Draw(seed uint64) Plan {
 		Latency:   pick(d, 100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 15*time.Millisecond),
 		Processes: 4 + d.IntN(2), Workers: 4,
 		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"},
-		Fair: pick(d, 0.15, 0.5, 1), Multi: pick(d, 0, 0.1, 0.3), Sides: 0.25, Reads: pick(d, 0.3, 0.8),
-		Fixed: pick(d, 0, 0.15), Shared: 0.05, Long: pick(d, 0.02, 0.15), Impatient: pick(d, 0.1, 0.4), Try: pick(d, 0.05, 0.2),
-		Untokened: d.chance(0.4), Busy: d.chance(0.25),
+		Fair: pick(d, 0.15, 0.5, 1), Multi: pick(d, 0, 0.1, 0.3), Sides: pick(d, 0.2, 0.2, 0.2, 0.8), Reads: pick(d, 0.3, 0.9),
+		Fixed: pick(d, 0, 0.15), Shared: 0.05, Long: pick(d, 0.03, 0.3), Impatient: pick(d, 0.1, 0.4), Try: pick(d, 0.05, 0.2),
+		Think: 12 * time.Second, Untokened: d.chance(0.4), Busy: d.chance(0.25),
 	}
 	if d.chance(0.2) {
 		p.Servers, p.Sides, p.Fair = 3, 0, 0
@@ -104,6 +106,9 @@ func Draw(seed uint64) Plan {
 		p.Fair = 0.15
 	}
 	p.Clocks = make([]time.Duration, p.Servers)
+	if p.Sides > 0.5 && p.Reads > 0.5 {
+		p.Think = time.Second // readers come one after the other
+	}
 	d.theme(&p)
 	return p
 }
@@ -163,6 +168,8 @@ func (d drawer) fault(p *Plan, number int, what What) Fault {
 		if p.Servers > 1 { // as its users are told: not before a TTL is over
 			f.For += p.TTL + p.TTL/4
 		}
+	case fade:
+		f.Amount, f.For = d.between(p.TTL/20, p.TTL/4), d.between(p.TTL, 2*p.TTL)
 	case clocks:
 		if f.Amount = d.between(-p.TTL, p.TTL); f.Amount > 0 && p.Servers > 1 {
 			f.Amount = -f.Amount // forward it would forget votes
@@ -207,6 +214,8 @@ func (f Fault) String() string {
 	switch f.What {
 	case slow:
 		return fmt.Sprintf("messages between %s take %v longer, for %v", link, ms(f.Amount), ms(f.For))
+	case fade:
+		return fmt.Sprintf("messages between %s take %v longer, for %v, and then none arrives for as long", link, ms(f.Amount), ms(f.For))
 	case cut:
 		return fmt.Sprintf("the connections between %s break; of what is under way: %s", link, lost)
 	case trap:

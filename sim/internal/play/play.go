@@ -68,6 +68,7 @@ type play struct {
 	store    store
 	stopping chan struct{} // closed when no new use is to begin
 	lossy    bool          // Redis may lose a hold before its holder hears of that
+	jumps    bool          // clocks of processes are set, or they do not run: a context may end late, unless it is asked
 
 	mu        sync.Mutex
 	processes []*process // all that ever began
@@ -76,9 +77,10 @@ type play struct {
 // Run plays a plan in a bubble that run makes, and judges it.
 func Run(run func(func()), plan Plan) (*Result, error) {
 	p := &play{plan: plan, journal: &journal{}, stopping: make(chan struct{}), store: store{tokens: make(map[string]int64)}}
-	p.lossy = slices.ContainsFunc(plan.Faults, func(f Fault) bool {
-		return slices.Contains([]What{wipe, failover, remove, clocks}, f.What)
-	})
+	for _, f := range plan.Faults {
+		p.lossy = p.lossy || slices.Contains([]What{wipe, failover, remove, clocks}, f.What)
+		p.jumps = p.jumps || f.What == pause || f.What == wall
+	}
 	var err error
 	run(func() {
 		p.stopping = make(chan struct{})

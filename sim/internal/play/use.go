@@ -3,6 +3,7 @@ package play
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -173,6 +174,9 @@ func (u *use) watch() {
 	noticed, ctx := make(chan struct{}), u.hold
 	stop := context.AfterFunc(ctx, func() {
 		defer close(noticed)
+		if !u.jumps { // by the context it was valid up to now
+			u.tell(history.Event{At: u.journal.now() - 1, Kind: history.Held})
+		}
 		if cause := context.Cause(ctx); errors.Is(cause, relock.ErrLost) {
 			u.tell(history.Event{Kind: history.Lost, Err: text(cause)})
 		}
@@ -257,6 +261,22 @@ func (u *use) spend(d time.Duration) {
 	if u.hold.Err() != nil && u.chance(0.5) {
 		u.write() // as a careless user does, which does not look
 	}
+	if errors.Is(context.Cause(u.hold), relock.ErrLost) && !u.shared && u.chance(0.5) {
+		u.lockLost()
+	}
+}
+
+// lockLost locks inside a lost hold, which has to be refused.
+func (u *use) lockLost() {
+	ctx, cancel := context.WithTimeout(u.life, u.plan.TTL)
+	defer cancel()
+	err := u.m.Lock(ctx)
+	u.gate()
+	e := history.Event{Kind: history.Misused, Outcome: history.OK, Note: "Lock inside a lost hold"}
+	if !errors.Is(err, relock.ErrLost) {
+		e.Outcome, e.Err = history.Failed, fmt.Sprintf("%v, not %v", err, relock.ErrLost)
+	}
+	u.tell(e)
 }
 
 // act is something that is done under a lock: lock it again, for instance, with the

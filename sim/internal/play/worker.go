@@ -70,7 +70,7 @@ func (w *worker) breathe() {
 		w.rest(w.life, w.between(0, 10*time.Millisecond))
 		return
 	}
-	w.rest(w.life, w.between(0, 8*time.Second))
+	w.rest(w.life, w.between(0, w.plan.Think))
 }
 
 // length is how long a hold is to last.
