@@ -51,7 +51,7 @@ type answer struct {
 	Faults   int
 	Commands int
 	Trace    uint64
-	Events   uint64 // of the history: the same if that was the same
+	Events   []uint64 `json:",omitempty"` // see play.Result.Digests
 }
 
 func (a answer) failed() bool { return a.Crash != "" || len(a.Broken) > 0 }
@@ -82,7 +82,7 @@ func serve(run bubble.Runner) int {
 			Faults: res.Report.Faults, Commands: res.Commands, Trace: res.Trace, Broken: res.Broken(),
 		}
 		if j.Same {
-			a.Events = res.Digest()
+			a.Events = res.Digests()
 		}
 		if res.Failed() || j.Tell {
 			a.Story = res.Story()

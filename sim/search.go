@@ -121,31 +121,36 @@ func (s *search) sameness(ctx context.Context, times int) int {
 	}
 	left := max(s.seeds, 1) * uint64(times)
 	n := uint64(0)
-	traces, histories := make(map[uint64]map[uint64]int), make(map[uint64]map[uint64]int)
+	first, least := make(map[uint64][]uint64), make(map[uint64]int)
 	err := s.crew.play(ctx, func() (job, bool) {
 		j := job{Seed: s.first + n/uint64(times), Same: true}
 		n++
 		return j, n <= left
 	}, func(a answer) {
-		if traces[a.Seed] == nil {
-			traces[a.Seed], histories[a.Seed] = make(map[uint64]int), make(map[uint64]int)
+		if first[a.Seed] == nil {
+			first[a.Seed], least[a.Seed] = a.Events, len(a.Events)
+			return
 		}
-		traces[a.Seed][a.Trace]++
-		histories[a.Seed][a.Events]++
+		for i, digest := range a.Events[:min(len(a.Events), least[a.Seed])] {
+			if digest != first[a.Seed][i] {
+				least[a.Seed] = i
+				break
+			}
+		}
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return failed
 	}
-	sameTrace, sameHistory := 0, 0
-	for seed := range traces {
-		if len(traces[seed]) == 1 {
-			sameTrace++
-		}
-		if len(histories[seed]) == 1 {
-			sameHistory++
+	same, all, whole := 0, 0, 0
+	for seed, seconds := range least {
+		same += seconds
+		all += len(first[seed])
+		if seconds == len(first[seed]) {
+			whole++
 		}
 	}
-	fmt.Fprintf(s.out, "%d seeds, each %d times: all commands the same in %d, all of the history in %d\n", len(traces), times, sameTrace, sameHistory)
+	fmt.Fprintf(s.out, "%d seeds, each %d times: %d were the same to the nanosecond, to the end; on average %.0f of %.0f s were\n",
+		len(first), times, whole, float64(same)/float64(len(first)), float64(all)/float64(len(first)))
 	return allKept
 }

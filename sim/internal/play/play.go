@@ -14,11 +14,16 @@
 package play
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"io"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/history"
@@ -51,13 +56,18 @@ func (r *Result) Broken() []string {
 	return names
 }
 
-// Digest is the same for two histories if they are the same.
-func (r *Result) Digest() uint64 {
+// Digests returns, for each second of a play, a number that is the same for two plays if all that was done
+// and seen up to then was the same, at the same times.
+func (r *Result) Digests() []uint64 {
 	h := fnv.New64a()
+	var all []uint64
 	for _, e := range r.Events {
-		fmt.Fprint(h, e)
+		for len(all) < int(e.At/int64(time.Second)) {
+			all = append(all, h.Sum64())
+		}
+		fmt.Fprint(h, e.At, e.Process, e.Worker, e.Op, e.Kind, e.Lock, e.Outcome, e.Depth)
 	}
-	return h.Sum64()
+	return append(all, h.Sum64())
 }
 
 // play is a plan that is being played.
@@ -82,6 +92,8 @@ func Run(run func(func()), plan Plan) (*Result, error) {
 		p.jumps = p.jumps || f.What == pause || f.What == wall
 	}
 	var err error
+	uuid.SetRand(randomBytes(plan.Seed))
+	defer uuid.SetRand(nil)
 	run(func() {
 		p.stopping = make(chan struct{})
 		err = p.run()
@@ -100,6 +112,13 @@ func Run(run func(func()), plan Plan) (*Result, error) {
 		SplitBrain: true, Lossless: !harmful, Prompt: len(plan.Faults) == 0, Untokened: plan.Untokened,
 	})
 	return res, nil
+}
+
+// randomBytes is where the identities of clients come from.
+func randomBytes(seed uint64) io.Reader {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	return rand.NewChaCha8(key)
 }
 
 // run is what happens in the bubble.
