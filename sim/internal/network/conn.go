@@ -3,6 +3,7 @@ package network
 import (
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -120,6 +121,7 @@ type Conn struct {
 	in, out *half
 	client  bool
 	broken  atomic.Bool
+	random  *rand.Rand   // guarded by the mutex of the link
 	open    *atomic.Bool // of both ends: more than greetings has been sent
 }
 
@@ -162,7 +164,9 @@ func (c *Conn) arrival() time.Time {
 	if !c.open.Load() {
 		return time.Time{}
 	}
-	return c.link.arrival()
+	l := c.link
+	jitter := time.Duration(c.random.Int64N(int64(l.latency)/5 + 1))
+	return time.Now().Add(l.latency + jitter + l.slow)
 }
 
 // script is what a command that runs a script has in it.

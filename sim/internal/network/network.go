@@ -21,7 +21,7 @@ type Link struct {
 	latency time.Duration  // one way, of a message that meets no fault
 
 	mu      sync.Mutex // guards the rest
-	random  *rand.Rand
+	seed    uint64
 	slow    time.Duration // is added to the latency
 	still   time.Time     // until then nothing arrives
 	refused time.Time     // until then no connection is made
@@ -51,9 +51,10 @@ type Trap struct {
 }
 
 // NewLink returns a link on which a message takes between latency and a fifth more. serve has the
-// server serve a connection, and arrives is called before it reads what has arrived. All that is random comes from random.
-func NewLink(serve func(net.Conn), arrives func(), latency time.Duration, random *rand.Rand) *Link {
-	return &Link{serve: serve, arrives: arrives, latency: latency, random: random, conns: make(map[*Conn]struct{})}
+// server serve a connection, and arrives is called before it reads what has arrived. All
+// that is random comes from seed.
+func NewLink(serve func(net.Conn), arrives func(), latency time.Duration, seed uint64) *Link {
+	return &Link{serve: serve, arrives: arrives, latency: latency, seed: seed, conns: make(map[*Conn]struct{})}
 }
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
@@ -69,8 +70,9 @@ func (l *Link) Dial() (net.Conn, error) {
 	}
 	there, back := newHalf(), newHalf()
 	open := &atomic.Bool{}
-	near := &Conn{link: l, in: back, out: there, open: open, client: true}
-	far := &Conn{link: l, in: there, out: back, open: open}
+	// Each direction has a source of its own: whichever of two messages is sent first, they take the same time.
+	near := &Conn{link: l, in: back, out: there, open: open, client: true, random: rand.New(rand.NewPCG(l.seed, uint64(l.dials)*2))}
+	far := &Conn{link: l, in: there, out: back, open: open, random: rand.New(rand.NewPCG(l.seed, uint64(l.dials)*2+1))}
 	l.conns[near] = struct{}{}
 	l.serve(far)
 	return near, nil
@@ -139,10 +141,4 @@ func (l *Link) Set(sprung func(Trap), traps ...Trap) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sprung, l.traps = sprung, traps
-}
-
-// arrival returns when what is sent now arrives, if it is not held up. mu is held.
-func (l *Link) arrival() time.Time {
-	jitter := time.Duration(l.random.Int64N(int64(l.latency)/5 + 1))
-	return time.Now().Add(l.latency + jitter + l.slow)
 }

@@ -1,7 +1,6 @@
 package play
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/relock-go/relock/chaos/history"
@@ -138,7 +137,7 @@ func (p *play) stop(f Fault) {
 // forget has a server forget its scripts.
 func (p *play) forget(server int) {
 	s := p.servers[server]
-	l := network.NewLink(s.serve, s.arrives, time.Microsecond, rand.New(rand.NewPCG(p.plan.Seed, 0)))
+	l := network.NewLink(s.serve, s.arrives, time.Microsecond, p.plan.Seed)
 	conn, err := l.Dial()
 	if err != nil {
 		return // it is never refused

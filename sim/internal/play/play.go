@@ -17,7 +17,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // slack is how late a promise may be kept that rests on time: the clocks are looked at every quarter of a
@@ -92,8 +92,7 @@ func Run(run func(func()), plan Plan) (*Result, error) {
 		p.jumps = p.jumps || f.What == pause || f.What == wall
 	}
 	var err error
-	uuid.SetRand(randomBytes(plan.Seed))
-	defer uuid.SetRand(nil)
+	defer seedLibrary(plan.Seed)()
 	run(func() {
 		p.stopping = make(chan struct{})
 		err = p.run()
@@ -114,11 +113,23 @@ func Run(run func(func()), plan Plan) (*Result, error) {
 	return res, nil
 }
 
-// randomBytes is where the identities of clients come from.
-func randomBytes(seed uint64) io.Reader {
+// seedLibrary has all that is random in the library come from a seed, until the function that it returns
+// is called. One play is played at a time.
+func seedLibrary(seed uint64) (undo func()) {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
-	return rand.NewChaCha8(key)
+	uuid.SetRand(rand.NewChaCha8(key)) // it has a mutex for that
+	var mu sync.Mutex
+	random, before := rand.New(rand.NewPCG(seed, 0x6a6974746572)), clock.Random
+	clock.Random = func(n int64) int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.Int64N(n)
+	}
+	return func() {
+		uuid.SetRand(nil)
+		clock.Random = before
+	}
 }
 
 // run is what happens in the bubble.

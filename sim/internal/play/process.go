@@ -3,7 +3,6 @@ package play
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"sync"
@@ -111,8 +110,7 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	c := &process{play: p, number: number, place: place}
 	c.life, c.end = context.WithCancel(context.Background())
 	for i, s := range p.servers {
-		random := rand.New(rand.NewPCG(p.plan.Seed, uint64(number)<<8|uint64(i)))
-		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, random)
+		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
 		c.links = append(c.links, l)
 		c.rdbs = append(c.rdbs, redis.NewClient(&redis.Options{
 			Addr:          fmt.Sprintf("192.0.2.%d:6379", i+1), // addresses for documentation: a name would be looked up
