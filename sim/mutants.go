@@ -15,14 +15,9 @@ import (
 // runMutants builds every mutant of the library, or those named, and plays seeds from 1 on until one breaks
 // a promise that the library as it is keeps with the same seed. A crash is no catch.
 func runMutants(ctx context.Context, out io.Writer, size int, budget time.Duration, names []string) int {
-	var chosen []mutant.Mutant
-	for _, m := range mutant.All {
-		if len(names) == 0 || slices.Contains(names, m.Name) {
-			chosen = append(chosen, m)
-		}
-	}
-	if len(names) > 0 && len(chosen) != len(names) {
-		fmt.Fprintf(out, "not all of these are mutants: %s\n", strings.Join(names, ", "))
+	chosen, err := choose(names)
+	if err != nil {
+		fmt.Fprintln(out, err)
 		return failed
 	}
 	dir, err := os.MkdirTemp("", "sim-mutants-")
@@ -54,6 +49,22 @@ func runMutants(ctx context.Context, out io.Writer, size int, budget time.Durati
 		return violated
 	}
 	return allKept
+}
+
+// choose returns the mutants with these names, all if there is none.
+func choose(names []string) ([]mutant.Mutant, error) {
+	if len(names) == 0 {
+		return mutant.All, nil
+	}
+	var chosen []mutant.Mutant
+	for _, name := range names {
+		i := slices.IndexFunc(mutant.All, func(m mutant.Mutant) bool { return m.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no mutant %q", name)
+		}
+		chosen = append(chosen, mutant.All[i])
+	}
+	return chosen, nil
 }
 
 // hunt catches mutants.

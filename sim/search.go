@@ -73,14 +73,20 @@ func (s *search) tell(ctx context.Context, bad answer) {
 // goroutines is not all decided by the seed.
 const tries = 3
 
-// shrink takes faults away as long as a play fails without them: delta debugging. It returns what the
-// smallest failing play said, and how many were played.
+// shrink takes faults away as long as the play fails without them. It returns what the smallest failing
+// play said, and how many were played.
 func (s *search) shrink(ctx context.Context, bad answer) (small answer, plays int) {
 	small = bad
-	fails := func(only []int) bool {
-		left := tries
+	var all []int
+	for _, f := range (job{Seed: bad.Seed}).plan().Faults {
+		all = append(all, f.Number)
+	}
+	fewest(all, func(only []int) bool {
+		if ctx.Err() != nil {
+			return false
+		}
+		left, found := tries, false
 		j := job{Seed: bad.Seed, Only: only, None: len(only) == 0}
-		found := false
 		_ = s.crew.play(ctx, func() (job, bool) { left--; return j, left >= 0 && !found }, func(a answer) {
 			plays++
 			if a.failed() && !found {
@@ -88,30 +94,32 @@ func (s *search) shrink(ctx context.Context, bad answer) (small answer, plays in
 			}
 		})
 		return found
-	}
-	var left []int
-	for _, f := range (job{Seed: bad.Seed}).plan().Faults {
-		left = append(left, f.Number)
-	}
-	for size := (len(left) + 1) / 2; size > 0 && len(left) > 0 && ctx.Err() == nil; {
+	})
+	return small, plays
+}
+
+// fewest returns some of all for which fails is still true, and is not when any one of them is taken away:
+// delta debugging. It begins with large parts.
+func fewest(all []int, fails func([]int) bool) []int {
+	for size := (len(all) + 1) / 2; size > 0; {
 		smaller := false
-		for from := 0; from < len(left); from += size {
-			rest := slices.Concat(left[:from], left[min(from+size, len(left)):])
+		for from := 0; from < len(all); from += size {
+			rest := slices.Concat(all[:from], all[min(from+size, len(all)):])
 			if fails(rest) {
-				left, smaller = rest, true
+				all, smaller = rest, true
 				break
 			}
 		}
 		switch {
 		case smaller:
-			size = min(size, (len(left)+1)/2)
+			size = min(size, (len(all)+1)/2)
 		case size == 1:
 			size = 0
 		default:
 			size = (size + 1) / 2
 		}
 	}
-	return small, plays
+	return all
 }
 
 // sameness plays each seed several times, and says how much of that was the same.

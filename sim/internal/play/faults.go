@@ -9,6 +9,7 @@ import (
 
 // inject does the harm of a fault, and repairs it.
 func (p *play) inject(f Fault) {
+	p.await(f)
 	switch f.What {
 	case slow:
 		p.lasting(f, func() {
@@ -56,6 +57,8 @@ func (p *play) inject(f Fault) {
 	case remove:
 		p.journal.add(history.Event{Kind: history.DataLoss, Lock: f.Name, Note: f.String()})
 		p.servers[f.Server].mini.Del(f.Name)
+	case lie:
+		p.servers[f.Server].mini.Del(f.Name)
 	case pause:
 		p.at(f.Process).pause(f.For)
 	case kill:
@@ -66,6 +69,23 @@ func (p *play) inject(f Fault) {
 	case clocks:
 		p.journal.add(history.Event{Kind: history.DataLoss, Note: f.String()})
 		p.servers[f.Server].step(f.Amount)
+	}
+}
+
+// await waits until a fault that is to hit a holder would hit one, for a while.
+func (p *play) await(f Fault) {
+	hits := func() bool { return true }
+	switch f.What {
+	case remove, lie:
+		hits = func() bool { return p.servers[f.Server].mini.Exists(f.Name) }
+	case pause, kill, fade, slow, partition:
+		hits = func() bool { return p.at(f.Process).holding.Load() > 0 }
+	}
+	for range 100 {
+		if hits() || p.plan.Lasts-time.Since(p.journal.began) < p.plan.TTL {
+			return
+		}
+		time.Sleep(37 * time.Millisecond)
 	}
 }
 

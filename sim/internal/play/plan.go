@@ -67,6 +67,7 @@ const (
 	kill      What = "kill"      // a process is gone; another one comes
 	wall      What = "wall"      // the wall clock of a process is set
 	clocks    What = "clocks"    // the clock of a server is set
+	lie       What = "lie"       // as remove, but the judge is not told. It is not drawn: it shows that one is found
 )
 
 // themes are what faults a play has, and how many. The weight is a share of all plays.
@@ -74,16 +75,17 @@ var themes = []struct {
 	name   string
 	weight int
 	most   int
+	long   bool // holds often are: the faults hit holders
 	faults []What
 }{
-	{"calm", 14, 0, nil},
-	{"network", 16, 12, []What{slow, fade, fade, cut, partition, deaf}},
-	{"doubt", 22, 40, []What{trap, trap, trap, trap, trap, cut, slow}},
-	{"servers", 8, 6, []What{freeze, restart, loading, forget}},
-	{"data", 12, 10, []What{wipe, failover, remove, remove, remove}},
-	{"clients", 14, 10, []What{pause, kill}},
-	{"clocks", 6, 10, []What{wall, clocks, partition}},
-	{"mix", 18, 24, []What{slow, fade, cut, trap, trap, partition, deaf, freeze, restart, loading, forget, wipe, failover, remove, pause, kill, wall}},
+	{"calm", 14, 0, false, nil},
+	{"network", 16, 12, true, []What{slow, fade, fade, cut, partition, deaf}},
+	{"doubt", 22, 40, false, []What{trap, trap, trap, trap, trap, cut, slow}},
+	{"servers", 8, 6, true, []What{freeze, restart, loading, forget}},
+	{"data", 12, 10, true, []What{wipe, failover, remove, remove, remove}},
+	{"clients", 14, 10, true, []What{pause, kill}},
+	{"clocks", 6, 10, true, []What{wall, clocks, partition}},
+	{"mix", 18, 24, false, []What{slow, fade, cut, trap, trap, partition, deaf, freeze, restart, loading, forget, wipe, failover, remove, pause, kill, wall}},
 }
 
 // Draw makes the plan of a seed.
@@ -135,6 +137,9 @@ func (d drawer) theme(p *Plan) {
 			continue
 		}
 		p.Theme = t.name
+		if t.long {
+			p.Long = 0.3
+		}
 		if t.name == "clocks" {
 			for i := range p.Clocks {
 				p.Clocks[i] = d.between(-80*time.Second, 80*time.Second)
@@ -240,7 +245,7 @@ func (f Fault) String() string {
 		return fmt.Sprintf("%s stops, and is back after %v without its data", server, ms(f.For))
 	case failover:
 		return fmt.Sprintf("a replica takes over from %s that is %v behind, after %v", server, ms(f.Amount), ms(f.For))
-	case remove:
+	case remove, lie:
 		return fmt.Sprintf("the key %s is deleted", f.Name)
 	case pause:
 		return fmt.Sprintf("%s does not run, for %v", process, ms(f.For))

@@ -33,6 +33,7 @@ type process struct {
 	workers sync.WaitGroup
 	burial  sync.WaitGroup // of a process that is gone
 	calls   atomic.Int64
+	holding atomic.Int64 // outermost holds that it has
 
 	mu     sync.Mutex // guards the rest
 	dead   bool

@@ -116,6 +116,7 @@ func (u *use) lock() history.Outcome {
 	case e.Outcome == history.OK:
 		if u.depth++; u.depth == 1 {
 			u.op = op
+			u.holding.Add(1)
 		}
 		e.Token, e.Until = u.m.FencingToken(), u.local(u.journal.now())
 		if !u.shared {
@@ -214,7 +215,9 @@ func (u *use) unlock() {
 	err := u.m.Unlock()
 	distrust()
 	u.gate()
-	u.depth--
+	if u.depth--; u.depth == 0 {
+		u.holding.Add(-1)
+	}
 	e := history.Event{Op: op, Kind: history.UnlockReturn, Outcome: outcomeOf(err), Err: text(err), Depth: u.depth}
 	if !u.shared {
 		e.Count = u.m.HoldCount()
@@ -249,6 +252,9 @@ func (u *use) trust() (distrust func()) {
 // spend uses the lock for a time.
 func (u *use) spend(d time.Duration) {
 	end := time.Now().Add(d)
+	if u.plan.Theme == "doubt" && u.chance(0.5) {
+		u.compare()
+	}
 	for again := 0.15; u.hold.Err() == nil && !u.over(); again /= 2 {
 		u.act(again)
 		left := time.Until(end)
