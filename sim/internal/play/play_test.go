@@ -3,6 +3,7 @@ package play
 import (
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,7 @@ func TestALibraryThatIsWholeKeepsAllPromisesUnderEveryTheme(t *testing.T) {
 	for _, theme := range themes {
 		t.Run(theme.name, func(t *testing.T) {
 			p := first(func(p Plan) bool { return p.Theme == theme.name && !p.Busy })
-			p.Lasts = 20 * time.Second // later faults are not met
+			p.Lasts = 12 * time.Second // later faults are not met
 			res := playOf(t, p)
 			require.False(t, res.Failed(), "%s", res.Story())
 			require.Positive(t, res.Report.Holds)
@@ -70,20 +71,18 @@ func TestAServerThatGivesLocksAwayIsFound(t *testing.T) {
 	require.False(t, playOf(t, p.With(nil)).Failed(), "without faults")
 }
 
-// The order of goroutines is not all decided by the seed, so one of a few replays has to be the same.
+// The order of goroutines is not all decided by the seed, least of all with the race detector, which makes it
+// random: the same promise is broken, of the same lock, under the same faults.
 func TestAReplayTellsTheSameStory(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	p := lying()
-	stories := make(map[string]int)
-	for range 5 {
-		res := playOf(t, p)
-		require.True(t, res.Failed())
-		text := res.Report.Violations[0].String()
-		if stories[text]++; stories[text] > 1 {
-			return
-		}
+	var heads []string
+	for range 2 {
+		head, told, _ := strings.Cut(playOf(t, p).Story(), "\n\n")
+		require.Contains(t, told, "I1 y: ")
+		heads = append(heads, head)
 	}
-	require.Fail(t, "five replays, five stories", "%v", stories)
+	require.Equal(t, heads[0], heads[1])
 }
 
 func TestASeedDecidesThePlan(t *testing.T) {
@@ -114,7 +113,7 @@ func TestEveryThemeIsDrawn(t *testing.T) {
 
 func TestAStoppedProcessSeesItsClocksJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watches{}
+		w := &watches{began: time.Now()}
 		before := w.now()
 		w.stop()
 		time.Sleep(time.Minute)

@@ -42,6 +42,8 @@ type process struct {
 
 // watches are the two clocks of a process.
 type watches struct {
+	began time.Time // of the play
+
 	mu      sync.Mutex
 	stopped bool
 	at      clock.Instant // when it was stopped, and a little more with each look
@@ -61,7 +63,8 @@ const creep = time.Millisecond
 
 func (w *watches) read() clock.Instant {
 	now := clock.System()
-	now.Mono -= w.behind
+	// From the beginning of the play, and not of the program: renewals are due at round times.
+	now.Mono = time.Since(w.began) - w.behind
 	now.Wall += w.ahead
 	if w.stopped {
 		w.at = w.at.After(creep)
@@ -108,7 +111,7 @@ func init() {
 }
 
 func (p *play) newProcess(number, place int) (*process, error) {
-	c := &process{play: p, number: number, place: place}
+	c := &process{play: p, number: number, place: place, clocks: watches{began: p.journal.began}}
 	c.life, c.end = context.WithCancel(context.Background())
 	for i, s := range p.servers {
 		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
