@@ -28,6 +28,7 @@ type Plan struct {
 	Think     time.Duration // between two uses, at most
 	Untokened bool
 	Busy      bool // holds are brief, and follow one another quickly
+	Crowd     bool // most want one name
 
 	Faults []Fault
 }
@@ -111,6 +112,10 @@ func Draw(seed uint64) Plan {
 	if p.Sides > 0.5 && p.Reads > 0.5 {
 		p.Think = time.Second // readers come one after the other
 	}
+	if p.Servers == 1 && d.chance(0.15) { // holds of one process follow one another before Redis knows
+		p.Crowd, p.Busy, p.Untokened = true, true, true
+		p.Sides, p.Multi, p.Fair, p.Think = 0.05, 0.02, 0.1, 2*time.Second
+	}
 	d.theme(&p)
 	return p
 }
@@ -137,7 +142,7 @@ func (d drawer) theme(p *Plan) {
 			continue
 		}
 		p.Theme = t.name
-		if t.long {
+		if t.long && !p.Crowd {
 			p.Long = 0.3
 		}
 		if t.name == "clocks" {
@@ -162,7 +167,7 @@ func (d drawer) fault(p *Plan, number int, what What) Fault {
 		For:     d.between(p.TTL/20, p.TTL*2),
 		Process: 1 + d.IntN(p.Processes), Server: d.IntN(p.Servers),
 		Amount: d.between(p.TTL/100, p.TTL/3),
-		Name:   pick(d, append(slices.Clone(p.Names), p.Sided...)...),
+		Name:   pick(d, append(slices.Clone(p.Names), append(p.Sided, "y", "y")...)...),
 		Trap:   pick(d, "command", "reply", "late"), Silent: d.chance(0.3),
 	}
 	if d.chance(0.5) {

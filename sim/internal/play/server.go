@@ -111,6 +111,7 @@ type copied struct {
 
 // copy returns what the server knows now.
 func (s *server) copy() copyOf {
+	s.arrives()
 	c := copyOf{at: time.Now()}
 	for _, name := range s.mini.Keys() {
 		k := copied{name: name, ttl: s.mini.TTL(name)}
@@ -159,6 +160,7 @@ func (s *server) become(c copyOf) {
 
 // left returns the keys that should not be there when all leases are over.
 func (s *server) left() []string {
+	s.arrives()
 	var left []string
 	for _, name := range s.mini.Keys() {
 		if !strings.HasPrefix(name, "redisson_lock_token:") {

@@ -90,6 +90,9 @@ func (w *worker) names() []string {
 		return w.plan.Names[:2]
 	}
 	i := w.IntN(len(w.plan.Names))
+	if w.plan.Crowd && w.chance(0.9) {
+		i = len(w.plan.Names) - 1
+	}
 	return w.plan.Names[i : i+1]
 }
 
