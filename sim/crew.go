@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,11 +57,6 @@ func (a answer) failed() bool { return a.Crash != "" || len(a.Broken) > 0 }
 
 // serve is the life of a child.
 func serve(run bubble.Runner) int {
-	if f := os.Getenv("PROF"); f != "" {
-		w, _ := os.Create(f)
-		pprof.StartCPUProfile(w)
-		defer pprof.StopCPUProfile()
-	}
 	jobs, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
 		var j job
@@ -101,11 +95,11 @@ type child struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
-	errors *tail
+	errors *complaint
 }
 
 func startChild(ctx context.Context, program string) (*child, error) {
-	c := &child{cmd: exec.CommandContext(ctx, program, "-child"), errors: &tail{}}
+	c := &child{cmd: exec.CommandContext(ctx, program, "-child"), errors: &complaint{}}
 	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=1000")
 	c.cmd.Stderr = c.errors
 	out, err := c.cmd.StdoutPipe()
@@ -202,13 +196,13 @@ func (c crew) one(ctx context.Context, mu *sync.Mutex, next func() (job, bool), 
 	return nil
 }
 
-// tail keeps the beginning of what a child says on its standard error.
-type tail struct {
+// complaint is the beginning of what a child says on its standard error.
+type complaint struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (t *tail) Write(p []byte) (int, error) {
+func (t *complaint) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.text.Len() < 20000 {
@@ -217,7 +211,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *complaint) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.text.String()
