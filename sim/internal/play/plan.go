@@ -157,6 +157,14 @@ func (d drawer) theme(p *Plan) {
 		}
 		break
 	}
+	// Who does not run when the data is lost hears of that when it runs again, and no sooner: the judge does not know.
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == wipe || f.What == failover || f.What == remove }) {
+		for i := range p.Faults {
+			if p.Faults[i].What == pause {
+				p.Faults[i].What = kill
+			}
+		}
+	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
