@@ -65,7 +65,7 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if _, cluster := rdb.(*redis.ClusterClient); s.sharded && !cluster {
 		return nil, fmt.Errorf("%w: WithShardedPubSub on a %T: only a *redis.ClusterClient knows the shards", ErrUnsupported, rdb)
 	}
-	return newClient(rdb, s, clock.System), nil
+	return newClient(rdb, s, clock.OfClient()), nil
 }
 
 // usableRedis says why there can be no locks on rdb.
@@ -159,7 +159,7 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 	if err := supportedByQuorum(&s.settings); err != nil {
 		return nil, err
 	}
-	return newQuorumClient(rdbs, s, clock.System), nil
+	return newQuorumClient(rdbs, s, clock.OfClient()), nil
 }
 
 // newQuorumClient returns a client on several deployments.

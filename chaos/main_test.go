@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/internal/scenario"
 	"github.com/relock-go/relock/chaos/internal/stage"
 )

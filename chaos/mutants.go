@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/mutant"
+	"github.com/relock-go/relock/chaos/mutant"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/chaos/internal/check"
-	"github.com/relock-go/relock/chaos/internal/mutant"
+	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/internal/scenario"
+	"github.com/relock-go/relock/chaos/mutant"
 )
 
 func TestThePagesHaveEveryScenarioInvariantAndMutant(t *testing.T) {

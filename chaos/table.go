@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/internal/scenario"
 	"github.com/relock-go/relock/chaos/internal/stage"
 )

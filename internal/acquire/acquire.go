@@ -33,7 +33,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -343,14 +342,14 @@ func (a *Attempt) nap(g protocol.Grant) time.Duration {
 		}
 	case changed:
 		a.pause = fastPoll
-		d = fastPoll + rand.N(fastPollMax-fastPoll)
+		d = fastPoll + clock.N(fastPollMax-fastPoll)
 	default:
 		a.pause = max(fastPoll, min(2*a.pause, a.longestSleep))
 		d = clock.Jitter(a.pause)
 	}
 	a.polling = a.pause == 0
 	if g.TTL >= 0 && g.TTL < d {
-		d, a.polling = g.TTL+rand.N(4*time.Millisecond), false
+		d, a.polling = g.TTL+clock.N(4*time.Millisecond), false
 	}
 	return min(d, a.longestSleep)
 }
@@ -362,5 +361,5 @@ const TrySplits = 3
 // by more than a vote takes, wins. It doubles, because a vote may take long, and because the
 // lock may be held after all, by the votes of nodes that do not answer here.
 func splitPause(n int) time.Duration {
-	return rand.N(4 * time.Millisecond << min(n-1, 6))
+	return clock.N(4 * time.Millisecond << min(n-1, 6))
 }

@@ -20,6 +20,10 @@ type Clock func() Instant
 // System is the machine's.
 func System() Instant { return At(time.Now()) }
 
+// OfClient returns the clock of a client that is about to be made: the machine's. A simulation puts in
+// another function, before it makes a client, to stop or to set the clock of one of them.
+var OfClient = func() Clock { return System }
+
 // At returns a time of the machine's clocks as an instant.
 func At(t time.Time) Instant {
 	return Instant{Mono: t.Sub(epoch), Wall: time.Duration(t.UnixNano())}

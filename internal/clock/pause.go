@@ -2,7 +2,6 @@ package clock
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -14,7 +13,7 @@ func Backoff(n int) time.Duration {
 
 // Jitter returns a random duration between half of d and d.
 func Jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1)
+	return d/2 + N(d/2+1)
 }
 
 // Pause waits for d or the end of ctx.

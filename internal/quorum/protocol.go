@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -68,7 +67,7 @@ func saysYes(v vote[bool]) bool          { return v.answer }
 // meanwhile. So half of the tries, by chance, come back sooner: where few nodes are slow, others
 // want the same ones that are not.
 func (q *Quorum) rest(b *ballot[protocol.Grant]) time.Duration {
-	if rand.IntN(2) == 0 {
+	if clock.N[int64](2) == 0 {
 		return q.grace(b.sent)
 	}
 	return b.usual(q.env.Now, q.env.Patience)

@@ -1,9 +1,10 @@
 package wake
 
 import (
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // Majority wakes the subscribers of channels on which several servers publish the same
@@ -106,7 +107,7 @@ func (c *chorus) note(i int) bool {
 		c.told = true
 		return true
 	case c.timer == nil && !c.spoke:
-		c.timer = time.AfterFunc(c.window/2+rand.N(c.window/2+1), c.speak)
+		c.timer = time.AfterFunc(c.window/2+clock.N(c.window/2+1), c.speak)
 	}
 	return overdue
 }

@@ -2,12 +2,13 @@ package wake
 
 import (
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // A step is what remains to be done when mu is free again.
@@ -272,7 +273,7 @@ func (h *Hub) lose(now time.Time) {
 	if now.Sub(h.link.opened) > h.cfg.MaxBackoff {
 		h.backoff = h.cfg.MinBackoff
 	}
-	h.retryAt = now.Add(h.backoff/2 + rand.N(h.backoff/2+1))
+	h.retryAt = now.Add(h.backoff/2 + clock.N(h.backoff/2+1))
 	h.backoff = min(2*h.backoff, h.cfg.MaxBackoff)
 	h.disconnect()
 }

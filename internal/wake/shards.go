@@ -3,12 +3,13 @@ package wake
 import (
 	"context"
 	"maps"
-	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/guard"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // Cluster tells on which master a channel lives. *redis.ClusterClient does.
@@ -169,7 +170,7 @@ func (s *Shards) pause(now time.Time) time.Time {
 	if now.Sub(s.retryAt) > s.cfg.MaxBackoff {
 		s.backoff = s.cfg.MinBackoff
 	}
-	s.retryAt = now.Add(s.backoff/2 + rand.N(s.backoff/2+1))
+	s.retryAt = now.Add(s.backoff/2 + clock.N(s.backoff/2+1))
 	s.backoff = min(2*s.backoff, s.cfg.MaxBackoff)
 	return s.retryAt
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/chaos/internal/stage"
 )

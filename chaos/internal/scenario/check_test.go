@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/deployment"
-	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/chaos/internal/stage"
 )
 

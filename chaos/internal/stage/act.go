@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/deployment"
-	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"

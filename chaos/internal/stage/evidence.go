@@ -3,7 +3,7 @@ package stage
 import (
 	"fmt"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/internal/redistest"
 )

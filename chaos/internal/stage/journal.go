@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // journal is what processes and director have told in a round, as it comes in.

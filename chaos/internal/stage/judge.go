@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/check"
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/check"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // judge adds to res what the round's history shows. An error says that nothing was tested.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"
 )

@@ -1,6 +1,6 @@
 package stage
 
-import "github.com/relock-go/relock/chaos/internal/check"
+import "github.com/relock-go/relock/chaos/check"
 
 // Result is what became of a plan, in all its rounds.
 type Result struct {

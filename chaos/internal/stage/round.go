@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/deployment"
-	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/chaos/internal/worker"
 )
 

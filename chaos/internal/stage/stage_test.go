@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/chaos/internal/check"
+	"github.com/relock-go/relock/chaos/check"
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/deployment"
-	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/chaos/internal/worker"
 	"github.com/relock-go/relock/internal/redistest"

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // misuse breaks one of the rules of the library, drawn at random, and records whether it was

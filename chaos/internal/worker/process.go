@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/deployment"
-	"github.com/relock-go/relock/chaos/internal/history"
 	"github.com/relock-go/relock/chaos/internal/resource"
 	"github.com/relock-go/relock/internal/redistest"
 )

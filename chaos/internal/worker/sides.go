@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // locker is what a use locks: a Mutex of any kind, or one side of an RWMutex.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // spend lets d pass under the lock, or less if the hold is lost or the process stops.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // use is a worker's hold of a lock, or of several at once, from the wish for it to its end.

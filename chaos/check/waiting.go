@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // gathering is how long a process may keep a name from its other waiters while one that

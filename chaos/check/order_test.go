@@ -3,7 +3,7 @@ package check
 import (
 	"testing"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // waitsInOrder is a Lock of a fair lock that was told at queued that it waits; 0: it was not.

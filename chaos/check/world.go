@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // world is what the director did, and how the processes fared.

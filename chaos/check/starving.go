@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // I6, too: readers do not keep a writer out by coming one after the other. Once a writer has

@@ -1,6 +1,6 @@
 package check
 
-import "github.com/relock-go/relock/chaos/internal/history"
+import "github.com/relock-go/relock/chaos/history"
 
 // I4: counts are exact, and Unlock says what is true.
 //

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // story is what the events of a run amount to: who held what, who waited, and what the

@@ -3,7 +3,7 @@ package check
 import (
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // Times of hand-made histories are milliseconds after this.

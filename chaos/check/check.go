@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // Rules say what was promised in a run.

@@ -3,7 +3,7 @@ package check
 import (
 	"testing"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 func TestCountsAreExact(t *testing.T) {

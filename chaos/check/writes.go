@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/relock-go/relock/chaos/internal/history"
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // resource: whatever happened to the locks, the resource never took a write with a lower

@@ -1,0 +1,287 @@
+package network
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// half is what is on its way in one direction of a connection.
+type half struct {
+	mu       sync.Mutex // taken inside that of the link, never the other way round
+	chunks   []chunk
+	last     time.Time // when the last chunk arrives: they do not overtake each other
+	end      error     // after the chunks; nil: it goes on
+	endAt    time.Time // zero: at once, whatever stands still
+	muted    bool      // nothing arrives any more, nor does the end
+	deadline time.Time
+	news     chan struct{}
+}
+
+type chunk struct {
+	at   time.Time
+	data []byte
+}
+
+func newHalf() *half { return &half{news: make(chan struct{}, 1)} }
+
+func (h *half) tell() {
+	select {
+	case h.news <- struct{}{}:
+	default:
+	}
+}
+
+// add sends data, which arrives then.
+func (h *half) add(data []byte, at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.end != nil || h.muted {
+		return
+	}
+	if at.Before(h.last) && !at.IsZero() {
+		at = h.last
+	}
+	h.last = at
+	h.chunks = append(h.chunks, chunk{at, bytes.Clone(data)})
+	h.tell()
+}
+
+// finish has no more arrive than what is on its way, and that so much later.
+func (h *half) finish(end error, late time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.end != nil || h.muted {
+		return
+	}
+	for i := range h.chunks {
+		h.chunks[i].at = h.chunks[i].at.Add(late)
+	}
+	h.last = h.last.Add(late)
+	if h.end, h.endAt = end, h.last; h.last.IsZero() {
+		h.endAt = time.Now()
+	}
+	h.tell()
+}
+
+// drop has nothing arrive any more, what is on its way included.
+func (h *half) drop(end error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.chunks = nil
+	h.end, h.endAt = end, time.Time{}
+	h.tell()
+}
+
+// read returns what has arrived, or how long to wait until something may have.
+func (h *half) read(p []byte, still time.Time) (n int, err error, wait time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if !h.deadline.IsZero() && !now.Before(h.deadline) {
+		return 0, os.ErrDeadlineExceeded, 0
+	}
+	due, has := h.endAt, h.end != nil
+	if len(h.chunks) > 0 {
+		due, has = h.chunks[0].at, true
+	}
+	if has && due.Before(still) && !due.IsZero() {
+		due = still
+	}
+	if has && !due.After(now) {
+		if len(h.chunks) == 0 {
+			return 0, h.end, 0
+		}
+		first := &h.chunks[0]
+		n = copy(p, first.data)
+		if first.data = first.data[n:]; len(first.data) == 0 {
+			h.chunks = h.chunks[1:]
+		}
+		return n, nil, 0
+	}
+	wait = time.Duration(1<<63 - 1)
+	if has {
+		wait = due.Sub(now)
+	}
+	if !h.deadline.IsZero() {
+		wait = min(wait, h.deadline.Sub(now))
+	}
+	return 0, nil, wait
+}
+
+// Conn is one end of a connection.
+type Conn struct {
+	link    *Link
+	in, out *half
+	client  bool
+	broken  atomic.Bool
+	random  *rand.Rand   // guarded by the mutex of the link
+	open    *atomic.Bool // of both ends: more than greetings has been sent
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	for {
+		c.link.mu.Lock()
+		still := c.link.still
+		c.link.mu.Unlock()
+		n, err, wait := c.in.read(p, still)
+		if n > 0 || err != nil {
+			if n > 0 && !c.client {
+				c.link.arrives()
+			}
+			return n, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-c.in.news:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// message is what each message of a subscription begins with, in either version of the protocol.
+var message = []byte("3\r\n$7\r\nmessage\r\n")
+
+// What go-redis sends first. It waits for the answers with a mutex held, that of a subscription, and the
+// clock of a bubble stands still while another goroutine waits for that. So greetings take no time,
+// whatever happens to the link.
+var (
+	hello  = []byte("\r\nhello\r\n")
+	client = []byte("\r\nclient\r\n")
+)
+
+// arrival returns when what is sent now arrives, if it is not held up; zero: at once. The mutex of the
+// link is held.
+func (c *Conn) arrival() time.Time {
+	if !c.open.Load() {
+		return time.Time{}
+	}
+	l := c.link
+	jitter := time.Duration(c.random.Int64N(int64(l.latency)/5 + 1))
+	return time.Now().Add(l.latency + jitter + l.slow)
+}
+
+// script is what a command that runs a script has in it.
+var script = []byte("\r\neval")
+
+// Write implements net.Conn. It does not block.
+func (c *Conn) Write(p []byte) (int, error) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.broken.Load() {
+		return 0, syscall.ECONNRESET
+	}
+	if !c.client {
+		if time.Now().Before(l.deaf) && len(p) > 0 && bytes.HasPrefix(p[1:], message) {
+			return len(p), nil
+		}
+		c.out.add(p, c.arrival())
+		return len(p), nil
+	}
+	if !bytes.Contains(p, hello) && !bytes.Contains(p, client) {
+		c.open.Store(true)
+	}
+	c.out.add(p, c.arrival())
+	if len(l.traps) > 0 && bytes.Contains(p, script) {
+		if l.traps[0].Skip > 0 {
+			l.traps[0].Skip--
+			return len(p), nil
+		}
+		t := l.traps[0]
+		l.traps = l.traps[1:]
+		c.breakNow(t)
+		l.sprung(t)
+	}
+	return len(p), nil
+}
+
+var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+
+// breakNow breaks the connection, of which c is the client's end. The mutex of the link is held.
+func (c *Conn) breakNow(t Trap) {
+	switch t.Loss {
+	case Command:
+		c.out.drop(io.EOF)
+	case Late:
+		c.out.finish(io.EOF, t.Late)
+	default:
+		c.out.finish(io.EOF, 0)
+	}
+	if t.Silent {
+		c.in.mute()
+		return
+	}
+	c.broken.Store(true)
+	delete(c.link.conns, c)
+	c.in.drop(errReset)
+}
+
+// mute has nothing arrive any more, and no one hear of that.
+func (h *half) mute() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.chunks, h.muted = nil, true
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.client {
+		delete(c.link.conns, c)
+		c.broken.Store(true)
+	}
+	c.out.finish(io.EOF, 0)
+	c.in.drop(net.ErrClosed)
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	c.in.deadline = t
+	c.in.tell()
+	return nil
+}
+
+// SetDeadline implements net.Conn. A write does not block, so it has none.
+func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return addr{} }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return addr{} }
+
+type addr struct{}
+
+func (addr) Network() string { return "memory" }
+func (addr) String() string  { return "192.0.2.1:6379" }
+
+// SyscallConn returns a socket that has nothing to say, or the end of the connection: go-redis asks that
+// of one that was idle.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if c.broken.Load() {
+		return nil, io.EOF
+	}
+	return quiet{}, nil
+}
+
+type quiet struct{}
+
+func (quiet) Control(func(fd uintptr)) error    { return nil }
+func (quiet) Read(func(fd uintptr) bool) error  { return nil }
+func (quiet) Write(func(fd uintptr) bool) error { return nil }

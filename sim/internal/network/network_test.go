@@ -1,0 +1,132 @@
+package network
+
+import (
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const latency = 10 * time.Millisecond
+
+// pair returns a link and the ends of a connection on it, in a bubble, after the greetings.
+func pair(t *testing.T, f func(l *Link, client, server net.Conn)) {
+	synctest.Test(t, func(t *testing.T) {
+		served := make(chan net.Conn, 1)
+		l := NewLink(func(c net.Conn) { served <- c }, func() {}, latency, 1)
+		client, err := l.Dial()
+		require.NoError(t, err)
+		server := <-served
+		_, err = client.Write([]byte("x"))
+		require.NoError(t, err)
+		require.Equal(t, "x", heard(t, server))
+		f(l, client, server)
+		_ = client.Close()
+		_ = server.Close()
+		require.Zero(t, l.Open())
+	})
+}
+
+func heard(t *testing.T, c net.Conn) string {
+	p := make([]byte, 100)
+	n, err := c.Read(p)
+	require.NoError(t, err)
+	return string(p[:n])
+}
+
+func says(t *testing.T, c net.Conn, text string) {
+	_, err := c.Write([]byte(text))
+	require.NoError(t, err)
+}
+
+const command = "*3\r\n$7\r\nevalsha\r\n"
+
+func TestAMessageTakesItsTime(t *testing.T) {
+	pair(t, func(l *Link, client, server net.Conn) {
+		began := time.Now()
+		says(t, client, "a")
+		require.Equal(t, "a", heard(t, server))
+		require.GreaterOrEqual(t, time.Since(began), latency)
+		l.Slow(time.Second)
+		began = time.Now()
+		says(t, server, "b")
+		require.Equal(t, "b", heard(t, client))
+		require.GreaterOrEqual(t, time.Since(began), time.Second+latency)
+	})
+}
+
+func TestWhatStandsStillArrivesLater(t *testing.T) {
+	pair(t, func(l *Link, client, server net.Conn) {
+		began := time.Now()
+		says(t, client, "a")
+		l.Freeze(time.Minute)
+		require.Equal(t, "a", heard(t, server))
+		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+func TestARefusalEnds(t *testing.T) {
+	pair(t, func(l *Link, _, _ net.Conn) {
+		l.Refuse(time.Minute)
+		_, err := l.Dial()
+		require.Error(t, err)
+		time.Sleep(time.Minute)
+		c, err := l.Dial()
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	})
+}
+
+// What the server hears, and what the client does, when the connection of a command breaks.
+func TestATrapLosesWhatItSays(t *testing.T) {
+	for _, c := range []struct {
+		trap Trap
+		late time.Duration
+		runs bool
+	}{
+		{Trap{Loss: Command}, 0, false},
+		{Trap{Loss: Reply}, latency, true},
+		{Trap{Loss: Late, Late: time.Minute}, time.Minute, true},
+		{Trap{Loss: Reply, Silent: true}, latency, true},
+	} {
+		pair(t, func(l *Link, client, server net.Conn) {
+			sprung := 0
+			l.Set(func(Trap) { sprung++ }, c.trap)
+			says(t, client, "PING")
+			require.Equal(t, "PING", heard(t, server))
+			require.Zero(t, sprung, "no script")
+			began := time.Now()
+			says(t, client, command)
+			require.Equal(t, 1, sprung)
+			if c.runs {
+				require.Equal(t, command, heard(t, server))
+				require.GreaterOrEqual(t, time.Since(began), c.late)
+			}
+			says(t, server, "reply")
+			require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Hour)))
+			began = time.Now()
+			_, err := client.Read(make([]byte, 10))
+			if c.trap.Silent {
+				require.ErrorContains(t, err, "timeout")
+				require.Equal(t, time.Hour, time.Since(began))
+			} else {
+				require.ErrorContains(t, err, "reset")
+				require.Zero(t, time.Since(began))
+			}
+			_, err = server.Read(make([]byte, 10))
+			require.ErrorIs(t, err, io.EOF)
+		})
+	}
+}
+
+func TestADeafLinkLosesMessagesOnly(t *testing.T) {
+	pair(t, func(l *Link, client, server net.Conn) {
+		l.Deafen(time.Minute)
+		says(t, server, ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n")
+		says(t, server, "+OK\r\n")
+		require.Equal(t, "+OK\r\n", heard(t, client))
+	})
+}

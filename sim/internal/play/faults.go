@@ -1,0 +1,179 @@
+package play
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/sim/internal/network"
+)
+
+// inject does the harm of a fault, and repairs it.
+func (p *play) inject(f Fault) {
+	p.await(f)
+	switch f.What {
+	case slow:
+		p.lasting(f, func() {
+			l := p.link(f)
+			l.Slow(f.Amount)
+			time.Sleep(f.For)
+			l.Slow(0)
+		})
+	case fade:
+		p.lasting(f, func() {
+			l := p.link(f)
+			l.Slow(f.Amount)
+			time.Sleep(f.For)
+			l.Slow(0)
+			p.separate(l, f)
+		})
+	case cut:
+		p.disturb(f)
+		p.link(f).Cut(f.loss(), f.Amount)
+	case trap:
+		p.link(f).Set(func(network.Trap) { p.disturb(f) }, network.Trap{Loss: f.loss(), Late: f.Amount, Silent: f.Silent})
+	case partition:
+		p.lasting(f, func() { p.separate(p.link(f), f) })
+	case deaf:
+		p.link(f).Deafen(f.For)
+		for left := f.For; left > 0; left -= p.plan.TTL {
+			p.disturb(f)
+			time.Sleep(min(left, p.plan.TTL))
+		}
+	case freeze:
+		p.lasting(f, func() {
+			p.eachLink(f.Server, func(l *network.Link) { l.Freeze(f.For) })
+			time.Sleep(f.For)
+		})
+	case restart, wipe, failover:
+		p.stop(f)
+	case loading:
+		p.lasting(f, func() {
+			p.servers[f.Server].load(f.For)
+			time.Sleep(f.For)
+		})
+	case forget:
+		p.disturb(f)
+		p.forget(f.Server)
+	case remove:
+		p.journal.add(history.Event{Kind: history.DataLoss, Lock: f.Name, Note: f.String()})
+		p.servers[f.Server].mini.Del(f.Name)
+	case lie:
+		p.servers[f.Server].mini.Del(f.Name)
+	case pause:
+		p.at(f.Process).pause(f.For)
+	case kill:
+		p.replace(f)
+	case wall:
+		p.disturb(f)
+		p.at(f.Process).clocks.set(f.Amount)
+	case clocks:
+		p.journal.add(history.Event{Kind: history.DataLoss, Note: f.String()})
+		p.servers[f.Server].step(f.Amount)
+	}
+}
+
+// await waits until a fault that is to hit a holder would hit one, for a while.
+func (p *play) await(f Fault) {
+	hits := func() bool { return true }
+	switch f.What {
+	case remove, lie:
+		hits = func() bool { return p.servers[f.Server].mini.Exists(f.Name) }
+	case pause, kill, fade, slow, partition:
+		hits = func() bool { return p.at(f.Process).holding.Load() > 0 }
+	}
+	for range 100 {
+		if hits() || p.plan.Lasts-time.Since(p.journal.began) < p.plan.TTL {
+			return
+		}
+		time.Sleep(37 * time.Millisecond)
+	}
+}
+
+func (f Fault) loss() network.Loss {
+	return map[string]network.Loss{"command": network.Command, "reply": network.Reply, "late": network.Late}[f.Trap]
+}
+
+// link returns the way between the process and the server of a fault.
+func (p *play) link(f Fault) *network.Link { return p.at(f.Process).links[f.Server] }
+
+// eachLink calls fn with the links of all processes to a server.
+func (p *play) eachLink(server int, fn func(*network.Link)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.processes {
+		fn(c.links[server])
+	}
+}
+
+// lasting tells of a fault while it lasts.
+func (p *play) lasting(f Fault, harm func()) {
+	p.journal.add(history.Event{Kind: history.FaultBegin, Op: f.Number, Note: f.String()})
+	harm()
+	p.journal.add(history.Event{Kind: history.FaultEnd, Op: f.Number, Note: f.String()})
+}
+
+// disturb tells of a fault that keeps no one waiting for long.
+func (p *play) disturb(f Fault) {
+	p.journal.add(history.Event{Kind: history.Disturbed, Op: f.Number, Note: f.String()})
+}
+
+// separate has nothing pass on a link, and breaks its connections then.
+func (p *play) separate(l *network.Link, f Fault) {
+	l.Refuse(f.For)
+	l.Freeze(f.For)
+	time.Sleep(f.For)
+	l.Cut(f.loss(), f.Amount)
+}
+
+// stop stops a server, which comes back, with its data or without, or as a replica that has taken over.
+func (p *play) stop(f Fault) {
+	s := p.servers[f.Server]
+	var behind copyOf
+	if f.What == failover {
+		behind = s.copy()
+		time.Sleep(f.Amount)
+	}
+	p.lasting(f, func() {
+		p.eachLink(f.Server, func(l *network.Link) {
+			l.Refuse(f.For)
+			l.Cut(f.loss(), 0)
+		})
+		time.Sleep(f.For)
+		switch {
+		case f.What == failover:
+			s.become(behind)
+		case f.What == wipe:
+			s.mini.FlushAll()
+		default:
+			return
+		}
+		p.forget(f.Server)
+		if p.plan.Servers == 1 {
+			p.journal.add(history.Event{Kind: history.DataLoss, Note: f.String()})
+		}
+	})
+}
+
+// forget has a server forget its scripts.
+func (p *play) forget(server int) {
+	s := p.servers[server]
+	l := network.NewLink(s.serve, s.arrives, time.Microsecond, p.plan.Seed)
+	conn, err := l.Dial()
+	if err != nil {
+		return // it is never refused
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n")); err == nil {
+		_, _ = conn.Read(make([]byte, 16))
+	}
+}
+
+// replace has a process be gone, and another one come.
+func (p *play) replace(f Fault) {
+	old := p.at(f.Process)
+	if !old.kill() {
+		return
+	}
+	time.Sleep(f.For)
+	_ = p.begin(old.number+100, old.place) // as the one before began
+}

@@ -1,0 +1,273 @@
+package play
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is all that is decided before a play: it comes from its seed alone.
+type Plan struct {
+	Seed    uint64
+	Theme   string
+	Servers int           // of a quorum if there are several
+	TTL     time.Duration // of the locks
+	Poll    time.Duration // the safety poll
+	Latency time.Duration // of the network, one way
+	Lasts   time.Duration // for how long locks are used
+	Clocks  []time.Duration
+
+	Processes, Workers int
+	Names, Sided       []string
+
+	// Shares, from 0 to 1.
+	Fair, Multi, Sides, Reads, Fixed, Shared, Long, Impatient, Try float64
+
+	Think     time.Duration // between two uses, at most
+	Untokened bool
+	Busy      bool // holds are brief, and follow one another quickly
+	Crowd     bool // most want one name
+
+	Faults []Fault
+}
+
+// Fault is one act of harm.
+type Fault struct {
+	Number  int
+	What    What
+	At, For time.Duration
+	Process int // from 1
+	Server  int
+	Amount  time.Duration
+	Name    string
+	Trap    string // what is lost: see network.Loss
+	Silent  bool
+}
+
+// What is a kind of fault.
+type What string
+
+// The kinds of faults.
+const (
+	slow      What = "slow"      // messages take longer
+	fade      What = "fade"      // messages take longer, and then a process and a server do not reach each other
+	cut       What = "cut"       // connections break
+	trap      What = "trap"      // a command is lost, or its reply, or it is late
+	partition What = "partition" // a process and a server do not reach each other
+	deaf      What = "deaf"      // messages of subscriptions are lost
+	freeze    What = "freeze"    // a server stands still
+	restart   What = "restart"   // a server stops, and comes back with its data
+	loading   What = "loading"   // a server refuses commands
+	forget    What = "forget"    // a server forgets the scripts
+	wipe      What = "wipe"      // a server stops, and comes back without its data
+	failover  What = "failover"  // a replica takes over that lags behind
+	remove    What = "remove"    // the key of a lock is deleted
+	pause     What = "pause"     // a process does not run, and its monotonic clock stands still
+	kill      What = "kill"      // a process is gone; another one comes
+	wall      What = "wall"      // the wall clock of a process is set
+	clocks    What = "clocks"    // the clock of a server is set
+	lie       What = "lie"       // as remove, but the judge is not told. It is not drawn: it shows that one is found
+)
+
+// themes are what faults a play has, and how many. The weight is a share of all plays.
+var themes = []struct {
+	name   string
+	weight int
+	most   int
+	long   bool // holds often are: the faults hit holders
+	faults []What
+}{
+	{"calm", 14, 0, false, nil},
+	{"network", 16, 12, true, []What{slow, fade, fade, cut, partition, deaf}},
+	{"doubt", 22, 40, false, []What{trap, trap, trap, trap, trap, cut, slow}},
+	{"servers", 8, 6, true, []What{freeze, restart, loading, forget}},
+	{"data", 12, 10, true, []What{wipe, failover, remove, remove, remove}},
+	{"clients", 14, 10, true, []What{pause, kill}},
+	{"clocks", 6, 10, true, []What{wall, clocks, partition}},
+	{"mix", 18, 24, false, []What{slow, fade, cut, trap, trap, partition, deaf, freeze, restart, loading, forget, wipe, failover, remove, pause, kill, wall}},
+}
+
+// Draw makes the plan of a seed.
+func Draw(seed uint64) Plan {
+	d := drawer{rand.New(rand.NewPCG(seed, 0x706c616e))}
+	p := Plan{
+		Seed: seed, Servers: 1, Lasts: time.Minute,
+		TTL:       d.between(1500*time.Millisecond, 6*time.Second),
+		Poll:      d.between(time.Second, 3*time.Second),
+		Latency:   pick(d, 100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 15*time.Millisecond),
+		Processes: 4 + d.IntN(2), Workers: 4,
+		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"},
+		Fair: pick(d, 0.15, 0.5, 1), Multi: pick(d, 0, 0.1, 0.3), Sides: pick(d, 0.2, 0.2, 0.2, 0.8), Reads: pick(d, 0.3, 0.9),
+		Fixed: pick(d, 0, 0.15), Shared: 0.05, Long: pick(d, 0.03, 0.3), Impatient: pick(d, 0.1, 0.4), Try: pick(d, 0.05, 0.2),
+		Think: 12 * time.Second, Untokened: d.chance(0.4), Busy: d.chance(0.25),
+	}
+	if d.chance(0.2) {
+		p.Servers, p.Sides, p.Fair = 3, 0, 0
+	} else if p.Multi == 0 && p.Fair == 1 {
+		p.Fair = 0.15
+	}
+	p.Clocks = make([]time.Duration, p.Servers)
+	if p.Sides > 0.5 && p.Reads > 0.5 {
+		p.Think = time.Second // readers come one after the other
+	}
+	if p.Servers == 1 && d.chance(0.15) { // holds of one process follow one another before Redis knows
+		p.Crowd, p.Busy, p.Untokened = true, true, true
+		p.Sides, p.Multi, p.Fair, p.Think = 0.05, 0.02, 0.1, 2*time.Second
+	}
+	d.theme(&p)
+	return p
+}
+
+// drawer draws.
+type drawer struct{ *rand.Rand }
+
+func (d drawer) chance(p float64) bool { return d.Float64() < p }
+
+func (d drawer) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(d.Int64N(int64(most-least)+1))
+}
+
+func pick[T any](d drawer, of ...T) T { return of[d.IntN(len(of))] }
+
+func (d drawer) theme(p *Plan) {
+	all := 0
+	for _, t := range themes {
+		all += t.weight
+	}
+	at := d.IntN(all)
+	for _, t := range themes {
+		if at -= t.weight; at >= 0 {
+			continue
+		}
+		p.Theme = t.name
+		if t.long && !p.Crowd {
+			p.Long = 0.3
+		}
+		if t.name == "clocks" {
+			for i := range p.Clocks {
+				p.Clocks[i] = d.between(-80*time.Second, 80*time.Second)
+			}
+		}
+		if t.most > 0 {
+			for i := range 1 + d.IntN(t.most) {
+				p.Faults = append(p.Faults, d.fault(p, i+1, pick(d, t.faults...)))
+			}
+		}
+		break
+	}
+	// Who does not run when the data is lost hears of that when it runs again, and no sooner: the judge does not know.
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == wipe || f.What == failover || f.What == remove }) {
+		for i := range p.Faults {
+			if p.Faults[i].What == pause {
+				p.Faults[i].What = kill
+			}
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+func (d drawer) fault(p *Plan, number int, what What) Fault {
+	f := Fault{
+		Number: number, What: what,
+		At:      d.between(p.Lasts/30, p.Lasts*29/30),
+		For:     d.between(p.TTL/20, p.TTL*2),
+		Process: 1 + d.IntN(p.Processes), Server: d.IntN(p.Servers),
+		Amount: d.between(p.TTL/100, p.TTL/3),
+		Name:   pick(d, append(slices.Clone(p.Names), append(p.Sided, "y", "y")...)...),
+		Trap:   pick(d, "command", "reply", "late"), Silent: d.chance(0.3),
+	}
+	if d.chance(0.5) {
+		f.For /= 8
+	}
+	switch what {
+	case wipe:
+		if p.Servers > 1 { // as its users are told: not before a TTL is over
+			f.For += p.TTL + p.TTL/4
+		}
+	case fade:
+		f.Amount, f.For = d.between(p.TTL/20, p.TTL/4), d.between(p.TTL, 2*p.TTL)
+	case clocks:
+		if f.Amount = d.between(-p.TTL, p.TTL); f.Amount > 0 && p.Servers > 1 {
+			f.Amount = -f.Amount // forward it would forget votes
+		}
+	case wall:
+		f.Amount = d.between(-2*p.TTL, 2*p.TTL)
+	case remove:
+		if p.Servers > 1 {
+			f.What = cut
+		}
+	case failover:
+		if p.Servers > 1 {
+			f.What = restart
+		}
+	}
+	return f
+}
+
+// String describes the plan in a line.
+func (p Plan) String() string {
+	shape := "one server"
+	if p.Servers > 1 {
+		shape = fmt.Sprintf("a quorum of %d", p.Servers)
+	}
+	return fmt.Sprintf("seed %d, %s: %d processes of %d goroutines on %s; TTL %v, poll %v, %v one way; %d faults",
+		p.Seed, p.Theme, p.Processes, p.Workers, shape, ms(p.TTL), ms(p.Poll), p.Latency, len(p.Faults))
+}
+
+func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// With returns the plan with those faults only that have one of the numbers.
+func (p Plan) With(numbers []int) Plan {
+	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), func(f Fault) bool { return !slices.Contains(numbers, f.Number) })
+	return p
+}
+
+// String says what a fault does.
+func (f Fault) String() string {
+	lost := map[string]string{"command": "it is lost", "reply": "its reply is lost", "late": fmt.Sprintf("it arrives %v later", ms(f.Amount))}[f.Trap]
+	link := fmt.Sprintf("process %d and server %d", f.Process, f.Server+1)
+	server, process := fmt.Sprintf("server %d", f.Server+1), fmt.Sprintf("process %d", f.Process)
+	switch f.What {
+	case slow:
+		return fmt.Sprintf("messages between %s take %v longer, for %v", link, ms(f.Amount), ms(f.For))
+	case fade:
+		return fmt.Sprintf("messages between %s take %v longer, for %v, and then none arrives for as long", link, ms(f.Amount), ms(f.For))
+	case cut:
+		return fmt.Sprintf("the connections between %s break; of what is under way: %s", link, lost)
+	case trap:
+		text := fmt.Sprintf("the connection of a command from %s breaks (%s)", strings.Replace(link, " and ", " to ", 1), lost)
+		if f.Silent {
+			text += ", and the process does not hear of that"
+		}
+		return text
+	case partition:
+		return fmt.Sprintf("%s do not reach each other, for %v", link, ms(f.For))
+	case deaf:
+		return fmt.Sprintf("messages of subscriptions between %s are lost, for %v", link, ms(f.For))
+	case freeze:
+		return fmt.Sprintf("%s stands still, for %v", server, ms(f.For))
+	case restart:
+		return fmt.Sprintf("%s stops, and is back after %v with its data", server, ms(f.For))
+	case loading:
+		return fmt.Sprintf("%s answers LOADING, for %v", server, ms(f.For))
+	case forget:
+		return fmt.Sprintf("%s forgets the scripts", server)
+	case wipe:
+		return fmt.Sprintf("%s stops, and is back after %v without its data", server, ms(f.For))
+	case failover:
+		return fmt.Sprintf("a replica takes over from %s that is %v behind, after %v", server, ms(f.Amount), ms(f.For))
+	case remove, lie:
+		return fmt.Sprintf("the key %s is deleted", f.Name)
+	case pause:
+		return fmt.Sprintf("%s does not run, for %v", process, ms(f.For))
+	case kill:
+		return fmt.Sprintf("%s is gone; another one begins after %v", process, ms(f.For))
+	case wall:
+		return fmt.Sprintf("the wall clock of %s is set by %v", process, ms(f.Amount))
+	case clocks:
+		return fmt.Sprintf("the clock of %s is set by %v", server, ms(f.Amount))
+	}
+	return string(f.What)
+}

@@ -1,0 +1,255 @@
+package play
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/sim/internal/network"
+)
+
+// process is a client process: a client of the library of its own, on links and by clocks of its own.
+type process struct {
+	*play
+	number int
+	place  int // in which processes follow one another when they are gone
+	links  []*network.Link
+	rdbs   []redis.UniversalClient
+	locks  *relock.Client
+	clocks watches
+
+	life    context.Context // of the waits that nothing else ends
+	end     context.CancelFunc
+	workers sync.WaitGroup
+	burial  sync.WaitGroup // of a process that is gone
+	calls   atomic.Int64
+	holding atomic.Int64 // outermost holds that it has
+
+	mu     sync.Mutex // guards the rest
+	dead   bool
+	resume chan struct{} // closed when it goes on; nil: it runs
+}
+
+// watches are the two clocks of a process.
+type watches struct {
+	began time.Time // of the play
+
+	mu      sync.Mutex
+	stopped bool
+	at      clock.Instant // when it was stopped, and a little more with each look
+	behind  time.Duration // the monotonic clock
+	ahead   time.Duration // the wall clock
+}
+
+func (w *watches) now() clock.Instant {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.read()
+}
+
+// creep is how far the clocks of a stopped process go on when they are looked at: a little, lest a timer
+// that is almost due begin again and again.
+const creep = time.Millisecond
+
+func (w *watches) read() clock.Instant {
+	now := clock.System()
+	// From the beginning of the play, and not of the program: renewals are due at round times.
+	now.Mono = time.Since(w.began) - w.behind
+	now.Wall += w.ahead
+	if w.stopped {
+		w.at = w.at.After(creep)
+		return clock.Instant{Mono: min(w.at.Mono, now.Mono), Wall: min(w.at.Wall, now.Wall)}
+	}
+	return now
+}
+
+// stop has the clocks stand still.
+func (w *watches) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at, w.stopped = w.read(), true
+}
+
+// start has the wall clock show what it is, and the monotonic one go on where it stood, as after a machine
+// was suspended.
+func (w *watches) start() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stood := w.at
+	w.stopped = false
+	if now := w.read(); now.Mono > stood.Mono {
+		w.behind += now.Mono - stood.Mono
+	}
+}
+
+func (w *watches) set(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ahead += d
+}
+
+// next are the clocks of the client that is about to be made. One play is made at a time.
+var next atomic.Pointer[watches]
+
+func init() {
+	clock.OfClient = func() clock.Clock {
+		if w := next.Load(); w != nil {
+			return w.now
+		}
+		return clock.System
+	}
+}
+
+func (p *play) newProcess(number, place int) (*process, error) {
+	c := &process{play: p, number: number, place: place, clocks: watches{began: p.journal.began}}
+	c.life, c.end = context.WithCancel(context.Background())
+	for i, s := range p.servers {
+		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
+		c.links = append(c.links, l)
+		c.rdbs = append(c.rdbs, redis.NewClient(&redis.Options{
+			Addr:          fmt.Sprintf("192.0.2.%d:6379", i+1), // addresses for documentation: a name would be looked up
+			Dialer:        func(context.Context, string, string) (net.Conn, error) { return l.Dial() },
+			DialerRetries: 1, PoolSize: 1000, PipelinePoolSize: 1000,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		}))
+	}
+	opts := []relock.ClientOption{relock.WithTTL(p.plan.TTL), relock.WithSafetyPoll(p.plan.Poll)}
+	if !p.plan.Untokened {
+		opts = append(opts, relock.WithFencing())
+	}
+	next.Store(&c.clocks)
+	defer next.Store(nil)
+	var err error
+	if len(c.rdbs) > 1 {
+		c.locks, err = relock.NewQuorum(c.rdbs, opts...)
+	} else {
+		c.locks, err = relock.New(c.rdbs[0], opts...)
+	}
+	return c, err
+}
+
+// start has the workers begin.
+func (c *process) start() {
+	for i := range c.plan.Workers {
+		c.workers.Go(func() { newWorker(c, i).run() })
+	}
+}
+
+// gate returns when the process runs. A goroutine of a process that is gone ends here.
+func (c *process) gate() {
+	for {
+		c.mu.Lock()
+		dead, resume := c.dead, c.resume
+		c.mu.Unlock()
+		if dead {
+			runtime.Goexit()
+		}
+		if resume == nil {
+			return
+		}
+		<-resume
+	}
+}
+
+// record tells what the process did, unless it is gone.
+func (c *process) record(e history.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.dead {
+		e.Process = c.number
+		c.journal.add(e)
+	}
+}
+
+// pause stops the process for d, and reports whether it ran before.
+func (c *process) pause(d time.Duration) bool {
+	c.mu.Lock()
+	if c.dead || c.resume != nil {
+		c.mu.Unlock()
+		return false
+	}
+	resume := make(chan struct{})
+	c.resume = resume
+	c.clocks.stop()
+	for _, l := range c.links {
+		l.Freeze(d)
+	}
+	c.mu.Unlock()
+	c.journal.add(history.Event{Kind: history.Paused, Process: c.number})
+	time.Sleep(d)
+	c.journal.add(history.Event{Kind: history.Resumed, Process: c.number})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clocks.start()
+	c.resume = nil
+	close(resume)
+	return true
+}
+
+// forever is longer than any play.
+const forever = 1000 * time.Hour
+
+// kill has the process be gone: no one hears of it any more. Its goroutines end in the background,
+// because a bubble does not end before them.
+func (c *process) kill() bool {
+	c.mu.Lock()
+	if c.dead || c.resume != nil {
+		c.mu.Unlock()
+		return false
+	}
+	c.dead = true
+	for _, l := range c.links {
+		l.Refuse(forever)
+		l.Cut(network.Reply, 0)
+	}
+	c.mu.Unlock()
+	c.journal.add(history.Event{Kind: history.Killed, Process: c.number})
+	c.end()
+	c.burial.Go(func() { _ = c.locks.Close() })
+	return true
+}
+
+// close ends what the process has begun, and tells what is left of it.
+func (c *process) close() {
+	c.workers.Wait()
+	c.mu.Lock()
+	dead := c.dead
+	c.mu.Unlock()
+	var err error
+	if dead {
+		c.burial.Wait() // a second Close would wait for the first by a mutex, and the clock stand still
+	} else {
+		err = c.locks.Close()
+	}
+	for _, rdb := range c.rdbs {
+		_ = rdb.Close()
+	}
+	if dead {
+		return
+	}
+	if err != nil {
+		c.left("after everything was unlocked, Close failed: %v", err)
+	}
+	time.Sleep(time.Second)
+	for i, l := range c.links {
+		if n := l.Open(); n > 0 {
+			c.left("%d connections to server %d after everything was closed", n, i+1)
+		}
+	}
+	c.end()
+	c.record(history.Event{Kind: history.Bye})
+}
+
+func (c *process) left(format string, args ...any) {
+	c.record(history.Event{Kind: history.Left, Note: fmt.Sprintf(format, args...)})
+}

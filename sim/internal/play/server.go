@@ -1,0 +1,171 @@
+package play
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	mini "github.com/alicebob/miniredis/v2/server"
+	lua "github.com/yuin/gopher-lua"
+)
+
+// A script has a Lua of its own each time it runs. Most of what that costs is its empty stack, which the
+// scripts here do not fill.
+func init() { lua.RegistrySize, lua.CallStackSize = 1024, 64 }
+
+// server is an embedded Redis with real Lua. It is reached by the links of a play only.
+type server struct {
+	mini  *miniredis.Miniredis
+	serve func(net.Conn)
+
+	mu       sync.Mutex // guards the rest
+	ahead    time.Duration
+	loading  time.Time // until then it refuses all commands
+	commands int
+	trace    uint64 // of all commands so far, in order, with their times
+	began    time.Time
+}
+
+// newServer starts a server whose clock is ahead of the others'.
+func newServer(ahead time.Duration) (*server, error) {
+	m := miniredis.NewMiniRedis()
+	first, err := m.Dial() // to be dialed starts it without a listener
+	if err != nil {
+		return nil, err
+	}
+	_ = first.Close()
+	s := &server{mini: m, serve: m.Server().ServeConn, ahead: ahead, began: time.Now()}
+	if ahead != 0 {
+		m.SetTime(time.Now().Add(ahead))
+	}
+	m.ClockTTL(true)
+	m.Server().SetPreHook(s.before)
+	return s, nil
+}
+
+// arrives has the server's clock show what it does when a command is about to run.
+func (s *server) arrives() {
+	s.mu.Lock()
+	ahead := s.ahead
+	s.mu.Unlock()
+	if ahead != 0 {
+		s.mini.SetTime(time.Now().Add(ahead))
+	}
+}
+
+// before runs before each command, also before those that a script runs, when the server is locked. It
+// reports whether that was answered.
+func (s *server) before(peer *mini.Peer, name string, args ...string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if strings.HasPrefix(name, "EVAL") {
+		s.commands++
+		h := fnv.New64a()
+		fmt.Fprint(h, s.trace, now.Sub(s.began), name, args)
+		s.trace = h.Sum64()
+	}
+	if now.Before(s.loading) {
+		peer.WriteError("LOADING Redis is loading the dataset in memory")
+		return true
+	}
+	return false
+}
+
+// step sets the clock of the server.
+func (s *server) step(d time.Duration) {
+	s.mu.Lock()
+	s.ahead += d
+	if s.ahead == 0 {
+		s.ahead = time.Microsecond // or miniredis would stand still at the time before
+	}
+	now := time.Now().Add(s.ahead)
+	s.mu.Unlock()
+	s.mini.SetTime(now)
+}
+
+// load has the server refuse all commands for d, from now on.
+func (s *server) load(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loading = time.Now().Add(d)
+}
+
+// copyOf is what a replica knows.
+type copyOf struct {
+	at   time.Time
+	keys []copied
+}
+
+type copied struct {
+	name   string
+	ttl    time.Duration
+	text   string
+	hash   map[string]string
+	scores map[string]float64
+}
+
+// copy returns what the server knows now.
+func (s *server) copy() copyOf {
+	s.arrives()
+	c := copyOf{at: time.Now()}
+	for _, name := range s.mini.Keys() {
+		k := copied{name: name, ttl: s.mini.TTL(name)}
+		switch s.mini.Type(name) {
+		case "hash":
+			k.hash = make(map[string]string)
+			fields, _ := s.mini.HKeys(name)
+			for _, field := range fields {
+				k.hash[field] = s.mini.HGet(name, field)
+			}
+		case "zset":
+			k.scores, _ = s.mini.SortedSet(name)
+		default:
+			k.text, _ = s.mini.Get(name)
+		}
+		c.keys = append(c.keys, k)
+	}
+	return c
+}
+
+// become has the server know what a replica knew at an earlier time.
+func (s *server) become(c copyOf) {
+	s.mini.FlushAll()
+	gone := time.Since(c.at)
+	for _, k := range c.keys {
+		if k.ttl > 0 && k.ttl <= gone {
+			continue
+		}
+		switch {
+		case k.hash != nil:
+			for field, value := range k.hash {
+				s.mini.HSet(k.name, field, value)
+			}
+		case k.scores != nil:
+			for member, score := range k.scores {
+				_, _ = s.mini.ZAdd(k.name, score, member)
+			}
+		default:
+			_ = s.mini.Set(k.name, k.text)
+		}
+		if k.ttl > 0 {
+			s.mini.SetTTL(k.name, k.ttl-gone)
+		}
+	}
+}
+
+// left returns the keys that should not be there when all leases are over.
+func (s *server) left() []string {
+	s.arrives()
+	var left []string
+	for _, name := range s.mini.Keys() {
+		if !strings.HasPrefix(name, "redisson_lock_token:") {
+			left = append(left, fmt.Sprintf("%s (for %v)", name, s.mini.TTL(name)))
+		}
+	}
+	return left
+}

@@ -1,0 +1,234 @@
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/history"
+)
+
+// worker is a goroutine of a process that uses locks, one after the other.
+type worker struct {
+	*process
+	id int
+	drawer
+}
+
+// helper is what the number of a worker's helping goroutine is higher by.
+const helper = 1000
+
+func newWorker(c *process, id int) *worker {
+	return &worker{process: c, id: id, drawer: drawer{rand.New(rand.NewPCG(c.plan.Seed, uint64(c.number)<<16|uint64(id)+1))}}
+}
+
+func (w *worker) run() {
+	w.rest(w.life, w.between(0, 200*time.Millisecond))
+	for !w.over() {
+		switch p := w.Float64(); {
+		case p < w.plan.Shared:
+			w.together()
+		case p < w.plan.Shared+w.plan.Sides:
+			w.readOrWrite()
+		default:
+			w.alone()
+		}
+		w.breathe()
+	}
+}
+
+// over reports whether no new use is to begin.
+func (w *worker) over() bool {
+	select {
+	case <-w.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// rest waits, unless ctx ends or the play does, and until the process runs.
+func (w *worker) rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-w.stopping:
+	}
+	w.gate()
+}
+
+// breathe is the pause between two uses: with one that is brief another may follow at once.
+func (w *worker) breathe() {
+	if w.plan.Busy && w.chance(0.4) {
+		w.rest(w.life, w.between(0, 10*time.Millisecond))
+		return
+	}
+	w.rest(w.life, w.between(0, w.plan.Think))
+}
+
+// length is how long a hold is to last.
+func (w *worker) length() time.Duration {
+	switch {
+	case w.chance(w.plan.Long):
+		return w.between(w.plan.TTL/2, 3*w.plan.TTL)
+	case w.plan.Busy:
+		return w.between(0, 20*time.Millisecond)
+	default:
+		return w.between(0, 300*time.Millisecond)
+	}
+}
+
+func (w *worker) names() []string {
+	if w.chance(w.plan.Multi) {
+		return w.plan.Names[:2]
+	}
+	i := w.IntN(len(w.plan.Names))
+	if w.plan.Crowd && w.chance(0.9) {
+		i = len(w.plan.Names) - 1
+	}
+	return w.plan.Names[i : i+1]
+}
+
+// alone is a use by the worker itself.
+func (w *worker) alone() {
+	u := w.use(w.names(), fmt.Sprintf("p%d.w%d", w.number, w.id))
+	if u.lock() == history.OK {
+		u.spend(w.length())
+		u.unlockAll()
+	}
+}
+
+// together is a use that the worker shares with a goroutine that helps it: they lock at
+// the same time as one owner, and each unlocks what the other has locked.
+func (w *worker) together() {
+	i := w.IntN(len(w.plan.Names))
+	u := w.use(w.plan.Names[i:i+1], fmt.Sprintf("p%d.w%d.shared", w.number, w.id), relock.WithOwner(fmt.Sprintf("w%d-shared", w.id)))
+	u.shared = true
+	other := *u
+	other.worker = &worker{process: w.process, id: w.id + helper, drawer: drawer{rand.New(rand.NewPCG(w.Uint64(), 0))}}
+	var both sync.WaitGroup
+	both.Go(func() {
+		if other.lock() == history.OK {
+			other.spend(other.length())
+		}
+	})
+	if u.lock() == history.OK {
+		u.spend(w.length())
+	}
+	both.Wait()
+	both.Go(u.unlockAll)
+	other.unlockAll()
+	both.Wait()
+}
+
+// readOrWrite is a use of a read-write lock: to read, or to write, or to write and then to
+// go on reading.
+func (w *worker) readOrWrite() {
+	name, owner := pick(w.drawer, w.plan.Sided...), fmt.Sprintf("p%d.w%d.sides", w.number, w.id)
+	write, read := w.prepare([]string{name}, owner), w.prepare([]string{name}, owner)
+	write.m = writeSide{w.locks.RWMutex(name, write.options(relock.WithOwner(owner))...)}
+	read.m = readSide{w.locks.RWMutex(name, read.options(relock.WithOwner(owner))...), owner}
+	read.read = true
+	if w.chance(w.plan.Reads) {
+		if read.lock() == history.OK {
+			read.spend(w.length())
+			read.unlockAll()
+		}
+		return
+	}
+	if write.lock() != history.OK {
+		return
+	}
+	write.spend(w.length())
+	if w.chance(0.3) && read.lock() == history.OK {
+		write.unlockAll()
+		read.spend(w.length())
+		read.unlockAll()
+		return
+	}
+	write.unlockAll()
+}
+
+// locker is what a use locks: a Mutex of any kind, or one side of an RWMutex.
+type locker interface {
+	Lock(ctx context.Context) error
+	TryLock(ctx context.Context) (bool, error)
+	Unlock() error
+	HoldCount() int
+	FencingToken() int64
+	Context(ctx context.Context) context.Context
+
+	// levels is what Redis says that HoldCount is.
+	levels(ctx context.Context) (int, error)
+}
+
+type mutex struct{ *relock.Mutex }
+
+func (m mutex) levels(ctx context.Context) (int, error) {
+	s, err := m.State(ctx)
+	return s.Count, err
+}
+
+// writeSide is the side of a read-write lock that excludes all others.
+type writeSide struct{ *relock.RWMutex }
+
+func (m writeSide) levels(ctx context.Context) (int, error) {
+	s, err := m.State(ctx)
+	return s.Count, err
+}
+
+// readSide is the side that many may have, of an owner with a fixed name: so that it is found
+// among the readers.
+type readSide struct {
+	*relock.RWMutex
+	owner string
+}
+
+func (m readSide) Lock(ctx context.Context) error            { return m.RLock(ctx) }
+func (m readSide) TryLock(ctx context.Context) (bool, error) { return m.TryRLock(ctx) }
+func (m readSide) Unlock() error                             { return m.RUnlock() }
+func (m readSide) HoldCount() int                            { return m.RHoldCount() }
+func (m readSide) FencingToken() int64                       { return 0 }
+
+func (m readSide) Context(ctx context.Context) context.Context { return m.RContext(ctx) }
+
+func (m readSide) levels(ctx context.Context) (int, error) {
+	s, err := m.State(ctx)
+	n := 0
+	for field, count := range s.Readers {
+		if strings.HasSuffix(field, ":"+m.owner) {
+			n = max(n, count) // one that was given up may not be undone yet
+		}
+	}
+	return n, err
+}
+
+// outcomeOf says how a call ended.
+func outcomeOf(err error) history.Outcome {
+	switch {
+	case err == nil:
+		return history.OK
+	case errors.Is(err, relock.ErrLost):
+		return history.IsLost
+	case errors.Is(err, relock.ErrNotHeld):
+		return history.NotHeld
+	case errors.Is(err, relock.ErrClosed):
+		return history.Closed
+	default:
+		return history.Failed
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
