@@ -37,7 +37,8 @@ func short(path string) (name string, ours bool) {
 	if path == module {
 		return "", true
 	}
-	return strings.CutPrefix(path, module+"/internal/")
+	name, ours = strings.CutPrefix(path, module+"/")
+	return strings.TrimPrefix(name, "internal/"), ours
 }
 
 func TestImportsGoOneWay(t *testing.T) {
