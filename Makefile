@@ -5,12 +5,13 @@ FUZZTIME ?= 30s
 BENCHTIME ?= 1s
 SOAKTIME ?= 60s
 CHAOSTIME ?= 60s
+SIMTIME ?= 60s
 
 REPEATS ?= 10
 REPEATED = $(wildcard multi*_test.go watchdog_test.go hold_test.go $(addprefix tests/,*kinds*_test.go clocks_test.go \
 	fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go explain_test.go connections_test.go demotion_test.go slots*_test.go))
 
-.PHONY: help test race repeat soak lint bench fuzz chaos mutants versus tidy-check quickstart interop ci
+.PHONY: help test race repeat soak lint bench fuzz chaos mutants sim model versus publish tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -57,8 +58,17 @@ chaos: ## every fault scenario for CHAOSTIME (60s) each; needs redis-server and 
 mutants: ## broken variants of the library, which the chaos checks have to catch
 	go run -C chaos . -mutants
 
+sim: ## the whole library in virtual time, for SIMTIME (60s) of fresh seeds
+	go run -C sim . -budget $(SIMTIME)
+
+model: ## the models of the protocol, and what breaks without each rule; RULE=name tells one, LONG=1 checks more; needs spin and gcc
+	go run ./model $(if $(LONG),-long) $(if $(RULE),-rule $(RULE))
+
 versus: ## relock and other libraries side by side; wants a quiet machine
 	go run -C bench .
+
+publish: ## measure what the pages show, and write it into them; wants a quiet machine
+	go run -C bench . -publish ..
 
 tidy-check: ## go mod tidy would change nothing, in any module
 	@set -e; git ls-files -co --exclude-standard '*go.mod' | while read -r file; do \

@@ -43,7 +43,7 @@ func (r *run) starving() {
 				if i > 0 {
 					since = max(since, begins[i-1])
 				}
-				if h.called-since > limit && h.returned < end && !r.writing(name, h) && !r.troubled(since, h.returned) {
+				if h.called-since > limit && h.returned < end && !r.writing(name, h) && !r.troubled(since, h.returned) && !r.dataLost(name, since, h.returned) {
 					r.breach("I6", name, "%s (process %d, worker %d, Lock %d) waited to write since %s, and %s asked to read at %s and could",
 						c.owner, c.process, c.worker, c.op, r.at(since), r.of(h), r.at(h.called))
 					break

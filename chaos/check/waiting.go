@@ -9,9 +9,19 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-// gathering is how long a process may keep a name from its other waiters while one that
-// wants several names collects the rest.
+// gathering is how long a waiter that wants several names may keep one from all others while it
+// collects the rest: one such waiter after the other.
 const gathering = 2 * time.Second
+
+// keepers is how many of calls were under way in a period.
+func keepers(calls []*call, from, to int64) (n int) {
+	for _, c := range calls {
+		if c.called < to && (c.returned == 0 || c.returned > from) {
+			n++
+		}
+	}
+	return n
+}
 
 // I6: everybody is served, or told that the wait is over.
 //
@@ -26,14 +36,14 @@ const gathering = 2 * time.Second
 func (r *run) waiting() {
 	r.punctual()
 	claims := make(map[string][]window)
-	slow := make(map[string]bool) // names that are wanted together with others
+	together := make(map[string][]*call) // those that want a name together with others
 	for name, holds := range r.byName() {
 		claims[name] = merge(holds)
 	}
 	for _, c := range r.calls {
 		if strings.Contains(c.lock, ",") {
 			for _, name := range names(c.lock) {
-				slow[name] = true
+				together[name] = append(together[name], c)
 			}
 		}
 	}
@@ -46,8 +56,8 @@ func (r *run) waiting() {
 		if r.rules.Prompt {
 			limit = r.rules.Poll / 2
 		}
-		if slices.ContainsFunc(names(c.lock), func(n string) bool { return slow[n] }) {
-			limit += gathering
+		for _, name := range names(c.lock) {
+			limit += gathering * time.Duration(keepers(together[name], c.called, end))
 		}
 		if end-c.called <= int64(limit) {
 			continue

@@ -235,7 +235,7 @@ func (u *use) unlockAll() {
 // distrust is called, which records when it was last valid.
 func (u *use) trust() (distrust func()) {
 	ctx := u.m.Context(u.life)
-	if ctx.Err() != nil {
+	if u.jumps || ctx.Err() != nil { // while it does not run, its clock says that no time has passed
 		return func() {}
 	}
 	ended := make(chan int64, 1)
