@@ -200,7 +200,18 @@ func (u *use) ask() bool {
 		e.Depth = u.depth
 	}
 	u.tell(e)
+	u.follows()
 	return true
+}
+
+// follows records until when the hold is proven, of which no hook tells if a rename has done it: that of a
+// hold which followed another one.
+func (u *use) follows() {
+	until, held := u.m.Deadline()
+	if held && !u.jumps {
+		now := u.journal.now()
+		u.tell(history.Event{At: now, Kind: history.Renewed, Token: u.m.FencingToken(), Until: now + int64(time.Until(until))})
+	}
 }
 
 // unlock takes one level away.

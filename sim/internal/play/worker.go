@@ -163,6 +163,7 @@ type locker interface {
 	Unlock() error
 	HoldCount() int
 	FencingToken() int64
+	Deadline() (time.Time, bool)
 	Context(ctx context.Context) context.Context
 
 	// levels is what Redis says that HoldCount is.
@@ -196,6 +197,7 @@ func (m readSide) TryLock(ctx context.Context) (bool, error) { return m.TryRLock
 func (m readSide) Unlock() error                             { return m.RUnlock() }
 func (m readSide) HoldCount() int                            { return m.RHoldCount() }
 func (m readSide) FencingToken() int64                       { return 0 }
+func (m readSide) Deadline() (time.Time, bool)               { return m.RDeadline() }
 
 func (m readSide) Context(ctx context.Context) context.Context { return m.RContext(ctx) }
 
