@@ -196,7 +196,7 @@ func supportedByQuorum(s *settings) error {
 	return nil
 }
 
-// errNoSuchKind is the error of a handle of a kind of lock that its client has not.
+// errNoSuchKind is the error of a handle of a kind of lock that its client does not have.
 var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: nodes that vote for an owner do not agree on an order of waiters, or a number of readers",
 	ErrUnsupported)
 
@@ -212,9 +212,9 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: node
 // rest together; as with any nested locks, owners that nest in different orders can wait
 // for each other.
 //
-// Who waits for several names does not keep others of the process from single ones, but for
-// the time in which it collects its turns on all of them: some tens of milliseconds, up to
-// 2 s if every name is always in use. It is served then, but may be overtaken.
+// A waiter for several names keeps other goroutines of its process from single names only while
+// it collects its turns on all of them: some tens of milliseconds, up to 2 s if every name is
+// always in use. It is served then, but may be overtaken.
 //
 // WithFencing mints one token, above the counters of all the names. State after a failure,
 // errors, concurrent use and round trips are those of a Mutex, whatever the number of names;
@@ -237,8 +237,8 @@ func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 // listens, and tells that process alone. One that does not, because it has died or is cut off, is
 // passed over; it keeps its place, and gets the lock at the first release after it has asked again. A
 // place in the queue is a lease of 5 s, or twice WithSafetyPoll or the TTL if one of those is less: a
-// waiter of which Redis has not seen that it is gone, because its machine has stopped, keeps the
-// others waiting for that long at most, and a client that was silent for longer waits again, behind
+// waiter whose machine has stopped, so that Redis cannot see that it is gone, keeps the others
+// waiting for that long at most, and a client that was silent for longer waits again, behind
 // the others. A waiter that gives up leaves at once. TryLock does not overtake: it returns false
 // while there are waiters.
 //

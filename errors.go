@@ -32,7 +32,7 @@ var (
 	// first.
 	ErrTimeout = lockerr.ErrTimeout
 
-	// ErrClosed is returned by whatever needs a client that is open, after Close, and is the
+	// ErrClosed is returned after Close by every call that needs an open client, and is the
 	// cause of the contexts of the holds that Close ended.
 	ErrClosed = lockerr.ErrClosed
 

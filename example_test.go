@@ -65,7 +65,7 @@ func Example() {
 	defer stop()
 
 	ship := func(context.Context) error {
-		fmt.Println("nobody else works on order 42 now")
+		fmt.Println("no other process works on order 42 now")
 		return nil
 	}
 	serve := func() error {
@@ -84,7 +84,7 @@ func Example() {
 	}
 	fmt.Println(serve())
 	// Output:
-	// nobody else works on order 42 now
+	// no other process works on order 42 now
 	// <nil>
 }
 
@@ -268,7 +268,7 @@ func ExampleWithoutRenewal() {
 	locks, stop := oneProcess()
 	defer stop()
 
-	// A fixed lease: nobody renews it.
+	// A fixed lease: it is not renewed.
 	m := locks.Mutex("cache:warm-up", relock.WithTTL(100*time.Millisecond), relock.WithoutRenewal())
 	if err := m.Lock(ctx); err != nil {
 		fmt.Println(err)
@@ -291,7 +291,7 @@ func ExampleMutex_Context() {
 	defer m.Unlock()
 
 	work := m.Context(ctx)
-	there.Mutex("import").ForceUnlock(ctx) // somebody takes the lock away
+	there.Mutex("import").ForceUnlock(ctx) // another process takes the lock away
 	<-work.Done()
 	fmt.Println("lost:", errors.Is(context.Cause(work), relock.ErrLost))
 	// Output: lost: true
@@ -301,7 +301,7 @@ func ExampleWithFencing() {
 	here, there, stop := twoProcesses()
 	defer stop()
 
-	// The resource: it refuses whoever comes with a lower token than it has seen.
+	// The resource: it refuses a token that is lower than one that it has seen.
 	highest := int64(0)
 	write := func(token int64, text string) {
 		if token < highest {
@@ -412,7 +412,7 @@ func ExampleRWMutex_RLock_downgrade() {
 	m := locks.RWMutex("prices")
 	err := m.Do(ctx, func(ctx context.Context) error {
 		fmt.Println("change")
-		return m.RLock(ctx) // nobody can write in between
+		return m.RLock(ctx) // no other owner can write in between
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -128,12 +128,13 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 
 // Unlock takes one level of the owner's hold away; with the last one the hold ends: its
 // context is cancelled with the cause ErrReleased, and the lock goes to the next waiter of
-// this process, or is given back to all, or kept for no one for a while (WithMinHold). That waiter does not wait for Redis, which is told
-// once for all holds that have followed one another meanwhile, unless the waiter wants what
-// only Redis can give: a token, replicas, or a lease of its own.
+// this process, or is given back to all, or kept for no one for a while (WithMinHold). That
+// waiter does not wait for Redis, which is told once for all holds that have followed one
+// another meanwhile, unless the waiter wants what only Redis can give: a token, replicas, or a
+// lease of its own.
 //
 // It blocks until Redis has answered, or WithUnlockTimeout has passed; it does not depend on
-// the context of Lock. The level is gone whatever it returns: an error from Redis means
+// the context of Lock. The level is gone even if it returns an error, which from Redis means
 // that the key may live on for up to one TTL, or that a waiter of this process has it.
 //
 // A plain defer m.Unlock() drops its error, and with it the news of a loss. To have the caller
@@ -142,7 +143,7 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 //	defer func() { err = errors.Join(err, m.Unlock()) }()
 //
 // Errors: ErrNotHeld if the owner holds nothing, or holds it only by handles with other names;
-// ErrLost for each level of a hold that was lost, also if this call found that out; ErrClosed for
+// ErrLost for each level of a hold that was lost, even if this call is the first to find out; ErrClosed for
 // each level of one that Close has ended; ErrInvalidName, ErrInvalidOption and ErrUnsupported of
 // the handle; Redis' own. One round trip, none if the error was known before; two if a waiter of
 // this process follows while a command about the lock is under way, and on a quorum if that is
@@ -170,7 +171,7 @@ func (m *Mutex) Unlock() error {
 // not run without the lock. The context given to fn ends with fn.
 //
 // It blocks as Lock, fn and Unlock do. It returns what Lock returned, or else what fn and
-// Unlock returned, joined: ErrLost is among it if the hold was lost on the way. fn must not
+// Unlock returned, joined: ErrLost is among them if the hold was lost on the way. fn must not
 // unlock what it did not lock, and runs on the calling goroutine. The round trips are those
 // of Lock and Unlock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
@@ -279,7 +280,7 @@ type State struct {
 	Count int    // the holder's levels
 
 	// TTL is what is left of the lease; 0 if the lock is free, negative if the key has no
-	// expiry, which a foreign program must have done: a waiter polls then.
+	// expiry, because another program removed it: waiters poll then.
 	TTL time.Duration
 
 	FencingToken int64 // the last one minted; 0 if there is no counter

@@ -23,16 +23,16 @@ import (
 // other for ever. It has to unlock the read side first, and look again at what it has read.
 //
 // A writer that waits keeps new readers out, in all processes of this library, from 25 ms
-// after it has first asked: then it waits for those who read already, and for no others.
+// after it has first asked: then it waits for those that read already, and for no others.
 // Owners that read already may read again meanwhile. A goroutine that reads must not
 // wait for another that wants to: a writer may be between them. After a writer, readers and
-// writers have the same chance, and those who are woken together read together. Java's
+// writers have the same chance, and readers that are woken together read together. Java's
 // readers do not know of writers that wait: a stream of them that never stops can keep
 // a writer out. Nor does a Java writer that waits keep any readers out.
 //
 // A reader that has died keeps a writer waiting until its own lease is over, however many others
 // read. A writer that died waiting keeps readers out for 5 s at most, or for twice
-// WithSafetyPoll or the TTL if one of those is less; others who wait may ask for more.
+// WithSafetyPoll or the TTL if one of those is less; other waiters may have longer claims.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
 // at least every 10 s, unless WithoutRenewal; and at a third of what is left of the lock while Java's
@@ -103,7 +103,7 @@ func (m *RWMutex) Unlock() error { return m.write.Unlock() }
 // readers of one process that have to wait, one talks to Redis.
 //
 // State after a failure and errors are those of [Mutex.Lock]; ErrLost also inside a write
-// hold that was lost. One round trip; the first of those who wait takes one more for each
+// hold that was lost. One round trip; the first waiter takes one more for each
 // wake-up and poll.
 func (m *RWMutex) RLock(ctx context.Context) error {
 	return m.reading("lock to read", m.read.Lock(ctx))
@@ -170,7 +170,7 @@ type RWState struct {
 	Owner string
 	Count int
 
-	// Readers has the levels of each who reads, by uuid:owner. Dead readers are left out.
+	// Readers has the levels of each reader, by uuid:owner. Dead readers are left out.
 	Readers map[string]int
 
 	// TTL is what is left of the longest lease; 0 if the lock is free, negative if the key has
@@ -211,6 +211,6 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 }
 
 // ForceUnlock ends the holds that it finds, of readers and of a writer, and wakes the
-// waiters; false without an error means that there was none. Readers who come meanwhile
+// waiters; false without an error means that there was none. Readers that come meanwhile
 // stay. Otherwise it is as [Mutex.ForceUnlock]. Two round trips, one if the lock is free.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.write.ForceUnlock(ctx) }

@@ -18,7 +18,7 @@ import (
 // What an attempt has to do with the rest of the library: the hold that it gets the keys for, the client,
 // the places where it stands, and who is told that it waits.
 
-// Hold is what the keys are for. It is in no use of its owner before it was granted.
+// Hold is what the keys are for. Its owner does not use it before it was granted.
 type Hold interface {
 	Owner() keys.Owner
 	Attempt() *Attempt
@@ -118,7 +118,7 @@ type Listener interface {
 // NewTurn makes the turn of an attempt.
 type NewTurn func(a *Attempt) Turn
 
-// Record is told, once or more, that the attempt has to wait.
+// Record is told that the attempt has to wait.
 type Record interface {
 	Contended()
 }

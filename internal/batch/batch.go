@@ -13,12 +13,12 @@
 //     whatever name that was sent for.
 //   - One command about the key is under way at a time: all holds of a batch share a slot.
 //   - A rename goes from the name that Redis knows to that of the hold which is valid when it is sent.
-//     Those in between never were on Redis.
+//     The names in between never were on Redis.
 //   - What gives the lock away, a release or a hand-over by Redis, is sent when no hold is valid, and no
 //     one enters before it is answered.
 //   - An Unlock is answered by a command that was sent after its hold had ended.
 //   - The names belong to the batch. A rename is sent again until it is answered or the batch is over,
-//     whoever still waits for it.
+//     even if no one waits for it any more.
 //
 // What can come late: a copy of a rename, which finds its new name in place, or neither name: one that
 // was in doubt had both retired, so they never come back. The answer to a rename of a batch that is over.
