@@ -17,12 +17,11 @@ import (
 )
 
 // Client makes locks on one Redis deployment, or on a quorum of them, and is the identity
-// under which they are held. It has one pub/sub connection to each deployment, while
-// there are waiters (WithShardedPubSub: one to each master with a lock that has waiters
-// for), and one pipeline to each master, unless WithoutPipelining; a lone command uses an
-// idle connection of the Redis client's pool, or opens one before the pipeline has answered
-// for the first time. Make one for each process, and close it before the Redis clients. All
-// methods are safe for concurrent use.
+// under which they are held. It has one pub/sub connection to each deployment while there are
+// waiters; WithShardedPubSub, one to each master that has waiters. It has one pipeline to each
+// master, unless WithoutPipelining. A lone command uses an idle connection of the Redis client's
+// pool, or opens one if the pipeline has not answered yet. Make one Client for each process, and
+// close it before the Redis clients. All methods are safe for concurrent use.
 type Client struct {
 	settings settings
 	prefix   string
@@ -43,8 +42,8 @@ type Client struct {
 // caller's, to be closed after the Client. To it a redis.NewFailoverClusterClient is a Cluster:
 // use a redis.NewFailoverClient for a MultiMutex of any names.
 //
-// Few commands, or none, run through rdb's process hooks; observe locks WithHooks. If rdb panics
-// that is an error of the call which met it; if it does so when asked to subscribe, waiters poll.
+// Few commands, or none, run through rdb's process hooks; observe locks WithHooks. If rdb panics,
+// the call that met it returns an error. If it panics when asked to subscribe, waiters poll.
 //
 // Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring,
 // whose clients may disagree about where a name lives, for WithShardedPubSub on anything but a
@@ -127,8 +126,8 @@ const chorusWindow = 5 * time.Millisecond
 // Mutex and MultiMutex are what they are on one Redis. Every request is sent to all nodes at once, and
 // each round trip in the docs of the methods is one to the fastest majority; WithFencing a Lock takes
 // one more. A lease counts when a majority has confirmed it, from before the first of them was asked. A
-// try that got no majority is undone on every node, and TryLock may then return false to all who try
-// together. An Unlock waits for slow nodes for half a second at most, and so do State and ForceUnlock.
+// try that got no majority is undone on every node, and TryLock may then return false to all that
+// try at the same time. An Unlock waits for slow nodes for half a second at most, and so do State and ForceUnlock.
 // What single nodes say shows only in a failure, as *QuorumError.
 //
 // Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option (that two

@@ -279,6 +279,21 @@ func ExampleWithoutRenewal() {
 	// Output: lost: true
 }
 
+func ExampleWithMinHold() {
+	here, there, stop := twoProcesses()
+	defer stop()
+
+	// A short job: a process whose clock is late finds the lock taken when it comes to run the job again.
+	m := here.Mutex("cron:report", relock.WithMinHold(time.Minute))
+	if err := m.Do(ctx, func(context.Context) error { return nil }); err != nil {
+		fmt.Println(err)
+		return
+	}
+	again, err := there.Mutex("cron:report").TryLock(ctx)
+	fmt.Println("runs again:", again, err)
+	// Output: runs again: false <nil>
+}
+
 func ExampleMutex_Context() {
 	here, there, stop := twoProcesses()
 	defer stop()

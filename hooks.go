@@ -15,7 +15,7 @@ import (
 )
 
 // Hooks observe what happens to locks: for metrics, traces and logs. Any field may be
-// nil. A hook is called on the goroutine in which the event was met, and delays it: be quick, and do
+// nil. A hook runs on the goroutine that met the event, and delays it: be quick, and do
 // not call back into the lock it is about. No internal lock is held meanwhile that another call
 // needs; a Lock that gives up tells Failed when its Contended has returned. A panic in a hook is not
 // recovered: it unwinds the call that met the event, and ends the program if that was on a goroutine
@@ -44,10 +44,10 @@ type Hooks struct {
 	Contended func(Event)
 
 	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not get the lock or
-	// the level, whatever the reason: Outcome says which, and Err what Redis or the context said.
-	// It is the last that the call does, also if a hook has panicked in it. Not told of are a call
-	// that has told Acquired, because its hold tells its end then, and one of a handle with a bad name
-	// or option, or with a nil context, which asks nothing. Elapsed is the time since it was called.
+	// the level, for any reason: Outcome says which, and Err what Redis or the context said.
+	// It is the last thing that the call does, even if a hook has panicked in it. It is not called for
+	// a call that has told Acquired, because its hold tells its end then, nor for one of a handle with
+	// a bad name or option, or with a nil context, which asks nothing. Elapsed is the time since it was called.
 	Failed func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is

@@ -102,10 +102,10 @@ func (m *Mutex) Name() string { return m.target.Name }
 // waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or had
 // it when that was last told, and for how long Redis has not answered.
 //
-// It may be called by any number of goroutines. One round trip if the lock is free, and where others
-// wanted it a moment ago; none but the holder's if one of the same process hands it over; two and a
-// subscription when it is taken, then one in a third of 5 s, or of WithSafetyPoll or the TTL if that is
-// less. A user who may not use the keys of the line needs one more for each.
+// It may be called by any number of goroutines. One round trip if the lock is free. None but the
+// holder's if a holder of the same process hands it over. Two and a subscription if it is taken;
+// then one every third of 5 s, of twice WithSafetyPoll, or of the TTL, whichever is shortest. A
+// Redis user without permission for the keys of the line needs one more for each.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
 	return wrap("lock", m.Name(), err)
@@ -113,14 +113,13 @@ func (m *Mutex) Lock(ctx context.Context) error {
 
 // TryLock takes the lock, or adds a level to the owner's hold, if that can be done without
 // waiting. false without an error means that another owner holds it, or that a goroutine of
-// this process is waiting for it already, or getting it for the same fixed owner, or giving
-// it back.
+// this process waits for it, acquires it for the same fixed owner, or gives it back.
 //
 // It blocks for one request only, which is tried three times if Redis cannot be reached, in
 // 5 s at most with the default TTL, and longer WithReplicas; ctx ends that, too. State after a
-// failure and errors are those of [Mutex.Lock]. Redis that cannot be reached is an error, also
-// where another goroutine of this process waits already and gets no answer. At most one round
-// trip, and one more after a failure.
+// failure and errors are those of [Mutex.Lock]. If Redis cannot be reached, TryLock returns an
+// error, even where another goroutine of this process waits already and gets no answer. At most
+// one round trip, and one more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	held, err := m.lock(ctx, false)
 	return held, wrap("try lock", m.Name(), err)

@@ -183,9 +183,10 @@ func WithTTL(d time.Duration) Option {
 // the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
 // tried again in time. Read holds of an RWMutex are renewed at least every 10 s.
 //
-// Renewals that a client has to send at the same time go as one command, of up to 100 keys. So that
-// there are such, the first renewal of a hold comes up to a tenth of the interval sooner. Sent alone
-// are those of read holds, WithReplicas, on a quorum, and on a Cluster of names without the same {tag}.
+// Renewals that a client has to send at the same time go as one command, of up to 100 keys. To have
+// more of them due together, the first renewal of a hold comes up to a tenth of the interval sooner.
+// Renewals of read holds, WithReplicas, on a quorum, and on a Cluster of names without a common {tag}
+// are sent alone.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < lease.MinRenewInterval {
@@ -275,8 +276,8 @@ func WithUnlockTimeout(d time.Duration) Option {
 	})
 }
 
-// WithOwner fixes the owner of a handle, in place of the calling goroutine: all that use a
-// handle with this owner locks and unlocks as that owner, so a lock can be passed between
+// WithOwner fixes the owner of a handle, in place of the calling goroutine: every goroutine
+// that uses a handle with this owner locks and unlocks as that owner, so a lock can be passed between
 // goroutines. Give each use of its own ("job-17") an owner of its own: goroutines that
 // share one do not exclude each other. The id must contain a character that is not a digit,
 // and no ':'; "write" is reserved. Owners of different clients never collide.
@@ -300,8 +301,8 @@ func WithOwner(id string) MutexOption {
 // ownerKey is the key by which a context carries its owner.
 type ownerKey struct{}
 
-// NewOwner returns a child of ctx that carries a new owner, for WithOwnerFrom; if ctx carries one,
-// it has no part in the new one's holds. A nil ctx stays nil.
+// NewOwner returns a child of ctx that carries a new owner, for WithOwnerFrom. An owner that ctx
+// carries already has no part in the new owner's holds. A nil ctx stays nil.
 func NewOwner(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil // WithOwnerFrom says so

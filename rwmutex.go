@@ -8,7 +8,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 )
 
-// RWMutex is a lock on one name that many may hold to read, or one to write, over all
+// RWMutex is a lock on one name that many owners may hold to read, or one owner to write, over all
 // processes that use the same Redis. It is a cheap handle, and all handles of one name in
 // one Client are the same lock. It shares its name with Java's getReadWriteLock, and with
 // no other kind of lock: asking for a name while the other sort holds it returns ErrInvalidName.
@@ -35,8 +35,8 @@ import (
 // WithSafetyPoll or the TTL if one of those is less; other waiters may have longer claims.
 //
 // Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
-// at least every 10 s, unless WithoutRenewal; and at a third of what is left of the lock while Java's
-// watchdog makes that less than was asked for. All methods are safe for concurrent use.
+// at least every 10 s, unless WithoutRenewal. While Java's watchdog keeps a shorter time to live on
+// the key, they are renewed every third of that. All methods are safe for concurrent use.
 type RWMutex struct {
 	write Mutex
 	read  Mutex

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -26,6 +28,8 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	redis.SetLogger(silent{})
+	// Under nohup, programs that these tests start would ignore a hangup, too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(buildAndRun(m))
 }
 
