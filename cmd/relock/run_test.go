@@ -120,8 +120,8 @@ func TestSignalsGoToAllOfTheCommandsGroup(t *testing.T) {
 			if sig == syscall.SIGINT || sig == syscall.SIGQUIT {
 				alsoTerm, wait = `trap "exit 5" TERM;`, ":"
 			}
-			inner := `trap "echo inner; exit" ` + number + `; echo ready; while :; do sleep 0.02; done`
-			p := start(t, url, "run", name, "--", "sh", "-c", `sh -c '`+inner+`' & trap "echo outer; `+wait+`" `+number+`; `+alsoTerm+` echo steady; while :; do sleep 0.02; done`)
+			inner := `trap "echo inner; exit" ` + number + `; echo ready; for i in $(seq 3000); do sleep 0.02; done`
+			p := start(t, url, "run", name, "--", "sh", "-c", `sh -c '`+inner+`' & trap "echo outer; `+wait+`" `+number+`; `+alsoTerm+` echo steady; for i in $(seq 3000); do sleep 0.02; done`)
 			p.awaitOut(t, "ready")
 			p.awaitOut(t, "steady")
 			p.signal(t, sig)

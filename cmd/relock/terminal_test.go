@@ -78,7 +78,7 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 func TestTheCommandHasTheTerminal(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p, tty := onTerminal(t, nil, "run", "--redis", url, "a", "--", "sh", "-c", `echo ask; read x; echo "got $x"; trap "echo stopped; exit 4" INT; echo trapped; while :; do sleep 0.05; done`)
+	p, tty := onTerminal(t, nil, "run", "--redis", url, "a", "--", "sh", "-c", `echo ask; read x; echo "got $x"; trap "echo stopped; exit 4" INT; echo trapped; for i in $(seq 3000); do sleep 0.05; done`)
 	p.awaitOut(t, "ask")
 	_, err := tty.WriteString("word\n")
 	require.NoError(t, err)

@@ -80,12 +80,12 @@ func (h *half) drop(end error) {
 }
 
 // read returns what has arrived, or how long to wait until something may have.
-func (h *half) read(p []byte, still time.Time) (n int, err error, wait time.Duration) {
+func (h *half) read(p []byte, still time.Time) (n int, wait time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	if !h.deadline.IsZero() && !now.Before(h.deadline) {
-		return 0, os.ErrDeadlineExceeded, 0
+		return 0, 0, os.ErrDeadlineExceeded
 	}
 	due, has := h.endAt, h.end != nil
 	if len(h.chunks) > 0 {
@@ -96,14 +96,14 @@ func (h *half) read(p []byte, still time.Time) (n int, err error, wait time.Dura
 	}
 	if has && !due.After(now) {
 		if len(h.chunks) == 0 {
-			return 0, h.end, 0
+			return 0, 0, h.end
 		}
 		first := &h.chunks[0]
 		n = copy(p, first.data)
 		if first.data = first.data[n:]; len(first.data) == 0 {
 			h.chunks = h.chunks[1:]
 		}
-		return n, nil, 0
+		return n, 0, nil
 	}
 	wait = time.Duration(1<<63 - 1)
 	if has {
@@ -112,7 +112,7 @@ func (h *half) read(p []byte, still time.Time) (n int, err error, wait time.Dura
 	if !h.deadline.IsZero() {
 		wait = min(wait, h.deadline.Sub(now))
 	}
-	return 0, nil, wait
+	return 0, wait, nil
 }
 
 // Conn is one end of a connection.
@@ -131,7 +131,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.link.mu.Lock()
 		still := c.link.still
 		c.link.mu.Unlock()
-		n, err, wait := c.in.read(p, still)
+		n, wait, err := c.in.read(p, still)
 		if n > 0 || err != nil {
 			if n > 0 && !c.client {
 				c.link.arrives()
