@@ -170,6 +170,7 @@ func TestAPlaceIsNotLeftToAWaiterThatWishesForAnotherThing(t *testing.T) {
 func TestAGrantOfAPlaceThatWasLeftToAnotherIsNotLost(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
+		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would tell of the grant
 		polls := p.relay.Block(redistest.Script(protocol.FairPollScript.Source)).Always()
 		p.t.Cleanup(polls.Release)
 		p.grantUntold()
