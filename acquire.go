@@ -29,7 +29,7 @@ func asHold(x acquire.Hold) *hold {
 }
 
 // acquire gets h the keys; see [acquire.Attempt.Run].
-func (h *hold) acquire(ctx context.Context, as call) (granted bool, err error) {
+func (h *hold) acquire(ctx context.Context, c *call) (granted bool, err error) {
 	h.mu.Lock()
 	places := h.places
 	h.mu.Unlock()
@@ -38,7 +38,7 @@ func (h *hold) acquire(ctx context.Context, as call) (granted bool, err error) {
 			h.forgetUndone()
 		}
 	}()
-	return h.attempt.Run(ctx, places, h.kind.newTurn, as.waits, as.record)
+	return h.attempt.Run(ctx, places, h.kind.newTurn, c.waits, c.record)
 }
 
 // explain adds to the end of a wait for h what it was waiting for. nil stays nil.
@@ -80,7 +80,7 @@ func (h *hold) Receive(n identity.Name, sent clock.Instant, lasts, found time.Du
 func (h *hold) RaiseSoon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lease.RaiseSoon(h.session.now())
+	h.lease.RaiseSoon(h.session.Now())
 }
 
 // Prove records an answered request that made the lease so long.
@@ -94,7 +94,7 @@ func (h *hold) Prove(sent clock.Instant, lasts time.Duration) {
 // then it is rejected, which counts as a failed try.
 func (h *hold) Late() bool {
 	h.mu.Lock()
-	late := h.lease.Left(h.session.now()) <= 0 || h.batch.IsOver()
+	late := h.lease.Left(h.session.Now()) <= 0 || h.batch.IsOver()
 	h.mu.Unlock()
 	if late {
 		h.Reject()
@@ -111,8 +111,8 @@ func (h *hold) Reject() {
 
 // Undo has what field may have of t given up in the background. It ends by itself within lasts.
 func (h *hold) Undo(p protocol.Protocol, t *keys.Set, field string, lasts time.Duration, unobserved bool) {
-	n := undo.Name{Keys: t, Until: h.session.now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved}
-	h.TrackUndo(h.session.undo(p, n, field))
+	n := undo.Name{Keys: t, Until: h.session.Now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved}
+	h.TrackUndo(h.session.Undo(p, n, field))
 }
 
 // Remaining is for how long h is proven yet; false: it is not held.
@@ -155,7 +155,7 @@ func (h *hold) awaitUndo() {
 		case <-next:
 		case <-timer.C:
 			return
-		case <-h.session.closing:
+		case <-h.session.Closing:
 			return
 		}
 	}

@@ -33,20 +33,20 @@ func (h *hold) share(ctx context.Context) {
 }
 
 // beginShared is begin for an owner that others may act as.
-func (h *hold) beginShared(ctx context.Context, lv level, as call) (bool, error) {
+func (h *hold) beginShared(ctx context.Context, c *call) (bool, error) {
 	defer h.part()
 
 	var granted bool
 	var err error
 	settled := make(chan struct{})
 	attempt := h.sharers.ctx // before the last caller can have gone
-	h.session.goroutines.Go(func() {
+	h.session.Goroutines.Go(func() {
 		defer close(settled)
 		defer h.endAttempt()
 		defer func() { // also after a hook that ended the goroutine
 			if !granted {
 				h.unregister()
-				if err == nil && as.waits {
+				if err == nil && c.waits {
 					err = errHookEnded
 				}
 			}
@@ -54,10 +54,10 @@ func (h *hold) beginShared(ctx context.Context, lv level, as call) (bool, error)
 		h.mu.Lock()
 		h.acquirer = goid.Get()
 		h.mu.Unlock()
-		if granted, err = h.acquire(attempt, as); !granted {
+		if granted, err = h.acquire(attempt, c); !granted {
 			return
 		}
-		if granted, err = h.opened(nil, as.record); granted {
+		if granted, err = h.opened(nil, c.record); granted {
 			h.other.wakeOwner()
 		}
 		h.dropUnclaimed()
@@ -70,7 +70,7 @@ func (h *hold) beginShared(ctx context.Context, lv level, as call) (bool, error)
 	if !granted {
 		return false, err
 	}
-	if err := h.claim(ctx, lv); err != nil {
+	if err := h.claim(ctx, c.level); err != nil {
 		return false, err
 	}
 	return true, nil
@@ -133,13 +133,13 @@ func (h *hold) dropUnclaimed() {
 	}
 	if len(h.levels) > 0 {
 		if len(h.target.Keys) > 1 && slices.Contains(h.counts(), 0) {
-			h.session.goroutines.Go(func() { h.stepLate(h.settings) })
+			h.session.Goroutines.Go(func() { h.stepLate(h.settings) })
 		}
 		return
 	}
 	h.end(ending, ErrReleased)
-	h.session.goroutines.Go(func() {
-		ctx := h.session.limits.After(h.settings.unlockTimeout)
+	h.session.Goroutines.Go(func() {
+		ctx := h.session.Limits.After(h.settings.unlockTimeout)
 		// An error is already being dealt with: the name is undone in the background.
 		_ = h.release(ctx, h.settings)
 	})

@@ -246,7 +246,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		locktest.AwaitStillness(t, relay)
 		relay.After(locktest.RunsOf(protocol.FairPollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := &c.session.holdsOn(key)[0].places[0].Gate.Line().Queue
+			q := &holdsOn(c.session, key)[0].places[0].Gate.Line().Queue
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), locktest.ChannelOf(key), "0").Err()
@@ -353,7 +353,7 @@ func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
 		direct, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
 		events := make(chan struct{}, 8)
-		lingering := c.session.hub.Subscribe(locktest.ChannelOf(key), func() { events <- struct{}{} })
+		lingering := c.session.Hub.Subscribe(locktest.ChannelOf(key), func() { events <- struct{}{} })
 		t.Cleanup(lingering.Close)
 		redistest.Receive(t, events)
 		locktest.HeldByStranger(t, direct, key, 0)

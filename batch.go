@@ -36,7 +36,7 @@ func (h *hold) handAhead(s *settings) <-chan error {
 // is still this process' turn.
 func (h *hold) follower(limit int) *acquire.Ticket {
 	h.mu.Lock()
-	left, b := h.lease.Left(h.session.now()), h.batch
+	left, b := h.lease.Left(h.session.Now()), h.batch
 	h.mu.Unlock()
 	first := h.places[0]
 	if inRow, _ := first.Queue.Handoffs(); inRow >= limit && (limit == 0 || !b.GoesOn()) {
@@ -59,7 +59,7 @@ func (s *settings) follows(left time.Duration) bool {
 // batch is over, and h is to find out by itself.
 func (h *hold) pass(ticket *acquire.Ticket) (told <-chan error, done bool) {
 	b, next := h.joinBatch(), asHold(ticket.Value)
-	n := h.session.identities.Current().Of(b.Target(), next.owner)
+	n := h.session.Identities.Current().Of(b.Target(), next.owner)
 	next.follow(h, n, b)
 	told, over := b.Pass(next, n, func() bool { return h.places[0].Ticket.Grant(ticket) })
 	if over {
@@ -120,7 +120,7 @@ func (h *hold) Untold(out redisexec.Outcome) {
 	if holding {
 		out.Err = h.renewalSettled(out, 0)
 	}
-	event, hooks := h.event(h.session.now().Since(out.Sent), out.Err), *h.hooks()
+	event, hooks := h.event(h.session.Now().Since(out.Sent), out.Err), *h.hooks()
 	h.mu.Unlock()
 	if holding {
 		report(hooks.RenewFailed, h.owner, event)
@@ -170,7 +170,7 @@ func (h *hold) awaitTold(ctx context.Context, told <-chan error) (err error) {
 			return err
 		}
 	case <-ctx.Done():
-		h.session.identities.Retire(h.name.Identity) // its owner may come back before the answer
+		h.session.Identities.Retire(h.name.Identity) // its owner may come back before the answer
 		err = h.batch.Unanswered(ctx)
 	}
 	h.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
-	"github.com/relock-go/relock/internal/undo"
+	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -34,7 +34,7 @@ type Client struct {
 	write *kind // of RWMutex; nil on a quorum, as read is
 	read  *kind
 
-	session *session
+	session *session.Session
 }
 
 // New returns a client on the Redis deployment that rdb leads to: a single server, one
@@ -80,12 +80,12 @@ func usableRedis(rdb redis.UniversalClient) error {
 
 // newClient returns a client on one deployment.
 func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
-	var hub messageHub = wake.NewHub(rdb, hubConfig)
+	var hub session.MessageHub = wake.NewHub(rdb, session.HubConfig)
 	if cluster, ok := rdb.(*redis.ClusterClient); ok && s.sharded {
-		hub = wake.NewShards(cluster, hubConfig)
+		hub = wake.NewShards(cluster, session.HubConfig)
 	}
 	c := newClientOn([]redis.UniversalClient{rdb}, hub, s, now)
-	c.session.undos = []*undo.Queue{undo.New(c.session.undoEnv(), c.session.settle)}
+	c.session.UndoOnOne()
 	c.supports = func(s *settings) error {
 		if s.replicas.N > 0 {
 			return redisexec.CanWait(rdb)
@@ -97,13 +97,15 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 }
 
 // newClientOn returns a client of these deployments, without any kind of lock yet.
-func newClientOn(rdbs []redis.UniversalClient, hub hub, s clientSettings, now clock.Clock) *Client {
+func newClientOn(rdbs []redis.UniversalClient, hub session.Hub, s clientSettings, now clock.Clock) *Client {
 	c := &Client{settings: s.settings, prefix: s.prefix}
 	for _, rdb := range rdbs {
 		_, cluster := rdb.(*redis.ClusterClient)
 		c.cluster = c.cluster || cluster
 	}
-	c.session = newSession(rdbs, hub, s, c.cluster && !s.sharded, now)
+	c.session = session.New(rdbs, hub, session.Options{
+		TTL: s.TTL, Pipelined: s.pipelined, Registers: s.registers, Scattered: c.cluster && !s.sharded,
+	}, now)
 	return c
 }
 
@@ -165,21 +167,21 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
 	var hubs []*wake.Hub
 	for _, rdb := range rdbs {
-		hubs = append(hubs, wake.NewHub(rdb, hubConfig))
+		hubs = append(hubs, wake.NewHub(rdb, session.HubConfig))
 	}
 	c := newClientOn(rdbs, wake.NewMajority(hubs, chorusWindow), s, now)
 	c.supports = supportedByQuorum
 	env := c.session
 	q := quorum.New(quorum.Env{
-		Now:        env.now,
-		Patience:   env.patience,
-		Background: env.background,
-		Go:         env.goroutines.Go,
-		Closed:     env.isClosed,
-		Retire:     env.identities.RetireField,
+		Now:        env.Now,
+		Patience:   env.Patience,
+		Background: env.Background,
+		Go:         env.Goroutines.Go,
+		Closed:     env.Closed,
+		Retire:     env.Identities.RetireField,
 		Failure:    quorumError,
-	}, env.execs, redisexec.NamesOf(rdbs))
-	env.undos = q.Backlog()
+	}, env.Execs, redisexec.NamesOf(rdbs))
+	env.Undos = q.Backlog()
 	c.addQuorumKinds(q)
 	return c
 }
@@ -254,7 +256,7 @@ func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 // have on Redis. It changes when the outcome of a command could not be learned, a hold was
 // lost, or a place in a queue, a claim or a grant was given up, so that what may still be on
 // its way cannot meet a later hold.
-func (c *Client) ID() string { return string(*c.session.identities.Current()) }
+func (c *Client) ID() string { return string(*c.session.Identities.Current()) }
 
 // Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
 // the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis
@@ -263,4 +265,4 @@ func (c *Client) ID() string { return string(*c.session.identities.Current()) }
 // two tries at most. A hook may call it: the call that the hook belongs to is not waited for
 // then. Later calls of Close return the same; calls that need Redis fail with ErrClosed. Errors
 // are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
-func (c *Client) Close() error { return c.session.close() }
+func (c *Client) Close() error { return c.session.Close() }

@@ -185,7 +185,7 @@ func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), reason)
 		require.ErrorIs(t, context.Cause(below), reason)
 		require.Equal(t, 1, m.HoldCount(), "the hold goes on")
-		h := m.session.holdsOn(m.Name())[0]
+		h := holdsOn(m.session, m.Name())[0]
 		redistest.Eventually(t, "the hold to forget the context", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -303,7 +303,7 @@ func (m *Mutex) withContexts(tb testing.TB, n int) (h *hold, end context.CancelF
 	for range n {
 		m.Context(parent)
 	}
-	return m.session.holdsOn(m.target.Keys[0])[0], end
+	return holdsOn(m.session, m.target.Keys[0])[0], end
 }
 
 // BenchmarkContextsThatEndTogether is the time until a hold has forgotten so many contexts, and
@@ -338,7 +338,7 @@ func BenchmarkContextsThatEndTogether(b *testing.B) {
 func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
 	m := locksOn(t, redistest.Mini(t).Client(t)).Mutex(redistest.Key(t))
 	locktest.RequireLocked(t, m)
-	h := m.session.holdsOn(m.target.Keys[0])[0]
+	h := holdsOn(m.session, m.target.Keys[0])[0]
 	var all [7]*holdctx.Context
 	for i := range all {
 		all[i] = m.Context(t.Context()).(*holdctx.Context)

@@ -13,6 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/slot"
 	"github.com/relock-go/relock/internal/undo"
 )
@@ -38,7 +39,7 @@ const (
 // one hold never touches another, even of the same owner: on Redis each has a name of its
 // own, or one that no earlier hold can be reached by any more.
 type hold struct {
-	session  *session
+	session  *session.Session
 	kind     *kind
 	owner    keys.Owner
 	settings *settings // of the handle that wanted it
@@ -112,7 +113,7 @@ func (lv level) renewedAt(now clock.Instant) bool {
 	return lv.settings.Renewed && (lv.settings.maxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
-func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
+func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
 	h := &hold{
 		session:  c,
 		kind:     k,
@@ -122,7 +123,7 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
 	}
-	h.attempt.Begin(&c.attempts, h, acquire.Wish{Owner: o, Target: t, Protocol: k.protocol, Terms: &s.Terms, Replicas: s.replicas})
+	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Owner: o, Target: t, Protocol: k.protocol, Terms: &s.Terms, Replicas: s.replicas})
 	h.places, h.levels, h.slot = h.first.place[:0], h.first.level[:0], &h.first.slot
 	return h
 }
@@ -131,9 +132,9 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 // there already; then h is gone.
 func (h *hold) register() bool {
 	for i := range h.target.Keys {
-		g := h.session.registry.Enter(gateOf(h.target, i), h.target.Channels[i])
+		g := h.session.Registry.Enter(session.GateOf(h.target, i), h.target.Channels[i])
 		if !g.Add(h) {
-			h.session.registry.Exit(g)
+			h.session.Registry.Exit(g)
 			h.unregister()
 			return false
 		}
@@ -158,7 +159,7 @@ func (h *hold) unregister() {
 	h.mu.Unlock()
 	for _, p := range places {
 		p.Gate.Remove(h)
-		h.session.registry.Exit(p.Gate)
+		h.session.Registry.Exit(p.Gate)
 	}
 }
 
@@ -192,7 +193,7 @@ func (h *hold) free() { h.slot.Free() }
 
 // paced is e for a command of h: several copies have to fit into the lease.
 func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
-	return h.session.attempts.Paced(e, h.settings.TTL)
+	return h.session.Attempts.Paced(e, h.settings.TTL)
 }
 
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
@@ -200,10 +201,10 @@ func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
 func (h *hold) open(lv *level) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.session.isClosed() {
+	if h.session.Closed() {
 		return false
 	}
-	h.lease.Begin(h.session.now())
+	h.lease.Begin(h.session.Now())
 	h.setPhase(held)
 	if lv != nil {
 		h.push(*lv)
@@ -214,7 +215,7 @@ func (h *hold) open(lv *level) bool {
 
 // push adds a level. mu is held.
 func (h *hold) push(lv level) {
-	h.levels = append(h.levels, lv.from(h.session.now()))
+	h.levels = append(h.levels, lv.from(h.session.Now()))
 }
 
 // renewable returns the levels by which it is decided whether h is renewed: the open ones, or, as
@@ -278,9 +279,9 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	return max(0, h.lease.Left(now))
 }
 
-// holdsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
+// HoldsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
 // asked.
-func (h *hold) holdsAs(field string, asked clock.Instant) bool {
+func (h *hold) HoldsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.phase == held && (h.name.Field == field || h.batch.Knows(field, asked))
@@ -323,7 +324,7 @@ func (h *hold) keptUntil() clock.Instant {
 // isKept reports whether no one can follow h yet.
 func (h *hold) isKept() bool {
 	until := h.keptUntil()
-	return until != (clock.Instant{}) && h.session.now().UntilMono(until) > 0
+	return until != (clock.Instant{}) && h.session.Now().UntilMono(until) > 0
 }
 
 // leave gives up the places in the queues; the next in each tries at once.
@@ -371,18 +372,18 @@ func (h *hold) retireAndUndo() {
 	h.mu.Lock()
 	n, b, lasts := h.name, h.batch, h.lease.Longest()
 	h.mu.Unlock()
-	h.session.identities.Retire(n.Identity)
+	h.session.Identities.Retire(n.Identity)
 	if b == nil {
 		h.undoName(n, lasts)
 		return
 	}
 	var fields []string
 	for _, n := range b.Names() {
-		h.session.identities.Retire(n.Identity)
+		h.session.Identities.Retire(n.Identity)
 		fields = append(fields, n.Field)
 	}
-	until := h.session.now().After(lasts)
-	h.TrackUndo(h.session.undo(h.kind.protocol, undo.Name{Keys: b.Target(), Until: until, KeepUntil: h.keptUntil()}, fields...))
+	until := h.session.Now().After(lasts)
+	h.TrackUndo(h.session.Undo(h.kind.protocol, undo.Name{Keys: b.Target(), Until: until, KeepUntil: h.keptUntil()}, fields...))
 }
 
 // undoName has what h may have on Redis by the name n, which has been retired, given up in

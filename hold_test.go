@@ -20,6 +20,7 @@ import (
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
+	"github.com/relock-go/relock/internal/session"
 )
 
 func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Client {
@@ -32,7 +33,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return asHold(m.session.registry.Find(gateOf(m.target, 0), m.owner()))
+	return asHold(m.session.Registry.Find(session.GateOf(m.target, 0), m.owner()))
 }
 
 // testClock is the system's, with a wall clock that can be set.
@@ -61,7 +62,7 @@ func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
 		go h.lose(errForced)
 		<-changed
 		h.mu.Lock()
-		same := h.name.Identity == c.session.identities.Current()
+		same := h.name.Identity == c.session.Identities.Current()
 		h.mu.Unlock()
 		require.False(t, same)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
@@ -77,14 +78,14 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 	require.NoError(t, m.Lock(t.Context()))
 	h := holdOf(m)
 
-	stale := c.session.identities.Current()
-	c.session.identities.Retire(stale)
+	stale := c.session.Identities.Current()
+	c.session.Identities.Retire(stale)
 	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
 	require.False(t, waiter.places[0].Ticket.Join())
 	next, _ := h.successor(16)
 	require.Same(t, waiter, next.Value)
-	require.Same(t, c.session.identities.Current(), next.Value.Attempt().Offered.Identity)
+	require.Same(t, c.session.Identities.Current(), next.Value.Attempt().Offered.Identity)
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
@@ -156,7 +157,7 @@ func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	clock.set(-time.Hour)
 	h := holdOf(m)
-	renewed := c.session.now()
+	renewed := c.session.Now()
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -302,9 +303,9 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
 	require.Error(t, hasty.Unlock()) // the last level
-	pending := c.session.undos[0].Pending()
+	pending := c.session.Undos[0].Pending()
 	require.Len(t, pending, 1)
-	require.Greater(t, c.session.now().Until(pending[0].Until), 30*time.Second)
+	require.Greater(t, c.session.Now().Until(pending[0].Until), 30*time.Second)
 	require.NoError(t, relay.Refuse(false))
 	rdb := b.Client(t)
 	require.Eventually(t, func() bool {
@@ -476,7 +477,7 @@ func TestAHookThatEndsItsGoroutineIsNoLock(t *testing.T) {
 		m := c.Mutex(key, WithOwner("job"), WithHooks(Hooks{Contended: func(Event) { runtime.Goexit() }}))
 		require.ErrorIs(t, m.Lock(t.Context()), errHookEnded)
 		require.Zero(t, m.HoldCount())
-		require.Empty(t, c.session.holdsOn(key))
+		require.Empty(t, holdsOn(c.session, key))
 	})
 }
 
@@ -545,7 +546,7 @@ func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
 	locktest.RequireLocked(t, m)
 	clocks.Set(-time.Second)
-	require.True(t, c.session.holdsOn(m.Name())[0].levels[0].renewedAt(c.session.now()))
+	require.True(t, holdsOn(c.session, m.Name())[0].levels[0].renewedAt(c.session.Now()))
 	locktest.RequireUnlocked(t, m)
 }
 
@@ -559,7 +560,7 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 		m := c.Mutex(redistest.Key(t))
 		// A busy machine may not get, or not keep, the shortest lease: its end is what this is about.
 		redistest.Eventually(t, "a grant", func() bool { return m.Lock(t.Context()) == nil })
-		h := c.session.holdsOn(m.Name())[0]
+		h := holdsOn(c.session, m.Name())[0]
 		h.mu.Lock()
 		valid := h.lease.Deadline().Since(now)
 		h.mu.Unlock()

@@ -280,12 +280,12 @@ func newRecord(ctx context.Context, m *Mutex) *record {
 	if m.err != nil || ctx == nil || hooks.Contended == nil && hooks.Acquired == nil && hooks.Failed == nil {
 		return nil
 	}
-	return &record{mutex: m, ctx: ctx, owner: m.owner(), started: m.session.now()}
+	return &record{mutex: m, ctx: ctx, owner: m.owner(), started: m.session.Now()}
 }
 
 // event describes the Lock.
 func (r *record) event(err error) Event {
-	e := r.mutex.kind.event(r.mutex.target, r.mutex.session.now().Since(r.started), err)
+	e := r.mutex.kind.event(r.mutex.target, r.mutex.session.Now().Since(r.started), err)
 	e.Context = r.ctx
 	return e
 }

@@ -24,9 +24,11 @@ var ranks = map[string]int{
 	"internal/presence": 3, "internal/protocol": 3, "internal/undo": 3,
 	"internal/batch": 4, "internal/lease": 4, "internal/vain": 4, "internal/line": 4, "internal/quorum": 4,
 	"internal/gate":    5,
-	"internal/acquire": 6, "internal/inside": 6,
-	".":        7,
-	"election": 8, "relocktest": 8,
+	"internal/acquire": 6,
+	"internal/session": 7,
+	"internal/inside":  8,
+	".":                9,
+	"election":         10, "relocktest": 10,
 }
 
 // experimental are the names of go-redis' auto-pipelining, which may change in its minor versions.

@@ -4,7 +4,6 @@ package relock
 
 import (
 	"context"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,15 +12,17 @@ import (
 	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/undo"
 )
 
 func init() {
-	inside.OfClient = func(client any) inside.Client {
-		if m, ok := client.(*Mutex); ok {
-			return m.session.inside()
+	inside.SessionOf = sessionOf
+	inside.HoldsOn = func(client any, key string) (views []inside.Hold) {
+		for _, h := range holdsOn(sessionOf(client), key) {
+			views = append(views, h.inside())
 		}
-		return client.(*Client).session.inside()
+		return views
 	}
 	inside.TellFirst = func(client any) { client.(*Client).plain.batches = nil }
 	inside.OfMutex = func(mutex any) inside.Mutex { return mutex.(*Mutex).inside() }
@@ -36,26 +37,20 @@ func init() {
 	}
 }
 
-func (s *session) inside() inside.Client {
-	return inside.Client{
-		Undos: s.undos, Patience: s.patience, Hub: s.hub,
-		Closed: s.isClosed, Names: s.registry.Len, Busy: s.goroutines.Len, Ticket: s.attempts.Tickets.Load,
-		Retire: func() { s.identities.Retire(s.identities.Current()) },
-		Holds: func(key string) (views []inside.Hold) {
-			for _, h := range s.holdsOn(key) {
-				views = append(views, h.inside())
-			}
-			return views
-		},
+// sessionOf is the session of a client, or of the client of a handle.
+func sessionOf(client any) *session.Session {
+	if m, ok := client.(*Mutex); ok {
+		return m.session
 	}
+	return client.(*Client).session
 }
 
 func (m *Mutex) inside() inside.Mutex {
-	id := gateOf(m.target, 0)
+	id := session.GateOf(m.target, 0)
 	return inside.Mutex{
 		Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol,
 		Learned: func() (holder string, out gate.Outage) {
-			if g := m.session.registry.Gate(id); g != nil {
+			if g := m.session.Registry.Gate(id); g != nil {
 				var seen acquire.Sighting
 				seen, out = g.Learned()
 				holder = seen.Holder
@@ -63,19 +58,23 @@ func (m *Mutex) inside() inside.Mutex {
 			return holder, out
 		},
 		Undo: func(until clock.Instant, field string) {
-			m.session.undo(m.kind.protocol, undo.Name{Keys: m.target, Until: until}, field)
+			m.session.Undo(m.kind.protocol, undo.Name{Keys: m.target, Until: until}, field)
 		},
-		Wakes: func() uint64 { return m.session.registry.Gate(id).Queue.Wakes() },
+		Wakes: func() uint64 { return m.session.Registry.Gate(id).Queue.Wakes() },
 	}
 }
 
 // holdsOn returns the holds of all owners on key.
-func (s *session) holdsOn(key string) []*hold {
-	return slices.DeleteFunc(s.holds(), func(h *hold) bool {
+func holdsOn(s *session.Session, key string) (holds []*hold) {
+	for _, x := range s.Registry.All() {
+		h := asHold(x)
 		h.mu.Lock()
-		defer h.mu.Unlock()
-		return !h.target.Has(key)
-	})
+		if h.target.Has(key) {
+			holds = append(holds, h)
+		}
+		h.mu.Unlock()
+	}
+	return holds
 }
 
 func (h *hold) inside() inside.Hold {

@@ -15,6 +15,7 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/session"
 )
 
 // Mutex is a lock on one name, or on several names taken together, shared by all processes
@@ -34,7 +35,7 @@ import (
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
-	session  *session
+	session  *session.Session
 	kind     *kind
 	target   *keys.Set
 	settings settings
@@ -153,7 +154,7 @@ func (m *Mutex) Unlock() error {
 	}
 	var buf [4]*hold
 	o := m.owner()
-	holds := m.session.find(buf[:0], o, m.target)
+	holds := m.find(buf[:0], o, m.target)
 	if len(holds) == 0 || slices.ContainsFunc(holds, (*hold).wanted) {
 		return wrap("unlock", m.Name(), m.notHeld(o))
 	}
@@ -246,7 +247,7 @@ func (m *Mutex) Deadline() (time.Time, bool) {
 	if holds == nil {
 		return time.Time{}, false
 	}
-	now := m.session.now()
+	now := m.session.Now()
 	left := holds[0].left(m.target, now)
 	for _, h := range holds[1:] {
 		left = min(left, h.left(m.target, now))
@@ -323,7 +324,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		return false, wrap("force unlock", m.Name(), err)
 	}
 	// All names are looked at first: with the first that is free the next in line may have all.
-	asked := m.session.now()
+	asked := m.session.Now()
 	found := make([]protocol.KeyState, len(m.target.Keys))
 	for i := range found {
 		var out redisexec.Outcome
@@ -349,8 +350,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked clock.Instant) (bool, error) {
 	ours := false
 	for _, field := range fields {
-		if h := m.session.holder(m.target, i, field, asked); h != nil {
-			h.lose(errForced)
+		if h := m.session.Holder(m.target, i, field, asked); h != nil {
+			asHold(h).lose(errForced)
 			ours = true
 		}
 	}
@@ -369,7 +370,7 @@ func (m *Mutex) usable(ctx context.Context) error {
 		return m.err
 	case ctx == nil:
 		return errNilContext
-	case m.session.isClosed():
+	case m.session.Closed():
 		return ErrClosed
 	case ctx.Err() != nil:
 		return lockerr.Ended(ctx)

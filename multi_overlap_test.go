@@ -38,7 +38,7 @@ func TestAWaitForTheRestOfTheNamesEndsOnceWithClose(t *testing.T) {
 
 // goroutinesOf counts the goroutines that c runs besides the one that watches the clocks.
 func goroutinesOf(c *Client) int {
-	return c.session.goroutines.Len() - 1
+	return c.session.Goroutines.Len() - 1
 }
 
 // Every set overlaps every other, in a circle, and nobody knows of an order of the names.
@@ -109,7 +109,7 @@ func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
 		}
 		for _, s := range steps {
 			locktest.RequireLocked(t, s.m)
-			require.Len(t, c.session.holds(), s.holds)
+			require.Len(t, c.session.Registry.All(), s.holds)
 			require.LessOrEqual(t, goroutinesOf(c), s.holds)
 		}
 		before := len(events.Of("renewed"))
@@ -214,7 +214,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 		both, one := b.both(WithOwner("job")), b.one(WithOwner("job"))
 		locktest.RequireLocked(b.t, both)
 		locktest.RequireLocked(b.t, one)
-		h := b.c.session.holdsOn(b.names[0])[0]
+		h := holdsOn(b.c.session, b.names[0])[0]
 		require.True(b.t, h.take(b.t.Context())) // as a renewal does
 		first, second := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		id := first.ID()
@@ -335,7 +335,7 @@ func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
 		for range 10 {
 			require.NoError(b.t, both.Do(b.t.Context(), func(context.Context) error { return nil }))
 		}
-		h := b.c.session.holdsOn(b.names[0])[0]
+		h := holdsOn(b.c.session, b.names[0])[0]
 		redistest.Eventually(b.t, "no contexts", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -357,7 +357,7 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 		for range 10 {
 			require.ErrorIs(b.t, context.Cause(both.Context(b.t.Context())), ErrNotHeld)
 		}
-		h := b.c.session.holdsOn(b.names[0])[0]
+		h := holdsOn(b.c.session, b.names[0])[0]
 		redistest.Eventually(b.t, "no contexts but that of who waits", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -383,14 +383,14 @@ func TestAHoldDoesNotKeepThoseBeforeIt(t *testing.T) {
 			link := func(i int) string { return fmt.Sprintf("%s-%d", key, i) }
 			locktest.RequireLocked(t, c.Mutex(link(0), opts...))
 			const links = 50
-			holds := []weak.Pointer[hold]{weak.Make(c.session.holdsOn(link(0))[0])}
+			holds := []weak.Pointer[hold]{weak.Make(holdsOn(c.session, link(0))[0])}
 			for i := range links {
 				both := c.MultiMutex([]string{link(i), link(i + 1)}, opts...)
 				locktest.RequireLocked(t, both)
 				locktest.RequireLocked(t, c.Mutex(link(i+1), opts...))
 				locktest.RequireUnlocked(t, both)
 				locktest.RequireUnlocked(t, c.Mutex(link(i), opts...))
-				holds = append(holds, weak.Make(c.session.holdsOn(link(i + 1))[0]))
+				holds = append(holds, weak.Make(holdsOn(c.session, link(i+1))[0]))
 			}
 			redistest.Eventually(t, "the garbage is collected", func() bool {
 				runtime.GC()

@@ -304,7 +304,7 @@ func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
 			first := single.Lock(t.Context(), part)
 			locktest.AwaitWaiters(t, c, names[i], 1)
 			second := both.Lock(t.Context(), m)
-			redistest.Eventually(t, "the second waiter", func() bool { return len(c.session.holdsOn(names[i])) == 3 && locktest.WaitersOn(c, names[i]) == 2 })
+			redistest.Eventually(t, "the second waiter", func() bool { return len(holdsOn(c.session, names[i])) == 3 && locktest.WaitersOn(c, names[i]) == 2 })
 			locktest.RequireUnlocked(t, m)
 			require.NoError(t, locktest.OutcomeOf(t, first), "who came first")
 			locktest.GoesOn(t, second)
@@ -404,7 +404,7 @@ func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T)
 		both := c.MultiMutex([]string{key + "a", key + "b"}, WithUnlockTimeout(10*time.Millisecond))
 		locktest.RequireLocked(t, both)
 		locktest.RequireLocked(t, first)
-		h := c.session.find(nil, first.owner(), first.target)[0]
+		h := first.find(nil, first.owner(), first.target)[0]
 		require.True(t, h.take(t.Context())) // as a renewal does that Redis does not answer
 		require.ErrorContains(t, both.Unlock(), "Redis does not know yet")
 		require.Zero(t, both.HoldCount())

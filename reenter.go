@@ -9,6 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/session"
 )
 
 // How a Lock finds out what it has to do. An owner may have holds on some of the keys already, each
@@ -36,9 +37,9 @@ import (
 var errAgain = errors.New("relock: ended meanwhile")
 
 // find appends the holds that o has on keys of t to holds, in any phase.
-func (c *session) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
+func (m *Mutex) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	for i := range t.Keys {
-		if h := asHold(c.registry.Find(gateOf(t, i), o)); h != nil && !slices.Contains(holds, h) {
+		if h := asHold(m.session.Registry.Find(session.GateOf(t, i), o)); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
 		}
 	}
@@ -52,7 +53,7 @@ func (m *Mutex) covering(holds []*hold) []*hold {
 		return nil
 	}
 	n := 0
-	holds = m.session.find(holds, m.owner(), m.target)
+	holds = m.find(holds, m.owner(), m.target)
 	for _, h := range holds {
 		h.mu.Lock()
 		for _, key := range h.target.Keys {
@@ -70,6 +71,9 @@ func (m *Mutex) covering(holds []*hold) []*hold {
 
 // call is one Lock or TryLock that is under way.
 type call struct {
+	mutex  *Mutex
+	owner  keys.Owner
+	level  level   // that it is to add
 	waits  bool    // Lock, not TryLock
 	record *record // of what its hooks are told
 }
@@ -77,9 +81,9 @@ type call struct {
 // lock gets the owner of m one more level on every key: by re-entry where it holds the key, by an
 // acquisition of all others together.
 func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure error) {
-	as := call{waits: waits, record: newRecord(ctx, m)}
+	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
 	failure = errHookEnded // unless it returns
-	defer func() { as.record.ended(locked, failure) }()
+	defer func() { c.record.ended(locked, failure) }()
 	if err := m.usable(ctx); err != nil {
 		return false, err
 	}
@@ -88,13 +92,13 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, waitOver(m.settings.waitTimeout))
 		defer cancel()
 	}
-	c, o, lv := m.session, m.owner(), level{settings: &m.settings, target: m.target}
+	c.owner = m.owner()
 	var buf [4]*hold
 	for {
-		if c.isClosed() {
+		if m.session.Closed() {
 			return false, ErrClosed
 		}
-		holds := c.find(buf[:0], o, m.target)
+		holds := m.find(buf[:0], c.owner, m.target)
 		if h := unsettled(holds); h != nil {
 			if !waits {
 				return false, h.explain(h.outage())
@@ -110,26 +114,26 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 		var held bool
 		var err error
 		if len(holds) > 0 {
-			held, err = c.reenter(ctx, m.kind, holds, lv, as)
+			held, err = c.reenter(ctx, holds)
 		} else {
-			held, err = c.enterNew(ctx, m.kind, o, m.target, lv, as)
+			held, err = c.enterNew(ctx, m.target)
 		}
 		if !errors.Is(err, errAgain) {
 			return held, err
 		}
-		as.record = as.record.again()
+		c.record = c.record.again()
 	}
 }
 
-// enterNew gets o a hold on t, whose keys it does not hold, with the level lv. errAgain:
+// enterNew gets the owner a hold on t, whose keys it does not hold, with the level of c. errAgain:
 // another goroutine of the same owner was faster.
-func (c *session) enterNew(ctx context.Context, k *kind, o keys.Owner, t *keys.Set, lv level, as call) (bool, error) {
-	h := newHold(c, k, o, t, lv.settings)
+func (c *call) enterNew(ctx context.Context, t *keys.Set) (bool, error) {
+	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.settings)
 	h.share(ctx)
 	if !h.register() {
 		return false, errAgain
 	}
-	return h.begin(ctx, lv, as)
+	return h.begin(ctx, c)
 }
 
 // unsettled returns the first hold that is being acquired or released.
@@ -170,20 +174,20 @@ func (h *hold) await(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return lockerr.Ended(ctx)
-	case <-h.session.closing:
+	case <-h.session.Closing:
 		return ErrClosed
 	}
 }
 
-// begin acquires h, which no other call of its owner can have, with the level lv.
-func (h *hold) begin(ctx context.Context, lv level, as call) (bool, error) {
-	if h.session.isClosed() { // maybe too late for Close to have seen h
+// begin acquires h, which no other call of its owner can have, for c.
+func (h *hold) begin(ctx context.Context, c *call) (bool, error) {
+	if h.session.Closed() { // maybe too late for Close to have seen h
 		h.unregister()
 		return false, ErrClosed
 	}
-	h.session.registrar.InUse()
+	h.session.Registrar.InUse()
 	if h.owner.Fixed != "" {
-		return h.beginShared(ctx, lv, as)
+		return h.beginShared(ctx, c)
 	}
 	acquired, err := false, error(nil)
 	defer func() { // also after a panic in a hook
@@ -194,10 +198,10 @@ func (h *hold) begin(ctx context.Context, lv level, as call) (bool, error) {
 			h.awaitUndo()
 		}
 	}()
-	if acquired, err = h.acquire(ctx, as); !acquired {
+	if acquired, err = h.acquire(ctx, c); !acquired {
 		return false, err
 	}
-	return h.opened(&lv, as.record)
+	return h.opened(&c.level, c.record)
 }
 
 // opened makes h, which was granted, held, for the Lock that r is the record of.
@@ -230,9 +234,10 @@ func (h *hold) opened(lv *level, r *record) (bool, error) {
 	return true, nil
 }
 
-// reenter adds the level lv to holds, and acquires the keys that are in none of them as a lock of kind
-// k: what is held may be a fair one. All or nothing.
-func (c *session) reenter(ctx context.Context, k *kind, holds []*hold, lv level, as call) (held bool, err error) {
+// reenter adds the level of c to holds, and acquires the keys that are in none of them as a lock of the
+// kind of c: what is held may be a fair one. All or nothing.
+func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error) {
+	lv := c.level
 	for _, h := range holds {
 		if err := h.usable(); err != nil {
 			return false, err
@@ -256,23 +261,23 @@ func (c *session) reenter(ctx context.Context, k *kind, holds []*hold, lv level,
 		}
 	}()
 	rest := lv.target.Only(missing).FencedWith(lv.target)
-	held, err = c.enterRest(ctx, k, holds, rest, lv, as)
+	held, err = c.enterRest(ctx, holds, rest)
 	if held && err != nil {
-		holds = c.find(slices.Clone(holds), holds[0].owner, rest)
+		holds = c.mutex.find(slices.Clone(holds), c.owner, rest)
 	}
 	return held, err
 }
 
-// enterRest acquires rest for the owner of holds, which have the other keys of lv. If one of them
+// enterRest acquires rest for the owner of holds, which have the other keys of c. If one of them
 // ends meanwhile, so does the wait, and the error is why.
-func (c *session) enterRest(ctx context.Context, k *kind, holds []*hold, rest *keys.Set, lv level, as call) (bool, error) {
+func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
-		x := h.context(waiting, lv.target)
+		x := h.context(waiting, c.level.target)
 		defer x.End(nil)
 		waiting = x
 	}
-	held, err := c.enterNew(waiting, k, holds[0].owner, rest, lv, as)
+	held, err := c.enterNew(waiting, rest)
 	if !held && ctx.Err() != nil {
 		return false, err
 	}
@@ -368,7 +373,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
 	counts := h.counts()
 	// No renewal gets through meanwhile.
-	left := h.lease.Left(h.session.now())
+	left := h.lease.Left(h.session.Now())
 	e := h.paced(acquire.Effort).ConfirmedBy(h.replicas().And(lv.settings.replicas).Within(left / 4))
 	claimed := len(h.levels) > 0
 	h.lease.Lengthen(lv.settings.TTL)
@@ -390,7 +395,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
 	if out.Ambiguous {
-		h.session.identities.Retire(n.Identity)
+		h.session.Identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		return out.Err

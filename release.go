@@ -80,7 +80,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx := h.session.limits.After(s.unlockTimeout)
+	ctx := h.session.Limits.After(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
@@ -133,17 +133,17 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 		return h.tellCounts(ctx, s)
 	}
 	// Not left to the next command: that might be a renewal, and keep keys without a level.
-	h.session.goroutines.Go(func() { h.stepLate(s) })
+	h.session.Goroutines.Go(func() { h.stepLate(s) })
 	return fmt.Errorf("the level is unlocked, but Redis does not know yet: %w", lockerr.Ended(ctx))
 }
 
 // stepLate is step for a caller who has gone.
 func (h *hold) stepLate(s *settings) {
-	if !h.take(h.session.background) {
+	if !h.take(h.session.Background) {
 		return
 	}
 	defer h.free()
-	ctx, cancel := context.WithTimeout(h.session.background, s.unlockTimeout)
+	ctx, cancel := context.WithTimeout(h.session.Background, s.unlockTimeout)
 	defer cancel()
 	_ = h.tellCounts(ctx, s) // the caller was told that Redis does not know
 }
@@ -162,15 +162,15 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
-	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, keep)
+	p := protocol.KeepingUntil(h.kind.protocol, h.session.Now, keep)
 	answer, out := p.Release(ctx, h.releaseEffort(s), t, n.Field, counts)
 	if out.Ambiguous {
-		h.session.identities.Retire(n.Identity)
+		h.session.Identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
-			h.session.identities.Retire(n.Identity)
-			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), KeepUntil: keep}, n.Field)
+			h.session.Identities.Retire(n.Identity)
+			h.session.Undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.Now().After(lasts), KeepUntil: keep}, n.Field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
@@ -190,7 +190,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 func (h *hold) forgetKept(answer protocol.Released, t *keys.Set, n identity.Name) {
 	if answer.Kept {
 		until := h.keptUntil()
-		h.session.undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Kept(n.Field, until))
+		h.session.Undo(h.kind.protocol, undo.Name{Keys: t, Until: until}, keys.Kept(n.Field, until))
 	}
 }
 
@@ -218,7 +218,7 @@ func (h *hold) shrink(counts []int) {
 	for _, p := range left {
 		p.Ticket.Leave()
 		p.Gate.Remove(h)
-		h.session.registry.Exit(p.Gate)
+		h.session.Registry.Exit(p.Gate)
 	}
 }
 
@@ -226,7 +226,7 @@ func (h *hold) shrink(counts []int) {
 func (h *hold) release(ctx context.Context, s *settings) error {
 	err := h.finish(ctx, s)
 	h.mu.Lock()
-	event := h.event(h.session.now().Since(h.lease.Acquired()), err)
+	event := h.event(h.session.Now().Since(h.lease.Acquired()), err)
 	hooks := h.hooks()
 	h.mu.Unlock()
 	report(hooks.Released, h.owner, event)
@@ -302,7 +302,7 @@ func (h *hold) successor(limit int) (next *acquire.Ticket, crowded bool) {
 			return false
 		}
 		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
-		w.attempt.Offered = acquire.Offer{Identity: h.session.identities.Current(), Ended: make(chan struct{})}
+		w.attempt.Offered = acquire.Offer{Identity: h.session.Identities.Current(), Ended: make(chan struct{})}
 		return true
 	}), false
 }
@@ -315,14 +315,14 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket
 	c, id := h.session, next.attempt.Offered.Identity
 	to := id.Of(h.target, next.owner)
 	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
-	began := c.now()
+	began := c.Now()
 	from := h.onRedis()
 	t := next.target.Lacking(from.Absent) // the same keys
 	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms)
 	to.Token, to.Absent = g.Token, g.Absent
 	if out.Ambiguous {
-		c.identities.Retire(from.Identity)
-		c.identities.Retire(id)
+		c.Identities.Retire(from.Identity)
+		c.Identities.Retire(id)
 	}
 	switch {
 	case !out.Ambiguous && (out.Err != nil || !g.Held && len(t.Keys) > 1): // if one key was lost, the others are still there
@@ -341,7 +341,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket
 		h.other.wake()
 		return true, h.notOurs(began, out)
 	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
-		c.identities.Retire(id)
+		c.Identities.Retire(id)
 		next.undoName(to, next.settings.TTL)
 		ticket.Refuse()
 		h.leave()
@@ -368,16 +368,16 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	orphan.phase = ending
 	orphan.Receive(granted, sent, next.settings.TTL, 0)
 	for _, p := range h.places {
-		g := h.session.registry.Enter(p.Gate.ID, p.Gate.Channel)
+		g := h.session.Registry.Enter(p.Gate.ID, p.Gate.Channel)
 		ticket := p.Queue.Ticket(orphan, orphan.attempt.Alarm())
 		orphan.places = append(orphan.places, acquire.Place{Gate: g, Queue: p.Queue, Messages: p.Messages, Ticket: ticket})
 		p.Ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})
 	next.TrackUndo(passed)
-	h.session.goroutines.Go(func() {
+	h.session.Goroutines.Go(func() {
 		defer close(passed)
-		ctx := h.session.limits.After(next.settings.unlockTimeout)
+		ctx := h.session.Limits.After(next.settings.unlockTimeout)
 		// An error is already being dealt with: its name is undone in the background.
 		if orphan.finish(ctx, next.settings) != nil {
 			orphan.awaitUndo()
@@ -409,16 +409,16 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	if h.isKept() {
 		e = e.ConfirmedBy(h.settings.replicas.Before(ctx))
 	}
-	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, h.keptUntil())
-	began, n := h.session.now(), h.onRedis()
+	p := protocol.KeepingUntil(h.kind.protocol, h.session.Now, h.keptUntil())
+	began, n := h.session.Now(), h.onRedis()
 	answer, out := p.Release(ctx, e, h.target.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
 	if out.Ambiguous || out.Unconfirmed != nil {
-		h.session.identities.Retire(n.Identity)
+		h.session.Identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
 		return h.abandon(out.Err)
 	}
-	now := h.session.now()
+	now := h.session.Now()
 	for i, p := range h.places {
 		p.Gate.Heard()
 		if len(h.places) == 1 && !answer.Kept {
@@ -428,7 +428,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 			p.Gate.LeaveToStrangers(now)
 		}
 		heard := answer.Heard + h.other.rivals()
-		if h.session.scattered && answer.Heard >= 0 {
+		if h.session.Options.Scattered && answer.Heard >= 0 {
 			heard = max(heard, 2) // perhaps
 		}
 		alone := heard == 0 || heard == 1 && p.Gate.Listening()
@@ -454,7 +454,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
 // by a command of another owner's, of which late copies may be on their way to the name.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
-	h.session.identities.Retire(h.onRedis().Identity)
+	h.session.Identities.Retire(h.onRedis().Identity)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if out.Ambiguous && began.Until(h.lease.Deadline()) > 0 {
@@ -479,7 +479,7 @@ func (h *hold) abandon(err error) error {
 func (h *hold) unheard(err error) error {
 	lasts := h.lease.Longest()
 	if h.keepUntil != (clock.Instant{}) {
-		lasts = max(lasts, h.session.now().UntilMono(h.keepUntil).Round(time.Millisecond))
+		lasts = max(lasts, h.session.Now().UntilMono(h.keepUntil).Round(time.Millisecond))
 	}
 	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", lasts, err)
 }

@@ -73,7 +73,7 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	t.Helper()
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
 	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.Hooks()))
-	w.c.session.patience, w.c.session.execs[0].Patience = fleetPatience, fleetPatience
+	w.c.session.Patience, w.c.session.Execs[0].Patience = fleetPatience, fleetPatience
 	for _, p := range []*protocol.Protocol{&w.c.plain.protocol, &w.c.multi.protocol, &w.c.fair.protocol, &w.c.write.protocol} {
 		*p = &countedRenewals{Protocol: *p, begun: &w.begun}
 	}
@@ -81,7 +81,7 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	for i := range n {
 		m := kind(w.c, fmt.Sprintf("%s-%d", key, i), WithOwner(fmt.Sprintf("job-%d", i)), WithTTL(fleetTTL))
 		locktest.RequireLocked(t, m)
-		h := w.c.session.holdsOn(m.target.Keys[0])[0]
+		h := holdsOn(w.c.session, m.target.Keys[0])[0]
 		w.locks, w.holds = append(w.locks, m), append(w.holds, h)
 		for _, key := range m.target.Keys {
 			require.NoError(t, w.direct.PExpire(t.Context(), key, worn).Err())
@@ -455,7 +455,7 @@ func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, s
 		for i := range n {
 			w.locks = append(w.locks, w.c.Mutex(fmt.Sprint("lock:", i), WithOwner(fmt.Sprint("job-", i)), WithTTL(fleetTTL)))
 			locktest.RequireLocked(t, w.locks[i])
-			w.holds = append(w.holds, w.c.session.holdsOn(w.locks[i].Name())[0])
+			w.holds = append(w.holds, holdsOn(w.c.session, w.locks[i].Name())[0])
 			require.NoError(t, rdb.PExpire(t.Context(), w.locks[i].Name(), worn).Err())
 		}
 		locktest.LoadScripts(t, rdb)
@@ -587,11 +587,11 @@ func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	for range 30 { // together longer than a command is usually waited for
 		busy.Go(func() {
 			e := redisexec.CallOptions{Attempts: 1, Patience: time.Minute}
-			_, _ = c.session.execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
+			_, _ = c.session.Execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
 		})
 	}
 	redistest.Eventually(t, "a renewal in a busy pipeline", func() bool {
-		return slices.ContainsFunc(events.Of("renewed"), func(e Event) bool { return e.Elapsed > c.session.patience })
+		return slices.ContainsFunc(events.Of("renewed"), func(e Event) bool { return e.Elapsed > c.session.Patience })
 	})
 	require.Empty(t, events.Of("renew failed"), "a second copy would have followed")
 	locktest.RequireUnlocked(t, m)

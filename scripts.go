@@ -6,6 +6,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/session"
 )
 
 // kind is a kind of lock: what it does on Redis, and how its waiters get to ask for it. It
@@ -28,17 +29,17 @@ type kind struct {
 }
 
 // addKinds makes the kinds of lock of a client on one deployment.
-func (c *Client) addKinds(hub messageHub, sharded bool) {
-	plain := protocol.NewBatchingPlain(c.session.execs[0], sharded)
+func (c *Client) addKinds(hub session.MessageHub, sharded bool) {
+	plain := protocol.NewBatchingPlain(c.session.Execs[0], sharded)
 	fair := protocol.NewFair(plain, c.ID())
 	strict := fair.Strict()
 	reads, writes := protocol.NewReadWrite(plain)
-	c.session.registry.NewLine = func(g *acquire.Gate) *acquire.Line {
-		return line.New[acquire.Hold](hub, c.session.now, g.Channel, fair.GrantsFor(g.ID.Key))
+	c.session.Registry.NewLine = func(g *acquire.Gate) *acquire.Line {
+		return line.New[acquire.Hold](hub, c.session.Now, g.Channel, fair.GrantsFor(g.ID.Key))
 	}
-	c.session.attempts.Uses = hub.Uses
+	c.session.Attempts.Uses = hub.Uses
 	c.plain = &kind{
-		lock: KindMutex, protocol: fair, batches: c.session.batchEnv(plain.Rename), inLine: true, stand: acquire.AtGateInLine,
+		lock: KindMutex, protocol: fair, batches: c.session.BatchEnv(plain.Rename), inLine: true, stand: acquire.AtGateInLine,
 		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMutexTurn(a, fair) },
 	}
 	c.multi = &kind{

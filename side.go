@@ -9,19 +9,20 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/queue"
+	"github.com/relock-go/relock/internal/session"
 )
 
 // otherSide is the other side of a read-write lock, as a hold on one side sees it: the same
 // owner may have a hold there, and waiters there are not told by messages of what happens in
 // this process. The zero otherSide is that of a lock with one side: nothing is there.
 type otherSide struct {
-	session *session
+	session *session.Session
 	id      gate.ID // of the gate there
 	owner   keys.Owner
 }
 
 // newOtherSide is the other side of the lock that o wants t of.
-func newOtherSide(c *session, t *keys.Set, o keys.Owner) otherSide {
+func newOtherSide(c *session.Session, t *keys.Set, o keys.Owner) otherSide {
 	switch t.Side {
 	case keys.Writing:
 		return otherSide{session: c, id: gate.ID{Key: t.Keys[0], Side: keys.Reading}, owner: o}
@@ -37,7 +38,7 @@ func (s *otherSide) gate() *acquire.Gate {
 	if s.session == nil {
 		return nil
 	}
-	return s.session.registry.Gate(s.id)
+	return s.session.Registry.Gate(s.id)
 }
 
 // hold returns the hold of the same owner there, or nil.

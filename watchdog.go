@@ -28,7 +28,7 @@ import (
 //   - lose retires the name before the loss can be seen, because the owner may lock again then.
 //
 // What can come late: the timer, which may run after the hold has ended, and finds the phase; the
-// answer to a renewal, which finds it, too; and the machine itself after a suspension: clocksMoved
+// answer to a renewal, which finds it, too; and the machine itself after a suspension: ClocksMoved
 // is called when the clocks have moved apart, and every call looks at the deadline (Check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
@@ -57,9 +57,9 @@ func (h *hold) replan() {
 	if w.awake {
 		return
 	}
-	wait, _ := h.plan(h.session.now())
+	wait, _ := h.plan(h.session.Now())
 	if w.timer == nil {
-		w.timer = time.AfterFunc(wait, func() { h.session.goroutines.Run(h.watch) })
+		w.timer = time.AfterFunc(wait, func() { h.session.Goroutines.Run(h.watch) })
 	} else {
 		w.timer.Reset(wait)
 	}
@@ -78,7 +78,7 @@ func (h *hold) watch() {
 		return
 	}
 	for h.phase == held {
-		wait, renew := h.plan(h.session.now())
+		wait, renew := h.plan(h.session.Now())
 		if w.awake = wait <= 0; !w.awake {
 			w.timer.Reset(wait)
 			return
@@ -96,7 +96,7 @@ func (h *hold) watch() {
 // wakeAtDeadline has the watchdog look at the hold when its lease is over, if not before. mu is held.
 func (h *hold) wakeAtDeadline() {
 	if h.phase == held {
-		h.watchdog.timer.Reset(max(0, h.lease.Left(h.session.now())))
+		h.watchdog.timer.Reset(max(0, h.lease.Left(h.session.Now())))
 	}
 }
 
@@ -137,7 +137,7 @@ func (h *hold) renew() {
 	life, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.watchdog.stop = stop
-	left := h.lease.Left(h.session.now())
+	left := h.lease.Left(h.session.Now())
 	h.mu.Unlock()
 	// Another command of the hold may be under way for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
@@ -162,17 +162,17 @@ func (h *hold) renewNow(life context.Context) {
 	}
 	t, n, lease := h.target, h.name, h.wantedLease()
 	e := h.renewEffort()
-	left := h.lease.Left(h.session.now())
+	left := h.lease.Left(h.session.Now())
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
 	// The loss must not wait for an answer.
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
-	began := h.session.now()
+	began := h.session.Now()
 	ours, out := h.kind.protocol.Renew(inTime, e, t, n.Field, lease)
 	if out.Ambiguous {
-		h.session.identities.Retire(n.Identity)
+		h.session.Identities.Retire(n.Identity)
 	}
 	if out.Err == nil && !ours {
 		h.lose(lockerr.ErrNotOnRedis)
@@ -187,7 +187,7 @@ func (h *hold) renewNow(life context.Context) {
 		return
 	}
 	out.Err = h.renewalSettled(out, lease)
-	event := h.event(h.session.now().Since(began), out.Err)
+	event := h.event(h.session.Now().Since(began), out.Err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	free() // who unlocks need not wait for a hook
@@ -200,8 +200,8 @@ func (h *hold) renewNow(life context.Context) {
 
 // renewEffort is that of one renewal. mu is held.
 func (h *hold) renewEffort() redisexec.CallOptions {
-	left, failures := h.lease.Left(h.session.now()), h.watchdog.failures
-	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.replicas().Within(left / 4))
+	left, failures := h.lease.Left(h.session.Now()), h.watchdog.failures
+	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.Patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.replicas().Within(left / 4))
 	e.Patience = max(redisexec.MinPatience, min(e.Patience, left/2))
 	if failures == 0 && e.Replicas.N == 0 {
 		e.MaxPatience, e.Batchable = left/2, true
@@ -223,28 +223,26 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error 
 		out.Err = fmt.Errorf("%w; before that: %w", out.Err, w.failure)
 	}
 	w.failure = redisexec.MoreTelling(w.failure, out.Err)
-	now := h.session.now()
+	now := h.session.Now()
 	w.retry = now.After(min(clock.Backoff(w.failures), max(0, h.lease.Left(now))/4))
 	return out.Err
 }
 
-// clocksMoved wakes every watchdog: the wall clock and the monotonic one, on which timers run, have
-// moved apart.
-func (c *session) clocksMoved() {
-	for _, h := range c.holds() {
-		h.Check() // its watchdog may be in a hook, or wait for an answer
-		h.mu.Lock()
-		if h.phase == held {
-			h.replan()
-		}
-		h.mu.Unlock()
+// ClocksMoved has the watchdog look at the hold: the wall clock and the monotonic one, on which timers run,
+// have moved apart.
+func (h *hold) ClocksMoved() {
+	h.Check() // the watchdog may be in a hook, or wait for an answer
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase == held {
+		h.replan()
 	}
 }
 
 // Check loses the hold if its deadline has passed: the watchdog may not have run yet.
 func (h *hold) Check() {
 	h.mu.Lock()
-	now := h.session.now()
+	now := h.session.Now()
 	if h.phase != held || h.lease.Left(now) > 0 {
 		h.mu.Unlock()
 		return
@@ -289,9 +287,9 @@ func (h *hold) lose(why error) {
 		return
 	}
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
-	h.session.identities.Retire(h.name.Identity)
+	h.session.Identities.Retire(h.name.Identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
-	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
+	event := h.event(h.session.Now().Since(h.lease.Acquired()), why)
 	hooks := h.hooks()
 	unclaimed := len(h.levels) == 0
 	for _, p := range h.places {

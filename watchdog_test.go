@@ -80,7 +80,7 @@ func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), ttl*9/10, "not long before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
 		require.Zero(t, m.HoldCount())
-		h := m.session.holdsOn(key)[0]
+		h := holdsOn(m.session, key)[0]
 		require.LessOrEqual(t, h.lease.Deadline().Mono-h.lease.Acquired().Mono, ttl-clock.Margin(ttl), "the deadline is before the end of the lease")
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 		require.Empty(t, events.Of("renewed"))
@@ -148,7 +148,7 @@ func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	ends := map[string]func(t *testing.T, rdb *redis.Client, m *Mutex){
 		"unlock": func(t *testing.T, _ *redis.Client, m *Mutex) { locktest.RequireUnlocked(t, m) },
-		"close":  func(t *testing.T, _ *redis.Client, m *Mutex) { require.NoError(t, m.session.close()) },
+		"close":  func(t *testing.T, _ *redis.Client, m *Mutex) { require.NoError(t, m.session.Close()) },
 		"loss": func(t *testing.T, rdb *redis.Client, m *Mutex) {
 			ctx := m.Context(t.Context())
 			require.NoError(t, rdb.Del(t.Context(), m.Name()).Err())
@@ -178,7 +178,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(time.Hour))
 		running := func() int {
-			return c.session.goroutines.Len()
+			return c.session.Goroutines.Len()
 		}
 		idle := running()
 		locktest.RequireLocked(t, c.Mutex(key))
@@ -244,7 +244,7 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 		m := c.Mutex(key)
 		for i := range 50 {
 			locktest.RequireLocked(t, m)
-			h := c.session.holdsOn(key)[0]
+			h := holdsOn(c.session, key)[0]
 			// Unlock close to the first renewal, a little earlier or later each time.
 			h.mu.Lock()
 			due := protocol.RenewalDue(h.lease.Renewed(), lease.MinRenewInterval)
@@ -375,7 +375,7 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 		redistest.Eventually(t, "a renewal", func() bool { return len(events.Of("renewed")) > 0 })
 		relay.BlackHole(true)
 		redistest.Receive(t, ctx.Done())
-		h := m.session.holdsOn(key)[0]
+		h := holdsOn(m.session, key)[0]
 		now := clock.System()
 		require.LessOrEqual(t, now.Until(h.lease.Deadline()), time.Duration(0), "not before")
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)
@@ -412,10 +412,10 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 		m := locksOn(t, rdb, WithTTL(time.Minute)).Mutex(redistest.Key(t)) // no other renewal meanwhile
 		locktest.RequireLocked(t, m)
 		rule := relay.Block(locktest.RunsOf(protocol.RenewScript)).Always()
-		h := m.session.holdsOn(m.Name())[0]
+		h := holdsOn(m.session, m.Name())[0]
 		redistest.Eventually(t, "a renewal that ends in time", func() bool {
 			h.mu.Lock()
-			h.lease.Shorten(h.session.now().After(2 * time.Millisecond))
+			h.lease.Shorten(h.session.Now().After(2 * time.Millisecond))
 			h.mu.Unlock()
 			began := time.Now()
 			h.renew()
@@ -483,9 +483,9 @@ func TestAHoldThatRanOutKeepsNothing(t *testing.T) {
 	c, key := locksOn(t, rdb), redistest.Key(t)
 	m := c.Mutex(key, WithMinHold(time.Hour))
 	locktest.RequireLocked(t, m)
-	h := c.session.holdsOn(key)[0]
+	h := holdsOn(c.session, key)[0]
 	h.mu.Lock()
-	h.lease.Shorten(c.session.now())
+	h.lease.Shorten(c.session.Now())
 	h.mu.Unlock()
 	require.ErrorIs(t, m.Unlock(), ErrLost)
 	redistest.Eventually(t, "free", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })

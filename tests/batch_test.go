@@ -49,7 +49,7 @@ func eachBatch(t *testing.T, test func(t *testing.T, b *batchBench)) {
 // heldOf is the one hold on the bench's key that is held.
 func heldOf(b *faultBench) inside.Hold {
 	b.t.Helper()
-	holds := inside.OfClient(b.locks).Holds(b.key)
+	holds := inside.HoldsOn(b.locks, b.key)
 	i := slices.IndexFunc(holds, func(h inside.Hold) bool { return h.Held })
 	require.GreaterOrEqual(b.t, i, 0, "it is not held")
 	return holds[i]

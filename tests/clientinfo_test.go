@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/presence"
@@ -140,7 +139,7 @@ func TestEachNameThatAClientHoldsByIsRegistered(t *testing.T) {
 		first := c.ID()
 		m := c.Mutex("job")
 		locktest.RequireLocked(t, m)
-		inside.OfClient(c).Retire()
+		locktest.Retire(c)
 		second := c.ID()
 		require.NotEqual(t, first, second)
 		time.Sleep(presence.Interval + time.Second)

@@ -196,7 +196,7 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 
 // partyOf is those of c who wait for key, and their turn to poll; nil if none does.
 func partyOf(c *relock.Client, key string) (inside.Line, inside.Turn) {
-	for _, h := range inside.OfClient(c).Holds(key) {
+	for _, h := range inside.HoldsOn(c, key) {
 		if h.Line != nil {
 			return h.Line(), h.Turn()
 		}

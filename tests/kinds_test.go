@@ -95,7 +95,7 @@ func (b *kindBench) free() {
 	b.t.Helper()
 	for _, c := range []*relock.Client{b.c, b.others} {
 		redistest.Eventually(b.t, "nothing left here", func() bool {
-			return c == nil || locktest.NamesOf(c) == 0 && (inside.OfClient(c).Closed() || locktest.Settled(c))
+			return c == nil || locktest.NamesOf(c) == 0 && (inside.SessionOf(c).Closed() || locktest.Settled(c))
 		})
 	}
 	b.gone()
@@ -146,7 +146,7 @@ func (b *kindBench) lastSent(s *redisexec.Script) (at time.Duration) {
 // deadline is until when the only hold is valid, on the same clock.
 func (b *kindBench) deadline() time.Duration {
 	b.t.Helper()
-	holds := inside.OfClient(b.c).Holds(b.key)
+	holds := inside.HoldsOn(b.c, b.key)
 	require.Len(b.t, holds, 1)
 	return holds[0].Deadline.Mono
 }

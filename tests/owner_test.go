@@ -98,7 +98,7 @@ func TestConcurrentLocksOfOneOwnerAreGrantedTogetherAfterAWait(t *testing.T) {
 func awaitCallers(t *testing.T, c *relock.Client, key string, n int) {
 	t.Helper()
 	redistest.Eventually(t, "callers", func() bool {
-		return slices.ContainsFunc(inside.OfClient(c).Holds(key), func(h inside.Hold) bool { return h.Callers == n }) &&
+		return slices.ContainsFunc(inside.HoldsOn(c, key), func(h inside.Hold) bool { return h.Callers == n }) &&
 			locktest.WaitersOn(c, key) > 0
 	})
 }

@@ -65,7 +65,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	deadlineOf := func(b *quorumBench) clock.Instant {
-		return inside.OfClient(b.locks).Holds(b.key)[0].Deadline
+		return inside.HoldsOn(b.locks, b.key)[0].Deadline
 	}
 	for _, s := range []struct {
 		name   string

@@ -316,7 +316,7 @@ func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
 				ctx := b.me.ContextOf(m)
 				s, err = m.State(b.t.Context())
 				require.NoError(b.t, err)
-				require.Equal(b.t, inside.OfClient(b.locks).Holds(b.key)[0].Field, s.Owner)
+				require.Equal(b.t, inside.HoldsOn(b.locks, b.key)[0].Field, s.Owner)
 				require.Equal(b.t, 1, s.Count)
 				require.Positive(b.t, s.TTL)
 				require.GreaterOrEqual(b.t, s.FencingToken, b.tokenOf(b.me, m))

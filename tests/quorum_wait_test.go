@@ -24,7 +24,7 @@ import (
 // been heard: loses is an Unlock that finds that the lock is lost, if they were.
 func (b *quorumBench) onceHeard(f func(loses func(*relock.Mutex))) {
 	b.t.Helper()
-	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: inside.OfClient(b.locks).Patience})
+	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: inside.SessionOf(b.locks).Patience})
 	onceWithin(b.t, window, func() (longest time.Duration) {
 		f(func(m *relock.Mutex) {
 			var err error
@@ -302,7 +302,7 @@ func TestATryLockWhoseVotesWereSplitAndWhoIsOvertakenThenIsNoError(t *testing.T)
 		b.strangersOn(0, 1)
 		both, one := b.locks.MultiMutex([]string{b.key, b.key + "2"}), b.locks.Mutex(b.key+"2")
 		begun := func() bool {
-			return slices.ContainsFunc(inside.OfClient(b.locks).Holds(one.Name()), func(h inside.Hold) bool {
+			return slices.ContainsFunc(inside.HoldsOn(b.locks, one.Name()), func(h inside.Hold) bool {
 				return h.Keys.ID == inside.OfMutex(one).Keys.ID // in whatever phase: that it waits may be over before anyone looks
 			})
 		}

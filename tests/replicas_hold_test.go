@@ -82,7 +82,7 @@ func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
 	hold := m.Context(t.Context())
 	field := locktest.FieldOf(b.locks)
 	deadline := func() clock.Instant {
-		return inside.OfClient(b.locks).Holds(b.key)[0].Deadline
+		return inside.HoldsOn(b.locks, b.key)[0].Deadline
 	}
 	before := deadline()
 	b.pause()

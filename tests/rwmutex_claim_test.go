@@ -109,7 +109,7 @@ func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave f
 // undoing is what is left of the shortest undo that is pending.
 func (b *rwBench) undoing() time.Duration {
 	b.t.Helper()
-	pending := inside.OfClient(b.c).Undos[0].Pending()
+	pending := inside.SessionOf(b.c).Undos[0].Pending()
 	require.NotEmpty(b.t, pending)
 	shortest := time.Duration(1<<63 - 1)
 	for _, name := range pending {
@@ -149,7 +149,7 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		// That it claims the lock by its new name does not come about: Redis may have no memory.
 		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", locktest.RunsOf(protocol.RWWriteScript)).Always()
-		inside.OfClient(b.c).Retire()
+		locktest.Retire(b.c)
 		require.NoError(b.t, b.rdb.Publish(b.t.Context(), inside.OfMutex(toWrite(b.mutex())).Keys.Channels[0], "0").Err())
 		busy.Wait(b.t)
 		leave()

@@ -99,7 +99,7 @@ func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		b.me.Locks(b.t, toWrite(m))
-		inside.OfClient(b.c).Retire()
+		locktest.Retire(b.c)
 		require.True(b.t, b.me.Tries(b.t, toRead(m)))
 		b.me.Locks(b.t, toRead(m))
 		require.False(b.t, b.you.Tries(b.t, toRead(m)))
@@ -120,7 +120,7 @@ func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
 		for _, life := range []time.Duration{time.Hour, 2 * time.Hour} { // the second is a re-entry
 			b.me.Locks(b.t, toRead(b.mutex(relock.WithTTL(life))))
 			b.requireLife(life)
-			holds := inside.OfClient(b.c).Holds(b.key)
+			holds := inside.HoldsOn(b.c, b.key)
 			require.Len(b.t, holds, 2)
 			for _, h := range holds {
 				require.Equal(b.t, life, h.Longest, "%v", h.Keys.Side)

@@ -78,7 +78,7 @@ func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
 		m := b.mutex(relock.WithTTL(time.Minute))
 		b.me.Locks(b.t, toRead(m))
 		b.me.Locks(b.t, toRead(b.mutex(relock.WithTTL(time.Hour))))
-		field := inside.OfClient(b.c).Holds(b.key)[0].Field
+		field := inside.HoldsOn(b.c, b.key)[0].Field
 		for level := range 2 {
 			require.Greater(b.t, locktest.TTLOf(b.rdb, b.timeout(field, level+1)), 50*time.Minute)
 		}
@@ -171,7 +171,7 @@ func TestAReaderWhoseTimeoutKeyIsGoneHasLostItsHoldAndNoOtherHas(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithRenewInterval(20 * time.Millisecond))
 		b.me.Locks(b.t, toRead(m))
-		field := inside.OfClient(b.c).Holds(b.key)[0].Field
+		field := inside.HoldsOn(b.c, b.key)[0].Field
 		b.you.Locks(b.t, toRead(m))
 		mine, yours := b.me.ContextOf(toRead(m)), b.you.ContextOf(toRead(m))
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.timeout(field, 1)).Err())

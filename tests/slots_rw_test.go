@@ -117,7 +117,7 @@ func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
 	once := redisexec.CallOptions{Attempts: 1}
 	for _, gone := range [][]string{nil, {name}} { // at first only a new level's key is not there
 		p.Move(gone...)
-		for _, h := range inside.OfClient(c).Holds(name) {
+		for _, h := range inside.HoldsOn(c, name) {
 			_, out := h.Protocol.Reenter(t.Context(), once, h.Keys, h.Field, h.Terms, false, []int{3})
 			requireElsewhere(t, out)
 			if gone == nil {

@@ -80,7 +80,7 @@ var All = []Mutant{
 		Name:   "batch-own-lease",
 		Breaks: "a hold that follows another begins with a lease of its own, which no answer has proven",
 		Edits: []Edit{
-			{"batch.go", "h.lease.Follow(l)", "h.lease.Grant(h.session.now(), max(h.settings.TTL, l.Left(h.session.now())))"},
+			{"batch.go", "h.lease.Follow(l)", "h.lease.Grant(h.session.Now(), max(h.settings.TTL, l.Left(h.session.Now())))"},
 		},
 		Catch: []string{"batches-slow-then-silent"},
 	},

@@ -13,29 +13,8 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
-	"github.com/relock-go/relock/internal/undo"
-	"github.com/relock-go/relock/internal/wake"
+	"github.com/relock-go/relock/internal/session"
 )
-
-// Client is what a client keeps for its locks.
-type Client struct {
-	Undos    []*undo.Queue // of each node
-	Patience time.Duration // with one copy of a command
-	Hub      Hub
-
-	Closed func() bool
-	Names  func() int    // of which it keeps anything
-	Busy   func() int    // how many of its goroutines run
-	Ticket func() uint64 // the last one, of all queues of fair locks
-	Retire func()        // gives it a new identity, as it does when a request is left in doubt
-	Holds  func(key string) []Hold
-}
-
-// Hub is what the waiters of a client are woken by.
-type Hub interface {
-	Subscribe(channel string, wake func()) *wake.Subscription
-	Suspect(channel string)
-}
 
 // Hold is one owner's use of a key, from the wish for it to the end.
 type Hold struct {
@@ -86,8 +65,9 @@ type Mutex struct {
 
 // Package relock sets these. A client is a *relock.Client, a mutex a *relock.Mutex.
 var (
-	OfClient func(client any) Client // or a mutex, for the client that it is of
-	OfMutex  func(mutex any) Mutex
+	SessionOf func(client any) *session.Session // or a mutex, for the client that it is of
+	HoldsOn   func(client any, key string) []Hold
+	OfMutex   func(mutex any) Mutex
 	// TellFirst has a client tell Redis of each hand-over of a Mutex before the next waiter enters, as it
 	// does where that wants a token.
 	TellFirst func(client any)

@@ -24,17 +24,23 @@ func FieldOf(c interface{ ID() string }) string { return fmt.Sprintf("%s:%d", c.
 // What follows looks into clients: c is a *relock.Client, or a *relock.Mutex for the client that it is of.
 
 // NamesOf counts the names of which c keeps anything.
-func NamesOf(c any) int { return inside.OfClient(c).Names() }
+func NamesOf(c any) int { return inside.SessionOf(c).Registry.Len() }
 
 // Settled reports whether c does nothing in the background.
 func Settled(c any) bool {
-	return inside.OfClient(c).Busy() == 1 // it watches the clocks
+	return inside.SessionOf(c).Goroutines.Len() == 1 // it watches the clocks
+}
+
+// Retire gives c a new identity, as it does when a request is left in doubt.
+func Retire(c any) {
+	identities := inside.SessionOf(c).Identities
+	identities.Retire(identities.Current())
 }
 
 // WaitersOn counts the owners of this process that wait for key, the one that talks to
 // Redis included.
 func WaitersOn(c any, key string) (n int) {
-	for _, h := range inside.OfClient(c).Holds(key) {
+	for _, h := range inside.HoldsOn(c, key) {
 		if h.Waiting {
 			n++
 		}
@@ -44,7 +50,7 @@ func WaitersOn(c any, key string) (n int) {
 
 // Listening reports whether a message about key would reach the waiters of c.
 func Listening(c any, key string) bool {
-	return slices.ContainsFunc(inside.OfClient(c).Holds(key), func(h inside.Hold) bool { return h.Listening })
+	return slices.ContainsFunc(inside.HoldsOn(c, key), func(h inside.Hold) bool { return h.Listening })
 }
 
 // AwaitWaiters waits until n owners of this process wait for key.
