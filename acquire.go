@@ -87,7 +87,7 @@ func (h *hold) RaiseSoon() {
 func (h *hold) Prove(sent clock.Instant, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lease.Prove(sent, lasts, h.wantedLease())
+	h.lease.Prove(sent, lasts, h.levels.TTL())
 }
 
 // Late reports whether the grant that h received is past its deadline, or was found not to count;
@@ -166,7 +166,7 @@ func (h *hold) untidy() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case len(h.levels) > 0:
+	case h.levels.Len() > 0:
 		return nil
 	case h.phase != gone:
 		return h.changes()

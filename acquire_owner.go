@@ -90,10 +90,10 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 	switch {
 	case errors.Is(h.cause, ErrLost):
 		return h.cause
-	case h.phase != held || len(h.levels) > 0:
+	case h.phase != held || h.levels.Len() > 0:
 		return errAgain
 	}
-	h.push(lv)
+	h.levels.Push(lv, h.session.Now())
 	h.replan()
 	return nil
 }
@@ -131,8 +131,8 @@ func (h *hold) dropUnclaimed() {
 	if h.phase != held || h.sharers.callers > 0 {
 		return
 	}
-	if len(h.levels) > 0 {
-		if len(h.target.Keys) > 1 && slices.Contains(h.counts(), 0) {
+	if h.levels.Len() > 0 {
+		if len(h.target.Keys) > 1 && slices.Contains(h.levels.Counts(h.target.Keys), 0) {
 			h.session.Goroutines.Go(func() { h.stepLate(h.settings) })
 		}
 		return

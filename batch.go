@@ -18,7 +18,7 @@ func (h *hold) handAhead(s *settings) <-chan error {
 	h.mu.Lock()
 	single := len(h.places) == 1
 	h.mu.Unlock()
-	if h.kind.batches == nil || !single || h.settings.replicas.N > 0 || h.isKept() {
+	if h.kind.batches == nil || !single || h.settings.Replicas.N > 0 || h.isKept() {
 		return nil
 	}
 	for {
@@ -52,7 +52,7 @@ func (h *hold) follower(limit int) *acquire.Ticket {
 // follows reports whether a hold with the settings s can begin with what is left of a lease: it asks
 // for no token and no replicas, its own lease is not shorter, and is renewed, and it need not hurry.
 func (s *settings) follows(left time.Duration) bool {
-	return !s.Fencing && s.replicas.N == 0 && s.Renewed && left <= s.TTL && left >= s.EntryLease()/3
+	return !s.Fencing && s.Replicas.N == 0 && s.Renewed && left <= s.TTL && left >= s.EntryLease()/3
 }
 
 // pass has the waiter with the reserved ticket follow h. not done: it has left. A nil channel: the
@@ -101,7 +101,7 @@ func (h *hold) forget() {
 func (h *hold) WantedLease() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.wantedLease()
+	return h.levels.TTL()
 }
 
 // Told records that Redis knows the lock by the name of h.

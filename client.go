@@ -56,7 +56,7 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.replicas.N > 0 {
+	if s.Replicas.N > 0 {
 		if err := redisexec.CanWait(rdb); err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 	c := newClientOn([]redis.UniversalClient{rdb}, hub, s, now)
 	c.session.UndoOnOne()
 	c.supports = func(s *settings) error {
-		if s.replicas.N > 0 {
+		if s.Replicas.N > 0 {
 			return redisexec.CanWait(rdb)
 		}
 		return nil
@@ -189,7 +189,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 // supportedByQuorum says what of s cannot be had on a quorum.
 func supportedByQuorum(s *settings) error {
 	switch {
-	case s.replicas.N > 0:
+	case s.Replicas.N > 0:
 		return fmt.Errorf("%w: WithReplicas on a quorum: its nodes are to have none, a failover would forget their votes", ErrUnsupported)
 	case s.Fencing && s.CounterLife == 0:
 		return fmt.Errorf("%w: WithSharedFencing on a quorum: Java counts on one Redis; use WithFencing", ErrUnsupported)

@@ -32,7 +32,7 @@ func (h *hold) Close(ctx context.Context, failed func(error)) {
 	failed(event.Err)
 	h.mu.Lock()
 	h.setPhase(lost)
-	unclaimed := len(h.levels) == 0
+	unclaimed := h.levels.Len() == 0
 	h.mu.Unlock()
 	if unclaimed {
 		h.unregister()

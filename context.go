@@ -30,7 +30,7 @@ func (h *hold) context(ctx context.Context, t *keys.Set) *holdctx.Context {
 	h.Check()
 	h.mu.Lock()
 	cause, name := h.cause, h.target.Name
-	if cause == nil && (h.phase != held || len(h.levels) == 0 || h.freed(t)) { // being acquired, or given back
+	if cause == nil && (h.phase != held || h.levels.Len() == 0 || h.freed(t)) { // being acquired, or given back
 		cause = notHeld(h.owner)
 	}
 	if cause != nil {
@@ -48,7 +48,7 @@ func (h *hold) freed(t *keys.Set) bool {
 	if len(h.target.Keys) == 1 {
 		return false
 	}
-	freed := h.target.Without(h.counts())
+	freed := h.target.Without(h.levels.Counts(h.target.Keys))
 	return freed != nil && slices.ContainsFunc(freed.Keys, t.Has)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/slot"
@@ -72,46 +73,20 @@ type hold struct {
 	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
 	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time
 	lease    lease.Lease
-	levels   []level // open ones, the oldest first; none until the acquirer has claimed it
+	levels   levels.Levels[*settings] // none is open until the acquirer has claimed it
 	contexts holdctx.Set
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
-
-	// keepUntil is until when its keys are kept on Redis though it has ended: what the levels ask for that
-	// have ended. Zero: no level does, or it was lost.
-	keepUntil clock.Instant
 
 	first struct { // room for the usual one of each
 		slot   slot.Slot
 		place  [1]acquire.Place
 		ticket acquire.Ticket
-		level  [1]level
 	}
 }
 
 // level is one Lock that has not been unlocked.
-type level struct {
-	settings   *settings     // of the handle
-	target     *keys.Set     // what it locks; some of its keys may be in another hold
-	renewUntil clock.Instant // WithMaxHold; zero: no bound
-	keepUntil  clock.Instant // WithMinHold; zero: it does not ask for that
-}
-
-// from returns the level as it is when it begins at now.
-func (lv level) from(now clock.Instant) level {
-	if lv.settings.maxHold > 0 {
-		lv.renewUntil = now.After(min(lv.settings.maxHold, maxTTL)) // that is for ever
-	}
-	if lv.settings.minHold > 0 {
-		lv.keepUntil = now.After(lv.settings.minHold)
-	}
-	return lv
-}
-
-// renewedAt reports whether the level has its hold renewed at now.
-func (lv level) renewedAt(now clock.Instant) bool {
-	return lv.settings.Renewed && (lv.settings.maxHold == 0 || now.Until(lv.renewUntil) > 0)
-}
+type level = levels.Level[*settings]
 
 func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
 	h := &hold{
@@ -123,8 +98,9 @@ func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings
 		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
 	}
-	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Owner: o, Target: t, Protocol: k.protocol, Terms: &s.Terms, Replicas: s.replicas})
-	h.places, h.levels, h.slot = h.first.place[:0], h.first.level[:0], &h.first.slot
+	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Owner: o, Target: t, Protocol: k.protocol, Terms: &s.Terms.Terms, Replicas: s.Replicas})
+	h.places, h.slot = h.first.place[:0], &h.first.slot
+	h.levels.Init(s, &s.Terms)
 	return h
 }
 
@@ -207,46 +183,10 @@ func (h *hold) open(lv *level) bool {
 	h.lease.Begin(h.session.Now())
 	h.setPhase(held)
 	if lv != nil {
-		h.push(*lv)
+		h.levels.Push(*lv, h.session.Now())
 	}
 	h.replan()
 	return true
-}
-
-// push adds a level. mu is held.
-func (h *hold) push(lv level) {
-	h.levels = append(h.levels, lv.from(h.session.Now()))
-}
-
-// renewable returns the levels by which it is decided whether h is renewed: the open ones, or, as
-// long as no caller has claimed it, which a hook may delay, the one that is to come. mu is held.
-func (h *hold) renewable() []level {
-	if len(h.levels) > 0 {
-		return h.levels
-	}
-	return []level{level{settings: h.settings}.from(h.lease.Acquired())}
-}
-
-// wantedLease is the longest of the open levels'. mu is held.
-func (h *hold) wantedLease() time.Duration {
-	lease := h.settings.TTL
-	for _, lv := range h.levels {
-		lease = max(lease, lv.settings.TTL)
-	}
-	return lease
-}
-
-// counts returns the number of levels on each key. mu is held.
-func (h *hold) counts() []int {
-	counts := make([]int, len(h.target.Keys))
-	for _, lv := range h.levels {
-		for i, key := range h.target.Keys {
-			if lv.target.Has(key) {
-				counts[i]++
-			}
-		}
-	}
-	return counts
 }
 
 // count returns the number of levels on the target t, as far as its keys are in this hold:
@@ -258,7 +198,7 @@ func (h *hold) count(t *keys.Set) int {
 	if h.phase != held {
 		return 0
 	}
-	least, counts := -1, h.counts()
+	least, counts := -1, h.levels.Counts(h.target.Keys)
 	for i, key := range h.target.Keys {
 		if t.Has(key) && (least < 0 || counts[i] < least) {
 			least = counts[i]
@@ -273,7 +213,7 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || len(h.levels) == 0 || h.freed(t) {
+	if h.phase != held || h.levels.Len() == 0 || h.freed(t) {
 		return 0
 	}
 	return max(0, h.lease.Left(now))
@@ -292,9 +232,9 @@ func (h *hold) HoldsAs(field string, asked clock.Instant) bool {
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	h.keepFor(h.levels...) // which Close leaves open
+	h.levels.KeepAll() // Close leaves them open
 	if p == lost {
-		h.keepUntil = clock.Instant{}
+		h.levels.KeepNothing()
 	}
 	for _, x := range h.contexts.TakeAll() {
 		x.End(wrap("hold", h.target.Name, cause))
@@ -305,20 +245,11 @@ func (h *hold) end(p phase, cause error) {
 	}
 }
 
-// keepFor has the keys kept for levels that end. mu is held.
-func (h *hold) keepFor(levels ...level) {
-	for _, lv := range levels {
-		if asked := lv.keepUntil != (clock.Instant{}); asked && (h.keepUntil == (clock.Instant{}) || lv.keepUntil.Mono > h.keepUntil.Mono) {
-			h.keepUntil = lv.keepUntil
-		}
-	}
-}
-
-// keptUntil is keepUntil, for what does without mu.
+// keptUntil is until when the keys of h are kept on Redis though it has ended. Zero: they are not.
 func (h *hold) keptUntil() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.keepUntil
+	return h.levels.KeptUntil()
 }
 
 // isKept reports whether no one can follow h yet.
@@ -341,7 +272,7 @@ func (h *hold) leave() {
 func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held && h.phase != lost || len(h.levels) == 0 || h.freed(t) {
+	if h.phase != held && h.phase != lost || h.levels.Len() == 0 || h.freed(t) {
 		return 0, false
 	}
 	return h.name.Token, true
@@ -352,15 +283,6 @@ func (h *hold) wanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.phase == acquiring
-}
-
-// replicas are those that the open levels ask for. mu is held.
-func (h *hold) replicas() redisexec.Replicas {
-	r := h.settings.replicas
-	for _, lv := range h.levels {
-		r = r.And(lv.settings.replicas)
-	}
-	return r
 }
 
 // Owner is who holds, or wants to.

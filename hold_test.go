@@ -142,7 +142,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 	require.NoError(t, second.Lock(t.Context()))
 	h := holdOf(first) // as found by a Lock that then waits for the Unlock under way
 	require.NoError(t, both.Unlock())
-	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
+	require.ErrorIs(t, h.enter(t.Context(), level{Settings: &first.settings, Terms: &first.settings.Terms, Target: first.target}), errAgain)
 	require.NoError(t, second.Unlock())
 	require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
 }
@@ -546,7 +546,8 @@ func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
 	locktest.RequireLocked(t, m)
 	clocks.Set(-time.Second)
-	require.True(t, holdsOn(c.session, m.Name())[0].levels[0].renewedAt(c.session.Now()))
+	h := holdsOn(c.session, m.Name())[0]
+	require.NotZero(t, h.levels.RenewInterval(c.session.Now(), h.lease.Acquired()))
 	locktest.RequireUnlocked(t, m)
 }
 

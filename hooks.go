@@ -234,12 +234,7 @@ func causeOf(err error) LossCause {
 }
 
 // hooks are those of the oldest open level. mu is held.
-func (h *hold) hooks() *Hooks {
-	if len(h.levels) > 0 {
-		return &h.levels[0].settings.hooks
-	}
-	return &h.settings.hooks
-}
+func (h *hold) hooks() *Hooks { return &h.levels.Oldest().hooks }
 
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {

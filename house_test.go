@@ -22,7 +22,7 @@ var ranks = map[string]int{
 	"internal/group": 1, "internal/keys": 1, "internal/wake": 1,
 	"internal/holdctx": 2, "internal/identity": 2, "internal/redisexec": 2, "fence": 2,
 	"internal/presence": 3, "internal/protocol": 3, "internal/undo": 3,
-	"internal/batch": 4, "internal/lease": 4, "internal/vain": 4, "internal/line": 4, "internal/quorum": 4,
+	"internal/batch": 4, "internal/lease": 4, "internal/levels": 4, "internal/vain": 4, "internal/line": 4, "internal/quorum": 4,
 	"internal/gate":    5,
 	"internal/acquire": 6,
 	"internal/session": 7,

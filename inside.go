@@ -48,7 +48,7 @@ func sessionOf(client any) *session.Session {
 func (m *Mutex) inside() inside.Mutex {
 	id := session.GateOf(m.target, 0)
 	return inside.Mutex{
-		Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol,
+		Keys: m.target, Terms: &m.settings.Terms.Terms, Protocol: m.kind.protocol,
 		Learned: func() (holder string, out gate.Outage) {
 			if g := m.session.Registry.Gate(id); g != nil {
 				var seen acquire.Sighting
@@ -83,7 +83,7 @@ func (h *hold) inside() inside.Hold {
 	slot := h.slot
 	view := inside.Hold{
 		Keys: h.target, Field: h.name.Field, Deadline: h.lease.Deadline(), Longest: h.lease.Longest(),
-		Protocol: h.kind.protocol, Terms: &h.settings.Terms, Callers: h.sharers.callers, Held: h.phase == held,
+		Protocol: h.kind.protocol, Terms: &h.settings.Terms.Terms, Callers: h.sharers.callers, Held: h.phase == held,
 		Occupy: func() (free func()) { slot.Take(context.Background()); return slot.Free },
 	}
 	for i, p := range h.places {

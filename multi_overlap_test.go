@@ -225,7 +225,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 		redistest.Eventually(b.t, "the level is taken away", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return len(h.levels) == 1
+			return h.levels.Len() == 1
 		})
 		said := make(chan error, 1)
 		b.relay.After(locktest.RunsOf(protocol.ReenterScript), func(redistest.Command, string) {

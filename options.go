@@ -10,6 +10,7 @@ import (
 
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -45,16 +46,12 @@ type Option interface {
 
 // settings are the options of a handle.
 type settings struct {
-	protocol.Terms
-	renewInterval time.Duration // 0: a third of ttl
-	maxHold       time.Duration // 0: no bound
-	minHold       time.Duration // 0: none
+	levels.Terms
 	waitTimeout   time.Duration // 0: no bound
 	unlockTimeout time.Duration // 0: defaultUnlockTimeout, or ttl if that is less
 	owner         string        // "": the calling goroutine
 	reentrant     bool
 	localHandoffs int
-	replicas      redisexec.Replicas
 	hooks         Hooks
 
 	// given says which options of renewal are in the list that is being applied: those of a handle
@@ -78,7 +75,7 @@ var pipelinedByDefault = true
 
 func defaultSettings() clientSettings {
 	return clientSettings{pipelined: pipelinedByDefault, settings: settings{
-		Terms:         protocol.Terms{TTL: defaultTTL, Renewed: true, SafetyPoll: defaultSafetyPoll},
+		Terms:         levels.Terms{Terms: protocol.Terms{TTL: defaultTTL, Renewed: true, SafetyPoll: defaultSafetyPoll}},
 		reentrant:     true,
 		localHandoffs: defaultLocalHandoffs,
 	}}
@@ -108,21 +105,21 @@ func (s *settings) reject(format string, args ...any) {
 
 // resolve fills in what depends on other options and checks what they say together.
 func (s *settings) resolve() {
-	if s.renewInterval == 0 {
-		s.renewInterval = s.TTL / 3
-	} else if s.Renewed && s.renewInterval > s.TTL*2/3 {
-		s.reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", s.renewInterval, s.TTL)
+	if s.RenewInterval == 0 {
+		s.RenewInterval = s.TTL / 3
+	} else if s.Renewed && s.RenewInterval > s.TTL*2/3 {
+		s.reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", s.RenewInterval, s.TTL)
 	}
 	if s.unlockTimeout == 0 {
 		s.unlockTimeout = min(defaultUnlockTimeout, s.TTL)
 	} else if s.unlockTimeout > s.TTL {
 		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: by then the lock is free anyway", s.unlockTimeout, s.TTL)
 	}
-	if s.maxHold != 0 && s.maxHold < s.TTL {
-		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.maxHold, s.TTL)
+	if s.MaxHold != 0 && s.MaxHold < s.TTL {
+		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.MaxHold, s.TTL)
 	}
-	if s.replicas.Timeout > s.TTL/6 {
-		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.replicas.N, s.replicas.Timeout, s.TTL)
+	if s.Replicas.Timeout > s.TTL/6 {
+		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.Replicas.N, s.Replicas.Timeout, s.TTL)
 	}
 }
 
@@ -193,7 +190,7 @@ func WithRenewInterval(d time.Duration) Option {
 			s.reject("WithRenewInterval(%v): at least %v", d, lease.MinRenewInterval)
 			return
 		}
-		s.Renewed, s.renewInterval, s.given.interval = true, d, true
+		s.Renewed, s.RenewInterval, s.given.interval = true, d, true
 	})
 }
 
@@ -203,7 +200,7 @@ func WithRenewInterval(d time.Duration) Option {
 // client WithoutRenewal is renewed by WithRenewInterval.
 func WithoutRenewal() Option {
 	return option(func(s *settings) {
-		s.Renewed, s.renewInterval, s.maxHold = false, 0, 0
+		s.Renewed, s.RenewInterval, s.MaxHold = false, 0, 0
 		s.given.fixed = true
 	})
 }
@@ -217,7 +214,7 @@ func WithMaxHold(d time.Duration) Option {
 			s.reject("WithMaxHold(%v): must be positive", d)
 			return
 		}
-		s.maxHold, s.given.maxHold = d, true
+		s.MaxHold, s.given.maxHold = min(d, maxTTL), true // that is for ever
 	})
 }
 
@@ -248,7 +245,7 @@ func WithMinHold(d time.Duration) Option {
 			s.reject("WithMinHold(%v): must be positive, and at most %v", d, maxTTL)
 			return
 		}
-		s.minHold = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+		s.MinHold = (d + time.Millisecond - 1).Truncate(time.Millisecond)
 	})
 }
 
@@ -383,7 +380,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 		case timeout > maxTTL:
 			s.reject("WithReplicas(%d, %v): at most a sixth of the TTL", n, timeout)
 		default:
-			s.replicas = redisexec.Replicas{N: n, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
+			s.Replicas = redisexec.Replicas{N: n, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
 		}
 	})
 }

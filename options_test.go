@@ -15,6 +15,7 @@ import (
 
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
@@ -199,8 +200,10 @@ func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := clientOn(t, offline(t)).Mutex("orders").settings
 	require.Equal(t, settings{
-		Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
-		renewInterval: 10 * time.Second,
+		Terms: levels.Terms{
+			Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
+			RenewInterval: 10 * time.Second,
+		},
 		unlockTimeout: 5 * time.Second,
 		reentrant:     true,
 		localHandoffs: 16,
@@ -210,10 +213,10 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 func TestDefaultsFollowTheTTL(t *testing.T) {
 	locks := clientOn(t, offline(t), WithTTL(3*time.Second))
 	s := locks.Mutex("orders").settings
-	require.Equal(t, time.Second, s.renewInterval)
+	require.Equal(t, time.Second, s.RenewInterval)
 	require.Equal(t, 3*time.Second, s.unlockTimeout)
 	s = locks.Mutex("orders", WithTTL(time.Minute)).settings
-	require.Equal(t, 20*time.Second, s.renewInterval, "of the handle's TTL, not the client's")
+	require.Equal(t, 20*time.Second, s.RenewInterval, "of the handle's TTL, not the client's")
 	require.Equal(t, 5*time.Second, s.unlockTimeout)
 }
 
@@ -229,10 +232,13 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "client", called)
 	s.hooks = Hooks{}
 	client := settings{
-		Terms: protocol.Terms{
-			TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
+		Terms: levels.Terms{
+			Terms: protocol.Terms{
+				TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
+			},
+			RenewInterval: time.Second, MaxHold: time.Minute, MinHold: time.Second,
 		},
-		renewInterval: time.Second, maxHold: time.Minute, minHold: time.Second, waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
+		waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
 		localHandoffs: 3,
 	}
 	require.Equal(t, client, s)
@@ -244,9 +250,11 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "handle", called)
 	s.hooks = Hooks{}
 	require.Equal(t, settings{
-		Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
-		renewInterval: 2 * time.Second, maxHold: time.Hour, minHold: time.Millisecond, waitTimeout: time.Minute,
-		unlockTimeout: time.Second, owner: "me",
+		Terms: levels.Terms{
+			Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
+			RenewInterval: 2 * time.Second, MaxHold: time.Hour, MinHold: time.Millisecond,
+		},
+		waitTimeout: time.Minute, unlockTimeout: time.Second, owner: "me",
 	}, s)
 
 	s = locks.Mutex("orders").settings
@@ -270,14 +278,14 @@ func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 	s := fixed.Mutex("orders", WithRenewInterval(time.Second), WithMaxHold(time.Hour)).settings
 	require.NoError(t, s.err)
 	require.True(t, s.Renewed, "an interval turns renewal on")
-	require.Equal(t, time.Hour, s.maxHold)
+	require.Equal(t, time.Hour, s.MaxHold)
 	unusable(t, fixed.Mutex("orders", WithMaxHold(time.Hour)), ErrInvalidOption, "WithMaxHold bounds the renewal")
 	unusable(t, fixed.Mutex("orders", WithoutRenewal(), WithRenewInterval(time.Second)), ErrInvalidOption, "contradict")
 
 	s = clientOn(t, offline(t), WithRenewInterval(time.Second), WithMaxHold(time.Minute)).Mutex("orders", WithTTL(time.Hour), WithoutRenewal()).settings
 	require.NoError(t, s.err, "nothing is left to bound")
 	require.False(t, s.Renewed)
-	require.Zero(t, s.maxHold)
+	require.Zero(t, s.MaxHold)
 }
 
 func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
@@ -349,12 +357,12 @@ func choose(which byte, d time.Duration) choice {
 	case 1:
 		return choice{
 			WithRenewInterval(d), fmt.Sprintf("WithRenewInterval(%v)", d), d >= 10*time.Millisecond,
-			func(s *settings) { s.Renewed, s.renewInterval, s.given.interval = true, d, true },
+			func(s *settings) { s.Renewed, s.RenewInterval, s.given.interval = true, d, true },
 		}
 	case 2:
-		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.Renewed, s.renewInterval, s.maxHold, s.given.fixed = false, 0, 0, true }}
+		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.Renewed, s.RenewInterval, s.MaxHold, s.given.fixed = false, 0, 0, true }}
 	case 3:
-		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.maxHold, s.given.maxHold = d, true }}
+		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.MaxHold, s.given.maxHold = d, true }}
 	case 4:
 		return choice{WithWaitTimeout(d), fmt.Sprintf("WithWaitTimeout(%v)", d), d > 0, func(s *settings) { s.waitTimeout = d }}
 	case 5:
@@ -374,13 +382,13 @@ func choose(which byte, d time.Duration) choice {
 			// An error may name the timeout as it is after rounding.
 			WithReplicas(n, d), fmt.Sprintf("WithReplicas(%d, ", n), n >= 1 && d >= 10*time.Millisecond && d <= century,
 			func(s *settings) {
-				s.replicas = redisexec.Replicas{N: n, Timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
+				s.Replicas = redisexec.Replicas{N: n, Timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
 			},
 		}
 	case 12:
 		return choice{
 			WithMinHold(d), fmt.Sprintf("WithMinHold(%v)", d), d > 0 && d <= century,
-			func(s *settings) { s.minHold = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
+			func(s *settings) { s.MinHold = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
 		}
 	default:
 		return choice{WithSafetyPoll(d), fmt.Sprintf("WithSafetyPoll(%v)", d), d >= 10*time.Millisecond, func(s *settings) { s.SafetyPoll = d }}
@@ -445,11 +453,11 @@ func documented(s *settings) bool {
 	if s.given = (settings{}).given; given.fixed && (given.interval || given.maxHold) {
 		return false
 	}
-	if s.Renewed && s.renewInterval > s.TTL*2/3 || s.replicas.Timeout > s.TTL/6 || s.unlockTimeout > s.TTL || s.maxHold != 0 && s.maxHold < s.TTL {
+	if s.Renewed && s.RenewInterval > s.TTL*2/3 || s.Replicas.Timeout > s.TTL/6 || s.unlockTimeout > s.TTL || s.MaxHold != 0 && s.MaxHold < s.TTL {
 		return false
 	}
-	if s.renewInterval == 0 {
-		s.renewInterval = s.TTL / 3
+	if s.RenewInterval == 0 {
+		s.RenewInterval = s.TTL / 3
 	}
 	if s.unlockTimeout == 0 {
 		s.unlockTimeout = min(5*time.Second, s.TTL)
@@ -531,7 +539,7 @@ func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	c := locksOn(t, rdb, WithTTL(600*time.Millisecond), WithReplicas(3, 99500*time.Microsecond))
-	require.Equal(t, redisexec.Replicas{N: 3, Timeout: 100 * time.Millisecond}, c.settings.replicas)
+	require.Equal(t, redisexec.Replicas{N: 3, Timeout: 100 * time.Millisecond}, c.settings.Replicas)
 	require.ErrorIs(t, c.Mutex("name", WithTTL(100*time.Millisecond)).Lock(t.Context()), ErrInvalidOption)
 }
 
@@ -539,7 +547,7 @@ func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 func TestReadersAreRenewedBeforeAJavaReaderCanEndTheirLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).RWMutex("x", WithTTL(5*time.Minute))
-		require.Equal(t, readRenewInterval, m.read.settings.renewInterval)
-		require.Equal(t, 100*time.Second, m.write.settings.renewInterval)
+		require.Equal(t, readRenewInterval, m.read.settings.RenewInterval)
+		require.Equal(t, 100*time.Second, m.write.settings.RenewInterval)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/relock-go/relock/internal/acquire"
-	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/session"
@@ -81,7 +80,7 @@ type call struct {
 // lock gets the owner of m one more level on every key: by re-entry where it holds the key, by an
 // acquisition of all others together.
 func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure error) {
-	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
+	c := call{mutex: m, level: level{Settings: &m.settings, Terms: &m.settings.Terms, Target: m.target}, waits: waits, record: newRecord(ctx, m)}
 	failure = errHookEnded // unless it returns
 	defer func() { c.record.ended(locked, failure) }()
 	if err := m.usable(ctx); err != nil {
@@ -128,7 +127,7 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 // enterNew gets the owner a hold on t, whose keys it does not hold, with the level of c. errAgain:
 // another goroutine of the same owner was faster.
 func (c *call) enterNew(ctx context.Context, t *keys.Set) (bool, error) {
-	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.settings)
+	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.Settings)
 	h.share(ctx)
 	if !h.register() {
 		return false, errAgain
@@ -223,7 +222,7 @@ func (h *hold) opened(lv *level, r *record) (bool, error) {
 	returned := false
 	defer func() {
 		if !returned && lv != nil { // a panic in the hook: no caller is there to unlock it
-			_ = h.unlock(lv.target, lv.settings)
+			_ = h.unlock(lv.Target, lv.Settings)
 		}
 	}()
 	report(h.settings.hooks.Acquired, h.owner, event)
@@ -243,7 +242,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			return false, err
 		}
 	}
-	if !lv.settings.reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
+	if !lv.Settings.reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
 		return false, ErrReentrant
 	}
 	for i, h := range holds {
@@ -251,7 +250,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			return false, join(err, leaveLevel(ctx, holds[:i], lv))
 		}
 	}
-	missing := missingKeys(holds, lv.target)
+	missing := missingKeys(holds, lv.Target)
 	if len(missing) == 0 {
 		return true, nil
 	}
@@ -260,7 +259,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			held, err = false, join(err, leaveLevel(ctx, holds, lv))
 		}
 	}()
-	rest := lv.target.Only(missing).FencedWith(lv.target)
+	rest := lv.Target.Only(missing).FencedWith(lv.Target)
 	held, err = c.enterRest(ctx, holds, rest)
 	if held && err != nil {
 		holds = c.mutex.find(slices.Clone(holds), c.owner, rest)
@@ -273,7 +272,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
-		x := h.context(waiting, c.level.target)
+		x := h.context(waiting, c.level.Target)
 		defer x.End(nil)
 		waiting = x
 	}
@@ -295,26 +294,19 @@ func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bo
 // Redis for longer than a moment.
 func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	var errs []error
-	s := *lv.settings
+	s := *lv.Settings
 	if ctx.Err() != nil {
 		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
 	each(holds, func(h *hold) {
-		h.revoke(lv.target)
-		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
+		h.mu.Lock()
+		h.levels.Revoke(lv.Target)
+		h.mu.Unlock()
+		if err := h.unlock(lv.Target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}
 	})
 	return join(errs...)
-}
-
-// revoke has the newest level of t not keep anything: its Lock has failed. mu is not held.
-func (h *hold) revoke(t *keys.Set) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if i := h.newest(t); i >= 0 {
-		h.levels[i].keepUntil = clock.Instant{}
-	}
 }
 
 // missingKeys returns the keys of t that none of holds has.
@@ -352,7 +344,7 @@ func (h *hold) usable() error {
 func (h *hold) claimed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.levels) > 0
+	return h.levels.Len() > 0
 }
 
 // enter adds the level lv to a hold that is held. Without an answer from Redis the level is
@@ -370,21 +362,21 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
-	counts := h.counts()
+	mint := lv.Terms.Fencing && (n.Token == 0 || lv.Target.Spans(t))
+	counts := h.levels.Counts(t.Keys)
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.Now())
-	e := h.paced(acquire.Effort).ConfirmedBy(h.replicas().And(lv.settings.replicas).Within(left / 4))
-	claimed := len(h.levels) > 0
-	h.lease.Lengthen(lv.settings.TTL)
+	e := h.paced(acquire.Effort).ConfirmedBy(h.levels.Replicas().And(lv.Terms.Replicas).Within(left / 4))
+	claimed := h.levels.Len() > 0
+	h.lease.Lengthen(lv.Terms.TTL)
 	h.mu.Unlock()
-	h.other.Lengthen(lv.settings.TTL)
-	if claimed && !lv.settings.reentrant {
+	h.other.Lengthen(lv.Terms.TTL)
+	if claimed && !lv.Settings.reentrant {
 		return ErrReentrant
 	}
 	common := false
 	for i, key := range t.Keys {
-		if lv.target.Has(key) {
+		if lv.Target.Has(key) {
 			counts[i]++
 			common = true
 		}
@@ -393,7 +385,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
+	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.Target), n.Field, &lv.Terms.Terms, mint, counts)
 	if out.Ambiguous {
 		h.session.Identities.Retire(n.Identity)
 	}
@@ -409,10 +401,10 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	if h.phase == held {
-		h.lease.Prove(out.Sent, lv.settings.TTL, h.wantedLease())
+		h.lease.Prove(out.Sent, lv.Terms.TTL, h.levels.TTL())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		h.name.Token = max(h.name.Token, g.Token)
-		h.push(lv)
+		h.levels.Push(lv, h.session.Now())
 		h.replan()
 	}
 	h.mu.Unlock()

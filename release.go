@@ -54,16 +54,16 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	h.Check()
 	checked = true
 	h.mu.Lock()
-	lv, popped := h.pop(t)
+	lv, popped := h.levels.Pop(t)
 	if !popped {
-		held := len(h.levels) > 0
+		held := h.levels.Len() > 0
 		h.mu.Unlock()
 		if !held { // its owner waits for it, or has just given it back
 			return notHeld(h.owner)
 		}
 		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, which have to unlock it", ErrNotHeld, h.owner.Who())
 	}
-	last := len(h.levels) == 0
+	last := h.levels.Len() == 0
 	if h.phase != held {
 		cause, over := h.cause, last && h.phase == lost
 		h.mu.Unlock()
@@ -72,7 +72,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		}
 		return cause
 	}
-	h.keepFor(lv)
+	h.levels.Keep(lv)
 	if last {
 		h.end(ending, ErrReleased)
 	} else {
@@ -103,26 +103,6 @@ func (h *hold) releaseEffort(s *settings) redisexec.CallOptions {
 	e := h.paced(redisexec.CallOptions{})
 	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.unlockTimeout/2))
 	return e
-}
-
-// newest returns where the newest level of t is; -1: there is none. mu is held.
-func (h *hold) newest(t *keys.Set) int {
-	i := len(h.levels) - 1
-	for i >= 0 && h.levels[i].target.ID != t.ID {
-		i--
-	}
-	return i
-}
-
-// pop takes the newest level of t away. false: there is none. mu is held.
-func (h *hold) pop(t *keys.Set) (level, bool) {
-	i := h.newest(t)
-	if i < 0 {
-		return level{}, false
-	}
-	lv := h.levels[i]
-	h.levels = append(h.levels[:i], h.levels[i+1:]...)
-	return lv, true
 }
 
 // step tells Redis the counts after a level was taken away that was not the last. Without
@@ -158,7 +138,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		}
 		return nil
 	}
-	n, counts, lasts, keep := h.name, h.counts(), h.lease.Longest(), h.keepUntil
+	n, counts, lasts, keep := h.name, h.levels.Counts(h.target.Keys), h.lease.Longest(), h.levels.KeptUntil()
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
@@ -314,11 +294,11 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket
 	defer close(next.attempt.Offered.Ended)
 	c, id := h.session, next.attempt.Offered.Identity
 	to := id.Of(h.target, next.owner)
-	e := h.releaseEffort(s).ConfirmedBy(next.settings.replicas.Before(ctx))
+	e := h.releaseEffort(s).ConfirmedBy(next.settings.Replicas.Before(ctx))
 	began := c.Now()
 	from := h.onRedis()
 	t := next.target.Lacking(from.Absent) // the same keys
-	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms)
+	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms.Terms)
 	to.Token, to.Absent = g.Token, g.Absent
 	if out.Ambiguous {
 		c.Identities.Retire(from.Identity)
@@ -407,7 +387,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	}
 	e := h.releaseEffort(s)
 	if h.isKept() {
-		e = e.ConfirmedBy(h.settings.replicas.Before(ctx))
+		e = e.ConfirmedBy(h.settings.Replicas.Before(ctx))
 	}
 	p := protocol.KeepingUntil(h.kind.protocol, h.session.Now, h.keptUntil())
 	began, n := h.session.Now(), h.onRedis()
@@ -478,8 +458,8 @@ func (h *hold) abandon(err error) error {
 // unheard is err for a hold that has ended here, of which Redis may not have heard. mu is held.
 func (h *hold) unheard(err error) error {
 	lasts := h.lease.Longest()
-	if h.keepUntil != (clock.Instant{}) {
-		lasts = max(lasts, h.session.Now().UntilMono(h.keepUntil).Round(time.Millisecond))
+	if h.levels.KeptUntil() != (clock.Instant{}) {
+		lasts = max(lasts, h.session.Now().UntilMono(h.levels.KeptUntil()).Round(time.Millisecond))
 	}
 	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", lasts, err)
 }

@@ -106,12 +106,7 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	if h.phase != held {
 		return 0, false
 	}
-	interval := time.Duration(0)
-	for _, lv := range h.renewable() {
-		if lv.renewedAt(now) && (interval == 0 || lv.settings.renewInterval < interval) {
-			interval = lv.settings.renewInterval
-		}
-	}
+	interval := h.levels.RenewInterval(now, h.lease.Acquired())
 	if wait, renew = h.lease.Next(now, interval); renew {
 		wait = h.soon(now, wait)
 	}
@@ -160,7 +155,7 @@ func (h *hold) renewNow(life context.Context) {
 		h.mu.Unlock()
 		return
 	}
-	t, n, lease := h.target, h.name, h.wantedLease()
+	t, n, lease := h.target, h.name, h.levels.TTL()
 	e := h.renewEffort()
 	left := h.lease.Left(h.session.Now())
 	hooks := *h.hooks()
@@ -201,7 +196,7 @@ func (h *hold) renewNow(life context.Context) {
 // renewEffort is that of one renewal. mu is held.
 func (h *hold) renewEffort() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.Now()), h.watchdog.failures
-	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.Patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.replicas().Within(left / 4))
+	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.Patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.levels.Replicas().Within(left / 4))
 	e.Patience = max(redisexec.MinPatience, min(e.Patience, left/2))
 	if failures == 0 && e.Replicas.N == 0 {
 		e.MaxPatience, e.Batchable = left/2, true
@@ -213,7 +208,7 @@ func (h *hold) renewEffort() redisexec.CallOptions {
 func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error {
 	w := &h.watchdog
 	if out.Err == nil {
-		h.lease.Prove(out.Sent, lease, h.wantedLease())
+		h.lease.Prove(out.Sent, lease, h.levels.TTL())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		w.failures, w.failure = 0, nil
 		return nil
@@ -254,17 +249,12 @@ func (h *hold) Check() {
 
 // leaseOver says why the lease of h has run out. mu is held.
 func (h *hold) leaseOver(now clock.Instant) error {
-	renewed, bounded := false, false
-	for _, lv := range h.renewable() {
-		renewed = renewed || lv.renewedAt(now)
-		bounded = bounded || lv.settings.Renewed
-	}
 	switch {
 	case h.watchdog.failure != nil:
 		return fmt.Errorf("%w before it was renewed: %w", errLeaseOver, h.watchdog.failure)
-	case renewed:
+	case h.levels.RenewInterval(now, h.lease.Acquired()) > 0:
 		return fmt.Errorf("%w before it was renewed", errLeaseOver)
-	case bounded:
+	case h.levels.Renewed():
 		return fmt.Errorf("%w, and was not to be renewed any more (WithMaxHold)", errLeaseOver)
 	default:
 		return fmt.Errorf("%w, and was not to be renewed (WithoutRenewal)", errLeaseOver)
@@ -291,7 +281,7 @@ func (h *hold) lose(why error) {
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
 	event := h.event(h.session.Now().Since(h.lease.Acquired()), why)
 	hooks := h.hooks()
-	unclaimed := len(h.levels) == 0
+	unclaimed := h.levels.Len() == 0
 	for _, p := range h.places {
 		p.Ticket.Leave()
 	}

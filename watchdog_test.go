@@ -11,6 +11,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
@@ -470,9 +471,8 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.True(t, h.renewEffort().Batchable)
-	settings := *h.levels[0].settings
-	settings.replicas = redisexec.Replicas{N: 1, Timeout: time.Second}
-	h.levels[0].settings = &settings
+	terms := levels.Terms{Replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
+	h.levels.Push(level{Terms: &terms, Target: h.target}, w.c.session.Now())
 	require.False(t, h.renewEffort().Batchable)
 }
 

@@ -1,0 +1,189 @@
+// Package levels knows what the open levels of a hold ask for: for how long its lease is, how often and until
+// when it is renewed, which replicas confirm it, and until when its keys are kept when it ends.
+//
+// A level is one Lock that has not been unlocked. A hold begins without any, on the terms of the handle that
+// wanted it. They count as long as no level is open: a hook may delay the caller that is to claim the hold.
+package levels
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// Terms are what a handle asks of its holds.
+type Terms struct {
+	protocol.Terms
+	RenewInterval time.Duration
+	MaxHold       time.Duration // it is not renewed for longer; 0: no bound
+	MinHold       time.Duration // its keys are kept for as long; 0: they are not
+	Replicas      redisexec.Replicas
+}
+
+// Level is one Lock that has not been unlocked. S are the settings of its handle.
+type Level[S any] struct {
+	Settings S
+	Terms    *Terms    // of them
+	Target   *keys.Set // what it locks; some of its keys may be in another hold
+
+	renewUntil clock.Instant // with MaxHold
+	keepUntil  clock.Instant // with MinHold; else zero
+}
+
+// from returns the level as it is when it begins at now.
+func (lv Level[S]) from(now clock.Instant) Level[S] {
+	lv.renewUntil, lv.keepUntil = clock.Instant{}, clock.Instant{}
+	if lv.Terms.MaxHold > 0 {
+		lv.renewUntil = now.After(lv.Terms.MaxHold)
+	}
+	if lv.Terms.MinHold > 0 {
+		lv.keepUntil = now.After(lv.Terms.MinHold)
+	}
+	return lv
+}
+
+// renewedAt reports whether the level has its hold renewed at now.
+func (lv Level[S]) renewedAt(now clock.Instant) bool {
+	return lv.Terms.Renewed && (lv.Terms.MaxHold == 0 || now.Until(lv.renewUntil) > 0)
+}
+
+// Levels are the open levels of one hold. It is a value without a clock: all times are given to it. It must not
+// be copied.
+type Levels[S any] struct {
+	wish Level[S]   // of the handle that wanted the hold
+	open []Level[S] // the oldest first
+	room [1]Level[S]
+
+	// keepUntil is what the levels that have ended ask for: until then the keys are kept. Zero: none does.
+	keepUntil clock.Instant
+}
+
+// Init makes l the levels of a hold that a handle with these settings wants.
+func (l *Levels[S]) Init(settings S, terms *Terms) {
+	l.wish = Level[S]{Settings: settings, Terms: terms}
+	l.open = l.room[:0]
+}
+
+// Len returns how many levels are open.
+func (l *Levels[S]) Len() int { return len(l.open) }
+
+// Oldest returns the settings of the oldest open level.
+func (l *Levels[S]) Oldest() S {
+	if len(l.open) > 0 {
+		return l.open[0].Settings
+	}
+	return l.wish.Settings
+}
+
+// Push opens a level.
+func (l *Levels[S]) Push(lv Level[S], now clock.Instant) { l.open = append(l.open, lv.from(now)) }
+
+// Pop takes the newest level of t away. false: there is none.
+func (l *Levels[S]) Pop(t *keys.Set) (lv Level[S], popped bool) {
+	i := l.newest(t)
+	if i < 0 {
+		return lv, false
+	}
+	lv = l.open[i]
+	l.open = append(l.open[:i], l.open[i+1:]...)
+	return lv, true
+}
+
+// Revoke has the newest level of t not keep anything: its Lock has failed.
+func (l *Levels[S]) Revoke(t *keys.Set) {
+	if i := l.newest(t); i >= 0 {
+		l.open[i].keepUntil = clock.Instant{}
+	}
+}
+
+// newest returns where the newest level of t is; -1: there is none.
+func (l *Levels[S]) newest(t *keys.Set) int {
+	i := len(l.open) - 1
+	for i >= 0 && l.open[i].Target.ID != t.ID {
+		i--
+	}
+	return i
+}
+
+// Counts returns the number of levels on each of keys.
+func (l *Levels[S]) Counts(keys []string) []int {
+	counts := make([]int, len(keys))
+	for _, lv := range l.open {
+		for i, key := range keys {
+			if lv.Target.Has(key) {
+				counts[i]++
+			}
+		}
+	}
+	return counts
+}
+
+// TTL is the longest lease that is asked for.
+func (l *Levels[S]) TTL() time.Duration {
+	ttl := l.wish.Terms.TTL
+	for _, lv := range l.open {
+		ttl = max(ttl, lv.Terms.TTL)
+	}
+	return ttl
+}
+
+// Replicas are those that all of them ask for.
+func (l *Levels[S]) Replicas() redisexec.Replicas {
+	r := l.wish.Terms.Replicas
+	for _, lv := range l.open {
+		r = r.And(lv.Terms.Replicas)
+	}
+	return r
+}
+
+// RenewInterval is the shortest interval of those that have a hold acquired then renewed at now; 0: none does.
+func (l *Levels[S]) RenewInterval(now, acquired clock.Instant) time.Duration {
+	interval := time.Duration(0)
+	for _, lv := range l.deciding(acquired) {
+		if lv.renewedAt(now) && (interval == 0 || lv.Terms.RenewInterval < interval) {
+			interval = lv.Terms.RenewInterval
+		}
+	}
+	return interval
+}
+
+// Renewed reports whether any of them asks for renewal, be it bounded by MaxHold.
+func (l *Levels[S]) Renewed() bool {
+	for _, lv := range l.deciding(clock.Instant{}) {
+		if lv.Terms.Renewed {
+			return true
+		}
+	}
+	return false
+}
+
+// deciding are those by which renewal is decided: the open ones, or the one that is to come.
+func (l *Levels[S]) deciding(acquired clock.Instant) []Level[S] {
+	if len(l.open) > 0 {
+		return l.open
+	}
+	return []Level[S]{l.wish.from(acquired)}
+}
+
+// KeepAll has the keys kept for all that are open: Close ends them.
+func (l *Levels[S]) KeepAll() {
+	for _, lv := range l.open {
+		l.Keep(lv)
+	}
+}
+
+// Keep has the keys kept for a level that has ended. Of several the latest time counts.
+func (l *Levels[S]) Keep(lv Level[S]) {
+	if lv.keepUntil != (clock.Instant{}) && (l.keepUntil == (clock.Instant{}) || lv.keepUntil.Mono > l.keepUntil.Mono) {
+		l.keepUntil = lv.keepUntil
+	}
+}
+
+// KeepNothing is for a hold that was lost.
+func (l *Levels[S]) KeepNothing() { l.keepUntil = clock.Instant{} }
+
+// KeptUntil is until when the levels that have ended have the keys kept; zero: none does.
+func (l *Levels[S]) KeptUntil() clock.Instant { return l.keepUntil }
