@@ -17,17 +17,17 @@ func (h *hold) Close(ctx context.Context, failed func(error)) {
 	}
 	h.mu.Lock()
 	event, hooks := h.event(h.session.Now().Since(h.lease.Acquired()), nil), *h.hooks()
-	failed(wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(session.CloseTimeout))))
+	failed(lockerr.Wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(session.CloseTimeout))))
 	h.mu.Unlock()
 
 	h.batch.HolderEnds()
 	if h.take(ctx) {
 		err := h.giveBack(ctx, h.settings, false)
 		h.batch.End(err)
-		event.Err = wrap("close", event.Name, err)
+		event.Err = lockerr.Wrap("close", event.Name, err)
 		h.free()
 	} else {
-		event.Err = wrap("close", event.Name, h.abandon(lockerr.Ended(ctx)))
+		event.Err = lockerr.Wrap("close", event.Name, h.abandon(lockerr.Ended(ctx)))
 	}
 	failed(event.Err)
 	h.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // contextOfAll returns a context that ends with ctx or with any of holds, of one owner, as far as
@@ -35,7 +36,7 @@ func (h *hold) context(ctx context.Context, t *keys.Set) *holdctx.Context {
 	}
 	if cause != nil {
 		h.mu.Unlock()
-		x.End(wrap("hold", name, cause))
+		x.End(lockerr.Wrap("hold", name, cause))
 		return x
 	}
 	h.contexts.Add(x)
@@ -58,6 +59,6 @@ func (h *hold) endFreed() {
 		return
 	}
 	for _, x := range h.contexts.Take(func(x *holdctx.Context) bool { return h.freed(x.Target()) }) {
-		x.End(wrap("hold", h.target.Name, ErrReleased))
+		x.End(lockerr.Wrap("hold", h.target.Name, ErrReleased))
 	}
 }

@@ -3,7 +3,6 @@ package relock
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/quorum"
@@ -63,41 +62,6 @@ var (
 	// ErrUnsupported is returned for what cannot be done with this Redis client, or on a quorum.
 	ErrUnsupported = lockerr.ErrUnsupported
 )
-
-// opError is the one shape of the errors of this package: what was asked, of which
-// lock, and why it did not go.
-type opError struct {
-	op   string // "lock", "unlock", …
-	name string // of the lock, as the user wrote it
-	err  error
-}
-
-func (e *opError) Error() string {
-	return fmt.Sprintf("relock: %s %q: %s", e.op, e.name, strings.TrimPrefix(e.err.Error(), "relock: "))
-}
-
-func (e *opError) Unwrap() error { return e.err }
-
-// wrap says of which lock, and in doing what, err was met. nil stays nil.
-func wrap(op, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if inner, ok := err.(*opError); ok { //nolint:errorlint // only the outermost is said of the same lock
-		err = inner.err
-	}
-	return &opError{op: op, name: name, err: err}
-}
-
-// waitOver is the cause of the end of a wait by WithWaitTimeout.
-type waitOver time.Duration
-
-// OwnEnd says that the context is not the caller's.
-func (waitOver) OwnEnd() {}
-
-func (w waitOver) Error() string { return fmt.Sprintf("%v after %v", ErrTimeout, time.Duration(w)) }
-
-func (w waitOver) Unwrap() error { return ErrTimeout }
 
 // QuorumError says that too few nodes of a quorum could do what was asked, and what each of
 // those said that did not. errors.Is and errors.As look into all of them.

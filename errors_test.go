@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -31,21 +30,10 @@ func TestAnErrorSaysWhatWasAskedOfWhichLock(t *testing.T) {
 		{"lock", "new\nline \"quoted\"", ErrClosed, `relock: lock "new\nline \"quoted\"": client closed`},
 		{"try lock", "", fmt.Errorf("%w: empty", ErrInvalidName), `relock: try lock "": invalid name: empty`},
 	} {
-		err := wrap(c.op, c.name, c.err)
+		err := lockerr.Wrap(c.op, c.name, c.err)
 		require.EqualError(t, err, c.text)
 		require.ErrorIs(t, err, c.err)
 	}
-}
-
-func TestNoErrorIsNotWrapped(t *testing.T) {
-	require.NoError(t, wrap("lock", "x", nil))
-}
-
-func TestAnErrorIsWrappedOnlyOnce(t *testing.T) {
-	inner := wrap("unlock", "x", ErrLost)
-	outer := wrap("lock", "x", inner)
-	require.EqualError(t, outer, `relock: lock "x": lock lost`)
-	require.ErrorIs(t, outer, ErrLost)
 }
 
 func TestSentinelsAreAllDifferent(t *testing.T) {
@@ -56,38 +44,9 @@ func TestSentinelsAreAllDifferent(t *testing.T) {
 		require.False(t, texts[a.Error()])
 		texts[a.Error()] = true
 		for j, b := range sentinels {
-			require.Equal(t, i == j, errors.Is(wrap("lock", "x", a), b), "%v is %v", a, b)
+			require.Equal(t, i == j, errors.Is(lockerr.Wrap("lock", "x", a), b), "%v is %v", a, b)
 		}
 	}
-}
-
-func TestJoiningKeepsASingleErrorAsItIs(t *testing.T) {
-	require.NoError(t, join())
-	require.NoError(t, join(nil, nil))
-	require.Same(t, ErrLost, join(nil, ErrLost, nil))
-	both := join(ErrLost, io.EOF)
-	require.ErrorIs(t, both, ErrLost)
-	require.ErrorIs(t, both, io.EOF)
-}
-
-// The causes that this package has of its own.
-func TestTheEndOfAWaitAndThatOfAHoldAreToldByTheirCauses(t *testing.T) {
-	parent, past := t.Context(), time.Now().Add(-time.Second)
-	timedOut, cancel := context.WithDeadlineCause(parent, past, waitOver(time.Second))
-	cancel()
-	err := lockerr.Ended(timedOut)
-	require.EqualError(t, err, "relock: wait timed out after 1s")
-	require.ErrorIs(t, err, ErrTimeout)
-	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, context.Canceled)
-
-	lost, end := context.WithCancelCause(parent)
-	end(wrap("hold", "x", ErrLost))
-	err = lockerr.Ended(lost)
-	require.EqualError(t, err, `context canceled: relock: hold "x": lock lost`)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, ErrLost)
-	require.NotErrorIs(t, err, ErrTimeout)
 }
 
 // unusable checks that a handle fails in every method with sentinel and a text that names
@@ -340,7 +299,7 @@ func targetOf(tb testing.TB, n int) *keys.Set {
 }
 
 func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
-	err := wrap("lock", "orders:42", quorumError(quorum.Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []quorum.Said{
+	err := lockerr.Wrap("lock", "orders:42", quorumError(quorum.Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []quorum.Said{
 		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: ErrInvalidName},
 	}}))
 	var q *QuorumError

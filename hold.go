@@ -13,6 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/levels"
+	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/slot"
@@ -237,7 +238,7 @@ func (h *hold) end(p phase, cause error) {
 		h.levels.KeepNothing()
 	}
 	for _, x := range h.contexts.TakeAll() {
-		x.End(wrap("hold", h.target.Name, cause))
+		x.End(lockerr.Wrap("hold", h.target.Name, cause))
 	}
 	h.watchdog.timer.Stop()
 	if h.watchdog.stop != nil {

@@ -109,7 +109,7 @@ func (m *Mutex) Name() string { return m.target.Name }
 // Redis user without permission for the keys of the line needs one more for each.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
-	return wrap("lock", m.Name(), err)
+	return lockerr.Wrap("lock", m.Name(), err)
 }
 
 // TryLock takes the lock, or adds a level to the owner's hold, if that can be done without
@@ -123,7 +123,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // one round trip, and one more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	held, err := m.lock(ctx, false)
-	return held, wrap("try lock", m.Name(), err)
+	return held, lockerr.Wrap("try lock", m.Name(), err)
 }
 
 // Unlock takes one level of the owner's hold away; with the last one the hold ends: its
@@ -150,13 +150,13 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 // WithFencing.
 func (m *Mutex) Unlock() error {
 	if m.err != nil {
-		return wrap("unlock", m.Name(), m.err)
+		return lockerr.Wrap("unlock", m.Name(), m.err)
 	}
 	var buf [4]*hold
 	o := m.owner()
 	holds := m.find(buf[:0], o, m.target)
 	if len(holds) == 0 || slices.ContainsFunc(holds, (*hold).wanted) {
-		return wrap("unlock", m.Name(), m.notHeld(o))
+		return lockerr.Wrap("unlock", m.Name(), m.notHeld(o))
 	}
 	var errs []error
 	each(holds, func(h *hold) {
@@ -164,7 +164,7 @@ func (m *Mutex) Unlock() error {
 			errs = append(errs, err)
 		}
 	})
-	return wrap("unlock", m.Name(), join(errs...))
+	return lockerr.Wrap("unlock", m.Name(), lockerr.Join(errs...))
 }
 
 // Do locks, runs fn with the context of the hold, and unlocks, also when fn panics. fn does
@@ -176,7 +176,7 @@ func (m *Mutex) Unlock() error {
 // of Lock and Unlock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	if fn == nil {
-		return wrap("do", m.Name(), fmt.Errorf("%w: nil function", ErrInvalidOption))
+		return lockerr.Wrap("do", m.Name(), fmt.Errorf("%w: nil function", ErrInvalidOption))
 	}
 	if err := m.Lock(ctx); err != nil {
 		return err
@@ -184,13 +184,13 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 	defer func() {
 		// A loss that fn has returned already is not told twice.
 		if unlocked := m.Unlock(); !errors.Is(unlocked, ErrLost) || !errors.Is(err, ErrLost) {
-			err = join(err, unlocked)
+			err = lockerr.Join(err, unlocked)
 		}
 	}()
 	above := holdctx.Nearest(ctx)
 	ctx = m.Context(ctx)
 	x, _ := ctx.(*holdctx.Context)
-	defer x.EndUpTo(above, wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	defer x.EndUpTo(above, lockerr.Wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
 	if ctx.Err() != nil && m.HoldCount() == 0 {
 		return nil // what Unlock says
 	}
@@ -217,7 +217,7 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 		cause = notHeld(m.owner())
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	cancel(wrap("context", m.Name(), cause))
+	cancel(lockerr.Wrap("context", m.Name(), cause))
 	return ctx
 }
 
@@ -295,13 +295,13 @@ type State struct {
 // ErrUnsupported of the handle; ErrClosed; Redis' own. At most one round trip for each name.
 func (m *Mutex) State(ctx context.Context) (State, error) {
 	if err := m.usable(ctx); err != nil {
-		return State{}, wrap("read state of", m.Name(), err)
+		return State{}, lockerr.Wrap("read state of", m.Name(), err)
 	}
 	var state State
 	for i := range m.target.Keys {
 		k, out := m.kind.protocol.State(ctx, acquire.Effort, m.target, i)
 		if out.Err != nil {
-			return State{}, wrap("read state of", m.Name(), out.Err)
+			return State{}, lockerr.Wrap("read state of", m.Name(), out.Err)
 		}
 		if len(k.Fields) > 0 {
 			return State{Owner: k.Fields[0], Count: k.Counts[0], TTL: k.TTL, FencingToken: k.Token}, nil
@@ -321,7 +321,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 // Errors: those of [Mutex.State]. Two round trips for each name, one for each that is free.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
-		return false, wrap("force unlock", m.Name(), err)
+		return false, lockerr.Wrap("force unlock", m.Name(), err)
 	}
 	// All names are looked at first: with the first that is free the next in line may have all.
 	asked := m.session.Now()
@@ -329,7 +329,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	for i := range found {
 		var out redisexec.Outcome
 		if found[i], out = m.kind.protocol.State(ctx, acquire.Effort, m.target, i); out.Err != nil {
-			return false, wrap("force unlock", m.Name(), out.Err)
+			return false, lockerr.Wrap("force unlock", m.Name(), out.Err)
 		}
 	}
 	forced := false
@@ -339,7 +339,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		}
 		done, err := m.forceUnlock(ctx, i, k.Fields, asked)
 		if err != nil {
-			return forced, wrap("force unlock", m.Name(), err)
+			return forced, lockerr.Wrap("force unlock", m.Name(), err)
 		}
 		forced = forced || done
 	}
@@ -400,13 +400,4 @@ func notHeld(o keys.Owner) error {
 		return fmt.Errorf("%w by %s", ErrNotHeld, o.Who())
 	}
 	return fmt.Errorf("%w by %s; to lock and unlock in different goroutines use WithOwner", ErrNotHeld, o.Who())
-}
-
-// join is errors.Join that leaves a single error as it is.
-func join(errs ...error) error {
-	err := errors.Join(errs...)
-	if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) == 1 {
-		return many.Unwrap()[0]
-	}
-	return err
 }

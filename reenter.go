@@ -88,7 +88,7 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 	}
 	if waits && m.settings.waitTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, waitOver(m.settings.waitTimeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, lockerr.WaitOver(m.settings.waitTimeout))
 		defer cancel()
 	}
 	c.owner = m.owner()
@@ -247,7 +247,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 	}
 	for i, h := range holds {
 		if err := h.enter(ctx, lv); err != nil {
-			return false, join(err, leaveLevel(ctx, holds[:i], lv))
+			return false, lockerr.Join(err, leaveLevel(ctx, holds[:i], lv))
 		}
 	}
 	missing := missingKeys(holds, lv.Target)
@@ -256,7 +256,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 	}
 	defer func() { // also after a panic in a hook
 		if !held || err != nil {
-			held, err = false, join(err, leaveLevel(ctx, holds, lv))
+			held, err = false, lockerr.Join(err, leaveLevel(ctx, holds, lv))
 		}
 	}()
 	rest := lv.Target.Only(missing).FencedWith(lv.Target)
@@ -282,7 +282,7 @@ func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bo
 	}
 	var over error
 	for _, h := range holds {
-		over = join(over, h.usable())
+		over = lockerr.Join(over, h.usable())
 	}
 	if over != nil {
 		err = over
@@ -306,7 +306,7 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 			errs = append(errs, err)
 		}
 	})
-	return join(errs...)
+	return lockerr.Join(errs...)
 }
 
 // missingKeys returns the keys of t that none of holds has.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // RWMutex is a lock on one name that many owners may hold to read, or one owner to write, over all
@@ -123,7 +124,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
 func (m *RWMutex) RUnlock() error { return m.reading("unlock to read", m.read.Unlock()) }
 
 // reading says of an error of the read side that it is one.
-func (m *RWMutex) reading(op string, err error) error { return wrap(op, m.Name(), err) }
+func (m *RWMutex) reading(op string, err error) error { return lockerr.Wrap(op, m.Name(), err) }
 
 // Do locks to write, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does.
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
@@ -187,11 +188,11 @@ type RWState struct {
 // trip.
 func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
-		return RWState{}, wrap("read state of", m.Name(), err)
+		return RWState{}, lockerr.Wrap("read state of", m.Name(), err)
 	}
 	k, out := m.write.kind.protocol.State(ctx, acquire.Effort, m.write.target, 0)
 	if out.Err != nil {
-		return RWState{}, wrap("read state of", m.Name(), out.Err)
+		return RWState{}, lockerr.Wrap("read state of", m.Name(), out.Err)
 	}
 	s := RWState{FencingToken: k.Token}
 	if len(k.Fields) > 0 {
