@@ -2,12 +2,10 @@ package relock
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
@@ -33,11 +31,6 @@ func (h *hold) acquire(ctx context.Context, c *call) (granted bool, err error) {
 	h.mu.Lock()
 	places := h.places
 	h.mu.Unlock()
-	defer func() { // also after a panic in a hook
-		if err == nil {
-			h.forgetUndone()
-		}
-	}()
 	return h.attempt.Run(ctx, places, h.kind.newTurn, c.waits, c.record)
 }
 
@@ -112,7 +105,7 @@ func (h *hold) Reject() {
 // Undo has what field may have of t given up in the background. It ends by itself within lasts.
 func (h *hold) Undo(p protocol.Protocol, t *keys.Set, field string, lasts time.Duration, unobserved bool) {
 	n := undo.Name{Keys: t, Until: h.session.Now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved}
-	h.TrackUndo(h.session.Undo(p, n, field))
+	h.attempt.Undos.Add(h.session.Undo(p, n, field))
 }
 
 // Remaining is for how long h is proven yet; false: it is not held.
@@ -122,24 +115,10 @@ func (h *hold) Remaining(now clock.Instant) (time.Duration, bool) {
 	return h.lease.Left(now), h.phase == held
 }
 
-// TrackUndo has awaitUndo wait until settled is closed.
-func (h *hold) TrackUndo(settled <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.undone = append(slices.DeleteFunc(h.undone, group.Closed), settled)
-}
-
 // undoGrace is how long a Lock that has failed waits until Redis has nothing of it any more:
 // the next to try does not meet that, and no one has to wait for it to end by itself if
 // the failure makes the program exit. It is time for a round trip on a slow link.
 const undoGrace = 50 * time.Millisecond
-
-// forgetUndone has awaitUndo not wait for what was undone on the way of an attempt that did not fail.
-func (h *hold) forgetUndone() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.undone = nil
-}
 
 // awaitUndo waits for a moment until an attempt that has failed is over, here and on Redis. It is
 // over for good, unless another caller of the same owner has made it its hold.
@@ -171,8 +150,5 @@ func (h *hold) untidy() <-chan struct{} {
 	case h.phase != gone:
 		return h.changes()
 	}
-	if h.undone = slices.DeleteFunc(h.undone, group.Closed); len(h.undone) > 0 {
-		return h.undone[0]
-	}
-	return nil
+	return h.attempt.Undos.Next()
 }

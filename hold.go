@@ -62,8 +62,6 @@ type hold struct {
 	excused  bool
 	// sharers are the Locks of a fixed owner that wait for the attempt.
 	sharers sharers
-	// undone are closed when Redis has nothing more of what is being undone of the attempt.
-	undone []<-chan struct{}
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
 	// level is unlocked.
@@ -306,7 +304,7 @@ func (h *hold) retireAndUndo() {
 		fields = append(fields, n.Field)
 	}
 	until := h.session.Now().After(lasts)
-	h.TrackUndo(h.session.Undo(h.kind.protocol, undo.Name{Keys: b.Target(), Until: until, KeepUntil: h.keptUntil()}, fields...))
+	h.attempt.Undos.Add(h.session.Undo(h.kind.protocol, undo.Name{Keys: b.Target(), Until: until, KeepUntil: h.keptUntil()}, fields...))
 }
 
 // undoName has what h may have on Redis by the name n, which has been retired, given up in

@@ -354,7 +354,7 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 		p.Ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})
-	next.TrackUndo(passed)
+	next.attempt.Undos.Add(passed)
 	h.session.Goroutines.Go(func() {
 		defer close(passed)
 		ctx := h.session.Limits.After(next.settings.unlockTimeout)

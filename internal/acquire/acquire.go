@@ -41,6 +41,7 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
 	"github.com/relock-go/relock/internal/vain"
 )
 
@@ -127,6 +128,10 @@ type Attempt struct {
 	// guarded by the queue, as Offered is.
 	given *given
 
+	// Undos are what the caller waits for after a failure: what Redis may have of the attempt is being
+	// undone.
+	Undos undo.Waits
+
 	// Offered is the hand-over that was sent for this attempt. It is guarded by the queue: written by
 	// Reserve, read after the ticket has left.
 	Offered Offer
@@ -173,6 +178,9 @@ func (a *Attempt) Run(ctx context.Context, places []Place, newTurn NewTurn, wait
 	defer func() { // also after a panic in a hook
 		a.unlisten()
 		a.turn.end(granted)
+		if err == nil {
+			a.Undos.Forget() // of tries on the way
+		}
 		a.ctx, a.places, a.record, a.turn, a.over, a.plain, a.mutex, a.ticket, a.given, a.seen = nil, nil, nil, nil, nil, plainTurn{}, mutexTurn{}, nil, nil, protocol.Grant{}
 	}()
 	return a.run()

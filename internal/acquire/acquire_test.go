@@ -252,7 +252,7 @@ func TestOneThatLeavesDuringAHandOverRetiresTheNameItWasOffered(t *testing.T) {
 		stop()
 		b.gets(ended, false, context.Canceled)
 		require.NotSame(t, offer.Identity, b.env.Identities.Current())
-		require.Equal(t, []<-chan struct{}{offer.Ended}, h.tracked, "it is being undone until then")
+		require.EqualValues(t, offer.Ended, h.attempt.Undos.Next(), "it is being undone until then")
 		require.False(t, first.places[0].Ticket.Grant(to), "it has left")
 		h.nothingLeft()
 	})

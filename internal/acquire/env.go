@@ -41,8 +41,6 @@ type Hold interface {
 	// Undo has what field, whose identity has been retired, may have of t given up in the background. It
 	// ends by itself within lasts. unobserved: no one can have waited for that.
 	Undo(p protocol.Protocol, t *keys.Set, field string, lasts time.Duration, unobserved bool)
-	// TrackUndo says that something is being undone until settled is closed.
-	TrackUndo(settled <-chan struct{})
 
 	// Remaining is for how long the hold is proven yet; false: it is not held.
 	Remaining(now clock.Instant) (time.Duration, bool)

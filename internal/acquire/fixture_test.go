@@ -128,7 +128,6 @@ type hold struct {
 	onWait    func()
 	onAnswer  func() // before the attempt has it
 	undone    []undone
-	tracked   []<-chan struct{}
 	remaining time.Duration // negative: it is not held
 }
 
@@ -179,7 +178,6 @@ func (h *hold) Reject()                            { h.rejected++; h.name = iden
 func (h *hold) Undo(_ protocol.Protocol, _ *keys.Set, field string, lasts time.Duration, unobserved bool) {
 	h.undone = append(h.undone, undone{field, lasts, unobserved})
 }
-func (h *hold) TrackUndo(settled <-chan struct{}) { h.tracked = append(h.tracked, settled) }
 func (h *hold) Remaining(clock.Instant) (time.Duration, bool) {
 	return h.remaining, h.remaining >= 0
 }

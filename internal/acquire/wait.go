@@ -171,7 +171,7 @@ func (a *Attempt) handedOverTo(t *Ticket) bool {
 		if a.Offered.Identity != nil {
 			// The name that the hand-over carries is in use, in an unknown state.
 			a.env.Identities.Retire(a.Offered.Identity)
-			a.hold.TrackUndo(a.Offered.Ended)
+			a.Undos.Add(a.Offered.Ended)
 		}
 	}
 	return false
