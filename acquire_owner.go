@@ -139,7 +139,7 @@ func (h *hold) dropUnclaimed() {
 	}
 	h.end(ending, ErrReleased)
 	h.session.Goroutines.Go(func() {
-		ctx := h.session.Limits.After(h.settings.unlockTimeout)
+		ctx := h.session.Limits.After(h.settings.UnlockTimeout)
 		// An error is already being dealt with: the name is undone in the background.
 		_ = h.release(ctx, h.settings)
 	})

@@ -22,7 +22,7 @@ func (h *hold) handAhead(s *settings) <-chan error {
 		return nil
 	}
 	for {
-		ticket := h.follower(s.localHandoffs)
+		ticket := h.follower(s.LocalHandoffs)
 		if ticket == nil {
 			return nil
 		}
@@ -45,14 +45,8 @@ func (h *hold) follower(limit int) *acquire.Ticket {
 	return first.Ticket.Reserve(func(x acquire.Hold) bool {
 		w := asHold(x)
 		w.attempt.Offered = acquire.Offer{} // nothing is sent for it
-		return w.target.ID == h.target.ID && w.settings.follows(left)
+		return w.target.ID == h.target.ID && w.settings.Follow(left)
 	})
-}
-
-// follows reports whether a hold with the settings s can begin with what is left of a lease: it asks
-// for no token and no replicas, its own lease is not shorter, and is renewed, and it need not hurry.
-func (s *settings) follows(left time.Duration) bool {
-	return !s.Fencing && s.Replicas.N == 0 && s.Renewed && left <= s.TTL && left >= s.EntryLease()/3
 }
 
 // pass has the waiter with the reserved ticket follow h. not done: it has left. A nil channel: the

@@ -14,7 +14,6 @@ import (
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/slot"
 	"github.com/relock-go/relock/internal/undo"
@@ -165,11 +164,6 @@ func (h *hold) changes() <-chan struct{} {
 func (h *hold) take(ctx context.Context) bool { return h.slot.Take(ctx) }
 
 func (h *hold) free() { h.slot.Free() }
-
-// paced is e for a command of h: several copies have to fit into the lease.
-func (h *hold) paced(e redisexec.CallOptions) redisexec.CallOptions {
-	return h.session.Attempts.Paced(e, h.settings.TTL)
-}
 
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
 // false: the client was closed meanwhile.

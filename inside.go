@@ -7,13 +7,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/session"
-	"github.com/relock-go/relock/internal/undo"
 )
 
 func init() {
@@ -46,22 +43,7 @@ func sessionOf(client any) *session.Session {
 }
 
 func (m *Mutex) inside() inside.Mutex {
-	id := session.GateOf(m.target, 0)
-	return inside.Mutex{
-		Keys: m.target, Terms: &m.settings.Terms.Terms, Protocol: m.kind.protocol,
-		Learned: func() (holder string, out gate.Outage) {
-			if g := m.session.Registry.Gate(id); g != nil {
-				var seen acquire.Sighting
-				seen, out = g.Learned()
-				holder = seen.Holder
-			}
-			return holder, out
-		},
-		Undo: func(until clock.Instant, field string) {
-			m.session.Undo(m.kind.protocol, undo.Name{Keys: m.target, Until: until}, field)
-		},
-		Wakes: func() uint64 { return m.session.Registry.Gate(id).Queue.Wakes() },
-	}
+	return inside.Mutex{Keys: m.target, Terms: &m.settings.Terms.Terms, Protocol: m.kind.protocol}
 }
 
 // holdsOn returns the holds of all owners on key.

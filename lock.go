@@ -68,7 +68,7 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 			ErrInvalidName, "{"+keys.HashTag(m.target.Keys[0])+"}:a")
 	}
 	if m.err == nil {
-		m.err = m.settings.err
+		m.err = m.settings.Err
 	}
 	if m.err == nil {
 		m.err = c.supports(&m.settings)
@@ -380,8 +380,8 @@ func (m *Mutex) usable(ctx context.Context) error {
 
 // owner returns who is calling.
 func (m *Mutex) owner() keys.Owner {
-	if m.settings.owner != "" {
-		return keys.Owner{Fixed: m.settings.owner}
+	if m.settings.Owner != "" {
+		return keys.Owner{Fixed: m.settings.Owner}
 	}
 	return keys.Owner{Goroutine: goid.Get()}
 }

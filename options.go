@@ -9,25 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/lease"
-	"github.com/relock-go/relock/internal/levels"
-	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
-)
-
-// Defaults and limits of the options.
-const (
-	defaultTTL           = 30 * time.Second
-	defaultUnlockTimeout = 5 * time.Second
-	defaultSafetyPoll    = 5 * time.Second
-	defaultLocalHandoffs = 16
-
-	maxTTL          = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
-	minSafetyPoll   = 10 * time.Millisecond
-	minReplicasWait = 10 * time.Millisecond
-
-	// CounterLife is how long a fencing counter outlives its last use.
-	counterLife = 24 * time.Hour
+	"github.com/relock-go/relock/internal/terms"
 )
 
 // ClientOption is an option of [New] and [NewQuorum]. One that is also a [MutexOption] sets
@@ -46,19 +29,8 @@ type Option interface {
 
 // settings are the options of a handle.
 type settings struct {
-	levels.Terms
-	waitTimeout   time.Duration // 0: no bound
-	unlockTimeout time.Duration // 0: defaultUnlockTimeout, or ttl if that is less
-	owner         string        // "": the calling goroutine
-	reentrant     bool
-	localHandoffs int
-	hooks         Hooks
-
-	// given says which options of renewal are in the list that is being applied: those of a handle
-	// replace its client's, but within one list they must not contradict each other.
-	given struct{ fixed, interval, maxHold bool }
-
-	err error // of the first bad option
+	terms.Terms
+	hooks Hooks
 }
 
 // clientSettings are the options of a client.
@@ -74,11 +46,7 @@ type clientSettings struct {
 var pipelinedByDefault = true
 
 func defaultSettings() clientSettings {
-	return clientSettings{pipelined: pipelinedByDefault, settings: settings{
-		Terms:         levels.Terms{Terms: protocol.Terms{TTL: defaultTTL, Renewed: true, SafetyPoll: defaultSafetyPoll}},
-		reentrant:     true,
-		localHandoffs: defaultLocalHandoffs,
-	}}
+	return clientSettings{pipelined: pipelinedByDefault, settings: settings{Terms: terms.Default()}}
 }
 
 // newClientSettings returns the defaults, changed by opts.
@@ -90,61 +58,23 @@ func newClientSettings(opts []ClientOption) (clientSettings, error) {
 		}
 		opt.applyToClient(&s)
 	}
-	s.endList()
+	s.EndList()
 	resolved := s.settings
 	resolved.apply(nil)
-	return s, resolved.err
-}
-
-// reject records the first bad option.
-func (s *settings) reject(format string, args ...any) {
-	if s.err == nil {
-		s.err = fmt.Errorf("%w: %s", ErrInvalidOption, fmt.Sprintf(format, args...))
-	}
-}
-
-// resolve fills in what depends on other options and checks what they say together.
-func (s *settings) resolve() {
-	if s.RenewInterval == 0 {
-		s.RenewInterval = s.TTL / 3
-	} else if s.Renewed && s.RenewInterval > s.TTL*2/3 {
-		s.reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", s.RenewInterval, s.TTL)
-	}
-	if s.unlockTimeout == 0 {
-		s.unlockTimeout = min(defaultUnlockTimeout, s.TTL)
-	} else if s.unlockTimeout > s.TTL {
-		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: by then the lock is free anyway", s.unlockTimeout, s.TTL)
-	}
-	if s.MaxHold != 0 && s.MaxHold < s.TTL {
-		s.reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", s.MaxHold, s.TTL)
-	}
-	if s.Replicas.Timeout > s.TTL/6 {
-		s.reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", s.Replicas.N, s.Replicas.Timeout, s.TTL)
-	}
-}
-
-// endList checks what the options of one list say together that a later list may replace.
-func (s *settings) endList() {
-	switch {
-	case s.given.fixed && s.given.interval:
-		s.reject("WithoutRenewal and WithRenewInterval contradict each other")
-	case s.given.maxHold && !s.Renewed:
-		s.reject("WithMaxHold bounds the renewal, and there is none (WithoutRenewal): the TTL is the bound")
-	}
-	s.given = settings{}.given
+	return s, resolved.Err
 }
 
 // apply makes s, the settings of a client, those of a handle with opts.
 func (s *settings) apply(opts []MutexOption) {
 	for _, opt := range opts {
 		if opt == nil {
-			s.reject("nil MutexOption")
+			s.Reject("nil MutexOption")
 			continue
 		}
 		opt.applyToMutex(s)
 	}
-	s.endList()
-	s.resolve()
+	s.EndList()
+	s.Resolve()
 }
 
 type option func(*settings)
@@ -164,12 +94,12 @@ func (o clientOption) applyToClient(s *clientSettings) { o(s) }
 // Default: 30 s. At least 100 ms, at most 100 years; rounded up to whole milliseconds.
 func WithTTL(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < protocol.MinTTL {
-			s.reject("WithTTL(%v): at least %v", d, protocol.MinTTL)
+		if d < terms.MinTTL {
+			s.Reject("WithTTL(%v): at least %v", d, terms.MinTTL)
 			return
 		}
-		if d > maxTTL {
-			s.reject("WithTTL(%v): at most %v", d, maxTTL)
+		if d > terms.MaxTTL {
+			s.Reject("WithTTL(%v): at most %v", d, terms.MaxTTL)
 			return
 		}
 		s.TTL = (d + time.Millisecond - 1).Truncate(time.Millisecond)
@@ -186,11 +116,11 @@ func WithTTL(d time.Duration) Option {
 // are sent alone.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < lease.MinRenewInterval {
-			s.reject("WithRenewInterval(%v): at least %v", d, lease.MinRenewInterval)
+		if d < terms.MinRenewInterval {
+			s.Reject("WithRenewInterval(%v): at least %v", d, terms.MinRenewInterval)
 			return
 		}
-		s.Renewed, s.RenewInterval, s.given.interval = true, d, true
+		s.Renewed, s.RenewInterval, s.Given.Interval = true, d, true
 	})
 }
 
@@ -201,7 +131,7 @@ func WithRenewInterval(d time.Duration) Option {
 func WithoutRenewal() Option {
 	return option(func(s *settings) {
 		s.Renewed, s.RenewInterval, s.MaxHold = false, 0, 0
-		s.given.fixed = true
+		s.Given.Fixed = true
 	})
 }
 
@@ -211,10 +141,10 @@ func WithoutRenewal() Option {
 func WithMaxHold(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
-			s.reject("WithMaxHold(%v): must be positive", d)
+			s.Reject("WithMaxHold(%v): must be positive", d)
 			return
 		}
-		s.MaxHold, s.given.maxHold = min(d, maxTTL), true // that is for ever
+		s.MaxHold, s.Given.MaxHold = min(d, terms.MaxTTL), true // that is for ever
 	})
 }
 
@@ -241,8 +171,8 @@ func WithMaxHold(d time.Duration) Option {
 //     live for the TTL or d, whichever is longer, and if Redis is not back in time for the TTL alone.
 func WithMinHold(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d <= 0 || d > maxTTL {
-			s.reject("WithMinHold(%v): must be positive, and at most %v", d, maxTTL)
+		if d <= 0 || d > terms.MaxTTL {
+			s.Reject("WithMinHold(%v): must be positive, and at most %v", d, terms.MaxTTL)
 			return
 		}
 		s.MinHold = (d + time.Millisecond - 1).Truncate(time.Millisecond)
@@ -254,10 +184,10 @@ func WithMinHold(d time.Duration) Option {
 func WithWaitTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
-			s.reject("WithWaitTimeout(%v): must be positive; use TryLock to not wait at all", d)
+			s.Reject("WithWaitTimeout(%v): must be positive; use TryLock to not wait at all", d)
 			return
 		}
-		s.waitTimeout = d
+		s.WaitTimeout = d
 	})
 }
 
@@ -266,10 +196,10 @@ func WithWaitTimeout(d time.Duration) Option {
 func WithUnlockTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
-			s.reject("WithUnlockTimeout(%v): must be positive", d)
+			s.Reject("WithUnlockTimeout(%v): must be positive", d)
 			return
 		}
-		s.unlockTimeout = d
+		s.UnlockTimeout = d
 	})
 }
 
@@ -282,15 +212,15 @@ func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
 		case id == "":
-			s.reject("WithOwner(%q): empty", id)
+			s.Reject("WithOwner(%q): empty", id)
 		case strings.Contains(id, ":"):
-			s.reject("WithOwner(%q): contains ':'", id)
+			s.Reject("WithOwner(%q): contains ':'", id)
 		case ":"+id == keys.WriteSuffix:
-			s.reject("WithOwner(%q): the id is reserved", id)
+			s.Reject("WithOwner(%q): the id is reserved", id)
 		case strings.Trim(id, "0123456789") == "":
-			s.reject("WithOwner(%q): only digits, which is how goroutines are named", id)
+			s.Reject("WithOwner(%q): only digits, which is how goroutines are named", id)
 		default:
-			s.owner = id
+			s.Owner = id
 		}
 	})
 }
@@ -314,15 +244,15 @@ func NewOwner(ctx context.Context) context.Context {
 func WithOwnerFrom(ctx context.Context) MutexOption {
 	return mutexOption(func(s *settings) {
 		if ctx == nil {
-			s.reject("WithOwnerFrom: nil context")
+			s.Reject("WithOwnerFrom: nil context")
 			return
 		}
 		owner, carried := ctx.Value(ownerKey{}).(string)
 		if !carried {
-			s.reject("WithOwnerFrom: the context carries no owner; NewOwner returns one that does")
+			s.Reject("WithOwnerFrom: the context carries no owner; NewOwner returns one that does")
 			return
 		}
-		s.owner = owner
+		s.Owner = owner
 	})
 }
 
@@ -334,7 +264,7 @@ func WithOwnerFrom(ctx context.Context) MutexOption {
 // mints one if it has none, or if a MultiMutex adds names. On a quorum each Lock takes a second
 // round trip. No effect on the read side of an RWMutex. Default: off.
 func WithFencing() Option {
-	return option(func(s *settings) { s.Fencing, s.CounterLife = true, counterLife })
+	return option(func(s *settings) { s.Fencing, s.CounterLife = true, terms.CounterLife })
 }
 
 // WithSharedFencing is WithFencing on a counter that never expires, which Java's
@@ -347,7 +277,7 @@ func WithSharedFencing() Option {
 // WithoutReentrancy makes a second Lock by an owner that holds the lock fail with
 // ErrReentrant; of an RWMutex, a second one on the same side. Default: it adds a level.
 func WithoutReentrancy() Option {
-	return option(func(s *settings) { s.reentrant = false })
+	return option(func(s *settings) { s.Reentrant = false })
 }
 
 // WithReplicas has every lease confirmed by n replicas before it counts, so that a failover
@@ -374,11 +304,11 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {
 		case n < 1:
-			s.reject("WithReplicas(%d, %v): at least 1 replica", n, timeout)
-		case timeout < minReplicasWait:
-			s.reject("WithReplicas(%d, %v): wait for at least %v", n, timeout, minReplicasWait)
-		case timeout > maxTTL:
-			s.reject("WithReplicas(%d, %v): at most a sixth of the TTL", n, timeout)
+			s.Reject("WithReplicas(%d, %v): at least 1 replica", n, timeout)
+		case timeout < terms.MinReplicasWait:
+			s.Reject("WithReplicas(%d, %v): wait for at least %v", n, timeout, terms.MinReplicasWait)
+		case timeout > terms.MaxTTL:
+			s.Reject("WithReplicas(%d, %v): at most a sixth of the TTL", n, timeout)
 		default:
 			s.Replicas = redisexec.Replicas{N: n, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
 		}
@@ -392,10 +322,10 @@ func WithReplicas(n int, timeout time.Duration) Option {
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {
-			s.reject("WithLocalHandoffs(%d): negative", n)
+			s.Reject("WithLocalHandoffs(%d): negative", n)
 			return
 		}
-		s.localHandoffs = n
+		s.LocalHandoffs = n
 	})
 }
 
@@ -404,8 +334,8 @@ func WithLocalHandoffs(n int) Option {
 // TTL, at most; on a quorum for d.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < minSafetyPoll {
-			s.reject("WithSafetyPoll(%v): at least %v", d, minSafetyPoll)
+		if d < terms.MinSafetyPoll {
+			s.Reject("WithSafetyPoll(%v): at least %v", d, terms.MinSafetyPoll)
 			return
 		}
 		s.SafetyPoll = d

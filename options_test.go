@@ -15,10 +15,10 @@ import (
 
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
-	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
+	"github.com/relock-go/relock/internal/terms"
 )
 
 // offline returns a Redis client that fails the test when it is used.
@@ -76,7 +76,7 @@ var badOptions = map[string]struct {
 	"negative handoffs":              {[]Option{WithLocalHandoffs(-1)}, "WithLocalHandoffs(-1): negative"},
 	"zero safety poll":               {[]Option{WithSafetyPoll(0)}, "WithSafetyPoll(0s): at least 10ms"},
 	"negative safety poll":           {[]Option{WithSafetyPoll(-1)}, "WithSafetyPoll(-1ns)"},
-	"short safety poll":              {[]Option{WithSafetyPoll(minSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
+	"short safety poll":              {[]Option{WithSafetyPoll(terms.MinSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
 	"an interval of no renewal":      {[]Option{WithRenewInterval(time.Second), WithoutRenewal()}, "WithoutRenewal and WithRenewInterval contradict each other"},
 	"no renewal at an interval":      {[]Option{WithoutRenewal(), WithRenewInterval(time.Second)}, "WithoutRenewal and WithRenewInterval contradict each other"},
 	"zero min hold":                  {[]Option{WithMinHold(0)}, "WithMinHold(0s): must be positive"},
@@ -158,17 +158,17 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 		"longest TTL":              {WithTTL(century)},
 		"shortest renew interval":  {WithRenewInterval(lease.MinRenewInterval)},
 		"longest renew interval":   {WithTTL(3 * time.Second), WithRenewInterval(2 * time.Second)},
-		"shortest max hold":        {WithMaxHold(defaultTTL)},
-		"longest min hold":         {WithMinHold(maxTTL)},
+		"shortest max hold":        {WithMaxHold(terms.Default().TTL)},
+		"longest min hold":         {WithMinHold(terms.MaxTTL)},
 		"min hold without renewal": {WithMinHold(time.Hour), WithoutRenewal()},
 		"endless max hold":         {WithMaxHold(math.MaxInt64)},
 		"shortest wait":            {WithWaitTimeout(1)},
 		"endless wait":             {WithWaitTimeout(math.MaxInt64)},
 		"shortest unlock timeout":  {WithUnlockTimeout(1)},
-		"longest unlock timeout":   {WithUnlockTimeout(defaultTTL)},
+		"longest unlock timeout":   {WithUnlockTimeout(terms.Default().TTL)},
 		"no handoffs":              {WithLocalHandoffs(0)},
 		"many handoffs":            {WithLocalHandoffs(math.MaxInt)},
-		"shortest safety poll":     {WithSafetyPoll(minSafetyPoll)},
+		"shortest safety poll":     {WithSafetyPoll(terms.MinSafetyPoll)},
 		"endless safety poll":      {WithSafetyPoll(math.MaxInt64)},
 		"no hooks":                 {WithHooks(Hooks{})},
 		"everything that goes off": {WithoutReentrancy(), WithoutRenewal(), WithFencing(), WithSharedFencing()},
@@ -200,13 +200,13 @@ func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := clientOn(t, offline(t)).Mutex("orders").settings
 	require.Equal(t, settings{
-		Terms: levels.Terms{
+		Terms: terms.Terms{
 			Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
 			RenewInterval: 10 * time.Second,
+			UnlockTimeout: 5 * time.Second,
+			Reentrant:     true,
+			LocalHandoffs: 16,
 		},
-		unlockTimeout: 5 * time.Second,
-		reentrant:     true,
-		localHandoffs: 16,
 	}, s)
 }
 
@@ -214,10 +214,10 @@ func TestDefaultsFollowTheTTL(t *testing.T) {
 	locks := clientOn(t, offline(t), WithTTL(3*time.Second))
 	s := locks.Mutex("orders").settings
 	require.Equal(t, time.Second, s.RenewInterval)
-	require.Equal(t, 3*time.Second, s.unlockTimeout)
+	require.Equal(t, 3*time.Second, s.UnlockTimeout)
 	s = locks.Mutex("orders", WithTTL(time.Minute)).settings
 	require.Equal(t, 20*time.Second, s.RenewInterval, "of the handle's TTL, not the client's")
-	require.Equal(t, 5*time.Second, s.unlockTimeout)
+	require.Equal(t, 5*time.Second, s.UnlockTimeout)
 }
 
 func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
@@ -232,14 +232,14 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "client", called)
 	s.hooks = Hooks{}
 	client := settings{
-		Terms: levels.Terms{
+		Terms: terms.Terms{
 			Terms: protocol.Terms{
 				TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
 			},
 			RenewInterval: time.Second, MaxHold: time.Minute, MinHold: time.Second,
+			WaitTimeout: time.Second, UnlockTimeout: 2 * time.Second,
+			LocalHandoffs: 3,
 		},
-		waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
-		localHandoffs: 3,
 	}
 	require.Equal(t, client, s)
 
@@ -250,11 +250,11 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "handle", called)
 	s.hooks = Hooks{}
 	require.Equal(t, settings{
-		Terms: levels.Terms{
+		Terms: terms.Terms{
 			Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
 			RenewInterval: 2 * time.Second, MaxHold: time.Hour, MinHold: time.Millisecond,
+			WaitTimeout: time.Minute, UnlockTimeout: time.Second, Owner: "me",
 		},
-		waitTimeout: time.Minute, unlockTimeout: time.Second, owner: "me",
 	}, s)
 
 	s = locks.Mutex("orders").settings
@@ -276,14 +276,14 @@ func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 	fixed := clientOn(t, offline(t), WithoutRenewal())
 	require.False(t, fixed.Mutex("orders").settings.Renewed)
 	s := fixed.Mutex("orders", WithRenewInterval(time.Second), WithMaxHold(time.Hour)).settings
-	require.NoError(t, s.err)
+	require.NoError(t, s.Err)
 	require.True(t, s.Renewed, "an interval turns renewal on")
 	require.Equal(t, time.Hour, s.MaxHold)
 	unusable(t, fixed.Mutex("orders", WithMaxHold(time.Hour)), ErrInvalidOption, "WithMaxHold bounds the renewal")
 	unusable(t, fixed.Mutex("orders", WithoutRenewal(), WithRenewInterval(time.Second)), ErrInvalidOption, "contradict")
 
 	s = clientOn(t, offline(t), WithRenewInterval(time.Second), WithMaxHold(time.Minute)).Mutex("orders", WithTTL(time.Hour), WithoutRenewal()).settings
-	require.NoError(t, s.err, "nothing is left to bound")
+	require.NoError(t, s.Err, "nothing is left to bound")
 	require.False(t, s.Renewed)
 	require.Zero(t, s.MaxHold)
 }
@@ -304,20 +304,6 @@ func TestTheFirstBadOptionIsReportedAndABadNameBeforeIt(t *testing.T) {
 	unusable(t, locks.Mutex("a{b", WithTTL(0)), ErrInvalidName, `"a{b"`)
 	unusable(t, locks.Mutex("orders", WithOwner(""), WithTTL(0)), ErrInvalidOption, "WithOwner")
 	unusable(t, locks.Mutex("orders", nil), ErrInvalidOption, "nil MutexOption")
-}
-
-func TestALeaseIsFollowedIfItIsLongEnoughAndNotTooLong(t *testing.T) {
-	t.Parallel()
-	s := defaultSettings().settings
-	for left, follows := range map[time.Duration]bool{
-		s.TTL: true, s.TTL / 2: true, s.EntryLease() / 3: true, s.EntryLease()/3 - time.Millisecond: false, s.TTL + time.Millisecond: false, 0: false,
-	} {
-		require.Equal(t, follows, s.follows(left), left)
-	}
-	for _, opt := range []MutexOption{WithFencing(), WithReplicas(1, time.Second), WithoutRenewal()} {
-		other := resolved(s, []MutexOption{opt})
-		require.False(t, other.follows(s.TTL/2))
-	}
 }
 
 // BenchmarkOptionResolution is the making of a handle, which sends nothing.
@@ -357,25 +343,25 @@ func choose(which byte, d time.Duration) choice {
 	case 1:
 		return choice{
 			WithRenewInterval(d), fmt.Sprintf("WithRenewInterval(%v)", d), d >= 10*time.Millisecond,
-			func(s *settings) { s.Renewed, s.RenewInterval, s.given.interval = true, d, true },
+			func(s *settings) { s.Renewed, s.RenewInterval, s.Given.Interval = true, d, true },
 		}
 	case 2:
-		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.Renewed, s.RenewInterval, s.MaxHold, s.given.fixed = false, 0, 0, true }}
+		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.Renewed, s.RenewInterval, s.MaxHold, s.Given.Fixed = false, 0, 0, true }}
 	case 3:
-		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.MaxHold, s.given.maxHold = d, true }}
+		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.MaxHold, s.Given.MaxHold = min(d, terms.MaxTTL), true }}
 	case 4:
-		return choice{WithWaitTimeout(d), fmt.Sprintf("WithWaitTimeout(%v)", d), d > 0, func(s *settings) { s.waitTimeout = d }}
+		return choice{WithWaitTimeout(d), fmt.Sprintf("WithWaitTimeout(%v)", d), d > 0, func(s *settings) { s.WaitTimeout = d }}
 	case 5:
-		return choice{WithUnlockTimeout(d), fmt.Sprintf("WithUnlockTimeout(%v)", d), d > 0, func(s *settings) { s.unlockTimeout = d }}
+		return choice{WithUnlockTimeout(d), fmt.Sprintf("WithUnlockTimeout(%v)", d), d > 0, func(s *settings) { s.UnlockTimeout = d }}
 	case 6:
 		return choice{WithFencing(), "", true, func(s *settings) { s.Fencing, s.CounterLife = true, 24*time.Hour }}
 	case 7:
 		return choice{WithSharedFencing(), "", true, func(s *settings) { s.Fencing, s.CounterLife = true, 0 }}
 	case 8:
-		return choice{WithoutReentrancy(), "", true, func(s *settings) { s.reentrant = false }}
+		return choice{WithoutReentrancy(), "", true, func(s *settings) { s.Reentrant = false }}
 	case 9:
 		n := int(d)
-		return choice{WithLocalHandoffs(n), fmt.Sprintf("WithLocalHandoffs(%d)", n), n >= 0, func(s *settings) { s.localHandoffs = n }}
+		return choice{WithLocalHandoffs(n), fmt.Sprintf("WithLocalHandoffs(%d)", n), n >= 0, func(s *settings) { s.LocalHandoffs = n }}
 	case 10:
 		n := int(which/13) - 1
 		return choice{
@@ -436,11 +422,11 @@ func FuzzOptions(f *testing.F) {
 		good = good && documented(&want)
 		for _, got := range []settings{resolved(defaultSettings().settings, opts), resolved(client.settings, nil)} {
 			if !good {
-				require.ErrorIs(t, got.err, ErrInvalidOption, "%q", names)
-				require.True(t, blames(got.err, names), "%v, of %q", got.err, names)
+				require.ErrorIs(t, got.Err, ErrInvalidOption, "%q", names)
+				require.True(t, blames(got.Err, names), "%v, of %q", got.Err, names)
 				continue
 			}
-			require.NoError(t, got.err, "%q", names)
+			require.NoError(t, got.Err, "%q", names)
 			require.Equal(t, want, got, "%q", names)
 		}
 	})
@@ -449,18 +435,18 @@ func FuzzOptions(f *testing.F) {
 // documented fills in the defaults that depend on other options, and reports whether the
 // options suit each other.
 func documented(s *settings) bool {
-	given := s.given
-	if s.given = (settings{}).given; given.fixed && (given.interval || given.maxHold) {
+	given := s.Given
+	if s.Given = (settings{}).Given; given.Fixed && (given.Interval || given.MaxHold) {
 		return false
 	}
-	if s.Renewed && s.RenewInterval > s.TTL*2/3 || s.Replicas.Timeout > s.TTL/6 || s.unlockTimeout > s.TTL || s.MaxHold != 0 && s.MaxHold < s.TTL {
+	if s.Renewed && s.RenewInterval > s.TTL*2/3 || s.Replicas.Timeout > s.TTL/6 || s.UnlockTimeout > s.TTL || s.MaxHold != 0 && s.MaxHold < s.TTL {
 		return false
 	}
 	if s.RenewInterval == 0 {
 		s.RenewInterval = s.TTL / 3
 	}
-	if s.unlockTimeout == 0 {
-		s.unlockTimeout = min(5*time.Second, s.TTL)
+	if s.UnlockTimeout == 0 {
+		s.UnlockTimeout = min(5*time.Second, s.TTL)
 	}
 	return true
 }
@@ -483,22 +469,22 @@ func FuzzOwner(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		first, second := resolved(defaultSettings().settings, []MutexOption{WithOwner(a)}), resolved(defaultSettings().settings, []MutexOption{WithOwner(b)})
-		if first.err != nil {
-			require.ErrorIs(t, first.err, ErrInvalidOption)
-			require.ErrorContains(t, first.err, fmt.Sprintf("WithOwner(%q)", a))
+		if first.Err != nil {
+			require.ErrorIs(t, first.Err, ErrInvalidOption)
+			require.ErrorContains(t, first.Err, fmt.Sprintf("WithOwner(%q)", a))
 			require.True(t, a == "" || a == "write" || strings.Contains(a, ":") || strings.Trim(a, "0123456789") == "", "%q was refused", a)
 			return
 		}
-		one := keys.Owner{Fixed: first.owner}
+		one := keys.Owner{Fixed: first.Owner}
 		require.Equal(t, a, one.String())
 		require.NotContains(t, one.String(), ":")
 		require.False(t, goroutineLike(one.String()), "%q reads like a goroutine", a)
 		require.Equal(t, keys.Reading, keys.SideOf("uuid:"+one.String()), "%q reads like a writer", a)
-		if second.err != nil {
-			require.True(t, errors.Is(second.err, ErrInvalidOption))
+		if second.Err != nil {
+			require.True(t, errors.Is(second.Err, ErrInvalidOption))
 			return
 		}
-		two := keys.Owner{Fixed: second.owner}
+		two := keys.Owner{Fixed: second.Owner}
 		require.Equal(t, a == b, "uuid:"+one.String() == "uuid:"+two.String())
 		require.Equal(t, a == b, one == two)
 	})

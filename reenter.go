@@ -86,9 +86,9 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 	if err := m.usable(ctx); err != nil {
 		return false, err
 	}
-	if waits && m.settings.waitTimeout > 0 {
+	if waits && m.settings.WaitTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, lockerr.WaitOver(m.settings.waitTimeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.WaitTimeout, lockerr.WaitOver(m.settings.WaitTimeout))
 		defer cancel()
 	}
 	c.owner = m.owner()
@@ -242,7 +242,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			return false, err
 		}
 	}
-	if !lv.Settings.reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
+	if !lv.Settings.Reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
 		return false, ErrReentrant
 	}
 	for i, h := range holds {
@@ -296,7 +296,7 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	var errs []error
 	s := *lv.Settings
 	if ctx.Err() != nil {
-		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
+		s.UnlockTimeout = min(s.UnlockTimeout, undoGrace)
 	}
 	each(holds, func(h *hold) {
 		h.mu.Lock()
@@ -366,12 +366,12 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	counts := h.levels.Counts(t.Keys)
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.Now())
-	e := h.paced(acquire.Effort).ConfirmedBy(h.levels.Replicas().And(lv.Terms.Replicas).Within(left / 4))
+	e := h.session.Attempts.Paced(acquire.Effort, h.settings.TTL).ConfirmedBy(h.levels.Replicas().And(lv.Terms.Replicas).Within(left / 4))
 	claimed := h.levels.Len() > 0
 	h.lease.Lengthen(lv.Terms.TTL)
 	h.mu.Unlock()
 	h.other.Lengthen(lv.Terms.TTL)
-	if claimed && !lv.Settings.reentrant {
+	if claimed && !lv.Settings.Reentrant {
 		return ErrReentrant
 	}
 	common := false

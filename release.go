@@ -80,7 +80,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx := h.session.Limits.After(s.unlockTimeout)
+	ctx := h.session.Limits.After(s.UnlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
@@ -100,8 +100,8 @@ func each[T any](all []T, f func(T)) {
 // copy of them, which does not go through the engine, is to fit into its time-out: it learns
 // what keeps the engine silent.
 func (h *hold) releaseEffort(s *settings) redisexec.CallOptions {
-	e := h.paced(redisexec.CallOptions{})
-	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.unlockTimeout/2))
+	e := h.session.Attempts.Paced(redisexec.CallOptions{}, h.settings.TTL)
+	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.UnlockTimeout/2))
 	return e
 }
 
@@ -123,7 +123,7 @@ func (h *hold) stepLate(s *settings) {
 		return
 	}
 	defer h.free()
-	ctx, cancel := context.WithTimeout(h.session.Background, s.unlockTimeout)
+	ctx, cancel := context.WithTimeout(h.session.Background, s.UnlockTimeout)
 	defer cancel()
 	_ = h.tellCounts(ctx, s) // the caller was told that Redis does not know
 }
@@ -251,7 +251,7 @@ func (h *hold) finishInTurn(ctx context.Context, s *settings) error {
 	if h.isKept() {
 		return h.giveBack(ctx, s, false)
 	}
-	next, crowded := h.successor(s.localHandoffs)
+	next, crowded := h.successor(s.LocalHandoffs)
 	if next != nil {
 		if passed, err := h.handOver(ctx, s, next); passed {
 			return err
@@ -357,7 +357,7 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	next.attempt.Undos.Add(passed)
 	h.session.Goroutines.Go(func() {
 		defer close(passed)
-		ctx := h.session.Limits.After(next.settings.unlockTimeout)
+		ctx := h.session.Limits.After(next.settings.UnlockTimeout)
 		// An error is already being dealt with: its name is undone in the background.
 		if orphan.finish(ctx, next.settings) != nil {
 			orphan.awaitUndo()

@@ -108,18 +108,12 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	}
 	interval := h.levels.RenewInterval(now, h.lease.Acquired())
 	if wait, renew = h.lease.Next(now, interval); renew {
-		wait = h.soon(now, wait)
+		if h.watchdog.failures > 0 { // not before it is time to try again
+			wait = max(wait, now.Until(h.watchdog.retry))
+		}
+		wait = max(0, wait)
 	}
 	return wait, renew
-}
-
-// soon returns the time to a renewal that is due in d: after a failure it comes when it is
-// time to try again. mu is held.
-func (h *hold) soon(now clock.Instant, d time.Duration) time.Duration {
-	if h.watchdog.failures > 0 {
-		d = max(d, now.Until(h.watchdog.retry))
-	}
-	return max(0, d)
 }
 
 // renew lengthens the lease, once. What a failure means is for the next look at the hold.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/lease"
-	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
+	"github.com/relock-go/relock/internal/terms"
 )
 
 func TestRenewalKeepsALockForManyLeases(t *testing.T) {
@@ -471,7 +471,7 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.True(t, h.renewEffort().Batchable)
-	terms := levels.Terms{Replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
+	terms := terms.Terms{Replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
 	h.levels.Push(level{Terms: &terms, Target: h.target}, w.c.session.Now())
 	require.False(t, h.renewEffort().Batchable)
 }

@@ -13,8 +13,6 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -44,17 +42,12 @@ func comesBack(relay *redistest.Relay) {
 	relay.Cut()
 }
 
-// learnedOf returns what the client of m has learned of its key.
-func learnedOf(m *relock.Mutex) (holder string, out gate.Outage) {
-	return inside.OfMutex(m).Learned()
-}
-
 // awaitTold waits until the client of m was told that it is held by holder, or, if that is empty, by
 // anybody.
 func awaitTold(t *testing.T, m *relock.Mutex, holder string) {
 	t.Helper()
 	redistest.Eventually(t, "told who holds it", func() bool {
-		seen, _ := learnedOf(m)
+		seen, _ := locktest.LearnedOf(m)
 		return seen != "" && (holder == "" || seen == holder)
 	})
 }
@@ -67,7 +60,7 @@ func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
 		relay.Cut()
 	})
 	redistest.Eventually(t, "a request has failed", func() bool {
-		_, out := learnedOf(m)
+		_, out := locktest.LearnedOf(m)
 		return out.Failure != nil
 	})
 	giveUp()
@@ -83,7 +76,7 @@ func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	redistest.Slow(t)
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
 	redistest.Eventually(t, "a request is not answered", func() bool {
-		_, out := learnedOf(m)
+		_, out := locktest.LearnedOf(m)
 		return out.Asked != (clock.Instant{}) && clock.System().Since(out.Asked) > 2*redisexec.MinCopyPatience
 	})
 	giveUp()

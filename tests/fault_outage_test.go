@@ -9,8 +9,8 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -33,7 +33,7 @@ func (b *faultBench) outage(on bool) {
 func (b *faultBench) awaitSilence() {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
-		_, out := inside.OfMutex(b.m).Learned()
+		_, out := locktest.LearnedOf(b.m)
 		return out.Failed != (clock.Instant{})
 	}, faultPatience, faultPoll)
 }

@@ -67,7 +67,7 @@ var exchanges = []exchange{
 	}},
 	{name: "a keep", script: protocol.KeepScript, do: func(b *kindBench, _ *relock.Mutex) {
 		earliest, latest := b.heldBriefly(b.mutex(relock.WithMinHold(aMinHold)))
-		b.requireKept()
+		b.requireKept(earliest, aMinHold)
 		b.requireOver(b.another(), earliest, latest, aMinHold)
 	}},
 	{name: "a hand-over", script: protocol.HandoffScript, do: func(b *kindBench, m *relock.Mutex) {

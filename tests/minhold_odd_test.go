@@ -44,7 +44,7 @@ func TestAMinHoldThatIsNotAnsweredIsKeptInTheBackground(t *testing.T) {
 		redistest.Eventually(b.t, "kept", func() bool {
 			return b.on(func(rdb redis.UniversalClient) bool { return locktest.TTLOf(rdb, b.key) <= minHold }) == len(b.rdbs)
 		})
-		b.requireKept()
+		b.requireKept(earliest, minHold)
 		b.me.Locks(b.t, b.rival()) // without the pipeline it is held up by the copies
 		require.GreaterOrEqual(b.t, time.Since(earliest), minHold)
 		b.me.Unlocks(b.t, b.rival())
@@ -67,6 +67,7 @@ func TestALateRenewalDoesNotLengthenAMinHold(t *testing.T) {
 		for _, relay := range b.relays {
 			held = append(held, relay.HoldBackSilently(b.runs(protocol.RenewScript)).Always())
 		}
+		earliest := time.Now()
 		b.me.Locks(b.t, m)
 		for _, h := range held {
 			h.Wait(b.t)
@@ -82,7 +83,7 @@ func TestALateRenewalDoesNotLengthenAMinHold(t *testing.T) {
 		locktest.Throughout(b.t, locktest.AWhile, func() bool {
 			return b.on(func(rdb redis.UniversalClient) bool { return locktest.TTLOf(rdb, b.key) > minHold }) == 0
 		}, "lengthened")
-		b.requireKept()
+		b.requireKept(earliest, minHold)
 		fieldsOn(b) // all have it
 		require.NoError(b.t, second(b.another().ForceUnlock(b.t.Context())))
 	}}}, allKinds)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/inside"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -49,7 +50,7 @@ func TestAnUnlockWhoseRefusedHandOverComesLateHasNotLostTheLock(t *testing.T) {
 		b := newFaultBenchOf(t, kindNamed("write"), backend.Addr)
 		b.m = b.mutex(relock.WithTTL(5 * time.Second)) // what a busy machine keeps, and is over in time
 		lockAndQueue(b)
-		holder, _ := learnedOf(b.m)
+		holder, _ := locktest.LearnedOf(b.m)
 		b.readsBeside("stranger:1")
 		late := b.relay.HoldBack(b.runs(protocol.HandoffScript))
 		var reply string

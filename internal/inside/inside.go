@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
@@ -53,14 +52,6 @@ type Mutex struct {
 	Keys     *keys.Set
 	Terms    *protocol.Terms
 	Protocol protocol.Protocol
-
-	// Learned is what its client knows of its key: who was last told to hold it, and since when Redis
-	// does not answer.
-	Learned func() (holder string, out gate.Outage)
-	// Undo has its client release the lock for field in the background.
-	Undo func(until clock.Instant, field string)
-	// Wakes is how often those who wait for its key were woken.
-	Wakes func() uint64
 }
 
 // Package relock sets these. A client is a *relock.Client, a mutex a *relock.Mutex.

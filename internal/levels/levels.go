@@ -10,24 +10,15 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
-	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/terms"
 )
-
-// Terms are what a handle asks of its holds.
-type Terms struct {
-	protocol.Terms
-	RenewInterval time.Duration
-	MaxHold       time.Duration // it is not renewed for longer; 0: no bound
-	MinHold       time.Duration // its keys are kept for as long; 0: they are not
-	Replicas      redisexec.Replicas
-}
 
 // Level is one Lock that has not been unlocked. S are the settings of its handle.
 type Level[S any] struct {
 	Settings S
-	Terms    *Terms    // of them
-	Target   *keys.Set // what it locks; some of its keys may be in another hold
+	Terms    *terms.Terms // of them
+	Target   *keys.Set    // what it locks; some of its keys may be in another hold
 
 	renewUntil clock.Instant // with MaxHold
 	keepUntil  clock.Instant // with MinHold; else zero
@@ -62,7 +53,7 @@ type Levels[S any] struct {
 }
 
 // Init makes l the levels of a hold that a handle with these settings wants.
-func (l *Levels[S]) Init(settings S, terms *Terms) {
+func (l *Levels[S]) Init(settings S, terms *terms.Terms) {
 	l.wish = Level[S]{Settings: settings, Terms: terms}
 	l.open = l.room[:0]
 }

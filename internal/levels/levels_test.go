@@ -10,14 +10,15 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/terms"
 )
 
 // at is the instant so long after the beginning of a test, on both clocks.
 func at(d time.Duration) clock.Instant { return clock.Instant{}.After(d) }
 
 // terms are those of a handle that is renewed a third of its TTL apart.
-func terms(ttl time.Duration, change func(*Terms)) *Terms {
-	t := &Terms{Terms: protocol.Terms{TTL: ttl, Renewed: true}, RenewInterval: ttl / 3}
+func asks(ttl time.Duration, change func(*terms.Terms)) *terms.Terms {
+	t := &terms.Terms{Terms: protocol.Terms{TTL: ttl, Renewed: true}, RenewInterval: ttl / 3}
 	if change != nil {
 		change(t)
 	}
@@ -35,7 +36,7 @@ func setOf(t *testing.T, names ...string) *keys.Set {
 // levelsOf are those of a hold that was wanted for 30 s, by the handle "wish".
 func levelsOf() *Levels[string] {
 	l := new(Levels[string])
-	l.Init("wish", terms(30*time.Second, nil))
+	l.Init("wish", asks(30*time.Second, nil))
 	return l
 }
 
@@ -46,7 +47,7 @@ func TestALevelThatIsYetToComeDecidesUntilOneIsOpen(t *testing.T) {
 	require.Equal(t, 10*time.Second, l.RenewInterval(at(0), at(0)))
 	require.True(t, l.Renewed())
 
-	l.Push(Level[string]{Settings: "fixed", Target: a, Terms: terms(time.Minute, func(t *Terms) { t.Renewed = false })}, at(0))
+	l.Push(Level[string]{Settings: "fixed", Target: a, Terms: asks(time.Minute, func(t *terms.Terms) { t.Renewed = false })}, at(0))
 	require.Equal(t, "fixed", l.Oldest())
 	require.Equal(t, time.Minute, l.TTL())
 	require.Zero(t, l.RenewInterval(at(0), at(0)), "no open level asks for it")
@@ -56,8 +57,8 @@ func TestALevelThatIsYetToComeDecidesUntilOneIsOpen(t *testing.T) {
 func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T) {
 	l, a := levelsOf(), setOf(t, "a")
 	two := redisexec.Replicas{N: 2, Timeout: time.Second}
-	l.Push(Level[string]{Settings: "first", Target: a, Terms: terms(time.Minute, nil)}, at(0))
-	l.Push(Level[string]{Settings: "second", Target: a, Terms: terms(3*time.Second, func(t *Terms) { t.Replicas = two })}, at(0))
+	l.Push(Level[string]{Settings: "first", Target: a, Terms: asks(time.Minute, nil)}, at(0))
+	l.Push(Level[string]{Settings: "second", Target: a, Terms: asks(3*time.Second, func(t *terms.Terms) { t.Replicas = two })}, at(0))
 	require.Equal(t, time.Minute, l.TTL())
 	require.Equal(t, time.Second, l.RenewInterval(at(0), at(0)))
 	require.Equal(t, two, l.Replicas())
@@ -70,7 +71,7 @@ func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T)
 }
 
 func TestALevelIsRenewedForAsLongAsItsMaxHold(t *testing.T) {
-	bounded := terms(3*time.Second, func(t *Terms) { t.MaxHold = 10 * time.Second })
+	bounded := asks(3*time.Second, func(t *terms.Terms) { t.MaxHold = 10 * time.Second })
 	l, a := levelsOf(), setOf(t, "a")
 	l.Push(Level[string]{Target: a, Terms: bounded}, at(5*time.Second))
 	require.NotZero(t, l.RenewInterval(at(15*time.Second-1), at(0)))
@@ -85,8 +86,8 @@ func TestALevelIsRenewedForAsLongAsItsMaxHold(t *testing.T) {
 
 func TestCountsAreThoseOfEachKey(t *testing.T) {
 	l, both, one := levelsOf(), setOf(t, "a", "b"), setOf(t, "b")
-	l.Push(Level[string]{Target: both, Terms: terms(time.Second, nil)}, at(0))
-	l.Push(Level[string]{Target: one, Terms: terms(time.Second, nil)}, at(0))
+	l.Push(Level[string]{Target: both, Terms: asks(time.Second, nil)}, at(0))
+	l.Push(Level[string]{Target: one, Terms: asks(time.Second, nil)}, at(0))
 	require.Equal(t, []int{1, 2}, l.Counts(both.Keys))
 	require.Equal(t, 2, l.Len())
 
@@ -99,11 +100,11 @@ func TestCountsAreThoseOfEachKey(t *testing.T) {
 }
 
 func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
-	minHold := func(d time.Duration) *Terms { return terms(time.Second, func(t *Terms) { t.MinHold = d }) }
+	minHold := func(d time.Duration) *terms.Terms { return asks(time.Second, func(t *terms.Terms) { t.MinHold = d }) }
 	l, a := levelsOf(), setOf(t, "a")
 	l.Push(Level[string]{Target: a, Terms: minHold(10 * time.Second)}, at(0))
 	l.Push(Level[string]{Target: a, Terms: minHold(5 * time.Second)}, at(2*time.Second))
-	l.Push(Level[string]{Target: a, Terms: terms(time.Second, nil)}, at(3*time.Second))
+	l.Push(Level[string]{Target: a, Terms: asks(time.Second, nil)}, at(3*time.Second))
 	require.Zero(t, l.KeptUntil(), "none has ended")
 	for _, until := range []time.Duration{0, 7 * time.Second, 10 * time.Second} {
 		lv, _ := l.Pop(a)
@@ -119,7 +120,7 @@ func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
 }
 
 func TestWhatCloseEndsIsKeptTooAndAFailedLockIsNot(t *testing.T) {
-	minHold := terms(time.Second, func(t *Terms) { t.MinHold = time.Minute })
+	minHold := asks(time.Second, func(t *terms.Terms) { t.MinHold = time.Minute })
 	l, a := levelsOf(), setOf(t, "a")
 	l.Push(Level[string]{Target: a, Terms: minHold}, at(0))
 	l.Revoke(a)

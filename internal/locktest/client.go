@@ -7,9 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/redistest"
+	"github.com/relock-go/relock/internal/session"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // A NamedMutex says what it locks.
@@ -29,6 +34,27 @@ func NamesOf(c any) int { return inside.SessionOf(c).Registry.Len() }
 // Settled reports whether c does nothing in the background.
 func Settled(c any) bool {
 	return inside.SessionOf(c).Goroutines.Len() == 1 // it watches the clocks
+}
+
+// GateOf is what the client of m knows of its first key; nil if it keeps nothing of that.
+func GateOf(m any) *acquire.Gate {
+	return inside.SessionOf(m).Registry.Gate(session.GateOf(inside.OfMutex(m).Keys, 0))
+}
+
+// LearnedOf returns what the client of m has learned of its key: who was last told to hold it, and since when
+// Redis does not answer.
+func LearnedOf(m any) (holder string, out gate.Outage) {
+	if g := GateOf(m); g != nil {
+		seen, out := g.Learned()
+		return seen.Holder, out
+	}
+	return "", gate.Outage{}
+}
+
+// Undo has the client of m release it for field in the background.
+func Undo(m any, until clock.Instant, field string) {
+	of := inside.OfMutex(m)
+	inside.SessionOf(m).Undo(of.Protocol, undo.Name{Keys: of.Keys, Until: until}, field)
 }
 
 // Retire gives c a new identity, as it does when a request is left in doubt.

@@ -1,0 +1,101 @@
+// Package terms has what the options of a handle ask for: the defaults, the limits, and what options that
+// belong together must not say.
+package terms
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// Limits of the options.
+const (
+	MinTTL           = protocol.MinTTL
+	MaxTTL           = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
+	MinRenewInterval = lease.MinRenewInterval
+	MinSafetyPoll    = 10 * time.Millisecond
+	MinReplicasWait  = 10 * time.Millisecond
+
+	// CounterLife is how long a fencing counter outlives its last use.
+	CounterLife = 24 * time.Hour
+
+	defaultUnlockTimeout = 5 * time.Second
+)
+
+// Terms are what a handle asks of its holds and its calls. Durations are 0 if there is no bound, or none was
+// given: see Resolve.
+type Terms struct {
+	protocol.Terms
+	RenewInterval time.Duration
+	MaxHold       time.Duration // a hold is not renewed for longer
+	MinHold       time.Duration // its keys are kept for as long
+	WaitTimeout   time.Duration
+	UnlockTimeout time.Duration
+	Owner         string // "": the calling goroutine
+	Reentrant     bool
+	LocalHandoffs int
+	Replicas      redisexec.Replicas
+
+	// Given says which options of renewal are in the list that is being applied. Those of a handle replace its
+	// client's, but within one list they must not contradict each other.
+	Given struct{ Fixed, Interval, MaxHold bool }
+
+	Err error // of the first bad option
+}
+
+// Default returns the terms of a client without options.
+func Default() Terms {
+	return Terms{
+		Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
+		Reentrant:     true,
+		LocalHandoffs: 16,
+	}
+}
+
+// Reject records a bad option, unless there was one before.
+func (t *Terms) Reject(format string, args ...any) {
+	if t.Err == nil {
+		t.Err = fmt.Errorf("%w: %s", lockerr.ErrInvalidOption, fmt.Sprintf(format, args...))
+	}
+}
+
+// EndList checks what the options of one list say together, which a later list may replace.
+func (t *Terms) EndList() {
+	switch {
+	case t.Given.Fixed && t.Given.Interval:
+		t.Reject("WithoutRenewal and WithRenewInterval contradict each other")
+	case t.Given.MaxHold && !t.Renewed:
+		t.Reject("WithMaxHold bounds the renewal, and there is none (WithoutRenewal): the TTL is the bound")
+	}
+	t.Given = Terms{}.Given
+}
+
+// Resolve fills in what depends on other options, and checks what all of them say together.
+func (t *Terms) Resolve() {
+	if t.RenewInterval == 0 {
+		t.RenewInterval = t.TTL / 3
+	} else if t.Renewed && t.RenewInterval > t.TTL*2/3 {
+		t.Reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", t.RenewInterval, t.TTL)
+	}
+	if t.UnlockTimeout == 0 {
+		t.UnlockTimeout = min(defaultUnlockTimeout, t.TTL)
+	} else if t.UnlockTimeout > t.TTL {
+		t.Reject("WithUnlockTimeout(%v) is longer than the TTL of %v: by then the lock is free anyway", t.UnlockTimeout, t.TTL)
+	}
+	if t.MaxHold != 0 && t.MaxHold < t.TTL {
+		t.Reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", t.MaxHold, t.TTL)
+	}
+	if t.Replicas.Timeout > t.TTL/6 {
+		t.Reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", t.Replicas.N, t.Replicas.Timeout, t.TTL)
+	}
+}
+
+// Follow reports whether a hold on these terms can begin with what is left of the lease of another. It can if it
+// asks for no token and no replicas, its own lease is renewed and not shorter, and it need not hurry.
+func (t *Terms) Follow(left time.Duration) bool {
+	return !t.Fencing && t.Replicas.N == 0 && t.Renewed && left <= t.TTL && left >= t.EntryLease()/3
+}
