@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -124,6 +125,33 @@ func TestEachPackageOfTheHouseHasARank(t *testing.T) {
 	}
 	require.LessOrEqual(t, lines, mostRootLines, "what can be understood alone belongs in a package of its own")
 	require.LessOrEqual(t, len(root.TestGoFiles)+len(root.XTestGoFiles), mostTestFiles, "what needs the API only belongs in tests/")
+}
+
+// A row begins | 0 | `internal/clock` | …, one of a file | `client.go`, `lock.go` | … What ends in a slash is a folder.
+func TestThePageOfTheDesignHasEachPackageWithItsRankAndEachFileOfTheRoot(t *testing.T) {
+	page := readFile(t, "docs/design.md")
+	quoted := regexp.MustCompile("`([^`]*[^/`])`")
+
+	described := make(map[string]int)
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| ([^|]+) \|`).FindAllStringSubmatch(page, -1) {
+		rank, err := strconv.Atoi(row[1])
+		require.NoError(t, err)
+		for _, name := range quoted.FindAllStringSubmatch(strings.Replace(row[2], "the root", "`.`", 1), -1) {
+			require.NotContains(t, described, name[1], "two rows of docs/design.md have it")
+			described[name[1]] = rank
+		}
+	}
+	require.Equal(t, ranks, described, "docs/design.md, the table of packages")
+
+	var files []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (`\\w+\\.go`[^|]*) \\|").FindAllStringSubmatch(page, -1) {
+		for _, name := range quoted.FindAllStringSubmatch(row[1], -1) {
+			files = append(files, name[1])
+		}
+	}
+	root, err := build.ImportDir(".", 0)
+	require.NoError(t, err)
+	require.ElementsMatch(t, root.GoFiles, files, "docs/design.md, the table of files")
 }
 
 func TestNoFileIsTooLongToBeRead(t *testing.T) {
