@@ -173,7 +173,7 @@ func shutdown(ctx context.Context, server *http.Server, locks *relock.Client, rd
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	err := server.Shutdown(limited)                     // 1. the handlers finish, and unlock
-	return errors.Join(err, locks.Close(), rdb.Close()) // 2. what is still held is given back
+	return errors.Join(err, locks.Close(), rdb.Close()) // 2. Close gives back what is still held
 }
 
 func TestTheShutdownRecipeClosesEverything(t *testing.T) {
@@ -196,7 +196,7 @@ func TestTheHooksRecipeCountsWaitsAndLosses(t *testing.T) {
 	var outcomes []string
 	observe := func(outcome string, _ time.Duration) { outcomes = append(outcomes, outcome) }
 	ended := func(e relock.Event) {
-		if e.Waited { // of each wait that Contended has told of
+		if e.Waited { // Contended came before
 			waiting.Add(-1)
 		}
 		observe(string(e.Outcome), e.Elapsed) // in a histogram
