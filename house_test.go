@@ -154,6 +154,71 @@ func TestThePageOfTheDesignHasEachPackageWithItsRankAndEachFileOfTheRoot(t *test
 	require.ElementsMatch(t, root.GoFiles, files, "docs/design.md, the table of files")
 }
 
+// declared are the names of the module, in lower case: package.name, and type.member.
+func declared(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	eachFileOfTheModule(t, func(file string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		add := func(of, name string) { names[strings.ToLower(of+"."+name)] = true }
+		members := func(of string, list *ast.FieldList) {
+			for _, field := range list.List {
+				for _, name := range field.Names {
+					add(of, name.Name)
+				}
+			}
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil {
+					add(parsed.Name.Name, n.Name.Name)
+				} else {
+					add(receiver(n.Recv.List[0].Type), n.Name.Name)
+				}
+			case *ast.TypeSpec:
+				add(parsed.Name.Name, n.Name.Name)
+				switch typ := n.Type.(type) {
+				case *ast.StructType:
+					members(n.Name.Name, typ.Fields)
+				case *ast.InterfaceType:
+					members(n.Name.Name, typ.Methods)
+				}
+			}
+			return true
+		})
+	})
+	return names
+}
+
+// receiver returns the name of a method's type.
+func receiver(typ ast.Expr) string {
+	switch typ := typ.(type) {
+	case *ast.StarExpr:
+		return receiver(typ.X)
+	case *ast.IndexExpr: // of a generic type
+		return receiver(typ.X)
+	case *ast.Ident:
+		return typ.Name
+	}
+	return ""
+}
+
+func TestThePageOfTheDesignNamesNoCodeThatIsNotThere(t *testing.T) {
+	there, found := declared(t), 0
+	for _, m := range regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)`").FindAllStringSubmatch(prose(readFile(t, "docs/design.md")), -1) {
+		if name := m[1]; path.Ext(name) != ".go" && path.Ext(name) != ".lua" {
+			found++
+			require.True(t, there[strings.ToLower(name)], "docs/design.md names %s", name)
+		}
+	}
+	require.Greater(t, found, 20)
+}
+
 func TestNoFileIsTooLongToBeRead(t *testing.T) {
 	eachFileOfTheModule(t, func(file string) {
 		switch dir, _, _ := strings.Cut(filepath.ToSlash(file), "/"); {
