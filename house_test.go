@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -124,6 +125,98 @@ func TestEachPackageOfTheHouseHasARank(t *testing.T) {
 	}
 	require.LessOrEqual(t, lines, mostRootLines, "what can be understood alone belongs in a package of its own")
 	require.LessOrEqual(t, len(root.TestGoFiles)+len(root.XTestGoFiles), mostTestFiles, "what needs the API only belongs in tests/")
+}
+
+// A row begins | 0 | `internal/clock` | …, one of a file | `client.go`, `lock.go` | … What ends in a slash is a folder.
+func TestThePageOfTheDesignHasEachPackageWithItsRankAndEachFileOfTheRoot(t *testing.T) {
+	page := readFile(t, "docs/design.md")
+	quoted := regexp.MustCompile("`([^`]*[^/`])`")
+
+	described := make(map[string]int)
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| ([^|]+) \|`).FindAllStringSubmatch(page, -1) {
+		rank, err := strconv.Atoi(row[1])
+		require.NoError(t, err)
+		for _, name := range quoted.FindAllStringSubmatch(strings.Replace(row[2], "the root", "`.`", 1), -1) {
+			require.NotContains(t, described, name[1], "two rows of docs/design.md have it")
+			described[name[1]] = rank
+		}
+	}
+	require.Equal(t, ranks, described, "docs/design.md, the table of packages")
+
+	var files []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (`\\w+\\.go`[^|]*) \\|").FindAllStringSubmatch(page, -1) {
+		for _, name := range quoted.FindAllStringSubmatch(row[1], -1) {
+			files = append(files, name[1])
+		}
+	}
+	root, err := build.ImportDir(".", 0)
+	require.NoError(t, err)
+	require.ElementsMatch(t, root.GoFiles, files, "docs/design.md, the table of files")
+}
+
+// declared are the names of the module, in lower case: package.name, and type.member.
+func declared(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	eachFileOfTheModule(t, func(file string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		add := func(of, name string) { names[strings.ToLower(of+"."+name)] = true }
+		members := func(of string, list *ast.FieldList) {
+			for _, field := range list.List {
+				for _, name := range field.Names {
+					add(of, name.Name)
+				}
+			}
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil {
+					add(parsed.Name.Name, n.Name.Name)
+				} else {
+					add(receiver(n.Recv.List[0].Type), n.Name.Name)
+				}
+			case *ast.TypeSpec:
+				add(parsed.Name.Name, n.Name.Name)
+				switch typ := n.Type.(type) {
+				case *ast.StructType:
+					members(n.Name.Name, typ.Fields)
+				case *ast.InterfaceType:
+					members(n.Name.Name, typ.Methods)
+				}
+			}
+			return true
+		})
+	})
+	return names
+}
+
+// receiver returns the name of a method's type.
+func receiver(typ ast.Expr) string {
+	switch typ := typ.(type) {
+	case *ast.StarExpr:
+		return receiver(typ.X)
+	case *ast.IndexExpr: // of a generic type
+		return receiver(typ.X)
+	case *ast.Ident:
+		return typ.Name
+	}
+	return ""
+}
+
+func TestThePageOfTheDesignNamesNoCodeThatIsNotThere(t *testing.T) {
+	there, found := declared(t), 0
+	for _, m := range regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)`").FindAllStringSubmatch(prose(readFile(t, "docs/design.md")), -1) {
+		if name := m[1]; path.Ext(name) != ".go" && path.Ext(name) != ".lua" {
+			found++
+			require.True(t, there[strings.ToLower(name)], "docs/design.md names %s", name)
+		}
+	}
+	require.Greater(t, found, 20)
 }
 
 func TestNoFileIsTooLongToBeRead(t *testing.T) {

@@ -77,7 +77,7 @@ func (r *report) panel(b *strings.Builder, y int, title, figure string) int {
 		return top + panelHeight*(1-math.Log(v/low)/math.Log(high/low))
 	}
 	fmt.Fprintf(b, "<text class=\"t\" x=\"%d\" y=\"%d\">%s</text>\n", svgPadding, y+14, html.EscapeString(title))
-	for v := low; v <= high; v *= 10 {
+	for _, v := range grid(low, high) {
 		fmt.Fprintf(b, "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>\n", panelLeft, yOf(v), panelRight, yOf(v))
 		fmt.Fprintf(b, "<text class=\"u\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">%s</text>\n", panelLeft-6, yOf(v)+4, number(v))
 	}
@@ -95,6 +95,24 @@ func (r *report) panel(b *strings.Builder, y int, title, figure string) int {
 	}
 	labels(b, lines, xOf, yOf)
 	return int(top) + panelHeight + panelGap
+}
+
+// grid returns the values that have a line across the panel: powers of ten from low on, and twice and
+// five times them where one line would be too little to read a value by.
+func grid(low, high float64) []float64 {
+	steps := []float64{1}
+	if high < 10*low {
+		steps = []float64{1, 2, 5}
+	}
+	var values []float64
+	for decade := low; decade <= high; decade *= 10 {
+		for _, step := range steps {
+			if v := decade * step; v <= high {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
 }
 
 func lineClass(name string) string {

@@ -210,7 +210,7 @@ func (r *report) speedBlock() string {
 		f, _ := r.ratio("contended", "64 goroutines", relockName, rival, "rate")
 		ours, _ := r.figure("contended", "64 goroutines", relockName, "jain")
 		theirs, _ := r.figure("contended", "64 goroutines", rival, "jain")
-		fmt.Fprintf(&b, "* 64 goroutines, one name: **%.1f times** the hand-overs of the fastest rival, %s, and fair: Jain's index is %.2f, there %.2f.\n",
+		fmt.Fprintf(&b, "* 64 goroutines, one name: **%.1f times** the holds per second of the fastest rival, %s. Fairness (Jain's index, 1 is best) is %.2f; there it is %.2f.\n",
 			f.median, rival, ours.median, theirs.median)
 	}
 	if rival, ok := r.bestRival(scenarioNamed("wake"), "idle for 30 ms before"); ok {

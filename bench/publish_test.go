@@ -117,3 +117,9 @@ func TestTheTimelineOfALossIsInTheOrderThatIsPromised(t *testing.T) {
 	require.Less(t, loss.Next, loss.Cut+2*loss.TTL)
 	requireWellFormed(t, []byte(loss.svg()))
 }
+
+func TestAPanelHasLinesToReadItsValuesBy(t *testing.T) {
+	require.Equal(t, []float64{100, 200, 500}, grid(100, 914))
+	require.Equal(t, []float64{1, 10}, grid(1, 56))
+	require.Equal(t, []float64{1, 2, 5}, grid(1, 9.9))
+}

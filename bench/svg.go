@@ -19,8 +19,8 @@ type chart struct {
 var charts = []chart{
 	{"seq", "1 goroutine", "One goroutine, one name", "µs per lock + unlock, less is better"},
 	{"par", "64 goroutines", "64 goroutines, a name each", "locks + unlocks per second"},
-	{"contended", "64 goroutines", "64 goroutines, one name", "hand-offs per second"},
-	{"processes", "4 processes", "4 processes × 16 goroutines, one name", "hand-offs per second"},
+	{"contended", "64 goroutines", "64 goroutines, one name", "hand-overs per second"},
+	{"processes", "4 processes", "4 processes × 16 goroutines, one name", "hand-overs per second"},
 	{"wake", "idle for 30 ms before", "Waking a waiter in another process", "µs, less is better"},
 }
 
