@@ -97,15 +97,6 @@ func TestSamplesAreTheSameAfterTheyWereKept(t *testing.T) {
 	require.Equal(t, r.source(), again.source())
 }
 
-func TestAPageWithoutMarkersIsNotWritten(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "page.md")
-	require.NoError(t, os.WriteFile(file, []byte("text"), 0o644))
-	require.ErrorContains(t, replaceBlock(file, "speed", "new"), "<!-- begin: speed -->")
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, "text", string(text))
-}
-
 func TestTheTimelineOfALossIsInTheOrderThatIsPromised(t *testing.T) {
 	loss, err := measureLoss(t.Context(), redistest.NewServer(t).Addr)
 	require.NoError(t, err)
