@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relock-go/relock/bench/stat"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -272,5 +273,5 @@ func roundTrip(ctx context.Context, addr string) (time.Duration, error) {
 		trips = append(trips, time.Since(began))
 	}
 	slices.Sort(trips)
-	return quantile(trips, 0.5), nil
+	return stat.Quantile(trips, 0.5), nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/relock-go/relock/bench/stat"
 )
 
 // span is one hold of a lock that goroutines share, in nanoseconds since 1970. Got is
@@ -117,7 +119,7 @@ func (h *history) handoffs() int { return len(h.waits) }
 func (h *history) rate() float64 { return float64(h.handoffs()) / h.window.Seconds() }
 
 // wait returns the quantile q of the time between calling Lock and holding the lock.
-func (h *history) wait(q float64) time.Duration { return quantile(h.waits, q) }
+func (h *history) wait(q float64) time.Duration { return stat.Quantile(h.waits, q) }
 
 // mean is what the waits are on average.
 func (h *history) mean() time.Duration {
@@ -141,25 +143,4 @@ func (h *history) unserved() int {
 
 // jain returns Jain's fairness index over the goroutines: 1 if all got the lock equally
 // often, 1/n if only one of n did.
-func (h *history) jain() float64 { return jain(h.counts) }
-
-func jain(counts []int) float64 {
-	sum, squares := 0.0, 0.0
-	for _, n := range counts {
-		sum += float64(n)
-		squares += float64(n) * float64(n)
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(counts)) * squares)
-}
-
-// quantile returns the smallest value that at least the share q of sorted do not exceed.
-func quantile[T any](sorted []T, q float64) T {
-	i := int(q * float64(len(sorted)))
-	if float64(i) == q*float64(len(sorted)) {
-		i--
-	}
-	return sorted[max(0, min(i, len(sorted)-1))]
-}
+func (h *history) jain() float64 { return stat.Jain(h.counts) }

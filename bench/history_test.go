@@ -80,20 +80,6 @@ func TestWhoIsNotServedInTheWindowHasWaitedAllOfIt(t *testing.T) {
 	require.Equal(t, []time.Duration{1, 1}, h.waits)
 }
 
-func TestJainsIndexTellsEqualFromUnequal(t *testing.T) {
-	require.InDelta(t, 1, jain([]int{7, 7, 7, 7}), 1e-9)
-	require.InDelta(t, 0.25, jain([]int{0, 9, 0, 0}), 1e-9)
-	require.Zero(t, jain([]int{0, 0}))
-}
-
-func TestAQuantileIsAValueThatWasMeasured(t *testing.T) {
-	sorted := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-	for q, want := range map[float64]int{0: 1, 0.1: 1, 0.11: 2, 0.5: 5, 0.51: 6, 0.99: 10, 1: 10} {
-		require.Equal(t, want, quantile(sorted, q), "%v", q)
-	}
-	require.Equal(t, 4, quantile([]int{4}, 0.5))
-}
-
 func TestASpreadIsTheMiddleAndTheEnds(t *testing.T) {
 	s, ok := spreadOf([]float64{5, 1, 3})
 	require.True(t, ok)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/relock-go/relock/bench/stat"
 )
 
 // measurePairs measures what a lock and its unlock cost a single goroutine.
@@ -125,7 +127,7 @@ func measureWake(ctx context.Context, c *cell) (figures, error) {
 		took = append(took, float64(d.Microseconds()))
 	}
 	slices.Sort(took)
-	return figures{"p50": quantile(took, 0.50), "p99": quantile(took, 0.99), "n": float64(len(took))}, nil
+	return figures{"p50": stat.Quantile(took, 0.50), "p99": stat.Quantile(took, 0.99), "n": float64(len(took))}, nil
 }
 
 func wakeOnce(holder, waiter *process, name string) (time.Duration, error) {

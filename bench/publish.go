@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/bench/draw"
 )
 
 // What README and docs show of the results: pictures, and blocks of text between two markers. All of it
@@ -162,27 +164,12 @@ func (r *report) publish(root string) error {
 			return err
 		}
 	}
-	err := errors.Join(replaceBlock(filepath.Join(root, "README.md"), "speed", r.speedBlock()),
-		replaceBlock(filepath.Join(root, "docs/scale.md"), "growth", r.growthBlock()))
+	err := errors.Join(draw.ReplaceBlock(filepath.Join(root, "README.md"), "speed", r.speedBlock()),
+		draw.ReplaceBlock(filepath.Join(root, "docs/scale.md"), "growth", r.growthBlock()))
 	for _, t := range tables {
-		err = errors.Join(err, replaceBlock(filepath.Join(root, t.file), t.name, r.block(t)))
+		err = errors.Join(err, draw.ReplaceBlock(filepath.Join(root, t.file), t.name, r.block(t)))
 	}
 	return err
-}
-
-// replaceBlock puts text between the two markers of that name.
-func replaceBlock(file, name, text string) error {
-	page, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	begin, end := "<!-- begin: "+name+" -->\n", "<!-- end: "+name+" -->\n"
-	head, rest, found := strings.Cut(string(page), begin)
-	_, tail, foundEnd := strings.Cut(rest, end)
-	if !found || !foundEnd {
-		return fmt.Errorf("%s has no %s … %s", file, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return os.WriteFile(file, []byte(head+begin+text+end+tail), 0o644)
 }
 
 // source says what the numbers of a block come from.

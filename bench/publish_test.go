@@ -97,15 +97,6 @@ func TestSamplesAreTheSameAfterTheyWereKept(t *testing.T) {
 	require.Equal(t, r.source(), again.source())
 }
 
-func TestAPageWithoutMarkersIsNotWritten(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "page.md")
-	require.NoError(t, os.WriteFile(file, []byte("text"), 0o644))
-	require.ErrorContains(t, replaceBlock(file, "speed", "new"), "<!-- begin: speed -->")
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, "text", string(text))
-}
-
 func TestTheTimelineOfALossIsInTheOrderThatIsPromised(t *testing.T) {
 	loss, err := measureLoss(t.Context(), redistest.NewServer(t).Addr)
 	require.NoError(t, err)
@@ -116,10 +107,4 @@ func TestTheTimelineOfALossIsInTheOrderThatIsPromised(t *testing.T) {
 	require.Less(t, loss.Cancelled, loss.Next, "the holder knows before another process has the lock")
 	require.Less(t, loss.Next, loss.Cut+2*loss.TTL)
 	requireWellFormed(t, []byte(loss.svg()))
-}
-
-func TestAPanelHasLinesToReadItsValuesBy(t *testing.T) {
-	require.Equal(t, []float64{100, 200, 500}, grid(100, 914))
-	require.Equal(t, []float64{1, 10}, grid(1, 56))
-	require.Equal(t, []float64{1, 2, 5}, grid(1, 9.9))
 }

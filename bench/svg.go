@@ -5,6 +5,8 @@ import (
 	"html"
 	"math"
 	"strings"
+
+	"github.com/relock-go/relock/bench/draw"
 )
 
 // chart is one group of bars: a load of a scenario.
@@ -26,32 +28,24 @@ var charts = []chart{
 
 // The measures of the picture.
 const (
-	svgWidth   = 720
-	svgLabel   = 170 // width of the names
-	svgBar     = 430 // width of the longest bar
-	svgRow     = 22
-	svgHead    = 46
-	svgPadding = 16
+	svgLabel = 170 // width of the names
+	svgBar   = 430 // width of the longest bar
+	svgRow   = 22
+	svgHead  = 46
 
 	offScale = 5 // times relock's
 )
 
-const svgStyle = `text{font:13px system-ui,sans-serif;fill:#24292f}` +
-	`.t{font-weight:600;font-size:14px}.u{fill:#57606a;font-size:12px}` +
-	`.bar{fill:#9aa4af}.relock{fill:#1f883d}.floor{fill:#d0d7de}.whisker{stroke:#57606a}` +
-	`@media(prefers-color-scheme:dark){text{fill:#e6edf3}.u{fill:#9198a1}.bar{fill:#6e7781}.relock{fill:#3fb950}` +
-	`.floor{fill:#424a53}.whisker{stroke:#9198a1}}`
-
 // svg draws the charts whose scenarios have been run, as one picture that needs no other file.
 func (r *report) svg() string {
 	var body strings.Builder
-	y := svgPadding
+	y := draw.Padding
 	for _, c := range charts {
 		y = r.chart(&body, c, y)
 	}
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+
 		"\n<title>Go lock libraries on one Redis: medians of %d rounds, lines from minimum to maximum</title>\n"+
-		"<style>%s</style>\n%s</svg>\n", svgWidth, y, r.config.rounds, svgStyle, body.String())
+		"<style>%s</style>\n%s</svg>\n", draw.Width, y, r.config.rounds, draw.Style, body.String())
 }
 
 // chart draws one group of bars from y on, and returns where it ends.
@@ -71,8 +65,8 @@ func (r *report) chart(b *strings.Builder, c chart, y int) int {
 	if f, ok := r.figure(s.name, c.load, relockName, figure); ok {
 		longest = math.Min(longest, offScale*f.median)
 	}
-	fmt.Fprintf(b, "<text class=\"t\" x=\"%d\" y=\"%d\">%s</text>\n", svgPadding, y+14, html.EscapeString(c.title))
-	fmt.Fprintf(b, "<text class=\"u\" x=\"%d\" y=\"%d\">%s</text>\n", svgPadding, y+32, html.EscapeString(c.unit))
+	fmt.Fprintf(b, "<text class=\"t\" x=\"%d\" y=\"%d\">%s</text>\n", draw.Padding, y+14, html.EscapeString(c.title))
+	fmt.Fprintf(b, "<text class=\"u\" x=\"%d\" y=\"%d\">%s</text>\n", draw.Padding, y+32, html.EscapeString(c.unit))
 	y += svgHead
 	scale := func(v float64) float64 { return svgLabel + math.Min(1, v/longest)*svgBar }
 	for _, name := range s.contenders {
@@ -87,12 +81,12 @@ func (r *report) chart(b *strings.Builder, c chart, y int) int {
 		case plainFloor, pipeFloor, toldFloor:
 			class = "floor"
 		}
-		value := thousands(f.median)
+		value := draw.Thousands(f.median)
 		if f.median > longest {
 			value = "→ " + value
 		}
 		middle := float64(y) + svgRow/2 - 2
-		fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", svgPadding, y+13, html.EscapeString(name))
+		fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", draw.Padding, y+13, html.EscapeString(name))
 		fmt.Fprintf(b, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\"/>\n",
 			class, svgLabel, y, scale(f.median)-svgLabel, svgRow-5)
 		fmt.Fprintf(b, "<line class=\"whisker\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
@@ -100,14 +94,5 @@ func (r *report) chart(b *strings.Builder, c chart, y int) int {
 		fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%d\">%s</text>\n", scale(f.max)+8, y+13, value)
 		y += svgRow
 	}
-	return y + svgPadding
-}
-
-// thousands prints a whole number in groups of three digits.
-func thousands(v float64) string {
-	text := fmt.Sprintf("%.0f", v)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + " " + text[i:]
-	}
-	return text
+	return y + draw.Padding
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/relock-go/relock/bench/draw"
 )
 
 // The tables that are written into pages.
@@ -87,7 +89,7 @@ func (r *report) cellText(scenario, load, name, figure string, n int) string {
 	f, ok := r.figure(scenario, load, name, figure)
 	switch {
 	case ok && n == 0:
-		return " " + thousands(f.median) + " |"
+		return " " + draw.Thousands(f.median) + " |"
 	case ok:
 		return " " + digits(n)(f.median) + " |"
 	case len(r.samples[key(scenario, load, name)]) > 0:

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/bench/draw"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -121,7 +122,7 @@ func owners(ctx context.Context, rdb *redis.Client, name string) (string, error)
 	return strings.Join(fields, " "), err
 }
 
-const lossStyle = svgStyle + `.mark{stroke:#116329;stroke-width:3}.bad{fill:#cf222e;stroke:#cf222e}.mark.bad{stroke:#cf222e}.when{stroke:#57606a;stroke-dasharray:3 3}` +
+const lossStyle = draw.Style + `.mark{stroke:#116329;stroke-width:3}.bad{fill:#cf222e;stroke:#cf222e}.mark.bad{stroke:#cf222e}.when{stroke:#57606a;stroke-dasharray:3 3}` +
 	`@media(prefers-color-scheme:dark){.mark{stroke:#aff5b4}.bad{fill:#f85149;stroke:#f85149}.mark.bad{stroke:#f85149}.when{stroke:#9198a1}}`
 
 // svg draws the timeline.
@@ -139,10 +140,10 @@ func (t *timeline) svg() string {
 	bar := func(class string, from, to float64, y int) {
 		fmt.Fprintf(&b, "<rect class=\"%s\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"18\"/>\n", class, xOf(from), y, xOf(to)-xOf(from))
 	}
-	text("t", svgPadding, 30, "start", fmt.Sprintf("A loss: the holder is cut off from Redis (TTL %.0f s)", t.TTL))
+	text("t", draw.Padding, 30, "start", fmt.Sprintf("A loss: the holder is cut off from Redis (TTL %.0f s)", t.TTL))
 	const top, step = 60, 34
 	for i, name := range []string{"network of the holder", "the hold's context", "the key on Redis", "the next holder"} {
-		text("", svgPadding, top+i*step+14, "start", name)
+		text("", draw.Padding, top+i*step+14, "start", name)
 	}
 	bar("relock", 0, t.Cut, top)
 	bar("bad", t.Cut, last, top)
@@ -169,8 +170,8 @@ func (t *timeline) svg() string {
 		fmt.Fprintf(&b, "<line class=\"when\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>\n", xOf(event.at), top-8, xOf(event.at), y+4)
 		text("u", xOf(event.at)-6, y+4, "end", fmt.Sprintf("%.2f s: %s", event.at, event.what))
 	}
-	text("u", svgPadding, bottom+84, "start", "Green lines: renewals that Redis answered. Each moves the deadline.")
-	text("u", svgPadding, bottom+102, "start", "Red lines: renewals without an answer.")
+	text("u", draw.Padding, bottom+84, "start", "Green lines: renewals that Redis answered. Each moves the deadline.")
+	text("u", draw.Padding, bottom+102, "start", "Red lines: renewals without an answer.")
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+
-		"\n<title>The timeline of a loss</title>\n<style>%s</style>\n%s</svg>\n", svgWidth, bottom+116, lossStyle, b.String())
+		"\n<title>The timeline of a loss</title>\n<style>%s</style>\n%s</svg>\n", draw.Width, bottom+116, lossStyle, b.String())
 }

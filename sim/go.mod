@@ -7,6 +7,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/relock-go/relock v0.0.0
+	github.com/relock-go/relock/bench v0.0.0
 	github.com/relock-go/relock/chaos v0.0.0
 	github.com/stretchr/testify v1.12.1
 	github.com/yuin/gopher-lua v1.1.1
@@ -24,3 +25,5 @@ require (
 replace github.com/relock-go/relock => ../
 
 replace github.com/relock-go/relock/chaos => ../chaos
+
+replace github.com/relock-go/relock/bench => ../bench

@@ -2,8 +2,9 @@
 // servers, with faults that a seed decides, and has the judge of chaos look at what they saw.
 //
 // This package is the program: its flags (main.go), the child processes that play (crew.go), how a failure
-// is made small (shrink.go), and the hunt for broken libraries (mutants.go). What is played is in
-// internal/play, on internal/network, in internal/bubble. README.md tells more.
+// is made small (search.go), the hunt for broken libraries (mutants.go), and how the library grows (scale.go).
+// What is played is in internal/play, and what is measured in internal/scale, on internal/network, in
+// internal/bubble. README.md tells more.
 package main
 
 import (
@@ -36,6 +37,9 @@ func main() {
 		seed    = flag.Uint64("seed", 0, "the first seed; 0: a fresh one, which is printed")
 		budget  = flag.Duration("budget", time.Minute, "how long to play if -seeds does not say how many; for each mutant, too")
 		mutants = flag.Bool("mutants", false, "have deliberately broken variants of the library caught; names of them as arguments: only those")
+		scales  = flag.Bool("scale", false, "measure what grows with processes, waiters and names, and what an outage costs, instead of playing")
+		only    = flag.String("only", "", "with -scale: only what this `expression` matches, as \"fleet of 100 \"")
+		publish = flag.String("publish", "", "with -scale: the `root` of the repository; keep what is measured, and write it into the pages")
 		same    = flag.Int("same", 0, "play each seed so many times, and say how much of it was the same")
 		crews   = flag.Int("children", runtime.NumCPU(), "how many plays are played at once")
 		verbose = flag.Bool("v", false, "tell the story of every seed")
@@ -46,6 +50,9 @@ func main() {
 	redis.SetLogger(silent{})
 	if *ischild {
 		bubble.Main(serve)
+	}
+	if *scales {
+		bubble.Main(func(run bubble.Runner) int { return runScale(run, *only, *publish) })
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()

@@ -3,18 +3,17 @@ package play
 import (
 	"context"
 	"fmt"
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/sim/internal/embedded"
 	"github.com/relock-go/relock/sim/internal/network"
 )
 
@@ -116,12 +115,7 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	for i, s := range p.servers {
 		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
 		c.links = append(c.links, l)
-		c.rdbs = append(c.rdbs, redis.NewClient(&redis.Options{
-			Addr:          fmt.Sprintf("192.0.2.%d:6379", i+1), // addresses for documentation: a name would be looked up
-			Dialer:        func(context.Context, string, string) (net.Conn, error) { return l.Dial() },
-			DialerRetries: 1, PoolSize: 1000, PipelinePoolSize: 1000,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		}))
+		c.rdbs = append(c.rdbs, redis.NewClient(embedded.Options(l, i+1)))
 	}
 	opts := []relock.ClientOption{relock.WithTTL(p.plan.TTL), relock.WithSafetyPoll(p.plan.Poll)}
 	if !p.plan.Untokened {

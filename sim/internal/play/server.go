@@ -10,12 +10,9 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	mini "github.com/alicebob/miniredis/v2/server"
-	lua "github.com/yuin/gopher-lua"
-)
 
-// A script has a Lua of its own each time it runs. Most of what that costs is its empty stack, which the
-// scripts here do not fill.
-func init() { lua.RegistrySize, lua.CallStackSize = 1024, 64 }
+	"github.com/relock-go/relock/sim/internal/embedded"
+)
 
 // server is an embedded Redis with real Lua. It is reached by the links of a play only.
 type server struct {
@@ -32,13 +29,11 @@ type server struct {
 
 // newServer starts a server whose clock is ahead of the others'.
 func newServer(ahead time.Duration) (*server, error) {
-	m := miniredis.NewMiniRedis()
-	first, err := m.Dial() // to be dialed starts it without a listener
+	m, serve, err := embedded.Start()
 	if err != nil {
 		return nil, err
 	}
-	_ = first.Close()
-	s := &server{mini: m, serve: m.Server().ServeConn, ahead: ahead, began: time.Now()}
+	s := &server{mini: m, serve: serve, ahead: ahead, began: time.Now()}
 	if ahead != 0 {
 		m.SetTime(time.Now().Add(ahead))
 	}

@@ -1,0 +1,40 @@
+// Package embedded has servers with real Lua that are reached in memory only, and clients of them.
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	lua "github.com/yuin/gopher-lua"
+
+	"github.com/relock-go/relock/sim/internal/network"
+)
+
+// A script has a Lua of its own each time it runs. Most of what that costs is its empty stack, which the
+// scripts here do not fill.
+func init() { lua.RegistrySize, lua.CallStackSize = 1024, 64 }
+
+// Start starts a server without a listener, and returns what serves one end of a connection.
+func Start() (m *miniredis.Miniredis, serve func(net.Conn), err error) {
+	m = miniredis.NewMiniRedis()
+	first, err := m.Dial() // to be dialed starts it
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = first.Close()
+	return m, m.Server().ServeConn, nil
+}
+
+// Options are those of a client that reaches the server of this number by a link.
+func Options(l *network.Link, number int) *redis.Options {
+	return &redis.Options{
+		Addr:          fmt.Sprintf("192.0.2.%d:6379", number), // addresses for documentation: a name would be looked up
+		Dialer:        func(context.Context, string, string) (net.Conn, error) { return l.Dial() },
+		DialerRetries: 1, PoolSize: 1000, PipelinePoolSize: 1000,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}

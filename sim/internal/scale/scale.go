@@ -1,0 +1,155 @@
+// Package scale measures how the library grows: with processes that share a name, with goroutines that
+// wait, with names, and what becomes of many processes that lose Redis at once. Clients and scripts are
+// real, time is virtual.
+//
+// The files:
+//
+//   - scale.go: what is measured, and the report of it
+//   - fleet.go, names.go, outage.go: one measurement each
+//   - world.go: a server and processes, and what is counted
+//   - publish.go: the tables and the picture of docs/scale.md
+package scale
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/relock-go/relock/sim/internal/bubble"
+)
+
+// What is measured.
+var (
+	sizes      = []int{10, 100, 1000, 5000}
+	roundTrips = []time.Duration{200 * time.Microsecond, time.Millisecond, 30 * time.Millisecond}
+
+	fleets  = append(growing(), Fleet{Processes: 100, Waiters: 1000, RoundTrip: time.Millisecond, Hold: time.Millisecond, Rounds: 1})
+	names   = []Names{ofNames(100_000), ofNames(1_000_000)}
+	outages = []Outage{outage(100, false), outage(1000, false), outage(5000, false), outage(100, true), outage(1000, true)}
+)
+
+// growing are the fleets of all sizes on all links. The more there are, the fewer rounds: each has holds enough.
+// 5 000 that are 30 ms away are left out: a round takes them two minutes and a half, and 500 000 polls.
+func growing() []Fleet {
+	var all []Fleet
+	for _, n := range sizes {
+		for _, trip := range roundTrips {
+			if n == 5000 && trip == 30*time.Millisecond {
+				continue
+			}
+			all = append(all, Fleet{Processes: n, Waiters: 1, RoundTrip: trip, Hold: time.Millisecond, Rounds: max(1, 2000/n)})
+		}
+	}
+	return all
+}
+
+func ofNames(count int) Names {
+	return Names{Processes: 4, Workers: 16, RoundTrip: time.Millisecond, Count: count}
+}
+
+func outage(processes int, silent bool) Outage {
+	own := min(processes, 1000) // the embedded server looks at all keys at each command
+	return Outage{Processes: processes, Own: own, RoundTrip: time.Millisecond, Hold: time.Millisecond, Lasts: 10 * time.Second, Silent: silent}
+}
+
+// Report is what was measured.
+type Report struct {
+	Go      string // its version
+	Day     string // of the last measurement
+	Fleets  []FleetResult
+	Names   []NamesResult
+	Outages []OutageResult
+}
+
+// Load returns the report that is in a file.
+func Load(file string) (*Report, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Report)
+	return r, json.Unmarshal(text, r)
+}
+
+// Save writes the report to a file.
+func (r *Report) Save(file string) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+// Measure measures each case whose name only matches, in a bubble of its own, and calls done after it. What
+// was measured before stays.
+func (r *Report) Measure(run bubble.Runner, only *regexp.Regexp, done func(name string, took time.Duration) error) error {
+	measure := func(name string, f func() error) (err error) {
+		if !only.MatchString(name) {
+			return nil
+		}
+		began := time.Now()
+		r.Go, r.Day = runtime.Version(), began.UTC().Format(time.DateOnly)
+		run(func() { err = f() })
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return done(name, time.Since(began))
+	}
+	for _, f := range fleets {
+		err := measure(f.String(), func() error {
+			res, err := f.Run()
+			r.Fleets = with(r.Fleets, res, func(old FleetResult) bool { return old.Fleet == f })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, n := range names {
+		err := measure(n.String(), func() error {
+			res, err := n.Run()
+			r.Names = with(r.Names, res, func(old NamesResult) bool { return old.Names == n })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, o := range outages {
+		err := measure(o.String(), func() error {
+			res, err := o.Run()
+			r.Outages = with(r.Outages, res, func(old OutageResult) bool { return old.Outage == o })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// with is all with res, in the place of the one that is same.
+func with[T any](all []T, res T, same func(T) bool) []T {
+	if i := slices.IndexFunc(all, same); i >= 0 {
+		all[i] = res
+		return all
+	}
+	return append(all, res)
+}
+
+func (f Fleet) String() string {
+	return fmt.Sprintf("fleet of %d × %d, %v", f.Processes, f.Waiters, f.RoundTrip)
+}
+
+func (n Names) String() string { return fmt.Sprintf("%d names", n.Count) }
+
+func (o Outage) String() string {
+	if o.Silent {
+		return fmt.Sprintf("silent outage of %d", o.Processes)
+	}
+	return fmt.Sprintf("outage of %d", o.Processes)
+}

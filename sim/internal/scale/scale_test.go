@@ -1,0 +1,145 @@
+package scale
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it tells of every connection that an outage breaks
+	os.Exit(m.Run())
+}
+
+// inBubble returns what a measurement finds.
+func inBubble[T any](t *testing.T, run func() (T, error)) (res T) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		res, err = run()
+		require.NoError(t, err)
+	})
+	return res
+}
+
+func TestAHoldTakesTwoCommandsHoweverManyProcessesWait(t *testing.T) {
+	f := inBubble(t, Fleet{Processes: 100, Waiters: 1, RoundTrip: 200 * time.Microsecond, Hold: time.Millisecond, Rounds: 4}.Run)
+	require.InDelta(t, 2, f.Commands, 0.1)
+	require.GreaterOrEqual(t, f.Jain, 0.98)
+	require.LessOrEqual(t, f.Max, 2*f.Mean)
+	require.LessOrEqual(t, f.Idle, 0.7, "commands per second of a process that waits")
+	require.LessOrEqual(t, f.Arrival, 15.0, "commands of a process until it waits, with three connections")
+}
+
+func TestGoroutinesThatWaitCostRedisNothing(t *testing.T) {
+	f := inBubble(t, Fleet{Processes: 4, Waiters: 500, RoundTrip: time.Millisecond, Hold: time.Millisecond, Rounds: 1}.Run)
+	require.LessOrEqual(t, f.Idle, 0.7, "commands per second of a process")
+	require.LessOrEqual(t, f.Commands, 1.2)
+	require.LessOrEqual(t, f.Goroutines, 1.1)
+	require.GreaterOrEqual(t, f.Jain, 0.98)
+}
+
+func TestAHeldNameNeedsNoGoroutineAndAnUnlockedOneNothing(t *testing.T) {
+	n := inBubble(t, Names{Processes: 2, Workers: 16, RoundTrip: time.Millisecond, Count: 4000}.Run)
+	require.LessOrEqual(t, n.Goroutines, 10.0)
+	require.LessOrEqual(t, n.LeftGoroutines, 2.0)
+	require.Less(t, n.Bytes, 6000.0)
+	require.Less(t, n.LeftBytes, n.Bytes/2, "maps of both sides keep their size, and Go keeps what a goroutine was")
+	require.InDelta(t, 4000/100/10, n.Renewals, 4, "one command for 100 names, every 10 s")
+}
+
+// The bounds are for each process: what all do grows no faster than their number.
+func requireNoStorm(t *testing.T, o OutageResult) {
+	t.Helper()
+	n := o.Processes
+	require.LessOrEqual(t, o.Worst.Dials, 40*n, "dials in a second")
+	require.LessOrEqual(t, o.Worst.Scripts, o.Calm.Scripts+15*n, "scripts in a second: in silence each sends about one per second, and all arrive at its end")
+	require.LessOrEqual(t, o.Worst.Open, 3*o.Calm.Open/2, "connections")
+	require.Zero(t, o.Lost, "names that were held")
+}
+
+func TestProcessesThatAllLoseRedisAtOnceMakeNoStorm(t *testing.T) {
+	o := inBubble(t, outage(100, false).Run)
+	requireNoStorm(t, o)
+	require.LessOrEqual(t, o.First, time.Second)
+	require.LessOrEqual(t, o.Last, o.Round+5*time.Second)
+}
+
+func TestASilentRedisMakesNoStormEither(t *testing.T) {
+	o := inBubble(t, outage(100, true).Run)
+	requireNoStorm(t, o)
+	// A command that was given up may come after the one that undoes it: then its lease has to be over.
+	require.LessOrEqual(t, o.Last, 30*time.Second+o.Round+5*time.Second)
+}
+
+func TestOnlyWhatIsWantedIsMeasuredAndTheRestStays(t *testing.T) {
+	old := FleetResult{Fleet: fleets[1], Rate: 4711}
+	r := &Report{Fleets: []FleetResult{{Fleet: fleets[0], Rate: 4712}, old}}
+	var measured []string
+	run := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+	require.NoError(t, r.Measure(run, regexp.MustCompile("^fleet of 10 × 1, 200µs$"), func(name string, _ time.Duration) error {
+		measured = append(measured, name)
+		return nil
+	}))
+	require.Len(t, measured, 1)
+	require.Len(t, r.Fleets, 2)
+	require.Equal(t, old, r.Fleets[1])
+	require.InDelta(t, 800, r.Fleets[0].Rate, 100)
+	file := filepath.Join(t.TempDir(), "scale.json")
+	require.NoError(t, r.Save(file))
+	again, err := Load(file)
+	require.NoError(t, err)
+	require.Equal(t, r, again)
+}
+
+func TestThePageShowsWhatWasMeasured(t *testing.T) {
+	const repository = "../../.."
+	r, err := Load(filepath.Join(repository, "sim", "scale.json"))
+	require.NoError(t, err)
+	for _, f := range r.Fleets {
+		require.Contains(t, fleets, f.Fleet, "it is not measured any more")
+	}
+	for _, n := range r.Names {
+		require.Contains(t, names, n.Names, "it is not measured any more")
+	}
+	require.NotEmpty(t, r.Fleets)
+	require.NotEmpty(t, r.Outages)
+	for _, o := range r.Outages {
+		require.Contains(t, outages, o.Outage, "it is not measured any more")
+		requireNoStorm(t, o)
+	}
+	copied := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(copied, "docs", "pictures"), 0o755))
+	shown := func(root, file string) string {
+		text, err := os.ReadFile(filepath.Join(root, "docs", file))
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(copied, "docs", "scale.md"), []byte(shown(repository, "scale.md")), 0o644))
+	require.NoError(t, r.Publish(copied))
+	for _, file := range []string{"scale.md", "pictures/scale.svg"} {
+		require.Equal(t, shown(copied, file), shown(repository, file), "%s is not what `%s -only ^$` writes", file, Command)
+	}
+	for decoder := xml.NewDecoder(strings.NewReader(r.picture())); ; {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			return
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
