@@ -286,6 +286,14 @@ var All = []Mutant{
 
 	// Who reads.
 	{
+		Name:   "min-hold-not-kept",
+		Breaks: "an early Unlock gives the lock back, though it is to be kept for its min hold",
+		Edits: []Edit{{"internal/protocol/keep.go",
+			"if rest <= 0 || freed == nil {",
+			"if rest < time.Hour || freed == nil {"}},
+		Catch: []string{"min-holds"},
+	},
+	{
 		Name:   "reader-joins-writer",
 		Breaks: "a reader does not mind that another owner writes",
 		Edits: []Edit{{"internal/protocol/lua/rw_read.lua",

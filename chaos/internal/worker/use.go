@@ -19,10 +19,11 @@ type use struct {
 	owner  string
 	shared bool // another worker acts as the same owner: the levels are not the worker's alone
 	lease  time.Duration
-	fixed  bool // the lease is not renewed
-	fair   bool // it is served in order
-	read   bool // others may read, too
-	eager  bool // it does not wait
+	fixed  bool          // the lease is not renewed
+	least  time.Duration // its min hold; 0: none
+	fair   bool          // it is served in order
+	read   bool          // others may read, too
+	eager  bool          // it does not wait
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
 	asking int // number of the Lock that is under way
@@ -106,7 +107,7 @@ func (u *use) lock() history.Outcome {
 	u.asking = op
 	try := u.eager || u.chance(0.2)
 	e := history.Event{
-		Op: op, Kind: history.LockCall, Wait: int64(wait), Fixed: u.fixed,
+		Op: op, Kind: history.LockCall, Wait: int64(wait), MinHold: int64(u.least), Fixed: u.fixed,
 		Fair: u.fair && !u.shared && u.depth == 0,
 	}
 	if try {
