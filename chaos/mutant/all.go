@@ -140,8 +140,8 @@ var All = []Mutant{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
 		Edits: []Edit{{"hold.go",
-			"	for _, x := range h.contexts.TakeAll() {\n		x.End(wrap(\"hold\", h.target.Name, cause))\n	}\n",
-			"	contexts := h.contexts.TakeAll()\n	cause = wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+			"	for _, x := range h.contexts.TakeAll() {\n		x.End(lockerr.Wrap(\"hold\", h.target.Name, cause))\n	}\n",
+			"	contexts := h.contexts.TakeAll()\n	cause = lockerr.Wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
 				"		for _, x := range contexts {\n			x.End(cause)\n		}\n	}\n" +
 				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
 		Catch: []string{"slow-holder"},
