@@ -21,12 +21,13 @@ var imports = []struct{ pkg, may, tests string }{
 	{"mutant", "", ""},
 	{"scenario", "deployment history scripts stage worker", ""},
 	{"stage", "check deployment history random resource scripts worker", ""},
-	{"worker", "deployment history random resource", "check"},
+	{"worker", "deployment history locker random resource", "check"},
 	{"check", "history", ""},
 	{"deployment", "", ""},
 	{"scripts", "", ""},
 	{"resource", "", ""},
 	{"random", "", ""},
+	{"locker", "history", ""},
 	{"history", "", ""},
 }
 

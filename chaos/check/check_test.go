@@ -107,6 +107,23 @@ func TestHoldsOfDifferentOwnersDoNotOverlap(t *testing.T) {
 			s.by(1, "a").locks(0, 1, 1).holds(12).unlocks(13, 14, ok)
 			s.by(2, "b").locks(5, 11, 2).holds(13).unlocks(14, 15, ok)
 		}},
+		{name: "the second comes after the min hold of the first", tell: func(s *script) {
+			s.by(1, "a").keeps(50).locks(0, 5, 1).unlocks(10, 12, ok)
+			s.by(2, "b").locks(5, 51, 2).holds(52).unlocks(54, 55, ok)
+		}},
+		{name: "a hold that was lost keeps nothing", tell: func(s *script) {
+			s.fault(6, 20)
+			s.by(1, "a").keeps(50).locks(0, 5, 1).unlocks(10, 12, isLost)
+			s.by(2, "b").locks(5, 30, 2).holds(31).unlocks(54, 55, ok)
+		}},
+		{name: "a wait for the end of a min hold", tell: func(s *script) {
+			s.by(1, "a").keeps(5000).locks(0, 5, 1).unlocks(10, 12, ok)
+			s.by(2, "b").locks(5, 5100, 2).holds(5101).unlocks(5102, 5103, ok)
+		}},
+		{name: "the second comes within the min hold of the first", want: []string{"I1"}, tell: func(s *script) {
+			s.by(1, "a").keeps(50).locks(0, 5, 1).unlocks(10, 12, ok)
+			s.by(2, "b").locks(5, 49, 2).holds(50).unlocks(54, 55, ok)
+		}},
 		{name: "one inside the other", want: []string{"I1", "porcupine"}, tell: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).holds(40).unlocks(41, 42, ok)
 			s.by(2, "b").locks(5, 11, 2).holds(13).unlocks(14, 15, ok)

@@ -7,13 +7,16 @@ package check
 // question: whatever happened to the process later, the hold was valid then. Two claims
 // that overlap are two answers that cannot both have been true, however slow or stopped
 // anybody was, so there is no tolerance here, and no exemption.
+//
+// A hold that is unlocked before the end of its min hold keeps others out until then. That counts from
+// no earlier than the call of its Lock.
 func (r *run) exclusion() {
 	for name, holds := range r.byName() {
 		var open []*hold
 		for _, h := range holds {
 			kept := open[:0]
 			for _, before := range open {
-				if before.claimed() <= h.returned {
+				if max(before.claimed(), before.keptFrom(before.called)) <= h.returned {
 					continue
 				}
 				kept = append(kept, before)
@@ -28,9 +31,15 @@ func (r *run) exclusion() {
 
 // overlap judges that h was granted while an older hold was valid.
 func (r *run) overlap(name string, before, h *hold) {
-	until := min(before.claimed(), h.claimed())
+	kept := before.keptFrom(before.called)
+	until := min(max(before.claimed(), kept), h.claimed())
 	if r.forked(before, name, h.returned, until) {
 		r.report.Overlaps++
+		return
+	}
+	if before.claimed() <= h.returned {
+		r.breach("I1", name, "%s had its Lock called at %s, unlocked it, and kept it until %s, and %s held it from %s to %s",
+			r.of(before), r.at(before.called), r.at(kept), r.of(h), r.at(h.returned), r.at(h.claimed()))
 		return
 	}
 	r.breach("I1", name, "%s held it from %s to %s, and %s from %s to %s",

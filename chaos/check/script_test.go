@@ -27,6 +27,7 @@ type actor struct {
 	op              int // of the outermost level
 	depth           int
 	fixed           bool // it does not renew
+	minHold         int64
 	read            bool // others may, too
 }
 
@@ -67,9 +68,15 @@ func (a *actor) locks(called, returned, token int64) *actor {
 	if a.depth == 1 {
 		a.op = op
 	}
-	a.tell(called, history.Event{Kind: history.LockCall, Op: op, Fixed: a.fixed})
+	a.tell(called, history.Event{Kind: history.LockCall, Op: op, Fixed: a.fixed, MinHold: a.minHold * ms})
 	a.tell(returned, history.Event{Kind: history.LockReturn, Op: op, Outcome: history.OK, Token: token, Depth: a.depth,
 		Until: dawn + returned*ms + 990*ms})
+	return a
+}
+
+// keeps asks for a min hold of so many milliseconds from now on.
+func (a *actor) keeps(minHold int64) *actor {
+	a.minHold = minHold
 	return a
 }
 

@@ -55,6 +55,7 @@ type call struct {
 	read                bool  // others may read at the same time
 	queued              int64 // when Redis had told that it waits, for a fair lock; 0: unknown
 	wait                int64
+	minHold             int64 // 0: none
 	outcome             history.Outcome
 }
 
@@ -96,6 +97,15 @@ func (h *hold) claimed() int64 {
 		last = max(last, at)
 	}
 	return last
+}
+
+// keptFrom is until when others are kept out by the min hold of h, which was unlocked, if that counts from
+// the given time; 0: nothing was kept. A hold that was lost keeps nothing.
+func (h *hold) keptFrom(t int64) int64 {
+	if u := h.unlocked(); h.minHold == 0 || u == nil || u.outcome != history.OK {
+		return 0
+	}
+	return t + h.minHold
 }
 
 // excludes reports whether h and o must not be valid at the same time.
@@ -170,7 +180,7 @@ func (d *reader) event(e history.Event) {
 	switch e.Kind {
 	case history.LockCall:
 		c := &call{process: e.Process, worker: e.Worker, op: e.Op, owner: e.Owner, lock: e.Lock,
-			called: e.At, wait: e.Wait, fixed: e.Fixed, fair: e.Fair, read: e.Read}
+			called: e.At, wait: e.Wait, minHold: e.MinHold, fixed: e.Fixed, fair: e.Fair, read: e.Read}
 		d.calls[id] = c
 		d.story.calls = append(d.story.calls, c)
 	case history.Queued:

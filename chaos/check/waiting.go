@@ -134,18 +134,19 @@ func (r *run) silenced(gap window) int64 {
 	return n
 }
 
-// merge returns the periods in which any of the holds was claimed, in order and apart.
+// merge returns the periods in which any of the holds was claimed, or kept, in order and apart.
 func merge(holds []*hold) []window {
 	var merged []window
 	for _, h := range holds {
 		if h.outcome != history.OK {
 			continue
 		}
+		end := max(h.claimed(), h.keptFrom(h.returned))
 		if last := len(merged) - 1; last >= 0 && h.returned <= merged[last].to {
-			merged[last].to = max(merged[last].to, h.claimed())
+			merged[last].to = max(merged[last].to, end)
 			continue
 		}
-		merged = append(merged, window{h.returned, h.claimed()})
+		merged = append(merged, window{h.returned, end})
 	}
 	return merged
 }

@@ -140,8 +140,8 @@ var All = []Mutant{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
 		Edits: []Edit{{"hold.go",
-			"	for _, x := range h.contexts.TakeAll() {\n		x.End(wrap(\"hold\", h.target.Name, cause))\n	}\n",
-			"	contexts := h.contexts.TakeAll()\n	cause = wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
+			"	for _, x := range h.contexts.TakeAll() {\n		x.End(lockerr.Wrap(\"hold\", h.target.Name, cause))\n	}\n",
+			"	contexts := h.contexts.TakeAll()\n	cause = lockerr.Wrap(\"hold\", h.target.Name, cause)\n	released := h.changes()\n	cancel := func() {\n		if p == ending {\n			<-released\n		}\n" +
 				"		for _, x := range contexts {\n			x.End(cause)\n		}\n	}\n" +
 				"	if p == ending {\n		go cancel()\n	} else {\n		cancel()\n	}\n"}},
 		Catch: []string{"slow-holder"},
@@ -285,6 +285,14 @@ var All = []Mutant{
 	},
 
 	// Who reads.
+	{
+		Name:   "min-hold-not-kept",
+		Breaks: "an early Unlock gives the lock back, though it is to be kept for its min hold",
+		Edits: []Edit{{"internal/protocol/keep.go",
+			"if rest <= 0 || freed == nil {",
+			"if rest < time.Hour || freed == nil {"}},
+		Catch: []string{"min-holds"},
+	},
 	{
 		Name:   "reader-joins-writer",
 		Breaks: "a reader does not mind that another owner writes",

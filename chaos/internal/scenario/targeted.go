@@ -118,6 +118,14 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
+		Number: 127, Name: "min-holds",
+		What: "no fault at all: what is unlocked early is kept for its min hold, and had by the next soon after",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
+			Work: plain().With(func(w *worker.Workload) { w.Brief, w.Fair, w.Long, w.Fixed = 0.3, 0.3, 0, 0 }),
+		}},
+	},
+	{
 		Number: 113, Name: "sides-calm",
 		What: "no fault at all: readers read together, writers alone, each waiter is woken, and a writer may go on reading",
 		setups: []stage.Setup{{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/chaos/locker"
 )
 
 // misuse breaks one of the rules of the library, drawn at random, and records whether it was
@@ -97,9 +98,9 @@ func (w *worker) closeWhileHeld() {
 	u.tell(history.Event{Op: op, Kind: history.UnlockCall, Depth: 1})
 	closed := brief.Close()
 	unlocked := u.m.Unlock()
-	e := history.Event{Op: op, Kind: history.UnlockReturn, Outcome: outcomeOf(closed), Err: text(closed), Count: u.m.HoldCount()}
+	e := history.Event{Op: op, Kind: history.UnlockReturn, Outcome: locker.OutcomeOf(closed), Err: locker.Text(closed), Count: u.m.HoldCount()}
 	if errors.Is(unlocked, relock.ErrLost) { // before it could be closed
-		e.Outcome, e.Err = history.IsLost, text(unlocked)
+		e.Outcome, e.Err = history.IsLost, locker.Text(unlocked)
 	} else {
 		u.expect(unlocked, relock.ErrClosed, "Unlock after Close")
 	}

@@ -42,6 +42,7 @@ type Workload struct {
 	Joint     float64 // of holds of two names at once
 	Fair      float64 // of holds of one name that are served in order
 	Shared    float64 // of holds that two goroutines share
+	Brief     float64 // of holds that last for no more than a moment, and keep the lock for longer: their min hold
 	Misuse    float64 // of uses that break a rule of the library on purpose
 	Impatient float64 // of waits that end after some milliseconds
 	Sides     float64 // of holds of read-write locks,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/chaos/locker"
 )
 
 // spend lets d pass under the lock, or less if the hold is lost or the process stops.
@@ -64,7 +65,7 @@ func (u *use) write() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		accepted, err := u.resource.Write(ctx, lock, token, fmt.Sprintf("%s/%d", u.owner, u.op))
 		cancel()
-		e.Kind, e.Outcome, e.Err = history.WriteReturn, outcomeOf(err), text(err)
+		e.Kind, e.Outcome, e.Err = history.WriteReturn, locker.OutcomeOf(err), locker.Text(err)
 		if err == nil && !accepted {
 			e.Outcome = history.Refused
 		}
@@ -82,7 +83,7 @@ func (u *use) compare() {
 	}
 	ctx, cancel := context.WithTimeout(u.life, u.Work.TTL)
 	defer cancel()
-	n, err := u.m.levels(ctx)
+	n, err := u.m.Levels(ctx)
 	at := history.Now() // the hold was valid then, if it is now
 	if err == nil && u.ask() {
 		u.tell(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: n})

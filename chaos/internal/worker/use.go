@@ -8,20 +8,22 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/chaos/locker"
 )
 
 // use is a worker's hold of a lock, or of several at once, from the wish for it to its end.
 type use struct {
 	*worker
-	m      locker
+	m      locker.Locker
 	locks  []string
 	owner  string
 	shared bool // another worker acts as the same owner: the levels are not the worker's alone
 	lease  time.Duration
-	fixed  bool // the lease is not renewed
-	fair   bool // it is served in order
-	read   bool // others may read, too
-	eager  bool // it does not wait
+	fixed  bool          // the lease is not renewed
+	least  time.Duration // its min hold; 0: none
+	fair   bool          // it is served in order
+	read   bool          // others may read, too
+	eager  bool          // it does not wait
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
 	asking int // number of the Lock that is under way
@@ -40,12 +42,12 @@ func (w *worker) useOf(client *relock.Client, locks []string, owner string, opts
 	opts = u.options(opts...)
 	switch {
 	case len(locks) > 1:
-		u.m = mutex{client.MultiMutex(locks, opts...)}
+		u.m = locker.Mutex{Mutex: client.MultiMutex(locks, opts...)}
 	case w.chance(w.Work.Fair):
 		u.fair = true
-		u.m = mutex{client.FairMutex(locks[0], opts...)}
+		u.m = locker.Mutex{Mutex: client.FairMutex(locks[0], opts...)}
 	default:
-		u.m = mutex{client.Mutex(locks[0], opts...)}
+		u.m = locker.Mutex{Mutex: client.Mutex(locks[0], opts...)}
 	}
 	return u
 }
@@ -105,7 +107,7 @@ func (u *use) lock() history.Outcome {
 	u.asking = op
 	try := u.eager || u.chance(0.2)
 	e := history.Event{
-		Op: op, Kind: history.LockCall, Wait: int64(wait), Fixed: u.fixed,
+		Op: op, Kind: history.LockCall, Wait: int64(wait), MinHold: int64(u.least), Fixed: u.fixed,
 		Fair: u.fair && !u.shared && u.depth == 0,
 	}
 	if try {
@@ -118,7 +120,7 @@ func (u *use) lock() history.Outcome {
 	} else {
 		err = u.m.Lock(ctx)
 	}
-	e = history.Event{At: history.Now(), Op: op, Kind: history.LockReturn, Outcome: outcomeOf(err), Err: text(err)}
+	e = history.Event{At: history.Now(), Op: op, Kind: history.LockReturn, Outcome: locker.OutcomeOf(err), Err: locker.Text(err)}
 	switch {
 	case err == nil && !held:
 		e.Outcome = history.Taken
@@ -168,7 +170,7 @@ func (u *use) watch() {
 	stop := context.AfterFunc(ctx, func() {
 		defer close(noticed)
 		if cause := context.Cause(ctx); errors.Is(cause, relock.ErrLost) {
-			u.tell(history.Event{Kind: history.Lost, Err: text(cause)})
+			u.tell(history.Event{Kind: history.Lost, Err: locker.Text(cause)})
 		}
 	})
 	u.unwatch = func() {
@@ -204,7 +206,7 @@ func (u *use) unlock() {
 	err := u.m.Unlock()
 	distrust()
 	u.depth--
-	e := history.Event{At: history.Now(), Op: op, Kind: history.UnlockReturn, Outcome: outcomeOf(err), Err: text(err), Depth: u.depth}
+	e := history.Event{At: history.Now(), Op: op, Kind: history.UnlockReturn, Outcome: locker.OutcomeOf(err), Err: locker.Text(err), Depth: u.depth}
 	if !u.shared {
 		e.Count = u.m.HoldCount()
 	}
@@ -215,27 +217,4 @@ func (u *use) unlockAll() {
 	for u.depth > 0 {
 		u.unlock()
 	}
-}
-
-// outcomeOf says how a call ended.
-func outcomeOf(err error) history.Outcome {
-	switch {
-	case err == nil:
-		return history.OK
-	case errors.Is(err, relock.ErrLost):
-		return history.IsLost
-	case errors.Is(err, relock.ErrNotHeld):
-		return history.NotHeld
-	case errors.Is(err, relock.ErrClosed):
-		return history.Closed
-	default:
-		return history.Failed
-	}
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

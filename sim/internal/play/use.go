@@ -9,12 +9,13 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/chaos/locker"
 )
 
 // use is a worker's hold of a lock, or of several at once, from the wish for it to its end.
 type use struct {
 	*worker
-	m      locker
+	m      locker.Locker
 	locks  []string
 	owner  string
 	shared bool // another worker acts as the same owner: the levels are not the worker's alone
@@ -34,12 +35,12 @@ func (w *worker) use(locks []string, owner string, opts ...relock.MutexOption) *
 	opts = u.options(opts...)
 	switch {
 	case len(locks) > 1:
-		u.m = mutex{w.process.locks.MultiMutex(locks, opts...)}
+		u.m = locker.Mutex{Mutex: w.process.locks.MultiMutex(locks, opts...)}
 	case w.chance(w.plan.Fair):
 		u.fair = true
-		u.m = mutex{w.process.locks.FairMutex(locks[0], opts...)}
+		u.m = locker.Mutex{Mutex: w.process.locks.FairMutex(locks[0], opts...)}
 	default:
-		u.m = mutex{w.process.locks.Mutex(locks[0], opts...)}
+		u.m = locker.Mutex{Mutex: w.process.locks.Mutex(locks[0], opts...)}
 	}
 	return u
 }
@@ -107,7 +108,7 @@ func (u *use) lock() history.Outcome {
 		err = u.m.Lock(ctx)
 	}
 	u.gate()
-	e := history.Event{Op: op, Kind: history.LockReturn, Outcome: outcomeOf(err), Err: text(err)}
+	e := history.Event{Op: op, Kind: history.LockReturn, Outcome: locker.OutcomeOf(err), Err: locker.Text(err)}
 	switch {
 	case err == nil && !held:
 		e.Outcome = history.Taken
@@ -179,7 +180,7 @@ func (u *use) watch() {
 			u.tell(history.Event{At: u.journal.now() - 1, Kind: history.Held})
 		}
 		if cause := context.Cause(ctx); errors.Is(cause, relock.ErrLost) {
-			u.tell(history.Event{Kind: history.Lost, Err: text(cause)})
+			u.tell(history.Event{Kind: history.Lost, Err: locker.Text(cause)})
 		}
 	})
 	u.unwatch = func() {
@@ -229,7 +230,7 @@ func (u *use) unlock() {
 	if u.depth--; u.depth == 0 {
 		u.holding.Add(-1)
 	}
-	e := history.Event{Op: op, Kind: history.UnlockReturn, Outcome: outcomeOf(err), Err: text(err), Depth: u.depth}
+	e := history.Event{Op: op, Kind: history.UnlockReturn, Outcome: locker.OutcomeOf(err), Err: locker.Text(err), Depth: u.depth}
 	if !u.shared {
 		e.Count = u.m.HoldCount()
 	}
@@ -344,7 +345,7 @@ func (u *use) compare() {
 	}
 	ctx, cancel := context.WithTimeout(u.life, u.plan.TTL)
 	defer cancel()
-	n, err := u.m.levels(ctx)
+	n, err := u.m.Levels(ctx)
 	u.gate()
 	at := u.journal.now() // the hold was valid then, if it is now
 	if err == nil && u.ask() {

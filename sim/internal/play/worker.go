@@ -2,15 +2,14 @@ package play
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/chaos/locker"
 )
 
 // worker is a goroutine of a process that uses locks, one after the other.
@@ -133,8 +132,8 @@ func (w *worker) together() {
 func (w *worker) readOrWrite() {
 	name, owner := pick(w.drawer, w.plan.Sided...), fmt.Sprintf("p%d.w%d.sides", w.number, w.id)
 	write, read := w.prepare([]string{name}, owner), w.prepare([]string{name}, owner)
-	write.m = writeSide{w.locks.RWMutex(name, write.options(relock.WithOwner(owner))...)}
-	read.m = readSide{w.locks.RWMutex(name, read.options(relock.WithOwner(owner))...), owner}
+	write.m = locker.WriteSide{RWMutex: w.locks.RWMutex(name, write.options(relock.WithOwner(owner))...)}
+	read.m = locker.ReadSide{RWMutex: w.locks.RWMutex(name, read.options(relock.WithOwner(owner))...), Owner: owner}
 	read.read = true
 	if w.chance(w.plan.Reads) {
 		if read.lock() == history.OK {
@@ -154,83 +153,4 @@ func (w *worker) readOrWrite() {
 		return
 	}
 	write.unlockAll()
-}
-
-// locker is what a use locks: a Mutex of any kind, or one side of an RWMutex.
-type locker interface {
-	Lock(ctx context.Context) error
-	TryLock(ctx context.Context) (bool, error)
-	Unlock() error
-	HoldCount() int
-	FencingToken() int64
-	Deadline() (time.Time, bool)
-	Context(ctx context.Context) context.Context
-
-	// levels is what Redis says that HoldCount is.
-	levels(ctx context.Context) (int, error)
-}
-
-type mutex struct{ *relock.Mutex }
-
-func (m mutex) levels(ctx context.Context) (int, error) {
-	s, err := m.State(ctx)
-	return s.Count, err
-}
-
-// writeSide is the side of a read-write lock that excludes all others.
-type writeSide struct{ *relock.RWMutex }
-
-func (m writeSide) levels(ctx context.Context) (int, error) {
-	s, err := m.State(ctx)
-	return s.Count, err
-}
-
-// readSide is the side that many may have, of an owner with a fixed name: so that it is found
-// among the readers.
-type readSide struct {
-	*relock.RWMutex
-	owner string
-}
-
-func (m readSide) Lock(ctx context.Context) error            { return m.RLock(ctx) }
-func (m readSide) TryLock(ctx context.Context) (bool, error) { return m.TryRLock(ctx) }
-func (m readSide) Unlock() error                             { return m.RUnlock() }
-func (m readSide) HoldCount() int                            { return m.RHoldCount() }
-func (m readSide) FencingToken() int64                       { return 0 }
-func (m readSide) Deadline() (time.Time, bool)               { return m.RDeadline() }
-
-func (m readSide) Context(ctx context.Context) context.Context { return m.RContext(ctx) }
-
-func (m readSide) levels(ctx context.Context) (int, error) {
-	s, err := m.State(ctx)
-	n := 0
-	for field, count := range s.Readers {
-		if strings.HasSuffix(field, ":"+m.owner) {
-			n = max(n, count) // one that was given up may not be undone yet
-		}
-	}
-	return n, err
-}
-
-// outcomeOf says how a call ended.
-func outcomeOf(err error) history.Outcome {
-	switch {
-	case err == nil:
-		return history.OK
-	case errors.Is(err, relock.ErrLost):
-		return history.IsLost
-	case errors.Is(err, relock.ErrNotHeld):
-		return history.NotHeld
-	case errors.Is(err, relock.ErrClosed):
-		return history.Closed
-	default:
-		return history.Failed
-	}
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -1,0 +1,96 @@
+// Package locker gives all that a client locks one shape, and what became of a call the words of a history.
+package locker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/history"
+)
+
+// Locker is a Mutex of any kind, or one side of an RWMutex.
+type Locker interface {
+	Lock(ctx context.Context) error
+	TryLock(ctx context.Context) (bool, error)
+	Unlock() error
+	HoldCount() int
+	FencingToken() int64
+	Deadline() (time.Time, bool)
+	Context(ctx context.Context) context.Context
+
+	// Levels is what Redis says that HoldCount is.
+	Levels(ctx context.Context) (int, error)
+}
+
+// Mutex is one of any kind.
+type Mutex struct{ *relock.Mutex }
+
+// Levels implements [Locker].
+func (m Mutex) Levels(ctx context.Context) (int, error) {
+	s, err := m.State(ctx)
+	return s.Count, err
+}
+
+// WriteSide is the side of a read-write lock that excludes all others.
+type WriteSide struct{ *relock.RWMutex }
+
+// Levels implements [Locker].
+func (m WriteSide) Levels(ctx context.Context) (int, error) {
+	s, err := m.State(ctx)
+	return s.Count, err
+}
+
+// ReadSide is the side of a read-write lock that many may have. Its owner has a fixed name, so that it is
+// found among the readers.
+type ReadSide struct {
+	*relock.RWMutex
+	Owner string
+}
+
+// Lock implements [Locker], as the methods below do.
+func (m ReadSide) Lock(ctx context.Context) error            { return m.RLock(ctx) }
+func (m ReadSide) TryLock(ctx context.Context) (bool, error) { return m.TryRLock(ctx) }
+func (m ReadSide) Unlock() error                             { return m.RUnlock() }
+func (m ReadSide) HoldCount() int                            { return m.RHoldCount() }
+func (m ReadSide) FencingToken() int64                       { return 0 }
+func (m ReadSide) Deadline() (time.Time, bool)               { return m.RDeadline() }
+
+func (m ReadSide) Context(ctx context.Context) context.Context { return m.RContext(ctx) }
+
+func (m ReadSide) Levels(ctx context.Context) (int, error) {
+	s, err := m.State(ctx)
+	n := 0
+	for field, count := range s.Readers {
+		if strings.HasSuffix(field, ":"+m.Owner) {
+			n = max(n, count) // one that was given up may not be undone yet
+		}
+	}
+	return n, err
+}
+
+// OutcomeOf says how a call ended.
+func OutcomeOf(err error) history.Outcome {
+	switch {
+	case err == nil:
+		return history.OK
+	case errors.Is(err, relock.ErrLost):
+		return history.IsLost
+	case errors.Is(err, relock.ErrNotHeld):
+		return history.NotHeld
+	case errors.Is(err, relock.ErrClosed):
+		return history.Closed
+	default:
+		return history.Failed
+	}
+}
+
+// Text is what err says; "" if there is none.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
