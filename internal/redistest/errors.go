@@ -86,4 +86,6 @@ var ErrorReplies = map[string]Meaning{
 	"ERR Error running script (call to f_6b): @user_script:1: user_script:1: oops":            Halfway,
 	"ERR a text that mentions READONLY, OOM and - : -READONLY in passing":                     Halfway,
 	"ERR Error running script (call to f_6b): @user_script:1: an error about READONLY things": Halfway,
+
+	"ERR Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of the slot": Halfway,
 }
