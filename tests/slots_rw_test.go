@@ -145,6 +145,6 @@ func requireElsewhere(t *testing.T, out redisexec.Outcome) {
 	t.Helper()
 	require.Error(t, out.Err)
 	require.Regexp(t, "non local key|undeclared keys were accessed during rehashing", out.Err.Error())
-	require.False(t, out.Ambiguous, "it was not executed")
+	require.False(t, out.Ambiguous, "it was not executed: %v", out.Err)
 	require.False(t, out.Permanent)
 }

@@ -91,7 +91,7 @@ func judge(err error) verdict {
 // a slot moves: one key, or, from Redis 8 and Valkey 8 on, some of several. The words before it, and after,
 // differ by version.
 var elsewhere = []string{
-	"script attempted to access a non local key in a cluster node",
+	"attempted to access a non local key in a cluster node",
 	"in script because undeclared keys were accessed during rehashing of the slot",
 }
 
