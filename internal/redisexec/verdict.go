@@ -3,6 +3,7 @@ package redisexec
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -87,8 +88,12 @@ func judge(err error) verdict {
 }
 
 // elsewhere is what Redis says to a script that touches a key which is not on its node, as is so while
-// a slot moves. The words before it, and after, differ by version.
-const elsewhere = "script attempted to access a non local key in a cluster node"
+// a slot moves: one key, or, from Redis 8 and Valkey 8 on, some of several. The words before it, and after,
+// differ by version.
+var elsewhere = []string{
+	"attempted to access a non local key in a cluster node",
+	"in script because undeclared keys were accessed during rehashing of the slot",
+}
 
 // isElsewhere reports whether err is the error of a script that met such a key.
 func isElsewhere(err error) bool {
@@ -96,7 +101,11 @@ func isElsewhere(err error) bool {
 		return false
 	}
 	var server redis.Error
-	return errors.As(err, &server) && strings.Contains(strings.ToLower(server.Error()), elsewhere)
+	if !errors.As(err, &server) {
+		return false
+	}
+	said := strings.ToLower(server.Error())
+	return slices.ContainsFunc(elsewhere, func(words string) bool { return strings.Contains(said, words) })
 }
 
 // isTryAgain reports whether Redis refused a command because not all of its keys are on one node.

@@ -45,6 +45,21 @@ func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
 	}
 }
 
+func TestAScriptThatLooksFirstHasNotBegunWhereAKeyIsOnAnotherNode(t *testing.T) {
+	looks, does := &Script{LooksFirst: true}, &Script{}
+	for server, words := range map[string]string{
+		"Redis 6.2": "ERR Error running script (call to f_6b): @user_script:197: @user_script: 197: Lua script attempted to access a non local key in a cluster node",
+		"Redis 7.0": "ERR Script attempted to access a non local key in a cluster node script: 06, on @user_script:197.",
+		"Valkey 9":  "ERR Attempted to access a non local key in a cluster node script: on @user_script:339.",
+		"Redis 8.2": "ERR Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of the slot script: 06, on @user_script:197.",
+	} {
+		err := fmt.Errorf("wrapped: %w", replyError(words))
+		require.Equal(t, transient, looks.judge(err), server)
+		require.Equal(t, halfway, does.judge(err), server)
+		require.True(t, SlotMoves(err), server)
+	}
+}
+
 // timeout is an error of the network that is one.
 type timeout struct{}
 

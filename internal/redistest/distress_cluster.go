@@ -3,6 +3,7 @@ package redistest
 import (
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -69,9 +70,15 @@ func (p *Patient) BeginMove() {
 	p.cluster(p.Source, "setslot", p.slot(), "migrating", p.cluster(p.Target, "myid"))
 }
 
+// moving is held while a node sends keys to another one: it serves nobody until that has taken them, and
+// two that send each other some would stand still until both give up.
+var moving sync.Mutex
+
 // Move moves those keys of the slot that exist.
 func (p *Patient) Move(keys ...string) {
 	p.tb.Helper()
+	moving.Lock()
+	defer moving.Unlock()
 	host, port, err := net.SplitHostPort(p.Target.Options().Addr)
 	must(p.tb, err)
 	for _, key := range keys {

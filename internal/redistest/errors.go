@@ -86,4 +86,7 @@ var ErrorReplies = map[string]Meaning{
 	"ERR Error running script (call to f_6b): @user_script:1: user_script:1: oops":            Halfway,
 	"ERR a text that mentions READONLY, OOM and - : -READONLY in passing":                     Halfway,
 	"ERR Error running script (call to f_6b): @user_script:1: an error about READONLY things": Halfway,
+
+	"ERR Attempted to access a non local key in a cluster node script: on @user_script:339.":                              Halfway,
+	"ERR Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of the slot": Halfway,
 }

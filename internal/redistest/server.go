@@ -151,6 +151,14 @@ func (s *Server) Restart() error {
 	return nil
 }
 
+// RestartWith is Restart with further arguments, which come last.
+func (s *Server) RestartWith(args ...string) error {
+	s.mu.Lock()
+	s.args = slices.Concat(s.args, args)
+	s.mu.Unlock()
+	return s.Restart()
+}
+
 // Pause freezes the server (SIGSTOP): connections stay open, nothing is answered.
 // When Pause returns the server has stopped.
 func (s *Server) Pause() error {

@@ -58,6 +58,7 @@ func TestAClientThatPanicsIsLikeAConnectionThatFails(t *testing.T) {
 }
 
 func TestAClientThatPanicsWhenAskedForAMasterIsAskedAgain(t *testing.T) {
+	redistest.RequireVersion(t, 7)
 	cluster := redistest.NewCluster(t)
 	rdb := newBuggy(t, cluster.Addrs()[0])
 	s := wake.NewShards(rdb, config())

@@ -58,6 +58,9 @@ var outOfMemory = stage.Fault{Name: "OOM", Inject: func(a *stage.Act) error {
 	return configure(a, "the server is out of memory", "maxmemory", "1", "0", part(a, 0.6))
 }}
 
+// busyAfter is after how many milliseconds a script makes the server BUSY, as Redis 6.2 calls it and later ones still do.
+const busyAfter = "lua-time-limit"
+
 // busy has a script run for so long that the server refuses everything else.
 var busy = stage.Fault{Name: "BUSY", Inject: func(a *stage.Act) error {
 	server, err := master(a)
@@ -67,7 +70,7 @@ var busy = stage.Fault{Name: "BUSY", Inject: func(a *stage.Act) error {
 	d := part(a, 0.4)
 	a.Begin("a script runs for %v, and the server is BUSY", d)
 	defer a.End()
-	if err := do(a, server, "config", "set", "busy-reply-threshold", "10"); err != nil {
+	if err := do(a, server, "config", "set", busyAfter, "10"); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
@@ -82,7 +85,7 @@ var busy = stage.Fault{Name: "BUSY", Inject: func(a *stage.Act) error {
 	if err != nil {
 		return err
 	}
-	return do(a, server, "config", "set", "busy-reply-threshold", "5000")
+	return do(a, server, "config", "set", busyAfter, "5000")
 }}
 
 // killScript ends a script that runs, or is about to, unless it has ended.

@@ -179,11 +179,17 @@ var evict = stage.Fault{Name: "eviction", Inject: func(a *stage.Act) error {
 	a.Begin("the server evicts keys")
 	defer a.End()
 	a.LoseData()
-	if err := do(a, server, "config", "set", "maxmemory-policy", "volatile-ttl", "maxmemory", "1"); err != nil {
+	if err := do(a, server, "config", "set", "maxmemory-policy", "volatile-ttl"); err != nil { // Redis 6.2 takes one at a time
+		return err
+	}
+	if err := do(a, server, "config", "set", "maxmemory", "1"); err != nil {
 		return err
 	}
 	a.Lasts(a.Between(10*time.Millisecond, 50*time.Millisecond))
-	if err := do(a, server, "config", "set", "maxmemory", "0", "maxmemory-policy", "noeviction"); err != nil {
+	if err := do(a, server, "config", "set", "maxmemory", "0"); err != nil {
+		return err
+	}
+	if err := do(a, server, "config", "set", "maxmemory-policy", "noeviction"); err != nil {
 		return err
 	}
 	after, err := evicted(a, server)
