@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRunsOfManyProcessesNeverOverlapAndAllRun(t *testing.T) {
+func TestInACampaignOfManyProcessesRunsNeverOverlapAndAllRun(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	processes, each := 20, 3
@@ -27,7 +27,7 @@ func TestRunsOfManyProcessesNeverOverlapAndAllRun(t *testing.T) {
 		kind := [][]string{{"run"}, {"run", "--fair"}}[i%2]
 		all.Go(func() {
 			for range each {
-				cmd := command(url, append(kind, "a", "--", "sh", "-c", `echo + >> `+file+`; sleep 0.01; echo - >> `+file)...)
+				cmd := command(t, url, append(kind, "a", "--", "sh", "-c", `echo + >> `+file+`; sleep 0.01; echo - >> `+file)...)
 				_ = cmd.Run()
 				codes <- cmd.ProcessState.ExitCode()
 			}
