@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -21,6 +22,7 @@ func TestInACampaignOfManyProcessesRunsNeverOverlapAndAllRun(t *testing.T) {
 		each = 50
 	}
 	file := inDir(t, "log")
+	began := time.Now()
 	var all sync.WaitGroup
 	codes := make(chan int, processes*each)
 	for i := range processes {
@@ -34,6 +36,7 @@ func TestInACampaignOfManyProcessesRunsNeverOverlapAndAllRun(t *testing.T) {
 		})
 	}
 	all.Wait()
+	t.Logf("%d runs of %d processes at a time in %v", processes*each, processes, time.Since(began))
 	close(codes)
 	for code := range codes {
 		require.Equal(t, 0, code)
