@@ -9,11 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestRunsOfManyProcessesNeverOverlapAndAllRun(t *testing.T) {
+func TestInACampaignOfManyProcessesRunsNeverOverlapAndAllRun(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	processes, each := 20, 3
@@ -21,19 +22,21 @@ func TestRunsOfManyProcessesNeverOverlapAndAllRun(t *testing.T) {
 		each = 50
 	}
 	file := inDir(t, "log")
+	began := time.Now()
 	var all sync.WaitGroup
 	codes := make(chan int, processes*each)
 	for i := range processes {
 		kind := [][]string{{"run"}, {"run", "--fair"}}[i%2]
 		all.Go(func() {
 			for range each {
-				cmd := command(url, append(kind, "a", "--", "sh", "-c", `echo + >> `+file+`; sleep 0.01; echo - >> `+file)...)
+				cmd := command(t, url, append(kind, "a", "--", "sh", "-c", `echo + >> `+file+`; sleep 0.01; echo - >> `+file)...)
 				_ = cmd.Run()
 				codes <- cmd.ProcessState.ExitCode()
 			}
 		})
 	}
 	all.Wait()
+	t.Logf("%d runs of %d processes at a time in %v", processes*each, processes, time.Since(began))
 	close(codes)
 	for code := range codes {
 		require.Equal(t, 0, code)

@@ -46,20 +46,23 @@ func (o *output) String() string {
 }
 
 // environ is that of a program under test: nothing of the tests' own is in it.
-func environ(redisURL string) []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TERM=xterm", "RELOCK_REDIS=" + redisURL}
+func environ(redisURL, test string) []string {
+	// The race detector sleeps for a second before each exit with 0, unless it is told not to.
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
+		"RELOCK_REDIS=" + redisURL, runVar + "=" + thisRun, nameVar + "=" + test}
 }
 
-func command(redisURL string, args ...string) *exec.Cmd {
+func command(t *testing.T, redisURL string, args ...string) *exec.Cmd {
+	noProcessLeft(t)
 	cmd := exec.Command(program, args...)
-	cmd.Env = environ(redisURL)
+	cmd.Env = environ(redisURL, t.Name())
 	return cmd
 }
 
-// start starts the program. It is killed in the cleanup if it still runs.
+// start starts the program. It is told to end in the cleanup if it still runs.
 func start(t *testing.T, redisURL string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: command(redisURL, args...), out: &output{}, err: &output{}, ended: make(chan struct{})}
+	p := &process{cmd: command(t, redisURL, args...), out: &output{}, err: &output{}, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
 	p.cmd.WaitDelay = 2 * time.Second // what it has left in the background may have its outputs
 	require.NoError(t, p.cmd.Start())
@@ -68,14 +71,24 @@ func start(t *testing.T, redisURL string, args ...string) *process {
 		_ = p.cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.ended
+		p.stop()
 		require.NotContains(t, p.err.String(), "DATA RACE")
 		if t.Failed() {
 			t.Logf("relock %s: %d\n%s%s", strings.Join(args, " "), p.cmd.ProcessState.ExitCode(), p.out, p.err)
 		}
 	})
 	return p
+}
+
+// stop has the program end as a user would, which leaves nothing; one that does not is killed.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(redistest.SoonEnough):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
 }
 
 // wait returns the exit code; 128+n if signal n has ended the program itself.
@@ -107,10 +120,17 @@ func run(t *testing.T, redisURL string, args ...string) (code int, out, err stri
 	return code, p.out.String(), p.err.String()
 }
 
-// server starts a Redis for one test.
+// server starts a Redis for one test, which has to leave nothing there.
 func server(t *testing.T, args ...string) (*redistest.Server, string) {
 	t.Helper()
 	s := redistest.NewServer(t, args...)
+	opts := &redis.Options{Addr: s.Addr}
+	if len(args) == 2 && args[0] == "--requirepass" {
+		opts.Password = args[1]
+	}
+	rdb := redis.NewClient(opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	noKeyLeft(t, rdb)
 	return s, "redis://" + s.Addr
 }
 
@@ -143,6 +163,10 @@ func beats(t *testing.T, file string) (all []time.Time) {
 	}
 	return all
 }
+
+// loop is a script that does this for a minute or two, and ends by itself. It counts without a program: a signal
+// to the group would end that, too.
+func loop(body string) string { return `i=0; while [ $((i+=1)) -lt 3000 ]; do ` + body + `; done` }
 
 func inDir(t *testing.T, name string) string { return filepath.Join(t.TempDir(), name) }
 

@@ -22,7 +22,7 @@ func beating(file, told string, stubborn bool) string {
 	if stubborn {
 		then = ":"
 	}
-	return `trap 'date +%s%N > ` + told + `; ` + then + `' TERM; echo ready; for i in $(seq 3000); do date +%s%N >> ` + file + `; sleep 0.02; done`
+	return `trap 'date +%s%N > ` + told + `; ` + then + `' TERM; echo ready; ` + loop("date +%s%N >> "+file+"; sleep 0.02")
 }
 
 func TestWithASilentRedisTheCommandHasGoneWhenTheLeaseEnds(t *testing.T) {
@@ -136,7 +136,7 @@ func TestMaxHoldEndsTheCommandAndWhatItHasLeft(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "--max-hold", "300ms", "--kill-after", "300ms", "a", "--", "sh", "-c",
-		`sh -c 'trap "" TERM; echo $$; for i in $(seq 3000); do sleep 0.05; done' & exec sleep 60`)
+		`sh -c 'trap "" TERM; echo $$; `+loop("sleep 0.05")+`' & exec sleep 60`)
 	p.awaitOut(t, "\n")
 	require.Equal(t, 137, p.wait(t), "a part of it had to be killed")
 	pid, err := strconv.Atoi(strings.TrimSpace(p.out.String()))

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -25,7 +26,18 @@ var (
 	long      = flag.Bool("long", os.Getenv("RELOCK_LONG") != "", "the campaign in full: 1 000 runs")
 )
 
+// atOnce is how many tests run at once, unless -parallel says it: most of their time they wait.
+const atOnce = 8
+
 func TestMain(m *testing.M) {
+	if run := os.Getenv(watchVar); run != "" {
+		watch(run)
+		return
+	}
+	if built := os.Getenv(hangVar); built != "" {
+		os.Exit(hang(built))
+	}
+	_ = flag.Set("test.parallel", strconv.Itoa(atOnce))
 	flag.Parse()
 	redis.SetLogger(silent{})
 	// Under nohup, programs that these tests start would ignore a hangup, too.
@@ -46,6 +58,12 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 		return 1
 	}
+	unwatch, err := startWatcher()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer unwatch()
 	code := m.Run()
 	if err := redistest.FindLeaks(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "goroutines left after the tests:", err)

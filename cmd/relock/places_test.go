@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -59,6 +60,7 @@ func TestEveryVerbWorksOnOneServer(t *testing.T) {
 func TestEveryVerbWorksBehindSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
+	noKeyLeft(t, s.Client(t))
 	url := "redis-sentinel://" + strings.Join(s.Addrs(), ",") + "/" + redistest.MasterName
 	everyVerb(t, url)
 	code, all, text := findings(t, url)
@@ -69,6 +71,7 @@ func TestEveryVerbWorksBehindSentinel(t *testing.T) {
 func TestEveryVerbWorksOnACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.NewCluster(t)
+	noKeyLeft(t, c.Client(t))
 	url := "redis-cluster://" + strings.Join(c.Addrs(), ",")
 	everyVerb(t, url)
 	code, all, text := findings(t, url)
@@ -76,7 +79,7 @@ func TestEveryVerbWorksOnACluster(t *testing.T) {
 	require.Equal(t, "ok", all["sharded messages"])
 	rdb := c.Client(t)
 	for _, name := range []string{"x1", "x2", "x3", "x4", "x5"} { // on several masters
-		require.NoError(t, rdb.HSet(t.Context(), name, someOwner, "1").Err())
+		put(t, rdb, "hset "+name+" "+someOwner+" 1")
 	}
 	_, out, _ := run(t, url, "ls", "x*")
 	require.Equal(t, 6, strings.Count(out, "\n"), out)
@@ -102,9 +105,9 @@ func TestEveryVerbWorksOnAQuorumAndItsDisagreementsAreSeen(t *testing.T) {
 	require.Equal(t, 0, code, text)
 	require.Equal(t, "ok", all["quorum"])
 	for i, owner := range []string{someOwner, someOwner, otherOwner} {
-		require.NoError(t, nodes[i].Client(t).HSet(t.Context(), "b", owner, "1").Err())
+		put(t, nodes[i].Client(t), "hset b "+owner+" 1")
 	}
-	require.NoError(t, nodes[0].Client(t).HSet(t.Context(), "c", otherOwner, "1").Err())
+	put(t, nodes[0].Client(t), "hset c "+otherOwner+" 1")
 	nodes[2].Kill()
 	code, out, _ := run(t, url, "ls", "--json")
 	require.Equal(t, 0, code)
@@ -134,7 +137,7 @@ const (
 	otherOwner = "01234567-0795-4907-87fd-6c719a6b4586:7"
 )
 
-// put writes keys as locks of Java, and other programs, have them.
+// put writes keys as locks of Java, and other programs, have them, until t ends.
 func put(t *testing.T, rdb redis.UniversalClient, commands ...string) {
 	t.Helper()
 	for _, command := range commands {
@@ -143,5 +146,6 @@ func put(t *testing.T, rdb redis.UniversalClient, commands ...string) {
 			words = append(words, word)
 		}
 		require.NoError(t, rdb.Do(t.Context(), words...).Err(), command)
+		t.Cleanup(func() { rdb.Del(context.Background(), words[1].(string)) })
 	}
 }

@@ -120,8 +120,8 @@ func TestSignalsGoToAllOfTheCommandsGroup(t *testing.T) {
 			if sig == syscall.SIGINT || sig == syscall.SIGQUIT {
 				alsoTerm, wait = `trap "exit 5" TERM;`, ":"
 			}
-			inner := `trap "echo inner; exit" ` + number + `; echo ready; for i in $(seq 3000); do sleep 0.02; done`
-			p := start(t, url, "run", name, "--", "sh", "-c", `sh -c '`+inner+`' & trap "echo outer; `+wait+`" `+number+`; `+alsoTerm+` echo steady; for i in $(seq 3000); do sleep 0.02; done`)
+			inner := `trap "echo inner; exit" ` + number + `; echo ready; ` + loop("sleep 0.02")
+			p := start(t, url, "run", name, "--", "sh", "-c", `sh -c '`+inner+`' & trap "echo outer; `+wait+`" `+number+`; `+alsoTerm+` echo steady; `+loop("sleep 0.02"))
 			p.awaitOut(t, "ready")
 			p.awaitOut(t, "steady")
 			p.signal(t, sig)
@@ -182,7 +182,7 @@ func TestAStopAtTheMomentOfTheGrantIsNotLost(t *testing.T) {
 
 func TestASIGKILLedRelockTakesItsCommandWithItAndTheNameIsFreeAfterTheTTL(t *testing.T) {
 	t.Parallel()
-	_, url := server(t)
+	s, url := server(t)
 	p := start(t, url, "run", "--ttl", "2s", "a", "--", "sh", "-c", "echo $$; exec sleep 60")
 	p.awaitOut(t, "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(p.out.String()))
@@ -195,6 +195,10 @@ func TestASIGKILLedRelockTakesItsCommandWithItAndTheNameIsFreeAfterTheTTL(t *tes
 	code, _, _ := run(t, url, "run", "a", "--", "true")
 	require.Equal(t, 0, code)
 	require.Less(t, time.Since(began), 5*time.Second)
+	for _, key := range s.Client(t).Keys(t.Context(), "relock_client:*").Val() {
+		require.Positive(t, s.Client(t).PTTL(t.Context(), key).Val(), "what it said of itself ends as well")
+		s.Client(t).Del(t.Context(), key)
+	}
 }
 
 func TestNohupStaysInForce(t *testing.T) {
@@ -202,13 +206,13 @@ func TestNohupStaysInForce(t *testing.T) {
 	_, url := server(t)
 	p := start(t, url, "help") // for its environment only
 	p.wait(t)
-	p = &process{cmd: command(url), out: &output{}, err: &output{}, ended: make(chan struct{})}
+	p = &process{cmd: command(t, url), out: &output{}, err: &output{}, ended: make(chan struct{})}
 	p.cmd.Path, p.cmd.Args = "/bin/sh", []string{"sh", "-c", `trap "" HUP; exec "$0" run a -- sh -c 'echo ready; read x < "$1"; echo done' sh "$1"`, program, inDir(t, "never")}
 	require.NoError(t, syscall.Mkfifo(p.cmd.Args[4], 0o600))
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
 	require.NoError(t, p.cmd.Start())
 	go func() { defer close(p.ended); _ = p.cmd.Wait() }()
-	t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-p.ended })
+	t.Cleanup(p.stop)
 	p.awaitOut(t, "ready")
 	p.signal(t, syscall.SIGHUP)
 	require.NoError(t, os.WriteFile(p.cmd.Args[4], []byte("go\n"), 0))

@@ -15,7 +15,7 @@ import (
 // onTerminal starts the program on a terminal of its own.
 func onTerminal(t *testing.T, env []string, args ...string) (*process, *os.File) {
 	t.Helper()
-	p := &process{cmd: command("", args...), out: &output{}, err: &output{}, ended: make(chan struct{})}
+	p := &process{cmd: command(t, "", args...), out: &output{}, err: &output{}, ended: make(chan struct{})}
 	p.cmd.Env = append(p.cmd.Env, env...)
 	tty, err := pty.StartWithSize(p.cmd, &pty.Winsize{Rows: 24, Cols: 100})
 	require.NoError(t, err)
@@ -29,8 +29,7 @@ func onTerminal(t *testing.T, env []string, args ...string) (*process, *os.File)
 		_ = p.cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.ended
+		p.stop()
 		_ = tty.Close()
 		<-read
 		if t.Failed() {
@@ -78,7 +77,9 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 func TestTheCommandHasTheTerminal(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p, tty := onTerminal(t, nil, "run", "--redis", url, "a", "--", "sh", "-c", `echo ask; read x; echo "got $x"; trap "echo stopped; exit 4" INT; echo trapped; for i in $(seq 3000); do sleep 0.05; done`)
+	// The shell waits: one that starts programs may be in the middle of that, and then does not stop itself.
+	p, tty := onTerminal(t, nil, "run", "--redis", url, "a", "--", "sh", "-c",
+		`echo ask; read x; echo "got $x"; sleep 60 & trap "kill $!; echo stopped; exit 4" INT; echo trapped; wait`)
 	p.awaitOut(t, "ask")
 	_, err := tty.WriteString("word\n")
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ package main_test
 import (
 	"encoding/json"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,9 +32,12 @@ func TestARedisThatCannotBeReachedIs69(t *testing.T) {
 	t.Parallel()
 	const nowhere = "redis://127.0.0.1:1"
 	for _, args := range [][]string{{"run", "a", "--", "true"}, {"run", "-n", "a", "--", "true"}, {"ls"}, {"state", "a"}, {"force", "a"}, {"watch", "a"}} {
-		code, _, said := run(t, nowhere, args...)
-		require.Equal(t, 69, code, "%v", args)
-		require.Contains(t, said, "127.0.0.1:1")
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			code, _, said := run(t, nowhere, args...)
+			require.Equal(t, 69, code, "%v", args)
+			require.Contains(t, said, "127.0.0.1:1")
+		})
 	}
 	code, all, _ := findings(t, nowhere)
 	require.Equal(t, 2, code)

@@ -27,7 +27,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Example: "  relock doctor\n  relock doctor --name orders:doctor     # for a user who may use orders:* only\n  relock doctor --user app",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(func(t *target.Target) error {
+			return a.look(func(t *target.Target) error {
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 				defer stop()
 				e.Target = t

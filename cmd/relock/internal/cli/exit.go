@@ -91,20 +91,43 @@ func forbidden(text string) bool {
 		strings.Contains(text, "Protocol error: unauthenticated")
 }
 
+// hints are what can be done about an error that has one of these words in it; the first that fits counts.
+var hints = []struct{ words, hint string }{
+	{"MOVED ", "this server is a node of a Cluster: use redis-cluster://"},
+	{"cluster support disabled", "this server is not a Cluster: use redis://"},
+	{"READONLY ", "this server is a replica: give the address of the master, or of its Sentinels"},
+	{"NOREPLICAS", "it has too few replicas that follow it, and so refuses writes: see min-replicas-to-write"},
+	{"MISCONF", "it cannot save to its disk, and so refuses writes: look at its log"},
+	{"OOM ", "it is out of memory: see relock doctor"},
+	{"NOAUTH", passwordHint},
+	{"unauthenticated", passwordHint},
+	{"WRONGPASS", "the user or the password is wrong; in a URL a password is %-encoded"},
+	{"NOPERM", permissionHint},
+	{"ACL failure", permissionHint},
+	{"can't run this command", permissionHint},
+	{"x509:", "its certificate is not trusted: SSL_CERT_FILE names the file of the authority; see relock help urls"},
+	{"no answer from Redis", reachHint},
+	{"timeout", reachHint},
+	{"connection refused", reachHint},
+	{"no such host", reachHint},
+}
+
+const (
+	passwordHint   = "it wants a password: redis://USER:PASSWORD@HOST"
+	permissionHint = "this user may not do that: relock doctor --name NAME says what it may not"
+	reachHint      = "see that Redis runs there, and that --redis or RELOCK_REDIS names it"
+)
+
 // advice says what can be done about err; "" if there is nothing to say.
 func advice(err error) string {
+	if errors.Is(err, relock.ErrTimeout) || errors.Is(err, relock.ErrLost) {
+		return ""
+	}
 	text := err.Error()
-	switch {
-	case strings.Contains(text, "MOVED "):
-		return "this server is a node of a Cluster: use redis-cluster://"
-	case strings.Contains(text, "cluster support disabled"):
-		return "this server is no Cluster: use redis://"
-	case strings.Contains(text, "READONLY "):
-		return "this server is a replica: give the address of the master, or of its Sentinels"
-	case strings.Contains(text, "NOAUTH"):
-		return "it wants a password: redis://USER:PASSWORD@HOST"
-	case strings.Contains(text, "OOM "):
-		return "it is out of memory: see relock doctor"
+	for _, h := range hints {
+		if strings.Contains(text, h.words) {
+			return h.hint
+		}
 	}
 	return ""
 }

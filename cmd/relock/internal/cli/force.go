@@ -28,7 +28,7 @@ func (a *app) forceCommand() *cobra.Command {
 		Use: "force NAME", Short: "Take a lock away from its holder", Long: forceText,
 		Example: "  relock force deploy", Args: exactly(1, "one name"), ValidArgsFunction: a.namesLike,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(func(t *target.Target) error { return a.force(cmd, t, args[0]) })
+			return a.look(func(t *target.Target) error { return a.force(cmd, t, args[0]) })
 		},
 	}
 	a.addJSON(cmd, "what was taken away")
@@ -37,7 +37,7 @@ func (a *app) forceCommand() *cobra.Command {
 
 func (a *app) force(cmd *cobra.Command, t *target.Target, name string) error {
 	before, err := a.lookAt(cmd, t, name)
-	if err != nil {
+	if err != nil && !partly(err) {
 		return err
 	}
 	locks, err := t.Locks()

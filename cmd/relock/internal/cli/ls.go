@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -36,26 +38,40 @@ func (a *app) lsCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(func(t *target.Target) error {
-				locks, err := look.All(cmd.Context(), t, strings.Join(append(args, "*")[:1], ""))
-				if err != nil {
-					return err
+			return a.look(func(t *target.Target) error {
+				pattern := append(args, "*")[0]
+				locks, unsure := look.All(cmd.Context(), t, pattern)
+				if unsure != nil {
+					unsure = fmt.Errorf("list locks like %q: %w", pattern, unsure)
+					if !partly(unsure) {
+						return unsure
+					}
 				}
-				if a.json {
-					return a.printJSON(append([]*look.Lock{}, locks...))
-				}
-				if t.Quorum() {
-					a.draw(nodesTable(t, locks, long))
-				} else {
-					a.draw(locksTable(locks, long))
-				}
-				return nil
+				return errors.Join(a.showLocks(t, locks, long), unsure)
 			})
 		},
 	}
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "show all of the owners' names")
 	a.addJSON(cmd, "them")
 	return cmd
+}
+
+// partly reports whether err comes with what a minority of a quorum says.
+func partly(err error) bool {
+	var few *look.Minority
+	return errors.As(err, &few)
+}
+
+func (a *app) showLocks(t *target.Target, locks []*look.Lock, long bool) error {
+	switch {
+	case a.json:
+		return a.printJSON(append([]*look.Lock{}, locks...))
+	case t.Quorum():
+		a.draw(nodesTable(t, locks, long))
+	default:
+		a.draw(locksTable(locks, long))
+	}
+	return nil
 }
 
 // locksTable shows the locks of one Redis: a row for each holder.
@@ -163,7 +179,7 @@ func (a *app) namesLike(cmd *cobra.Command, args []string, begun string) ([]stri
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
-	_ = a.with(func(t *target.Target) error {
+	_ = a.look(func(t *target.Target) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 		defer cancel()
 		locks, err := look.All(ctx, t, "*")

@@ -130,6 +130,14 @@ func (a *app) with(f func(*target.Target) error) (err error) {
 	return f(t)
 }
 
+// look is with for those who only look.
+func (a *app) look(f func(*target.Target) error) error {
+	return a.with(func(t *target.Target) error {
+		t.Hurry()
+		return f(t)
+	})
+}
+
 // addJSON gives cmd the flag --json.
 func (a *app) addJSON(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print "+what+" as JSON")

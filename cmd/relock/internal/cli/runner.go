@@ -24,6 +24,7 @@ type runner struct {
 	signals *child.Signals
 	locks   *relock.Client
 	lock    lock
+	again   lock          // the same one, to enter it once more without a word
 	renewed chan struct{} // has something when a renewal has gone well
 }
 
@@ -41,6 +42,7 @@ func (r *runner) run() (err error) {
 	}
 	defer r.locks.Close()
 	r.lock = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()))
+	r.again = r.flags.lockOf(r.locks, r.name, relock.WithOwner(owner()), relock.WithHooks(relock.Hooks{}))
 	if err := r.acquire(); err != nil {
 		return r.failed(err)
 	}
@@ -117,16 +119,22 @@ func (r *runner) get(ctx context.Context) error {
 }
 
 // awaitLease waits until the lease is long enough to end a command within it. One that was granted to a
-// waiter in line is short, until the renewal that follows at once.
+// waiter in line is short, until the library renews it a moment later. To enter the lock once more renews it at
+// once, so that what follows need not wait for that moment.
 func (r *runner) awaitLease(ctx context.Context) error {
 	enough := newPlan(r.flags, time.Now())
-	lost := r.lock.context(ctx)
-	for {
-		now := time.Now()
+	fits := func() bool {
 		deadline, held := r.lock.deadline()
-		if held && enough.fits(now, deadline) {
-			return nil
-		}
+		return held && enough.fits(time.Now(), deadline)
+	}
+	if fits() {
+		return nil
+	}
+	if entered, err := r.again.try(ctx); err == nil && entered {
+		_ = r.again.unlock() // the level, not the lock; a loss is seen below
+	}
+	lost := r.lock.context(ctx)
+	for !fits() {
 		select {
 		case <-r.renewed:
 		case <-lost.Done():
@@ -134,6 +142,7 @@ func (r *runner) awaitLease(ctx context.Context) error {
 			return context.Cause(lost)
 		}
 	}
+	return nil
 }
 
 // noteRenewed is a hook: it must not wait.

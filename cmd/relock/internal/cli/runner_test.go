@@ -44,6 +44,7 @@ func TestACommandIsNotStartedOnALeaseThatIsTooShortToEndIt(t *testing.T) {
 	released, deadline := false, time.Now().Add(5*time.Second)
 	r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, nil, "a", nil)
 	r.lock = locked(&released, func() time.Time { return deadline })
+	r.again = lock{try: func(context.Context) (bool, error) { return false, nil }}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, r.get(ctx), context.DeadlineExceeded)
@@ -51,4 +52,19 @@ func TestACommandIsNotStartedOnALeaseThatIsTooShortToEndIt(t *testing.T) {
 	deadline = time.Now().Add(30 * time.Second)
 	r.noteRenewed(relock.Event{})
 	require.NoError(t, r.get(t.Context()))
+}
+
+func TestAShortLeaseIsLengthenedAtOnceByOneMoreEntry(t *testing.T) {
+	a := &app{console: &console{out: io.Discard, err: io.Discard}}
+	released, left := false, false
+	deadline := time.Now().Add(5 * time.Second)
+	r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, nil, "a", nil)
+	r.lock = locked(&released, func() time.Time { return deadline })
+	r.again = lock{
+		try:    func(context.Context) (bool, error) { deadline = time.Now().Add(30 * time.Second); return true, nil },
+		unlock: func() error { left = true; return nil },
+	}
+	require.NoError(t, r.get(t.Context()), "without any renewal")
+	require.True(t, left, "the level is given back")
+	require.False(t, released, "and the lock is not")
 }

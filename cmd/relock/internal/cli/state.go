@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,15 +22,15 @@ func (a *app) stateCommand() *cobra.Command {
 		Use: "state NAME", Short: "Show who has a lock, and who waits for it", Long: stateText,
 		Example: "  relock state deploy", Args: exactly(1, "one name"), ValidArgsFunction: a.namesLike,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(func(t *target.Target) error {
+			return a.look(func(t *target.Target) error {
 				l, err := a.lookAt(cmd, t, args[0])
-				if err != nil {
+				if err != nil && !partly(err) {
 					return err
 				}
 				if a.json {
-					err = a.printJSON(l)
+					err = errors.Join(a.printJSON(l), err)
 				} else {
-					a.describe(t, l)
+					a.describe(t, l, partly(err))
 				}
 				if err == nil && !l.Held {
 					err = &exit{code: codeFailed}
@@ -48,14 +49,19 @@ func (a *app) lookAt(cmd *cobra.Command, t *target.Target, name string) (*look.L
 	if err == nil && l.Foreign {
 		return nil, usage("%q is no lock: some other program has that key", name)
 	}
+	if err != nil {
+		err = fmt.Errorf("look at %q: %w", name, err)
+	}
 	return l, err
 }
 
-// describe prints l for eyes.
-func (a *app) describe(t *target.Target, l *look.Lock) {
+// describe prints l for eyes. unsure: too few nodes of a quorum have answered.
+func (a *app) describe(t *target.Target, l *look.Lock, unsure bool) {
 	facts := &table{}
 	facts.add(bold, "name", clean(l.Name))
 	switch {
+	case unsure:
+		facts.add(red, "state", "unknown")
 	case l.Held:
 		facts.add(green, "state", "held ("+string(l.Kind)+")")
 	case len(l.Holders) > 0:

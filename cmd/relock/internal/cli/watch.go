@@ -33,7 +33,7 @@ func (a *app) watchCommand() *cobra.Command {
 			if interval < 10*time.Millisecond {
 				return usage("--interval %v: at least 10ms", interval)
 			}
-			return a.with(func(t *target.Target) error { return a.watch(cmd, t, args[0], interval) })
+			return a.look(func(t *target.Target) error { return a.watch(cmd, t, args[0], interval) })
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "look so often, whatever messages say")
@@ -47,17 +47,17 @@ func (a *app) watch(cmd *cobra.Command, t *target.Target, name string, interval 
 	if err != nil {
 		return err
 	}
+	if _, err := a.lookAt(cmd, t, name); err != nil { // before it listens, which would wait for Redis for longer
+		return err
+	}
 	ctx := cmd.Context()
 	changed, stop := listen(ctx, t, names)
 	defer stop()
 	f := newFollower(name)
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
-	for first := true; ; first = false {
+	for {
 		l, err := a.lookAt(cmd, t, name)
-		if first && err != nil {
-			return err
-		}
 		for _, e := range f.follow(time.Now(), l, err) {
 			if err := a.showEvent(e); err != nil {
 				return err

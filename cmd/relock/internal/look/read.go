@@ -87,7 +87,7 @@ func readAll(ctx context.Context, rdb redis.UniversalClient, names []string) ([]
 			locks[i], err = parse(names[i], reply)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading %q: %w", names[i], err)
+			return nil, err
 		}
 	}
 	return locks, nil

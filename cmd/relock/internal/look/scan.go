@@ -3,6 +3,7 @@ package look
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -27,7 +28,19 @@ var helperPrefixes = []struct{ prefix, kind string }{
 	{"redisson_lock_queue:", "list"},
 }
 
-// One returns what t has about name.
+// Minority says that too few nodes of a quorum answer to know who holds a lock. What they say is known all the same.
+type Minority struct {
+	Answers, Nodes, Needed int
+	Err                    error // of a node that does not answer
+}
+
+func (e *Minority) Error() string {
+	return fmt.Sprintf("%d of %d nodes answer, and %d are needed to know who holds a lock: %v", e.Answers, e.Nodes, e.Needed, e.Err)
+}
+
+func (e *Minority) Unwrap() error { return e.Err }
+
+// One returns what t has about name, also with an error that is a [Minority].
 func One(ctx context.Context, t *target.Target, name string) (*Lock, error) {
 	if _, err := NamesOf(name); err != nil {
 		return nil, err
@@ -43,10 +56,11 @@ func One(ctx context.Context, t *target.Target, name string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return found.of(t, name), nil
+	return found.of(t, name), found.minority(t)
 }
 
-// All returns the locks of t whose names are like pattern, by name: those with an owner or a waiter.
+// All returns the locks of t whose names are like pattern, by name: those with an owner or a waiter. It does so also
+// with an error that is a [Minority].
 func All(ctx context.Context, t *target.Target, pattern string) ([]*Lock, error) {
 	like, err := glob(pattern)
 	if err != nil {
@@ -60,7 +74,7 @@ func All(ctx context.Context, t *target.Target, pattern string) ([]*Lock, error)
 	for _, name := range found.names() {
 		locks = append(locks, found.of(t, name))
 	}
-	return locks, nil
+	return locks, found.minority(t)
 }
 
 // allOn returns the locks of one node.
@@ -181,13 +195,26 @@ func gather(t *target.Target, ask func(*target.Node) (map[string]*Lock, error)) 
 	a := &answers{make([]map[string]*Lock, len(t.Nodes)), make([]error, len(t.Nodes))}
 	var all sync.WaitGroup
 	for i, n := range t.Nodes {
-		all.Go(func() { a.locks[i], a.errs[i] = ask(n) })
+		all.Go(func() {
+			if a.locks[i], a.errs[i] = ask(n); a.errs[i] != nil {
+				a.errs[i] = fmt.Errorf("%s: %w", n.Name, a.errs[i])
+			}
+		})
 	}
 	all.Wait()
 	if !slices.Contains(a.errs, nil) {
 		return nil, a.errs[0]
 	}
 	return a, nil
+}
+
+// minority is an error if too few nodes have answered.
+func (a *answers) minority(t *target.Target) error {
+	failed := slices.DeleteFunc(slices.Clone(a.errs), func(err error) bool { return err == nil })
+	if answers := len(a.errs) - len(failed); answers < t.Majority() {
+		return &Minority{answers, len(a.errs), t.Majority(), failed[0]}
+	}
+	return nil
 }
 
 // names are all that any node knows.
