@@ -89,19 +89,11 @@ func TestTheWaitersOfAProcessHaveOnePlaceInTheLine(t *testing.T) {
 	})
 }
 
-// enqueues chooses the requests for the lock or a place in its line, of which more is told than of a try.
-var enqueues = runsOfFairAcquire(func(arguments int) bool { return arguments > 6 })
+// enqueues chooses the requests for the lock or a place in its line.
+var enqueues = redistest.Script(protocol.FairAcquireScript.Source)
 
-// tries chooses the requests for the lock alone.
-var triesOnly = runsOfFairAcquire(func(arguments int) bool { return arguments <= 6 })
-
-func runsOfFairAcquire(of func(arguments int) bool) redistest.Match {
-	return redistest.Script(protocol.FairAcquireScript.Source).And(func(c redistest.Command) bool {
-		const before = 3 // EVALSHA, digest, number of keys
-		numKeys := int(c.Arg(2)[0] - '0')
-		return of(len(c) - before - numKeys)
-	})
-}
+// triesOnly chooses the requests for the lock alone.
+var triesOnly = redistest.Script(protocol.AcquireScript.Source)
 
 func TestAHoldThatOthersWaitForCostsTwoCommandsAndNoTryBeforeThePlace(t *testing.T) {
 	t.Parallel()

@@ -18,11 +18,11 @@ type Set struct {
 	Channels []string // of the wake-ups, one for each key
 
 	// As go-redis takes them: made once, they cost no allocation at each call.
-	Freeing  []any // KEYS of a script that gives locks back: keys, and the queues of Java's fair lock
-	Line     []any // KEYS of one that minds the line of one key: key, counter, line, entries, queue of Java's; nil: several keys
-	Renaming []any // KEYS of one that renames the owner of one key: key and line; nil: several keys
-	Lines    []any // KEYS of one that minds the lines of several keys: these
-	Minting  []any // KEYS of one that may mint a token: keys and counters; nil: they are made at each call
+	Freeing []any // KEYS of a script that gives locks back: keys, and the queues of Java's fair lock
+	Line    []any // KEYS of one that minds the line of one key: key, counter, line, entries, queue of Java's; nil: several keys
+	Lined   []any // KEYS of one that asks if there is a line for one key: key and line; nil: several keys
+	Lines   []any // KEYS of one that minds the lines of several keys: these
+	Minting []any // KEYS of one that may mint a token: keys and counters; nil: they are made at each call
 
 	RW *RWKeys // of a read-write lock, which has one key; else nil
 
@@ -34,7 +34,7 @@ type Set struct {
 	first struct { // room for those of the usual target, which has one key
 		key, counter, channel [1]string
 		rest                  [3]string // line, entries, queue of Java's
-		words                 [9]any    // of Line, Freeing and Renaming
+		words                 [9]any    // of Line, Freeing and Lined
 	}
 }
 
@@ -98,7 +98,7 @@ func (t *Set) deriveOne(h helpers) {
 	key := any(t.Keys[0])
 	line, java := &own.rest[0], &own.rest[2]
 	own.words = [...]any{key, &t.Counters[0], line, &own.rest[1], java, key, java, key, line}
-	t.Line, t.Freeing, t.Renaming, t.Lines = own.words[:5:5], own.words[5:7:7], own.words[7:], own.words[8:]
+	t.Line, t.Freeing, t.Lined, t.Lines = own.words[:5:5], own.words[5:7:7], own.words[7:], own.words[8:]
 	t.ID = ID{n: 1, Text: t.Keys[0]}
 }
 

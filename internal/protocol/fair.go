@@ -61,9 +61,28 @@ func keepFor(s *Terms) any {
 	return s.CounterLife.Milliseconds()
 }
 
-// Acquire takes the lock if it is free and no one waits for it.
+// Acquire takes the lock if it is free and no one waits for it. Most of the time it is, or is held: that a
+// script finds out which is told less. Only if it is free and there is a line, the line is looked at.
 func (f *Fair) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
-	return f.take(ctx, e, t, field, s)
+	if f.strict || s.Fencing {
+		return f.take(ctx, e, t, field, s)
+	}
+	g, out := f.tryFree(ctx, e, t, field, s)
+	if out.Err != nil || g.Held || g.Holder != "" {
+		return g, out
+	}
+	doubted := out.Ambiguous
+	g, out = f.take(ctx, e, t, field, s)
+	out.Ambiguous = out.Ambiguous || doubted
+	return g, out
+}
+
+// tryFree is Acquire for a lock without a line, and without a token. Of one that is free and has a line it
+// says that ” holds it.
+func (f *Fair) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
+	e.RequiredKeys = 1
+	r, out := f.plain.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
+	return understood(r.grant(t, false), out, &r)
 }
 
 // Enqueue is Acquire for an owner that waits if need be, and is told of the grant by ticket.
@@ -143,7 +162,11 @@ func (f *Fair) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 		return f.plain.Release(ctx, e, t, field, counts)
 	}
 	e.RequiredKeys = 1
-	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Line, field, f.plain.publishCommand(), &t.Channels[0], f.plain.countCommand())
+	args := []any{field, &t.Channels[0]}
+	if !f.plain.usual() {
+		args = append(args, f.plain.publishCommand(), f.plain.countCommand())
+	}
+	r, out := f.plain.run(ctx, e, FairReleaseScript, t.Line, args...)
 	return understood(r.releasedInLine(), out, &r)
 }
 

@@ -108,7 +108,11 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if p.lined {
 		keys = slices.Concat(keys, t.Lines)
 	}
-	r, out := p.run(ctx, e, AcquireScript, keys, field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), counters)
+	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), counters}
+	if len(t.Keys) == 1 && !s.Fencing {
+		args = args[:2]
+	}
+	r, out := p.run(ctx, e, AcquireScript, keys, args...)
 	return understood(r.grant(t, s.Fencing), out, &r)
 }
 
@@ -174,11 +178,15 @@ func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 // as to; false: it is neither. waiters is how many there are in its line; -1: that is not known.
 func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome) {
 	e.RequiredKeys = 1
-	r, out := p.run(ctx, e, RenameScript, t.Renaming, from, to, lease.Milliseconds())
+	r, out := p.run(ctx, e, RenameScript, t.Lined, from, to, lease.Milliseconds())
 	ours, waiters = r.flag(), r.audience(1)
 	ours, out = understood(ours, out, &r)
 	return ours, waiters, out
 }
+
+// usual reports whether the commands that publish, and count listeners, are those that scripts use unless
+// they are told others.
+func (p *Plain) usual() bool { return !p.sharded && p.Exec.OneNode() }
 
 // countCommand counts the listeners of a channel. Only a sharded one is counted whole on a Cluster.
 func (p *Plain) countCommand() any { // which costs no allocation

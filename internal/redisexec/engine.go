@@ -181,7 +181,7 @@ func (g *engine) sendUnpipelined(ctx context.Context, e CallOptions, cmd call) a
 // A busy engine will come to cmd. When many holds are renewed at once on a slow machine, a
 // second copy of each, on a connection of its own, would make that slower still.
 func (g *engine) submit(ctx context.Context, e CallOptions, pipe *pipeline, cmd call) answer {
-	queued := pipe.submit(ctx, cmd)
+	queued := pipe.submit(ctx, cmd, g.underWay.Load())
 	for {
 		seen := g.answers.Load()
 		waiting, cancel := ctx, context.CancelFunc(func() {})

@@ -13,7 +13,10 @@ import (
 //
 // That API is marked experimental: it may change with any minor version of go-redis. So all use of
 // it is in this file, and an Executor can do without it: see Executor.Unpipelined.
-type pipeline struct{ auto *redis.AutoPipeliner }
+type pipeline struct {
+	auto  *redis.AutoPipeliner
+	crowd crowd
+}
 
 // openPipeline returns a pipeline that shares the pools and has the time-outs of rdb; nil if there
 // is none to be had.
@@ -22,22 +25,33 @@ func openPipeline(rdb *redis.Client) *pipeline {
 	if err != nil {
 		return nil
 	}
-	return &pipeline{auto}
+	return &pipeline{auto: auto}
 }
+
+// window is the most commands that may be unanswered.
+const window = 8192
 
 // pipelining is how commands are sent: at once while few are under way, which is what a
 // hand-over needs. With 64 and more unanswered ones the writer waits a moment for others to
-// come along; a system call for every second command was a third of a busy client's time.
+// come along.
 func pipelining() *redis.AutoPipelineOptions {
 	return &redis.AutoPipelineOptions{
 		FullDuplex:       true,
-		FullDuplexWindow: 8192, // the most that may be unanswered; go-redis takes the 64 from it
+		FullDuplexWindow: window, // go-redis takes the 64 from it
 		MaxFlushDelay:    100 * time.Microsecond,
 	}
 }
 
-// submit has cmd sent behind those that were submitted before.
-func (p *pipeline) submit(ctx context.Context, cmd call) queued {
+// submit has cmd sent behind those that were submitted before. callers is how many wait for answers, or are
+// about to.
+func (p *pipeline) submit(ctx context.Context, cmd call, callers int64) queued {
+	if callers < fewest || callers > most {
+		return p.submitAlone(ctx, cmd)
+	}
+	return p.crowd.submit(ctx, p, cmd)
+}
+
+func (p *pipeline) submitAlone(ctx context.Context, cmd call) queued {
 	return queued{p.auto.Submit(ctx, cmd)}
 }
 

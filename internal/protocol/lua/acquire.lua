@@ -2,7 +2,8 @@
 --
 -- KEYS  n lock keys, then the token counters if a token is wished, then n lines if it is to mind those:
 --       it takes no lock from those that wait in one
--- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever), number of counters
+-- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever), number of counters; without the last
+--       three it is one lock and no token: each argument takes time
 --
 -- Replies
 --   {1, token}               all n keys hold field = 1 for at least the lease; token 0, or 1 alone, without counters
@@ -13,8 +14,9 @@
 --
 -- Sent again it finds the field it made, lengthens, and mints a newer token.
 
--- The usual case, one key that is free and no token. To define functions costs more than it does.
-if #KEYS == 1 and redis.pcall('hlen', KEYS[1]) == 0 then
+-- The usual case: one key that is free, no one waits, and no token is wished. To define functions costs
+-- more than it does.
+if not ARGV[3] and redis.pcall('exists', KEYS[1], KEYS[2] or KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], '1')
   local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
   if type(set) ~= 'table' then return 1 end
@@ -23,14 +25,14 @@ if #KEYS == 1 and redis.pcall('hlen', KEYS[1]) == 0 then
 end
 
 -- prelude
-local field, lease, n, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local last = n + ARGV[5]
+local field, lease, n, keep = ARGV[1], ARGV[2], tonumber(ARGV[3] or 1), ARGV[4]
+local last = n + (ARGV[5] or 0)
 local ours = {}
 for i = 1, n do
   local busy
   ours[i], busy = examine(KEYS[i], i, field)
   if busy then return busy end
-  if not ours[i] and KEYS[last + i] and redis.call('exists', KEYS[last + i]) == 1 then return {0, 0, i, ''} end
+  if not ours[i] and KEYS[last + i] and redis.pcall('exists', KEYS[last + i]) == 1 then return {0, 0, i, ''} end
 end
 
 local token, bad = next_token(n, last)

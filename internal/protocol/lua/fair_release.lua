@@ -2,8 +2,9 @@
 -- lock, or all that listen are woken if there is none, and the first who waits in Java.
 --
 -- KEYS  those of all, or the lock alone, which is then given back to all
--- ARGV  field, publish command, channel of the lock, the subcommand of PUBSUB that counts the
---       listeners of a channel ('' = they cannot be counted here)
+-- ARGV  field, channel of the lock, publish command, the subcommand of PUBSUB that counts the
+--       listeners of a channel ('' = they cannot be counted here); without the last two they are
+--       `publish` and `numsub`: each argument takes time
 --
 -- Replies
 --   heard        done, and free for all; so many processes heard of it, -1 if the server refused to tell
@@ -18,8 +19,9 @@
 
 -- The usual cases: no one waits, or the first in line listens, gets the lock, and wishes for no token. To
 -- define functions costs more than they do.
+local channel, publish, count = ARGV[2], ARGV[3] or 'publish', ARGV[4] or 'numsub'
 if KEYS[3] and redis.pcall('exists', KEYS[3], KEYS[5]) == 0 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
-  local heard = redis.pcall(ARGV[2], ARGV[3], '0')
+  local heard = redis.pcall(publish, channel, '0')
   if type(heard) == 'table' then heard = -1 end -- see wake
   return heard
 end
@@ -28,22 +30,22 @@ local first = alone and redis.pcall('zrange', KEYS[3], '0', '0')[1]
 local entry = first and redis.pcall('hget', KEYS[4], first)
 local known = entry and redis.pcall('hget', KEYS[4], '')
 if type(entry) == 'string' and known and first ~= ARGV[1] then
-  local till, lease, ticket, channel = string.match(entry, '^(%d+) (%d+) %-1 (%d+) 0 (.*)$')
+  local till, lease, ticket, grants = string.match(entry, '^(%d+) (%d+) %-1 (%d+) 0 (.*)$')
   local strangers = string.match(known, '^(%d+) %d+ 0 0 0$')
   local now = redis.call('time')
   now = now[1] * 1000 + now[2] / 1000
   if till and tonumber(till) > now and strangers and tonumber(strangers) > now
-    and (ARGV[4] == '' or redis.pcall('pubsub', ARGV[4], channel)[2] ~= 0) then
+    and (count == '' or redis.pcall('pubsub', count, grants)[2] ~= 0) then
     redis.call('zrem', KEYS[3], first, ARGV[1])
     redis.call('hdel', KEYS[4], first, ARGV[1], redis.call('exists', KEYS[3]) == 0 and '' or first) -- see leave
     redis.call('hset', KEYS[1], first, '1')
     local heard
     if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
       redis.call('hdel', KEYS[1], first, ARGV[1]) -- see take
-      heard = redis.pcall(ARGV[2], ARGV[3], '0')
+      heard = redis.pcall(publish, channel, '0')
     else
       redis.call('hdel', KEYS[1], ARGV[1])
-      heard = redis.pcall(ARGV[2], channel, ticket .. ' 0')
+      heard = redis.pcall(publish, grants, ticket .. ' 0')
     end
     if type(heard) == 'table' then heard = -1 end -- see wake
     return tostring(heard)
@@ -51,7 +53,7 @@ if type(entry) == 'string' and known and first ~= ARGV[1] then
 end
 
 -- prelude
-local field, publish = ARGV[1], ARGV[2]
+local field = ARGV[1]
 local ours = held(lock, field)
 
 local served, heard, leaves = false, 0, false
@@ -59,15 +61,15 @@ if queue and not spoiled() and queue then
   leave(field)
   if ours and redis.call('hlen', lock) == 1 then
     leaves = strangers_turn()
-    if not leaves then served, heard = serve(publish, ARGV[4], field) end
+    if not leaves then served, heard = serve(publish, count, field) end
   elseif not ours and redis.call('exists', lock) == 0 and reserved(false) == 0 then
-    served, heard = serve(publish, ARGV[4], field)
+    served, heard = serve(publish, count, field)
   end
 end
 if ours and not served then redis.call('hdel', lock, field) end
 if not ours then return {0, heard or 0} end
 if served then return tostring(heard) end
 if leaves then tell_first(publish) end
-heard = wake(publish, ARGV[3], leaves and '1')
-local told = wake_java(publish, ARGV[3], KEYS[5])
+heard = wake(publish, channel, leaves and '1')
+local told = wake_java(publish, channel, KEYS[5])
 return heard < 0 and heard or heard + told
