@@ -28,11 +28,11 @@ func (l *learner) steps() []step {
 		// A level is given back by another script than the lock, which has a line.
 		{Release, m.Unlock},
 		{Release, m.Unlock},
-		// A waiter of another process has a place in the line.
-		{Poll, l.pollOnce},
-		// Several locks at once mind their lines, and have no place there.
+		// Several locks at once mind their lines, and have no place there. So does a try of one lock without a token.
 		{Acquire, lock(both.Lock)},
 		{"", both.Unlock},
+		// A waiter of another process has a place in the line.
+		{Poll, l.pollOnce},
 		// Locks that are renewed together are renewed by a script of its own.
 		{Renew, l.renewTogether},
 		{"", lock(m.Lock)},
