@@ -117,8 +117,9 @@ func TestThePageShowsWhatWasMeasured(t *testing.T) {
 	for _, n := range r.Names {
 		require.Contains(t, names, n.Names, "it is not measured any more")
 	}
-	require.NotEmpty(t, r.Fleets)
-	require.NotEmpty(t, r.Outages)
+	require.Len(t, r.Fleets, len(fleets))
+	require.Len(t, r.Names, len(names))
+	require.Len(t, r.Outages, len(outages))
 	for _, o := range r.Outages {
 		require.Contains(t, outages, o.Outage, "it is not measured any more")
 		requireNoStorm(t, o)
