@@ -102,7 +102,7 @@ func TestAWaiterLeavesAFormerMasterThatLivesOn(t *testing.T) {
 		})
 	}
 
-	polls := waiter.Mutex(after, relock.WithSafetyPoll(50*time.Millisecond))
+	polls := waiter.Mutex(after, relock.WithSafetyPoll(200*time.Millisecond))
 	redistest.Eventually(t, "listening on the new master", func() bool {
 		holds.Locks(t, holder.Mutex(after))
 		passed := waits.Lock(t.Context(), polls)

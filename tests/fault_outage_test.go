@@ -281,7 +281,7 @@ func TestTryLockBehindAWaiterToWhomRedisDoesNotAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newFaultBenchOf(t, kind, backend.Addr, hasty)
-		b.m = b.mutex(relock.WithTTL(time.Minute), relock.WithSafetyPoll(50*time.Millisecond))
+		b.m = b.mutex(relock.WithTTL(time.Minute), relock.WithSafetyPoll(200*time.Millisecond))
 		rival, waiters, waiting := b.queueUp(1)
 		trier := newFaultOwner(t)
 		try := func() (held bool, err error) {
@@ -320,7 +320,7 @@ func TestTryLockOfAnOwnerWhoseLockIsNotAnsweredIsAnError(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr, hasty)
-		b.m = b.mutex(relock.WithTTL(time.Minute), relock.WithOwner("job"), relock.WithSafetyPoll(50*time.Millisecond))
+		b.m = b.mutex(relock.WithTTL(time.Minute), relock.WithOwner("job"), relock.WithSafetyPoll(200*time.Millisecond))
 		rival, _, waiting := b.queueUp(1)
 		b.silence(true)
 		b.awaitSilence()
@@ -338,7 +338,7 @@ func TestTryLockBehindAWaiterWhomRedisKeepsWaitingIsAnErrorInTheEnd(t *testing.T
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
-		b.m = b.mutex(relock.WithTTL(time.Minute), relock.WithSafetyPoll(50*time.Millisecond))
+		b.m = b.mutex(relock.WithTTL(time.Minute), relock.WithSafetyPoll(200*time.Millisecond))
 		_, _, waiting := b.queueUp(1)
 		b.silence(true)
 		err := error(nil)

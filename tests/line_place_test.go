@@ -44,7 +44,7 @@ func eachPlace(t *testing.T, test func(p *placeBench)) {
 		t.Cleanup(cancel)
 		p.giveUp = cancel
 		p.waiting = p.first.Lock(ctx, p.c.Mutex(p.key))
-		locktest.AwaitFairQueue(t, p.rdb, p.key, 1)
+		locktest.AwaitPlaces(t, p.c, p.key, 1)
 		p.place = placesOn(t, p.rdb, p.key)[0]
 		test(p)
 	})

@@ -85,6 +85,18 @@ func AwaitWaiters(t *testing.T, c any, key string, n int) {
 	redistest.Eventually(t, fmt.Sprintf("%d waiters", n), func() bool { return WaitersOn(c, key) == n })
 }
 
+// AwaitPlaces waits until c has been told of n places in the line of key. Redis has them before: a waiter that
+// gives up in between does not know if it has one.
+func AwaitPlaces(t *testing.T, c any, key string, n int) {
+	t.Helper()
+	redistest.Eventually(t, fmt.Sprintf("%d places", n), func() bool {
+		for _, h := range inside.HoldsOn(c, key) {
+			return len(h.Line().Waiting()) == n
+		}
+		return n == 0
+	})
+}
+
 // AwaitListening waits until a message about key would reach the waiters of c.
 func AwaitListening(t *testing.T, c any, key string) {
 	t.Helper()
