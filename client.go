@@ -62,7 +62,7 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 		}
 	}
 	if _, cluster := rdb.(*redis.ClusterClient); s.sharded && !cluster {
-		return nil, fmt.Errorf("%w: WithShardedPubSub on a %T: only a *redis.ClusterClient knows the shards", ErrUnsupported, rdb)
+		return nil, fmt.Errorf("%w: WithShardedPubSub needs a *redis.ClusterClient, not a %T", ErrUnsupported, rdb)
 	}
 	return newClient(rdb, s, clock.OfClient()), nil
 }
@@ -70,10 +70,10 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 // usableRedis says why there can be no locks on rdb.
 func usableRedis(rdb redis.UniversalClient) error {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("%w: nil Redis client", ErrInvalidOption)
+		return fmt.Errorf("%w: the Redis client is nil", ErrInvalidOption)
 	}
 	if _, ring := rdb.(*redis.Ring); ring {
-		return fmt.Errorf("%w: a *redis.Ring: its clients may disagree about where a name lives", ErrUnsupported)
+		return fmt.Errorf("%w: a *redis.Ring, whose clients may disagree about where a name lives: use a *redis.Client or a *redis.ClusterClient", ErrUnsupported)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ const chorusWindow = 5 * time.Millisecond
 // handle, too, and so are FairMutex and RWMutex.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
-		return nil, fmt.Errorf("%w: a quorum of no Redis clients", ErrInvalidOption)
+		return nil, fmt.Errorf("%w: NewQuorum needs at least one Redis client, and 3 or 5 are best", ErrInvalidOption)
 	}
 	for i, rdb := range rdbs {
 		if err := usableRedis(rdb); err != nil {
@@ -146,7 +146,7 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 		}
 		same := func(other redis.UniversalClient) bool { return reflect.ValueOf(rdb).Comparable() && other == rdb }
 		if slices.ContainsFunc(rdbs[:i], same) {
-			return nil, fmt.Errorf("%w: number %d of %d, the Redis client of %s, is there twice: it would have two votes",
+			return nil, fmt.Errorf("%w: Redis client %d of %d (%s) was given twice, and would have two votes: give each node once",
 				ErrInvalidOption, i+1, len(rdbs), cmp.Or(redisexec.AddressOf(rdb), "an unknown address"))
 		}
 	}
@@ -155,7 +155,7 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 		return nil, err
 	}
 	if s.sharded {
-		return nil, fmt.Errorf("%w: WithShardedPubSub on a quorum: it is for one *redis.ClusterClient", ErrUnsupported)
+		return nil, fmt.Errorf("%w: WithShardedPubSub on a quorum: leave it out, it is for New with a *redis.ClusterClient", ErrUnsupported)
 	}
 	if err := supportedByQuorum(&s.settings); err != nil {
 		return nil, err
@@ -190,15 +190,15 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 func supportedByQuorum(s *settings) error {
 	switch {
 	case s.Replicas.N > 0:
-		return fmt.Errorf("%w: WithReplicas on a quorum: its nodes are to have none, a failover would forget their votes", ErrUnsupported)
+		return fmt.Errorf("%w: WithReplicas on a quorum: leave it out, and run the nodes without replicas, because a failover could forget a vote", ErrUnsupported)
 	case s.Fencing && s.CounterLife == 0:
-		return fmt.Errorf("%w: WithSharedFencing on a quorum: Java counts on one Redis; use WithFencing", ErrUnsupported)
+		return fmt.Errorf("%w: WithSharedFencing on a quorum: use WithFencing, because Java keeps its counter on one Redis", ErrUnsupported)
 	}
 	return nil
 }
 
 // errNoSuchKind is the error of a handle of a kind of lock that its client does not have.
-var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: nodes that vote for an owner do not agree on an order of waiters, or a number of readers",
+var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: use a Client of New for a FairMutex or RWMutex",
 	ErrUnsupported)
 
 // MultiMutex returns a handle that locks several names together: Lock takes all of them in

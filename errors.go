@@ -95,7 +95,7 @@ func (e *QuorumError) Error() string {
 	for i, node := range e.Errors {
 		said[i] = node.Error()
 	}
-	return fmt.Sprintf("%d of %d nodes are needed, %d did it; %s", e.Needed, e.Nodes, e.Agreed, strings.Join(said, "; "))
+	return fmt.Sprintf("%d of %d nodes have to do it, but %d did: %s", e.Needed, e.Nodes, e.Agreed, strings.Join(said, "; "))
 }
 
 // Unwrap returns what the nodes said.

@@ -95,7 +95,7 @@ func TestNamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
 func TestANameThatIsNothingButATagIsRefusedByKindsThatHaveOtherKeys(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for _, m := range []*Mutex{&locks.RWMutex("{orders}").write, &locks.RWMutex("{orders}").read} {
-		unusable(t, m, ErrInvalidName, `with "orders", another lock: leave the braces out`)
+		unusable(t, m, ErrInvalidName, `with the lock "orders": leave the braces out`)
 	}
 	for _, name := range []string{"{orders}:1", "1:{orders}", "{a}{b}", "orders"} {
 		require.NoError(t, locks.FairMutex(name).err, name)
@@ -120,7 +120,7 @@ func TestANilRedisClientIsRefused(t *testing.T) {
 			locks, err := New(rdb)
 			require.Nil(t, locks)
 			require.ErrorIs(t, err, ErrInvalidOption)
-			require.ErrorContains(t, err, "nil Redis client")
+			require.ErrorContains(t, err, "the Redis client is nil")
 		})
 	}
 }
@@ -138,7 +138,7 @@ func TestANilOptionIsRefused(t *testing.T) {
 	locks, err := New(offline(t), nil)
 	require.Nil(t, locks)
 	require.ErrorIs(t, err, ErrInvalidOption)
-	require.ErrorContains(t, err, "nil ClientOption")
+	require.ErrorContains(t, err, "a ClientOption is nil")
 }
 
 func TestANilContextIsRefused(t *testing.T) {
@@ -148,7 +148,7 @@ func TestANilContextIsRefused(t *testing.T) {
 	errs["Context"] = context.Cause(m.Context(none))
 	for method, err := range errs {
 		require.ErrorIs(t, err, ErrInvalidOption, method)
-		require.ErrorContains(t, err, "nil context", method)
+		require.ErrorContains(t, err, "the context is nil", method)
 		require.ErrorContains(t, err, `"orders"`, method)
 	}
 }
@@ -157,7 +157,7 @@ func TestANilFunctionIsRefused(t *testing.T) {
 	m := clientOn(t, offline(t)).Mutex("orders")
 	err := m.Do(t.Context(), nil)
 	require.ErrorIs(t, err, ErrInvalidOption)
-	require.EqualError(t, err, `relock: do "orders": invalid option: nil function`)
+	require.EqualError(t, err, `relock: do "orders": invalid option: the function is nil`)
 }
 
 func TestAContextThatHasEndedSendsNothing(t *testing.T) {
@@ -311,6 +311,6 @@ func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
 	var n *NodeError
 	require.ErrorAs(t, err, &n)
 	require.Equal(t, "node-1", n.Node)
-	require.EqualError(t, err, `relock: lock "orders:42": 3 of 5 nodes are needed, 1 did it; `+
+	require.EqualError(t, err, `relock: lock "orders:42": 3 of 5 nodes have to do it, but 1 did: `+
 		`node-1: the key on Redis is gone, or another owner's; node-2: no answer from Redis; node-3: invalid name`)
 }

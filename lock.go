@@ -176,7 +176,7 @@ func (m *Mutex) Unlock() error {
 // of Lock and Unlock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	if fn == nil {
-		return lockerr.Wrap("do", m.Name(), fmt.Errorf("%w: nil function", ErrInvalidOption))
+		return lockerr.Wrap("do", m.Name(), fmt.Errorf("%w: the function is nil", ErrInvalidOption))
 	}
 	if err := m.Lock(ctx); err != nil {
 		return err
@@ -361,7 +361,7 @@ func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked c
 	return done || ours || out.Err == nil && out.Ambiguous, out.Err
 }
 
-var errNilContext = fmt.Errorf("%w: nil context", ErrInvalidOption)
+var errNilContext = fmt.Errorf("%w: the context is nil", ErrInvalidOption)
 
 // usable says why a call that needs Redis cannot be made.
 func (m *Mutex) usable(ctx context.Context) error {
@@ -390,7 +390,7 @@ func (m *Mutex) owner() keys.Owner {
 func (m *Mutex) notHeld(o keys.Owner) error {
 	other := newOtherSide(m.session, m.target, o)
 	if other.hold() != nil {
-		return fmt.Errorf("%w: %s holds the other side, which %s gives back", ErrNotHeld, o.Who(), other.unlock())
+		return fmt.Errorf("%w: %s holds the other side of it: use %s", ErrNotHeld, o.Who(), other.unlock())
 	}
 	return notHeld(o)
 }

@@ -54,7 +54,7 @@ func newClientSettings(opts []ClientOption) (clientSettings, error) {
 	s := defaultSettings()
 	for _, opt := range opts {
 		if opt == nil {
-			return s, fmt.Errorf("%w: nil ClientOption", ErrInvalidOption)
+			return s, fmt.Errorf("%w: a ClientOption is nil", ErrInvalidOption)
 		}
 		opt.applyToClient(&s)
 	}
@@ -68,7 +68,7 @@ func newClientSettings(opts []ClientOption) (clientSettings, error) {
 func (s *settings) apply(opts []MutexOption) {
 	for _, opt := range opts {
 		if opt == nil {
-			s.Reject("nil MutexOption")
+			s.Reject("a MutexOption is nil")
 			continue
 		}
 		opt.applyToMutex(s)
@@ -95,11 +95,11 @@ func (o clientOption) applyToClient(s *clientSettings) { o(s) }
 func WithTTL(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinTTL {
-			s.Reject("WithTTL(%v): at least %v", d, terms.MinTTL)
+			s.Reject("WithTTL(%v): must be at least %v", d, terms.MinTTL)
 			return
 		}
 		if d > terms.MaxTTL {
-			s.Reject("WithTTL(%v): at most %v", d, terms.MaxTTL)
+			s.Reject("WithTTL(%v): must be at most %v", d, terms.MaxTTL)
 			return
 		}
 		s.TTL = (d + time.Millisecond - 1).Truncate(time.Millisecond)
@@ -117,7 +117,7 @@ func WithTTL(d time.Duration) Option {
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinRenewInterval {
-			s.Reject("WithRenewInterval(%v): at least %v", d, terms.MinRenewInterval)
+			s.Reject("WithRenewInterval(%v): must be at least %v", d, terms.MinRenewInterval)
 			return
 		}
 		s.Renewed, s.RenewInterval, s.Given.Interval = true, d, true
@@ -212,13 +212,13 @@ func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
 		case id == "":
-			s.Reject("WithOwner(%q): empty", id)
+			s.Reject("WithOwner(%q): the id must not be empty", id)
 		case strings.Contains(id, ":"):
-			s.Reject("WithOwner(%q): contains ':'", id)
+			s.Reject("WithOwner(%q): the id must not contain ':'", id)
 		case ":"+id == keys.WriteSuffix:
-			s.Reject("WithOwner(%q): the id is reserved", id)
+			s.Reject("WithOwner(%q): this id is reserved, use another", id)
 		case strings.Trim(id, "0123456789") == "":
-			s.Reject("WithOwner(%q): only digits, which is how goroutines are named", id)
+			s.Reject("WithOwner(%q): the id must not be all digits, because goroutines have such ids", id)
 		default:
 			s.Owner = id
 		}
@@ -244,12 +244,12 @@ func NewOwner(ctx context.Context) context.Context {
 func WithOwnerFrom(ctx context.Context) MutexOption {
 	return mutexOption(func(s *settings) {
 		if ctx == nil {
-			s.Reject("WithOwnerFrom: nil context")
+			s.Reject("WithOwnerFrom: the context is nil")
 			return
 		}
 		owner, carried := ctx.Value(ownerKey{}).(string)
 		if !carried {
-			s.Reject("WithOwnerFrom: the context carries no owner; NewOwner returns one that does")
+			s.Reject("WithOwnerFrom: the context carries no owner: make it with NewOwner")
 			return
 		}
 		s.Owner = owner
@@ -304,11 +304,11 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {
 		case n < 1:
-			s.Reject("WithReplicas(%d, %v): at least 1 replica", n, timeout)
+			s.Reject("WithReplicas(%d, %v): must be at least 1 replica", n, timeout)
 		case timeout < terms.MinReplicasWait:
-			s.Reject("WithReplicas(%d, %v): wait for at least %v", n, timeout, terms.MinReplicasWait)
+			s.Reject("WithReplicas(%d, %v): the timeout must be at least %v", n, timeout, terms.MinReplicasWait)
 		case timeout > terms.MaxTTL:
-			s.Reject("WithReplicas(%d, %v): at most a sixth of the TTL", n, timeout)
+			s.Reject("WithReplicas(%d, %v): the timeout must be at most a sixth of the TTL", n, timeout)
 		default:
 			s.Replicas = redisexec.Replicas{N: n, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
 		}
@@ -322,7 +322,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {
-			s.Reject("WithLocalHandoffs(%d): negative", n)
+			s.Reject("WithLocalHandoffs(%d): must not be negative", n)
 			return
 		}
 		s.LocalHandoffs = n
@@ -335,7 +335,7 @@ func WithLocalHandoffs(n int) Option {
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinSafetyPoll {
-			s.Reject("WithSafetyPoll(%v): at least %v", d, terms.MinSafetyPoll)
+			s.Reject("WithSafetyPoll(%v): must be at least %v", d, terms.MinSafetyPoll)
 			return
 		}
 		s.SafetyPoll = d

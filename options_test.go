@@ -52,19 +52,19 @@ var badOptions = map[string]struct {
 	opts []Option
 	text string
 }{
-	"zero TTL":                       {[]Option{WithTTL(0)}, "WithTTL(0s): at least 100ms"},
+	"zero TTL":                       {[]Option{WithTTL(0)}, "WithTTL(0s): must be at least 100ms"},
 	"negative TTL":                   {[]Option{WithTTL(-time.Second)}, "WithTTL(-1s)"},
 	"least TTL":                      {[]Option{WithTTL(math.MinInt64)}, "WithTTL(-2562047h47m16.854775808s)"},
 	"short TTL":                      {[]Option{WithTTL(protocol.MinTTL - 1)}, "WithTTL(99.999999ms)"},
 	"endless TTL":                    {[]Option{WithTTL(math.MaxInt64)}, "WithTTL(2562047h47m16.854775807s)"},
 	"long TTL":                       {[]Option{WithTTL(century + 1)}, "WithTTL(876000h0m0.000000001s)"},
-	"zero renew interval":            {[]Option{WithRenewInterval(0)}, "WithRenewInterval(0s): at least 10ms"},
+	"zero renew interval":            {[]Option{WithRenewInterval(0)}, "WithRenewInterval(0s): must be at least 10ms"},
 	"negative renew interval":        {[]Option{WithRenewInterval(-1)}, "WithRenewInterval(-1ns)"},
 	"short renew interval":           {[]Option{WithRenewInterval(lease.MinRenewInterval - 1)}, "WithRenewInterval(9.999999ms)"},
-	"renew interval of the TTL":      {[]Option{WithTTL(time.Second), WithRenewInterval(time.Second)}, "WithRenewInterval(1s) leaves no room for a retry inside the TTL of 1s"},
-	"renew interval of a longer TTL": {[]Option{WithRenewInterval(time.Minute)}, "WithRenewInterval(1m0s) leaves no room for a retry inside the TTL of 30s"},
+	"renew interval of the TTL":      {[]Option{WithTTL(time.Second), WithRenewInterval(time.Second)}, "WithRenewInterval(1s) is too long for a TTL of 1s"},
+	"renew interval of a longer TTL": {[]Option{WithRenewInterval(time.Minute)}, "WithRenewInterval(1m0s) is too long for a TTL of 30s"},
 	"renew interval a bit too long":  {[]Option{WithTTL(3 * time.Second), WithRenewInterval(2*time.Second + 1)}, "WithRenewInterval(2.000000001s)"},
-	"the order does not matter":      {[]Option{WithRenewInterval(10 * time.Second), WithTTL(5 * time.Second)}, "WithRenewInterval(10s) leaves no room for a retry inside the TTL of 5s"},
+	"the order does not matter":      {[]Option{WithRenewInterval(10 * time.Second), WithTTL(5 * time.Second)}, "WithRenewInterval(10s) is too long for a TTL of 5s"},
 	"zero max hold":                  {[]Option{WithMaxHold(0)}, "WithMaxHold(0s): must be positive"},
 	"negative max hold":              {[]Option{WithMaxHold(-time.Hour)}, "WithMaxHold(-1h0m0s)"},
 	"max hold under the TTL":         {[]Option{WithMaxHold(30*time.Second - 1)}, "WithMaxHold(29.999999999s) is shorter than the TTL of 30s"},
@@ -73,17 +73,17 @@ var badOptions = map[string]struct {
 	"zero unlock timeout":            {[]Option{WithUnlockTimeout(0)}, "WithUnlockTimeout(0s): must be positive"},
 	"negative unlock timeout":        {[]Option{WithUnlockTimeout(-1)}, "WithUnlockTimeout(-1ns)"},
 	"unlock timeout over the TTL":    {[]Option{WithUnlockTimeout(30*time.Second + 1)}, "WithUnlockTimeout(30.000000001s) is longer than the TTL of 30s"},
-	"negative handoffs":              {[]Option{WithLocalHandoffs(-1)}, "WithLocalHandoffs(-1): negative"},
-	"zero safety poll":               {[]Option{WithSafetyPoll(0)}, "WithSafetyPoll(0s): at least 10ms"},
+	"negative handoffs":              {[]Option{WithLocalHandoffs(-1)}, "WithLocalHandoffs(-1): must not be negative"},
+	"zero safety poll":               {[]Option{WithSafetyPoll(0)}, "WithSafetyPoll(0s): must be at least 10ms"},
 	"negative safety poll":           {[]Option{WithSafetyPoll(-1)}, "WithSafetyPoll(-1ns)"},
 	"short safety poll":              {[]Option{WithSafetyPoll(terms.MinSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
-	"an interval of no renewal":      {[]Option{WithRenewInterval(time.Second), WithoutRenewal()}, "WithoutRenewal and WithRenewInterval contradict each other"},
-	"no renewal at an interval":      {[]Option{WithoutRenewal(), WithRenewInterval(time.Second)}, "WithoutRenewal and WithRenewInterval contradict each other"},
+	"an interval of no renewal":      {[]Option{WithRenewInterval(time.Second), WithoutRenewal()}, "WithoutRenewal and WithRenewInterval contradict each other: use one of them"},
+	"no renewal at an interval":      {[]Option{WithoutRenewal(), WithRenewInterval(time.Second)}, "WithoutRenewal and WithRenewInterval contradict each other: use one of them"},
 	"zero min hold":                  {[]Option{WithMinHold(0)}, "WithMinHold(0s): must be positive"},
 	"negative min hold":              {[]Option{WithMinHold(-time.Hour)}, "WithMinHold(-1h0m0s)"},
 	"absurd min hold":                {[]Option{WithMinHold(math.MaxInt64)}, "WithMinHold(2562047h47m16.854775807s): must be positive, and at most 876000h0m0s"},
-	"a bound of no renewal":          {[]Option{WithMaxHold(time.Hour), WithoutRenewal()}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
-	"no renewal with a bound":        {[]Option{WithoutRenewal(), WithMaxHold(time.Hour)}, "WithMaxHold bounds the renewal, and there is none (WithoutRenewal)"},
+	"a bound of no renewal":          {[]Option{WithMaxHold(time.Hour), WithoutRenewal()}, "WithMaxHold and WithoutRenewal contradict each other"},
+	"no renewal with a bound":        {[]Option{WithoutRenewal(), WithMaxHold(time.Hour)}, "WithMaxHold and WithoutRenewal contradict each other"},
 	"the first of several":           {[]Option{WithSafetyPoll(1), WithTTL(1)}, "WithSafetyPoll(1ns)"},
 	"good ones after it":             {[]Option{WithTTL(1), WithTTL(time.Minute)}, "WithTTL(1ns)"},
 	"nil":                            {[]Option{WithTTL(time.Minute), nil}, "nil"},
@@ -133,15 +133,15 @@ func TestABadOptionOfAHandleIsReturnedByEveryCallOfIt(t *testing.T) {
 func TestBadOwnersAreRefused(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for id, text := range map[string]string{
-		"":          `WithOwner(""): empty`,
-		"7":         `WithOwner("7"): only digits`,
-		"123456789": `WithOwner("123456789"): only digits`,
-		"000":       `WithOwner("000"): only digits`,
-		":":         `WithOwner(":"): contains ':'`,
-		"job:17":    `WithOwner("job:17"): contains ':'`,
-		"7:write":   `WithOwner("7:write"): contains ':'`,
-		"a\n:":      `WithOwner("a\n:"): contains ':'`,
-		"write":     `WithOwner("write"): the id is reserved`,
+		"":          `WithOwner(""): the id must not be empty`,
+		"7":         `WithOwner("7"): the id must not be all digits`,
+		"123456789": `WithOwner("123456789"): the id must not be all digits`,
+		"000":       `WithOwner("000"): the id must not be all digits`,
+		":":         `WithOwner(":"): the id must not contain ':'`,
+		"job:17":    `WithOwner("job:17"): the id must not contain ':'`,
+		"7:write":   `WithOwner("7:write"): the id must not contain ':'`,
+		"a\n:":      `WithOwner("a\n:"): the id must not contain ':'`,
+		"write":     `WithOwner("write"): this id is reserved`,
 	} {
 		unusable(t, locks.Mutex("orders", WithOwner(id)), ErrInvalidOption, text)
 	}
@@ -279,7 +279,7 @@ func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 	require.NoError(t, s.Err)
 	require.True(t, s.Renewed, "an interval turns renewal on")
 	require.Equal(t, time.Hour, s.MaxHold)
-	unusable(t, fixed.Mutex("orders", WithMaxHold(time.Hour)), ErrInvalidOption, "WithMaxHold bounds the renewal")
+	unusable(t, fixed.Mutex("orders", WithMaxHold(time.Hour)), ErrInvalidOption, "WithMaxHold and WithoutRenewal")
 	unusable(t, fixed.Mutex("orders", WithoutRenewal(), WithRenewInterval(time.Second)), ErrInvalidOption, "contradict")
 
 	s = clientOn(t, offline(t), WithRenewInterval(time.Second), WithMaxHold(time.Minute)).Mutex("orders", WithTTL(time.Hour), WithoutRenewal()).settings
@@ -303,7 +303,7 @@ func TestTheFirstBadOptionIsReportedAndABadNameBeforeIt(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	unusable(t, locks.Mutex("a{b", WithTTL(0)), ErrInvalidName, `"a{b"`)
 	unusable(t, locks.Mutex("orders", WithOwner(""), WithTTL(0)), ErrInvalidOption, "WithOwner")
-	unusable(t, locks.Mutex("orders", nil), ErrInvalidOption, "nil MutexOption")
+	unusable(t, locks.Mutex("orders", nil), ErrInvalidOption, "a MutexOption is nil")
 }
 
 // BenchmarkOptionResolution is the making of a handle, which sends nothing.
@@ -505,20 +505,20 @@ func TestAContextWithoutAnOwnerIsRefused(t *testing.T) {
 	var none context.Context
 	require.Nil(t, NewOwner(none))
 	unusable(t, locks.Mutex("orders", WithOwnerFrom(t.Context())), ErrInvalidOption, "NewOwner")
-	unusable(t, locks.Mutex("orders", WithOwnerFrom(none)), ErrInvalidOption, "nil context")
-	unusable(t, locks.Mutex("orders", WithOwnerFrom(NewOwner(none))), ErrInvalidOption, "nil context")
+	unusable(t, locks.Mutex("orders", WithOwnerFrom(none)), ErrInvalidOption, "the context is nil")
+	unusable(t, locks.Mutex("orders", WithOwnerFrom(NewOwner(none))), ErrInvalidOption, "the context is nil")
 	require.ErrorIs(t, locks.RWMutex("orders", WithOwnerFrom(t.Context())).RLock(t.Context()), ErrInvalidOption)
 }
 
 func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 	rdb := redistest.Mini(t).Client(t)
 	for want, opts := range map[string][]ClientOption{
-		"at least 1 replica":   {WithReplicas(0, time.Second)},
-		"wait for at least":    {WithReplicas(1, time.Millisecond)},
-		"at most a sixth":      {WithReplicas(1, 6*time.Second)},
-		"of the TTL of 600ms":  {WithTTL(600 * time.Millisecond), WithReplicas(1, 101*time.Millisecond)},
-		"of the TTL of 601ms":  {WithReplicas(1, 101*time.Millisecond), WithTTL(601 * time.Millisecond)},
-		"WithReplicas(1, 1ns)": {WithReplicas(1, 1)},
+		"at least 1 replica":           {WithReplicas(0, time.Second)},
+		"the timeout must be at least": {WithReplicas(1, time.Millisecond)},
+		"at most a sixth":              {WithReplicas(1, 6*time.Second)},
+		"for a TTL of 600ms":           {WithTTL(600 * time.Millisecond), WithReplicas(1, 101*time.Millisecond)},
+		"for a TTL of 601ms":          {WithReplicas(1, 101*time.Millisecond), WithTTL(601 * time.Millisecond)},
+		"WithReplicas(1, 1ns)":         {WithReplicas(1, 1)},
 	} {
 		_, err := New(rdb, opts...)
 		require.ErrorIs(t, err, ErrInvalidOption, want)

@@ -61,7 +61,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		if !held { // its owner waits for it, or has just given it back
 			return notHeld(h.owner)
 		}
-		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, which have to unlock it", ErrNotHeld, h.owner.Who())
+		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, so unlock it by those", ErrNotHeld, h.owner.Who())
 	}
 	last := h.levels.Len() == 0
 	if h.phase != held {
@@ -114,7 +114,7 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 	}
 	// Not left to the next command: that might be a renewal, and keep keys without a level.
 	h.session.Goroutines.Go(func() { h.stepLate(s) })
-	return fmt.Errorf("the level is unlocked, but Redis does not know yet: %w", lockerr.Ended(ctx))
+	return fmt.Errorf("the level is unlocked, but Redis has not confirmed it yet: %w", lockerr.Ended(ctx))
 }
 
 // stepLate is step for a caller who has gone.
@@ -153,7 +153,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 			h.session.Undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.Now().After(lasts), KeepUntil: keep}, n.Field)
 			h.shrink(counts)
 		}
-		return fmt.Errorf("the level is unlocked, but Redis does not know: %w", out.Err)
+		return fmt.Errorf("the level is unlocked, but Redis did not confirm it: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one gave back.
 	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
@@ -424,7 +424,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		return h.notOurs(began, out)
 	}
 	if out.Unconfirmed != nil {
-		return fmt.Errorf("it is unlocked, and kept for now, but a failover could forget that: %w", out.Unconfirmed)
+		return fmt.Errorf("it is unlocked and stays taken for WithMinHold, but too few replicas confirmed that: %w", out.Unconfirmed)
 	}
 	return nil
 }
@@ -461,5 +461,5 @@ func (h *hold) unheard(err error) error {
 	if h.levels.KeptUntil() != (clock.Instant{}) {
 		lasts = max(lasts, h.session.Now().UntilMono(h.levels.KeptUntil()).Round(time.Millisecond))
 	}
-	return fmt.Errorf("it is unlocked, but Redis may not know, and keep the key for up to %v: %w", lasts, err)
+	return fmt.Errorf("it is unlocked, but Redis did not confirm it, and may keep the key for up to %v: %w", lasts, err)
 }

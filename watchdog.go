@@ -249,9 +249,9 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	case h.levels.RenewInterval(now, h.lease.Acquired()) > 0:
 		return fmt.Errorf("%w before it was renewed", errLeaseOver)
 	case h.levels.Renewed():
-		return fmt.Errorf("%w, and was not to be renewed any more (WithMaxHold)", errLeaseOver)
+		return fmt.Errorf("%w: WithMaxHold had ended its renewal", errLeaseOver)
 	default:
-		return fmt.Errorf("%w, and was not to be renewed (WithoutRenewal)", errLeaseOver)
+		return fmt.Errorf("%w: it is not renewed (WithoutRenewal)", errLeaseOver)
 	}
 }
 

@@ -61,12 +61,12 @@ func Run(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, to
 	s := settings{setback: func(error) {}}
 	for _, opt := range opts {
 		if opt == nil {
-			return fmt.Errorf("election: %w: nil Option", relock.ErrInvalidOption)
+			return fmt.Errorf("election: %w: an Option is nil", relock.ErrInvalidOption)
 		}
 		opt(&s)
 	}
 	if ctx == nil || m == nil || lead == nil || s.setback == nil {
-		return fmt.Errorf("election: %w: nil context, Mutex or function", relock.ErrInvalidOption)
+		return fmt.Errorf("election: %w: the context, the Mutex or the function is nil", relock.ErrInvalidOption)
 	}
 	if err := usable(m); err != nil {
 		return fmt.Errorf("election: %w", err)
@@ -96,7 +96,7 @@ func usable(m *relock.Mutex) error {
 	defer cancel()
 	switch cause := context.Cause(m.Context(ctx)); {
 	case cause == nil:
-		return fmt.Errorf("%w: %q: Run could not resign", relock.ErrReentrant, m.Name())
+		return fmt.Errorf("%w: %q: unlock it before Run, which could not resign otherwise", relock.ErrReentrant, m.Name())
 	case errors.Is(cause, relock.ErrNotHeld):
 		return nil
 	default: // a bad handle, or a hold that was lost

@@ -22,25 +22,25 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	var nilContext context.Context
 	var nilScript *fence.Script
 	for want, err := range map[string]error{
-		`fence: set "k": relock: invalid option: nil context`:                  fence.Set(nilContext, rdb, 1, "k", "v", 0),
-		`fence: hset "k": relock: invalid option: nil Redis client`:            fence.HSet(ctx, nil, 1, "k", "f", "v"),
-		`fence: set "k": relock: invalid option: nil Redis client`:             fence.Set(ctx, (*redis.Client)(nil), 1, "k", "v", 0),
-		`fence: set "k": relock: invalid option: token 0: the hold has none`:   fence.Set(ctx, rdb, 0, "k", "v", 0),
-		`fence: set "k": relock: invalid option: token -1`:                     fence.Set(ctx, rdb, -1, "k", "v", 0),
-		`fence: set "k": relock: invalid option: token 9223372036854775807`:    fence.Set(ctx, rdb, math.MaxInt64, "k", "v", 0),
-		`fence: set "k": relock: invalid option: an expiration of -2ns`:        fence.Set(ctx, rdb, 1, "k", "v", -2),
-		`fence: hset "k": relock: invalid option: 0 fields and values`:         fence.HSet(ctx, rdb, 1, "k"),
-		`fence: hset "k": relock: invalid option: 3 fields and values`:         fence.HSet(ctx, rdb, 1, "k", "f", "v", "g"),
-		`fence: run a script on "k": relock: invalid option: a script with`:    fence.NewScript("#!lua flags=no-writes\nreturn 1").Run(ctx, rdb, 1, []string{"k"}).Err(),
-		`fence: run a script on "k": relock: invalid option: no script`:        nilScript.Run(ctx, rdb, 1, []string{"k"}).Err(),
-		`fence: run a script on "l": relock: invalid option: no script`:        new(fence.Script).Run(ctx, rdb, 1, []string{"l"}).Err(),
-		`fence: run a script on "k": relock: invalid option: nil Redis client`: appendScript.Run(ctx, nil, 1, []string{"k"}, "x").Err(),
+		`fence: set "k": relock: invalid option: the context is nil`:                  fence.Set(nilContext, rdb, 1, "k", "v", 0),
+		`fence: hset "k": relock: invalid option: the Redis client is nil`:            fence.HSet(ctx, nil, 1, "k", "f", "v"),
+		`fence: set "k": relock: invalid option: the Redis client is nil`:             fence.Set(ctx, (*redis.Client)(nil), 1, "k", "v", 0),
+		`fence: set "k": relock: invalid option: token 0: the hold has no token`:      fence.Set(ctx, rdb, 0, "k", "v", 0),
+		`fence: set "k": relock: invalid option: token -1`:                            fence.Set(ctx, rdb, -1, "k", "v", 0),
+		`fence: set "k": relock: invalid option: token 9223372036854775807`:           fence.Set(ctx, rdb, math.MaxInt64, "k", "v", 0),
+		`fence: set "k": relock: invalid option: the expiration -2ns is negative`:     fence.Set(ctx, rdb, 1, "k", "v", -2),
+		`fence: hset "k": relock: invalid option: 0 values: HSet needs pairs`:         fence.HSet(ctx, rdb, 1, "k"),
+		`fence: hset "k": relock: invalid option: 3 values: HSet needs pairs`:         fence.HSet(ctx, rdb, 1, "k", "f", "v", "g"),
+		`fence: run a script on "k": relock: invalid option: the script begins with`:  fence.NewScript("#!lua flags=no-writes\nreturn 1").Run(ctx, rdb, 1, []string{"k"}).Err(),
+		`fence: run a script on "k": relock: invalid option: the Script is empty`:     nilScript.Run(ctx, rdb, 1, []string{"k"}).Err(),
+		`fence: run a script on "l": relock: invalid option: the Script is empty`:     new(fence.Script).Run(ctx, rdb, 1, []string{"l"}).Err(),
+		`fence: run a script on "k": relock: invalid option: the Redis client is nil`: appendScript.Run(ctx, nil, 1, []string{"k"}, "x").Err(),
 	} {
 		require.ErrorIs(t, err, relock.ErrInvalidOption, want)
 		require.ErrorContains(t, err, want)
 	}
 	for want, err := range map[string]error{
-		`fence: set "": relock: invalid name: empty`:                       fence.Set(ctx, rdb, 1, "", "v", 0),
+		`fence: set "": relock: invalid name: the name is empty`:           fence.Set(ctx, rdb, 1, "", "v", 0),
 		`fence: set "a{b": relock: invalid name: "a{b" has braces`:         fence.Set(ctx, rdb, 1, "a{b", "v", 0),
 		`fence: hset "{t}": relock: invalid name: "{t}" would share`:       fence.HSet(ctx, rdb, 1, "{t}", "f", "v"),
 		`fence: run a script on "": relock: invalid name: no keys`:         appendScript.Run(ctx, rdb, 1, nil, "x").Err(),

@@ -32,7 +32,7 @@
 // The fence of a key is the key relock_fence:{key}, or relock_fence: and the key where that has a
 // {tag} of its own: always in the slot of the data. It expires [Life] after the last write that was
 // not refused, which is the time that a paused process has to come back and be refused. Keys with
-// braces that are no {tag}, and a {tag} with nothing around it, are relock.ErrInvalidName.
+// braces that do not form a {tag}, and a {tag} with nothing around it, are relock.ErrInvalidName.
 //
 // Users need +eval +evalsha +get +set on that key and the data, and +hset for HSet, or what your
 // script does. Set maxmemory-policy noeviction. Replication is asynchronous: a failover may forget

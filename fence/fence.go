@@ -43,7 +43,7 @@ func Set(ctx context.Context, rdb redis.UniversalClient, token int64, key string
 	case expiration == redis.KeepTTL:
 		args = append(args, "keepttl")
 	case expiration < 0:
-		return failed("set", key, fmt.Errorf("%w: an expiration of %v", lockerr.ErrInvalidOption, expiration))
+		return failed("set", key, fmt.Errorf("%w: the expiration %v is negative: use 0 for none, or redis.KeepTTL", lockerr.ErrInvalidOption, expiration))
 	case expiration > 0:
 		args = append(args, "px", int64((expiration+time.Millisecond-1)/time.Millisecond))
 	}
@@ -56,7 +56,7 @@ func Set(ctx context.Context, rdb redis.UniversalClient, token int64, key string
 // Otherwise it is as [Set]: an odd number of values, or none, is relock.ErrInvalidOption.
 func HSet(ctx context.Context, rdb redis.UniversalClient, token int64, key string, values ...any) error {
 	if len(values) == 0 || len(values)%2 != 0 {
-		return failed("hset", key, fmt.Errorf("%w: %d fields and values: they come in pairs", lockerr.ErrInvalidOption, len(values)))
+		return failed("hset", key, fmt.Errorf("%w: %d values: HSet needs pairs of a field and a value", lockerr.ErrInvalidOption, len(values)))
 	}
 	return hset.run(ctx, "hset", rdb, token, []string{key}, values).Err()
 }
@@ -75,7 +75,7 @@ func NewScript(source string) *Script {
 	s := &Script{source: check + source}
 	s.digest = redis.NewScript(s.source).Hash()
 	if strings.HasPrefix(source, "#!") {
-		s.err = fmt.Errorf("%w: a script with flags, #!lua, which are not supported", lockerr.ErrInvalidOption)
+		s.err = fmt.Errorf("%w: the script begins with #!lua: flags are not supported, remove that line", lockerr.ErrInvalidOption)
 	}
 	return s
 }
@@ -133,7 +133,7 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 	case err == nil, errors.Is(err, redis.Nil):
 	case redis.HasErrorPrefix(err, staleReply):
 		_, seen, _ := strings.Cut(err.Error(), staleReply)
-		cmd.SetErr(fmt.Errorf("%w: %s %q with token %d, after %s was seen", ErrStale, op, names[0], token, seen))
+		cmd.SetErr(fmt.Errorf("%w: %s %q with token %d, but a later holder has written with token %s", ErrStale, op, names[0], token, seen))
 	default:
 		cmd.SetErr(failed(op, names[0], err))
 	}
@@ -159,19 +159,19 @@ func send(ctx context.Context, rdb redis.UniversalClient, verb, script string, w
 func (s *Script) usable(ctx context.Context, rdb redis.UniversalClient, token int64, names []string) (fence string, err error) {
 	switch v := reflect.ValueOf(rdb); {
 	case s == nil || s.source == "":
-		return "", fmt.Errorf("%w: no script: use NewScript", lockerr.ErrInvalidOption)
+		return "", fmt.Errorf("%w: the Script is empty: make it with NewScript", lockerr.ErrInvalidOption)
 	case s.err != nil:
 		return "", s.err
 	case ctx == nil:
-		return "", fmt.Errorf("%w: nil context", lockerr.ErrInvalidOption)
+		return "", fmt.Errorf("%w: the context is nil", lockerr.ErrInvalidOption)
 	case rdb == nil || v.Kind() == reflect.Pointer && v.IsNil():
-		return "", fmt.Errorf("%w: nil Redis client", lockerr.ErrInvalidOption)
+		return "", fmt.Errorf("%w: the Redis client is nil", lockerr.ErrInvalidOption)
 	case token == 0:
-		return "", fmt.Errorf("%w: token 0: the hold has none; lock WithFencing, and write while it is held", lockerr.ErrInvalidOption)
+		return "", fmt.Errorf("%w: token 0: the hold has no token; lock WithFencing, and write while you hold the lock", lockerr.ErrInvalidOption)
 	case token < 0 || token > maxToken:
-		return "", fmt.Errorf("%w: token %d: not from 1 to 2^53", lockerr.ErrInvalidOption, token)
+		return "", fmt.Errorf("%w: token %d: must be from 1 to 2^53", lockerr.ErrInvalidOption, token)
 	case len(names) == 0:
-		return "", fmt.Errorf("%w: no keys", lockerr.ErrInvalidName)
+		return "", fmt.Errorf("%w: no keys: the first key has the fence", lockerr.ErrInvalidName)
 	}
 	return keys.FenceOf(names[0])
 }

@@ -43,7 +43,7 @@ func TestBadInputIsRefusedWhereItIsGiven(t *testing.T) {
 	var nilContext context.Context
 	_, err := lockerOf(t, locks).Lock(nilContext, "nightly")
 	require.ErrorIs(t, err, relock.ErrInvalidOption)
-	require.ErrorContains(t, err, "nil context")
+	require.ErrorContains(t, err, "the context is nil")
 
 	locker, elector := lockerOf(t, locks), electorOf(t, locks, "leader")
 	_, err = locker.Lock(t.Context(), "nightly")
@@ -53,7 +53,7 @@ func TestBadInputIsRefusedWhereItIsGiven(t *testing.T) {
 	for name, do := range map[string]doing{"nightly": locker.Do, "leader": elector.Do} {
 		for _, err := range []error{do(nilContext, nothing), do(t.Context(), nil)} {
 			require.ErrorIs(t, err, relock.ErrInvalidOption)
-			require.EqualError(t, err, `relockgocron: do "`+name+`": relock: invalid option: nil context or function`)
+			require.EqualError(t, err, `relockgocron: do "`+name+`": relock: invalid option: the context or the function is nil`)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (r *run) Unlock(context.Context) error {
 // last longer, and keeps the contexts that have not ended.
 func under(ctx context.Context, m *relock.Mutex, work func(ctx context.Context) error) error {
 	if ctx == nil || work == nil {
-		return fmt.Errorf("relockgocron: do %q: %w: nil context or function", m.Name(), relock.ErrInvalidOption)
+		return fmt.Errorf("relockgocron: do %q: %w: the context or the function is nil", m.Name(), relock.ErrInvalidOption)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 
 func TestNilOptionsAreErrorsThatNameThem(t *testing.T) {
 	for what, opt := range map[string]relockotel.Option{
-		"nil Option":              nil,
+		"an Option is nil":        nil,
 		"WithMeterProvider(nil)":  relockotel.WithMeterProvider(nil),
 		"WithTracerProvider(nil)": relockotel.WithTracerProvider(nil),
 		"WithNameClass(nil)":      relockotel.WithNameClass(nil),
@@ -71,7 +71,7 @@ func TestDoSaysWhatItWasNotGiven(t *testing.T) {
 		"nil function": o.Do(t.Context(), m, nil),
 	} {
 		require.ErrorIs(t, err, relock.ErrInvalidOption, what)
-		require.ErrorContains(t, err, "nil ", what)
+		require.ErrorContains(t, err, "nil", what)
 	}
 	require.Empty(t, o.spans.Started())
 	o.requireAtRest(t)

@@ -72,7 +72,7 @@ func New(opts ...Option) (*Telemetry, error) {
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, fmt.Errorf("relockotel: %w: nil Option", relock.ErrInvalidOption)
+			return nil, fmt.Errorf("relockotel: %w: an Option is nil", relock.ErrInvalidOption)
 		}
 		opt(&s)
 	}

@@ -39,7 +39,7 @@ func TestEachEventIsCounted(t *testing.T) {
 	hooks.Renewed(mutex)
 	hooks.RenewFailed(mutex)
 	hooks.Released(mutex)
-	hooks.Released(with(func(e *relock.Event) { e.Err = errors.New("it is unlocked, but Redis may not know") }))
+	hooks.Released(with(func(e *relock.Event) { e.Err = errors.New("it is unlocked, but Redis did not confirm it") }))
 	hooks.Lost(with(func(e *relock.Event) { e.Cause = relock.LossExpired }))
 	hooks.Acquired(relock.Event{Kind: relock.KindRW, Side: relock.SideRead, Outcome: relock.OutcomeAcquired})
 
@@ -84,7 +84,7 @@ func TestALossThatOnlyDelaysTheReleaseIsNotCounted(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired}
 	c.Hooks().Acquired(e)
-	e.Err, e.Cause = errors.New("it is unlocked, but Redis may not know: it was forced open"), relock.LossForced
+	e.Err, e.Cause = errors.New("it is unlocked, but Redis did not confirm it: it was forced open"), relock.LossForced
 	c.Hooks().Released(e)
 	s := gathered(t, registry)
 	require.Zero(t, s.sum("relock_losses_total"))

@@ -55,9 +55,9 @@ func TestMisuseFailsTheTestAndSaysHow(t *testing.T) {
 	t.Run("a test", func(t *testing.T) { over = relocktest.New(t) })
 
 	for want, misuse := range map[string]func(tb testing.TB){
-		"relocktest: new: relock: invalid option: WithTTL(1ms)": func(tb testing.TB) { relocktest.New(tb, relock.WithTTL(time.Millisecond)) },
-		"relocktest: new: relock: invalid option: nil":          func(tb testing.TB) { relocktest.New(tb, nil) },
-		"relocktest: new: relock: not supported":                func(tb testing.TB) { relocktest.New(tb, relock.WithShardedPubSub()) },
+		"relocktest: new: relock: invalid option: WithTTL(1ms)":          func(tb testing.TB) { relocktest.New(tb, relock.WithTTL(time.Millisecond)) },
+		"relocktest: new: relock: invalid option: a ClientOption is nil": func(tb testing.TB) { relocktest.New(tb, nil) },
+		"relocktest: new: relock: not supported":                         func(tb testing.TB) { relocktest.New(tb, relock.WithShardedPubSub()) },
 
 		`relocktest: lose "free": no one holds it`:                         func(tb testing.TB) { relocktest.Lose(tb, c, "free") },
 		`relocktest: lose "a{b": relock: force unlock "a{b": invalid name`: func(tb testing.TB) { relocktest.Lose(tb, c, "a{b") },

@@ -185,7 +185,7 @@ func (c *course) requireEffectOnHolds() {
 	}
 	require.Error(c.t, err)
 	require.Regexp(c.t, c.Says, err.Error())
-	require.ErrorContains(c.t, err, "Redis may not know")
+	require.ErrorContains(c.t, err, "Redis did not confirm it")
 	require.Regexp(c.t, c.Says, c.await(c.failed).Err.Error())
 	require.NoError(c.t, c.hold.Err(), "the lease is not over")
 }

@@ -105,8 +105,8 @@ func TestALossSaysWhetherItWasMeant(t *testing.T) {
 		opt  relock.MutexOption
 		says string
 	}{
-		{relock.WithoutRenewal(), "the lease ran out, and was not to be renewed (WithoutRenewal)"},
-		{relock.WithMaxHold(200 * time.Millisecond), "the lease ran out, and was not to be renewed any more (WithMaxHold)"},
+		{relock.WithoutRenewal(), "the lease ran out: it is not renewed (WithoutRenewal)"},
+		{relock.WithMaxHold(200 * time.Millisecond), "the lease ran out: WithMaxHold had ended its renewal"},
 	} {
 		m := locksOn(t, redistest.Redis(t).Client(t)).Mutex(redistest.Key(t), relock.WithTTL(200*time.Millisecond), c.opt)
 		locktest.RequireLocked(t, m)

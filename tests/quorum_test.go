@@ -42,7 +42,7 @@ func TestWhatIsNoQuorumIsRefused(t *testing.T) {
 		err  error
 		says string
 	}{
-		{"nothing", nil, nil, relock.ErrInvalidOption, "no Redis clients"},
+		{"nothing", nil, nil, relock.ErrInvalidOption, "at least one Redis client"},
 		{"a nil interface", []redis.UniversalClient{one, nil, two}, nil, relock.ErrInvalidOption, "number 2 of 3"},
 		{"a nil client", []redis.UniversalClient{one, two, (*redis.Client)(nil)}, nil, relock.ErrInvalidOption, "number 3 of 3"},
 		{"a ring", []redis.UniversalClient{ring, one, two}, nil, relock.ErrUnsupported, "number 1 of 3"},

@@ -237,7 +237,7 @@ func TestReplicasOfAnUnknownKindOfClientAreUnsupported(t *testing.T) {
 	m := locksOn(t, wrapped).Mutex("name", relock.WithReplicas(1, time.Second))
 	err = m.Lock(t.Context())
 	require.ErrorIs(t, err, relock.ErrUnsupported)
-	require.ErrorContains(t, err, "WithReplicas on a struct")
+	require.ErrorContains(t, err, "WithReplicas needs a *redis.Client")
 	require.ErrorContains(t, err, strconv.Quote("name"))
 	require.False(t, strings.Contains(err.Error(), "relock: not"), "the package is named once")
 }

@@ -373,5 +373,5 @@ func TestShardedPubSubNeedsACluster(t *testing.T) {
 	single := redistest.Mini(t).Client(t)
 	_, err := relock.New(single, relock.WithShardedPubSub())
 	require.ErrorIs(t, err, relock.ErrUnsupported)
-	require.ErrorContains(t, err, "WithShardedPubSub on a *redis.Client: only a *redis.ClusterClient knows the shards")
+	require.ErrorContains(t, err, "WithShardedPubSub needs a *redis.ClusterClient, not a *redis.Client")
 }

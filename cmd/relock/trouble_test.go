@@ -123,7 +123,7 @@ func TestWithoutTheRightPasswordItIs77AndNonePrintsIt(t *testing.T) {
 	require.Equal(t, 0, code)
 }
 
-// acl is what README of the library says that a user of orders:* needs.
+// acl is what docs/operations.md says that a user of orders:* needs.
 var acl = []any{"acl", "setuser", "app", "on", ">secret", "resetkeys", "resetchannels", "-@all", "~orders:*", "~redisson_lock_token:{orders:*", "~redisson_lock_queue:{orders:*",
 	"~relock_line*:{orders:*", "~relock_rw_claim:{orders:*", "~{orders:*", "~relock_client:*", "&redisson_lock__channel:{orders:*", "&relock_line_grants:{orders:*", "&redisson_rwlock:{orders:*",
 	"+eval", "+evalsha", "+subscribe", "+unsubscribe", "+ping", "+hlen", "+hexists", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpire", "+time", "+get", "+set", "+lindex", "+pubsub|numsub", "+publish",

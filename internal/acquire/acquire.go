@@ -56,7 +56,7 @@ const (
 )
 
 // ErrLate is the failure of a grant that came when its lease was over.
-var ErrLate = errors.New("the grant arrived after its lease was over: Redis is too slow for this TTL")
+var ErrLate = errors.New("the grant arrived after its lease was over: Redis is too slow for this TTL, use a longer one")
 
 // Turn is how one attempt gets to ask Redis for the keys. All of it runs on the goroutine of
 // the attempt.

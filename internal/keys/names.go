@@ -91,7 +91,7 @@ func derivable(key string) bool {
 // name that is a {tag} and nothing else would be those of the tag, another lock.
 func CheckHelperKeys(key string) error {
 	if tag := HashTag(key); key == "{"+tag+"}" {
-		return fmt.Errorf("%w: %q would share its helper keys with %q, another lock: leave the braces out", lockerr.ErrInvalidName, key, tag)
+		return fmt.Errorf("%w: %q would share its helper keys with the lock %q: leave the braces out", lockerr.ErrInvalidName, key, tag)
 	}
 	return nil
 }
@@ -101,9 +101,9 @@ func CheckHelperKeys(key string) error {
 func FenceOf(key string) (string, error) {
 	switch tag := HashTag(key); {
 	case key == "":
-		return "", fmt.Errorf("%w: empty", lockerr.ErrInvalidName)
+		return "", fmt.Errorf("%w: the name is empty", lockerr.ErrInvalidName)
 	case !derivable(key):
-		return "", fmt.Errorf("%w: %q has braces that are no {tag}: the key of its token would fall into another Cluster slot", lockerr.ErrInvalidName, key)
+		return "", fmt.Errorf("%w: %q has braces that do not form a {tag}: remove them, or the key of its token would be in another Cluster slot", lockerr.ErrInvalidName, key)
 	case key == "{"+tag+"}":
 		return "", fmt.Errorf("%w: %q would share the key of its token with %q: leave the braces out", lockerr.ErrInvalidName, key, tag)
 	}

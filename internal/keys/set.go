@@ -48,7 +48,7 @@ type ID struct {
 func (t *Set) Init(prefix string, names []string) error {
 	t.Name = strings.Join(names, ",")
 	if len(names) == 0 {
-		return fmt.Errorf("%w: no names", lockerr.ErrInvalidName)
+		return fmt.Errorf("%w: no names: MultiMutex needs at least one", lockerr.ErrInvalidName)
 	}
 	t.Keys = t.first.key[:0]
 	for i, name := range names {
@@ -56,7 +56,7 @@ func (t *Set) Init(prefix string, names []string) error {
 			return fmt.Errorf("%w: name %d of %d is empty", lockerr.ErrInvalidName, i+1, len(names))
 		}
 		if !derivable(prefix + name) {
-			return fmt.Errorf("%w: %q, with the prefix %q, has braces that are no {tag}: its helper keys would fall into other Cluster slots",
+			return fmt.Errorf("%w: %q, with the prefix %q, has braces that do not form a {tag}: remove them, or its helper keys would be in other Cluster slots",
 				lockerr.ErrInvalidName, prefix+name, prefix)
 		}
 		t.Keys = append(t.Keys, prefix+name)

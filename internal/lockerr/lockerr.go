@@ -23,7 +23,7 @@ var (
 	ErrTimeout       = errors.New("relock: wait timed out")
 	ErrClosed        = errors.New("relock: client closed")
 	ErrReentrant     = errors.New("relock: already held by this owner")
-	ErrUpgrade       = errors.New("relock: cannot write: this owner holds the read side, which has to be unlocked first")
+	ErrUpgrade       = errors.New("relock: cannot lock to write: this owner holds the read side; call RUnlock first")
 	ErrNotReplicated = errors.New("relock: not replicated")
 	ErrInvalidName   = errors.New("relock: invalid name")
 	ErrInvalidOption = errors.New("relock: invalid option")

@@ -350,9 +350,9 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 		}
 		require.NoError(t, b.rdb.HSet(t.Context(), target.Keys[0], pairs).Err())
 		_, out := b.Acquire(t.Context(), effort, target, me, termsOf())
-		refusedAs(t, out, lockerr.ErrInvalidName, "no lock")
+		refusedAs(t, out, lockerr.ErrInvalidName, "is not a lock")
 		_, out = b.State(t.Context(), effort, target, 0)
-		refusedAs(t, out, lockerr.ErrInvalidName, "no lock")
+		refusedAs(t, out, lockerr.ErrInvalidName, "not a lock")
 	})
 }
 

@@ -285,18 +285,18 @@ var errReadsToo = errors.New("its owner reads, too")
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:
-		return fmt.Errorf("%w: key %q is no lock: it is of another type, or another program's hash", lockerr.ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is not a lock: it has another type, or is a hash of another program; use another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -2:
-		return fmt.Errorf("%w: key %q is a read-write lock", lockerr.ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is a read-write lock: use RWMutex, or another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -3:
-		return fmt.Errorf("%w: key %q holds something else than a fencing token", lockerr.ErrInvalidName, t.Counters[i])
+		return fmt.Errorf("%w: key %q should have the fencing token, but has something else: use another name", lockerr.ErrInvalidName, t.Counters[i])
 	case status == -5 && t.RW != nil:
-		return fmt.Errorf("%w: key %q is no read-write lock, but a lock of another kind or another program's hash", lockerr.ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is not a read-write lock, but another kind of lock, or a hash of another program: use another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -6 && t.RW != nil:
 		return errReadsToo
 	case status == -4 && t.Line != nil:
 		line := keys.LineOf(t.Keys[i])
-		return fmt.Errorf("%w: key %q or %q holds something else than the line of those who wait for a lock",
+		return fmt.Errorf("%w: key %q or %q should have the line of waiters, but has something else: use another name",
 			lockerr.ErrInvalidName, line.Queue, line.Entries)
 	}
 	return nil

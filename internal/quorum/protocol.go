@@ -18,7 +18,7 @@ import (
 )
 
 // errTaken is the no of a node to an owner that wants a lock.
-var errTaken = errors.New("it is taken there")
+var errTaken = errors.New("another owner has it there")
 
 // What is sent for a ballot is sent in the client's background: a node that no call waits for
 // any more answers all the same, and what it answers is what the next command goes by. But for

@@ -237,7 +237,7 @@ func (o Outcome) Abandoned(ctx context.Context) Outcome {
 }
 
 // errNotSent says that a copy has not got as far as the master of its key.
-var errNotSent = errors.New("not sent for want of a known master or a free connection")
+var errNotSent = errors.New("not sent: no master is known, or no connection is free")
 
 // silent reports whether err says no more than that time was up: also that of getting a connection.
 func silent(err error) bool {

@@ -53,7 +53,7 @@ func (r Replicas) Before(ctx context.Context) Replicas {
 
 // shortfall is the error of a WAIT that acks replicas have answered to, or that failed.
 func (r Replicas) shortfall(acks int, failure error) error {
-	err := fmt.Errorf("%w: %d of %d replicas confirmed it within %v; INFO replication on the master tells which are connected, and how far behind",
+	err := fmt.Errorf("%w: %d of %d replicas confirmed it within %v; INFO replication on the master shows which are connected, and how far behind they are",
 		lockerr.ErrNotReplicated, acks, r.N, r.Timeout)
 	if failure != nil {
 		err = fmt.Errorf("%w; WAIT failed: %w", err, failure)
@@ -74,7 +74,7 @@ func CanWait(rdb redis.UniversalClient) error {
 	case *redis.Client, *redis.ClusterClient:
 		return nil
 	}
-	return fmt.Errorf("%w: WithReplicas on a %T: a script and its WAIT need one connection to the key's master, which only a *redis.Client or *redis.ClusterClient can tell",
+	return fmt.Errorf("%w: WithReplicas needs a *redis.Client or *redis.ClusterClient, not a %T: a script and its WAIT need one connection to the key's master",
 		lockerr.ErrUnsupported, rdb)
 }
 
@@ -95,7 +95,7 @@ func (x *Executor) masterOf(ctx context.Context, key string) (*redis.Client, err
 	}
 }
 
-var errNoNode = errors.New("a Redis client that does not tell its nodes")
+var errNoNode = errors.New("the Redis client does not say which node has the key")
 
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,

@@ -67,9 +67,9 @@ func (t *Terms) Reject(format string, args ...any) {
 func (t *Terms) EndList() {
 	switch {
 	case t.Given.Fixed && t.Given.Interval:
-		t.Reject("WithoutRenewal and WithRenewInterval contradict each other")
+		t.Reject("WithoutRenewal and WithRenewInterval contradict each other: use one of them")
 	case t.Given.MaxHold && !t.Renewed:
-		t.Reject("WithMaxHold bounds the renewal, and there is none (WithoutRenewal): the TTL is the bound")
+		t.Reject("WithMaxHold and WithoutRenewal contradict each other: without renewal the TTL is the bound")
 	}
 	t.Given = Terms{}.Given
 }
@@ -79,18 +79,18 @@ func (t *Terms) Resolve() {
 	if t.RenewInterval == 0 {
 		t.RenewInterval = t.TTL / 3
 	} else if t.Renewed && t.RenewInterval > t.TTL*2/3 {
-		t.Reject("WithRenewInterval(%v) leaves no room for a retry inside the TTL of %v: at most two thirds of it", t.RenewInterval, t.TTL)
+		t.Reject("WithRenewInterval(%v) is too long for a TTL of %v: use at most two thirds of the TTL, so that a failed renewal can be tried again", t.RenewInterval, t.TTL)
 	}
 	if t.UnlockTimeout == 0 {
 		t.UnlockTimeout = min(defaultUnlockTimeout, t.TTL)
 	} else if t.UnlockTimeout > t.TTL {
-		t.Reject("WithUnlockTimeout(%v) is longer than the TTL of %v: by then the lock is free anyway", t.UnlockTimeout, t.TTL)
+		t.Reject("WithUnlockTimeout(%v) is longer than the TTL of %v: use at most the TTL, because the lock is free after that", t.UnlockTimeout, t.TTL)
 	}
 	if t.MaxHold != 0 && t.MaxHold < t.TTL {
-		t.Reject("WithMaxHold(%v) is shorter than the TTL of %v, and a lease is never shortened: set WithTTL too", t.MaxHold, t.TTL)
+		t.Reject("WithMaxHold(%v) is shorter than the TTL of %v: use at least the TTL, or set a shorter WithTTL", t.MaxHold, t.TTL)
 	}
 	if t.Replicas.Timeout > t.TTL/6 {
-		t.Reject("WithReplicas(%d, %v) leaves too little of the TTL of %v: wait for at most a sixth of it", t.Replicas.N, t.Replicas.Timeout, t.TTL)
+		t.Reject("WithReplicas(%d, %v) waits too long for a TTL of %v: use at most a sixth of the TTL", t.Replicas.N, t.Replicas.Timeout, t.TTL)
 	}
 }
 

@@ -60,7 +60,7 @@ func (e *Exam) permissions(ctx context.Context, n *target.Node) {
 				return err
 			}
 			if len(refused) > 0 {
-				e.note(need.without, "permissions", "README of the library has the rules of an ACL", "%s cannot use %s: %s", e.User, need.what, strings.Join(refused, ", "))
+				e.note(need.without, "permissions", "docs/operations.md#permissions has the rules of an ACL", "%s cannot use %s: %s", e.User, need.what, strings.Join(refused, ", "))
 				continue
 			}
 			e.note(Fine, "permissions", "", "%s can use %s", e.User, need.what)

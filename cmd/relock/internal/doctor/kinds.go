@@ -23,7 +23,7 @@ func (e *Exam) kinds(ctx context.Context) {
 	defer e.forgetToken()
 	const plain, line = Broken, Warning
 	m := locks.Mutex(e.Name)
-	e.kind(plain, "Mutex", "README of the library has the rules of an ACL", turn(ctx, m.TryLock, m.Unlock))
+	e.kind(plain, "Mutex", "docs/operations.md#permissions has the rules of an ACL", turn(ctx, m.TryLock, m.Unlock))
 	if e.Target.Quorum() {
 		return
 	}
