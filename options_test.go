@@ -517,7 +517,7 @@ func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 		"the timeout must be at least": {WithReplicas(1, time.Millisecond)},
 		"at most a sixth":              {WithReplicas(1, 6*time.Second)},
 		"for a TTL of 600ms":           {WithTTL(600 * time.Millisecond), WithReplicas(1, 101*time.Millisecond)},
-		"for a TTL of 601ms":          {WithReplicas(1, 101*time.Millisecond), WithTTL(601 * time.Millisecond)},
+		"for a TTL of 601ms":           {WithReplicas(1, 101*time.Millisecond), WithTTL(601 * time.Millisecond)},
 		"WithReplicas(1, 1ns)":         {WithReplicas(1, 1)},
 	} {
 		_, err := New(rdb, opts...)
