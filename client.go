@@ -16,12 +16,14 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// Client makes locks on one Redis deployment, or on a quorum of them, and is the identity
-// under which they are held. It has one pub/sub connection to each deployment while there are
-// waiters; WithShardedPubSub, one to each master that has waiters. It has one pipeline to each
-// master, unless WithoutPipelining. A lone command uses an idle connection of the Redis client's
-// pool, or opens one if the pipeline has not answered yet. Make one Client for each process, and
-// close it before the Redis clients. All methods are safe for concurrent use.
+// Client makes locks on one Redis deployment, or on a quorum of them, and is the identity under which
+// they are held. Make one Client for each process, and close it before the Redis clients. All methods
+// are safe for concurrent use.
+//
+// While there are waiters it has one pub/sub connection to each deployment, or WithShardedPubSub one to
+// each master that has waiters. It has one pipeline to each master, unless WithoutPipelining. A lone
+// command uses an idle connection of the Redis client's pool, or opens one if the pipeline has not
+// answered yet.
 type Client struct {
 	settings settings
 	prefix   string
@@ -37,17 +39,17 @@ type Client struct {
 	session *session.Session
 }
 
-// New returns a client on the Redis deployment that rdb leads to: a single server, one
-// behind Sentinel, or a Cluster. It sends nothing, and runs a goroutine until Close. rdb stays the
-// caller's, to be closed after the Client. To it a redis.NewFailoverClusterClient is a Cluster:
-// use a redis.NewFailoverClient for a MultiMutex of any names.
+// New returns a client on the Redis deployment of rdb: a single server, Sentinel, or a Cluster. It does
+// not block and sends nothing. It runs one goroutine until Close. rdb stays the caller's: close it
+// after the Client. A redis.NewFailoverClusterClient counts as a Cluster: for a MultiMutex of any names
+// use a redis.NewFailoverClient.
 //
-// Few commands, or none, run through rdb's process hooks; observe locks WithHooks. If rdb panics,
-// the call that met it returns an error. If it panics when asked to subscribe, waiters poll.
+// Few commands, or none, run through the process hooks of rdb: use WithHooks to observe locks. If rdb
+// panics in a call, the call returns an error. If it panics when it subscribes, waiters poll.
 //
-// Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring,
-// whose clients may disagree about where a name lives, for WithShardedPubSub on anything but a
-// *redis.ClusterClient, and for WithReplicas on anything but that or a *redis.Client.
+// Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring, whose
+// clients may disagree about where a name lives, for WithShardedPubSub on anything but a
+// *redis.ClusterClient, and for WithReplicas on anything but a *redis.ClusterClient or a *redis.Client.
 func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if err := usableRedis(rdb); err != nil {
 		return nil, err
@@ -112,30 +114,30 @@ func newClientOn(rdbs []redis.UniversalClient, hub session.Hub, s clientSettings
 // chorusWindow is how far apart the messages of the nodes about one release may be.
 const chorusWindow = 5 * time.Millisecond
 
-// NewQuorum returns a client whose locks live on several independent Redis masters, the nodes,
-// and are held by the owner that has them on most: the algorithm known as Redlock. It keeps working
-// as long as a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest majority. Use 3
-// or 5. The clients of all processes must be given the same nodes, in any order, and each is to lead
-// to one server: behind Sentinel, or a Cluster, a failover can lose a vote. NewQuorum sends nothing.
-// The rdbs stay the caller's, to be closed after the Client.
+// NewQuorum returns a client whose locks live on several independent Redis masters, the nodes, and are
+// held by the owner that has them on most: the algorithm known as Redlock. It keeps working as long as
+// a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest majority. Use 3 or 5. Give
+// the clients of all processes the same nodes, in any order. Each should be one server: behind
+// Sentinel, or on a Cluster, a failover can lose a vote. NewQuorum does not block and sends nothing.
+// The rdbs stay the caller's: close them after the Client.
 //
 // No failover can lose a lock, since nothing is replicated. Exclusion holds while each node that
 // granted a lock keeps its data and counts time at about the rate of the client. A node that crashes
-// and comes back without its data within a TTL breaks that: run nodes with appendfsync always, or
-// start them again when a TTL is over. Where two holders at once would do harm, use WithFencing as
-// well, and have the resource refuse a lower token.
+// and comes back without its data within a TTL breaks that: run nodes with appendfsync always, or start
+// them again when a TTL is over. Where two holders at once would do harm, use WithFencing as well, and
+// have the resource refuse a lower token.
 //
-// Mutex and MultiMutex are what they are on one Redis. Every request is sent to all nodes at once, and
-// each round trip in the docs of the methods is one to the fastest majority; WithFencing a Lock takes
-// one more. A lease counts when a majority has confirmed it, from before the first of them was asked. A
-// try that got no majority is undone on every node, and TryLock may then return false to all that
-// try at the same time. An Unlock waits for slow nodes for half a second at most, and so do State and ForceUnlock.
-// What single nodes say shows only in a failure, as *QuorumError.
+// Mutex and MultiMutex work as on one Redis. Every request goes to all nodes at once. A round trip in
+// the docs of the methods is one to the fastest majority; a Lock WithFencing takes one more. A lease
+// counts when a majority has confirmed it, from before the first node was asked. An attempt without a
+// majority is undone on every node. If several owners try at the same time, TryLock may return false to
+// all of them. Unlock, State and ForceUnlock wait for slow nodes for half a second at most. What a
+// single node says shows only in a failure, as *QuorumError.
 //
-// Errors: ErrInvalidOption for no rdbs, a nil one, one that is there twice, or a bad option (that two
-// clients lead to different servers is not checked); ErrUnsupported for a *redis.Ring and for what a
-// quorum cannot do: WithShardedPubSub, WithReplicas, WithSharedFencing. The two last are errors of a
-// handle, too, and so are FairMutex and RWMutex.
+// Errors: ErrInvalidOption if rdbs is empty, or has a nil or the same client twice (two clients of one
+// server are not noticed), and for a bad option; ErrUnsupported for a *redis.Ring, WithShardedPubSub,
+// WithReplicas and WithSharedFencing. The last two are also errors of a handle, and so are FairMutex
+// and RWMutex.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
 		return nil, fmt.Errorf("%w: NewQuorum needs at least one Redis client, and 3 or 5 are best", ErrInvalidOption)
@@ -201,68 +203,64 @@ func supportedByQuorum(s *settings) error {
 var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: use a Client of New for a FairMutex or RWMutex",
 	ErrUnsupported)
 
-// MultiMutex returns a handle that locks several names together: Lock takes all of them in
-// one step or waits without holding any. Names are sorted and doubles dropped, so any two
-// handles with the same names are the same lock. It excludes, and is excluded by, every
-// Mutex and FairMutex of one of its names. A bad name or option is returned by the first call
-// that would use it.
+// MultiMutex returns a handle that locks several names together: Lock takes all of them in one step.
+// Names are sorted and repeated names dropped, so any two handles with the same names are the same
+// lock. It excludes every Mutex and FairMutex of one of its names, and is excluded by them. It makes no
+// round trip. The first call that would use a bad name or option returns the error.
 //
-// A Lock is one level on each name, and is unlocked by Unlock of a handle with the same
-// names. The hold is one: one lease, one watchdog, and the loss of one name is the loss of
-// all. An owner that holds some of the names already adds a level to those and acquires the
-// rest together; as with any nested locks, owners that nest in different orders can wait
-// for each other.
+// A Lock is one level on each name. Unlock of a handle with the same names takes it away. There is one
+// hold: one lease, one watchdog, and the loss of one name is the loss of all. An owner that already
+// holds some of the names adds a level to those, and acquires the rest together. As with any nested
+// locks, owners that nest in different orders can wait for each other.
 //
-// A waiter for several names keeps other goroutines of its process from single names only while
-// it collects its turns on all of them: some tens of milliseconds, up to 2 s if every name is
-// always in use. It is served then, but may be overtaken.
+// A waiter may keep one name for up to 2 s while it asks for all, so it does not starve, but it may be
+// overtaken. It keeps other goroutines of its process from single names only while it collects its
+// turns on all of them: for some tens of milliseconds, or up to 2 s if every name is always in use.
 //
-// WithFencing mints one token, above the counters of all the names. State after a failure,
-// errors, concurrent use and round trips are those of a Mutex, whatever the number of names;
-// an owner that holds some of them takes one more for each of those holds, to lock and to
-// unlock, and to step back if it does not get the rest. For each further name Redis works some
-// microseconds more in every round trip, renewals too, and does nothing else meanwhile. On a
-// Cluster names without a common {tag} are ErrInvalidName.
+// WithFencing mints one token, above the counters of all the names. State after a failure, errors,
+// concurrent use and round trips are those of a Mutex, for any number of names. An owner that already
+// holds some of them takes one more round trip for each of those holds, to lock, to unlock, and to step
+// back if it does not get the rest. Each further name costs Redis some microseconds in every round
+// trip, also in renewals. On a Cluster names without a common {tag} are ErrInvalidName.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.multi, names, opts)
 }
 
-// FairMutex returns a handle of the lock name that is served in order: first come, first served,
-// over all goroutines of all processes, in the order in which Redis has executed their requests.
-// It is the lock of [Client.Mutex]: both exclude and wake each other, and a goroutine that holds it
-// by one handle re-enters it by the other. A process that uses a Mutex counts as one waiter, which
-// has a turn of up to WithLocalHandoffs holds. Only waiters of Redisson may
-// overtake.
+// FairMutex returns a handle of the lock name that is served in order: first come, first served, over
+// all goroutines of all processes, in the order in which Redis has executed their requests. It is the
+// lock of [Client.Mutex]: both exclude and wake each other, and a goroutine that holds it by one handle
+// re-enters it by the other. A process that uses a Mutex counts as one waiter, which has a turn of up
+// to WithLocalHandoffs holds. Only waiters of Redisson may overtake.
 //
-// Lock waits in a queue on Redis. A release gives the lock to the first waiter whose process
-// listens, and tells that process alone. One that does not, because it has died or is cut off, is
-// passed over; it keeps its place, and gets the lock at the first release after it has asked again. A
-// place in the queue is a lease of 5 s, or twice WithSafetyPoll or the TTL if one of those is less: a
-// waiter whose machine has stopped, so that Redis cannot see that it is gone, keeps the others
-// waiting for that long at most, and a client that was silent for longer waits again, behind
-// the others. A waiter that gives up leaves at once. TryLock does not overtake: it returns false
-// while there are waiters.
+// Lock waits in a line on Redis. A release gives the lock to the first waiter whose process listens,
+// and tells that process alone. It passes over a waiter whose process does not listen, because it has
+// died or is cut off. Such a waiter keeps its place, and gets the lock at the first release after it
+// has asked again. A place in the line has a lease: 5 s, twice WithSafetyPoll, or the TTL, whichever is
+// shortest. If the machine of a waiter stops, Redis cannot see that it is gone: it keeps the others
+// waiting for that lease at most. A client that was silent for longer waits again, behind the others. A
+// waiter that gives up leaves at once. TryLock does not overtake: it returns false while there are
+// waiters.
 //
-// State after a failure, errors and concurrent use are those of [Mutex.Lock]; a bad name or option is
-// returned by the first call that would use it, which on a client of NewQuorum is ErrUnsupported.
+// State after a failure, errors and concurrent use are those of [Mutex.Lock]. The first call that would
+// use a bad name or option returns the error; on a client of NewQuorum that is ErrUnsupported.
 // WithLocalHandoffs has no effect. FairMutex itself makes no round trip. A Lock takes one, which gets
-// the lock or a place in the queue, and one more WithReplicas; one request in a third of that lease
+// the lock or a place in the line, and one more WithReplicas. One request in a third of that lease
 // keeps the places of all waiters of this process.
 func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.fair, []string{name}, opts)
 }
 
-// ID returns the client's current identity: the first part of the fields that its holds
-// have on Redis. It changes when the outcome of a command could not be learned, a hold was
-// lost, or a place in a queue, a claim or a grant was given up, so that what may still be on
-// its way cannot meet a later hold.
+// ID returns the client's current identity: the first part of the fields that its holds have on Redis.
+// It changes when the outcome of a command is not known, when a hold was lost, and when a place in a
+// line, a claim or a grant was given up. So a command that is still on its way cannot change a later
+// hold. No round trip.
 func (c *Client) ID() string { return string(*c.session.Identities.Current()) }
 
-// Close ends the client: waiters get ErrClosed, every hold ends, its context cancelled with
-// the cause ErrClosed, and is released on Redis, and every goroutine stops. It waits for Redis
-// for 5 s at most; what Redis did not hear of by then ends with its TTL; a hold that it did
-// not hear of is in the error. If nothing is held and no connection can be had, it waits for
-// two tries at most. A hook may call it: the call that the hook belongs to is not waited for
-// then. Later calls of Close return the same; calls that need Redis fail with ErrClosed. Errors
-// are Redis' own, one for each hold, joined. One round trip for each hold, all at once.
+// Close ends the client. Waiters get ErrClosed. Every hold ends: its context is cancelled with the
+// cause ErrClosed, and the lock is released on Redis. Every goroutine stops. Close blocks until Redis
+// has answered, for 5 s at most. A lock whose release Redis did not confirm ends with its TTL, and is
+// in the error. If nothing is held and no connection can be had, it waits for two attempts at most. A
+// hook may call Close; it then does not wait for the call that the hook belongs to. Later calls return
+// the same. Calls that need Redis fail with ErrClosed afterwards. Errors: Redis' own, one for each
+// hold, joined. One round trip for each hold, all at once.
 func (c *Client) Close() error { return c.session.Close() }

@@ -12,8 +12,8 @@ import (
 // and the circumstances: match with [errors.Is]. It matches context.Canceled or
 // context.DeadlineExceeded only if the caller's own context has ended.
 var (
-	// ErrNotHeld is returned by Unlock and RUnlock when the owner holds nothing, or holds it
-	// only by handles with other names, and is the cause of the context of an owner that holds
+	// ErrNotHeld is returned by Unlock and RUnlock when the owner does not hold the lock, or holds it
+	// only by handles with other names. It is also the cause of the context of an owner that holds
 	// nothing.
 	ErrNotHeld = lockerr.ErrNotHeld
 
@@ -27,8 +27,8 @@ var (
 	// ErrReleased is the cause of a hold's context after its last Unlock.
 	ErrReleased = lockerr.ErrReleased
 
-	// ErrTimeout is returned by Lock and RLock, and by Do and RDo, when WithWaitTimeout passed
-	// first.
+	// ErrTimeout is returned by Lock and RLock, and by Do and RDo, when the time of WithWaitTimeout was
+	// over before the lock was free.
 	ErrTimeout = lockerr.ErrTimeout
 
 	// ErrClosed is returned after Close by every call that needs an open client, and is the

@@ -135,8 +135,8 @@ const (
 	LossForced  LossCause = "forced"  // by ForceUnlock of the same client
 )
 
-// JoinHooks returns hooks that call those of all of them, in this order. One that panics does not
-// keep the next from being called.
+// JoinHooks returns hooks that call all of the given hooks, in this order. If one panics, the next are
+// still called.
 func JoinHooks(hooks ...Hooks) Hooks {
 	join := func(field func(Hooks) func(Event)) func(Event) {
 		var all []func(Event)

@@ -85,28 +85,28 @@ func (m *Mutex) Name() string { return m.target.Name }
 
 // Lock takes the lock, or adds a level to the owner's hold.
 //
-// It blocks until it holds the lock; ctx or WithWaitTimeout end the wait. Waiters of one
-// process are served in the order in which they came. The first of them has a place for all in
-// the line on Redis, so processes have turns in the order in which they asked; it sleeps until a
-// message says that the lock is its own. On a quorum there is no line: it competes with those of
-// other processes when the lock is free.
+// It blocks until it holds the lock; ctx or WithWaitTimeout end the wait. Waiters of one process are
+// served in the order in which they came. The first of them has one place for all of them in the line
+// on Redis. So processes take turns, in the order in which they asked. It sleeps until a message says
+// that it has the lock. A quorum has no line: there the first waiters of all processes compete when the
+// lock is free.
 //
-// After a failure the owner holds what it held before. What Redis may have granted, or keeps
-// for a waiter, is given up before Lock returns, or in the background if that takes longer
-// than 50 ms; at the latest it ends with its TTL.
+// After a failure the owner holds what it held before. If Redis granted the lock all the same, or keeps
+// a place, that is given up before Lock returns, or in the background if it takes longer than 50 ms. At
+// the latest it ends with its TTL.
 //
-// Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which
-// has to be unlocked first, and for an owner given WithOwner if a hook kept Lock until
-// the lease was over; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and
-// ErrInvalidOption; ErrUnsupported; Redis' own. If Redis cannot be reached, a Lock that has
-// only just come fails after three attempts, in 5 s at most with the default TTL; one that was
-// waiting already rides out an outage of one TTL. The end of a wait says who has the lock, or had
-// it when that was last told, and for how long Redis has not answered.
+// Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which has to be
+// unlocked first, and for an owner given WithOwner if a hook kept Lock until the lease was over;
+// ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and ErrInvalidOption; ErrUnsupported;
+// Redis' own. If Redis cannot be reached, a Lock that has only just come fails after three attempts, in
+// 5 s at most with the default TTL; one that was waiting already rides out an outage of one TTL. The
+// end of a wait says who has the lock, or had it when that was last told, and for how long Redis has
+// not answered.
 //
-// It may be called by any number of goroutines. One round trip if the lock is free. None but the
-// holder's if a holder of the same process hands it over. Two and a subscription if it is taken;
-// then one every third of 5 s, of twice WithSafetyPoll, or of the TTL, whichever is shortest. A
-// Redis user without permission for the keys of the line needs one more for each.
+// Any number of goroutines may call it. Round trips: one if the lock is free; none if a holder of the
+// same process hands it over; two and a subscription if another process has it. A waiting process then
+// sends a request every third of the shortest of 5 s, twice WithSafetyPoll and the TTL. A Redis user
+// without permission for the keys of the line needs one more round trip for each request.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
 	return lockerr.Wrap("lock", m.Name(), err)
@@ -126,28 +126,26 @@ func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	return held, lockerr.Wrap("try lock", m.Name(), err)
 }
 
-// Unlock takes one level of the owner's hold away; with the last one the hold ends: its
-// context is cancelled with the cause ErrReleased, and the lock goes to the next waiter of
-// this process, or is given back to all, or kept for no one for a while (WithMinHold). That
-// waiter does not wait for Redis, which is told once for all holds that have followed one
-// another meanwhile, unless the waiter wants what only Redis can give: a token, replicas, or a
-// lease of its own.
+// Unlock takes one level of the owner's hold away. With the last level the hold ends: its context is
+// cancelled with the cause ErrReleased. The lock goes to the next waiter of this process, or to the
+// first in the line on Redis, or it is free. With WithMinHold it may stay taken for a while.
 //
-// It blocks until Redis has answered, or WithUnlockTimeout has passed; it does not depend on
-// the context of Lock. The level is gone even if it returns an error, which from Redis means
-// that the key may live on for up to one TTL, or that a waiter of this process has it.
+// It blocks until Redis has answered, or until WithUnlockTimeout has passed. It does not depend on the
+// context of Lock. The next waiter of this process does not wait for Redis, unless it needs what only
+// Redis can give: a token, replicas, or a lease of its own. Redis is told once for all holds that have
+// followed one another meanwhile.
 //
-// A plain defer m.Unlock() drops its error, and with it the news of a loss. To have the caller
-// learn of one use [Mutex.Do], or join the error to the named result of your function:
+// The level is gone even if Unlock returns an error. An error of Redis means that the key may live on
+// for up to one TTL, or that a waiter of this process has the lock. A plain defer m.Unlock() drops the
+// error, and so hides a loss. Use [Mutex.Do], or join the error to the named result of your function:
 //
 //	defer func() { err = errors.Join(err, m.Unlock()) }()
 //
-// Errors: ErrNotHeld if the owner holds nothing, or holds it only by handles with other names;
-// ErrLost for each level of a hold that was lost, even if this call is the first to find out; ErrClosed for
-// each level of one that Close has ended; ErrInvalidName, ErrInvalidOption and ErrUnsupported of
-// the handle; Redis' own. One round trip, none if the error was known before; two if a waiter of
-// this process follows while a command about the lock is under way, and on a quorum if that is
-// WithFencing.
+// Errors: ErrNotHeld if the owner holds nothing, or holds it only by handles with other names; ErrLost
+// for each level of a lost hold, even if this call is the first to notice; ErrClosed for each level of
+// a hold that Close has ended; ErrInvalidName, ErrInvalidOption and ErrUnsupported of the handle;
+// Redis' own. One round trip; none if the error was known before. Two if a waiter of this process
+// follows while a command for the lock is under way, and on a quorum if that waiter is WithFencing.
 func (m *Mutex) Unlock() error {
 	if m.err != nil {
 		return lockerr.Wrap("unlock", m.Name(), m.err)
@@ -221,9 +219,9 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	return ctx
 }
 
-// HoldCount returns how many levels the owner holds; 0 if its hold was lost. Those taken by
-// handles of other names count too, though an Unlock of this one cannot take them away; of a
-// MultiMutex it is the least of its names'. No round trip.
+// HoldCount returns how many levels the owner holds; 0 if its hold was lost. It counts levels that
+// handles with other names have taken, though Unlock of this handle cannot take those away. For a
+// MultiMutex it is the smallest count of its names. No round trip.
 func (m *Mutex) HoldCount() int {
 	var buf [4]*hold
 	holds := m.covering(buf[:0])
@@ -237,10 +235,11 @@ func (m *Mutex) HoldCount() int {
 	return count
 }
 
-// Deadline returns until when the owner's hold is proven, in wall time; of a MultiMutex the
-// earliest of its names'. The hold is lost then, unless a renewal or a re-entry moves that on: ask
-// anew rather than keep it. A key that is deleted or forced open from outside is not seen by it.
-// false: the owner does not hold all of the names, or the hold was lost. No round trip.
+// Deadline returns the time until which the owner's hold is proven, in wall time; of a MultiMutex the
+// earliest of its names. The hold is lost then, unless a renewal or a re-entry moves the deadline: ask
+// again instead of keeping it. Deadline does not notice a key that was deleted or forced open from
+// outside. It returns false if the owner does not hold all of the names, or if the hold was lost. No
+// round trip.
 func (m *Mutex) Deadline() (time.Time, bool) {
 	var buf [4]*hold
 	holds := m.covering(buf[:0])
@@ -258,9 +257,9 @@ func (m *Mutex) Deadline() (time.Time, bool) {
 	return now.After(left).Time(), true
 }
 
-// FencingToken returns the fencing token of the owner's hold; 0 if no Lock of it, re-entries
-// included, was WithFencing, or the owner does not hold all of the names. A hold that was lost
-// keeps its token until it is unlocked, for the resource to refuse. No round trip.
+// FencingToken returns the fencing token of the owner's hold; 0 if no Lock of it (re-entries included)
+// was WithFencing, or if the owner does not hold all of the names. A lost hold keeps its token until it
+// is unlocked, so that the resource can refuse it. No round trip.
 func (m *Mutex) FencingToken() int64 {
 	var buf [4]*hold
 	token := int64(0)
@@ -311,12 +310,12 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	return state, nil
 }
 
-// ForceUnlock ends the hold that it finds, of any owner, and wakes the waiters; false
-// without an error means that there was none. It is for operators: a holder in this
-// client is told first, its context cancelled with ErrLost; others find out at their next
-// renewal, and may go on working until then. It blocks for the requests only, which ctx
-// bounds. After an error it may have ended the hold, or some of those of a MultiMutex. A
-// request that the network delivers late can hit a later hold of the same owner.
+// ForceUnlock ends the hold that it finds, of any owner, and wakes the waiters. It returns false if the
+// lock was free. It is for operators. A holder in this client is told first: its context is cancelled
+// with ErrLost. Other holders learn of it at their next renewal, and may go on working until then. It
+// blocks for the requests only, which ctx limits. After an error it may have ended the hold, or some of
+// the holds of a MultiMutex. If the network delivers its request late, it can end a later hold of the
+// same owner.
 //
 // Errors: those of [Mutex.State]. Two round trips for each name, one for each that is free.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {

@@ -124,10 +124,9 @@ func WithRenewInterval(d time.Duration) Option {
 	})
 }
 
-// WithoutRenewal makes the lease a fixed one: no renewal, the hold is lost when the TTL
-// has passed (Redisson's leaseTime). Default: renewed. It is ErrInvalidOption beside
-// WithRenewInterval or WithMaxHold. Of a handle it replaces those of the client; a handle of a
-// client WithoutRenewal is renewed by WithRenewInterval.
+// WithoutRenewal turns renewal off: the hold is lost when the TTL has passed (Redisson's leaseTime).
+// Default: renewed. Beside WithRenewInterval or WithMaxHold it is ErrInvalidOption. On a handle it
+// replaces those options of the client; WithRenewInterval on a handle turns renewal on again.
 func WithoutRenewal() Option {
 	return option(func(s *settings) {
 		s.Renewed, s.RenewInterval, s.MaxHold = false, 0, 0
@@ -135,9 +134,8 @@ func WithoutRenewal() Option {
 	})
 }
 
-// WithMaxHold bounds a stuck or forgotten holder: the watchdog stops renewing d after the
-// acquisition, and the hold is lost at most one TTL later. At least the TTL. Default: no
-// bound.
+// WithMaxHold limits a stuck or forgotten holder: the watchdog stops renewing d after the acquisition,
+// and the hold is lost at most one TTL later. d is at least the TTL. Default: no limit.
 func WithMaxHold(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -179,8 +177,8 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithWaitTimeout bounds the wait of each Lock and RLock, on top of its context: ErrTimeout
-// after d. Default: the context alone.
+// WithWaitTimeout limits the wait of each Lock and RLock, in addition to its context: after d it
+// returns ErrTimeout. Default: only the context limits it.
 func WithWaitTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -191,8 +189,8 @@ func WithWaitTimeout(d time.Duration) Option {
 	})
 }
 
-// WithUnlockTimeout bounds the attempts of Unlock and RUnlock to tell Redis. Default: 5 s, or
-// the TTL if that is less. At most the TTL.
+// WithUnlockTimeout limits how long Unlock and RUnlock try to tell Redis. Default: 5 s, or the TTL if
+// that is shorter. At most the TTL.
 func WithUnlockTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -228,8 +226,8 @@ func WithOwner(id string) MutexOption {
 // ownerKey is the key by which a context carries its owner.
 type ownerKey struct{}
 
-// NewOwner returns a child of ctx that carries a new owner, for WithOwnerFrom. An owner that ctx
-// carries already has no part in the new owner's holds. A nil ctx stays nil.
+// NewOwner returns a child of ctx that carries a new owner, for WithOwnerFrom. The new owner does not
+// share the holds of an owner that ctx already carries. A nil ctx stays nil. No round trip.
 func NewOwner(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil // WithOwnerFrom says so
@@ -329,9 +327,9 @@ func WithLocalHandoffs(n int) Option {
 	})
 }
 
-// WithSafetyPoll sets the longest sleep of a waiter that no message reaches. At least 10 ms.
-// Default: 5 s. On one deployment they sleep for a third of the shortest of 5 s, twice d and the
-// TTL, at most; on a quorum for d.
+// WithSafetyPoll sets how long a waiter sleeps at most if its message is lost. At least 10 ms. Default:
+// 5 s. On one Redis a waiter sleeps for a third of the shortest of 5 s, twice d and the TTL; on a
+// quorum for d.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinSafetyPoll {
@@ -348,8 +346,8 @@ func WithHooks(h Hooks) Option {
 	return option(func(s *settings) { s.hooks = h })
 }
 
-// WithPrefix puts prefix before every name of the client, before anything is derived from it,
-// so that the patterns of an ACL can tell its keys and channels from others. Default: none.
+// WithPrefix puts prefix before every name of the client. All keys and channels are made from the
+// result, so the patterns of an ACL can distinguish them. Default: none.
 func WithPrefix(prefix string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.prefix = prefix })
 }

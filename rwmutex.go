@@ -85,27 +85,27 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 // read hold that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.
 func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 
-// TryLock takes the lock to write, or adds a level, if that can be done without waiting. false
-// without an error means that another owner holds it, or that a goroutine of this process waits
-// to write, or is getting it for the same fixed owner, or giving it back. It claims nothing.
-// Errors are those of [RWMutex.Lock]. At most one round trip, and one more after a failure.
+// TryLock takes the lock to write, or adds a level, if that can be done without waiting. false without
+// an error means that another owner holds it, or that a goroutine of this process waits to write, gives
+// it back, or acquires it for the same fixed owner. It blocks as [Mutex.TryLock] does, and keeps no
+// readers out. Errors are those of [RWMutex.Lock]. At most one round trip, and one more after a
+// failure.
 func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
 
-// Unlock takes one level of the owner's write hold away. With the last one the lock goes to
-// the next writer of this process, if none of its readers waits, or is given back to
-// all; if the owner reads on, others may read now. It blocks, and fails, as
-// [Mutex.Unlock] does. One round trip.
+// Unlock takes one level of the owner's write hold away. With the last level the lock goes to the next
+// writer of this process if none of its readers waits, or else to all. If the owner also reads, other
+// readers may read now. It blocks, and fails, as [Mutex.Unlock] does. One round trip.
 func (m *RWMutex) Unlock() error { return m.write.Unlock() }
 
 // RLock takes the lock to read, or adds a level to the owner's read hold.
 //
-// It blocks until no other owner writes, and no writer that waits keeps new readers out; ctx or
-// WithWaitTimeout end the wait. It does not block an owner that reads or writes. Of the
-// readers of one process that have to wait, one talks to Redis.
+// It blocks until no other owner writes, and no waiting writer keeps new readers out; ctx or
+// WithWaitTimeout end the wait. It never blocks an owner that already reads or writes. If several
+// readers of one process have to wait, one of them talks to Redis.
 //
-// State after a failure and errors are those of [Mutex.Lock]; ErrLost also inside a write
-// hold that was lost. One round trip; the first waiter takes one more for each
-// wake-up and poll.
+// State after a failure and errors are those of [Mutex.Lock]; ErrLost also inside a write hold that was
+// lost. One round trip; if it has to wait, the first waiter sends one more request for each wake-up and
+// poll.
 func (m *RWMutex) RLock(ctx context.Context) error {
 	return m.reading("lock to read", m.read.Lock(ctx))
 }
@@ -119,7 +119,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
 	return held, m.reading("try lock to read", err)
 }
 
-// RUnlock takes one level of the owner's read hold away. When no owner reads any more, writers
+// RUnlock takes one level of the owner's read hold away. When the last reader has unlocked, the writers
 // are woken. It blocks, and fails, as [Mutex.Unlock] does. One round trip.
 func (m *RWMutex) RUnlock() error { return m.reading("unlock to read", m.read.Unlock()) }
 
@@ -211,7 +211,7 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	return s, nil
 }
 
-// ForceUnlock ends the holds that it finds, of readers and of a writer, and wakes the
-// waiters; false without an error means that there was none. Readers that come meanwhile
-// stay. Otherwise it is as [Mutex.ForceUnlock]. Two round trips, one if the lock is free.
+// ForceUnlock ends the holds that it finds, of readers and of a writer, and wakes the waiters. It
+// returns false if the lock was free. Readers that come meanwhile keep their holds. It blocks, and
+// fails, as [Mutex.ForceUnlock] does. Two round trips, one if the lock is free.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.write.ForceUnlock(ctx) }
