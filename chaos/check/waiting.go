@@ -56,14 +56,15 @@ func (r *run) waiting() {
 		if r.rules.Prompt {
 			limit = r.rules.Poll / 2
 		}
-		for _, name := range names(c.lock) {
-			limit += gathering * time.Duration(keepers(together[name], c.called, end))
-		}
 		if end-c.called <= int64(limit) {
 			continue
 		}
 		for _, gap := range r.idle(c, end, claims) {
-			if allowed := int64(limit) + int64(r.rules.TTL)*r.silenced(gap); gap.to-gap.from > allowed {
+			allowed := int64(limit) + int64(r.rules.TTL)*r.silenced(gap)
+			for _, name := range names(c.lock) {
+				allowed += int64(gathering) * int64(keepers(together[name], gap.from, gap.to))
+			}
+			if gap.to-gap.from > allowed {
 				r.breach("I6", c.lock, "%s (process %d, worker %d, Lock %d) waited from %s to %s while nobody held it",
 					c.owner, c.process, c.worker, c.op, r.at(gap.from), r.at(gap.to))
 				break
