@@ -14,69 +14,71 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Hooks observe what happens to locks: for metrics, traces and logs. Any field may be
-// nil. A hook runs on the goroutine that met the event, and delays it: be quick, and do
-// not call back into the lock it is about. No internal lock is held meanwhile that another call
-// needs; a Lock that gives up tells Failed when its Contended has returned. A panic in a hook is not
-// recovered: it unwinds the call that met the event, and ends the program if that was on a goroutine
-// of the library, as a renewal is. If Acquired panics the lock is given back; if another hook does in
-// Unlock, that takes all its parts away first. A hook may call Client.Close itself, but not wait for
-// another goroutine that does.
-// Events may come at the same time, on different goroutines: the end of a hold may be told
-// before or during a renewal that was under way, or whose hook was.
+// Hooks observe what happens to locks: for metrics, traces and logs. Any field may be nil. A hook runs
+// on the goroutine that met the event, and delays it: be quick, and do not call back into the same
+// lock. The library holds no internal lock meanwhile that another call needs. A Lock that gives up
+// calls Failed after its Contended has returned.
 //
-// Each Contended is followed by exactly one Acquired or Failed of the same Lock, which has Waited
-// set. Of Locks of a fixed owner that wait for the same, the one that came first tells Contended
-// and Acquired. If it leaves before, its Failed ends its wait; Acquired is told for the others
-// then, without Waited. Each Lock that fails tells Failed for itself. So does one that has waited
-// and then adds its level to what another goroutine of its fixed owner has got meanwhile: it has
-// waited in vain, with the Outcome busy, though it returns nil.
+// A panic in a hook is not recovered. It unwinds the call that met the event; on a goroutine of the
+// library, as for a renewal, it ends the program. If Acquired panics, the lock is given back. If
+// another hook panics in Unlock, Unlock first takes all its parts away. A hook may call Client.Close
+// itself, but must not wait for another goroutine that does. Hooks may be called at the same time, on
+// different goroutines: the hook for the end of a hold may be called before or during the hook of a
+// renewal that was under way.
 //
-// Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest
-// open level.
+// Each Contended is followed by exactly one Acquired or Failed of the same Lock, which has Waited set.
+// If several Locks of one fixed owner wait for the same lock, the first of them calls Contended and
+// Acquired. If it leaves earlier, its Failed ends its wait, and Acquired is then called for the others,
+// without Waited. Each Lock that fails calls Failed for itself. So does a Lock that has waited, and
+// then adds a level to a hold that another goroutine of its fixed owner got meanwhile: it has Outcome
+// busy, though it returns nil.
+//
+// Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest open
+// level.
 type Hooks struct {
-	// Acquired is called when a hold begins. Re-entry begins none. Elapsed is the time
-	// that was waited.
+	// Acquired is called when a hold begins. A re-entry begins no hold. Elapsed is how long the call
+	// waited.
 	Acquired func(Event)
 
-	// Contended is called once by each Lock that finds the lock taken and starts to wait; those of
-	// a fixed owner that wait for the same are one. Elapsed is the time since Lock was called.
+	// Contended is called once by each Lock that finds the lock taken and starts to wait. Locks of a
+	// fixed owner that wait for the same lock count as one. Elapsed is the time since Lock was called.
 	Contended func(Event)
 
-	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not get the lock or
-	// the level, for any reason: Outcome says which, and Err what Redis or the context said.
-	// It is the last thing that the call does, even if a hook has panicked in it. It is not called for
-	// a call that has told Acquired, because its hold tells its end then, nor for one of a handle with
-	// a bad name or option, or with a nil context, which asks nothing. Elapsed is the time since it was called.
+	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not get the lock or the
+	// level, for any reason. Outcome is the reason, and Err is what Redis or the context said. It is
+	// the last thing that the call does, even if a hook has panicked in it. It is not called after
+	// Acquired, because the hold then reports its own end, and not for a bad name or option or a nil
+	// context, because nothing was asked. Elapsed is the time since the call began.
 	Failed func(Event)
 
-	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is
-	// how long it was held, Err what Redis said if it could not be told.
+	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is how long it
+	// was held. Err is the error of Redis if it did not confirm the release.
 	Released func(Event)
 
 	// Renewed is called after each renewal of the lease. Elapsed is the time the renewal took.
 	Renewed func(Event)
 
-	// RenewFailed is called after each renewal that Redis did not answer, or refused, or that
-	// too few replicas confirmed. The hold is not lost yet: the watchdog tries again until
-	// the lease has run out. Elapsed is the time the attempt took, Err says why it failed.
+	// RenewFailed is called after each renewal that Redis did not answer, or refused, or that too few
+	// replicas confirmed. The hold is not lost yet: the watchdog tries again until the lease has run
+	// out. Elapsed is how long the attempt took, and Err is why it failed.
 	RenewFailed func(Event)
 
-	// Lost is called when a hold ended without the holder's doing. Elapsed is how long it
-	// was held, Err says how the loss was found out, and Cause which kind it is of.
+	// Lost is called when a hold was lost: it ended, but not by Unlock or Close. Elapsed is how long it
+	// was held. Err says how the loss was noticed, and Cause is its kind.
 	Lost func(Event)
 }
 
-// Event tells what happened to one lock.
+// Event is what happened to one lock.
 type Event struct {
 	Name string   // the lock's name; those of a MultiMutex as they were given, joined by commas
 	Kind LockKind // which method of Client made it
 	Side LockSide // of an RWMutex; else empty
 
-	// OwnerID is who wants or has the lock: the id of WithOwner, or the number of the goroutine.
+	// OwnerID is the owner that wants or has the lock: the id of WithOwner, or the number of the
+	// goroutine.
 	OwnerID string
-	// Owner is the owner's field on Redis, which has OwnerID in it, and of a writer ends in :write.
-	// It is empty while it is still waiting, and in Failed.
+	// Owner is the owner's field on Redis. It contains OwnerID, and for a writer it ends in :write. It
+	// is empty while the owner is waiting, and in Failed.
 	Owner string
 
 	Token   int64         // the fencing token; 0 without WithFencing
@@ -87,9 +89,9 @@ type Event struct {
 	Cause   LossCause // if Err tells of a loss, as that of Lost does; else empty
 	Waited  bool      // of Acquired and Failed: this ends the wait that a Contended began
 
-	// Context is that which the Lock was called with, for Contended, Acquired and Failed; or one
-	// derived from it. For the other hooks, and for Acquired if its Lock has left already, it is
-	// context.Background(): a hold does not keep the context of its Lock.
+	// Context is the context of the Lock, or one derived from it, for Contended, Acquired and Failed.
+	// For the other hooks, and for Acquired if its Lock has left already, it is context.Background(): a
+	// hold does not keep the context of its Lock.
 	Context context.Context
 }
 

@@ -146,27 +146,28 @@ func WithMaxHold(d time.Duration) Option {
 	})
 }
 
-// WithMinHold has the lock be taken for d at least, so that a short job does not run again on a machine
+// WithMinHold keeps the lock taken for at least d, so that a short job does not run again on a machine
 // whose clock is late: if the last Unlock comes earlier, the key lives on until d after the
 // acquisition. Default: none. It must be positive, and at most 100 years; rounded up to whole
 // milliseconds.
 //
-// The hold itself ends with Unlock as any does: its context, its watchdog, its levels, Hooks.Released.
-// Unlock takes one round trip, and returns nil. Until d is over no owner gets the lock, the one that had it
-// included: TryLock is false, and Lock waits, here and elsewhere. Then the first of them gets it within
-// some milliseconds. Mutex.State names the owner that had it, with :kept: and a number after it,
-// and ForceUnlock frees it. So does Close keep what it ends, and it does not wait for the end of d.
+// The hold itself ends with Unlock as any hold does: its context, its watchdog, its levels,
+// Hooks.Released. Unlock takes one round trip, and returns nil. Until d is over no owner gets the lock,
+// not even the one that had it: TryLock returns false, and Lock waits. Then the first waiter gets it
+// within some milliseconds. Mutex.State names the owner that had it, with :kept: and a number after it,
+// and ForceUnlock frees it. Close also keeps what it ends, and does not wait for the end of d.
 //
 //   - Each level asks for d from its own Lock on, and the longest counts for the hold.
-//   - After a loss, also by ForceUnlock, nothing is kept. A process that dies leaves the TTL to run out, as
-//     ever, which may be sooner than d: use WithTTL with as much where that must not be.
-//   - What is kept is not renewed. d may be longer than the TTL and than WithMaxHold.
-//   - Of an RWMutex each side is kept as what it was: after a reader others may read. A writer that reads on
-//     when it unlocks is kept as a reader.
-//   - A MultiMutex keeps all of its names. On a quorum most nodes have to keep the lock, and WithReplicas
-//     so many replicas have to confirm it; else Unlock returns an error.
+//   - After a loss (a ForceUnlock is one) nothing is kept. If a process dies, its lock ends with its
+//     TTL as always, which may be sooner than d: if that must not happen, use WithTTL with at least d.
+//   - The kept key is not renewed. d may be longer than the TTL and than WithMaxHold.
+//   - Of an RWMutex each side is kept as the same side: after a reader others may read. A writer that
+//     still reads when it unlocks is kept as a reader.
+//   - A MultiMutex keeps all of its names. On a quorum most nodes have to keep the lock, and
+//     WithReplicas so many replicas have to confirm it; else Unlock returns an error.
 //   - If Redis does not answer, it is told in the background. Until then the lease goes on: the key may
-//     live for the TTL or d, whichever is longer, and if Redis is not back in time for the TTL alone.
+//     live for the TTL or d, whichever is longer; if Redis does not come back in time, only for the
+//     TTL.
 func WithMinHold(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 || d > terms.MaxTTL {
@@ -201,11 +202,11 @@ func WithUnlockTimeout(d time.Duration) Option {
 	})
 }
 
-// WithOwner fixes the owner of a handle, in place of the calling goroutine: every goroutine
-// that uses a handle with this owner locks and unlocks as that owner, so a lock can be passed between
-// goroutines. Give each use of its own ("job-17") an owner of its own: goroutines that
-// share one do not exclude each other. The id must contain a character that is not a digit,
-// and no ':'; "write" is reserved. Owners of different clients never collide.
+// WithOwner gives the handle a fixed owner instead of the calling goroutine. Every goroutine that uses
+// a handle with this owner locks and unlocks as that owner, so a lock can be passed between goroutines.
+// Goroutines that share an owner do not exclude each other: give each job its own owner ("job-17"). The
+// id must contain a character that is not a digit, and no ':'; "write" is reserved. Owners of different
+// clients never collide.
 func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
@@ -235,10 +236,10 @@ func NewOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, uuid.NewString())
 }
 
-// WithOwnerFrom is WithOwner with the owner that ctx carries, which NewOwner has put there: make
-// one where a request or a job begins, and each function that locks with the ctx that it was given
-// is that owner, on whatever goroutine it runs. Goroutines that share ctx, or have children of
-// it, do not exclude each other. It is ErrInvalidOption if ctx carries no owner, or is nil.
+// WithOwnerFrom is WithOwner with the owner that ctx carries. NewOwner puts it there. Call NewOwner
+// where a request or a job begins. Each function that locks with that ctx is then the same owner, on
+// every goroutine. Goroutines that share ctx, or have children of it, do not exclude each other. It is
+// ErrInvalidOption if ctx carries no owner, or is nil.
 func WithOwnerFrom(ctx context.Context) MutexOption {
 	return mutexOption(func(s *settings) {
 		if ctx == nil {
@@ -254,13 +255,13 @@ func WithOwnerFrom(ctx context.Context) MutexOption {
 	})
 }
 
-// WithFencing mints a token with every new acquisition: a number that rises from holder to
-// holder, for a resource that refuses a lower one than it has seen. The counter lives next
-// to the lock on Redis and expires a day after its last use. Tokens go on rising after that, and
-// after Redis has lost its data, because without a counter they start from the server's clock;
-// they can fall only if that was set back at the same time. A re-entry keeps the hold's token, but
-// mints one if it has none, or if a MultiMutex adds names. On a quorum each Lock takes a second
-// round trip. No effect on the read side of an RWMutex. Default: off.
+// WithFencing mints a token with every new acquisition: a number that is higher with each holder, for a
+// resource that refuses a lower one than it has seen. The counter is next to the lock on Redis, and
+// expires a day after its last use. Tokens still rise after that, and after Redis has lost its data,
+// because without a counter they start from the server's clock. They can fall only if that clock was
+// set back at the same time. A re-entry keeps the token of the hold; it mints one only if the hold has
+// none, or if a MultiMutex adds names. On a quorum each Lock takes a second round trip. No effect on
+// the read side of an RWMutex. Default: off.
 func WithFencing() Option {
 	return option(func(s *settings) { s.Fencing, s.CounterLife = true, terms.CounterLife })
 }
@@ -278,26 +279,25 @@ func WithoutReentrancy() Option {
 	return option(func(s *settings) { s.Reentrant = false })
 }
 
-// WithReplicas has every lease confirmed by n replicas before it counts, so that a failover
-// to one of those does not forget it. Lock, TryLock, re-entry, hand-over and renewal are
-// followed by WAIT in the same round trip, for as long as timeout at most; Unlock alone is
-// not. Default: off; nothing waits.
+// WithReplicas makes a lease count only when n replicas have confirmed it, so that a failover to one of
+// those does not forget it. Lock, TryLock, re-entry, hand-over and renewal add a WAIT to their round
+// trip, for at most timeout; only Unlock does not. Default: off.
 //
-// If too few replicas confirm a new lock in time, it is given back, and Lock and TryLock
-// return ErrNotReplicated: Lock does not go on waiting. A re-entry that too few confirm fails
-// likewise and leaves the hold as it was. A renewal that too few confirm has failed:
-// Hooks.RenewFailed is told, it is tried again, and if that does not help the hold is lost in
-// time. With a replica down, a TryLock that returns false takes as long as timeout.
+// If too few replicas confirm a new lock in time, it is given back, and Lock and TryLock return
+// ErrNotReplicated: Lock does not go on waiting. If too few confirm a re-entry, it fails in the same
+// way and leaves the hold as it was. If too few confirm a renewal, it has failed: Hooks.RenewFailed is
+// called, the watchdog tries again, and if that does not help, the hold is lost before its lease ends.
+// If a replica is down, a TryLock that returns false takes as long as timeout.
 //
-// It narrows the window of a failover, no more: a replica that has not confirmed may be
-// promoted, unless n is their number, and clocks of the servers that differ shorten the
-// lease by as much. A master that has been cut off from its replicas grants nothing any more.
+// It makes a forgotten lock less likely, no more: a replica that has not confirmed may be promoted,
+// unless n is the number of all replicas, and clocks of servers that differ shorten the lease by the
+// difference. A master that is cut off from its replicas grants nothing.
 //
-// Each request takes a connection of the Client's own for as long as the replicas take: half
-// as many for each master as PoolSize says, but at least 8. Users need the permission for
-// WAIT. n is at least 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to
-// whole milliseconds, and up to 100 ms late. It is ErrUnsupported with a Redis client that is
-// neither a *redis.Client nor a *redis.ClusterClient, and on a quorum.
+// Each request takes a connection of the Client's own for as long as the replicas take: half as many
+// for each master as PoolSize says, but at least 8. Users need the permission for WAIT. n is at least
+// 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to whole milliseconds, and up
+// to 100 ms late. It is ErrUnsupported with a Redis client that is neither a *redis.Client nor a
+// *redis.ClusterClient, and on a quorum.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {
@@ -313,10 +313,10 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	})
 }
 
-// WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the
-// same process before waiters of other processes have their turn. While no other process waits for
-// a Mutex it goes on. 0 never hands over. Default: 16. A FairMutex and the readers of an RWMutex
-// are served without it: it has no effect on them.
+// WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the same
+// process before waiters of other processes get their turn. If no other process waits, a Mutex goes on
+// longer. 0 never hands over within the process. Default: 16. It has no effect on a FairMutex and on
+// the readers of an RWMutex.
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {
@@ -340,8 +340,8 @@ func WithSafetyPoll(d time.Duration) Option {
 	})
 }
 
-// WithHooks sets the functions that observe the locks. Default: none. A handle's hooks
-// replace the client's, all of them; JoinHooks makes one of both.
+// WithHooks sets the functions that observe the locks. Default: none. Hooks of a handle replace those
+// of the client; JoinHooks combines both.
 func WithHooks(h Hooks) Option {
 	return option(func(s *settings) { s.hooks = h })
 }
@@ -352,51 +352,46 @@ func WithPrefix(prefix string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.prefix = prefix })
 }
 
-// WithShardedPubSub wakes waiters by sharded pub/sub (SPUBLISH, SSUBSCRIBE), which stays
-// within the lock's shard of a Cluster; ordinary messages go to every node. Default:
-// off. It takes a *redis.ClusterClient, or New returns ErrUnsupported, as NewQuorum always
-// does; and Redis 7: on an older one, or for a user without the permission, locks work, but
-// waiters have to poll.
+// WithShardedPubSub wakes waiters by sharded pub/sub (SPUBLISH, SSUBSCRIBE), which stays within the
+// lock's shard of a Cluster; ordinary messages go to every node. Default: off. It needs a
+// *redis.ClusterClient, or New returns ErrUnsupported, as NewQuorum always does. It needs Redis 7: on
+// an older one, or for a user without the permission, locks work, but waiters have to poll.
 //
-// There is one connection to each master with a lock that has waiters. A channel
-// whose slot moves, or whose master fails, is looked for and subscribed to anew; its waiters
-// poll meanwhile.
+// There is one connection to each master with a lock that has waiters. If a channel's slot moves, or
+// its master fails, the client finds the new master and subscribes again; its waiters poll meanwhile.
 //
-// The clients of one deployment should agree about it, and with Redisson, which uses sharded
-// pub/sub on such a Cluster unless its shardedSubscriptionMode is OFF. Those that do not
-// agree exclude each other as ever, but do not hear each other's wake-ups: a waiter finds out
-// by its safety poll.
+// All clients of one deployment should use the same setting, and so should Redisson, which uses sharded
+// pub/sub on such a Cluster unless its shardedSubscriptionMode is OFF. Clients that differ still
+// exclude each other, but do not hear each other's wake-ups: a waiter then finds out at its safety
+// poll.
 func WithShardedPubSub() ClientOption {
 	return clientOption(func(s *clientSettings) { s.sharded = true })
 }
 
-// WithoutPipelining sends each command by itself, on a connection of the Redis client's pool. By
-// default the commands of all goroutines share a connection to each master, one behind the other,
-// by go-redis' auto-pipelining. That is marked experimental there, and may change with a minor
-// version. Use this option where you do not want to depend on it, or where it gives you trouble
-// with a go-redis that is newer than this library.
+// WithoutPipelining sends each command alone, on a connection of the Redis client's pool. By default
+// the commands of all goroutines share a connection to each master, by go-redis' auto-pipelining.
+// go-redis marks that as experimental, and may change it with a minor version. Use this option if you
+// do not want to depend on it, or if it does not work with a newer go-redis.
 //
-// What is promised is the same, and so are the round trips and what goes over each. A busy process
-// does less: of 64 goroutines that lock a name each, 0.6 of what they do by default, and 0.3 where
-// Redis is 1 ms away, with a PoolSize of 20; one goroutine alone does the same. Commands compete
-// with the application's own for connections. Where all stay in use for as long as a lease, holds
-// are lost: have PoolSize cover both. A command that was given up on the way holds up the next ones
-// for its keys, for up to a second each time, so that they do not overtake it.
+// Promises and round trips are the same. A busy process does less: 64 goroutines that lock a name each
+// do 0.6 of what they do by default, and 0.3 where Redis is 1 ms away, with a PoolSize of 20; one
+// goroutine alone does the same. Commands compete with the application's own for connections. If all
+// connections stay in use for as long as a lease, holds are lost: make PoolSize large enough for both.
+// If a command was given up on its way, the next ones for its keys wait for it, up to a second each
+// time, so that they do not overtake it.
 func WithoutPipelining() ClientOption {
 	return clientOption(func(s *clientSettings) { s.pipelined = false })
 }
 
-// WithClientInfo registers the client on Redis while it holds or waits, so that people who see a hold, which
-// names only a uuid, can find its process: relock_client:<uuid> is a hash of host, pid, program and since,
-// which is when the client was made. The key has no prefix of WithPrefix. Default: off, which costs
-// nothing.
+// WithClientInfo registers the client on Redis while it holds or waits. A hold shows only a uuid; with
+// this you can find its process: relock_client:<uuid> is a hash of host, pid, program and since, which
+// is when the client was made. The key has no prefix of WithPrefix. Default: off.
 //
-// It is told in the background, at the first hold and then once a minute at most, while there are holds
-// or waiters: one command for the uuid of Client.ID, and one for each earlier one that a hold or a
-// waiter still has. No Lock waits for that, and none fails by it: an error is ignored, until a minute
-// later. The key ends 3 minutes after the last refresh, and with Close, which tells Redis for it. On a
-// quorum it is on all nodes. Users need the permissions for the keys relock_client:* and for HSET, PEXPIRE
-// and HDEL.
+// The client registers in the background, at the first hold and then once a minute at most, while there
+// are holds or waiters: one command for the uuid of Client.ID, and one for each earlier uuid that a
+// hold or a waiter still has. No Lock waits for that or fails by it: an error is ignored until a minute
+// later. The key ends 3 minutes after the last refresh. Close removes it. On a quorum it is on all
+// nodes. Users need the permissions for the keys relock_client:* and for HSET, PEXPIRE and HDEL.
 func WithClientInfo() ClientOption {
 	return clientOption(func(s *clientSettings) { s.registers = true })
 }

@@ -10,34 +10,33 @@ import (
 )
 
 // RWMutex is a lock on one name that many owners may hold to read, or one owner to write, over all
-// processes that use the same Redis. It is a cheap handle, and all handles of one name in
-// one Client are the same lock. It shares its name with Java's getReadWriteLock, and with
-// no other kind of lock: asking for a name while the other sort holds it returns ErrInvalidName.
+// processes that use the same Redis. It is a cheap handle, and all handles of one name in one Client
+// are the same lock. It shares its name with Java's getReadWriteLock, and with no other kind of lock:
+// Lock returns ErrInvalidName while the other sort holds the name.
 //
-// Lock, TryLock and Unlock are the write side, the methods with an R the read side. Each
-// side is as a [Mutex]: the owner is the calling goroutine or the id given WithOwner, it may
-// lock again, and every hold has its own lease, watchdog and context, by which it learns of
-// its own loss. Holds do not depend on each other: one may be lost while others go on.
+// Lock, TryLock and Unlock are the write side, the methods with an R the read side. Each side is like a
+// [Mutex]: the owner is the calling goroutine or the id of WithOwner, it may lock again, and every hold
+// has its own lease, watchdog and context. Holds do not depend on each other: one may be lost while
+// others go on.
 //
-// An owner that writes may read as well: to go on reading when it has unlocked the write
-// side. An owner that reads cannot write: ErrUpgrade. Two such readers would wait for each
-// other for ever. It has to unlock the read side first, and look again at what it has read.
+// An owner that writes may read as well, and goes on reading when it has unlocked the write side. A
+// reader cannot become a writer: Lock returns ErrUpgrade, because two such readers would wait for each
+// other for ever. It has to unlock the read side first, and read again what it has read.
 //
-// A writer that waits keeps new readers out, in all processes of this library, from 25 ms
-// after it has first asked: then it waits for those that read already, and for no others.
-// Owners that read already may read again meanwhile. A goroutine that reads must not
-// wait for another that wants to: a writer may be between them. After a writer, readers and
-// writers have the same chance, and readers that are woken together read together. Java's
-// readers do not know of writers that wait: a stream of them that never stops can keep
-// a writer out. Nor does a Java writer that waits keep any readers out.
+// A waiting writer keeps new readers out, in all processes of this library, from 25 ms after it first
+// asked. Then it waits only for those that already read. Owners that already read may add levels
+// meanwhile. A goroutine that reads must not wait for another goroutine that wants to read: a writer
+// may wait between them. After a writer, readers and writers have the same chance. Readers that are
+// woken together read together. Java's readers do not know of waiting writers: if they never stop, a
+// writer may wait for ever. A waiting Java writer keeps no readers out.
 //
-// A reader that has died keeps a writer waiting until its own lease is over, however many others
-// read. A writer that died waiting keeps readers out for 5 s at most, or for twice
-// WithSafetyPoll or the TTL if one of those is less; other waiters may have longer claims.
+// A reader that has died keeps a writer waiting until its own lease is over, however many others read.
+// A writer that died waiting keeps readers out for 5 s at most, or for twice WithSafetyPoll or the TTL
+// if one of those is less; other waiters may have longer claims.
 //
-// Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed
-// at least every 10 s, unless WithoutRenewal. While Java's watchdog keeps a shorter time to live on
-// the key, they are renewed every third of that. All methods are safe for concurrent use.
+// Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed at least
+// every 10 s, unless WithoutRenewal. While Java's watchdog keeps a shorter TTL on the key, they are
+// renewed every third of that. All methods are safe for concurrent use.
 type RWMutex struct {
 	write Mutex
 	read  Mutex
@@ -76,13 +75,13 @@ func (m *RWMutex) Name() string { return m.write.Name() }
 
 // Lock takes the lock to write, or adds a level to the owner's write hold.
 //
-// It blocks until no other owner reads or writes; ctx or WithWaitTimeout end the wait. Writers
-// of one process are served in the order in which they came, with its readers between them.
-// State after a failure is that of [Mutex.Lock]; when a claim that kept readers out has been
-// withdrawn they may read 50 ms later, unless another writer waits.
+// It blocks until no other owner reads or writes; ctx or WithWaitTimeout end the wait. Writers of one
+// process are served in the order in which they came, with its readers between them. State after a
+// failure is that of [Mutex.Lock]. When a claim that kept readers out has been withdrawn, they may read
+// 50 ms later, unless another writer waits.
 //
-// Errors: ErrUpgrade if the owner reads; else those of [Mutex.Lock]; ErrLost also inside a
-// read hold that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.
+// Errors: ErrUpgrade if the owner reads; else those of [Mutex.Lock]; ErrLost also inside a read hold
+// that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.
 func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 
 // TryLock takes the lock to write, or adds a level, if that can be done without waiting. false without
@@ -110,10 +109,10 @@ func (m *RWMutex) RLock(ctx context.Context) error {
 	return m.reading("lock to read", m.read.Lock(ctx))
 }
 
-// TryRLock takes the lock to read, or adds a level, if that can be done without waiting.
-// false without an error means that another owner writes, or waits to, or that a goroutine of
-// this process waits to read. Errors are those of [RWMutex.RLock]. At most one round trip,
-// and one more after a failure.
+// TryRLock takes the lock to read, or adds a level, if that can be done without waiting. false without
+// an error means that another owner writes, or waits to write, or that a goroutine of this process
+// waits to read. It blocks as [Mutex.TryLock] does. Errors are those of [RWMutex.RLock]. At most one
+// round trip, and one more after a failure.
 func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
 	held, err := m.read.TryLock(ctx)
 	return held, m.reading("try lock to read", err)
@@ -126,22 +125,24 @@ func (m *RWMutex) RUnlock() error { return m.reading("unlock to read", m.read.Un
 // reading says of an error of the read side that it is one.
 func (m *RWMutex) reading(op string, err error) error { return lockerr.Wrap(op, m.Name(), err) }
 
-// Do locks to write, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does.
+// Do locks to write, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does. The round
+// trips are those of Lock and Unlock.
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return m.write.Do(ctx, fn)
 }
 
-// RDo locks to read, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does.
+// RDo locks to read, runs fn with the context of the hold, and unlocks, as [Mutex.Do] does. The round
+// trips are those of RLock and RUnlock.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error) error {
 	return m.read.Do(ctx, fn)
 }
 
-// Context returns a context that ends with ctx or with the owner's write hold, whichever is
-// first, as [Mutex.Context] does.
+// Context returns a context that ends with ctx or with the owner's write hold, whichever is first, as
+// [Mutex.Context] does. No round trip.
 func (m *RWMutex) Context(ctx context.Context) context.Context { return m.write.Context(ctx) }
 
-// RContext returns a context that ends with ctx or with the owner's read hold, whichever is
-// first, as [Mutex.Context] does.
+// RContext returns a context that ends with ctx or with the owner's read hold, whichever is first, as
+// [Mutex.Context] does. No round trip.
 func (m *RWMutex) RContext(ctx context.Context) context.Context { return m.read.Context(ctx) }
 
 // HoldCount returns how many levels the owner holds to write; 0 if it holds none, or that hold
@@ -174,15 +175,15 @@ type RWState struct {
 	// Readers has the levels of each reader, by uuid:owner. Dead readers are left out.
 	Readers map[string]int
 
-	// TTL is what is left of the longest lease; 0 if the lock is free, negative if the key has
-	// no expiry, which a foreign program must have done.
+	// TTL is the rest of the longest lease; 0 if the lock is free, negative if the key has no expiry,
+	// because another program removed it.
 	TTL time.Duration
 
-	FencingToken int64 // the last one minted; 0 if there is no counter
+	FencingToken int64 // the last token that was minted; 0 if there is no counter
 }
 
 // State asks Redis about the lock and its holders. It blocks for the request only, which
-// ctx bounds, and changes nothing.
+// ctx limits, and changes nothing.
 //
 // Errors: those of [Mutex.State]; ErrInvalidName if the key is no read-write lock. One round
 // trip.

@@ -20,10 +20,10 @@ type settings struct {
 	setback func(error)
 }
 
-// OnSetback has f called with each error that does not end [Run]: of a campaign that failed, as
-// when Redis cannot be reached, and of a term that ended with the loss of the lock, together with
-// what lead returned. f is called on the goroutine of Run, and delays it. Default: they are not
-// told, but for the last one when ctx ends.
+// OnSetback sets a function that Run calls with each error that does not end it: the error of a
+// campaign that failed, as when Redis cannot be reached, and of a term that ended with the loss of
+// the lock, joined with the error of lead. f is called on the goroutine of Run, and delays it.
+// Default: these errors are dropped, except the last one when ctx ends.
 func OnSetback(f func(error)) Option {
 	return func(s *settings) { s.setback = f }
 }
@@ -35,9 +35,10 @@ func OnSetback(f func(error)) Option {
 //
 // It blocks until one of these ends it:
 //
-//   - lead returns while it leads. Run returns its error, nil too, joined with one of Unlock.
-//   - ctx ends. While it leads that ends the context of lead, and the above holds; else Run
-//     returns the error of ctx with its cause, and the last setback.
+//   - lead returns while it leads. Run returns the error of lead, or nil, joined with the error of
+//     Unlock.
+//   - ctx ends. While it leads, that ends the context of lead, and Run returns when lead does.
+//     Else Run returns the error of ctx with its cause, and the last setback.
 //   - To try again would not help: the Client or its Redis client was closed, or m cannot be
 //     locked at all. Run returns why.
 //   - lead panics. Run resigns, and the panic goes on.
