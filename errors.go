@@ -17,11 +17,10 @@ var (
 	// nothing.
 	ErrNotHeld = lockerr.ErrNotHeld
 
-	// ErrLost says that a hold ended without the holder's doing: its lease ran out because Redis
-	// did not answer or the process was paused, its key was deleted, evicted or forgotten by a
-	// failover, or it was forced open. It is the cause of the hold's context, the answer to each
-	// Unlock of the hold's levels, and the answer to a Lock inside the lost hold: unwind first,
-	// then lock again.
+	// ErrLost says that a hold ended, but not by Unlock or Close: its lease ran out because Redis did
+	// not answer or the process was paused; its key was deleted, evicted or forgotten by a failover; or
+	// it was forced open. It is the cause of the hold's context. Each Unlock of the hold's levels
+	// returns it, and so does a Lock inside the lost hold: unlock all levels first, then lock again.
 	ErrLost = lockerr.ErrLost
 
 	// ErrReleased is the cause of a hold's context after its last Unlock.
@@ -39,8 +38,8 @@ var (
 	// made WithoutReentrancy when the owner holds the lock, or that side of it, already.
 	ErrReentrant = lockerr.ErrReentrant
 
-	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner holds the read
-	// side: it would wait for itself. RUnlock first, and look again at what was read.
+	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner holds the read side: it
+	// would wait for itself. RUnlock first, and then read again what was read.
 	ErrUpgrade = lockerr.ErrUpgrade
 
 	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas
@@ -48,11 +47,11 @@ var (
 	// of a renewal that too few confirmed, in Hooks.RenewFailed.
 	ErrNotReplicated = lockerr.ErrNotReplicated
 
-	// ErrInvalidName is returned for a name that cannot be this lock: empty, with braces that
-	// would put its helper keys into other Cluster slots, or in use for something else, which
-	// may be a lock of another kind; for names of a MultiMutex without a common {tag} on a
-	// Cluster; and for one that is a {tag} and nothing else, as a FairMutex or RWMutex: its
-	// helper keys would be those of the name without the braces.
+	// ErrInvalidName is returned for a name that cannot be this lock: it is empty; it has braces that
+	// would put its helper keys into other Cluster slots; it is in use for something else, which may be
+	// a lock of another kind; it is one of a MultiMutex on a Cluster, without a {tag} in common; or it
+	// is a {tag} and nothing else, for a FairMutex or RWMutex, whose helper keys would be those of the
+	// name without the braces.
 	ErrInvalidName = lockerr.ErrInvalidName
 
 	// ErrInvalidOption is returned for an option or argument out of its range, for options that
@@ -63,21 +62,21 @@ var (
 	ErrUnsupported = lockerr.ErrUnsupported
 )
 
-// QuorumError says that too few nodes of a quorum could do what was asked, and what each of
-// those said that did not. errors.Is and errors.As look into all of them.
+// QuorumError says that too few nodes of a quorum did what was asked, and what each of the others said.
+// errors.Is and errors.As look into all of them.
 type QuorumError struct {
-	Nodes  int // of the quorum
-	Needed int // of them, to agree
-	Agreed int
+	Nodes  int // nodes of the quorum
+	Needed int // how many have to agree
+	Agreed int // how many agreed
 
-	// Errors are those of the nodes, in the order in which NewQuorum was given them. A node
-	// that need not be waited for has none.
+	// Errors are those of the nodes that did not agree, in the order of NewQuorum's argument. A
+	// node that was not waited for has none.
 	Errors []*NodeError
 }
 
 // NodeError is what one node of a quorum said.
 type NodeError struct {
-	Node string // its address; or its number, "number 2 of 3", where that does not tell, as behind Sentinel
+	Node string // its address, or "number 2 of 3" if the address is not known, as behind Sentinel
 	Err  error
 }
 

@@ -164,7 +164,7 @@ func JoinHooks(hooks ...Hooks) Hooks {
 }
 
 // LogHooks returns hooks that log every event: Lost as an error, RenewFailed as a warning, and the
-// rest for debugging. A nil logger is slog.Default().
+// rest at debug level. A nil logger is slog.Default().
 func LogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
 	log := func(level slog.Level, text string) func(Event) {

@@ -96,12 +96,11 @@ func (m *Mutex) Name() string { return m.target.Name }
 // the latest it ends with its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which has to be
-// unlocked first, and for an owner given WithOwner if a hook kept Lock until the lease was over;
+// unlocked first, and for an owner given WithOwner if a hook kept Lock busy until the lease was over;
 // ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and ErrInvalidOption; ErrUnsupported;
-// Redis' own. If Redis cannot be reached, a Lock that has only just come fails after three attempts, in
-// 5 s at most with the default TTL; one that was waiting already rides out an outage of one TTL. The
-// end of a wait says who has the lock, or had it when that was last told, and for how long Redis has
-// not answered.
+// Redis' own. If Redis cannot be reached, a new Lock fails after three attempts, in 5 s at most with the
+// default TTL. A Lock that was already waiting survives an outage of one TTL. The error that ends a wait
+// names the holder, or the last holder that it learned of, and says for how long Redis has not answered.
 //
 // Any number of goroutines may call it. Round trips: one if the lock is free; none if a holder of the
 // same process hands it over; two and a subscription if another process has it. A waiting process then
@@ -112,15 +111,15 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	return lockerr.Wrap("lock", m.Name(), err)
 }
 
-// TryLock takes the lock, or adds a level to the owner's hold, if that can be done without
-// waiting. false without an error means that another owner holds it, or that a goroutine of
-// this process waits for it, acquires it for the same fixed owner, or gives it back.
+// TryLock takes the lock, or adds a level to the owner's hold, if that can be done without waiting.
+// false without an error means that another owner holds it, or that a goroutine of this process waits
+// for it, gives it back, or acquires it for the same fixed owner.
 //
-// It blocks for one request only, which is tried three times if Redis cannot be reached, in
-// 5 s at most with the default TTL, and longer WithReplicas; ctx ends that, too. State after a
-// failure and errors are those of [Mutex.Lock]. If Redis cannot be reached, TryLock returns an
-// error, even where another goroutine of this process waits already and gets no answer. At most
-// one round trip, and one more after a failure.
+// It blocks for one request only. If Redis cannot be reached, it tries three times, for 5 s at most
+// with the default TTL, and longer WithReplicas. ctx ends that, too. State after a failure and errors
+// are those of [Mutex.Lock]. If Redis cannot be reached, TryLock returns an error, even if another
+// goroutine of this process waits already and gets no answer. At most one round trip, and one more
+// after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	held, err := m.lock(ctx, false)
 	return held, lockerr.Wrap("try lock", m.Name(), err)
@@ -165,13 +164,13 @@ func (m *Mutex) Unlock() error {
 	return lockerr.Wrap("unlock", m.Name(), lockerr.Join(errs...))
 }
 
-// Do locks, runs fn with the context of the hold, and unlocks, also when fn panics. fn does
-// not run without the lock. The context given to fn ends with fn.
+// Do locks, runs fn with the context of the hold, and unlocks, also when fn panics. fn does not run
+// without the lock. The context given to fn ends with fn. fn runs on the calling goroutine. It must not
+// unlock what it did not lock.
 //
-// It blocks as Lock, fn and Unlock do. It returns what Lock returned, or else what fn and
-// Unlock returned, joined: ErrLost is among them if the hold was lost on the way. fn must not
-// unlock what it did not lock, and runs on the calling goroutine. The round trips are those
-// of Lock and Unlock.
+// It blocks as Lock, fn and Unlock do. It returns the error of Lock, or the errors of fn and Unlock,
+// joined. ErrLost is among them if the hold was lost before Unlock. The round trips are those of Lock
+// and Unlock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	if fn == nil {
 		return lockerr.Wrap("do", m.Name(), fmt.Errorf("%w: the function is nil", ErrInvalidOption))
@@ -195,13 +194,12 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 	return fn(ctx)
 }
 
-// Context returns a context that ends with ctx or with the owner's hold of any of the names,
-// whichever is first. The cause of an end by the hold wraps ErrReleased, ErrLost or ErrClosed.
-// It ends before the lease does on Redis, and its Err looks at the clocks itself; a key that
-// was deleted or forced open from outside ends it at the next renewal that Redis carries out,
-// or with the lease. If the owner holds nothing, it has ended already, with the cause
-// ErrNotHeld. It costs memory until it ends: within a long hold derive from a ctx that ends
-// earlier. No round trip.
+// Context returns a context that ends with ctx or with the owner's hold of any of the names, whichever
+// is first. The cause wraps ErrReleased, ErrLost or ErrClosed if the hold has ended it. It ends before
+// the lease does on Redis, and its Err looks at the clocks itself. If a key was deleted or forced open
+// from outside, it ends at the next renewal that Redis answers, or with the lease. If the owner holds
+// nothing, the context has already ended, with the cause ErrNotHeld. It uses memory until it ends:
+// within a long hold derive it from a ctx that ends earlier. No round trip.
 func (m *Mutex) Context(ctx context.Context) context.Context {
 	cause := m.err
 	if ctx == nil {
@@ -278,20 +276,20 @@ type State struct {
 	Owner string // the holder's field, uuid:owner; empty if the lock is free
 	Count int    // the holder's levels
 
-	// TTL is what is left of the lease; 0 if the lock is free, negative if the key has no
-	// expiry, because another program removed it: waiters poll then.
+	// TTL is the rest of the lease; 0 if the lock is free, negative if the key has no expiry because
+	// another program removed it. Waiters poll then.
 	TTL time.Duration
 
-	FencingToken int64 // the last one minted; 0 if there is no counter
+	FencingToken int64 // the last token that was minted; 0 if there is no counter
 }
 
-// State asks Redis about the lock and its holder. For a MultiMutex it returns the state
-// of the first of its names, in sorted order, that is held. It blocks for the request only,
-// which ctx bounds, and changes nothing. While holds of one process follow one another, Redis
-// may still name one that has just ended; see [Mutex.Unlock].
+// State asks Redis about the lock and its holder. For a MultiMutex it returns the state of the first of
+// its names, in sorted order, that is held. It blocks for the request only, which ctx limits, and
+// changes nothing. While holds of one process follow one another, Redis may still name a hold that has
+// just ended; see [Mutex.Unlock].
 //
-// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrInvalidOption and
-// ErrUnsupported of the handle; ErrClosed; Redis' own. At most one round trip for each name.
+// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrInvalidOption and ErrUnsupported of the
+// handle; ErrClosed; Redis' own. At most one round trip for each name.
 func (m *Mutex) State(ctx context.Context) (State, error) {
 	if err := m.usable(ctx); err != nil {
 		return State{}, lockerr.Wrap("read state of", m.Name(), err)

@@ -1,5 +1,5 @@
-// Package election has one of several processes do a job, and another one take over when it
-// is gone.
+// Package election lets one of several processes do a job. Another process takes over when the
+// first is gone.
 //
 //	err := election.Run(ctx, locks.Mutex("scheduler"), func(ctx context.Context, _ int64) error {
 //		return schedule(ctx) // until ctx ends: then another process may lead

@@ -1,5 +1,5 @@
-// Package relocktest gives tests locks of the real library on an embedded Redis, and what can
-// go wrong with them, on demand.
+// Package relocktest gives tests the locks of the real library on an embedded Redis, and causes
+// faults on demand.
 //
 //	locks := relocktest.New(t)
 //	go work(ctx, locks)

@@ -88,7 +88,7 @@ func Lose(tb testing.TB, c *relock.Client, name string) {
 // forEver is the longest TTL that there is.
 const forEver = 100 * 365 * 24 * time.Hour
 
-// HoldElsewhere has another process hold name until release is called, or the test is over. It is a
+// HoldElsewhere lets another process hold name until release is called, or until the test is over. It is a
 // Mutex of a client with the options of c, but for hooks and for how long it lasts: its lease ends
 // with no outage. For a read-write lock make a client of your own, see [Redis].
 //
@@ -121,7 +121,7 @@ func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()
 	})
 }
 
-// Outage has Redis not answer for d, from now on: its connections end, and new ones are refused until
+// Outage cuts Redis off for d, from now on: its connections end, and new ones are refused until
 // d is over. Whether it has carried out what was under way is not known. Keys expire
 // meanwhile. So a hold that cannot be renewed in time is lost, as in production. A second call can
 // make the outage longer, not shorter; the end of the test ends it. After hours of it go-redis may take
