@@ -53,7 +53,7 @@ func Set(ctx context.Context, rdb redis.UniversalClient, token int64, key string
 // HSet sets fields of the hash at key as HSET does: values are fields and values in turn. An expiry
 // of the hash stays as it is.
 //
-// Otherwise it is as [Set]: an odd number of values, or none, is relock.ErrInvalidOption.
+// Otherwise it is like [Set]. An odd number of values, or none, is relock.ErrInvalidOption.
 func HSet(ctx context.Context, rdb redis.UniversalClient, token int64, key string, values ...any) error {
 	if len(values) == 0 || len(values)%2 != 0 {
 		return failed("hset", key, fmt.Errorf("%w: %d values: HSet needs pairs of a field and a value", lockerr.ErrInvalidOption, len(values)))
@@ -68,8 +68,7 @@ type Script struct {
 	err            error // of a source that cannot be one
 }
 
-// NewScript returns a script with this source, which finds its KEYS and ARGV as [Script.Run] is
-// given them. A source that begins with a line "#!lua" is relock.ErrInvalidOption when it is run:
+// NewScript returns a script with this source. Its KEYS and ARGV are those given to [Script.Run]. A source that begins with a line "#!lua" is relock.ErrInvalidOption when it is run:
 // flags are not supported. No round trip.
 func NewScript(source string) *Script {
 	s := &Script{source: check + source}
@@ -84,11 +83,11 @@ func NewScript(source string) *Script {
 // has come for that key, so give all scripts that write the same data the same first key. On a
 // Cluster all keys have to be in one slot.
 //
-// The result is as that of go-redis' Script.Run: redis.Nil is the error of a script that returns
-// nothing. If the token is stale the script does not run, and the error is [ErrStale]. If the
+// It returns what go-redis' Script.Run returns; the error is redis.Nil if the script returns nothing.
+// If the token is stale, the script does not run, and the error is [ErrStale]. If the
 // script itself fails, its token counts, and what it did before stays.
 //
-// Otherwise it is as [Set]: Run sends the script once, and whether it may run twice is for you to know.
+// Otherwise it is like [Set]. Run sends the script once; you have to know whether it may run twice.
 func (s *Script) Run(ctx context.Context, rdb redis.UniversalClient, token int64, keys []string, args ...any) *redis.Cmd {
 	return s.run(ctx, "run a script on", rdb, token, keys, args)
 }

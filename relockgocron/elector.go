@@ -17,7 +17,7 @@ import (
 // ErrNotLeader is returned by [Elector.IsLeader] when this node does not lead.
 var ErrNotLeader = errors.New("not the leader")
 
-// Elector has one of several nodes lead, and that one make all runs. It is a gocron.Elector, for
+// Elector lets one of several nodes lead, which makes all runs. It is a gocron.Elector, for
 // gocron.WithDistributedElector. All methods are safe for concurrent use, also by several
 // schedulers. [NewElector] makes it.
 //
@@ -37,7 +37,7 @@ var _ gocron.Elector = (*Elector)(nil)
 // ElectorOption is an option of [NewElector].
 type ElectorOption func(*Elector)
 
-// OnSetback has f called with each error that does not end the campaign: when Redis cannot be
+// OnSetback sets a function that is called with each error that does not end the campaign: when Redis cannot be
 // reached, or refuses, and when the lead is lost. f is called on the goroutine of the campaign,
 // and delays it. gocron drops what IsLeader returns, so without f only the Client's hooks tell of
 // it.

@@ -19,7 +19,7 @@ var ErrHeldElsewhere = errors.New("the lock is held elsewhere")
 // otherwise.
 const DefaultKeep = 500 * time.Millisecond
 
-// Locker has each run of a job made by one of several schedulers: the one that comes first. It is a
+// Locker lets one of several schedulers make each run of a job: the one that comes first. It is a
 // gocron.Locker, for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. All methods
 // are safe for concurrent use, also by several schedulers. [NewLocker] makes it.
 type Locker struct {
@@ -33,7 +33,7 @@ var _ gocron.Locker = (*Locker)(nil)
 // LockerOption is an option of [NewLocker].
 type LockerOption func(*Locker)
 
-// KeepFor has each lock kept for d from the beginning of its run, also if the run ends sooner: a node
+// KeepFor keeps each lock for d from the beginning of its run, also if the run ends sooner: a node
 // whose clock is behind by less than that does not run the job again. Choose more than the clocks
 // of the nodes differ, and less than the shortest interval of a job: until d is over each new run
 // of that job is refused. 0 gives the lock back when the run ends. Default: [DefaultKeep].

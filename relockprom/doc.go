@@ -1,4 +1,4 @@
-// Package relockprom has Prometheus see the locks of a process: how many are taken, waited for, held,
+// Package relockprom lets Prometheus see the locks of a process: how many are taken, waited for, held,
 // renewed and lost, and how long each of these takes.
 //
 //	collector, err := relockprom.NewCollector()

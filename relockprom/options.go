@@ -77,7 +77,7 @@ func WithBuckets(b Buckets) Option {
 	}
 }
 
-// WithNativeHistograms has the histograms be native ones, too, with buckets that are at most 10 % wide, and
+// WithNativeHistograms adds native histograms, with buckets that are at most 10 % wide, and
 // 100 at most. A Prometheus that scrapes native histograms takes these instead of the classic ones, unless
 // told to take both; others see no difference. Default: classic ones only.
 func WithNativeHistograms() Option {
