@@ -10,20 +10,20 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const doctorText = `Find out what of this Redis is wrong for locks: whether it can be reached, its version and role, whether it evicts keys,
-what a crash or a failover forgets, how long scripts and messages take, and whether this user may do what each kind of lock
-needs. For that it takes a lock of each kind, under a new name that begins with --name, and gives it back. It asks for
-nothing that managed services refuse.
+const doctorText = `Find out whether this Redis is good for locks: can it be reached, its version and role, does it evict keys, what a crash or
+a failover forgets, how long scripts and messages take, and may this user do what each kind of lock needs. It takes a
+lock of each kind, under a new name that begins with --name, and gives it back. It sends no command that managed services
+refuse.
 
-With --user it asks instead what that user of the ACL may do, which changes nothing: it takes Redis 7, and a connection
-that may run ACL DRYRUN.
+With --user it asks what that ACL user may do, and changes nothing. That needs Redis 7, and a connection that may run
+ACL DRYRUN.
 
-Exit codes: 0 fine, 1 warnings, 2 broken; 64 if relock was called wrongly.`
+Exit codes: 0 fine, 1 warnings, 2 broken; 64 for a wrong call.`
 
 func (a *app) doctorCommand() *cobra.Command {
 	e := &doctor.Exam{}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Find out what is wrong with a Redis for locks", Long: doctorText,
+		Use: "doctor", Short: "Find out whether a Redis is good for locks", Long: doctorText,
 		Example: "  relock doctor\n  relock doctor --name orders:doctor     # for a user who may use orders:* only\n  relock doctor --user app",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,7 +35,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&e.Name, "name", "relock_doctor", "what the names of the locks that are tried begin with")
+	cmd.Flags().StringVar(&e.Name, "name", "relock_doctor", "the beginning of the names of the locks that it takes")
 	cmd.Flags().StringVar(&e.User, "user", "", "ask what this `USER` may do")
 	a.addJSON(cmd, "the findings")
 	return cmd

@@ -27,14 +27,14 @@ const (
 
 // codesText says them, in the words of --help.
 const codesText = `    the command's own    it ran, and the lock was held all the time
-    128+N                signal N has ended the command, or relock while it waited
-    75                   another owner has the lock (-n), or had it for as long as -w says; -E changes this code
-    124                  the lock was lost, or --max-hold is over: the command was told to end (SIGTERM), and ended
-    137                  the same, and it had to be killed (SIGKILL)
+    128+N                signal N ended the command, or ended relock while it waited
+    75                   another owner has the lock (-n), or still had it after -w; -E changes this code
+    124                  the lock was lost, or --max-hold was over: the command got SIGTERM, and ended
+    137                  the same, but the command had to be killed (SIGKILL)
     126, 127             the command cannot be run; there is no such command
-    64                   relock was called wrongly
+    64                   wrong call: a bad flag or argument
     69                   Redis cannot be reached, or cannot serve
-    77                   Redis does not let this user do it`
+    77                   this user of Redis has no permission`
 
 // exit is an error with a code of its own.
 type exit struct {

@@ -10,11 +10,11 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const forceText = `Take the lock NAME away from whoever has it, and wake those who wait. It is for a holder that is known to be gone, or
-stuck: one that is at work learns of it at its next renewal, within a third of its TTL, and works on until then, while the next one
-may begin. A relock run ends its command then.
+const forceText = `Take the lock NAME away from its holder, and wake the waiters. Use it if you know that the holder is gone or stuck. A
+holder that still works learns of it at its next renewal, within a third of its TTL. Until then it goes on, while the next
+holder may begin. A relock run then ends its command.
 
-Exit codes: 0 if it was taken away, 1 if it was free; else as those of relock run: 64, 69, 77.`
+Exit codes: 0 if it was taken away, 1 if it was free; 64, 69 and 77 as with relock run.`
 
 // forced is what --json prints.
 type forced struct {

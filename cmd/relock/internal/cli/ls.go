@@ -14,17 +14,18 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const lsText = `List the locks that an owner has, or waits for, whose names are like PATTERN: * stands for any text, ? for one
-character, [ab] for one of some. It shows locks of every kind, also those of Go programs and of Redisson; keys that are
-no locks are left out. It looks by SCAN, which keeps no one waiting, on all masters of a Cluster.
+const lsText = `List the locks whose names match PATTERN and that an owner holds or waits for. In PATTERN * stands for any text, ? for one
+character, [ab] for one of these characters. It shows every kind of lock, also those of Go programs and of Redisson, and no
+other keys. It uses SCAN, which does not block Redis, on all masters of a Cluster.
 
-OWNER is the client and the owner: the beginning of the client's uuid (all of it with --long), and what the owner is
-called there: host/pid of a relock run, the number of a goroutine or thread. TTL is what is left of the lease; "never ends"
-means that some other program has set the key. A lock that is (kept) was given back before its --min-hold was over. WAITERS are those in line, and those that Redisson's fair lock
-has in its queue; ~2 means that there is no such line, but two connections listen for a release.
+OWNER is the client and the owner in it: the beginning of the client's uuid (all of it with --long), then host/pid of a
+relock run, or the number of a goroutine or thread. TTL is the rest of the lease; "never ends" means that another program
+has set the key. (kept) means that the lock was given back before its --min-hold was over. WAITERS are the waiters in
+line, and those in the queue of Redisson's fair lock; ~2 means that there is no line, but two connections listen for a
+release.
 
-On a quorum there is a column for each node, with the TTL there: - means that it knows of no such owner, ? that it does not
-answer; NOTE says what the nodes do not agree on.`
+On a quorum each node has a column with the TTL there: - means that the node does not know this owner, ? that it does not
+answer. NOTE says where the nodes disagree.`
 
 func (a *app) lsCommand() *cobra.Command {
 	long := false
@@ -51,7 +52,7 @@ func (a *app) lsCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&long, "long", "l", false, "show all of the owners' names")
+	cmd.Flags().BoolVarP(&long, "long", "l", false, "show owners in full")
 	a.addJSON(cmd, "them")
 	return cmd
 }

@@ -53,20 +53,20 @@ func (a *app) complain(err error) {
 	}
 }
 
-const rootText = `Run a program under a lock on Redis, and see who holds which.
+const rootText = `Run a command under a lock on Redis, and see who holds which lock.
 
-A lock keeps all others out that use the same name on the same Redis, on whatever machine: programs under
-relock run, Go programs with the library github.com/relock-go/relock, and Java programs with Redisson.
-It is a lease, which relock renews while the command runs. If relock or its machine dies, the lock is free when the
-lease (--ttl) has run out.`
+While one process holds a lock, no other gets a lock with the same name on the same Redis, on any machine. That holds
+for commands under relock run, Go programs with the library github.com/relock-go/relock, and Java programs with Redisson.
+The lock is a lease. relock renews it while the command runs. If relock or its machine dies, the lock is free when the
+lease (--ttl) has ended.`
 
-const rootExample = `  # a cron line: one machine of many does it, the others skip it
+const rootExample = `  # a cron line on every machine: one machine runs the job, the others skip it
   */5 * * * *  relock run -n -E 0 --min-hold 1m --redis redis://db1 report -- /usr/local/bin/report
 
-  # a deploy script: in order of arrival, and not for longer than ten minutes
+  # a deploy script: first come, first served; wait for ten minutes at most
   relock run --fair -w 10m deploy -- ./deploy.sh production
 
-  # who holds what, and who waits?
+  # who holds a lock, and who waits?
   relock ls
   relock state deploy
   relock watch deploy`
@@ -76,12 +76,12 @@ redis://localhost:6379. RELOCK_REDIS keeps a password out of the list of process
 
 ` + target.Syntax + `
 
-Several --redis are a quorum: independent servers, of which most have to agree. Give all of them to every
-process. A quorum knows neither --fair, nor --shared, nor --exclusive.`
+With several --redis the lock is on a quorum: independent servers, and a majority has to agree. Give all of them to
+every process. --fair, --shared and --exclusive do not work on a quorum.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use: "relock", Short: "Run a program under a lock on Redis, and see who holds which",
+		Use: "relock", Short: "Run a command under a lock on Redis, and see who holds which lock",
 		Long: rootText, Example: rootExample, Version: version(),
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs,

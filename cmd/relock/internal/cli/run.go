@@ -34,28 +34,29 @@ type runFlags struct {
 
 const runText = `Take the lock NAME, run CMD with ARGS, and give the lock back.
 
-CMD is run without a shell, in a process group of its own, with this terminal if there is one. It finds the name
-in RELOCK_NAME, and in RELOCK_TOKEN a number that rises with each holder: what CMD writes to can refuse a
-lower one than it has seen. (With --shared there is none.)
+CMD is run without a shell, in a process group of its own, with this terminal if there is one. Its environment has
+RELOCK_NAME and RELOCK_TOKEN. The token is a number that is higher with each holder: what CMD writes to can refuse a
+lower one than it has seen. (With --shared there is no token.)
 
 Every signal to relock goes to CMD's group. While relock waits, a signal such as SIGINT or SIGTERM ends the wait, and CMD
 is never started.
 
-The lock is held while relock runs; what CMD leaves behind in the background does not hold it. relock
-renews it. If that fails, CMD's group gets SIGTERM so long before the lease ends that --kill-after is over by then, and SIGKILL
-if any of it is left: no other owner gets in while CMD runs. If the lock was deleted or forced open, CMD gets SIGTERM
-as soon as relock learns of that, and SIGKILL after --kill-after.
+relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock renews the
+lock. If that fails, CMD's group gets SIGTERM, --kill-after before the lease ends, and SIGKILL when that time is over: no
+other owner gets the lock while CMD runs. If the lock was deleted or forced open, CMD gets SIGTERM as soon as relock
+learns of that, and SIGKILL after --kill-after.
 
-A relock that is killed (SIGKILL) takes CMD with it on Linux, but not what CMD has started; the lock is free after --ttl.
+If relock itself is killed (SIGKILL), CMD is killed with it on Linux, but not what CMD has started. The lock is free
+after --ttl.
 
 Exit codes:
 
 ` + codesText
 
-const runExample = `  relock run -n backup -- pg_dump -f /backup/db.sql db         # skip it if it runs elsewhere: exit code 75
+const runExample = `  relock run -n backup -- pg_dump -f /backup/db.sql db         # skip it if another owner has the lock: exit code 75
   relock run -n --min-hold 50s tick -- ./tick.sh               # once a minute, though ten machines' clocks differ
   relock run -w 10m --fair deploy -- ./deploy.sh               # first come, first served; 75 after ten minutes
-  relock run --max-hold 1h nightly -- make report              # told to end after an hour
+  relock run --max-hold 1h nightly -- make report              # SIGTERM after an hour
   relock run --shared data -- ./read.sh                        # many of these at once,
   relock run --exclusive data -- ./rewrite.sh                  # or one of these
   relock run migrate -- sh -c 'migrate --fence=$RELOCK_TOKEN'  # a shell, if you want one`
@@ -87,17 +88,17 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait: exit with 75 if another owner has the lock")
-	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait for so long at most, as 90s or 10m, then exit with 75 (default: as long as it takes)")
-	flags.IntVarP(&f.busyCode, "busy-code", "E", codeBusy, "exit with this `CODE` in place of 75")
+	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait for at most this long, such as 90s or 10m, then exit with 75 (default: no limit)")
+	flags.IntVarP(&f.busyCode, "busy-code", "E", codeBusy, "exit with `CODE` instead of 75")
 	flags.BoolVar(&f.fair, "fair", false, "first come, first served, over all processes that use --fair")
-	flags.BoolVar(&f.shared, "shared", false, "share the lock with others that are --shared, and keep --exclusive ones out")
-	flags.BoolVar(&f.exclusive, "exclusive", false, "keep --shared and other --exclusive ones out; without any of these the lock is of another kind, and the name has to be another")
-	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "the lease: how long the lock outlives a relock that was killed")
-	flags.DurationVar(&f.minHold, "min-hold", 0, "keep others out for so long from when the lock was got, also if the command ends before: for jobs that machines start at about the same time")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "have the command end after so long (default: no limit)")
-	flags.DurationVar(&f.killAfter, "kill-after", 0, "how long after SIGTERM a command is killed, if the lock was lost or --max-hold is over; at most half of --ttl (default 10s, or a third of --ttl if that is less)")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what happens to the lock")
-	flags.StringVar(&f.log, "log", "text", "what is said on standard error: text, or json")
+	flags.BoolVar(&f.shared, "shared", false, "share the lock with other --shared commands; --exclusive ones wait")
+	flags.BoolVar(&f.exclusive, "exclusive", false, "let --shared and other --exclusive commands wait; use another name for locks without --shared and --exclusive")
+	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "the lease: how long the lock stays taken if relock is killed")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock taken for at least this long, also if the command ends earlier: for jobs that several machines start at about the same time")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "end the command after this time (default: no limit)")
+	flags.DurationVar(&f.killAfter, "kill-after", 0, "the time from SIGTERM to SIGKILL, if the lock was lost or --max-hold is over; at most half of --ttl (default 10s, or a third of --ttl if that is less)")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report on standard error what happens to the lock")
+	flags.StringVar(&f.log, "log", "text", "the format of messages on standard error: text or json")
 	return cmd
 }
 

@@ -12,17 +12,17 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const watchText = `Follow the lock NAME: who gets it, for how long, and who waits, a line for each change, until it is interrupted. It
-looks when a message tells of a change, and every --interval: holds that are shorter than that, and follow each other
-within one process, may not be seen.
+const watchText = `Follow the lock NAME until you interrupt it: who gets it, for how long, and who waits. Each change is one line. It looks
+when a message announces a change, and every --interval. Holds that are shorter than that may not be seen, if they
+follow each other within one process.
 
-    held      an owner has got it         waits        a waiter has come into line
-    level     its count has changed       left         a waiter has left the line without having got it
+    held      an owner has got it         waits        a waiter has joined the line
+    level     its count has changed       left         a waiter has left the line without the lock
     ended     it was given back, or       passed over  a waiter did not listen when it was its turn
-              taken away                  free         none has it
+              taken away                  free         no owner has it
     kept      it was given back before    unknown      Redis does not answer
               --min-hold was over
-    expired   its lease ran out`
+    expired   its lease has ended`
 
 func (a *app) watchCommand() *cobra.Command {
 	interval := 500 * time.Millisecond
@@ -36,7 +36,7 @@ func (a *app) watchCommand() *cobra.Command {
 			return a.look(func(t *target.Target) error { return a.watch(cmd, t, args[0], interval) })
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", interval, "look so often, whatever messages say")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "the longest time between two looks")
 	a.addJSON(cmd, "a line for each change")
 	return cmd
 }
