@@ -304,7 +304,7 @@ func TestTryLockNeitherWaitsNorBarges(t *testing.T) {
 		locktest.AwaitAsleep(t, relay, key)
 		require.NoError(t, direct.Del(t.Context(), key).Err()) // nobody has told the waiter yet
 		relay.ResetLog()
-		require.False(t, passer.Tries(t, m), "somebody of this process was first")
+		require.False(t, passer.Tries(t, m), "another goroutine of this process was first")
 		require.Zero(t, relay.Count(redistest.Any))
 		locktest.Publishes(t, direct, key)
 		require.NoError(t, locktest.OutcomeOf(t, waiting))

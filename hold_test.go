@@ -407,7 +407,7 @@ func TestALossDoesNotWaitForAHookOfARenewal(t *testing.T) {
 		redistest.Receive(t, entered)
 		rival, theirs := locksOn(t, rdb).Mutex(key), locktest.NewActor(t)
 		theirs.Locks(t, rival)
-		require.ErrorIs(t, context.Cause(ctx), ErrLost, "somebody else has the lock")
+		require.ErrorIs(t, context.Cause(ctx), ErrLost, "another owner has the lock")
 		theirs.Unlocks(t, rival)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
 	})

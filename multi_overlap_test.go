@@ -252,7 +252,7 @@ func isIn(id int64, function string) bool {
 	return false
 }
 
-// The hook of who wanted both has not returned when he goes, and another has claimed one of them.
+// The hook of the waiter for both has not returned when it leaves, and another has claimed one of them.
 func TestNamesThatNobodyClaimsAreHeldByNobodyAndGivenBack(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		acquired, goOn := make(chan struct{}), make(chan struct{})
@@ -363,7 +363,7 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 			defer h.mu.Unlock()
 			return h.contexts.Len() == 1
 		})
-		require.ErrorIs(b.t, both.Unlock(), ErrNotHeld, "by him who waits")
+		require.ErrorIs(b.t, both.Unlock(), ErrNotHeld, "by the owner that waits")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())
 		locktest.Publishes(b.t, b.rdb, b.names[1])
 		require.NoError(b.t, locktest.OutcomeOf(b.t, waiting))

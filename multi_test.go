@@ -316,7 +316,7 @@ func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
 	})
 }
 
-// Somebody who waits for several names holds none of them: so he is in nobody's way.
+// A waiter for several names holds none of them: so it is in no one's way.
 func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)

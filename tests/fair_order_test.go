@@ -40,8 +40,8 @@ func TestClocksOfClientsDoNotMatter(t *testing.T) {
 	})
 }
 
-// A clock that is set while somebody waits can make a message look too late: then he asks,
-// and still keeps his place.
+// A clock that is set while a waiter waits can make a message look too late: then it asks,
+// and still keeps its place.
 func TestClocksThatAreSetDuringTheWaitReorderNobody(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {

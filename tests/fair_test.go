@@ -150,7 +150,7 @@ func TestTryLockOfAFairLockDoesNotOvertake(t *testing.T) {
 		waiting := waiter.Lock(t.Context(), c.FairMutex(key))
 		locktest.AwaitFairQueue(t, rdb, key, 1)
 		require.NoError(t, rdb.Del(t.Context(), key).Err()) // nobody is told
-		require.False(t, locktest.NewActor(t).Tries(t, other.FairMutex(key)), "the lock is free, but somebody waits")
+		require.False(t, locktest.NewActor(t).Tries(t, other.FairMutex(key)), "the lock is free, but another owner waits")
 		require.NoError(t, locktest.OutcomeOf(t, waiting), "served by whoever came")
 		waiter.Unlocks(t, c.FairMutex(key))
 		require.True(t, waiter.Tries(t, other.FairMutex(key)))

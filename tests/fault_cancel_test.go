@@ -229,7 +229,7 @@ func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// Whoever ends his program because of the error leaves nothing that others have to wait for.
+// A program that ends because of the error leaves nothing that others have to wait for.
 func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]relock.MutexOption{"goroutine": nil, "fixed owner": {relock.WithOwner("me")}} {

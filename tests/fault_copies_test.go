@@ -414,7 +414,7 @@ func TestACountPutBackByALateCopyIsSetRightByTheNextCommand(t *testing.T) {
 }
 
 // The one who handed the lock over may get it again: a late copy of the hand-over must not
-// take it from him.
+// take it from that owner.
 func TestALateHandOverDoesNotTakeTheNextHoldOfTheOneWhoHandedOver(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -434,7 +434,7 @@ func TestALateHandOverDoesNotTakeTheNextHoldOfTheOneWhoHandedOver(t *testing.T) 
 	})
 }
 
-// A hold that was forced open ended by somebody else's command, of which late copies may
+// A hold that was forced open ended by another owner's command, of which late copies may
 // follow: whoever learns of it locks under another name.
 func TestALateCopyOfAForceDoesNotHitTheNextHoldOfTheSameGoroutine(t *testing.T) {
 	t.Parallel()

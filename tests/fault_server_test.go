@@ -121,7 +121,7 @@ func TestUnlockAfterLostDataSaysSo(t *testing.T) {
 	id := b.name()
 	require.NoError(t, b.server.FlushAll(b.ctx).Err())
 	require.ErrorIs(t, b.me.unlock(b.m), relock.ErrLost)
-	require.NotEqual(t, id, b.locks.ID(), "somebody else's command ended the hold: copies of it may follow")
+	require.NotEqual(t, id, b.locks.ID(), "another owner's command ended the hold: copies of it may follow")
 	b.requireLockable()
 }
 

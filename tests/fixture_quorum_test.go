@@ -121,7 +121,7 @@ func (b *quorumBench) rivalTries() bool {
 	return held
 }
 
-// strangersOn has somebody else hold the key on these nodes, without expiry.
+// strangersOn lets another owner hold the key on these nodes, without expiry.
 func (b *quorumBench) strangersOn(nodes ...int) {
 	b.t.Helper()
 	for _, n := range nodes {

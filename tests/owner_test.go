@@ -29,7 +29,7 @@ func TestALockPassesBetweenGoroutinesOfOneOwner(t *testing.T) {
 		require.Equal(t, 2, m.HoldCount())
 		require.NoError(t, m.Context(t.Context()).Err())
 
-		require.False(t, producer.Tries(t, c.Mutex(key)), "a goroutine is somebody else")
+		require.False(t, producer.Tries(t, c.Mutex(key)), "a goroutine is another owner")
 		require.False(t, producer.Tries(t, c.Mutex(key, relock.WithOwner("job-18"))), "so is another owner")
 		require.ErrorIs(t, c.Mutex(key).Unlock(), relock.ErrNotHeld)
 

@@ -228,7 +228,7 @@ func TestReleaseByAStrangerIsRefused(t *testing.T) {
 		require.ErrorIs(t, c.Mutex(key, relock.WithOwner("job-17")).Unlock(), relock.ErrNotHeld, "another owner")
 		locktest.RequireOnRedis(t, rdb, key, locktest.FieldOf(c), 1)
 
-		// Redis has given the key to somebody else: it is not ours to release.
+		// Redis has given the key to another owner: it is not ours to release.
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
 		locktest.HeldByStranger(t, rdb, key, time.Minute)
 		require.ErrorIs(t, m.Unlock(), relock.ErrLost)

@@ -144,7 +144,7 @@ func (b *quorumBench) raising() {
 	b.strangersOn(2)
 }
 
-// Between its vote and the raise the node loses the lock: somebody else may have it there, with a
+// Between its vote and the raise the node loses the lock: another owner may have it there, with a
 // lower token.
 func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ var minorities = []struct {
 	{"down", func(b *quorumBench, n int) { b.down(n) }},
 	{"a black hole", func(b *quorumBench, n int) { b.relays[n].BlackHole(true) }},
 	{"slow", func(b *quorumBench, n int) { b.relays[n].Latency(400 * time.Millisecond) }},
-	{"taken by somebody else", func(b *quorumBench, n int) { b.strangersOn(n) }},
+	{"taken by another owner", func(b *quorumBench, n int) { b.strangersOn(n) }},
 	{"of another type", func(b *quorumBench, n int) {
 		require.NoError(b.t, b.servers[n].Set(b.t.Context(), b.key, "mine", time.Minute).Err())
 	}},
@@ -200,7 +200,7 @@ func TestAHoldThatAMajorityDoesNotRenewIsLostHereFirst(t *testing.T) {
 		}
 		waiting := b.you.Lock(b.t.Context(), b.rival.Mutex(b.key))
 		require.NoError(b.t, locktest.OutcomeOf(b.t, waiting))
-		require.Error(b.t, ctx.Err(), "somebody else has it")
+		require.Error(b.t, ctx.Err(), "another owner has it")
 		require.ErrorIs(b.t, context.Cause(ctx), relock.ErrLost)
 		require.ErrorContains(b.t, context.Cause(ctx), "the lease ran out")
 		require.ErrorIs(b.t, b.me.Call(m.Unlock), relock.ErrLost)

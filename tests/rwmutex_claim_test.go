@@ -60,7 +60,7 @@ func TestAClaimOutlivesTheWriterThatGivesItUpForAMoment(t *testing.T) {
 		text, _ = b.atOnce(protocol.RWWriteScript, "patient:2:write", 30000, 0, 5000, 25)
 		require.Equal(b.t, "7 patient:2:write", text)
 		text, _ = b.atOnce(protocol.RWWriteReleaseScript, "impatient:1:write", 0, "publish", channel)
-		require.Equal(b.t, "7 patient:2:write", text, "it is not his any more")
+		require.Equal(b.t, "7 patient:2:write", text, "it is not its own any more")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.key, b.timeout("alive:1", 1), b.claims("")).Err())
 	})
 }

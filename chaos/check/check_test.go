@@ -293,7 +293,7 @@ func TestALossIsNoticedInTime(t *testing.T) {
 			s.pause(1, 500, 5000)
 			s.by(1, "a").locks(0, 1, 1).loses(5250).unlocks(5260, 5270, isLost).lives(9000)
 		}},
-		{name: "after somebody else had it", want: []string{"I3"}, tell: func(s *script) {
+		{name: "after another owner had it", want: []string{"I3"}, tell: func(s *script) {
 			s.fault(2, 1500)
 			s.by(1, "a").locks(0, 1, 1).renews(300).loses(800).unlocks(801, 802, isLost).lives(3000)
 			s.by(2, "b").locks(5, 500, 2).holds(505).unlocks(510, 511, ok)

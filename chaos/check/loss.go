@@ -52,7 +52,7 @@ func (r *run) notRevived(h *hold) {
 	}
 }
 
-// noticedFirst judges that who lost a lock knew of it before somebody else had it. Where
+// noticedFirst judges that the owner that lost a lock knew of it before another owner had it. Where
 // data was lost that cannot be promised. holds are in the order in which they began.
 func (r *run) noticedFirst(name string, holds []*hold) {
 	var lost []*hold // open ones that will be

@@ -6,11 +6,11 @@ import (
 )
 
 // I7: fair locks are served in order: who was in the queue before another had even asked
-// gets the lock before him.
+// gets the lock before it.
 //
-// That somebody is in the queue is known from when Redis has told him that he waits, and
-// that he was served first from his token. His place is a lease: while a fault is in force,
-// or the traffic or his own process stands still, he may lose it, and whoever gives up has
+// That a waiter is in the queue is known from when Redis has told it that it waits, and
+// that it was served first from its token. Its place is a lease: while a fault is in force,
+// or the traffic or its own process stands still, it may lose it, and a waiter that gives up has
 // none. Owners who act together are left out: one may have asked for all.
 func (r *run) order() {
 	by := make(map[string][]*hold)

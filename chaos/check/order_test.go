@@ -46,7 +46,7 @@ func TestFairLocksAreServedInOrder(t *testing.T) {
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
-		{name: "not while he who waits is stopped", tell: func(s *script) {
+		{name: "not while the waiter is stopped", tell: func(s *script) {
 			s.pause(2, 20, 30)
 			patient(s, 3)
 			hasty(s, 105, 2)

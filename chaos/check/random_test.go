@@ -58,7 +58,7 @@ func (s *simulation) idle(t int64) *actor {
 	}
 }
 
-// step is one hold, from somebody's wish for it until the lock is free again.
+// step is one hold, from the wish for it until the lock is free again.
 func (s *simulation) step() {
 	a := s.idle(s.now)
 	called := max(s.busy[a]+1, s.now-s.between(0, 50))

@@ -59,7 +59,7 @@ func TestReadersDoNotKeepAWriterOut(t *testing.T) {
 		}
 	}
 	runCases(t, []testCase{
-		{name: "those who came before him", tell: func(s *script) {
+		{name: "those that came before it", tell: func(s *script) {
 			stream(s, 0, 400)
 			s.by(3, "w").locks(0, 450, 1).holds(460).unlocks(461, 462, ok)
 		}},

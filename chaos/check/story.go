@@ -71,7 +71,7 @@ type unlock struct {
 	outermost           bool
 }
 
-// count is what somebody said that the levels of a hold are.
+// count is what an owner said that the levels of a hold are.
 type count struct {
 	at          int64
 	said, depth int

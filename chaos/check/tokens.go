@@ -56,7 +56,7 @@ func (r *run) sameHold(a, b *hold) bool {
 	if a.owner != b.owner || a.lock != b.lock {
 		return false
 	}
-	// Somebody's level must have kept the hold going until b was asked for.
+	// A level of some owner must have kept the hold going until b was asked for.
 	return slices.ContainsFunc(r.holds, func(h *hold) bool {
 		u := h.unlocked()
 		return h.owner == a.owner && h.lock == a.lock && h.token == a.token && h.called <= b.called &&

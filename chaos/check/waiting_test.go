@@ -53,14 +53,14 @@ func TestEverybodyIsServed(t *testing.T) {
 			s.fault(0, 1000)
 			s.by(2, "b").locks(5, 3500, 2).unlocks(3510, 3511, ok).lives(9000)
 		}},
-		{name: "late, and somebody was killed", want: []string{"I6"}, tell: func(s *script) {
+		{name: "late, and a process was killed", want: []string{"I6"}, tell: func(s *script) {
 			s.kill(3, 10)
 			s.by(2, "b").locks(5, 3000, 2).unlocks(3010, 3011, ok).lives(9000)
 		}},
 		{name: "never, to the end", want: []string{"I6"}, tell: func(s *script) {
 			s.by(2, "b").waits(5, 0, 0, "").lives(9000)
 		}},
-		{name: "while somebody has another lock", want: []string{"I6"}, tell: func(s *script) {
+		{name: "while an owner has another lock", want: []string{"I6"}, tell: func(s *script) {
 			busy(s, 0, 6000, 10)
 			s.by(2, "b").on("m").waits(5, 5005, wait, ended).lives(9000)
 		}},

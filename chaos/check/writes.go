@@ -59,7 +59,7 @@ func (r *run) refused(lock string, w *write, called []*write) {
 		w.token, r.at(w.returned))
 }
 
-// refusedHolder judges that a holder was refused because somebody with a higher token had
+// refusedHolder judges that a holder was refused because an owner with a higher token had
 // written: then it held the lock no longer.
 func (r *run) refusedHolder(lock string, w *write) {
 	h := w.hold

@@ -79,7 +79,7 @@ type Outcome string
 
 const (
 	OK      Outcome = "ok"
-	Taken   Outcome = "taken"   // TryLock: somebody else has it
+	Taken   Outcome = "taken"   // TryLock: another owner has it
 	Ended   Outcome = "ended"   // the caller's context ended, or the wait timed out
 	IsLost  Outcome = "lost"    // ErrLost
 	Refused Outcome = "refused" // the resource has seen a higher token

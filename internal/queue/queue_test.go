@@ -57,7 +57,7 @@ func TestTurnsGoInTheOrderOfArrival(t *testing.T) {
 	all[2].Quit()
 	for i, w := range []*waiter{all[0], all[1], all[3]} {
 		require.Equal(t, queue.Turn, w.state(), i)
-		require.Equal(t, i > 0, w.rung(), "only a change by somebody else rings")
+		require.Equal(t, i > 0, w.rung(), "only a change by another waiter rings")
 		w.Leave()
 		require.Equal(t, queue.Gone, w.state(), i)
 	}
