@@ -112,11 +112,12 @@ func TestWatchFollowsByMessagesAndWithoutThem(t *testing.T) {
 			if at[1] != "1h" { // a lock that is taken while it is free tells no one
 				w.awaitOut(t, `"held"`)
 			}
-			waiter := start(t, url, "run", "--fair", name, "--", "true")
+			waiter := start(t, url, "run", "--fair", name, "--", "sh", "-c", "read x < "+fifo(t))
 			awaitWaiters(t, s.Client(t), name, 1)
+			before := strings.Count(w.out.String(), `"held"`)
 			holder.signal(t, sigTerm)
-			require.Equal(t, 0, waiter.wait(t))
-			w.awaitOut(t, `"held"`)
+			awaitCount(t, w, `"held"`, before+1)
+			waiter.signal(t, sigTerm)
 			awaitCount(t, w, `"free"`, 2)
 			for line := range strings.Lines(w.out.String()) {
 				require.True(t, json.Valid([]byte(line)), line)

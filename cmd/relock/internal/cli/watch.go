@@ -89,7 +89,7 @@ func listen(ctx context.Context, t *target.Target, names look.Names) (changed <-
 	hear := func(p *redis.PubSub) {
 		all = append(all, p)
 		go func() {
-			for range p.Channel() {
+			for range p.ChannelWithSubscriptions() { // what was announced before a subscription is there is not heard
 				select {
 				case news <- struct{}{}:
 				default:
