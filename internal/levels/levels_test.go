@@ -63,6 +63,9 @@ func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T)
 	require.Equal(t, time.Second, l.RenewInterval(at(0), at(0)))
 	require.Equal(t, two, l.Replicas())
 	require.Equal(t, "first", l.Oldest())
+	l.Push(Level[string]{Target: a, Terms: asks(time.Minute, nil)}, at(0))
+	require.Equal(t, time.Second, l.RenewInterval(at(0), at(0)), "a longer one does not count")
+	l.Pop(a)
 
 	_, popped := l.Pop(a)
 	require.True(t, popped)
@@ -106,14 +109,20 @@ func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
 	l.Push(Level[string]{Target: a, Terms: minHold(5 * time.Second)}, at(2*time.Second))
 	l.Push(Level[string]{Target: a, Terms: asks(time.Second, nil)}, at(3*time.Second))
 	require.Zero(t, l.KeptUntil(), "none has ended")
+	var ended []Level[string]
 	for _, until := range []time.Duration{0, 7 * time.Second, 10 * time.Second} {
 		lv, _ := l.Pop(a)
 		l.Keep(lv)
+		ended = append(ended, lv)
 		want := clock.Instant{}
 		if until > 0 {
 			want = at(until)
 		}
 		require.Equal(t, want, l.KeptUntil())
+	}
+	for _, lv := range ended {
+		l.Keep(lv)
+		require.Equal(t, at(10*time.Second), l.KeptUntil(), "an earlier time does not count, nor does none")
 	}
 	l.KeepNothing()
 	require.Zero(t, l.KeptUntil(), "it was lost")

@@ -56,6 +56,10 @@ func TestTermsMustSuitTheTTL(t *testing.T) {
 		require.ErrorIs(t, bad.Err, lockerr.ErrInvalidOption)
 		require.ErrorContains(t, bad.Err, option+"(")
 	}
+	unrenewed := Default()
+	unrenewed.Renewed, unrenewed.RenewInterval = false, unrenewed.TTL
+	unrenewed.Resolve()
+	require.NoError(t, unrenewed.Err, "what is not renewed may have the interval of its client")
 }
 
 func TestOneListMustNotContradictItself(t *testing.T) {
