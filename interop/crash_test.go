@@ -24,6 +24,7 @@ const (
 )
 
 func TestACrashInJavaFreesGoroutinesWithinTheTTL(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)
 	java, locks := doomed.opened(t, d, crashTTL), d.locks(t, onlyMessages(relock.Hooks{})...)
@@ -44,6 +45,7 @@ func TestACrashInJavaFreesGoroutinesWithinTheTTL(t *testing.T) {
 }
 
 func TestACrashInGoFreesJavaThreadsWithinTheTTL(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java := d.redisson(t)
 	thread := java.thread()
@@ -62,6 +64,7 @@ func TestACrashInGoFreesJavaThreadsWithinTheTTL(t *testing.T) {
 }
 
 func TestACrashOfWaitersInJavaDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)
 	java, locks, rdb := doomed.opened(t, d, 0), d.locks(t, onlyMessages(relock.Hooks{})...), d.client(t)

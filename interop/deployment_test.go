@@ -42,7 +42,7 @@ func once[T interface{ Close() }](start func() (T, error)) func() (T, error) {
 		started, err := start()
 		if err == nil {
 			running = &started
-			stops = append(stops, started.Close)
+			stopAtTheEnd(started.Close)
 		}
 		return started, err
 	}

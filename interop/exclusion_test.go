@@ -11,6 +11,7 @@ import (
 )
 
 func TestAHolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, g := java.thread(), newActor(t)
@@ -38,6 +39,7 @@ func TestAHolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 }
 
 func TestEveryLevelOfAHolderKeepsTheOtherLanguageOut(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
 	thread, g := java.thread(), newActor(t)
@@ -69,6 +71,7 @@ func TestEveryLevelOfAHolderKeepsTheOtherLanguageOut(t *testing.T) {
 }
 
 func TestUnlockingWhatTheOtherLanguageHoldsIsRefused(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
 	thread, g := java.thread(), newActor(t)
@@ -86,6 +89,7 @@ func TestUnlockingWhatTheOtherLanguageHoldsIsRefused(t *testing.T) {
 }
 
 func TestAFixedLeaseEndsForBothLanguages(t *testing.T) {
+	t.Parallel()
 	const lease = 500 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
@@ -112,6 +116,7 @@ func TestAFixedLeaseEndsForBothLanguages(t *testing.T) {
 }
 
 func TestAWatchdogOfEitherLanguageKeepsTheLockLongerThanItsTTL(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	d := single(t)
 	java := sharedPeer(t).opened(t, d, ttl)

@@ -13,6 +13,7 @@ import (
 const forcedTTL = 3 * time.Second // a loss is noticed at the next renewal, after a third of it
 
 func TestForceUnlockInJavaIsSeenAsLossByTheGoHolder(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithTTL(forcedTTL))
 		thread, g := java.thread(), newActor(t)
@@ -32,6 +33,7 @@ func TestForceUnlockInJavaIsSeenAsLossByTheGoHolder(t *testing.T) {
 }
 
 func TestForceUnlockInGoIsSeenAsLossByAnotherGoHolderAndWakesJava(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks, rdb := d.redisson(t), d.locks(t, relock.WithTTL(forcedTTL)), d.client(t)
 	operator := d.locks(t)
@@ -54,6 +56,7 @@ func TestForceUnlockInGoIsSeenAsLossByAnotherGoHolderAndWakesJava(t *testing.T) 
 }
 
 func TestForceUnlockInGoEndsAHoldOfJava(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, g := java.thread(), newActor(t)
@@ -75,6 +78,7 @@ func TestForceUnlockInGoEndsAHoldOfJava(t *testing.T) {
 }
 
 func TestForceUnlockOfAFreeLockSaysSoInBothLanguages(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
 	name := redistest.Key(t)

@@ -16,6 +16,7 @@ import (
 // holds, and waiting ends by polling. A Mutex tells the fair lock's waiter as that lock does.
 
 func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	const poll = 300 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll))
@@ -51,6 +52,7 @@ func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
 
 // Each of them tells the next: Java's unlock the thread that is first in the queue, and Go's, too.
 func TestAnUnlockInGoWakesTheThreadsOfAFairLockInTheirOrder(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
 		g := newActor(t)
@@ -79,6 +81,7 @@ func TestAnUnlockInGoWakesTheThreadsOfAFairLockInTheirOrder(t *testing.T) {
 // Java's fair waiters respect the queue, also the place of one that has died, which they wait
 // out for five minutes; a Mutex takes the lock when it is free.
 func TestAMutexTakesNoTurnInTheQueueOfAFairLock(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)
 	java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
@@ -111,6 +114,7 @@ func fairQueueOf(name string) []string {
 }
 
 func TestASpinLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	const poll = 300 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll))
@@ -137,6 +141,7 @@ func TestASpinLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
 }
 
 func TestAMutexOnTheNameOfAReadWriteLockIsRefused(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, g := java.thread(), newActor(t)
@@ -162,6 +167,7 @@ func TestAMutexOnTheNameOfAReadWriteLockIsRefused(t *testing.T) {
 
 // The other way round nobody looks: Redisson takes a hash without its mode for a free lock.
 func TestAReadWriteLockOfJavaDoesNotSeeAMutexOfItsName(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
 	thread, g := java.thread(), newActor(t)

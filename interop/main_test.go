@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,7 +42,16 @@ func TestMain(m *testing.M) {
 }
 
 // stops end what the tests share: servers, and a Java process.
-var stops []func()
+var (
+	stopping sync.Mutex
+	stops    []func()
+)
+
+func stopAtTheEnd(stop func()) {
+	stopping.Lock()
+	defer stopping.Unlock()
+	stops = append(stops, stop)
+}
 
 // silent is a logger: go-redis reports every connection that a test breaks on purpose.
 type silent struct{}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestAMultiLockOfJavaAndAMultiMutexExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, g := java.thread(), newActor(t)
@@ -48,6 +49,7 @@ func TestAMultiLockOfJavaAndAMultiMutexExcludeEachOther(t *testing.T) {
 // Redisson takes the members of a MultiLock one after the other, in the order that it was
 // given: Java threads with different orders wait for each other in vain, for seconds.
 func TestMultiLocksAndMultiMutexesThatOverlapAreAllServed(t *testing.T) {
+	t.Parallel()
 	const turns = 5
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
@@ -113,6 +115,7 @@ func (s *threeServers) requireFree(t *testing.T) {
 }
 
 func TestAMultiLockOverServersNeedsTheMutexOfEach(t *testing.T) {
+	t.Parallel()
 	s := onThreeServers(t)
 	thread, multi, g := s.thread, lockOf("multi", s.members...), newActor(t)
 
@@ -132,6 +135,7 @@ func TestAMultiLockOverServersNeedsTheMutexOfEach(t *testing.T) {
 }
 
 func TestARedLockNeedsTheMutexesOfTheMajority(t *testing.T) {
+	t.Parallel()
 	const patience = 10 * time.Second // a third of it goes by where a member is taken
 	s := onThreeServers(t)
 	thread, red, g := s.thread, lockOf("red", s.members...), newActor(t)

@@ -31,6 +31,7 @@ func readersOf(t *testing.T, m *relock.RWMutex) int {
 }
 
 func TestAWriterOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, g := java.thread(), newActor(t)
@@ -58,6 +59,7 @@ func TestAWriterOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 }
 
 func TestReadersOfBothLanguagesReadTogetherAndKeepWritersOut(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, writer := java.thread(), java.thread()
@@ -96,6 +98,7 @@ func TestReadersOfBothLanguagesReadTogetherAndKeepWritersOut(t *testing.T) {
 }
 
 func TestAWriterThatReadsOnLetsReadersOfTheOtherLanguageIn(t *testing.T) {
+	t.Parallel()
 	const poll = 300 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithSafetyPoll(poll))
@@ -127,6 +130,7 @@ func TestAWriterThatReadsOnLetsReadersOfTheOtherLanguageIn(t *testing.T) {
 }
 
 func TestAReleaseInGoWakesReadersAndWritersInJava(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks, rdb := d.redisson(t), d.locks(t, onlyMessages(relock.Hooks{})...), d.client(t)
 		thread, g := java.thread(), newActor(t)
@@ -152,6 +156,7 @@ func TestAReleaseInGoWakesReadersAndWritersInJava(t *testing.T) {
 }
 
 func TestAReleaseInJavaWakesReadersAndWritersInGo(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		waiting := make(chan struct{}, 1)
 		hooks := relock.Hooks{Contended: func(relock.Event) { waiting <- struct{}{} }}
@@ -185,6 +190,7 @@ func TestAReleaseInJavaWakesReadersAndWritersInGo(t *testing.T) {
 }
 
 func TestAWriterWakesAllReadersOfBothLanguages(t *testing.T) {
+	t.Parallel()
 	const each = 6
 	d := single(t)
 	java, locks, rdb := d.redisson(t), d.locks(t, onlyMessages(relock.Hooks{})...), d.client(t)
@@ -228,6 +234,7 @@ func TestAWriterWakesAllReadersOfBothLanguages(t *testing.T) {
 }
 
 func TestWatchdogsOfBothLanguagesKeepReadersLongerThanTheirTTL(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	d := single(t)
 	java := sharedPeer(t).opened(t, d, ttl)
@@ -254,6 +261,7 @@ func TestWatchdogsOfBothLanguagesKeepReadersLongerThanTheirTTL(t *testing.T) {
 
 // Java's watchdog gives the lock its own lease, whoever else needs a longer one.
 func TestAReaderInGoWithALongTTLOutlivesAJavaReaderThatCrashes(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)
 	java, locks, rdb := doomed.opened(t, d, crashTTL), d.locks(t, relock.WithTTL(time.Minute)), d.client(t)
@@ -280,6 +288,7 @@ func TestAReaderInGoWithALongTTLOutlivesAJavaReaderThatCrashes(t *testing.T) {
 }
 
 func TestALongReadInGoOutlivesAShortOneInJava(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
 	thread, g := java.thread(), newActor(t)
@@ -296,6 +305,7 @@ func TestALongReadInGoOutlivesAShortOneInJava(t *testing.T) {
 }
 
 func TestForceUnlockOfAReadWriteLockReachesTheOtherLanguage(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithTTL(forcedTTL))
 		thread, g := java.thread(), newActor(t)
@@ -322,6 +332,7 @@ func TestForceUnlockOfAReadWriteLockReachesTheOtherLanguage(t *testing.T) {
 }
 
 func TestAnRWMutexOnTheNameOfAPlainLockIsRefused(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
 	thread, g := java.thread(), newActor(t)
@@ -337,6 +348,7 @@ func TestAnRWMutexOnTheNameOfAPlainLockIsRefused(t *testing.T) {
 
 // Redisson's readers do not know of writers that wait, and come in; ours stay out.
 func TestAGoWriterThatWaitsKeepsOutGoReadersOnly(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
 	first, second := java.thread(), java.thread()
@@ -354,6 +366,7 @@ func TestAGoWriterThatWaitsKeepsOutGoReadersOnly(t *testing.T) {
 }
 
 func TestACrashOfAReaderOrWriterInJavaFreesGoWithinTheTTL(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	for _, kind := range []string{"read", "write"} {
 		doomed := newPeer(t)
@@ -372,6 +385,7 @@ func TestACrashOfAReaderOrWriterInJavaFreesGoWithinTheTTL(t *testing.T) {
 }
 
 func TestACrashOfAReaderOrWriterInGoFreesJavaWithinTheTTL(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java := d.redisson(t)
 	thread := java.thread()
@@ -389,6 +403,7 @@ func TestACrashOfAReaderOrWriterInGoFreesJavaWithinTheTTL(t *testing.T) {
 }
 
 func TestADeadReaderOfOneLanguageIsNotKeptAliveByTheOther(t *testing.T) {
+	t.Parallel()
 	d := single(t)
 	java, locks := sharedPeer(t).opened(t, d, crashTTL), d.locks(t, relock.WithTTL(crashTTL))
 	thread, g, writer := java.thread(), newActor(t), newActor(t)
