@@ -195,6 +195,7 @@ func (a *Attempt) run() (bool, error) {
 			}
 			return false, a.Explain(a.places, err)
 		}
+		// A turn may come with the lock: then there is nothing to ask.
 		if a.hold.Named() { // handed over
 			return true, nil
 		}
@@ -212,6 +213,7 @@ func (a *Attempt) run() (bool, error) {
 		case g.Held:
 			return true, nil
 		case !a.waits && (!g.Split || a.splits == TrySplits):
+			// A try takes the first answer that says who has the lock. A split vote of a quorum says that no one has.
 			return false, nil
 		case !a.waits: // no owner has it: to say that it is taken would be wrong
 			nap = a.nap(g)
@@ -247,6 +249,7 @@ func (a *Attempt) untilClose() redisexec.CallOptions {
 // doubted gives up what a request for n has left in doubt: Redis may have, for as long as
 // lasts, what no hold here will own.
 func (a *Attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outcome, lasts time.Duration) {
+	// Ambiguous: a copy may have been carried out of which no answer tells, or may be carried out yet.
 	if !out.Ambiguous {
 		return
 	}
@@ -276,6 +279,7 @@ func (a *Attempt) answered(n identity.Name, g protocol.Grant, out redisexec.Outc
 		out.Err, out.Permanent = out.Unconfirmed, true
 		return protocol.Grant{}, out
 	}
+	// The lease is counted from before the request was sent: here it ends no later than on Redis.
 	a.hold.Receive(n, out.Sent, a.terms.TTL, out.LeaseLeft)
 	if a.hold.Late() {
 		out.Err = ErrLate
@@ -290,6 +294,7 @@ func (a *Attempt) answered(n identity.Name, g protocol.Grant, out redisexec.Outc
 func (a *Attempt) failed(out redisexec.Outcome) error {
 	a.misses++
 	a.polling = false // the sleep to come is a pause after a failure
+	// After Close all errors are its doing.
 	if a.env.closed() {
 		return lockerr.ErrClosed
 	}
@@ -301,6 +306,7 @@ func (a *Attempt) failed(out redisexec.Outcome) error {
 		return out.Err
 	}
 	now := a.env.Now()
+	// Each waiter may ride out one TTL, from its own beginning or the last answer to anyone, whichever is later.
 	since := a.places[a.at].Gate.Unheard(now)
 	through := func(h Hold) bool {
 		w := h.Attempt()
@@ -322,8 +328,10 @@ func (a *Attempt) suspect(g protocol.Grant) {
 	switch {
 	case !a.polled:
 	case g.Held:
+		// A grant that was not announced to a listener: a message was lost for certain.
 		a.env.Hub.Missed(channel)
 	case g.Holder != a.seen.Holder:
+		// Another owner than before: perhaps a message was lost.
 		a.env.Hub.Suspect(channel)
 	}
 }
@@ -356,6 +364,7 @@ func (a *Attempt) nap(g protocol.Grant) time.Duration {
 		d = clock.Jitter(a.pause)
 	}
 	a.polling = a.pause == 0
+	// The lease of the holder ends before that: then the lock is free without a message.
 	if g.TTL >= 0 && g.TTL < d {
 		d, a.polling = g.TTL+clock.N(4*time.Millisecond), false
 	}

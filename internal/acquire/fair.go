@@ -9,6 +9,17 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// The owner that releases the lock gives it to the first in the line, in the same script, and a message tells that one.
+// So a waiter may have the lock before it knows. It has it for the lease of a place, which is short, and raises that
+// when it knows. What becomes of a place:
+//
+//	none --asks, and the lock is free--> held
+//	none --asks--> waiting --granted--> held, its lease is to be raised
+//	                  |-----gone-----> none: it did not answer in its turn, or Redis forgot the line
+//	                  \-----failed---> the wait ends with an error
+//
+// A message may be lost. So one waiter of a process polls for all of its places.
+
 // fairTurn is the turn of a waiter that stands in the line on Redis, and is told when the lock is its
 // own: each of a FairMutex does. What it holds is not handed over here but given back.
 type fairTurn struct {
@@ -48,6 +59,7 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 	a := t.a
 	switch s.State {
 	case protocol.EntryFailed:
+		// The owner has the lock already, on terms that do not go with this wish.
 		return false, s.Err
 	case protocol.EntryGone:
 		// However that came about: nothing is to come back under that name.
@@ -56,6 +68,7 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 		return true, nil
 	}
 	t.accept()
+	// The news came when the lease was over. The lock may be another owner's by now, so it asks anew.
 	if a.hold.Late() {
 		return true, nil
 	}
@@ -77,9 +90,11 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	case t.spot.stands():
 		return t.spot.poll()
 	case !a.waits:
+		// A try would have to give a place up at once. So it asks for none.
 		return a.tryFree(t.spot.fair)
 	}
 	g, out := t.spot.enqueue(a.newName())
+	// A place is no hold: replicas need not confirm it.
 	if out.Err != nil || g.Waits {
 		return a.answered(t.spot.name, g, out)
 	}
@@ -98,6 +113,8 @@ func (t *fairTurn) end(bool) { t.spot.end() }
 func (t *fairTurn) accept() {
 	a, s := t.a, t.spot.standing()
 	a.places[0].Gate.SetAlone(false) // where one stood others may
+	// The grant came after the request whose answer said that it still waits, or says that it waits no more. The lease is
+	// counted from that request, which is too early rather than too late.
 	n := t.spot.name
 	n.Token = s.Token
 	a.hold.Receive(n, s.Proof, a.terms.EntryLease(), 0)
@@ -113,10 +130,13 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 		return redisexec.Outcome{}
 	}
 	t.spot.ticket.Pass() // others poll meanwhile
+	// Replicas may answer late, and the lease of a place is short. The renewal raises it to the whole TTL, and is the
+	// command that they confirm.
 	ours, out := a.protocol.Renew(a.ctx, a.effort(), a.target, t.spot.name.Field, a.terms.TTL)
 	switch {
 	case out.Err != nil:
 	case !ours:
+		// The lease ended before the renewal came: another owner may have the lock.
 		out.Err = lockerr.ErrNotOnRedis
 	case out.Unconfirmed != nil:
 		out.Err, out.Permanent = out.Unconfirmed, true

@@ -9,6 +9,11 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// Two dangers are in a wish for several keys. One is a circle: an owner keeps a and waits for b, another one keeps b
+// and waits for a. Who takes all keys at once or none is safe from that, but may starve beside owners that want one
+// key each. multiTurn is safe from both. What it keeps on the way is no hold yet: no one sees it before one request
+// has granted all keys.
+
 // multiTurn is the turn of a MultiMutex on one deployment. It asks for all keys at once. If one of them is
 // taken it gets into the line of that key. Given that, it keeps it for a bounded time, with the turns here,
 // while it asks for all again; meanwhile it waits only for keys that sort later than those it keeps. So no
@@ -22,7 +27,7 @@ type multiTurn struct {
 	a     *Attempt
 	fair  *protocol.Fair
 	spot  *spot // in the line of the key at which it stands; nil: it has not got that far
-	wants bool  // a place in that line
+	wants bool  // a place in that line: set by a refusal, cleared by a place or by the key itself
 
 	kept  identity.Name // by which it has the keys that it keeps; without a field: it keeps none
 	last  int           // of those keys
@@ -40,6 +45,9 @@ func NewMultiTurn(a *Attempt, fair *protocol.Fair) Turn {
 }
 
 // await waits for its turn in the queues here, or in a line.
+// await is the heart of the machine: each round looks at what the attempt has now, and either waits for it or says that
+// it is time to ask. Whatever happens in between, a grant, the end of its time, a place that was passed over, ends the
+// wait and begins a new round.
 func (t *multiTurn) await() (bool, error) {
 	for {
 		if t.timeOver() {
@@ -51,6 +59,7 @@ func (t *multiTurn) await() (bool, error) {
 				return due, err
 			}
 		case t.wants:
+			// The turn here, in the queue of that key, comes before a place in its line.
 			return t.here.awaitFirst()
 		default:
 			if turn, err := t.here.awaitFirst(); !turn || t.a.hold.Named() && !t.a.hold.Late() {
@@ -68,10 +77,12 @@ func (t *multiTurn) await() (bool, error) {
 func (t *multiTurn) awaitPlace() (due bool, err error) {
 	switch s := t.spot.standing(); s.State {
 	case protocol.EntryGranted:
+		// It has the key for one lease of a place, and asks for all keys next.
 		t.keep(t.spot.name, s.Proof)
 		t.spot.drop()
 		t.leaveLine()
 	case protocol.EntryGone:
+		// What it keeps has the same name, which is retired. So it is given back, and all begins anew.
 		t.a.env.Identities.Retire(t.spot.name.Identity)
 		t.spot.drop()
 		t.leaveLine()
@@ -100,6 +111,7 @@ func (t *multiTurn) timeOver() bool {
 }
 
 // nameToAsk is that of what it keeps, or a new one.
+// All that an attempt keeps has one name, so that one request can take the rest, and one undo gives all back.
 func (t *multiTurn) nameToAsk() identity.Name {
 	if t.keeps() {
 		return t.kept
@@ -129,9 +141,13 @@ func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 	case g.Held:
 		t.keepNothing()
 	case out.Err != nil && out.Ambiguous: // all is being undone
+		// The answer is lost, and doubted has retired the name: with that goes what was kept by it.
 		t.keepNothing()
 	case out.Err == nil:
+		// Some key is taken, and the answer told which. The next request is for a place in the line of that.
 		t.wants = t.a.waits
+		// The keys are asked for in their order, and the first that is taken is told. To keep keys and to wait for one that
+		// sorts before them could close a circle. So nothing is kept then.
 		if t.keeps() && g.Key <= t.last {
 			t.giveUp()
 		}
@@ -144,9 +160,11 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	p := a.places[a.at]
 	t.leaveLine()
+	// What others lose by it is counted from here: keep compares.
 	if !t.keeps() {
 		t.since = a.env.Now()
 	}
+	// This place is for one key, so Redis sees it as that of any waiter in this line.
 	t.spot = newSpot(a, t.fair, p, a.target.Only(a.target.Keys[a.at:a.at+1]), p.Gate.Line().Queue.Ticket(a.hold, a.alarm))
 	a.over = func() (bool, error) { return t.spot.settled() || t.timeOver(), nil }
 	g, out := t.spot.enqueue(t.nameToAsk())
@@ -157,12 +175,14 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 		}
 		return g, out
 	}
+	// This request was no Acquire of the attempt, so what it says of Redis is noted here.
 	p.Gate.Heard()
 	t.wants = false
 	if g.Held {
 		t.keep(t.spot.name, out.Sent)
 		t.leaveLine()
 	}
+	// The loop of the attempt takes a grant for the end. This one is a step: rest lets all keys be asked for at once.
 	g.Held = false // that was not for all
 	return g, out
 }
@@ -172,6 +192,7 @@ func (t *multiTurn) rest(d time.Duration) error {
 	if !t.keeps() {
 		t.here.releaseTurns()
 	}
+	// Between two keys it does not sleep: the time for which it may keep them is running.
 	switch {
 	case t.stands():
 		return t.spot.rest(d)
@@ -187,13 +208,18 @@ func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
 	a := t.a
 	now := a.env.Now()
 	if !t.keeps() {
+		// This is the first key that it keeps. The time for all of them begins now.
 		t.kept, t.last = n, a.at
+		// It keeps keys for as long as it had to wait for them, if that is more than gathering: others lose no more by it than
+		// it has lost by others.
 		// What others wait in one line they may wait in the next.
 		enough := max(gathering<<min(t.here.vain, 10), now.Since(t.since))
 		t.until = now.After(clock.Jitter(min(enough, GatheringMax)))
+		// The timer only rings: the attempt itself sees that the time is over.
 		t.over = time.AfterFunc(now.Until(t.until), a.Ring)
 	}
 	t.last = max(t.last, a.at)
+	// No watchdog renews what it keeps. The second half of the lease is left for the request for all keys.
 	if end := proof.After(a.terms.EntryLease() / 2); end.Mono < t.until.Mono {
 		t.until = end
 		t.over.Reset(max(0, now.Until(end)))
@@ -207,11 +233,13 @@ func (t *multiTurn) giveUp() {
 	}
 	a := t.a
 	a.env.Identities.Retire(t.kept.Identity)
+	// The name was retired first: a copy of a request that comes late finds that the undo came before it.
 	a.undo(t.kept, a.terms.EntryLease(), false)
 	if t.stands() {
 		t.leaveLine()
 		t.wants = true
 	}
+	// Next time it keeps keys for longer, at most for GatheringMax, so that it comes through in the end.
 	t.here.vain++
 	t.keepNothing()
 	t.here.releaseTurns()
@@ -225,6 +253,7 @@ func (t *multiTurn) keepNothing() {
 	t.kept = identity.Name{}
 }
 
+// After a grant there is nothing to give back: askForAll has said that what was kept is the hold's own.
 func (t *multiTurn) end(granted bool) {
 	t.leaveLine()
 	t.giveUp()

@@ -9,6 +9,16 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// The way of an attempt for a Mutex. Only the first waiter of a process speaks to Redis, so a wait costs Redis the same
+// however many goroutines wait:
+//
+//	in the queue here --first--> asks for the lock if it is free --granted--> held
+//	   |                            | taken
+//	   |                         asks for a place in the line -----granted--> held
+//	   |                            | waits
+//	   |                         is told, or polls and finds out --granted--> held
+//	   \--handed over by the holder before it, of this process--------------> held
+
 // mutexTurn is the turn of a Mutex. The waiters of this process have a queue here, whose first has the
 // turn for as long as it holds the lock. While the lock is taken it has a place in the line on Redis, for
 // all that stand behind it: the line is one of processes. If it gives up, the next of this process waits
@@ -42,11 +52,13 @@ func (t *mutexTurn) await() (bool, error) {
 		turn, err := a.awaitHere(a.places[0].Ticket)
 		switch {
 		case turn && a.hold.Named():
+			// A hand-over came with the turn. If its lease is over by now, Late gives it back, and the loop asks.
 			a.hold.Late() // then it is no one's
 			return true, nil
 		case !turn:
 			return false, err
 		case a.given == nil:
+			// It is the first here, and no place in the line came with the turn.
 			return t.awaitStrangers()
 		}
 		t.inherit()
@@ -59,6 +71,7 @@ func (t *mutexTurn) awaitStrangers() (bool, error) {
 	until, theirs := t.a.places[0].Gate.StrangersUntil()
 	t.after = theirs
 	for theirs && t.a.waits {
+		// Their turn is short, and ends by the clock. Then the lock is asked for, whoever has it.
 		left := t.a.env.Now().Until(until)
 		if left <= 0 {
 			break
@@ -87,6 +100,8 @@ func (t *mutexTurn) getInLine() {
 // for a place in the line.
 func (t *mutexTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
+	// It was refused, or this process knows that other owners use the name. Then it is better to ask for the lock or a
+	// place in one request.
 	if t.line == nil && a.waits && (a.queued || a.env.Uses(a.target.Channels[0])) {
 		t.getInLine()
 	}
@@ -94,6 +109,7 @@ func (t *mutexTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		return t.request()
 	}
 	g, out := t.request()
+	// Whether the lock was taken meanwhile says whether there are strangers, and so when they are next.
 	if t.after = false; out.Err == nil {
 		a.places[0].Gate.StrangersTook(!g.Held, a.env.Now())
 	}
@@ -113,12 +129,15 @@ func (t *mutexTurn) rest(d time.Duration) error {
 	case t.line != nil:
 		return t.line.rest(d)
 	case t.a.misses == 0:
+		// Another owner has the lock, and Redis answers. It gets into the line without a sleep: whoever sleeps first is
+		// overtaken by those that come later.
 		return nil
 	default:
 		return t.a.sleepFor(d)
 	}
 }
 
+// end leaves nothing. A grant keeps the turn in the queue here: the hold needs it to hand both over.
 func (t *mutexTurn) end(granted bool) {
 	if t.a.given != nil { // its wait has ended as it was given that
 		t.inherit()
@@ -139,9 +158,11 @@ func (t *mutexTurn) end(granted bool) {
 func (t *mutexTurn) bequeath() {
 	a := t.a
 	ticket, place := a.places[0].Ticket, &given{entry: t.line.spot.entry, name: t.line.spot.name}
+	// Otherwise a later attempt of the same owner could have the name that the heir waits by.
 	a.env.Identities.Retire(place.name.Identity)
 	for {
 		next := ticket.Reserve(func(h Hold) bool {
+			// A place is for one protocol, one key and one set of terms. A waiter that wants anything else cannot use it.
 			w := h.Attempt()
 			if w.protocol != a.protocol || w.target.ID != a.target.ID || *w.terms != *a.terms {
 				return false
@@ -152,6 +173,7 @@ func (t *mutexTurn) bequeath() {
 		if next == nil {
 			return
 		}
+		// From now on news of the place wake the heir. If the heir has left meanwhile, the next waiter is asked.
 		t.line.spot.line.Adopt(place.entry, next.Value.Attempt().Ring)
 		if ticket.PassTo(next) {
 			t.line.spot.entry = nil
@@ -161,8 +183,10 @@ func (t *mutexTurn) bequeath() {
 }
 
 // tryFree takes the lock if it is free and no one waits for it.
+// The script refuses while anyone stands in the line, even if the lock is free: newcomers do not overtake.
 func (a *Attempt) tryFree(fair *protocol.Fair) (protocol.Grant, redisexec.Outcome) {
 	n := a.newName()
+	// Its lease is the whole TTL at once: the hold need not be raised.
 	g, out := fair.Acquire(a.ctx, a.effort(), a.target, n.Field, a.terms)
 	a.doubted(n, g, out, a.terms.TTL)
 	return a.answered(n, g, out)

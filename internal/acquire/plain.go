@@ -42,10 +42,12 @@ func NewPlainTurn(a *Attempt) Turn {
 func (t *plainTurn) await() (bool, error) {
 	a := t.a
 	for {
+		// With the turn in one queue it goes for those in the others. The queue that stops it is the one it waits in next.
 		if turn, err := t.awaitFirst(); !turn {
 			return false, err
 		}
 		if a.hold.Named() {
+			// The hand-over counts only if its lease has some time left. Otherwise the keys are asked for as by a newcomer.
 			if !a.hold.Late() {
 				return true, nil
 			}
@@ -73,6 +75,7 @@ func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Ou
 	if g, out = a.answered(n, g, out); out.Err != nil {
 		return g, out
 	}
+	// A poll that finds out what a message should have told says something about the subscription.
 	a.suspect(g)
 	if g.Held && a.queued {
 		a.places[a.at].Queue.Served()
@@ -80,6 +83,7 @@ func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Ou
 	return g, out
 }
 
+// rest keeps its place in the one queue where it stands, and sleeps there: a release of that key wakes it.
 func (t *plainTurn) rest(d time.Duration) error {
 	t.releaseTurns()
 	return t.a.sleepFor(d)
@@ -100,12 +104,14 @@ const (
 
 // awaitFirst waits for the turn in the queue where the attempt stands. A hand-over comes with
 // the turn on every key. false, nil: it does not wait, and another waiter is there.
+// First the turn where it stands, then those on the other keys: an attempt that waits is in the way on one key only.
 func (t *plainTurn) awaitFirst() (bool, error) {
 	a := t.a
 	ticket := a.places[a.at].Ticket
 	if state, _ := ticket.State(); state == queue.Turn {
 		return true, nil
 	}
+	// A try never waits here: it is told at once whether another waiter has the turn.
 	if turn, err := a.awaitHere(ticket); !turn || !a.waits {
 		return turn, err
 	}
@@ -142,7 +148,9 @@ func (t *plainTurn) acquireTurns() (bool, error) {
 		if state, _ := p.Ticket.State(); state == queue.Turn || p.Ticket.TryJoin() {
 			continue
 		}
+		// Another waiter of this process has that turn.
 		turn, err := false, error(nil)
+		// Waiting only for later keys is what breaks circles: see multiTurn, which does the same on Redis.
 		if a.waits && i > a.at {
 			turn, err = t.awaitOther(p.Ticket)
 		}
@@ -162,6 +170,7 @@ func (t *plainTurn) awaitOther(ticket *Ticket) (bool, error) {
 	}
 	a := t.a
 	a.contend()
+	// The time is random, so that two attempts which are in each other's way do not meet again and again.
 	until := a.env.Now().After(clock.Jitter(min(gathering<<min(t.vain, 10), GatheringMax)))
 	for {
 		if state, err := ticket.State(); state == queue.Turn || state == queue.Failed {
@@ -169,6 +178,7 @@ func (t *plainTurn) awaitOther(ticket *Ticket) (bool, error) {
 		}
 		left := a.env.Now().Until(until)
 		if left <= 0 {
+			// It may have got the turn at the last moment: Quit says so.
 			t.vain++
 			return ticket.Quit() == queue.Turn, nil
 		}
@@ -179,6 +189,7 @@ func (t *plainTurn) awaitOther(ticket *Ticket) (bool, error) {
 }
 
 // releaseTurns gives up the turns on the keys in whose queues the attempt does not stand.
+// Others of this process can have those keys while it sleeps.
 func (t *plainTurn) releaseTurns() {
 	for i, p := range t.a.places {
 		if i != t.a.at {

@@ -14,11 +14,19 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// What the error of a wait says. Who reads it wants to know which owner has the lock, for how much longer, and
+// whether Redis answers at all. An attempt does not ask Redis for that. All who ask for a key note at its gate what
+// they were told, and the error is made of that.
+//
+// What was told may be old. So the error says "was last held" if the lease that it knows of is over by now, and
+// "before that it was held" if Redis does not answer.
+
 // Explain adds to the end of a wait at places what it was waiting for: who has the lock, or had it when that
 // was last told, and that Redis does not answer. nil stays nil.
 func (a *Attempt) Explain(places []Place, err error) error {
 	now := a.env.Now()
 	seen, key, outage := a.learned(places, now)
+	// failed: err says already that Redis does not answer.
 	failed := outage.Failure != nil && errors.Is(err, outage.Failure) || !ByContext(err) && errors.Is(err, lockerr.ErrNoAnswer)
 	if !ByContext(err) && !failed || errors.Is(err, lockerr.ErrNotReplicated) {
 		return err // says all itself
@@ -29,6 +37,7 @@ func (a *Attempt) Explain(places []Place, err error) error {
 	case outage.Failure != nil:
 		err = fmt.Errorf("%w; no success with Redis%s: %w", err, lasting(silence), outage.Failure)
 	case silence >= redisexec.MinCopyPatience:
+		// An answer may take as long as one copy is waited for. After that it is worth a word.
 		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
 	default:
 		answers = true // or it may be on its way
@@ -36,6 +45,7 @@ func (a *Attempt) Explain(places []Place, err error) error {
 	if seen.Holder == "" {
 		return err
 	}
+	// The name of a lock is at the beginning of the error. Of several keys it is to say which.
 	it := "it"
 	if len(places) > 1 {
 		it = strconv.Quote(key)
@@ -52,10 +62,15 @@ func (a *Attempt) Explain(places []Place, err error) error {
 
 // learned returns what is known of that one of its keys that is in its way, and of Redis: of a key
 // that another hold of this client has, or else of the one that was told of last.
+// Of several keys one is named, the one that is most likely in the way.
 func (a *Attempt) learned(places []Place, now clock.Instant) (seen Sighting, key string, out gate.Outage) {
+	// here: a hold of this client has the key that was found. That is known for certain, so no other key is named
+	// instead.
 	here := false
+	// Of all that was seen the latest counts, but for a hold of this client.
 	for _, p := range places {
 		s, o := p.Gate.Learned()
+		// One outage is told. A failure says more than a silence, so the first failure stays.
 		if out.Failure == nil && o.Asked != (clock.Instant{}) {
 			out = o
 		}
@@ -89,9 +104,11 @@ func kept(s Sighting) string {
 // leftOf says what the one who was seen has left by now. false: nothing, so it may not have the key any
 // more.
 func leftOf(s Sighting, now clock.Instant) (string, bool) {
+	// Such a key was made by hand, or by a program that sets no lease.
 	if s.Hold == nil && s.Lease < 0 {
 		return "without expiry", true
 	}
+	// The lease of a hold of this client is known as it is now, that of another as it was when it was seen.
 	left, still := s.Lease-now.Since(s.At), true
 	if s.Hold != nil {
 		left, still = s.Hold.Remaining(now)
@@ -126,6 +143,7 @@ func (a *Attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 	for _, p := range a.places {
 		switch {
 		case out.Err == nil, out.Permanent: // the latter ends the wait
+			// Every place notes it, so that any waiter at any of the keys can say how Redis does.
 			p.Gate.Heard()
 		case ByContext(out.Err):
 			p.Gate.StopsAsking(now)
@@ -134,6 +152,7 @@ func (a *Attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 		}
 	}
 	if out.Err == nil && g.Holder != "" {
+		// A hold of this client knows its lease better than the answer does.
 		here := a.env.Holder(a.target, g.Key, g.Holder)
 		a.places[g.Key].Gate.Sees(Sighting{At: now, Holder: g.Holder, Hold: here, Claims: g.Claimed, Lease: g.TTL})
 	}
@@ -141,6 +160,8 @@ func (a *Attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 
 // Outage is the error of a TryLock that does not ask, because another waiter of this process is
 // before it: nil if Redis answers that one, or may be about to.
+// A TryLock behind a waiter of this process answers without a round trip. That must not hide an outage: "the lock is
+// taken" would be a guess while Redis is silent.
 func (a *Attempt) Outage(places []Place) error {
 	now := a.env.Now()
 	patience := a.paced(redisexec.CallOptions{}).ConfirmedBy(a.replicas).Patience

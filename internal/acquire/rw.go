@@ -11,6 +11,14 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// What a read-write lock must not do is starve a side. Readers that overlap would keep a writer out for ever. So a writer
+// that waits has a claim on Redis, a key of its own, from which new readers stay away; those that read already go on, and
+// may add levels. The claim has a lease that the requests of the writer renew: one that dies delays readers for that
+// long only. A grant takes the claim away, so after a writer both sides have the same chance.
+//
+// An owner may have both sides, if it wrote first. Each attempt sees the other side of its owner by OtherSide, and never
+// waits for it.
+
 // The turns of a read-write lock. Writers wait as for a plain lock; one that finds readers claims the lock on Redis,
 // and a moment later no new reader gets in before it has written. Readers ask all at once.
 
@@ -37,6 +45,7 @@ var _ Turn = (*writerTurn)(nil)
 // NewWriterTurn is the turn of an attempt to write; reads is the side of the readers.
 func NewWriterTurn(a *Attempt, writes *protocol.WriteSide, reads OtherSide) Turn {
 	t := &writerTurn{queue: plainTurn{a: a}, writes: writes, reads: reads}
+	// With an owner by WithOwner another goroutine may get to read while this one waits to write.
 	a.over = func() (bool, error) { return false, t.ownerReads() }
 	a.longestSleep = a.terms.EntryPoll()
 	return t
@@ -66,11 +75,14 @@ func (t *writerTurn) ownerReads() error {
 func (t *writerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.queue.a
 	n := a.newName()
+	// A try makes no claim: no writer would be there to use it.
 	if !a.waits {
 		g, out := a.protocol.Acquire(a.ctx, a.effort(), a.target, n.Field, a.terms)
 		return t.queue.answered(n, g, out)
 	}
 	g, out := t.writes.Take(a.ctx, a.effort(), a.target, n.Field, a.terms, a.terms.EntryLease())
+	// A request that may have come to Redis may have claimed. One claim is remembered, that of the name used last: one by
+	// an older name is withdrawn now, or it would outlive the wait.
 	if out.Ambiguous || !g.Held && out.Err == nil && keys.SideOf(g.Holder) == keys.Reading {
 		if t.claimed != n.Identity {
 			t.withdraw()
@@ -93,6 +105,7 @@ func (t *writerTurn) end(granted bool) {
 // withdraw takes the claim back, if there is one. Its name is retired: what it is withdrawn
 // with may be sent again at any time. A request in doubt may have got more than a claim by
 // that name, for as long as the TTL.
+// A claim without a writer would keep readers out until its lease is over.
 func (t *writerTurn) withdraw() {
 	if t.claimed == nil {
 		return
@@ -121,9 +134,12 @@ func NewReaderTurn(a *Attempt, reads *protocol.ReadSide, writer OtherSide) Turn 
 	return &readerTurn{a: a, reads: reads, writer: writer}
 }
 
+// A newcomer asks at once, unless others of this process wait already: then it waits behind them, and costs Redis
+// nothing.
 func (t *readerTurn) await() (bool, error) {
 	a := t.a
 	if writes, err := t.writer.Held(); writes || err != nil {
+		// Else a waiter could stand between an owner and itself.
 		return writes, err // if its owner writes, no other is before it
 	}
 	if t.a.queued || !a.places[0].Queue.Taken() {
@@ -141,9 +157,12 @@ func (t *readerTurn) await() (bool, error) {
 // hold will have, because the client may have got a new identity since.
 func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
+	// What wakes the queue after this line is for the next request, even if it comes before this one is answered.
 	t.mark = a.places[0].Queue.Wakes()
 	n := a.newName()
 	writes := t.writer.Field()
+	// The script lengthens the key, and so what the owner has there to write. The other side has to know it before the
+	// answer comes: that may never come.
 	t.writer.Lengthen(a.terms.TTL)
 	t.writes = writes != ""
 	g, out := t.reads.Take(a.ctx, a.effort(), a.target, n.Field, a.terms, writes)
@@ -158,6 +177,7 @@ func (t *readerTurn) rest(d time.Duration) error { return t.standBy(d) }
 
 func (t *readerTurn) end(granted bool) {
 	if granted {
+		// The lock is open to readers: all of this process that wait are told to ask.
 		t.a.places[0].Ticket.Open()
 	} else {
 		t.a.places[0].Ticket.Pass()
@@ -170,6 +190,7 @@ func (t *readerTurn) standBy(d time.Duration) error {
 	ticket := t.a.places[0].Ticket
 	if state, _ := ticket.State(); state != queue.Turn {
 		if !ticket.Join() {
+			// Its owner has got to write: then it need not wait for any other, and asks again at once.
 			if writes, _ := t.writer.Held(); writes && !t.writes { // since it asked
 				ticket.Leave()
 				return nil

@@ -12,6 +12,14 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// The life of a place in the line. It begins with a request that asks for the lock or a place, and is kept by polls, one
+// for all places of this process. It ends in one of three ways: it becomes the lock, by a message or found by a poll; it
+// is passed over because no one answered in its turn; or the waiter gives it up, and Redis is told.
+//
+// A place is known here before the request for it is sent, so a message cannot come too early. One that comes when the
+// place is known no more finds no waiter. That does no harm: whoever gives a place up has its name undone on Redis,
+// which ends the lock as well if the place has become that.
+
 // spot is what one attempt has in the line of one key: its place on Redis, while it has one, and a ticket
 // of the queue of this process for the turn to poll, which one waiter does for all of them.
 type spot struct {
@@ -30,6 +38,7 @@ func newSpot(a *Attempt, fair *protocol.Fair, p Place, t *keys.Set, ticket *Tick
 	a.longestSleep = a.terms.EntryPoll()
 	a.ticket = ticket
 	s := &spot{a: a, fair: fair, target: t, line: p.Gate.Line(), ticket: ticket}
+	// A waiter that sleeps for its turn to poll need not have it, if the place is settled before.
 	a.over = func() (bool, error) { return s.settled(), nil }
 	return s
 }
@@ -54,11 +63,13 @@ func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 		s.attends = true
 		s.line.Attend()
 	}
+	// The order matters: heard first, known second, asked third.
 	s.name = n
 	s.entry = s.line.Enter(a.env.Tickets.Add(1), n.Field, a.terms, a.Ring)
 	g, out := s.fair.Enqueue(a.ctx, a.env.pacedFor(a.untilClose(), s.entry), s.target, n.Field, a.terms, s.entry.Ticket)
 	switch {
 	case out.Err == nil && g.Waits: // an undo would take its place away
+		// It has a place. Of a request that was sent twice no copy may come later with another meaning.
 		if out.Ambiguous {
 			a.env.Identities.Retire(n.Identity)
 		}
@@ -80,6 +91,8 @@ func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 func (s *spot) awaitPoll() (bool, error) {
 	a := s.a
 	state, _ := s.ticket.State()
+	// It had passed the turn on, to rest. Now it polls again if no one else does; what has come since its last look at the
+	// place counts as news.
 	if state == queue.Gone && s.ticket.Join() {
 		s.ticket.Since(s.entry.Mark)
 		state = queue.Turn
@@ -115,6 +128,7 @@ func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 			return g, out
 		}
 		a.places[a.at].Gate.Heard()
+		// late: a grant that a message should have told was found by this poll.
 		if late := s.line.Learn(entries, all, out.Sent); late && a.polled {
 			s.line.Missed()
 		}
@@ -134,6 +148,7 @@ func (s *spot) rest(d time.Duration) error {
 		}
 		return s.a.sleepFor(d)
 	}
+	// While no message can reach it, polls are all that there is.
 	if !s.line.Listening() {
 		d = min(d, deafPoll)
 	}
@@ -144,12 +159,14 @@ func (s *spot) rest(d time.Duration) error {
 // end passes the turn to poll on, and gives a place up that has not become the lock; or has, by now.
 // The name is retired: what it is given up with may be sent again at any time.
 func (s *spot) end() {
+	// A place that has become the lock by now is given up like one that waits: the undo ends either.
 	if s.entry != nil {
 		s.giveUp()
 	}
 	if s.attends {
 		s.line.Unlisten()
 	}
+	// Pass leaves the next waiter asleep until the next poll is due, Leave wakes it.
 	if s.a.misses > 0 {
 		s.ticket.Leave() // what it was to find out was not answered: the next asks at once
 	} else {
@@ -161,6 +178,7 @@ func (s *spot) end() {
 func (s *spot) giveUp() {
 	a := s.a
 	a.env.Identities.Retire(s.name.Identity)
+	// A poll on its way may have renewed the place once more: it lives for one lease after that.
 	s.undo(s.name, 2*a.terms.EntryLease(), false)
 	s.drop()
 }

@@ -12,6 +12,13 @@ import (
 
 // How an attempt sleeps, and what wakes it: its alarm, which the queue rings when the turn has
 // come or a message is there; the end of its context; the end of the client.
+//
+// A message may be lost. So the waiter that has the turn always sleeps for a bounded time; the others of this process
+// rely on it. What a waiter does next never depends on what woke it: it looks at its place, and asks Redis if it has
+// the turn.
+//
+// A wake-up is a bell. The alarm has room for one ring, and more rings before it is heard are one. What has happened is
+// read from the state that was changed before the ring. So nothing is missed, and nothing counts twice.
 
 // contend notes that the lock is taken and, at the first time, starts to listen for messages.
 func (a *Attempt) contend() {
@@ -41,6 +48,7 @@ func (a *Attempt) listening() bool { return a.places[a.at].Messages.Listening() 
 
 // news reports whether there is a reason to try at once, and starts a try.
 func (a *Attempt) news() bool {
+	// Of the queue in which it has the turn: that is the one to which messages are given.
 	ticket := a.ticket
 	if ticket == nil {
 		ticket = a.places[a.at].Ticket
@@ -63,6 +71,7 @@ func (a *Attempt) sleepUntil(due func() clock.Instant) error {
 	for {
 		left := a.env.Now().Until(due())
 		if left <= 0 {
+			// No message came in time. If the answer shows that one should have, the subscription is examined: see suspect.
 			a.polled = a.polling
 			a.news()
 			return nil
@@ -94,6 +103,7 @@ const (
 
 // yield holds a woken attempt back while it is the turn of other processes.
 func (a *Attempt) yield() {
+	// Nothing of exclusion depends on that. It only spreads the wake-ups, so it is a short pause and not a wait.
 	if ahead := a.places[a.at].Queue.Ahead(); ahead > 0 {
 		clock.Pause(a.ctx, time.Duration(min(ahead, mostAhead))*yieldDelay)
 	}
@@ -122,6 +132,7 @@ func (a *Attempt) sleep(d time.Duration) error {
 
 // awaitHere waits for the turn of a ticket in a queue of this process. false, nil: it does not wait, and
 // another waiter is there.
+// A queue of this process costs Redis nothing, so a waiter stands there before it asks for anything.
 func (a *Attempt) awaitHere(t *Ticket) (bool, error) {
 	if state, _ := t.State(); state == queue.Turn {
 		return true, nil
@@ -132,6 +143,7 @@ func (a *Attempt) awaitHere(t *Ticket) (bool, error) {
 	if t.Join() {
 		return true, nil
 	}
+	// From here on it is a waiter for all: it listens, and is told of as contended.
 	a.contend()
 	err := a.awaitTurn(t)
 	return err == nil, err
@@ -154,6 +166,8 @@ func (a *Attempt) awaitTurn(t *Ticket) error {
 		if err == nil {
 			continue
 		}
+		// The wait has ended, and the lock has come before that. Then Lock returns it: the owner before it has
+		// told that it is given.
 		if a.handedOverTo(t) {
 			return nil // a hand-over came first: it counts
 		}
@@ -167,10 +181,12 @@ func (a *Attempt) handedOverTo(t *Ticket) bool {
 	case queue.Turn:
 		return a.hold.Named()
 	case queue.Reserved:
+		// A hand-over was sent to it, and has not arrived. Who sent it finds that the ticket has left, and hands on.
 		a.given = nil
 		if a.Offered.Identity != nil {
 			// The name that the hand-over carries is in use, in an unknown state.
 			a.env.Identities.Retire(a.Offered.Identity)
+			// The caller may wait for that: until it has ended, the lock may be seen as held by this owner.
 			a.Undos.Add(a.Offered.Ended)
 		}
 	}
@@ -180,6 +196,8 @@ func (a *Attempt) handedOverTo(t *Ticket) bool {
 // heed is what an attempt does about a wake-up before it asks: after some that were in vain it
 // waits. What comes meanwhile is for the same request.
 func (a *Attempt) heed() error {
+	// Any program may publish on the channel. After wake-ups that were in vain the next request waits a little, so that
+	// messages without a meaning do not become requests: package vain says for how long.
 	if !a.wakes.Woken() {
 		return nil
 	}
@@ -194,6 +212,7 @@ func (a *Attempt) heed() error {
 }
 
 // leave gives up the places in the queues; the next in each tries at once.
+// What it knew is lost with it: so the next waiter does not rely on that, and asks.
 func (a *Attempt) leave() {
 	for _, p := range a.places {
 		p.Ticket.Leave()
@@ -201,6 +220,8 @@ func (a *Attempt) leave() {
 }
 
 // paced is opts for a command of a: several copies have to fit into the lease.
+// A command is sent again if no answer comes. If the first copy did get the lock, the answer to a later copy must come
+// while the lease lasts, or the grant would be worth nothing.
 func (a *Attempt) paced(opts redisexec.CallOptions) redisexec.CallOptions {
 	return a.env.Paced(opts, a.terms.TTL)
 }
