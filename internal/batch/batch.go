@@ -129,6 +129,7 @@ func (b *Batch) Pass(next Hold, n identity.Name, grant func() bool) (told <-chan
 }
 
 // wait has a command be sent whose answer will be in the channel. mu is held.
+// The channel has room for the answer, so that no one who tells waits for one who has left.
 func (b *Batch) wait() <-chan error {
 	told := make(chan error, 1)
 	b.waiting = append(b.waiting, told)
@@ -159,6 +160,7 @@ func (b *Batch) tell() {
 }
 
 // tellOnce sends a rename if there is something to tell. The slot is taken.
+// All that ended since the last command are told by this one, however many they are.
 func (b *Batch) tellOnce() (again bool) {
 	b.mu.Lock()
 	if b.over || b.last || len(b.waiting) == 0 {
@@ -215,6 +217,7 @@ func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.D
 }
 
 // answered records that Redis knows the lock as to.
+// The lease that Redis has set is that of whoever holds the lock by now.
 func (b *Batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.Heard()
 	b.gate.SetAlone(waiters == 0)
@@ -255,6 +258,7 @@ func (b *Batch) refused(err error) {
 }
 
 // lost ends the batch after Redis has said that it knows neither name.
+// Another owner may have the lock. Each Unlock that waits for Redis says so, and so does the context of the holder.
 func (b *Batch) lost() {
 	b.End(fmt.Errorf("%w: %w", lockerr.ErrLost, lockerr.ErrNotOnRedis))
 	b.mu.Lock()
@@ -281,6 +285,7 @@ func (b *Batch) End(err error) {
 }
 
 // IsOver reports whether the batch has ended, though its holder has not.
+// A holder of a batch that is over cannot be followed: it has to give the lock back by its own command.
 func (b *Batch) IsOver() bool {
 	if b == nil {
 		return false

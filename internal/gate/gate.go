@@ -66,6 +66,8 @@ func NewRegistry[H Hold](hub Hub) *Registry[H] {
 }
 
 // Registry finds the gates in use.
+// It is in shards, because every Lock and Unlock of the process comes by. A shard is locked for the look into its map
+// only; what happens at a gate is under the lock of that gate.
 type Registry[H Hold] struct {
 	// NewLine makes the line of a gate. It is set before the first needs one; nil: none does.
 	NewLine func(*Gate[H]) *line.Line[H]
@@ -83,6 +85,7 @@ func (r *Registry[H]) shard(key string) int {
 }
 
 // Enter returns the gate of id for a hold that will use it until Exit.
+// All holds for a key are at the same gate as long as their uses overlap, so that its queue is the only one of the process.
 func (r *Registry[H]) Enter(id ID, channel string) *Gate[H] {
 	s := &r.shards[r.shard(id.Key)]
 	s.mu.Lock()
@@ -100,6 +103,7 @@ func (r *Registry[H]) Enter(id ID, channel string) *Gate[H] {
 }
 
 // Exit ends one use of a gate.
+// With the last one the gate goes, and what was learned of the key: a name that is used once leaves nothing.
 func (r *Registry[H]) Exit(g *Gate[H]) {
 	s := &r.shards[r.shard(g.ID.Key)]
 	s.mu.Lock()
@@ -140,6 +144,7 @@ func (r *Registry[H]) Len() int {
 }
 
 // All returns every hold in use, each once.
+// A hold of several keys is at several gates.
 func (r *Registry[H]) All() []H {
 	seen := make(map[H]bool)
 	for i := range r.shards {
@@ -169,6 +174,7 @@ func (g *Gate[H]) Find(o keys.Owner) H {
 }
 
 // Add registers h, unless its owner has a hold here already.
+// That is what makes re-entry: the second Lock of an owner finds the hold of the first.
 func (g *Gate[H]) Add(h H) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,6 +189,7 @@ func (g *Gate[H]) Remove(h H) {
 }
 
 // Line returns the places of this process in the line of the key.
+// Most gates never need one.
 func (g *Gate[H]) Line() *line.Line[H] {
 	g.lineOnce.Do(func() { g.line = g.registry.NewLine(g) })
 	return g.line
@@ -204,6 +211,7 @@ func (l InLine[H]) Unlisten() { l.gate.Line().Unlisten() }
 func (l InLine[H]) Listening() bool { return l.gate.Line().Listening() }
 
 // Listen has the queue woken by messages, until Unlisten.
+// Listeners share one subscription: the first opens it, and the last closes it.
 func (g *Gate[H]) Listen() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,6 +239,7 @@ func (g *Gate[H]) Unlisten() {
 func (g *Gate[H]) Listening() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// A subscription that Redis has not confirmed, or that was lost, brings nothing: then waiters poll more often.
 	return g.subscription != nil && g.subscription.Live()
 }
 

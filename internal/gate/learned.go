@@ -41,6 +41,7 @@ func (g *Gate[H]) Alone() bool {
 }
 
 // SetAlone records whether anyone stands in the line.
+// It is a hint: whoever comes to the line later is seen by the next command.
 func (g *Gate[H]) SetAlone(alone bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,6 +58,7 @@ func (g *Gate[H]) Asks(now clock.Instant) {
 }
 
 // Heard records that Redis answered a request.
+// Any answer ends an outage for all who wait for the key, whoever got it.
 func (g *Gate[H]) Heard() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,6 +86,7 @@ func (g *Gate[H]) FailsToAsk(now clock.Instant, err error) {
 }
 
 // Unheard records at now that Redis did not answer, and returns since when it does not.
+// From then on the patience of those that wait in line runs.
 func (g *Gate[H]) Unheard(now clock.Instant) clock.Instant {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -62,6 +62,7 @@ func (l *Levels[S]) Init(settings S, terms *terms.Terms) {
 func (l *Levels[S]) Len() int { return len(l.open) }
 
 // Oldest returns the settings of the oldest open level.
+// They are those that events and errors of the hold speak of.
 func (l *Levels[S]) Oldest() S {
 	if len(l.open) > 0 {
 		return l.open[0].Settings
@@ -73,6 +74,7 @@ func (l *Levels[S]) Oldest() S {
 func (l *Levels[S]) Push(lv Level[S], now clock.Instant) { l.open = append(l.open, lv.from(now)) }
 
 // Pop takes the newest level of t away. false: there is none.
+// Levels of another handle on the same keys stay, whichever was opened last.
 func (l *Levels[S]) Pop(t *keys.Set) (lv Level[S], popped bool) {
 	i := l.newest(t)
 	if i < 0 {
@@ -100,6 +102,7 @@ func (l *Levels[S]) newest(t *keys.Set) int {
 }
 
 // Counts returns the number of levels on each of keys.
+// They are sent as they are, never as a step up or down: a command that comes twice sets the same counts.
 func (l *Levels[S]) Counts(keys []string) []int {
 	counts := make([]int, len(keys))
 	for _, lv := range l.open {
@@ -131,6 +134,7 @@ func (l *Levels[S]) Replicas() redisexec.Replicas {
 }
 
 // RenewInterval is the shortest interval of those that have a hold acquired then renewed at now; 0: none does.
+// One level that is renewed keeps the hold for all, as the longest lease does.
 func (l *Levels[S]) RenewInterval(now, acquired clock.Instant) time.Duration {
 	interval := time.Duration(0)
 	for _, lv := range l.deciding(acquired) {

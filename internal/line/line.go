@@ -105,6 +105,7 @@ func (l *Line[V]) Enter(ticket uint64, field string, terms *protocol.Terms, sett
 }
 
 // Remove forgets an entry.
+// Messages that come for it later find no one.
 func (l *Line[V]) Remove(e *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,6 +113,7 @@ func (l *Line[V]) Remove(e *Entry) {
 }
 
 // Adopt has another waiter of this process, which settled tells, wait by e from now on.
+// If the entry was settled before, that waiter is told at once: the one before it will not tell it.
 func (l *Line[V]) Adopt(e *Entry, settled func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,6 +124,7 @@ func (l *Line[V]) Adopt(e *Entry, settled func()) {
 }
 
 // Placed records the answer that e waits.
+// A message of the grant may have come first. It is believed only now, because the answer is its proof.
 func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,6 +152,7 @@ func (l *Line[V]) released(payload string) {
 }
 
 // message is what a process is told: the ticket that was granted, and its token; or to ask.
+// What others publish here does no harm: a payload that is no ticket is nothing, and one that is needs a proof.
 func (l *Line[V]) message(payload string) {
 	ticket, token, _ := strings.Cut(payload, " ")
 	n, err := strconv.ParseUint(ticket, 10, 64)
@@ -230,6 +234,7 @@ func (l *Line[V]) Standing(e *Entry) protocol.Standing {
 
 // Schedule sets the time of the next poll: as said by e, who has just polled, or else no later
 // than suits e, who has just come.
+// There is one time for the whole process, because one poll keeps all its places.
 func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,6 +299,7 @@ func (l *Line[V]) Unlisten() {
 }
 
 // Listening reports whether messages arrive.
+// Both are needed: releases wake the one that polls, grants tell the one that is served.
 func (l *Line[V]) Listening() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -73,6 +73,7 @@ func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm chan<- struct{}) {
 }
 
 // Join gets t into line, and reports whether it has the turn at once.
+// The state changes under the lock of the queue, and the alarm rings after that: who looks when it rings sees the change.
 func (t *Ticket[V]) Join() bool {
 	q := t.queue
 	q.mu.Lock()
@@ -86,6 +87,7 @@ func (t *Ticket[V]) Join() bool {
 }
 
 // TryJoin gets t the turn if the queue is empty.
+// It never waits, and so needs no alarm.
 func (t *Ticket[V]) TryJoin() bool {
 	q := t.queue
 	q.mu.Lock()
@@ -98,6 +100,7 @@ func (t *Ticket[V]) TryJoin() bool {
 }
 
 // give lets t have the turn, and try at once.
+// A new turn is a reason to try by itself: nothing may wake it later.
 func (q *Queue[V]) give(t *Ticket[V]) {
 	q.turn, t.state, t.seen, t.fresh = t, Turn, q.wakes, true
 }
@@ -122,6 +125,7 @@ func (t *Ticket[V]) Leave() {
 // many wait for it, this one included.
 func (t *Ticket[V]) GiveWay(mark uint64, processes int) {
 	t.leave(func(q *Queue[V], next *Ticket[V]) {
+		// Wake-ups from after mark are news: the lock may have come back already.
 		next.seen, next.fresh = mark, false
 		q.turnAt = mark + uint64(processes)
 	})
@@ -223,6 +227,7 @@ func (q *Queue[V]) drop(t *Ticket[V]) {
 
 // Quit is Leave for a ticket that waits. One that has got the turn meanwhile keeps it: a
 // hand-over may have come with it. It reports the state that t was in.
+// Between the decision to give up and this call anything may have happened: the state says what.
 func (t *Ticket[V]) Quit() State {
 	q := t.queue
 	q.mu.Lock()
@@ -236,6 +241,8 @@ func (t *Ticket[V]) Quit() State {
 
 // Reserve picks the next in line for a hand-over by t, which has the turn, if accept agrees
 // to it. Until Grant or Refuse nothing happens to it, except that it may leave.
+// The hand-over takes a round trip to Redis. If it failed the ticket must still be first in line, and if it went well no
+// other may have been before it: so it is neither taken out of the line nor left free to be picked again.
 func (t *Ticket[V]) Reserve(accept func(V) bool) *Ticket[V] {
 	q := t.queue
 	q.mu.Lock()
@@ -267,6 +274,7 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 
 // PassTo passes the turn from t, which has not got the lock, to the reserved ticket. false: that one has
 // left meanwhile, and t still has the turn.
+// It is no hand-over: the row of those ends with it.
 func (t *Ticket[V]) PassTo(to *Ticket[V]) bool {
 	q := t.queue
 	q.mu.Lock()
@@ -333,6 +341,7 @@ func (q *Queue[V]) Wakes() uint64 {
 }
 
 // Wake says that the lock may be free. It is remembered until one has tried.
+// It is counted even if no ticket has the turn: the next one finds it as news.
 func (q *Queue[V]) Wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -352,6 +361,7 @@ func (q *Queue[V]) Rouse() {
 }
 
 // Fail takes every waiting ticket that which agrees to out of the line, with err.
+// The one that has the turn is told by its own request.
 func (q *Queue[V]) Fail(err error, which func(V) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

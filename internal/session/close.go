@@ -72,6 +72,7 @@ func (s *Session) settleRest(ctx context.Context) {
 
 // closeHolds ends what is held, and waits for what is being acquired or released. The error names each hold that
 // Redis has not heard of when the time is up.
+// All end at once, so that one that does not answer takes no time from the others.
 func (s *Session) closeHolds(ctx context.Context) error {
 	const limit = CloseTimeout - lastWords
 	asking, cancel := context.WithTimeoutCause(ctx, limit, lockerr.NoAnswerWithin(limit))
@@ -92,6 +93,7 @@ type failures struct {
 }
 
 // set records what became of h so far; nil: Redis has heard of it.
+// A later word on the same hold replaces the earlier one.
 func (f *failures) set(h Hold, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

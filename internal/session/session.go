@@ -166,6 +166,7 @@ func (s *Session) holds() []Hold {
 }
 
 // clocksMoved has every hold look at its deadline.
+// A wall clock that jumps, or a machine that slept, says that leases on Redis went on while the clock here stood still.
 func (s *Session) clocksMoved() {
 	for _, h := range s.holds() {
 		h.ClocksMoved()
@@ -173,6 +174,7 @@ func (s *Session) clocksMoved() {
 }
 
 // GateOf returns the id of the gate of key i of t.
+// The two sides of a read-write lock have a gate each: they have waiters of their own.
 func GateOf(t *keys.Set, i int) gate.ID { return gate.ID{Key: t.Keys[i], Side: t.Side} }
 
 // Holder returns the hold of this client that has field on key i of t, as Redis said when it was asked; or
@@ -197,6 +199,7 @@ func (s *Session) Holder(t *keys.Set, i int, field string, asked clock.Instant) 
 
 // uuidsInUse returns the uuids that this client holds or waits by: the current one, by which it asks next, and
 // older ones that holds and places in lines still have. None if it neither holds nor waits.
+// An operator finds the process of a holder or waiter by them.
 func (s *Session) uuidsInUse() []string {
 	holds := s.holds()
 	if len(holds) == 0 {
