@@ -4,4 +4,4 @@ package redistest
 
 // atOnce is less with the race detector: the processors have more to do, and what waits for
 // an answer in good time must not be kept from running.
-const atOnce = 2
+const atOnce = 3
