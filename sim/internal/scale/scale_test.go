@@ -74,6 +74,7 @@ func requireNoStorm(t *testing.T, o OutageResult) {
 }
 
 func TestProcessesThatAllLoseRedisAtOnceMakeNoStorm(t *testing.T) {
+	t.Parallel()
 	o := inBubble(t, outage(100, false).Run)
 	requireNoStorm(t, o)
 	require.LessOrEqual(t, o.First, time.Second)
@@ -81,6 +82,7 @@ func TestProcessesThatAllLoseRedisAtOnceMakeNoStorm(t *testing.T) {
 }
 
 func TestASilentRedisMakesNoStormEither(t *testing.T) {
+	t.Parallel()
 	o := inBubble(t, outage(100, true).Run)
 	requireNoStorm(t, o)
 	// A command that was given up may come after the one that undoes it: then its lease has to be over.
