@@ -117,7 +117,7 @@ func TestMultiMutexesInOppositeOrdersDoNotDeadlock(t *testing.T) {
 					}
 				})
 			}
-			all.Go(func() { // and somebody who wants a part
+			all.Go(func() { // and an owner that wants a part
 				for range rounds {
 					errs <- c.MultiMutex(names[1:]).Do(t.Context(), func(context.Context) error {
 						counter++
@@ -338,7 +338,7 @@ func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
 	})
 }
 
-// Where every name is always in use, somebody who needs two at once has to be let through.
+// Where every name is always in use, an owner that needs two at once has to be let through.
 func TestAMultiMutexIsServedAmongManyWaitersForItsNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)

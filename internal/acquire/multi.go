@@ -9,10 +9,10 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// Two dangers are in a wish for several keys. One is a circle: an owner keeps a and waits for b, another one keeps b
-// and waits for a. Who takes all keys at once or none is safe from that, but may starve beside owners that want one
-// key each. multiTurn is safe from both. What it keeps on the way is no hold yet: no one sees it before one request
-// has granted all keys.
+// There are two dangers in a wish for several keys. One is a circle: an owner keeps a and waits for b, another owner
+// keeps b and waits for a. An owner that takes all keys at once or none is safe from that. But it may starve beside
+// owners that want one key each, which is the other danger. multiTurn is safe from both. What it keeps on the way is
+// no hold yet: it becomes one when one request has granted all keys.
 
 // multiTurn is the turn of a MultiMutex on one deployment. It asks for all keys at once. If one of them is
 // taken it gets into the line of that key. Given that, it keeps it for a bounded time, with the turns here,
@@ -45,9 +45,8 @@ func NewMultiTurn(a *Attempt, fair *protocol.Fair) Turn {
 }
 
 // await waits for its turn in the queues here, or in a line.
-// await is the heart of the machine: each round looks at what the attempt has now, and either waits for it or says that
-// it is time to ask. Whatever happens in between, a grant, the end of its time, a place that was passed over, ends the
-// wait and begins a new round.
+// Each round looks at what the attempt has now, and either waits or says that it is time to ask. A grant, the end
+// of its time, or a place that was passed over ends the wait, and begins a new round.
 func (t *multiTurn) await() (bool, error) {
 	for {
 		if t.timeOver() {

@@ -71,7 +71,7 @@ func (t *mutexTurn) awaitStrangers() (bool, error) {
 	until, theirs := t.a.places[0].Gate.StrangersUntil()
 	t.after = theirs
 	for theirs && t.a.waits {
-		// Their turn is short, and ends by the clock. Then the lock is asked for, whoever has it.
+		// Their turn is short, and ends by the clock. Then it asks for the lock, even if one of them has taken it.
 		left := t.a.env.Now().Until(until)
 		if left <= 0 {
 			break
@@ -129,8 +129,8 @@ func (t *mutexTurn) rest(d time.Duration) error {
 	case t.line != nil:
 		return t.line.rest(d)
 	case t.a.misses == 0:
-		// Another owner has the lock, and Redis answers. It gets into the line without a sleep: whoever sleeps first is
-		// overtaken by those that come later.
+		// Another owner has the lock, and Redis answers. It gets into the line without a sleep: a waiter that
+		// slept first would be overtaken by those that come later.
 		return nil
 	default:
 		return t.a.sleepFor(d)

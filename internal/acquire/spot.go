@@ -17,8 +17,8 @@ import (
 // is passed over because no one answered in its turn; or the waiter gives it up, and Redis is told.
 //
 // A place is known here before the request for it is sent, so a message cannot come too early. One that comes when the
-// place is known no more finds no waiter. That does no harm: whoever gives a place up has its name undone on Redis,
-// which ends the lock as well if the place has become that.
+// place is known no more finds no waiter. That does no harm: a place that is given up has its name undone on
+// Redis, which ends the lock as well if the place has become that.
 
 // spot is what one attempt has in the line of one key: its place on Redis, while it has one, and a ticket
 // of the queue of this process for the turn to poll, which one waiter does for all of them.

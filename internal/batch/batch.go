@@ -217,7 +217,7 @@ func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.D
 }
 
 // answered records that Redis knows the lock as to.
-// The lease that Redis has set is that of whoever holds the lock by now.
+// The lease that Redis has set is that of the hold that has the lock by now.
 func (b *Batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.Heard()
 	b.gate.SetAlone(waiters == 0)

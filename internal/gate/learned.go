@@ -41,7 +41,7 @@ func (g *Gate[H]) Alone() bool {
 }
 
 // SetAlone records whether anyone stands in the line.
-// It is a hint: whoever comes to the line later is seen by the next command.
+// It is a hint: a waiter that comes to the line later is seen by the next command.
 func (g *Gate[H]) SetAlone(alone bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +58,7 @@ func (g *Gate[H]) Asks(now clock.Instant) {
 }
 
 // Heard records that Redis answered a request.
-// Any answer ends an outage for all who wait for the key, whoever got it.
+// Any answer ends an outage for all that wait for the key, whichever of them asked.
 func (g *Gate[H]) Heard() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

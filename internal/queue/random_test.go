@@ -18,7 +18,7 @@ type model struct {
 	state    []queue.State
 	line     []int // the waiting ones
 	turn     int   // -1: nobody
-	due      bool  // whoever has the turn has news
+	due      bool  // the ticket that has the turn has news
 	rung     []bool
 	wakes    uint64
 	handoffs int
