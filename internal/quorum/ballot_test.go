@@ -229,3 +229,24 @@ func TestTheStateOfAQuorumIsWhatAMajoritySays(t *testing.T) {
 		require.Equal(t, c.token, k.Token)
 	}
 }
+
+// A node that is slow has the levels of a moment ago, and a lease as good as any.
+func TestTheLevelsOfAQuorumAreThoseThatMostNodesCount(t *testing.T) {
+	silent := vote[protocol.KeyState]{}
+	counts := func(n int, ttl time.Duration) vote[protocol.KeyState] {
+		return vote[protocol.KeyState]{cast: true, answer: protocol.KeyState{TTL: ttl * time.Second, Fields: []string{"a"}, Counts: []int{n}}}
+	}
+	for _, c := range []struct {
+		votes   []vote[protocol.KeyState]
+		count   int
+		certain bool
+	}{
+		{[]vote[protocol.KeyState]{counts(1, 1), counts(1, 1), counts(2, 2), counts(2, 2), counts(1, 3)}, 1, true},
+		{[]vote[protocol.KeyState]{counts(1, 3), counts(2, 2), counts(1, 1), silent, silent}, 1, false},
+		{[]vote[protocol.KeyState]{counts(2, 3), counts(2, 2), counts(2, 1), counts(1, 1), silent}, 2, true},
+	} {
+		k, certain := agreedState(c.votes, 3)
+		require.Equal(t, []int{c.count}, k.Counts)
+		require.Equal(t, c.certain, certain)
+	}
+}

@@ -392,7 +392,7 @@ func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 }
 
 // agreedState is the state that most votes agree on. It is certain if those that have not been
-// answered cannot make it another.
+// answered cannot make it another: neither the holder, nor the number of its levels.
 func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.KeyState, certain bool) {
 	free := protocol.KeyState{TTL: -2 * time.Millisecond}
 	silent := 0
@@ -424,7 +424,29 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	slices.SortFunc(most, func(a, b protocol.KeyState) int { return cmp.Compare(endless(b.TTL), endless(a.TTL)) })
 	state = most[min(majority, len(most))-1]
 	state.Token = free.Token
-	return state, len(most) >= majority
+	var agreed int
+	state.Counts, agreed = agreedCounts(state.Counts, most)
+	return state, agreed >= majority || silent == 0 && len(most) >= majority
+}
+
+// agreedCounts are the levels that most of states name, and how many do; of equals these. A node that is slow has
+// those of a moment ago, though its lease may be the longest.
+func agreedCounts(these []int, states []protocol.KeyState) (counts []int, agreed int) {
+	naming := func(counts []int) (n int) {
+		for _, s := range states {
+			if slices.Equal(s.Counts, counts) {
+				n++
+			}
+		}
+		return n
+	}
+	counts, agreed = these, naming(these)
+	for _, s := range states {
+		if n := naming(s.Counts); n > agreed {
+			counts, agreed = s.Counts, n
+		}
+	}
+	return counts, agreed
 }
 
 // endless orders a PTTL by how long it lasts.
