@@ -41,6 +41,7 @@ func (p *play) inject(f Fault) {
 		}
 	case freeze:
 		p.lasting(f, func() {
+			p.servers[f.Server].freeze(f.For)
 			p.eachLink(f.Server, func(l *network.Link) { l.Freeze(f.For) })
 			time.Sleep(f.For)
 		})
@@ -134,6 +135,7 @@ func (p *play) stop(f Fault) {
 		time.Sleep(f.Amount)
 	}
 	p.lasting(f, func() {
+		s.stop(f.For)
 		p.eachLink(f.Server, func(l *network.Link) {
 			l.Refuse(f.For)
 			l.Cut(f.loss(), 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,4 +168,28 @@ func TestSignsOfLifeStopWhereAProcessDoes(t *testing.T) {
 		}
 	}
 	require.InDelta(t, 20, signs, 3)
+}
+
+func TestAProcessThatBeginsWhileAServerIsStoppedOrFrozenDoesNotReachIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := newServer(0)
+		require.NoError(t, err)
+		defer s.mini.Close()
+
+		s.stop(time.Second)
+		_, err = s.link(time.Millisecond, 1).Dial()
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		time.Sleep(time.Second)
+
+		s.freeze(time.Second)
+		conn, err := s.link(time.Millisecond, 2).Dial()
+		require.NoError(t, err)
+		defer conn.Close()
+		began := time.Now()
+		_, err = conn.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 16))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(began), time.Second)
+	})
 }

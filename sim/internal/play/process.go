@@ -113,7 +113,7 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	c := &process{play: p, number: number, place: place, clocks: watches{began: p.journal.began}}
 	c.life, c.end = context.WithCancel(context.Background())
 	for i, s := range p.servers {
-		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
+		l := s.link(p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
 		c.links = append(c.links, l)
 		c.rdbs = append(c.rdbs, redis.NewClient(embedded.Options(l, i+1)))
 	}

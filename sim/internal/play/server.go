@@ -12,6 +12,7 @@ import (
 	mini "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/relock-go/relock/sim/internal/embedded"
+	"github.com/relock-go/relock/sim/internal/network"
 )
 
 // server is an embedded Redis with real Lua. It is reached by the links of a play only.
@@ -22,6 +23,8 @@ type server struct {
 	mu       sync.Mutex // guards the rest
 	ahead    time.Duration
 	loading  time.Time // until then it refuses all commands
+	stopped  time.Time // until then no one connects to it
+	frozen   time.Time // until then nothing reaches it
 	commands int
 	trace    uint64 // of all commands so far, in order, with their times
 	began    time.Time
@@ -88,6 +91,30 @@ func (s *server) load(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loading = time.Now().Add(d)
+}
+
+// stop has no one connect for d, from now on.
+func (s *server) stop(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = time.Now().Add(d)
+}
+
+// freeze has nothing arrive for d, from now on.
+func (s *server) freeze(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = time.Now().Add(d)
+}
+
+// link returns the way to it of a process that begins: what has befallen the server since before does to that, too.
+func (s *server) link(latency time.Duration, seed uint64) *network.Link {
+	l := network.NewLink(s.serve, s.arrives, latency, seed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.Refuse(time.Until(s.stopped))
+	l.Freeze(time.Until(s.frozen))
+	return l
 }
 
 // copyOf is what a replica knows.
