@@ -244,7 +244,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
 		locktest.AwaitListening(t, c, key)
 		locktest.AwaitStillness(t, relay)
-		relay.After(locktest.RunsOf(protocol.FairPollScript), func(redistest.Command, string) {
+		relay.After(locktest.RunsOf(protocol.LinePollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
 			q := &holdsOn(c.session, key)[0].places[0].Gate.Line().Queue
 			before := q.Wakes()

@@ -111,8 +111,8 @@ func newClientOn(rdbs []redis.UniversalClient, hub session.Hub, s clientSettings
 	return c
 }
 
-// chorusWindow is how far apart the messages of the nodes about one release may be.
-const chorusWindow = 5 * time.Millisecond
+// releaseWindow is how far apart the messages of the nodes about one release may be.
+const releaseWindow = 5 * time.Millisecond
 
 // NewQuorum returns a client whose locks live on several independent Redis masters, the nodes, and are
 // held by the owner that has them on most: the algorithm known as Redlock. It keeps working as long as
@@ -171,7 +171,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 	for _, rdb := range rdbs {
 		hubs = append(hubs, wake.NewHub(rdb, session.HubConfig))
 	}
-	c := newClientOn(rdbs, wake.NewMajority(hubs, chorusWindow), s, now)
+	c := newClientOn(rdbs, wake.NewMajority(hubs, releaseWindow), s, now)
 	c.supports = supportedByQuorum
 	env := c.session
 	q := quorum.New(quorum.Env{

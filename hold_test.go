@@ -320,7 +320,7 @@ func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
-		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript, protocol.FairReleaseScript} {
+		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript, protocol.LineReleaseScript} {
 			require.NoError(t, b.Client(t).ScriptLoad(t.Context(), s.Source).Err())
 		}
 		var err error

@@ -296,7 +296,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	}
 	var state State
 	for i := range m.target.Keys {
-		k, out := m.kind.protocol.State(ctx, acquire.Effort, m.target, i)
+		k, out := m.kind.protocol.State(ctx, acquire.CallOptions, m.target, i)
 		if out.Err != nil {
 			return State{}, lockerr.Wrap("read state of", m.Name(), out.Err)
 		}
@@ -325,7 +325,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	found := make([]protocol.KeyState, len(m.target.Keys))
 	for i := range found {
 		var out redisexec.Outcome
-		if found[i], out = m.kind.protocol.State(ctx, acquire.Effort, m.target, i); out.Err != nil {
+		if found[i], out = m.kind.protocol.State(ctx, acquire.CallOptions, m.target, i); out.Err != nil {
 			return false, lockerr.Wrap("force unlock", m.Name(), out.Err)
 		}
 	}
@@ -352,7 +352,7 @@ func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked c
 			ours = true
 		}
 	}
-	done, out := m.kind.protocol.Force(ctx, acquire.Effort, m.target, i, fields)
+	done, out := m.kind.protocol.Force(ctx, acquire.CallOptions, m.target, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
 	return done || ours || out.Err == nil && out.Ambiguous, out.Err

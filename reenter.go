@@ -366,7 +366,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	counts := h.levels.Counts(t.Keys)
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.Now())
-	e := h.session.Attempts.Paced(acquire.Effort, h.settings.TTL).ConfirmedBy(h.levels.Replicas().And(lv.Terms.Replicas).Within(left / 4))
+	e := h.session.Attempts.Paced(acquire.CallOptions, h.settings.TTL).ConfirmedBy(h.levels.Replicas().And(lv.Terms.Replicas).Within(left / 4))
 	claimed := h.levels.Len() > 0
 	h.lease.Lengthen(lv.Terms.TTL)
 	h.mu.Unlock()

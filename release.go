@@ -96,10 +96,10 @@ func each[T any](all []T, f func(T)) {
 	}
 }
 
-// releaseEffort is that of the commands of an Unlock by a handle with the settings s. A second
+// releaseOptions are those of the commands of an Unlock by a handle with the settings s. A second
 // copy of them, which does not go through the engine, is to fit into its time-out: it learns
 // what keeps the engine silent.
-func (h *hold) releaseEffort(s *settings) redisexec.CallOptions {
+func (h *hold) releaseOptions(s *settings) redisexec.CallOptions {
 	e := h.session.Attempts.Paced(redisexec.CallOptions{}, h.settings.TTL)
 	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.UnlockTimeout/2))
 	return e
@@ -143,7 +143,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 	h.mu.Unlock()
 
 	p := protocol.KeepingUntil(h.kind.protocol, h.session.Now, keep)
-	answer, out := p.Release(ctx, h.releaseEffort(s), t, n.Field, counts)
+	answer, out := p.Release(ctx, h.releaseOptions(s), t, n.Field, counts)
 	if out.Ambiguous {
 		h.session.Identities.Retire(n.Identity)
 	}
@@ -294,7 +294,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket
 	defer close(next.attempt.Offered.Ended)
 	c, id := h.session, next.attempt.Offered.Identity
 	to := id.Of(h.target, next.owner)
-	e := h.releaseEffort(s).ConfirmedBy(next.settings.Replicas.Before(ctx))
+	e := h.releaseOptions(s).ConfirmedBy(next.settings.Replicas.Before(ctx))
 	began := c.Now()
 	from := h.onRedis()
 	t := next.target.Lacking(from.Absent) // the same keys
@@ -385,7 +385,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for _, p := range h.places {
 		marks = append(marks, p.Queue.Wakes())
 	}
-	e := h.releaseEffort(s)
+	e := h.releaseOptions(s)
 	if h.isKept() {
 		e = e.ConfirmedBy(h.settings.Replicas.Before(ctx))
 	}

@@ -191,7 +191,7 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
 		return RWState{}, lockerr.Wrap("read state of", m.Name(), err)
 	}
-	k, out := m.write.kind.protocol.State(ctx, acquire.Effort, m.write.target, 0)
+	k, out := m.write.kind.protocol.State(ctx, acquire.CallOptions, m.write.target, 0)
 	if out.Err != nil {
 		return RWState{}, lockerr.Wrap("read state of", m.Name(), out.Err)
 	}

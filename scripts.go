@@ -31,20 +31,20 @@ type kind struct {
 // addKinds makes the kinds of lock of a client on one deployment.
 func (c *Client) addKinds(hub session.MessageHub, sharded bool) {
 	plain := protocol.NewBatchingPlain(c.session.Execs[0], sharded)
-	fair := protocol.NewFair(plain, c.ID())
-	strict := fair.Strict()
+	lined := protocol.NewLined(plain, c.ID())
+	strict := lined.Strict()
 	reads, writes := protocol.NewReadWrite(plain)
 	c.session.Registry.NewLine = func(g *acquire.Gate) *acquire.Line {
-		return line.New[acquire.Hold](hub, c.session.Now, g.Channel, fair.GrantsFor(g.ID.Key))
+		return line.New[acquire.Hold](hub, c.session.Now, g.Channel, lined.GrantsFor(g.ID.Key))
 	}
 	c.session.Attempts.Uses = hub.Uses
 	c.plain = &kind{
-		lock: KindMutex, protocol: fair, batches: c.session.BatchEnv(plain.Rename), inLine: true, stand: acquire.AtGateInLine,
-		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMutexTurn(a, fair) },
+		lock: KindMutex, protocol: lined, batches: c.session.BatchEnv(plain.Rename), inLine: true, stand: acquire.AtGateInLine,
+		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMutexTurn(a, lined) },
 	}
 	c.multi = &kind{
 		lock: KindMulti, protocol: plain, inLine: true, stand: acquire.AtGateInLine,
-		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMultiTurn(a, fair) },
+		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMultiTurn(a, lined) },
 	}
 	c.fair = &kind{
 		lock: KindFair, protocol: strict, inLine: true, stand: acquire.InLine,

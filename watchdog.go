@@ -150,7 +150,7 @@ func (h *hold) renewNow(life context.Context) {
 		return
 	}
 	t, n, lease := h.target, h.name, h.levels.TTL()
-	e := h.renewEffort()
+	e := h.renewOptions()
 	left := h.lease.Left(h.session.Now())
 	hooks := *h.hooks()
 	h.mu.Unlock()
@@ -187,8 +187,8 @@ func (h *hold) renewNow(life context.Context) {
 	}
 }
 
-// renewEffort is that of one renewal. mu is held.
-func (h *hold) renewEffort() redisexec.CallOptions {
+// renewOptions are those of one renewal. mu is held.
+func (h *hold) renewOptions() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.Now()), h.watchdog.failures
 	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.Patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.levels.Replicas().Within(left / 4))
 	e.Patience = max(redisexec.MinPatience, min(e.Patience, left/2))

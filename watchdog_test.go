@@ -470,10 +470,10 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	h := w.holds[0]
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	require.True(t, h.renewEffort().Batchable)
+	require.True(t, h.renewOptions().Batchable)
 	terms := terms.Terms{Replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
 	h.levels.Push(level{Terms: &terms, Target: h.target}, w.c.session.Now())
-	require.False(t, h.renewEffort().Batchable)
+	require.False(t, h.renewOptions().Batchable)
 }
 
 // A hold whose lease was over here is lost, though its key is there yet: nothing of it is kept.

@@ -72,7 +72,7 @@ inline setPlace(n) {
 }
 inline leave(n) { place[n] = 0; placeLeft[n] = 0 }
 
-/* fair_acquire.lua: the lock, if that is free and no one stands before n, or a place. */
+/* line_acquire.lua: the lock, if that is free and no one stands before n, or a place. */
 inline acquire(n, t) {
 	if
 	:: key == n -> setLease(); answer = granted
@@ -177,7 +177,7 @@ inline deliver(t) {
 proctype redis() {
 	do
 	:: d_step { phase == asking && answer == silent -> acquire(name, ticket); printf("Redis: %d: %e\n", name, answer); check() }
-	/* fair_poll.lua */
+	/* line_poll.lua */
 	:: d_step { phase == waiting && polling && answer == silent && place[name] != 0 -> setPlace(name); answer = waits; printf("Redis: a poll: %d waits\n", name) }
 	:: d_step { phase == waiting && polling && answer == silent && place[name] != 0 && key == 0 ->
 		key = name; setLease(); leave(name); answer = granted; printf("Redis: a poll: %d has the lock now\n", name); check() }

@@ -69,7 +69,7 @@ inline enqueue(p) { line[length] = p; length++; lives[p] = TTL; mark[p] = (liste
 #define passedOver(p) (mark[p] == 1 || mark[p] == 0 && !listens[p])
 #endif
 
-/* serve, of fair_prelude.lua: the lock, which is free, goes to the first live place that is not passed over. */
+/* serve, of line_prelude.lua: the lock, which is free, goes to the first live place that is not passed over. */
 inline serve(poller) {
 	next = N; i = 0;
 	do
@@ -114,7 +114,7 @@ inline ask(p) {
 	fi
 }
 
-/* fair_poll.lua */
+/* line_poll.lua */
 inline poll(p) {
 	due[p] = 1; printf("process %d polls\n", p);
 	if

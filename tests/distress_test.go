@@ -161,7 +161,7 @@ func (c *course) copies() int {
 	case c.Refuses == redistest.RefusesEntry:
 		return 0
 	case c.Means.Resend:
-		return acquire.Effort.Attempts
+		return acquire.CallOptions.Attempts
 	default:
 		return 1
 	}

@@ -91,7 +91,7 @@ func (w *fairWait) served() {
 
 // grantsOf is the channel by which c hears of grants of a fair lock.
 func grantsOf(c *relock.Client, key string) string {
-	return inside.OfMutex(c.FairMutex(key)).Protocol.(*protocol.Fair).GrantsFor(key)
+	return inside.OfMutex(c.FairMutex(key)).Protocol.(*protocol.Lined).GrantsFor(key)
 }
 
 // tell publishes a grant of the last ticket of c.
@@ -103,7 +103,7 @@ func (w *fairWait) tell() {
 	require.EqualValues(w.t, 1, heard)
 }
 
-func (w *fairWait) polls() int { return w.relay.Count(locktest.RunsOf(protocol.FairPollScript)) }
+func (w *fairWait) polls() int { return w.relay.Count(locktest.RunsOf(protocol.LinePollScript)) }
 
 // subscribed has c listen for news of key from before it waits: no confirmation will come
 // later. Each message about the key is an event, too.
@@ -154,7 +154,7 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 // grant would be taken for the other's.
 func TestAMessageProvesNothingIfACopyOfTheRequestIsStillUnderWay(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
-		held := w.relay.HoldBack(locktest.RunsOf(protocol.FairAcquireScript))
+		held := w.relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript))
 		w.queue()
 		before := w.polls()
 		w.tell()
@@ -177,7 +177,7 @@ func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
 		c := locksOn(t, rdb)
 		events := subscribed(t, c, key)
 		locktest.HeldByStranger(t, direct, key, 0)
-		relay.After(locktest.RunsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
+		relay.After(locktest.RunsOf(protocol.LineAcquireScript), func(redistest.Command, string) {
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), locktest.ChannelOf(key), "0").Err()
 			<-events
@@ -218,7 +218,7 @@ func TestALostMessageCostsAWaiterOneSafetyPoll(t *testing.T) {
 
 func TestALostReplyKeepsThePlaceInTheQueue(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
-		w.relay.DropReply(locktest.RunsOf(protocol.FairAcquireScript))
+		w.relay.DropReply(locktest.RunsOf(protocol.LineAcquireScript))
 		w.queue()
 		second := w.holder // it releases and stands behind
 		first := locktest.FairQueueOf(w.t, w.direct, w.key)
@@ -452,7 +452,7 @@ func TestALostAnswerToAPollCostsNoBriefPlace(t *testing.T) {
 		subscribed(w.t, w.c, w.key)
 		onceWithin(w.t, promptly, func() time.Duration {
 			w.queue()
-			w.relay.LoseReply(locktest.RunsOf(protocol.FairPollScript)).Wait(w.t)
+			w.relay.LoseReply(locktest.RunsOf(protocol.LinePollScript)).Wait(w.t)
 			d := locktest.Took(func() {
 				w.holder.Unlocks(w.t, w.rival)
 				require.NoError(w.t, locktest.OutcomeOf(w.t, w.waiting))
@@ -472,7 +472,7 @@ func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
 		ctx, giveUp := context.WithCancel(context.WithoutCancel(w.t.Context()))
 		defer giveUp()
 		var leaving <-chan error
-		crossed := w.relay.After(locktest.RunsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
+		crossed := w.relay.After(locktest.RunsOf(protocol.LineAcquireScript), func(redistest.Command, string) {
 			leaving = locktest.NewActor(w.t).Lock(ctx, w.c.FairMutex(w.key, relock.WithOwner("leaving")))
 			redistest.Eventually(w.t, "the second has the turn", func() bool {
 				_, turn := partyOf(w.c, w.key)
@@ -492,7 +492,7 @@ func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
 		restore()
 
 		var once sync.Once
-		asked := w.relay.After(locktest.RunsOf(protocol.FairPollScript), func(redistest.Command, string) {
+		asked := w.relay.After(locktest.RunsOf(protocol.LinePollScript), func(redistest.Command, string) {
 			once.Do(func() { // before the answer arrives
 				giveUp()
 				require.ErrorIs(w.t, locktest.OutcomeOf(w.t, leaving), context.Canceled)

@@ -155,7 +155,7 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), interval, "too many")
 	for _, e := range relay.Log() {
 		if redistest.Scripts(e.Command) {
-			require.True(t, locktest.RunsOf(protocol.FairPollScript)(e.Command), "no poll: %v", e.Command)
+			require.True(t, locktest.RunsOf(protocol.LinePollScript)(e.Command), "no poll: %v", e.Command)
 		}
 	}
 	holder.Unlocks(t, m)
@@ -213,7 +213,7 @@ func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
 		ownerOf := locktest.NewActor(w.t)
 		brief := w.c.FairMutex(w.key, relock.WithTTL(2*time.Second), relock.WithOwner("brief"))
 		var waiting <-chan error
-		placed := w.relay.After(locktest.RunsOf(protocol.FairAcquireScript), func(redistest.Command, string) {
+		placed := w.relay.After(locktest.RunsOf(protocol.LineAcquireScript), func(redistest.Command, string) {
 			waiting = ownerOf.Lock(ctx, brief)
 			redistest.Eventually(w.t, "the brief one has the turn", func() bool {
 				p, turn := partyOf(w.c, w.key)

@@ -53,7 +53,7 @@ func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
 	holder.Locks(t, b.locks.FairMutex(b.key))
 	waiting := waiter.Lock(t.Context(), m)
 	locktest.AwaitFairQueue(t, b.master, b.key, 1)
-	loading := b.relay.ReplyWith("-LOADING it is\r\n", locktest.RunsOf(protocol.RenewScript)).Times(acquire.Effort.Attempts)
+	loading := b.relay.ReplyWith("-LOADING it is\r\n", locktest.RunsOf(protocol.RenewScript)).Times(acquire.CallOptions.Attempts)
 	holder.Unlocks(t, b.locks.FairMutex(b.key))
 	loading.Wait(t)
 	require.NoError(t, locktest.OutcomeOf(t, waiting))

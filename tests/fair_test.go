@@ -358,10 +358,10 @@ func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 	all := queueUp(t, rdb, key, 200, []*relock.Client{c}, &r)
 	relay.ResetLog()
 	began := time.Now()
-	redistest.Eventually(t, "five polls", func() bool { return relay.Count(locktest.RunsOf(protocol.FairPollScript)) >= 5 })
+	redistest.Eventually(t, "five polls", func() bool { return relay.Count(locktest.RunsOf(protocol.LinePollScript)) >= 5 })
 	// Each sleeps for at least half of the interval.
 	require.GreaterOrEqual(t, time.Since(began), 2*interval, "too many")
-	require.Zero(t, relay.Count(locktest.RunsOf(protocol.FairAcquireScript)))
+	require.Zero(t, relay.Count(locktest.RunsOf(protocol.LineAcquireScript)))
 	require.Len(t, locktest.FairQueueOf(t, rdb, key), 200)
 	holder.Unlocks(t, c.FairMutex(key))
 	all.Wait()

@@ -41,7 +41,7 @@ var faultSteps = []faultStep{
 	{name: "force", script: protocol.ForceScript, before: lockByRival, do: forceRival},
 	{name: "place in the queue", script: protocol.AcquireScript, before: lockByRival, do: waitInOrder, levels: 1, kinds: []string{"fair"}},
 	{name: "place given up", script: protocol.ReleaseScript, before: queueBehindRival, do: leaveTheQueue, kinds: []string{"fair"}},
-	{name: "poll", script: protocol.FairPollScript, before: queueBehindRival, do: pollUntilServed, levels: 1, kinds: []string{"fair"}},
+	{name: "poll", script: protocol.LinePollScript, before: queueBehindRival, do: pollUntilServed, levels: 1, kinds: []string{"fair"}},
 }
 
 func lockOnce(b *faultBench) {
@@ -336,7 +336,7 @@ func (b *faultBench) dismiss(before map[string]string) {
 	}
 	for field := range b.fields() {
 		if _, there := before[field]; !there {
-			released, out := inside.OfMutex(b.m).Protocol.Release(b.ctx, acquire.Effort, inside.OfMutex(b.m).Keys, field, []int{0})
+			released, out := inside.OfMutex(b.m).Protocol.Release(b.ctx, acquire.CallOptions, inside.OfMutex(b.m).Keys, field, []int{0})
 			require.NoError(b.t, out.Err)
 			require.True(b.t, released.Ours)
 		}

@@ -82,8 +82,8 @@ var lockKinds = []lockKind{
 			return c.MultiMutex([]string{key, key + "-too"}, opts...)
 		},
 		scripts: map[*redisexec.Script][]*redisexec.Script{
-			protocol.AcquireScript: {protocol.AcquireScript, protocol.FairAcquireScript},
-			protocol.ReleaseScript: {protocol.ReleaseScript, protocol.FairReleaseScript},
+			protocol.AcquireScript: {protocol.AcquireScript, protocol.LineAcquireScript},
+			protocol.ReleaseScript: {protocol.ReleaseScript, protocol.LineReleaseScript},
 		},
 	},
 	{

@@ -171,7 +171,7 @@ func TestAGrantOfAPlaceThatWasLeftToAnotherIsNotLost(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
 		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would tell of the grant
-		polls := p.relay.Block(redistest.Script(protocol.FairPollScript.Source)).Always()
+		polls := p.relay.Block(redistest.Script(protocol.LinePollScript.Source)).Always()
 		p.t.Cleanup(polls.Release)
 		p.grantUntold()
 		p.firstGivesUp(1)

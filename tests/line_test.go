@@ -90,7 +90,7 @@ func TestTheWaitersOfAProcessHaveOnePlaceInTheLine(t *testing.T) {
 }
 
 // enqueues chooses the requests for the lock or a place in its line.
-var enqueues = redistest.Script(protocol.FairAcquireScript.Source)
+var enqueues = redistest.Script(protocol.LineAcquireScript.Source)
 
 // triesOnly chooses the requests for the lock alone.
 var triesOnly = redistest.Script(protocol.AcquireScript.Source)
@@ -126,10 +126,10 @@ func TestAHoldThatOthersWaitForCostsTwoCommandsAndNoTryBeforeThePlace(t *testing
 		}
 		require.Zero(t, relay.Count(triesOnly), "one that listens gets into the line at once")
 		require.Equal(t, holds, relay.Count(enqueues))
-		require.Equal(t, holds, relay.Count(redistest.Script(protocol.FairReleaseScript.Source)))
+		require.Equal(t, holds, relay.Count(redistest.Script(protocol.LineReleaseScript.Source)))
 		// A poll may come meanwhile, and on a slow machine a hold may last until its lease is raised.
 		usual := []*redisexec.Script{
-			protocol.FairAcquireScript, protocol.FairReleaseScript, protocol.FairPollScript,
+			protocol.LineAcquireScript, protocol.LineReleaseScript, protocol.LinePollScript,
 			protocol.RaiseScript, protocol.RenewScript, protocol.RenewManyScript,
 		}
 		others := redistest.Scripts.And(func(c redistest.Command) bool {
@@ -159,7 +159,7 @@ func getsInLineUnheard(t *testing.T, b *redistest.Backend, key string) *inLineUn
 	locktest.AwaitFairQueue(t, b.Client(t), key, 1)
 	locktest.AwaitListening(t, c, key)
 	locktest.AwaitStillness(t, relay)
-	w.polls = relay.Block(redistest.Script(protocol.FairPollScript.Source)).Always()
+	w.polls = relay.Block(redistest.Script(protocol.LinePollScript.Source)).Always()
 	t.Cleanup(w.polls.Release)
 	return w
 }

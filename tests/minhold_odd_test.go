@@ -301,7 +301,7 @@ func TestAKeepGivesUpAPlaceInTheLine(t *testing.T) {
 		m := c.FairMutex(key, relock.WithMinHold(time.Hour), relock.WithOwner("job"))
 		me.Locks(t, m)
 		view := inside.OfMutex(m)
-		field, fair := c.ID()+":job", view.Protocol.(*protocol.Fair)
+		field, fair := c.ID()+":job", view.Protocol.(*protocol.Lined)
 		_, out := fair.Enqueue(t.Context(), redisexec.CallOptions{}, view.Keys, "other:1", view.Terms, 1)
 		require.NoError(t, out.Err)
 		line := keys.LineOf(key)

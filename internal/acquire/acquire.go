@@ -45,8 +45,8 @@ import (
 	"github.com/relock-go/relock/internal/vain"
 )
 
-// Effort bounds one try to acquire: a few quick resends.
-var Effort = redisexec.CallOptions{Attempts: 3}
+// CallOptions bound one try to acquire: a few quick resends.
+var CallOptions = redisexec.CallOptions{Attempts: 3}
 
 // While no message can be had, a waiter polls: fast while the owner keeps changing, then
 // less and less often.
@@ -234,14 +234,14 @@ func (a *Attempt) newName() identity.Name {
 	return a.env.Identities.Current().Of(a.target, a.owner)
 }
 
-// effort is that of a request for the lock.
-func (a *Attempt) effort() redisexec.CallOptions {
+// callOptions are those of a request for the lock.
+func (a *Attempt) callOptions() redisexec.CallOptions {
 	return a.paced(a.untilClose()).ConfirmedBy(a.replicas)
 }
 
-// untilClose is Effort but for a Close meanwhile: that waits for one copy at most.
+// untilClose is CallOptions but for a Close meanwhile: that waits for one copy at most.
 func (a *Attempt) untilClose() redisexec.CallOptions {
-	e := Effort
+	e := CallOptions
 	e.Enough = a.env.Closing
 	return e
 }

@@ -30,13 +30,13 @@ type fairTurn struct {
 var _ Turn = (*fairTurn)(nil)
 
 // NewFairTurn is the turn of an attempt of a FairMutex.
-func NewFairTurn(a *Attempt, fair *protocol.Fair) Turn {
-	return newFairTurn(a, fair, a.places[0].Ticket)
+func NewFairTurn(a *Attempt, lined *protocol.Lined) Turn {
+	return newFairTurn(a, lined, a.places[0].Ticket)
 }
 
 // newFairTurn is the turn of an attempt that polls when ticket, which is of the queue for that, has the turn.
-func newFairTurn(a *Attempt, fair *protocol.Fair, ticket *Ticket) *fairTurn {
-	return &fairTurn{a: a, spot: newSpot(a, fair, a.places[0], a.target, ticket)}
+func newFairTurn(a *Attempt, lined *protocol.Lined, ticket *Ticket) *fairTurn {
+	return &fairTurn{a: a, spot: newSpot(a, lined, a.places[0], a.target, ticket)}
 }
 
 // await lets a newcomer ask at once. A waiter with a place on Redis waits until that has become
@@ -91,7 +91,7 @@ func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 		return t.spot.poll()
 	case !a.waits:
 		// A try would have to give a place up at once. So it asks for none.
-		return a.tryFree(t.spot.fair)
+		return a.tryFree(t.spot.lined)
 	}
 	g, out := t.spot.enqueue(a.newName())
 	// A place is no hold: replicas need not confirm it.
@@ -132,7 +132,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 	t.spot.ticket.Pass() // others poll meanwhile
 	// Replicas may answer late, and the lease of a place is short. The renewal raises it to the whole TTL, and is the
 	// command that they confirm.
-	ours, out := a.protocol.Renew(a.ctx, a.effort(), a.target, t.spot.name.Field, a.terms.TTL)
+	ours, out := a.protocol.Renew(a.ctx, a.callOptions(), a.target, t.spot.name.Field, a.terms.TTL)
 	switch {
 	case out.Err != nil:
 	case !ours:

@@ -25,7 +25,7 @@ import (
 type multiTurn struct {
 	here  plainTurn // in the queues of this process
 	a     *Attempt
-	fair  *protocol.Fair
+	lined *protocol.Lined
 	spot  *spot // in the line of the key at which it stands; nil: it has not got that far
 	wants bool  // a place in that line: set by a refusal, cleared by a place or by the key itself
 
@@ -39,9 +39,9 @@ type multiTurn struct {
 var _ Turn = (*multiTurn)(nil)
 
 // NewMultiTurn is the turn of an attempt of a MultiMutex.
-func NewMultiTurn(a *Attempt, fair *protocol.Fair) Turn {
+func NewMultiTurn(a *Attempt, lined *protocol.Lined) Turn {
 	a.longestSleep = a.terms.EntryPoll()
-	return &multiTurn{here: plainTurn{a: a, line: true}, a: a, fair: fair}
+	return &multiTurn{here: plainTurn{a: a, line: true}, a: a, lined: lined}
 }
 
 // await waits for its turn in the queues here, or in a line.
@@ -164,7 +164,7 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 		t.since = a.env.Now()
 	}
 	// This place is for one key, so Redis sees it as that of any waiter in this line.
-	t.spot = newSpot(a, t.fair, p, a.target.Only(a.target.Keys[a.at:a.at+1]), p.Gate.Line().Queue.Ticket(a.hold, a.alarm))
+	t.spot = newSpot(a, t.lined, p, a.target.Only(a.target.Keys[a.at:a.at+1]), p.Gate.Line().Queue.Ticket(a.hold, a.alarm))
 	a.over = func() (bool, error) { return t.spot.settled() || t.timeOver(), nil }
 	g, out := t.spot.enqueue(t.nameToAsk())
 	if out.Err != nil {

@@ -25,7 +25,7 @@ import (
 // on by the same place.
 type mutexTurn struct {
 	a     *Attempt
-	fair  *protocol.Fair
+	lined *protocol.Lined
 	line  *fairTurn // its turn in the line; nil: it has not got that far
 	after bool      // strangers have had a turn, and it asks next
 }
@@ -39,9 +39,9 @@ type given struct {
 }
 
 // NewMutexTurn is the turn of an attempt of a Mutex.
-func NewMutexTurn(a *Attempt, fair *protocol.Fair) Turn {
+func NewMutexTurn(a *Attempt, lined *protocol.Lined) Turn {
 	a.longestSleep = a.terms.EntryPoll()
-	a.mutex = mutexTurn{a: a, fair: fair}
+	a.mutex = mutexTurn{a: a, lined: lined}
 	return &a.mutex
 }
 
@@ -93,7 +93,7 @@ func (t *mutexTurn) inherit() {
 // getInLine has it want a place in the line.
 func (t *mutexTurn) getInLine() {
 	a := t.a
-	t.line = newFairTurn(a, t.fair, a.places[0].Gate.Line().Queue.Ticket(a.hold, a.alarm))
+	t.line = newFairTurn(a, t.lined, a.places[0].Gate.Line().Queue.Ticket(a.hold, a.alarm))
 }
 
 // ask takes the lock if it is free. If that is taken, or others have wanted it only just now, it asks
@@ -120,7 +120,7 @@ func (t *mutexTurn) request() (protocol.Grant, redisexec.Outcome) {
 	if t.line != nil {
 		return t.line.ask()
 	}
-	return t.a.tryFree(t.fair)
+	return t.a.tryFree(t.lined)
 }
 
 // rest lets one that was refused get into the line at once.
@@ -184,10 +184,10 @@ func (t *mutexTurn) bequeath() {
 
 // tryFree takes the lock if it is free and no one waits for it.
 // The script refuses while anyone stands in the line, even if the lock is free: newcomers do not overtake.
-func (a *Attempt) tryFree(fair *protocol.Fair) (protocol.Grant, redisexec.Outcome) {
+func (a *Attempt) tryFree(lined *protocol.Lined) (protocol.Grant, redisexec.Outcome) {
 	n := a.newName()
 	// Its lease is the whole TTL at once: the hold need not be raised.
-	g, out := fair.Acquire(a.ctx, a.effort(), a.target, n.Field, a.terms)
+	g, out := lined.Acquire(a.ctx, a.callOptions(), a.target, n.Field, a.terms)
 	a.doubted(n, g, out, a.terms.TTL)
 	return a.answered(n, g, out)
 }

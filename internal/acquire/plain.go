@@ -64,7 +64,7 @@ func (t *plainTurn) ask() (protocol.Grant, redisexec.Outcome) { return t.askAs(t
 // askAs asks for all keys by the name n.
 func (t *plainTurn) askAs(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
-	g, out := a.protocol.Acquire(a.ctx, a.effort(), a.target, n.Field, a.terms)
+	g, out := a.protocol.Acquire(a.ctx, a.callOptions(), a.target, n.Field, a.terms)
 	return t.answered(n, g, out)
 }
 

@@ -77,10 +77,10 @@ func (t *writerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	n := a.newName()
 	// A try makes no claim: no writer would be there to use it.
 	if !a.waits {
-		g, out := a.protocol.Acquire(a.ctx, a.effort(), a.target, n.Field, a.terms)
+		g, out := a.protocol.Acquire(a.ctx, a.callOptions(), a.target, n.Field, a.terms)
 		return t.queue.answered(n, g, out)
 	}
-	g, out := t.writes.Take(a.ctx, a.effort(), a.target, n.Field, a.terms, a.terms.EntryLease())
+	g, out := t.writes.Take(a.ctx, a.callOptions(), a.target, n.Field, a.terms, a.terms.EntryLease())
 	// A request that may have come to Redis may have claimed. One claim is remembered, that of the name used last: one by
 	// an older name is withdrawn now, or it would outlive the wait.
 	if out.Ambiguous || !g.Held && out.Err == nil && keys.SideOf(g.Holder) == keys.Reading {
@@ -165,7 +165,7 @@ func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	// answer comes: that may never come.
 	t.writer.Lengthen(a.terms.TTL)
 	t.writes = writes != ""
-	g, out := t.reads.Take(a.ctx, a.effort(), a.target, n.Field, a.terms, writes)
+	g, out := t.reads.Take(a.ctx, a.callOptions(), a.target, n.Field, a.terms, writes)
 	a.doubted(n, g, out, a.terms.TTL)
 	if g, out = a.answered(n, g, out); out.Err == nil {
 		a.suspect(g)

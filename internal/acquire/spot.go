@@ -24,7 +24,7 @@ import (
 // of the queue of this process for the turn to poll, which one waiter does for all of them.
 type spot struct {
 	a       *Attempt
-	fair    *protocol.Fair
+	lined   *protocol.Lined
 	target  *keys.Set     // the key
 	line    *Line         // the places of this process
 	ticket  *Ticket       // for the turn to poll
@@ -34,10 +34,10 @@ type spot struct {
 }
 
 // newSpot is that of a at its place p, whose key alone is t. It polls when ticket has the turn.
-func newSpot(a *Attempt, fair *protocol.Fair, p Place, t *keys.Set, ticket *Ticket) *spot {
+func newSpot(a *Attempt, lined *protocol.Lined, p Place, t *keys.Set, ticket *Ticket) *spot {
 	a.longestSleep = a.terms.EntryPoll()
 	a.ticket = ticket
-	s := &spot{a: a, fair: fair, target: t, line: p.Gate.Line(), ticket: ticket}
+	s := &spot{a: a, lined: lined, target: t, line: p.Gate.Line(), ticket: ticket}
 	// A waiter that sleeps for its turn to poll need not have it, if the place is settled before.
 	a.over = func() (bool, error) { return s.settled(), nil }
 	return s
@@ -66,7 +66,7 @@ func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 	// The order matters: heard first, known second, asked third.
 	s.name = n
 	s.entry = s.line.Enter(a.env.Tickets.Add(1), n.Field, a.terms, a.Ring)
-	g, out := s.fair.Enqueue(a.ctx, a.env.pacedFor(a.untilClose(), s.entry), s.target, n.Field, a.terms, s.entry.Ticket)
+	g, out := s.lined.Enqueue(a.ctx, a.env.pacedFor(a.untilClose(), s.entry), s.target, n.Field, a.terms, s.entry.Ticket)
 	switch {
 	case out.Err == nil && g.Waits: // an undo would take its place away
 		// It has a place. Of a request that was sent twice no copy may come later with another meaning.
@@ -117,13 +117,13 @@ func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 	a := s.a
 	for entries := range slices.Chunk(s.line.Waiting(), mostPolled) {
 		waiters := make([]protocol.Waiter, len(entries))
-		effort := a.untilClose()
+		options := a.untilClose()
 		for i, e := range entries {
 			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms}
-			effort = a.env.pacedFor(effort, e)
+			options = a.env.pacedFor(options, e)
 		}
 		var all []protocol.Standing
-		all, g, out = s.fair.Poll(a.ctx, effort, s.target, waiters)
+		all, g, out = s.lined.Poll(a.ctx, options, s.target, waiters)
 		if out.Err != nil {
 			return g, out
 		}
@@ -186,7 +186,7 @@ func (s *spot) giveUp() {
 // undo has the place and the lock given up that n, which has been retired, may have.
 func (s *spot) undo(n identity.Name, lasts time.Duration, unobserved bool) {
 	a := s.a
-	a.hold.Undo(s.fair, s.target, n.Field, lasts, unobserved)
+	a.hold.Undo(s.lined, s.target, n.Field, lasts, unobserved)
 }
 
 // drop forgets the place.

@@ -180,15 +180,15 @@ func (b *Batch) tellOnce() (again bool) {
 	return true
 }
 
-// renameEffort is that of one round of copies of a rename; then the holder's hook hears of the failure.
-var renameEffort = redisexec.CallOptions{Attempts: 2}
+// renameOptions are those of one round of copies of a rename; then the holder's hook hears of the failure.
+var renameOptions = redisexec.CallOptions{Attempts: 2}
 
 // rename tells Redis until that is answered, or ctx ends. If Redis refuses it for good, and no copy can
 // have been executed, it stays as it was.
 func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.Duration) {
 	doubt := false
 	for misses := 1; ; misses++ {
-		e := renameEffort
+		e := renameOptions
 		e.Patience = min(b.env.Patience, redisexec.PatienceFor(lease))
 		ours, waiters, out := b.env.Rename(ctx, e, b.target, from.Field, to.Field, lease)
 		if out.Ambiguous {

@@ -8,7 +8,7 @@ import (
 
 // Strangers, as waiters of Redisson, have no place in the line of a key: they wait for it to be free. A
 // process that goes on because no one stands in the line gives them a turn by the clock, as releases do where
-// others stand there (lua/fair_prelude.lua): its next waiter does not ask for a moment. If that finds the lock
+// others stand there (lua/line_prelude.lua): its next waiter does not ask for a moment. If that finds the lock
 // taken then, they have their next turn after one of this process; else after twice the time.
 const (
 	strangersWindow = 5 * time.Millisecond

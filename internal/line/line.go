@@ -251,7 +251,7 @@ func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
 		l.pollAt = at
 	} else if at.Mono < l.pollAt.Mono {
 		l.pollAt = at
-		l.Queue.Rouse()
+		l.Queue.Recheck()
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // AllScripts are those that clients send.
 var AllScripts = []*redisexec.Script{
 	protocol.AcquireScript, protocol.ReenterScript, protocol.RenewScript, protocol.RenewManyScript, protocol.ReleaseScript, protocol.HandoffScript, protocol.RenameScript, protocol.ForceScript, protocol.StateScript, protocol.KeepScript,
-	protocol.FairAcquireScript, protocol.FairPollScript, protocol.FairReleaseScript, protocol.RaiseScript,
+	protocol.LineAcquireScript, protocol.LinePollScript, protocol.LineReleaseScript, protocol.RaiseScript,
 	protocol.RWReadScript, protocol.RWReadReenterScript, protocol.RWReadRenewScript, protocol.RWReadReleaseScript,
 	protocol.RWWriteScript, protocol.RWWriteReleaseScript, protocol.RWHandoffScript, protocol.RWForceScript, protocol.RWStateScript, protocol.RWKeepScript,
 	presence.RegisterScript,
@@ -25,8 +25,8 @@ var AllScripts = []*redisexec.Script{
 
 // InLine are the scripts of locks whose waiters stand in a line on Redis, by what they take the place of.
 var InLine = map[*redisexec.Script][]*redisexec.Script{
-	protocol.AcquireScript: {protocol.AcquireScript, protocol.FairAcquireScript},
-	protocol.ReleaseScript: {protocol.FairReleaseScript, protocol.ReleaseScript},
+	protocol.AcquireScript: {protocol.AcquireScript, protocol.LineAcquireScript},
+	protocol.ReleaseScript: {protocol.LineReleaseScript, protocol.ReleaseScript},
 }
 
 // RunsOf chooses the runs of s, or of what has its place where there is a line.

@@ -2,11 +2,11 @@
 // they take, and the meaning of their replies. It knows nothing of holds, waiters or goroutines.
 //
 //   - protocol.go has the calls that every kind answers, and their answers.
-//   - plain.go, fair.go and rw.go have them for Mutex and MultiMutex, FairMutex, and the two sides
-//     of RWMutex. node.go has what only a node of a quorum is asked.
+//   - lined.go has them for Mutex and FairMutex, plain.go for MultiMutex and the nodes of a quorum,
+//     and rw.go for the two sides of RWMutex. node.go has what only a node of a quorum is asked.
 //   - lua/ has the scripts. Their headers say what they take and reply.
 //   - reply.go reads a reply, which may be anything.
 //   - terms.go has the options that a request carries.
-//   - standing.go has how a place in the queue of a fair lock stands.
+//   - standing.go has how a place in the line stands.
 //   - renewals.go sends renewals that are due together as one command.
 package protocol

@@ -19,13 +19,13 @@ var minters = map[string]struct {
 	run   func(b *bench, target *keys.Set, s *Terms) (Grant, redisexec.Outcome)
 }{
 	"acquire": {absent, func(b *bench, target *keys.Set, s *Terms) (Grant, redisexec.Outcome) {
-		return b.Acquire(b.t.Context(), effort, target, me, s)
+		return b.Acquire(b.t.Context(), options, target, me, s)
 	}},
 	"reenter": {hashOf(short, me, "1"), func(b *bench, target *keys.Set, s *Terms) (Grant, redisexec.Outcome) {
-		return b.Reenter(b.t.Context(), effort, target, me, s, true, make([]int, len(target.Keys)))
+		return b.Reenter(b.t.Context(), options, target, me, s, true, make([]int, len(target.Keys)))
 	}},
 	"handoff": {hashOf(short, them, "1"), func(b *bench, target *keys.Set, s *Terms) (Grant, redisexec.Outcome) {
-		return b.Handoff(b.t.Context(), effort, target, them, me, s)
+		return b.Handoff(b.t.Context(), options, target, them, me, s)
 	}},
 }
 
@@ -210,7 +210,7 @@ func TestReentryMintsOnlyWhenAsked(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.Keys[0], hashOf(short, me, "1"))
-		g, out := b.Reenter(t.Context(), effort, target, me, termsOf(fencing), false, []int{2})
+		g, out := b.Reenter(t.Context(), options, target, me, termsOf(fencing), false, []int{2})
 		mustDo(t, out)
 		require.Equal(t, Grant{Held: true}, g)
 		require.Equal(t, absent, b.look(target.Counters[0]))
@@ -220,13 +220,13 @@ func TestReentryMintsOnlyWhenAsked(t *testing.T) {
 func TestTokensAreReadableByOtherPrograms(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
-		g, out := b.Acquire(t.Context(), effort, target, me, termsOf(sharedFencing))
+		g, out := b.Acquire(t.Context(), options, target, me, termsOf(sharedFencing))
 		mustDo(t, out)
 		// What Java does with it.
 		next, err := b.rdb.Incr(t.Context(), target.Counters[0]).Result()
 		require.NoError(t, err)
 		require.Equal(t, g.Token+1, next)
-		g, out = b.Acquire(t.Context(), effort, target, me, termsOf(sharedFencing))
+		g, out = b.Acquire(t.Context(), options, target, me, termsOf(sharedFencing))
 		mustDo(t, out)
 		require.Greater(t, g.Token, next)
 	})

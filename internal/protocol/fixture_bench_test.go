@@ -24,8 +24,8 @@ const (
 )
 
 var (
-	effort = redisexec.CallOptions{Attempts: 3} // as an acquisition has it
-	once   = redisexec.CallOptions{Attempts: 1}
+	options = redisexec.CallOptions{Attempts: 3} // as an acquisition has it
+	once    = redisexec.CallOptions{Attempts: 1}
 )
 
 type picture = redistest.Picture

@@ -79,7 +79,7 @@ var batchable = []lockKind{
 	multiKind(2),
 	{name: "fair", lock: func(t *testing.T, plain *Plain, key string) (Protocol, *keys.Set) {
 		on := keysOf(t, key)
-		return NewFair(plain, "p"), on
+		return NewLined(plain, "p"), on
 	}},
 	{name: "write", ends: keys.WriteSuffix, lock: func(t *testing.T, plain *Plain, key string) (Protocol, *keys.Set) {
 		on := keysOf(t, key)
@@ -118,7 +118,7 @@ func newFleet(t *testing.T, addr string, direct *redis.Client, user *redis.Optio
 	for i := range n {
 		h := hold{field: fmt.Sprintf("uuid:job-%d%s", i, kind.ends)}
 		h.side, h.on = kind.lock(t, w.plain, fmt.Sprintf("%s-%d", key, i))
-		g, out := h.side.Acquire(t.Context(), effort, h.on, h.field, termsOf())
+		g, out := h.side.Acquire(t.Context(), options, h.on, h.field, termsOf())
 		mustDo(t, out)
 		require.True(t, g.Held)
 		for _, key := range h.on.Keys {

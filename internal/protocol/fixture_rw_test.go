@@ -50,7 +50,7 @@ func (b *rwBench) requireFree() {
 // read has field read, which may hold the write side as writes.
 func (b *rwBench) read(field, writes string) {
 	b.t.Helper()
-	g, out := b.reads.Take(b.t.Context(), effort, b.on, field, b.terms, writes)
+	g, out := b.reads.Take(b.t.Context(), options, b.on, field, b.terms, writes)
 	mustDo(b.t, out)
 	require.True(b.t, g.Held)
 }
@@ -58,7 +58,7 @@ func (b *rwBench) read(field, writes string) {
 // write has field write.
 func (b *rwBench) write(field string) {
 	b.t.Helper()
-	g, out := b.writes.Acquire(b.t.Context(), effort, b.on, field, b.terms)
+	g, out := b.writes.Acquire(b.t.Context(), options, b.on, field, b.terms)
 	mustDo(b.t, out)
 	require.True(b.t, g.Held)
 }
@@ -66,7 +66,7 @@ func (b *rwBench) write(field string) {
 // release has field give its hold of a side up.
 func (b *rwBench) release(side Protocol, field string) {
 	b.t.Helper()
-	r, out := side.Release(b.t.Context(), effort, b.on, field, []int{0})
+	r, out := side.Release(b.t.Context(), options, b.on, field, []int{0})
 	mustDo(b.t, out)
 	require.True(b.t, r.Ours)
 }
@@ -74,7 +74,7 @@ func (b *rwBench) release(side Protocol, field string) {
 // readers are the fields of those who read.
 func (b *rwBench) readers() []string {
 	b.t.Helper()
-	s, out := b.writes.State(b.t.Context(), effort, b.on, 0)
+	s, out := b.writes.State(b.t.Context(), options, b.on, 0)
 	mustDo(b.t, out)
 	return s.Fields
 }

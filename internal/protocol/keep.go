@@ -67,9 +67,9 @@ func (p *Plain) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 }
 
 // Keep implements [Protocol]. Like a release it gives up the place in the line.
-func (f *Fair) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
+func (l *Lined) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
 	line := keys.LineOf(t.Keys[0])
-	return f.plain.keep(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), from, to, rest)
+	return l.plain.keep(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), from, to, rest)
 }
 
 func (p *Plain) keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, words []any, from, to string, rest time.Duration) (Released, redisexec.Outcome) {

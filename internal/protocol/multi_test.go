@@ -40,7 +40,7 @@ func TestAcquireOfSeveralKeysTakesAllOrNone(t *testing.T) {
 				}
 				for range 2 {
 					heard := b.heard(target, func() {
-						require.Equal(t, c.reply, granted(b.Acquire(t.Context(), effort, target, me, termsOf())))
+						require.Equal(t, c.reply, granted(b.Acquire(t.Context(), options, target, me, termsOf())))
 					})
 					require.Equal(t, silence, heard)
 					require.Equal(t, after, b.lookAll(target))
@@ -55,10 +55,10 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.Keys[i], hashOf(forever, them, "1"))
-			r, out := b.Exec.Run(t.Context(), effort, AcquireScript, target.Locks(), me, asked.Milliseconds(), 3, 0, 0)
+			r, out := b.Exec.Run(t.Context(), options, AcquireScript, target.Locks(), me, asked.Milliseconds(), 3, 0, 0)
 			mustDo(t, out)
 			require.Equal(t, []any{int64(0), int64(-1), int64(i + 1), them}, r)
-			g, out := b.Acquire(t.Context(), effort, target, me, termsOf())
+			g, out := b.Acquire(t.Context(), options, target, me, termsOf())
 			mustDo(t, out)
 			require.Equal(t, Grant{Key: i, TTL: forever, Holder: them}, g)
 		}
@@ -70,9 +70,9 @@ func TestARefusedKeyIsNamedInTheError(t *testing.T) {
 		for i := range 3 {
 			target := b.target(3)
 			b.paint(target.Keys[i], textOf(forever, "x"))
-			_, out := b.Acquire(t.Context(), effort, target, me, termsOf())
+			_, out := b.Acquire(t.Context(), options, target, me, termsOf())
 			refusedAs(t, out, lockerr.ErrInvalidName, `"`+target.Keys[i]+`"`)
-			_, out = b.State(t.Context(), effort, target, i)
+			_, out = b.State(t.Context(), options, target, i)
 			refusedAs(t, out, lockerr.ErrInvalidName, `"`+target.Keys[i]+`"`)
 		}
 	})
@@ -82,16 +82,16 @@ func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]func(b *bench, target *keys.Set) string{
 		"reenter": func(b *bench, target *keys.Set) string {
-			return granted(b.Reenter(b.t.Context(), effort, target, me, termsOf(), false, []int{2, 3, 2}))
+			return granted(b.Reenter(b.t.Context(), options, target, me, termsOf(), false, []int{2, 3, 2}))
 		},
 		"renew": func(b *bench, target *keys.Set) string {
-			if ok := yes(b.Renew(b.t.Context(), effort, target, me, asked)); ok != "false" {
+			if ok := yes(b.Renew(b.t.Context(), options, target, me, asked)); ok != "false" {
 				return ok
 			}
 			return "lost"
 		},
 		"handoff": func(b *bench, target *keys.Set) string {
-			return granted(b.Handoff(b.t.Context(), effort, target, me, you, termsOf()))
+			return granted(b.Handoff(b.t.Context(), options, target, me, you, termsOf()))
 		},
 	}
 	states := map[string]picture{
@@ -124,11 +124,11 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, me, "1"))...)
 		require.Equal(t, "held, token 0",
-			granted(b.Reenter(t.Context(), effort, target, me, termsOf(), false, []int{1, 2, 3})))
+			granted(b.Reenter(t.Context(), options, target, me, termsOf(), false, []int{1, 2, 3})))
 		require.Equal(t, []picture{hashOf(asked, me, "1"), hashOf(asked, me, "2"), hashOf(asked, me, "3")}, b.lookAll(target))
 
 		heard := b.heard(target, func() {
-			status, out := b.Release(t.Context(), effort, target, me, []int{0, 1, 2})
+			status, out := b.Release(t.Context(), options, target, me, []int{0, 1, 2})
 			mustDo(t, out)
 			require.Equal(t, Released{Ours: true, Heard: 1}, status)
 		})
@@ -139,11 +139,11 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 
 func TestTheSmallestAudienceOfSeveralWakeUpsIsReported(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
-		for _, audience := range [][]int{{0, 0, 0}, {1, 2, 3}, {3, 1, 2}, {2, 3, 1}, {2, 0, 2}, {0, 1, 1}} {
+		for _, receivers := range [][]int{{0, 0, 0}, {1, 2, 3}, {3, 1, 2}, {2, 3, 1}, {2, 0, 2}, {0, 1, 1}} {
 			target := b.target(3)
 			b.paintAll(target, counted(3, hashOf(short, me, "1"))...)
 			var subs []*redis.PubSub
-			for i, n := range audience {
+			for i, n := range receivers {
 				for range n {
 					sub := b.rdb.Subscribe(t.Context(), target.Channels[i])
 					_, err := sub.Receive(t.Context())
@@ -151,9 +151,9 @@ func TestTheSmallestAudienceOfSeveralWakeUpsIsReported(t *testing.T) {
 					subs = append(subs, sub)
 				}
 			}
-			r, out := b.Release(t.Context(), effort, target, me, []int{0, 0, 0})
+			r, out := b.Release(t.Context(), options, target, me, []int{0, 0, 0})
 			mustDo(t, out)
-			require.Equal(t, Released{Ours: true, Heard: slices.Min(audience)}, r, "of %v", audience)
+			require.Equal(t, Released{Ours: true, Heard: slices.Min(receivers)}, r, "of %v", receivers)
 			for _, sub := range subs {
 				require.NoError(t, sub.Close())
 			}
@@ -165,7 +165,7 @@ func TestRenewLengthensEachKeyByWhatItLacks(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, me, "1"), hashOf(short, me, "2"), hashOf(forever, me, "1"))
-		require.Equal(t, "true", yes(b.Renew(t.Context(), effort, target, me, asked)))
+		require.Equal(t, "true", yes(b.Renew(t.Context(), options, target, me, asked)))
 		require.Equal(t, []picture{hashOf(long, me, "1"), hashOf(asked, me, "2"), hashOf(asked, me, "1")}, b.lookAll(target))
 	})
 }
@@ -176,7 +176,7 @@ func TestReleaseGivesBackTheRestWhenOneKeyIsLost(t *testing.T) {
 			target := b.target(3)
 			b.paintAll(target, hashOf(short, me, "1"), gone, hashOf(short, me, "1"))
 			heard := b.heard(target, func() {
-				status, out := b.Release(t.Context(), effort, target, me, []int{0, 0, 0})
+				status, out := b.Release(t.Context(), options, target, me, []int{0, 0, 0})
 				mustDo(t, out)
 				require.Equal(t, Released{Heard: 1}, status)
 			})
@@ -192,7 +192,7 @@ func TestAQuietReleaseSaysWhetherTheLocksWereHeldAndWakesNobody(t *testing.T) {
 		b.paintAll(target, hashOf(short, me, "1"), hashOf(short, me, "2"), hashOf(short, me, "1"))
 		for _, held := range []bool{true, false} {
 			heard := b.heard(target, func() {
-				ours, out := b.ReleaseQuietly(t.Context(), effort, target, me)
+				ours, out := b.ReleaseQuietly(t.Context(), options, target, me)
 				mustDo(t, out)
 				require.Equal(t, held, ours)
 			})
@@ -206,7 +206,7 @@ func TestHandoffOfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, you, "1"), hashOf(short, me, "2"), hashOf(short, you, "2"))
 		heard := b.heard(target, func() {
-			require.Equal(t, "held, token 0", granted(b.Handoff(t.Context(), effort, target, me, you, termsOf())))
+			require.Equal(t, "held, token 0", granted(b.Handoff(t.Context(), options, target, me, you, termsOf())))
 		})
 		require.Equal(t, silence, heard)
 		require.Equal(t, []picture{hashOf(long, you, "1"), hashOf(asked, you, "1"), hashOf(asked, you, "2")}, b.lookAll(target))
@@ -218,7 +218,7 @@ func TestForceEndsOneKeyOfSeveral(t *testing.T) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, them, "1"))...)
 		heard := b.heard(target, func() {
-			require.Equal(t, "true", yes(b.Force(t.Context(), effort, target, 1, []string{them})))
+			require.Equal(t, "true", yes(b.Force(t.Context(), options, target, 1, []string{them})))
 		})
 		require.Equal(t, [][]string{nil, {"0"}, nil}, heard)
 		require.Equal(t, []picture{hashOf(short, them, "1"), absent, hashOf(short, them, "1")}, b.lookAll(target))
@@ -233,10 +233,10 @@ func TestALifeOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
 	b.paint(target.Keys[0], hashOf(forever, them, "1"))
 	for _, life := range []int64{10_000_000_000_000, 18446744073710, 27670116110564} {
 		require.NoError(t, b.rdb.Do(t.Context(), "pexpire", target.Keys[0], life).Err())
-		g, out := b.Acquire(t.Context(), effort, target, me, termsOf())
+		g, out := b.Acquire(t.Context(), options, target, me, termsOf())
 		mustDo(t, out)
 		require.Greater(t, g.TTL, 290*365*24*time.Hour, "of %d ms", life)
-		s, out := b.State(t.Context(), effort, target, 0)
+		s, out := b.State(t.Context(), options, target, 0)
 		mustDo(t, out)
 		require.Greater(t, s.TTL, 290*365*24*time.Hour, "of %d ms", life)
 	}

@@ -179,7 +179,7 @@ func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome) {
 	e.RequiredKeys = 1
 	r, out := p.run(ctx, e, RenameScript, t.Lined, from, to, lease.Milliseconds())
-	ours, waiters = r.flag(), r.audience(1)
+	ours, waiters = r.flag(), r.receivers(1)
 	ours, out = understood(ours, out, &r)
 	return ours, waiters, out
 }
@@ -224,7 +224,7 @@ func (r *reply) state(t *keys.Set, out redisexec.Outcome) (KeyState, redisexec.O
 		r.refuse(status, t)
 		return understood(KeyState{}, out, r)
 	}
-	s := KeyState{TTL: r.life(1), Token: r.number(2)}
+	s := KeyState{TTL: r.ttl(1), Token: r.number(2)}
 	for i := 3; i < len(r.values); i += 2 {
 		s.Fields, s.Counts = append(s.Fields, r.text(i)), append(s.Counts, int(r.number(i+1)))
 	}

@@ -118,7 +118,7 @@ func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
 			situation{name: "mine twice", before: hashOf(short, me, "2"), after: hashOf(asked, me, "2"), reply: held},
 			untouched("mine and another owner's", hashOf(short, "a:1", "1", me, "1"), "busy: a:1"),
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.Acquire(b.t.Context(), effort, target, me, termsOf()))
+			return granted(b.Acquire(b.t.Context(), options, target, me, termsOf()))
 		})
 	})
 }
@@ -133,7 +133,7 @@ func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
 			situation{name: "mine more often", before: hashOf(short, me, "9"), after: hashOf(asked, me, "3"), reply: held},
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "3"), reply: held},
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.Reenter(b.t.Context(), effort, target, me, termsOf(), false, []int{3}))
+			return granted(b.Reenter(b.t.Context(), options, target, me, termsOf(), false, []int{3}))
 		})
 	})
 }
@@ -147,7 +147,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			return yes(b.Renew(b.t.Context(), effort, target, me, asked))
+			return yes(b.Renew(b.t.Context(), options, target, me, asked))
 		})
 		b.check(append(strangers("false", "false", "false"),
 			untouched("absent", absent, "false"),
@@ -155,7 +155,7 @@ func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
 			untouched("mine for longer", hashOf(long, me, "1"), "true"),
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: hashOf(asked, me, "1"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			lost, out := b.renewMany(b.t.Context(), effort, target.Locks(), []any{me}, asked)
+			lost, out := b.renewMany(b.t.Context(), options, target.Locks(), []any{me}, asked)
 			return yes(lost == nil, out)
 		})
 	})
@@ -184,7 +184,7 @@ func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
 			situation{name: "mine without expiry", before: hashOf(forever, me, "1"), after: absent, reply: told, told: true},
 			situation{name: "mine and another owner's", before: hashOf(short, me, "1", them, "1"), after: hashOf(short, them, "1"), reply: told, told: true},
 		), func(b *bench, target *keys.Set) string {
-			status, out := b.Release(b.t.Context(), effort, target, me, []int{0})
+			status, out := b.Release(b.t.Context(), options, target, me, []int{0})
 			mustDo(b.t, out)
 			return saidOf(status)
 		})
@@ -200,7 +200,7 @@ func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
 			untouched("mine", hashOf(short, me, "1"), quietly),
 			untouched("mine without expiry", hashOf(forever, me, "1"), quietly),
 		), func(b *bench, target *keys.Set) string {
-			status, out := b.Release(b.t.Context(), effort, target, me, []int{1})
+			status, out := b.Release(b.t.Context(), options, target, me, []int{1})
 			mustDo(b.t, out)
 			return saidOf(status)
 		})
@@ -221,7 +221,7 @@ func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 			// A copy that arrives after the new owner added a level must not take it away.
 			situation{name: "passed before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: held},
 		), func(b *bench, target *keys.Set) string {
-			return granted(b.Handoff(b.t.Context(), effort, target, me, you, termsOf()))
+			return granted(b.Handoff(b.t.Context(), options, target, me, you, termsOf()))
 		})
 	})
 }
@@ -240,13 +240,13 @@ func TestRenameTellsOfTheLastOwnerAndShortensNoLease(t *testing.T) {
 			// A copy that arrives after the new owner added a level must not take it away.
 			situation{name: "told before and entered again", before: hashOf(short, you, "2"), after: hashOf(asked, you, "2"), reply: "true"},
 		), func(b *bench, target *keys.Set) string {
-			ours, _, out := b.Rename(b.t.Context(), effort, target, me, you, asked)
+			ours, _, out := b.Rename(b.t.Context(), options, target, me, you, asked)
 			return yes(ours, out)
 		})
 		b.check([]situation{
 			{name: "back, with a count in doubt", before: hashOf(short, me, "2"), after: hashOf(asked, me, "1"), reply: "true"},
 		}, func(b *bench, target *keys.Set) string {
-			ours, _, out := b.Rename(b.t.Context(), effort, target, me, me, asked)
+			ours, _, out := b.Rename(b.t.Context(), options, target, me, me, asked)
 			return yes(ours, out)
 		})
 	})
@@ -266,7 +266,7 @@ func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
 			situation{name: "held twice", before: hashOf(long, them, "2"), after: absent, reply: "true", told: true},
 			situation{name: "held without expiry", before: hashOf(forever, them, "1"), after: absent, reply: "true", told: true},
 		), func(b *bench, target *keys.Set) string {
-			return yes(b.Force(b.t.Context(), effort, target, 0, []string{them}))
+			return yes(b.Force(b.t.Context(), options, target, 0, []string{them}))
 		})
 	})
 }
@@ -277,12 +277,12 @@ func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
 		both := hashOf(short, me, "1", them, "1")
 		b.paint(target.Keys[0], both)
 		for _, seen := range [][]string{{me}, {me, you}, {me, them, you}} {
-			done, out := b.Force(t.Context(), effort, target, 0, seen)
+			done, out := b.Force(t.Context(), options, target, 0, seen)
 			mustDo(t, out)
 			require.False(t, done)
 			require.Equal(t, both, b.look(target.Keys[0]))
 		}
-		done, out := b.Force(t.Context(), effort, target, 0, []string{them, me})
+		done, out := b.Force(t.Context(), options, target, 0, []string{them, me})
 		mustDo(t, out)
 		require.True(t, done)
 		require.Equal(t, absent, b.look(target.Keys[0]))
@@ -303,7 +303,7 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 			untouched("a list", listOf(forever), "another type"),
 			untouched("a read-write lock", hashOf(short, "mode", "write", them+":write", "1"), "read-write lock"),
 		}, func(b *bench, target *keys.Set) string {
-			s, out := b.State(b.t.Context(), effort, target, 0)
+			s, out := b.State(b.t.Context(), options, target, 0)
 			if out.Err != nil {
 				return refusal(out)
 			}
@@ -332,7 +332,7 @@ func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
 			b.paint(target.Counters[0], c.counter)
 			for _, key := range []picture{absent, hashOf(short, me, "1")} {
 				b.paint(target.Keys[0], key)
-				s, out := b.State(t.Context(), effort, target, 0)
+				s, out := b.State(t.Context(), options, target, 0)
 				mustDo(t, out)
 				require.Equal(t, c.token, s.Token, "of counter %v", c.counter)
 				require.Equal(t, c.counter, b.look(target.Counters[0]))
@@ -349,9 +349,9 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 			pairs = append(pairs, fmt.Sprint("field", i), "1")
 		}
 		require.NoError(t, b.rdb.HSet(t.Context(), target.Keys[0], pairs).Err())
-		_, out := b.Acquire(t.Context(), effort, target, me, termsOf())
+		_, out := b.Acquire(t.Context(), options, target, me, termsOf())
 		refusedAs(t, out, lockerr.ErrInvalidName, "is not a lock")
-		_, out = b.State(t.Context(), effort, target, 0)
+		_, out = b.State(t.Context(), options, target, 0)
 		refusedAs(t, out, lockerr.ErrInvalidName, "not a lock")
 	})
 }
@@ -360,13 +360,13 @@ func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.Keys[0], hashOf(short, them, "1"))
-		g, out := b.Acquire(t.Context(), effort, target, me, termsOf())
+		g, out := b.Acquire(t.Context(), options, target, me, termsOf())
 		mustDo(t, out)
 		require.LessOrEqual(t, g.TTL, short)
 		require.Greater(t, g.TTL, short/2)
 
 		b.paint(target.Keys[0], hashOf(forever, them, "1"))
-		g, out = b.Acquire(t.Context(), effort, target, me, termsOf())
+		g, out = b.Acquire(t.Context(), options, target, me, termsOf())
 		mustDo(t, out)
 		require.Equal(t, forever, g.TTL)
 	})

@@ -33,7 +33,7 @@ type Protocol interface {
 
 var (
 	_ Protocol = (*Plain)(nil)
-	_ Protocol = (*Fair)(nil)
+	_ Protocol = (*Lined)(nil)
 	_ Protocol = (*ReadSide)(nil)
 	_ Protocol = (*WriteSide)(nil)
 )

@@ -112,13 +112,13 @@ type batch struct {
 type member struct {
 	target   *keys.Set
 	field    string
-	effort   redisexec.CallOptions
+	options  redisexec.CallOptions
 	batch    *batch
 	position int // in the command, from 1
 }
 
 // patience is how long m is waited for.
-func (m *member) patience() time.Duration { return max(m.effort.Patience, m.effort.MaxPatience) }
+func (m *member) patience() time.Duration { return max(m.options.Patience, m.options.MaxPatience) }
 
 func newRenewals(p *Plain) *renewals {
 	return &renewals{plain: p, oneSlot: p.Exec.OneNode(), company: companyTime, lanes: make(map[alike]*lane)}
@@ -126,7 +126,7 @@ func newRenewals(p *Plain) *renewals {
 
 // renew is Plain.Renew. It waits no longer than that.
 func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	m := &member{target: t, field: field, effort: e}
+	m := &member{target: t, field: field, options: e}
 	r.mu.Lock()
 	l := r.lane(t, lease)
 	if l.underWay == 0 || m.patience() < 10*companyTime {
@@ -239,7 +239,7 @@ func (r *renewals) send(b *batch) {
 		m.position = i + 1
 		keys, fields = append(keys, m.target.Locks()...), append(fields, m.field)
 		// The batch is waited for as long as any member waits: each leaves in its own time.
-		e.Patience, e.MaxPatience = max(e.Patience, m.effort.Patience), max(e.MaxPatience, m.effort.MaxPatience)
+		e.Patience, e.MaxPatience = max(e.Patience, m.options.Patience), max(e.MaxPatience, m.options.MaxPatience)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop

@@ -94,9 +94,9 @@ func (r *reply) integer(i int) int64 {
 	return 0
 }
 
-// life returns element i, which is a PTTL: milliseconds. One that no duration can hold, as
+// ttl returns element i, which is a PTTL: milliseconds. One that no duration can hold, as
 // a foreign program may have set, is as long as durations get.
-func (r *reply) life(i int) time.Duration {
+func (r *reply) ttl(i int) time.Duration {
 	ms := r.integer(i)
 	if ms < -2 {
 		r.surprise("no PTTL at %d", i)
@@ -176,7 +176,7 @@ func (r *reply) grant(t *keys.Set, tells bool) Grant {
 		return r.granted(tells)
 	case 0:
 		// A server for which time passes within a script may find that the hold has just ended.
-		left := r.life(1)
+		left := r.ttl(1)
 		if left == -2*time.Millisecond {
 			left = 0
 		}
@@ -216,7 +216,7 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)
 	}
-	found := r.life(0)
+	found := r.ttl(0)
 	switch {
 	case found <= 0:
 		r.surprise("no lease")
@@ -229,12 +229,12 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 // released reads the reply of a script that gives a lock back.
 func (r *reply) released() Released {
 	if r.bare {
-		return Released{Ours: true, Heard: r.audience(0)}
+		return Released{Ours: true, Heard: r.receivers(0)}
 	}
 	if r.integer(0) != 0 {
 		r.surprise("not 0")
 	}
-	return Released{Heard: r.audience(1)}
+	return Released{Heard: r.receivers(1)}
 }
 
 // releasedInLine is released where the first in line may have got the lock: a text says that, and how
@@ -251,9 +251,9 @@ func (r *reply) releasedInLine() Released {
 	return Released{Ours: true, Granted: true, Heard: heard}
 }
 
-// audience returns element i, which says how many processes heard a message; -1 if the
+// receivers returns element i, which says how many processes heard a message; -1 if the
 // server refused to tell them.
-func (r *reply) audience(i int) int {
+func (r *reply) receivers(i int) int {
 	n := r.integer(i)
 	if n < -1 || n > math.MaxInt32 {
 		r.surprise("no number of processes at %d", i)

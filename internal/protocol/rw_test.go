@@ -21,7 +21,7 @@ func TestTheReleaseOfAReaderLeavesAPlainLockAlone(t *testing.T) {
 		plain := hashOf(forever, "uuid:1", "2")
 		b.paint(b.on.Keys[0], plain)
 		for _, count := range []int{1, 0} {
-			answer, out := b.reads.Release(b.t.Context(), effort, b.on, "uuid:1", []int{count})
+			answer, out := b.reads.Release(b.t.Context(), options, b.on, "uuid:1", []int{count})
 			require.NoError(b.t, out.Err)
 			require.False(b.t, answer.Ours)
 			require.Equal(b.t, plain, b.look(b.on.Keys[0]))
@@ -37,7 +37,7 @@ func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
 		b.write(writer)
 		b.read(me, writer)
 		before := b.look(b.on.Keys[0])
-		g, out := b.writes.Handoff(b.t.Context(), effort, b.on, writer, "uuid:7:write", b.terms)
+		g, out := b.writes.Handoff(b.t.Context(), options, b.on, writer, "uuid:7:write", b.terms)
 		require.ErrorIs(b.t, out.Err, errReadsToo)
 		require.False(b.t, out.Ambiguous, "its owner gives it back")
 		require.False(b.t, g.Held)
@@ -118,13 +118,13 @@ func testForceOfMany(b *rwBench, readers int) {
 	fields := b.readers()
 	require.Len(b.t, fields, readers)
 	for _, some := range [][]string{fields[:20], fields[20 : readers-1]} { // those who are left have the lock
-		forced, out := b.reads.Force(b.t.Context(), effort, b.on, 0, some)
+		forced, out := b.reads.Force(b.t.Context(), options, b.on, 0, some)
 		mustDo(b.t, out)
 		require.True(b.t, forced)
 		require.Equal(b.t, short, redistest.Life(b.t, b.rdb, b.on.Keys[0]))
 	}
 	require.Equal(b.t, fields[readers-1:], b.readers())
-	forced, out := b.reads.Force(b.t.Context(), effort, b.on, 0, fields[readers-1:])
+	forced, out := b.reads.Force(b.t.Context(), options, b.on, 0, fields[readers-1:])
 	mustDo(b.t, out)
 	require.True(b.t, forced)
 	b.requireFree()
@@ -142,13 +142,13 @@ func BenchmarkReleaseAmongReaders(b *testing.B) {
 				reads, _ := NewReadWrite(NewPlain(executorOn(b, rdb, clock.System, terms.TTL), false))
 				manyRead(b, rdb, on, n, left)
 				take := func(i int) {
-					g, out := reads.Acquire(b.Context(), effort, on, fmt.Sprintf("me:%d", i), terms)
+					g, out := reads.Acquire(b.Context(), options, on, fmt.Sprintf("me:%d", i), terms)
 					if out.Err != nil || !g.Held {
 						b.Fatal("not held", out.Err)
 					}
 				}
 				giveBack := func(i int) {
-					r, out := reads.Release(b.Context(), effort, on, fmt.Sprintf("me:%d", i), []int{0})
+					r, out := reads.Release(b.Context(), options, on, fmt.Sprintf("me:%d", i), []int{0})
 					if out.Err != nil || !r.Ours {
 						b.Fatal("not ours", out.Err)
 					}

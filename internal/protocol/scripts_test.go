@@ -12,7 +12,7 @@ import (
 
 var allScripts = []*redisexec.Script{
 	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript, KeepScript,
-	FairAcquireScript, FairPollScript, FairReleaseScript, RaiseScript,
+	LineAcquireScript, LinePollScript, LineReleaseScript, RaiseScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
 	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWKeepScript,
 }

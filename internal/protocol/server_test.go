@@ -27,7 +27,7 @@ func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 	fill()
 	for _, s := range []*Terms{termsOf(), termsOf(fencing)} {
 		target := b.target(3)
-		g, out := b.Acquire(t.Context(), effort, target, me, s)
+		g, out := b.Acquire(t.Context(), options, target, me, s)
 		require.ErrorContains(t, out.Err, "OOM")
 		require.False(t, out.Ambiguous, "it was not executed")
 		require.Zero(t, g)
@@ -53,37 +53,37 @@ func testHoldsOutOfMemory(t *testing.T, s *Terms, n int) {
 	b.paintAll(target, counted(n, hashOf(short, me, "1"))...)
 	fill()
 
-	g, out := b.Reenter(t.Context(), effort, target, me, s, s.Fencing, []int{2, 3}[:n])
+	g, out := b.Reenter(t.Context(), options, target, me, s, s.Fencing, []int{2, 3}[:n])
 	mustDo(t, out)
 	require.True(t, g.Held)
 	require.Equal(t, []picture{hashOf(asked, me, "2"), hashOf(asked, me, "3")}[:n], b.lookAll(target))
 
-	ours, out := b.Renew(t.Context(), effort, target, me, long)
+	ours, out := b.Renew(t.Context(), options, target, me, long)
 	mustDo(t, out)
 	require.True(t, ours)
 	require.Equal(t, []picture{hashOf(long, me, "2"), hashOf(long, me, "3")}[:n], b.lookAll(target))
 
-	again, out := b.Reenter(t.Context(), effort, target, me, s, false, []int{3, 4}[:n])
+	again, out := b.Reenter(t.Context(), options, target, me, s, false, []int{3, 4}[:n])
 	mustDo(t, out)
 	require.Equal(t, Grant{Held: true}, again, "though there is no lease to lengthen")
 	require.Equal(t, []picture{hashOf(long, me, "3"), hashOf(long, me, "4")}[:n], b.lookAll(target))
 
-	status, out := b.Release(t.Context(), effort, target, me, []int{1, 1}[:n])
+	status, out := b.Release(t.Context(), options, target, me, []int{1, 1}[:n])
 	mustDo(t, out)
 	require.Equal(t, Released{Ours: true}, status)
 	require.Equal(t, counted(n, hashOf(long, me, "1")), b.lookAll(target))
 
 	first := g.Token
-	g, out = b.Handoff(t.Context(), effort, target, me, you, s)
+	g, out = b.Handoff(t.Context(), options, target, me, you, s)
 	mustDo(t, out)
 	require.True(t, g.Held)
 	require.Equal(t, s.Fencing, g.Token > first, "a newer token if one was wished")
 	require.Equal(t, counted(n, hashOf(asked, you, "1")), b.lookAll(target))
 
-	forced, out := b.Force(t.Context(), effort, target, 0, []string{you})
+	forced, out := b.Force(t.Context(), options, target, 0, []string{you})
 	mustDo(t, out)
 	require.True(t, forced)
-	status, out = b.Release(t.Context(), effort, target, you, []int{0, 0}[:n])
+	status, out = b.Release(t.Context(), options, target, you, []int{0, 0}[:n])
 	mustDo(t, out)
 	require.False(t, status.Ours, "one key was forced")
 	require.Equal(t, counted(n, absent), b.lookAll(target))
@@ -117,7 +117,7 @@ func TestAUserWithoutPexpireLeavesNoKeyWithoutExpiry(t *testing.T) {
 	limited, full := asUser(t, allowed("pexpire")...)
 	for _, s := range []*Terms{termsOf(), termsOf(fencing)} {
 		target := full.target(2)
-		g, out := limited.Acquire(t.Context(), effort, target, me, s)
+		g, out := limited.Acquire(t.Context(), options, target, me, s)
 		require.Regexp(t, redistest.RefusedByACL, out.Err)
 		require.Zero(t, g)
 		require.Equal(t, counted(2, absent), full.lookAll(target))
@@ -134,10 +134,10 @@ func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
 			target := full.target(2)
 			full.paintAll(target, counted(2, hashOf(short, me, "2"))...)
 			heard := full.heard(target, func() {
-				status, out := limited.Release(t.Context(), effort, target, me, []int{1, 1})
+				status, out := limited.Release(t.Context(), options, target, me, []int{1, 1})
 				mustDo(t, out)
 				require.Equal(t, Released{Ours: true}, status, "no one was to be told")
-				status, out = limited.Release(t.Context(), effort, target, me, []int{0, 0})
+				status, out = limited.Release(t.Context(), options, target, me, []int{0, 0})
 				mustDo(t, out)
 				require.Equal(t, Released{Ours: true, Heard: -1}, status)
 			})
@@ -145,7 +145,7 @@ func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
 			require.Equal(t, counted(2, absent), full.lookAll(target))
 
 			full.paint(target.Keys[0], hashOf(short, them, "1"))
-			forced, out := limited.Force(t.Context(), effort, target, 0, []string{them})
+			forced, out := limited.Force(t.Context(), options, target, 0, []string{them})
 			mustDo(t, out)
 			require.True(t, forced)
 			require.Equal(t, absent, full.look(target.Keys[0]))
@@ -161,9 +161,9 @@ func TestAUserWithoutACommandLearnsThatFromTheServer(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			limited, full := asUser(t, allowed(command)...)
 			target := full.target(1)
-			_, out := limited.Acquire(t.Context(), effort, target, me, termsOf(fencing))
+			_, out := limited.Acquire(t.Context(), options, target, me, termsOf(fencing))
 			if out.Err == nil && slices.Contains([]string{"pttl", "hexists"}, command) {
-				_, out = limited.Acquire(t.Context(), effort, target, you, termsOf(fencing))
+				_, out = limited.Acquire(t.Context(), options, target, you, termsOf(fencing))
 			}
 			require.Regexp(t, redistest.RefusedByACL, out.Err)
 			require.NotErrorIs(t, out.Err, lockerr.ErrInvalidName)

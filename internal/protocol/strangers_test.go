@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Turns of strangers, who have no place in the line: see fair_prelude.lua. Tests set what the scripts have
+// Turns of strangers, who have no place in the line: see line_prelude.lua. Tests set what the scripts have
 // noted of them, so that no test has to be quicker than a window of theirs.
 
 // strangersNote is what the scripts note of strangers.
@@ -22,12 +22,12 @@ type strangersNote struct {
 }
 
 // now is the server's clock in milliseconds.
-func (b *fairBench) now() int64 { return b.rdb.Time(b.t.Context()).Val().UnixMilli() }
+func (b *linedBench) now() int64 { return b.rdb.Time(b.t.Context()).Val().UnixMilli() }
 
-func (b *fairBench) entries() string { return keys.LineOf(b.on.Keys[0]).Entries }
+func (b *linedBench) entries() string { return keys.LineOf(b.on.Keys[0]).Entries }
 
 // note has the scripts find n.
-func (b *fairBench) note(n strangersNote) {
+func (b *linedBench) note(n strangersNote) {
 	b.t.Helper()
 	now, till := b.now(), int64(0)
 	if n.till != 0 {
@@ -38,7 +38,7 @@ func (b *fairBench) note(n strangersNote) {
 }
 
 // noted requires that the scripts have noted n, whose times are told by less than what a busy machine takes.
-func (b *fairBench) noted(n strangersNote) {
+func (b *linedBench) noted(n strangersNote) {
 	b.t.Helper()
 	var at, interval, till int64
 	var polls, left int
@@ -58,7 +58,7 @@ func (b *fairBench) noted(n strangersNote) {
 }
 
 // hears returns what is told on a channel.
-func (b *fairBench) hears(channel string) <-chan *redis.Message {
+func (b *linedBench) hears(channel string) <-chan *redis.Message {
 	b.t.Helper()
 	sub := b.rdb.Subscribe(b.t.Context(), channel)
 	b.t.Cleanup(func() { _ = sub.Close() })
@@ -68,7 +68,7 @@ func (b *fairBench) hears(channel string) <-chan *redis.Message {
 }
 
 func TestTheFirstReleaseWithALineSetsWhenStrangersHaveTheirTurn(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
@@ -87,7 +87,7 @@ func TestAReleaseLeavesTheLockToStrangersWhenTheirTurnIsDue(t *testing.T) {
 		"after a round of lines": {at: time.Hour, interval: 100 * time.Millisecond, left: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachFairBench(t, func(b *fairBench) {
+			eachLinedBench(t, func(b *linedBench) {
 				all, told := b.hears(b.on.Channels[0]), b.hears(keys.GrantsPrefix(b.on.Keys[0])+"p")
 				b.take(me)
 				b.enqueue(you)
@@ -105,7 +105,7 @@ func TestAReleaseLeavesTheLockToStrangersWhenTheirTurnIsDue(t *testing.T) {
 }
 
 func TestAReleaseGrantsWhileTheTurnOfStrangersIsNotDue(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
@@ -121,14 +121,14 @@ func TestAReleaseGrantsWhileTheTurnOfStrangersIsNotDue(t *testing.T) {
 // Neither a poll, nor one that only asks, nor one that comes, gets a lock that is left to strangers, or gives it to
 // one in line. They are told how long.
 func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		turn := strangersNote{interval: 100 * time.Millisecond, till: time.Minute}
 		b.take(me)
 		b.enqueue(you)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 		b.note(turn)
 
-		all, g, out := b.fair.Poll(b.t.Context(), once, b.on, []Waiter{{Field: you, Terms: b.terms}})
+		all, g, out := b.lined.Poll(b.t.Context(), once, b.on, []Waiter{{Field: you, Terms: b.terms}})
 		require.NoError(b.t, out.Err)
 		require.Equal(b.t, EntryWaiting, all[0].State)
 		require.Empty(b.t, g.Holder)
@@ -137,7 +137,7 @@ func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testi
 		b.noted(turn)
 
 		b.enqueue(them)
-		g, out = b.fair.Acquire(b.t.Context(), once, b.on, me, b.terms)
+		g, out = b.lined.Acquire(b.t.Context(), once, b.on, me, b.terms)
 		require.NoError(b.t, out.Err)
 		require.False(b.t, g.Held)
 		require.InDelta(b.t, time.Minute, g.TTL, float64(10*time.Second))
@@ -158,7 +158,7 @@ func TestATurnThatNoStrangerTookDoublesTheTimeToTheNext(t *testing.T) {
 	for before, after := range map[time.Duration]time.Duration{
 		100 * time.Millisecond: 200 * time.Millisecond, 800 * time.Millisecond: time.Second, time.Second: time.Second,
 	} {
-		eachFairBench(t, func(b *fairBench) {
+		eachLinedBench(t, func(b *linedBench) {
 			b.take(me)
 			b.enqueue(you)
 			b.enqueue(them)
@@ -173,31 +173,31 @@ func TestATurnThatNoStrangerTookDoublesTheTimeToTheNext(t *testing.T) {
 // That one took it is seen by the holder, by the first having polled twice, or by who gives it back.
 func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
 	taken := strangersNote{interval: time.Second, till: -time.Millisecond}
-	heldByStranger := func(b *fairBench) {
+	heldByStranger := func(b *linedBench) {
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], "stranger:1", 1).Err())
 	}
-	for name, see := range map[string]func(b *fairBench){
-		"it holds the lock": func(b *fairBench) {
+	for name, see := range map[string]func(b *linedBench){
+		"it holds the lock": func(b *linedBench) {
 			heldByStranger(b)
 			require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
 			b.noted(strangersNote{interval: 10 * time.Millisecond, left: 2})
 			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
 		},
-		"it gave it back in its turn": func(b *fairBench) {
+		"it gave it back in its turn": func(b *linedBench) {
 			twice := taken
 			twice.polls = 2
 			b.note(twice)
 			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
 		},
-		"it gives it back as one of ours does": func(b *fairBench) {
+		"it gives it back as one of ours does": func(b *linedBench) {
 			heldByStranger(b)
 			require.True(b.t, b.release("stranger:1").Granted)
 			require.Equal(b.t, you, b.holder())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachFairBench(t, func(b *fairBench) {
+			eachLinedBench(t, func(b *linedBench) {
 				b.take(me)
 				b.enqueue(you)
 				b.enqueue(them)
@@ -218,7 +218,7 @@ func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
 }
 
 func TestNothingIsKeptOfStrangersWhenNoOneIsInLine(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		b.note(strangersNote{at: time.Hour, interval: time.Second})
@@ -232,7 +232,7 @@ func TestNothingIsKeptOfStrangersWhenNoOneIsInLine(t *testing.T) {
 }
 
 // requireNoLine requires that nothing is left of the line.
-func (b *fairBench) requireNoLine() {
+func (b *linedBench) requireNoLine() {
 	b.t.Helper()
 	line := keys.LineOf(b.on.Keys[0])
 	require.Zero(b.t, b.rdb.Exists(b.t.Context(), line.Queue, line.Entries).Val())

@@ -351,8 +351,8 @@ func (q *Queue[V]) Wake() {
 	}
 }
 
-// Rouse has the owner of the turn look at how things stand.
-func (q *Queue[V]) Rouse() {
+// Recheck has the owner of the turn look at how things stand.
+func (q *Queue[V]) Recheck() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.turn != nil {

@@ -94,9 +94,9 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 	}
 	e.Enough = b.enough
 	for i, n := range nodes {
-		errand := n.line(b.names)
+		turn := n.enqueue(b.names)
 		q.env.Go(func() {
-			errand.await()
+			turn.await()
 			began := q.env.Now()
 			var answer T
 			out := redisexec.Outcome{Err: lockerr.ErrNoAnswer}
@@ -107,7 +107,7 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 			if out.Err == nil {
 				n.took.Store(int64(q.env.Now().Since(began)))
 			}
-			errand.pass()
+			turn.pass()
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
 			if out.Err != nil && b.mend != nil {
 				<-b.enough

@@ -25,51 +25,51 @@ type node struct {
 	last map[string]chan struct{} // by name: closed when the last command in line is settled
 }
 
-// errand is the place of one command in the line of its names.
-type errand struct {
+// turn is the place of one command among those of its names.
+type turn struct {
 	node    *node
 	names   []string
 	before  []chan struct{}
 	settled chan struct{}
 }
 
-// line puts a command in line.
-func (n *node) line(names []string) *errand {
+// enqueue gives a command its turn.
+func (n *node) enqueue(names []string) *turn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e := &errand{node: n, names: names, settled: make(chan struct{})}
+	t := &turn{node: n, names: names, settled: make(chan struct{})}
 	for _, name := range names {
 		if before := n.last[name]; before != nil {
-			e.before = append(e.before, before)
+			t.before = append(t.before, before)
 		}
-		n.last[name] = e.settled
+		n.last[name] = t.settled
 	}
-	return e
+	return t
 }
 
 // await waits for those before, each of which ends when its patience is spent.
-func (e *errand) await() {
-	for _, before := range e.before {
+func (t *turn) await() {
+	for _, before := range t.before {
 		<-before
 	}
 }
 
 // pass lets the next in line go.
-func (e *errand) pass() {
-	e.node.mu.Lock()
-	for _, name := range e.names {
-		if e.node.last[name] == e.settled {
-			delete(e.node.last, name)
+func (t *turn) pass() {
+	t.node.mu.Lock()
+	for _, name := range t.names {
+		if t.node.last[name] == t.settled {
+			delete(t.node.last, name)
 		}
 	}
-	e.node.mu.Unlock()
-	close(e.settled)
+	t.node.mu.Unlock()
+	close(t.settled)
 }
 
 // settle is how an undo is settled on this node. When the client is being closed one try
 // has to do: a minority that does not answer must not keep it.
 func (n *node) settle(u undo.Name) bool {
-	t := n.line([]string{u.Field})
+	t := n.enqueue([]string{u.Field})
 	defer t.pass()
 	t.await()
 	if u.Keys.Absent.Contains(n.at) {

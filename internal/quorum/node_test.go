@@ -11,8 +11,8 @@ import (
 func TestCommandsOfOneNameReachANodeInTheOrderOfTheirCalls(t *testing.T) {
 	t.Parallel()
 	n := &node{last: make(map[string]chan struct{})}
-	begun := func(errand *errand) bool {
-		for _, before := range errand.before {
+	begun := func(turn *turn) bool {
+		for _, before := range turn.before {
 			select {
 			case <-before:
 			default:
@@ -21,8 +21,8 @@ func TestCommandsOfOneNameReachANodeInTheOrderOfTheirCalls(t *testing.T) {
 		}
 		return true
 	}
-	first, other := n.line([]string{"a"}), n.line([]string{"b"})
-	both, last := n.line([]string{"a", "b"}), n.line([]string{"b"})
+	first, other := n.enqueue([]string{"a"}), n.enqueue([]string{"b"})
+	both, last := n.enqueue([]string{"a", "b"}), n.enqueue([]string{"b"})
 	require.True(t, begun(first))
 	require.True(t, begun(other))
 	require.False(t, begun(both))

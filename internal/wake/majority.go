@@ -31,11 +31,11 @@ func NewMajority(hubs []*Hub, window time.Duration) *Majority {
 
 // Subscribe is Hub.Subscribe on every hub.
 func (m *Majority) Subscribe(name string, wake func()) *Subscription {
-	c := &chorus{wake: wake, window: m.window, needed: len(m.hubs)/2 + 1, heard: make([]bool, len(m.hubs))}
+	c := &merged{wake: wake, window: m.window, needed: len(m.hubs)/2 + 1, heard: make([]bool, len(m.hubs))}
 	for i, h := range m.hubs {
 		c.parts = append(c.parts, h.Subscribe(name, func() { c.hear(i) }))
 	}
-	return &Subscription{chorus: c}
+	return &Subscription{merged: c}
 }
 
 // Suspect is Hub.Suspect on every hub.
@@ -61,8 +61,8 @@ func (m *Majority) Close() {
 	all.Wait()
 }
 
-// chorus is one waiter's interest in the same channel of several servers.
-type chorus struct {
+// merged is one waiter's interest in the same channel of several servers.
+type merged struct {
 	wake   func()
 	window time.Duration
 	needed int
@@ -78,14 +78,14 @@ type chorus struct {
 }
 
 // hear takes note of an event on server i.
-func (c *chorus) hear(i int) {
+func (c *merged) hear(i int) {
 	if c.note(i) {
 		c.wake()
 	}
 }
 
 // note is hear but for the wake: it reports whether that is due.
-func (c *chorus) note(i int) bool {
+func (c *merged) note(i int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -113,7 +113,7 @@ func (c *chorus) note(i int) bool {
 }
 
 // rest stops the timer, and reports whether there was something to be told. mu is held.
-func (c *chorus) rest() bool {
+func (c *merged) rest() bool {
 	if c.timer == nil {
 		return false
 	}
@@ -123,7 +123,7 @@ func (c *chorus) rest() bool {
 }
 
 // speak tells what only a few have said.
-func (c *chorus) speak() {
+func (c *merged) speak() {
 	c.mu.Lock()
 	tells := c.timer != nil && !c.closed
 	if tells {
@@ -146,7 +146,7 @@ func count(heard []bool) int {
 }
 
 // live reports whether most parts are.
-func (c *chorus) live() bool {
+func (c *merged) live() bool {
 	n := 0
 	for _, p := range c.parts {
 		if p.Live() {
@@ -156,7 +156,7 @@ func (c *chorus) live() bool {
 	return n >= c.needed
 }
 
-func (c *chorus) close() {
+func (c *merged) close() {
 	c.mu.Lock()
 	c.closed = true
 	c.rest()

@@ -206,11 +206,11 @@ func (h *Hub) confirm(msg *redis.Subscription, now time.Time) {
 	switch asked := h.link.answered(msg.Kind, msg.Channel); {
 	case asked && msg.Kind == h.verbs.subscribe:
 		ch.state = live
-		h.rouse(ch)
+		h.noteWakes(ch)
 	case asked:
 	case h.shards != nil && ch != nil && ch.state == live && msg.Kind == h.verbs.unsubscribe:
 		// The slot has moved to another node. Those of other channels have not.
-		h.rouse(ch)
+		h.noteWakes(ch)
 		h.part(ch)
 		h.shards.astray(ch, h.shards.pause(now))
 	default:
@@ -254,7 +254,7 @@ func (h *Hub) refusal(reply error, now time.Time) {
 		// it could do harm only if the link survived a reconnect.
 		ch.state = refused
 		h.refused.put(ch, now.Add(h.cfg.RefusalRetry))
-		h.rouse(ch)
+		h.noteWakes(ch)
 	}
 }
 
@@ -294,7 +294,7 @@ func (h *Hub) disconnect() {
 			continue
 		}
 		if ch.state == live {
-			h.rouse(ch)
+			h.noteWakes(ch)
 		}
 		h.part(ch)
 		if h.shards != nil {
@@ -332,8 +332,8 @@ func (h *Hub) part(ch *channel) {
 	ch.hub, ch.state, ch.sent = nil, wanted, false
 }
 
-// rouse wakes the subscribers of ch once mu is free.
-func (h *Hub) rouse(ch *channel) {
+// noteWakes wakes the subscribers of ch once mu is free.
+func (h *Hub) noteWakes(ch *channel) {
 	for _, s := range ch.subs {
 		h.wakes = append(h.wakes, s.wake)
 	}

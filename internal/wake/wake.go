@@ -138,7 +138,7 @@ type common struct {
 // A Subscription is one waiter's interest in one channel. It is safe for
 // concurrent use.
 type Subscription struct {
-	chorus *chorus // of a Majority; the other fields are a Hub's
+	merged *merged // of a Majority; the other fields are a Hub's
 
 	common  *common
 	ch      *channel // nil if the hub was closed already
@@ -214,8 +214,8 @@ func (h *Hub) adopt(ch *channel) {
 // server has confirmed the channel on the connection that is in use now. It is
 // as true as the last sign of life from the server is fresh.
 func (s *Subscription) Live() bool {
-	if s.chorus != nil {
-		return s.chorus.live()
+	if s.merged != nil {
+		return s.merged.live()
 	}
 	s.common.mu.Lock()
 	defer s.common.mu.Unlock()
@@ -224,8 +224,8 @@ func (s *Subscription) Live() bool {
 
 // Close ends the subscription. It is idempotent and never blocks.
 func (s *Subscription) Close() {
-	if s.chorus != nil {
-		s.chorus.close()
+	if s.merged != nil {
+		s.merged.close()
 		return
 	}
 	s.common.mu.Lock()

@@ -1,4 +1,4 @@
--- Shared by the scripts of fair locks: fair.go puts it after prelude.lua in each.
+-- Shared by the scripts that mind the line: lined.go puts it after prelude.lua in each.
 --
 -- KEYS of all of them; the first, or the first two, will do where a script says so
 --   1  the lock

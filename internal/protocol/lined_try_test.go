@@ -12,26 +12,26 @@ import (
 // A try of a lock tells Redis little, and looks at the line only if the lock is free and has one.
 
 // onRelay returns b with a protocol that goes through a relay to backend, on connections that know the scripts.
-func (b *fairBench) onRelay(backend *redistest.Backend) (*fairBench, *redistest.Relay) {
+func (b *linedBench) onRelay(backend *redistest.Backend) (*linedBench, *redistest.Relay) {
 	relay := redistest.NewRelay(b.t, backend.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
 	b.t.Cleanup(func() { _ = rdb.Close() })
 	require.NoError(b.t, b.rdb.ScriptLoad(b.t.Context(), AcquireScript.Source).Err())
 	through := *b
-	through.fair = NewFair(plainOn(b.t, rdb), "p")
+	through.lined = NewLined(plainOn(b.t, rdb), "p")
 	return &through, relay
 }
 
-func eachFairBenchOnRelay(t *testing.T, fn func(b *fairBench, relay *redistest.Relay)) {
+func eachLinedBenchOnRelay(t *testing.T, fn func(b *linedBench, relay *redistest.Relay)) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		bench := newBench(t, backend.Client(t))
-		b := &fairBench{bench: bench, fair: NewFair(bench.Plain, "p"), on: bench.target(1), terms: termsOf()}
+		b := &linedBench{bench: bench, lined: NewLined(bench.Plain, "p"), on: bench.target(1), terms: termsOf()}
 		fn(b.onRelay(backend))
 	})
 }
 
 // leaveFree has the lock free, and waiter in its line.
-func (b *fairBench) leaveFree(waiter string) {
+func (b *linedBench) leaveFree(waiter string) {
 	b.t.Helper()
 	b.take(me)
 	b.enqueue(waiter)
@@ -40,39 +40,39 @@ func (b *fairBench) leaveFree(waiter string) {
 
 func TestATryOfALockThatIsFreeOrHeldIsOneShortCommand(t *testing.T) {
 	t.Parallel()
-	eachFairBenchOnRelay(t, func(b *fairBench, relay *redistest.Relay) {
+	eachLinedBenchOnRelay(t, func(b *linedBench, relay *redistest.Relay) {
 		b.take(me)
-		g, out := b.fair.Acquire(b.t.Context(), effort, b.on, you, b.terms)
+		g, out := b.lined.Acquire(b.t.Context(), options, b.on, you, b.terms)
 		require.NoError(b.t, out.Err)
 		require.False(b.t, g.Held)
 		require.Equal(b.t, me, g.Holder)
 		require.Equal(b.t, 2, relay.Count(redistest.Script(AcquireScript.Source)))
-		require.Zero(b.t, relay.Count(redistest.Script(FairAcquireScript.Source)))
+		require.Zero(b.t, relay.Count(redistest.Script(LineAcquireScript.Source)))
 	})
 }
 
 func TestATryOfAFreeLockThatHasALineServesThat(t *testing.T) {
 	t.Parallel()
-	eachFairBenchOnRelay(t, func(b *fairBench, relay *redistest.Relay) {
+	eachLinedBenchOnRelay(t, func(b *linedBench, relay *redistest.Relay) {
 		b.leaveFree(you)
 		relay.ResetLog()
-		g, out := b.fair.Acquire(b.t.Context(), effort, b.on, them, b.terms)
+		g, out := b.lined.Acquire(b.t.Context(), options, b.on, them, b.terms)
 		require.NoError(b.t, out.Err)
 		require.False(b.t, g.Held)
 		require.False(b.t, out.Ambiguous)
 		require.Equal(b.t, you, g.Holder)
 		require.Equal(b.t, you, b.holder())
-		require.Equal(b.t, 1, relay.Count(redistest.Script(FairAcquireScript.Source)))
+		require.Equal(b.t, 1, relay.Count(redistest.Script(LineAcquireScript.Source)))
 	})
 }
 
 // A late copy of the first command could take the lock when the line is gone.
 func TestATryInDoubtStaysSoWhenTheLineHasBeenLookedAt(t *testing.T) {
 	t.Parallel()
-	eachFairBenchOnRelay(t, func(b *fairBench, relay *redistest.Relay) {
+	eachLinedBenchOnRelay(t, func(b *linedBench, relay *redistest.Relay) {
 		b.leaveFree(you)
 		relay.DropReply(redistest.Script(AcquireScript.Source))
-		g, out := b.fair.Acquire(b.t.Context(), effort, b.on, them, b.terms)
+		g, out := b.lined.Acquire(b.t.Context(), options, b.on, them, b.terms)
 		require.NoError(b.t, out.Err)
 		require.False(b.t, g.Held)
 		require.True(b.t, out.Ambiguous)

@@ -15,53 +15,53 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// fairBench is the protocol of a fair lock on its own.
-type fairBench struct {
+// linedBench is the protocol of a fair lock on its own.
+type linedBench struct {
 	*bench
-	fair    *Fair
+	lined   *Lined
 	on      *keys.Set
 	terms   *Terms
 	tickets uint64
 }
 
-func eachFairBench(t *testing.T, fn func(b *fairBench)) {
+func eachLinedBench(t *testing.T, fn func(b *linedBench)) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		on := b.target(1)
-		fn(&fairBench{bench: b, fair: NewFair(b.Plain, "p"), on: on, terms: termsOf()})
+		fn(&linedBench{bench: b, lined: NewLined(b.Plain, "p"), on: on, terms: termsOf()})
 	})
 }
 
 // enqueue has field ask, and requires that it waits.
-func (b *fairBench) enqueue(field string) {
+func (b *linedBench) enqueue(field string) {
 	b.t.Helper()
 	b.tickets++
-	g, out := b.fair.Enqueue(b.t.Context(), once, b.on, field, b.terms, b.tickets)
+	g, out := b.lined.Enqueue(b.t.Context(), once, b.on, field, b.terms, b.tickets)
 	require.NoError(b.t, out.Err)
 	require.False(b.t, g.Held)
 }
 
 // take has field take the lock, which is free.
-func (b *fairBench) take(field string) {
+func (b *linedBench) take(field string) {
 	b.t.Helper()
-	g, out := b.fair.Acquire(b.t.Context(), once, b.on, field, b.terms)
+	g, out := b.lined.Acquire(b.t.Context(), once, b.on, field, b.terms)
 	require.NoError(b.t, out.Err)
 	require.True(b.t, g.Held)
 }
 
-func (b *fairBench) release(field string) Released {
+func (b *linedBench) release(field string) Released {
 	b.t.Helper()
-	r, out := b.fair.Release(b.t.Context(), once, b.on, field, []int{0})
+	r, out := b.lined.Release(b.t.Context(), once, b.on, field, []int{0})
 	require.NoError(b.t, out.Err)
 	return r
 }
 
-func (b *fairBench) poll(fields ...string) []EntryState {
+func (b *linedBench) poll(fields ...string) []EntryState {
 	b.t.Helper()
 	var waiters []Waiter
 	for _, field := range fields {
 		waiters = append(waiters, Waiter{Field: field, Terms: b.terms})
 	}
-	all, _, out := b.fair.Poll(b.t.Context(), once, b.on, waiters)
+	all, _, out := b.lined.Poll(b.t.Context(), once, b.on, waiters)
 	require.NoError(b.t, out.Err)
 	var states []EntryState
 	for _, s := range all {
@@ -70,7 +70,7 @@ func (b *fairBench) poll(fields ...string) []EntryState {
 	return states
 }
 
-func (b *fairBench) holder() string {
+func (b *linedBench) holder() string {
 	b.t.Helper()
 	for field := range b.look(b.on.Keys[0]).Hash {
 		return field
@@ -79,7 +79,7 @@ func (b *fairBench) holder() string {
 }
 
 // queue are those who wait, in order.
-func (b *fairBench) queue() []string {
+func (b *linedBench) queue() []string {
 	b.t.Helper()
 	fields, err := b.rdb.ZRange(b.t.Context(), keys.LineOf(b.on.Keys[0]).Queue, 0, -1).Result()
 	require.NoError(b.t, err)
@@ -87,13 +87,13 @@ func (b *fairBench) queue() []string {
 }
 
 // requireFree requires that nothing is left of the lock.
-func (b *fairBench) requireFree() {
+func (b *linedBench) requireFree() {
 	b.t.Helper()
 	require.Zero(b.t, b.rdb.Exists(b.t.Context(), b.on.Keys[0], keys.LineOf(b.on.Keys[0]).Queue, keys.LineOf(b.on.Keys[0]).Entries).Val())
 }
 
 func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		told := b.rdb.Subscribe(t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
 		defer told.Close()
 		all := b.rdb.Subscribe(t.Context(), b.on.Channels[0])
@@ -123,7 +123,7 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 
 // Lua's string.format ends a text that is shorter than 100 bytes at a NUL.
 func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.on = keysOf(b.t, rand.Text()[:8]+"\x00 %s\n\xff")
 		told := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
 		defer told.Close()
@@ -138,7 +138,7 @@ func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
 }
 
 func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.take(me)
 		b.enqueue(you)
@@ -159,7 +159,7 @@ func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
 
 func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
 	t.Parallel()
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.terms = termsOf(pollingEvery(10 * time.Millisecond)) // lives for a tenth of a second
 		b.enqueue(you)
@@ -176,7 +176,7 @@ func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
 }
 
 // listen has the process of the waiters listen until deafen is called.
-func (b *fairBench) listen() (deafen func()) {
+func (b *linedBench) listen() (deafen func()) {
 	b.t.Helper()
 	channel := keys.GrantsPrefix(b.on.Keys[0]) + "p"
 	told := b.rdb.Subscribe(b.t.Context(), channel)
@@ -191,15 +191,15 @@ func (b *fairBench) listen() (deafen func()) {
 }
 
 func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
 		b.take(me)
 		b.enqueue(you)
 		deafen()
-		process := b.fair
-		b.fair = NewFair(b.Plain, "q")
+		process := b.lined
+		b.lined = NewLined(b.Plain, "q")
 		b.enqueue(them)
-		b.fair = process
+		b.lined = process
 		b.release(me)
 		require.Equal(b.t, them, b.holder(), "it has only just come, and need not listen yet")
 		require.Equal(b.t, []string{you}, b.queue())
@@ -219,7 +219,7 @@ func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) 
 
 // The second came before its process listened, the first has said since that it waits.
 func TestWaitersOfAProcessThatIsGoneAreNotServedOutOfTheirOrder(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
@@ -237,7 +237,7 @@ func TestWaitersOfAProcessThatIsGoneAreNotServedOutOfTheirOrder(t *testing.T) {
 }
 
 func TestAPollServesItsOwnProcessThoughThatIsDeaf(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
 		b.take(me)
 		b.enqueue(you)
@@ -250,7 +250,7 @@ func TestAPollServesItsOwnProcessThoughThatIsDeaf(t *testing.T) {
 }
 
 func TestAWaiterThatListensWhenItPollsIsPassedOverWhenItIsGoneAfterThat(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		deafen := b.listen()
@@ -267,7 +267,7 @@ func TestAWaiterThatListensWhenItPollsIsPassedOverWhenItIsGoneAfterThat(t *testi
 func TestWhereListenersCannotBeCountedTheFirstIsServed(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pubsub")
 	on := full.target(1)
-	b := &fairBench{bench: full, fair: NewFair(full.Plain, "p"), on: on, terms: termsOf()}
+	b := &linedBench{bench: full, lined: NewLined(full.Plain, "p"), on: on, terms: termsOf()}
 	deafen := b.listen()
 	for _, fencing := range []bool{false, true} { // by the quick way of the script, and by the other
 		b.take(me)
@@ -276,14 +276,14 @@ func TestWhereListenersCannotBeCountedTheFirstIsServed(t *testing.T) {
 		b.terms.Fencing = false
 	}
 	deafen()
-	r, out := NewFair(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
+	r, out := NewLined(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
 	require.True(t, r.Ours)
 	require.Equal(t, you, b.holder())
 }
 
 func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		b.release(me)
@@ -303,7 +303,7 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 }
 
 func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		names := []string{"u:job 17", "u:%s-%d", "u:\n\x00\xff", "u:1 2 3", "u:" + fmt.Sprint(1<<53)}
 		b.take(me)
 		for _, name := range names {
@@ -320,7 +320,7 @@ func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
 
 // An undo of an earlier request of the same owner may still be on its way.
 func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		for _, score := range []float64{0, 100} { // before and behind who waits
 			b.take(me)
 			b.enqueue(you)
@@ -340,7 +340,7 @@ func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
 }
 
 func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], them, 1).Err())
@@ -355,7 +355,7 @@ func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
 func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pexpire")
 	on := full.target(1)
-	b := &fairBench{bench: full, fair: NewFair(full.Plain, "p"), on: on, terms: termsOf()}
+	b := &linedBench{bench: full, lined: NewLined(full.Plain, "p"), on: on, terms: termsOf()}
 	b.take(me)
 	b.enqueue(you)
 	all := b.rdb.Subscribe(t.Context(), on.Channels[0])
@@ -363,7 +363,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	_, err := all.Receive(t.Context())
 	require.NoError(t, err)
 
-	r, out := NewFair(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
+	r, out := NewLined(limited.Plain, "p").Release(t.Context(), once, on, me, []int{0})
 	require.NoError(t, out.Err)
 	require.Equal(t, Released{Ours: true, Heard: 1}, r)
 	require.Equal(t, absent, full.look(on.Keys[0]))
@@ -371,7 +371,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 }
 
 func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
-	eachFairBench(t, func(b *fairBench) {
+	eachLinedBench(t, func(b *linedBench) {
 		for _, nonsense := range []string{"", "x", "1", "9999999999999 x y z 0 p", "9999999999999 10000 -1 1 3 p", "-1 10000 -1 1 0 p"} {
 			b.take(me)
 			b.enqueue(you)
@@ -389,7 +389,7 @@ func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 func TestFairScriptsSurviveAnyReply(t *testing.T) {
 	p, say := hostile(t, usualTTL)
 	on := keysOf(t, redistest.Key(t))
-	f := NewFair(p, "p")
+	f := NewLined(p, "p")
 	calls := map[string]func() (bool, redisexec.Outcome){
 		"acquire": func() (bool, redisexec.Outcome) {
 			g, out := f.Acquire(context.Background(), once, on, me, termsOf())
