@@ -102,10 +102,10 @@ func (h *hold) Reject() {
 	h.forget()
 }
 
-// Undo has what field may have of t given up in the background. It ends by itself within lasts.
-func (h *hold) Undo(p protocol.Protocol, t *keys.Set, field string, lasts time.Duration, unobserved bool) {
-	n := undo.Name{Keys: t, Until: h.session.Now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved}
-	h.attempt.Undos.Add(h.session.Undo(p, n, field))
+// Undo has what n may have of t given up in the background. It ends by itself within lasts.
+func (h *hold) Undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
+	u := undo.Name{Keys: t, Until: h.session.Now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved, Late: n.Late}
+	h.attempt.Undos.Add(h.session.Undo(p, u, n.Field))
 }
 
 // Remaining is for how long h is proven yet; false: it is not held.

@@ -16,7 +16,8 @@ import (
 // returns where the answer of Redis will be; nil: no one follows in this way.
 func (h *hold) handAhead(s *settings) <-chan error {
 	h.mu.Lock()
-	single := len(h.places) == 1
+	// A name that a late copy may bring back has to be undone when Redis has it no more, so the batch cannot have it.
+	single := len(h.places) == 1 && !h.name.Late
 	h.mu.Unlock()
 	if h.kind.batches == nil || !single || h.settings.Replicas.N > 0 || h.isKept() {
 		return nil

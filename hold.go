@@ -307,5 +307,5 @@ func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
-	h.Undo(h.kind.protocol, t, n.Field, lasts, false)
+	h.Undo(h.kind.protocol, t, n, lasts, false)
 }

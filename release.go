@@ -243,6 +243,9 @@ func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err
 	}
 	err = h.finishInTurn(ctx, s)
 	h.batch.End(err)
+	if h.name.Late {
+		h.undoName(h.name, h.lease.Longest())
+	}
 	return nil, err
 }
 
@@ -299,7 +302,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket
 	from := h.onRedis()
 	t := next.target.Lacking(from.Absent) // the same keys
 	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms.Terms)
-	to.Token, to.Absent = g.Token, g.Absent
+	to.Token, to.Absent, to.Late = g.Token, g.Absent, out.Late()
 	if out.Ambiguous {
 		c.Identities.Retire(from.Identity)
 		c.Identities.Retire(id)

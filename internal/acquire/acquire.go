@@ -255,7 +255,7 @@ func (a *Attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outco
 	}
 	a.env.Identities.Retire(n.Identity)
 	if !g.Held {
-		n.Absent = g.Absent
+		n.Absent, n.Late = g.Absent, out.Late()
 		a.undo(n, lasts, out.Unobserved)
 	}
 }
@@ -272,7 +272,7 @@ func (a *Attempt) answered(n identity.Name, g protocol.Grant, out redisexec.Outc
 	if !g.Held {
 		return g, out
 	}
-	n.Token, n.Absent = g.Token, g.Absent
+	n.Token, n.Absent, n.Late = g.Token, g.Absent, n.Late || out.Late()
 	if out.Unconfirmed != nil { // a failover could forget it: it does not count
 		a.env.Identities.Retire(n.Identity)
 		a.undo(n, a.terms.TTL, false)

@@ -38,9 +38,9 @@ type Hold interface {
 	// Reject gives back a grant that does not count, and has the hold be known by no name.
 	Reject()
 
-	// Undo has what field, whose identity has been retired, may have of t given up in the background. It
+	// Undo has what n, whose identity has been retired, may have of t given up in the background. It
 	// ends by itself within lasts. unobserved: no one can have waited for that.
-	Undo(p protocol.Protocol, t *keys.Set, field string, lasts time.Duration, unobserved bool)
+	Undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool)
 
 	// Remaining is for how long the hold is proven yet; false: it is not held.
 	Remaining(now clock.Instant) (time.Duration, bool)

@@ -175,8 +175,8 @@ func (h *hold) Receive(n identity.Name, _ clock.Instant, lasts, _ time.Duration)
 }
 func (h *hold) Prove(clock.Instant, time.Duration) {}
 func (h *hold) Reject()                            { h.rejected++; h.name = identity.Name{} }
-func (h *hold) Undo(_ protocol.Protocol, _ *keys.Set, field string, lasts time.Duration, unobserved bool) {
-	h.undone = append(h.undone, undone{field, lasts, unobserved})
+func (h *hold) Undo(_ protocol.Protocol, _ *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
+	h.undone = append(h.undone, undone{n.Field, lasts, unobserved})
 }
 func (h *hold) Remaining(clock.Instant) (time.Duration, bool) {
 	return h.remaining, h.remaining >= 0

@@ -72,12 +72,13 @@ func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 		// It has a place. Of a request that was sent twice no copy may come later with another meaning.
 		if out.Ambiguous {
 			a.env.Identities.Retire(n.Identity)
+			s.name.Late = true
 		}
 		s.line.Placed(s.entry, out)
 	default: // the lock, nothing, or a line that is not to be had
 		if out.Ambiguous {
 			a.env.Identities.Retire(n.Identity)
-			if !g.Held {
+			if n.Late = out.Late(); !g.Held {
 				s.undo(n, max(a.terms.TTL, 2*a.terms.EntryLease()), out.Unobserved)
 			}
 		}
@@ -186,7 +187,7 @@ func (s *spot) giveUp() {
 // undo has the place and the lock given up that n, which has been retired, may have.
 func (s *spot) undo(n identity.Name, lasts time.Duration, unobserved bool) {
 	a := s.a
-	a.hold.Undo(s.lined, s.target, n.Field, lasts, unobserved)
+	a.hold.Undo(s.lined, s.target, n, lasts, unobserved)
 }
 
 // drop forgets the place.

@@ -229,5 +229,5 @@ func (a *Attempt) paced(opts redisexec.CallOptions) redisexec.CallOptions {
 // undo has what a may have on Redis by the name n, which has been retired, given up in the background. It
 // ends by itself within lasts.
 func (a *Attempt) undo(n identity.Name, lasts time.Duration, unobserved bool) {
-	a.hold.Undo(a.protocol, a.target.Lacking(n.Absent), n.Field, lasts, unobserved)
+	a.hold.Undo(a.protocol, a.target.Lacking(n.Absent), n, lasts, unobserved)
 }

@@ -59,6 +59,10 @@ type Name struct {
 	Field    string      // identity:owner; empty: there is no name
 	Token    int64       // for fencing
 	Absent   *keys.Nodes // on a quorum: the nodes that do not have it
+
+	// Late says that a copy of the command that made it was not answered, and may be executed yet: after the
+	// end of its hold, or of its undo. The identity has been retired.
+	Late bool
 }
 
 // Of returns the name by which o, under id, is to have the keys of t.

@@ -205,6 +205,9 @@ func (v vote[T]) answered() bool { return v.cast && v.out.Err == nil }
 // clean reports whether the node has answered every copy of the question.
 func (v vote[T]) clean() bool { return v.answered() && !v.out.Ambiguous }
 
+// doubtful returns the number of nodes that have not answered every copy of the question.
+func (b *ballot[T]) doubtful() int { return len(b.votes) - b.number(vote[T].clean) }
+
 func (b *ballot[T]) inFavour(v vote[T]) bool { return v.answered() && b.yes(v) }
 
 // open returns the number of votes that are still out.

@@ -42,6 +42,7 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.Fencing)
 		out.Ambiguous = out.Ambiguous || out.Err != nil // what was got is to be undone
+		out.Unobserved = out.Err == nil && b.doubtful() < q.majority()
 		return g, out
 	case undecided: // ctx has ended: what was got is in doubt
 		return protocol.Grant{}, b.outcome(ctx)
@@ -260,7 +261,7 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	case carried:
 		others := b.number(func(v vote[protocol.Released]) bool { return v.answered() && !v.answer.Ours })
 		answer.Ours = others <= len(q.nodes)-q.majority() // so it may have been held until then
-		out.Ambiguous = b.number(vote[protocol.Released].clean) < len(q.nodes)
+		out.Ambiguous = b.doubtful() > 0
 	case rejected:
 		out.Ambiguous = false // it was lost before, not by a copy of this
 	}
@@ -293,7 +294,7 @@ func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	out := b.outcome(ctx)
 	switch result {
 	case carried:
-		out.Ambiguous = b.number(vote[protocol.Released].clean) < len(q.nodes)
+		out.Ambiguous = b.doubtful() > 0
 	case rejected:
 		out.Ambiguous = false // it was lost before, not by a copy of this
 	}
@@ -330,7 +331,8 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 	switch result {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, to, s, s.Fencing)
-		out.Ambiguous = out.Err != nil || b.number(vote[protocol.Grant].clean) < len(q.nodes)
+		out.Ambiguous = out.Err != nil || b.doubtful() > 0
+		out.Unobserved = out.Err == nil && b.doubtful() < q.majority()
 		return g, out
 	case rejected:
 		// The one had lost it. Some nodes may have passed it on all the same, or may yet.

@@ -156,13 +156,17 @@ type Outcome struct {
 	// Refused says of an Err that the script ran, and changed nothing: it is its answer.
 	Refused bool
 
-	// Unobserved says of an ambiguous call that no waiter can have observed its possible effect.
+	// Unobserved says of an ambiguous call that no waiter can have observed its possible effect. On a quorum
+	// that is the effect on fewer nodes than a majority.
 	Unobserved bool
 
 	// LeaseLeft is what the lease of a read hold had left on Redis before it was set or lengthened, if
 	// that is less than it was meant to be; 0: that was not told.
 	LeaseLeft time.Duration
 }
+
+// Late reports whether a copy of the command may be executed yet, with an effect that others observe.
+func (o Outcome) Late() bool { return o.Ambiguous && !o.Unobserved }
 
 // call is a command that go-redis sends once.
 type call struct{ *redis.Cmd }

@@ -5,6 +5,11 @@
 // retired, so it may be released at any time, and any number of times, without touching another
 // owner's.
 //
+// An undo may overtake what it undoes: on another connection, or when a network that was silent delivers all at
+// once. Then the name stands there again, with no hold, until its lease is over. So a name of which a copy may
+// come late is released again after pauses that double. A copy that comes some time after the first release keeps the
+// keys for about as long, and not for a whole lease.
+//
 // An undo is only tidiness. One that is dropped can let no one in: at worst its name stands on this
 // one Redis, and keeps its keys there until its lease is over. So they are bounded: mostUndos wait
 // at most, and what is dropped for a new one is what has least of its lease left.
@@ -15,6 +20,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
@@ -34,6 +40,7 @@ type Queue struct {
 	unheard []*Name      // those that were sent to no effect, and are to be sent again after a pause
 	misses  int          // pauses in a row
 	workers int          // goroutines that send
+	late    int          // names that were released, and are to be released again after a pause: mostUndos at most
 }
 
 // Env is what a queue needs of its client.
@@ -64,13 +71,15 @@ type Name struct {
 	Until      clock.Instant // by then the lease has run out by itself
 	KeepUntil  clock.Instant // what it holds is to be kept until then, and free after that; zero: free at once
 	Unobserved bool          // no waiter can have observed it: none is to be woken
+	Late       bool          // a copy of the command that made it may be executed after it was released
 
 	// Release gives the keys back as locks of their kind are, where the queue has no way of its own.
 	Release func(context.Context, redisexec.CallOptions, Name) redisexec.Outcome
 	// Missed says that it was sent to no effect.
 	Missed bool
 
-	tallies []*tally // of who waits until nothing is left to do about it
+	tallies []*tally      // of who waits until nothing is left to do about it
+	pause   time.Duration // before it was released again, if it was
 }
 
 // id tells names apart.
@@ -118,6 +127,7 @@ func (q *Queue) Add(next Name) {
 	defer q.mu.Unlock()
 	if before := q.pending[next.id()]; before != nil {
 		next.Unobserved = next.Unobserved && before.Unobserved
+		next.Late = next.Late || before.Late
 		next.Until = clock.Latest(next.Until, before.Until)
 		next.tallies = slices.Concat(before.tallies, next.tallies)
 	}
@@ -159,9 +169,13 @@ func (q *Queue) send(all ...*Name) {
 // work sends what is due until nothing is.
 func (q *Queue) work() {
 	for next := q.take(); next != nil; next = q.take() {
-		if q.over(next) || q.settle(*next) {
+		switch {
+		case q.over(next):
 			q.remove(next)
-		} else {
+		case q.settle(*next):
+			q.remove(next)
+			q.releaseAgain(*next)
+		default:
 			q.repeat(next)
 		}
 	}
@@ -224,6 +238,30 @@ func (q *Queue) repeat(n *Name) {
 		again := q.unheard
 		q.unheard = nil
 		q.send(again...)
+	})
+}
+
+// firstPause is how long after the first release of a name it is released again, if a copy may come late.
+const firstPause = 200 * time.Millisecond
+
+// releaseAgain has a name that was released be released once more later, if a copy may come until then. No one
+// waits for that, and Close does not either.
+func (q *Queue) releaseAgain(n Name) {
+	n.pause = max(firstPause, 2*n.pause)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !n.Late || q.late == mostUndos || q.env.Now().After(n.pause).UntilMono(n.Until) <= 0 {
+		return
+	}
+	q.late++
+	n.tallies, n.Missed, n.Unobserved = nil, false, false // a waiter may have met the copy by then
+	time.AfterFunc(n.pause, func() {
+		q.mu.Lock()
+		q.late--
+		q.mu.Unlock()
+		if !q.over(&n) {
+			q.Add(n)
+		}
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -200,4 +201,42 @@ func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
 		}
 	}
 	require.Empty(t, q.pending)
+}
+
+func TestANameOfWhichACopyMayComeLateIsReleasedAgainAfterPausesThatDouble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at []time.Duration
+		q := queueOf(t, func(n Name) bool {
+			at = append(at, time.Since(began))
+			require.Equal(t, len(at) == 1, n.Unobserved, "a waiter may have met the copy by the second time")
+			return true
+		})
+		target := new(keys.Set)
+		require.NoError(t, target.Init("", []string{"key"}))
+		n := Name{Keys: target, Field: "name", Until: q.env.Now().After(4 * time.Second), Unobserved: true, Late: true}
+		<-Add(n, q)
+		require.Empty(t, q.Pending(), "no one waits for what comes late")
+		time.Sleep(time.Minute)
+		require.Equal(t, []time.Duration{0, 200 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond, 3 * time.Second}, at)
+		require.Zero(t, q.late)
+	})
+}
+
+func TestANameOfWhichACopyMayComeLateIsNotReleasedAgainAfterTheClientIsClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		released := 0
+		ctx, end := context.WithCancel(t.Context())
+		var running group.Group
+		q := New(Env{Now: clock.System, Go: running.Go, Ctx: ctx}, func(Name) bool { released++; return true })
+		target := new(keys.Set)
+		require.NoError(t, target.Init("", []string{"key"}))
+		<-Add(Name{Keys: target, Field: "name", Until: q.env.Now().After(time.Minute), Late: true}, q)
+		end()
+		running.Wait(t.Context())
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, released)
+	})
 }
