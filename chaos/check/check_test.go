@@ -170,6 +170,11 @@ func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 			s.dataLoss(5).fault(100, 800)
 			overlap(s, 11, 700, 2)
 		}},
+		{name: "until it is noticed by the newer one, which followed a hold that Redis had forgotten", rules: splitBrain(), tell: func(s *script) {
+			s.dataLoss(5).fault(1400, 2600)
+			s.by(2, "b").locks(6, 11, 2).renews(330).renews(660).renews(990).renews(1320).holds(1390).loses(2310).unlocks(2311, 2312, isLost)
+			s.by(1, "a").locks(20, 100, 0).loses(110).unlocks(111, 112, isLost)
+		}},
 		{name: "where it cannot happen", want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 330, 2) }},
 		{name: "before data was lost", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(12); overlap(s, 11, 330, 2) }},
 		{name: "for longer than it takes to renew", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 550, 2) }},
