@@ -20,8 +20,8 @@ func SideOf(field string) Side {
 	return Reading
 }
 
-// WriteSuffix ends the field of a write hold. An owner has no ':' in it, and "write" is no owner: so the field of
-// a reader never ends like this.
+// WriteSuffix ends the field of a write hold. An owner has no ':' in it, and "write" is no owner: so the
+// field of a reader never ends like this.
 const WriteSuffix = ":write"
 
 // LineKeys are the names of the line of a key: a sorted set, and a hash of what is known of each entry.

@@ -26,8 +26,9 @@ const (
 	clientPrefix  = "relock_client"
 )
 
-// OfClient is the key at which the client with that uuid is registered: a hash of host, pid, program and since.
-// It does not have the user's prefix: an operator that finds a hold knows the uuid of its client, and nothing else.
+// OfClient is the key at which the client with that uuid is registered: a hash of host, pid, program and
+// since. It does not have the user's prefix: an operator that finds a hold knows the uuid of its client, and
+// nothing else.
 func OfClient(uuid string) string { return clientPrefix + ":" + uuid }
 
 // ClientOf is the uuid of the client whose field this is: a uuid has no ':' in it.
@@ -80,8 +81,8 @@ func helpersOf(key string) (h helpers) {
 	return h
 }
 
-// derivable reports whether the names derived from key stay in key's Cluster slot. They do not if it has a brace
-// that is not part of a {tag}: then the scripts, which take key and helpers together, would be refused.
+// derivable reports whether the names derived from key stay in key's Cluster slot. They do not if it has a
+// brace that is not part of a {tag}: then the scripts, which take key and helpers together, would be refused.
 func derivable(key string) bool {
 	if !strings.ContainsAny(key, "{}") {
 		return true
@@ -89,8 +90,8 @@ func derivable(key string) bool {
 	return HashTag(derived(channelPrefix, key)) == HashTag(key)
 }
 
-// CheckHelperKeys says why key cannot be a lock whose helper keys hold or grant it; nil: it can. The name must not
-// be a {tag} and nothing else: its helpers would be those of the tag, which is another lock.
+// CheckHelperKeys says why key cannot be a lock whose helper keys hold or grant it; nil: it can. The name
+// must not be a {tag} and nothing else: its helpers would be those of the tag, which is another lock.
 func CheckHelperKeys(key string) error {
 	if tag := HashTag(key); key == "{"+tag+"}" {
 		return fmt.Errorf("%w: %q would share its helper keys with the lock %q: leave the braces out", lockerr.ErrInvalidName, key, tag)
@@ -112,8 +113,8 @@ func FenceOf(key string) (string, error) {
 	return derived(fencePrefix, key), nil
 }
 
-// HashTag returns the part of key that decides its Cluster slot: what is between the first '{' and the first '}'
-// after it. If nothing is between them, or one of them is missing, that is the whole key.
+// HashTag returns the part of key that decides its Cluster slot: what is between the first '{' and the first
+// '}' after it. If nothing is between them, or one of them is missing, that is the whole key.
 func HashTag(key string) string {
 	_, rest, opened := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(rest, "}")

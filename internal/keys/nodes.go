@@ -2,8 +2,8 @@ package keys
 
 import "sync/atomic"
 
-// Nodes is a set of nodes of a quorum, by their positions. It only grows, and is safe for concurrent use. nil is
-// the empty set.
+// Nodes is a set of nodes of a quorum, by their positions. It only grows, and is safe for concurrent use. nil
+// is the empty set.
 type Nodes struct{ has []atomic.Bool }
 
 // NewNodes returns the empty set of so many nodes, to which they can be added.

@@ -8,14 +8,22 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
+// The fields of the hash at the key of a lock:
+//
+//	<uuid>:<owner>                    a hold of a lock with one side, or of a reader
+//	<uuid>:<owner>:write              a hold of a writer
+//	<uuid>:<owner>:kept:<number>      a lock that is kept though its hold has ended; also with :write
+//
+// No uuid and no owner has a ':' in it. So each field can be taken apart again.
+
 // Owner is who holds: a goroutine, or all goroutines that use a handle made WithOwner.
 type Owner struct {
 	Goroutine int64  // its number; meaningless if there is a fixed owner
 	Fixed     string // of WithOwner; "": the goroutine is the owner
 }
 
-// String is the part of a field that names o. WithOwner refuses a fixed owner that could be taken for a goroutine,
-// or has a ':' in it: so no two owners have the same.
+// String is the part of a field that names o. WithOwner refuses a fixed owner that could be taken for a
+// goroutine, or has a ':' in it: so no two owners have the same.
 func (o Owner) String() string {
 	if o.Fixed != "" {
 		return o.Fixed
@@ -23,13 +31,13 @@ func (o Owner) String() string {
 	return strconv.FormatInt(o.Goroutine, 10)
 }
 
-// keptMark is in the field of a lock that is kept after its hold has ended (WithMinHold). An owner has no ':' in
-// it, so no hold has such a field, and late commands of the hold find nothing.
+// keptMark is in the field of a lock that is kept after its hold has ended (WithMinHold). An owner has no ':'
+// in it, so no hold has such a field, and late commands of the hold find nothing.
 const keptMark = ":kept:"
 
-// Kept is the field of a lock that is kept until then for field, whose hold has ended. No two holds of one client
-// are kept by the same field: the next hold of that owner is kept until later. So an undo of what is kept for
-// the one does not touch the other.
+// Kept is the field of a lock that is kept until then for field, whose hold has ended. No two holds of one
+// client are kept by the same field: the next hold of that owner is kept until later. So an undo of what is
+// kept for the one does not touch the other.
 func Kept(field string, until clock.Instant) string {
 	owner, writes := strings.CutSuffix(field, WriteSuffix)
 	owner += keptMark + strconv.FormatInt(int64(until.Mono), 36)

@@ -9,8 +9,9 @@ import (
 )
 
 // Set is what a handle locks: one key, or several taken together. It is made once for a handle. Init, and
-// ReadWrite and Mints after it, fill it in. It never changes after that, and so needs no mutex: what looks like
-// a change (Only, Lacking, FencedWith) returns another set. Such a copy still points into the set it was made of.
+// ReadWrite and Mints after it, fill it in. It never changes after that, and so needs no mutex: what looks
+// like a change (Only, Lacking, FencedWith) returns another set. Such a copy still points into the set it was
+// made of.
 type Set struct {
 	Side     Side
 	Name     string   // as the user wrote it, for errors and hooks
@@ -50,8 +51,8 @@ type ID struct {
 	Text string // the key, or all of them, each after its length
 }
 
-// Init derives the keys of names. The error says which name cannot be a lock. After an error the set must not be
-// used.
+// Init derives the keys of names. The error says which name cannot be a lock. After an error the set must not
+// be used.
 func (t *Set) Init(prefix string, names []string) error {
 	t.Name = strings.Join(names, ",")
 	if len(names) == 0 {
@@ -100,8 +101,8 @@ func (t *Set) derive() {
 	t.ID = ID{n: len(t.Keys), Text: id.String()}
 }
 
-// deriveOne derives what a set of one key has besides its counter and channel. The words hold pointers to texts,
-// because a text that becomes an any is allocated. Lined and Lines share their last word.
+// deriveOne derives what a set of one key has besides its counter and channel. The words hold pointers to
+// texts, because a text that becomes an any is allocated. Lined and Lines share their last word.
 func (t *Set) deriveOne(h helpers) {
 	own := &t.first
 	own.rest = [...]string{h.line, h.entries, h.javaQueue}
@@ -133,8 +134,8 @@ func (t *Set) Has(key string) bool {
 	return found
 }
 
-// Only returns the part of t with the given keys, which are sorted, and are keys of t. If that is all of them, it
-// is t itself. The KEYS that mint a token are then made at each call: a part seldom mints.
+// Only returns the part of t with the given keys, which are sorted, and are keys of t. If that is all of
+// them, it is t itself. The KEYS that mint a token are then made at each call: a part seldom mints.
 func (t *Set) Only(keys []string) *Set {
 	if len(keys) == len(t.Keys) {
 		return t

@@ -269,9 +269,9 @@ func (b *ballot[T]) result() result {
 	}
 }
 
-// outcome is what the ballot means for the call. It is ambiguous if one node is: if the node has executed, or may
-// yet execute, a copy of the question that it has not answered. A vote that is still out is such a node. The
-// error of an undecided ballot is that of ctx.
+// outcome is what the ballot means for the call. It is ambiguous if one node is: if the node has executed, or
+// may yet execute, a copy of the question that it has not answered. A vote that is still out is such a node.
+// The error of an undecided ballot is that of ctx.
 func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	if b.unsent != nil {
 		return redisexec.Outcome{Err: b.unsent}

@@ -26,7 +26,8 @@ import (
 //	              each node said.
 //	undecided     ctx ended, or the patience of a renewal, before the votes that are out have come: an error.
 //
-// What each command does with a node that is silent, if the others are a majority, but their votes do not decide:
+// What each command does with a node that is silent, if the others are a majority, but their votes do not
+// decide:
 //
 //	Acquire       waits as long as that node usually takes, or less. Then it gives back what it got, and its
 //	              caller undoes the name on all nodes.
@@ -50,8 +51,8 @@ var errTaken = errors.New("another owner has it there")
 // the next command of the name may go. The one is Renew: the next renewal says the same.
 
 // elect is a vote on who gets the keys. Without a majority it gives back at once what it got. It does so
-// quietly: there never was a hold, so no waiter has seen one. When it fails, some nodes may still have the name.
-// Then the outcome is ambiguous, and the caller undoes it.
+// quietly: there never was a hold, so no waiter has seen one. When it fails, some nodes may still have the
+// name. Then the outcome is ambiguous, and the caller undoes it.
 func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
@@ -80,8 +81,8 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	clean := q.takeBack(ctx, b, e, t, field)
 	out := b.outcome(ctx)
 	out.Ambiguous = out.Ambiguous || !clean
-	// These nodes may have, or have had, the name. If they are no majority, a waiter that they refused did not see
-	// this owner as the holder: its vote was split, and it waits for no message.
+	// These nodes may have, or have had, the name. If they are no majority, a waiter that they refused did
+	// not see this owner as the holder: its vote was split, and it waits for no message.
 	out.Unobserved = b.number(func(v vote[protocol.Grant]) bool { return !v.cast || v.out.Ambiguous || b.inFavour(v) }) < q.majority()
 	if out.Err != nil {
 		return protocol.Grant{}, out
@@ -121,8 +122,8 @@ func LossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
 	return left / 2
 }
 
-// takeBack releases the nodes that have granted, and reports whether each has answered, and has nothing
-// left to execute. It waits for one copy, behind the commands of the name, or for ctx. If that was too short, it
+// takeBack releases the nodes that have granted, and reports whether each has answered, and has nothing left
+// to execute. It waits for one copy, behind the commands of the name, or for ctx. If that was too short, it
 // is false: the caller has the name undone. A release that is under way is executed all the same.
 func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
 	var nodes []*node
@@ -147,9 +148,9 @@ func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 // refusal is the answer of a vote that was lost or split. It names the owner with the most nodes, and says
 // when enough of the leases are over for a majority to be free.
 //
-// It is split if no owner has a majority, or if nodes refuse for different keys. Then the waiter must not rely on a
-// message. There may be none for a lock that no owner got. And if the keys differ, the messages of both may
-// be on their way already.
+// It is split if no owner has a majority, or if nodes refuse for different keys. Then the waiter must not
+// rely on a message. There may be none for a lock that no owner got. And if the keys differ, the messages of
+// both may be on their way already.
 func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	type hindrance struct {
 		holder string
@@ -189,8 +190,9 @@ func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 // gets the lock later gets a node of that majority, which has been free since. Its token is at least the one
 // that this node mints then, and that one is higher.
 //
-// It takes one more round trip, and waits for that no longer than ctx lasts. After a failure most nodes have done
-// what they agreed on, without the token: Acquire and Handoff say that it is ambiguous, and so have it undone.
+// It takes one more round trip, and waits for that no longer than ctx lasts. After a failure most nodes have
+// done what they agreed on, without the token: Acquire and Handoff say that it is ambiguous, and so have it
+// undone.
 func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := protocol.Grant{Held: true}
@@ -269,8 +271,8 @@ func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 }
 
 // Release is sent to every node. Nodes that fail are told again in the background. It is done when most nodes
-// do not have the lock for this owner any more. It waits no longer than LossWindow for nodes that do not answer,
-// even if the hold depended on them.
+// do not have the lock for this owner any more. It waits no longer than LossWindow for nodes that do not
+// answer, even if the hold depended on them.
 func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (protocol.Released, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[protocol.Released]{
 		names: []string{field},
@@ -346,11 +348,13 @@ func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	return protocol.Released{Ours: result == carried, Heard: -1}, out
 }
 
-// bequeath is a hand-over from the hold that ends (its name is from, its keys are t) to a waiter (to, and heir).
-// It counts when a majority has done it. A node that does not have the lock by the name from does nothing.
+// bequeath is a hand-over from the hold that ends (its name is from, its keys are t) to a waiter (to, and
+// heir). It counts when a majority has done it. A node that does not have the lock by the name from does
+// nothing.
 //
-// If it does not count, some nodes may have passed the lock on, and others not. Unless all have refused, neither
-// name may be used after that. What is not undone here is ambiguous, or unconfirmed: then the caller undoes it.
+// If it does not count, some nodes may have passed the lock on, and others not. Unless all have refused,
+// neither name may be used after that. What is not undone here is ambiguous, or unconfirmed: then the caller
+// undoes it.
 func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
@@ -372,8 +376,9 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 	defer b.close()
 	result := b.countSoon(ctx, func() time.Duration { return LossWindow(ctx, e) })
 	if result == inconclusive && b.quorate() {
-		// Whether from had a majority depends on nodes that do not answer. Neither name is to stay on the others.
-		// The caller takes it for a grant that is not confirmed: it has let go, and the waiter tries by itself.
+		// Whether from had a majority depends on nodes that do not answer. Neither name is to stay on the
+		// others. The caller takes it for a grant that is not confirmed: it has let go, and the waiter tries
+		// by itself.
 		q.undo(t, from)
 		return protocol.Grant{Held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.ErrNoAnswer)}
 	}
@@ -390,8 +395,8 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 		return protocol.Grant{}, redisexec.Outcome{Sent: b.sent}
 	}
 	out := b.outcome(ctx)
-	// If all nodes have refused, for want of a permission perhaps, nothing is in doubt: the lock can be released
-	// instead. So it waits for all of them.
+	// If all nodes have refused, for want of a permission perhaps, nothing is in doubt: the lock can be
+	// released instead. So it waits for all of them.
 	b.linger(ctx, q.env.Patience, b.complete)
 	out.Ambiguous = b.outcome(ctx).Ambiguous || b.number(b.inFavour) > 0
 	return protocol.Grant{}, out
@@ -404,8 +409,8 @@ func (q *Quorum) undo(t *keys.Set, field string) {
 }
 
 // Force ends the hold that a majority has said there is: on so many nodes that it has no majority any more.
-// So most nodes have to answer. It needs no turn: it is about another owner's name, and deletes a key only if the
-// fields are still those given. A node that missed it is not told again: there the lease ends the hold.
+// So most nodes have to answer. It needs no turn: it is about another owner's name, and deletes a key only if
+// the fields are still those given. A node that missed it is not told again: there the lease ends the hold.
 func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
@@ -417,7 +422,8 @@ func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)
 	out := b.outcome(ctx)
-	// For the caller ambiguous means here: an earlier copy may have done it. Silent nodes do not matter for that.
+	// For the caller ambiguous means here: an earlier copy may have done it. Silent nodes do not matter for
+	// that.
 	out.Ambiguous = b.number(func(v vote[bool]) bool { return v.answered() && v.out.Ambiguous }) > 0
 	return b.number(func(v vote[bool]) bool { return v.answered() && v.answer }) > 0, out
 }
@@ -477,7 +483,8 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	if len(most) == 0 {
 		return free, false
 	}
-	// It holds the lock for as long as a majority has its field: until the majority-th longest of its leases ends.
+	// It holds the lock for as long as a majority has its field: until the majority-th longest of its leases
+	// ends.
 	slices.SortFunc(most, func(a, b protocol.KeyState) int { return cmp.Compare(endless(b.TTL), endless(a.TTL)) })
 	state = most[min(majority, len(most))-1]
 	state.Token = free.Token
@@ -507,7 +514,8 @@ func agreedCounts(these []int, states []protocol.KeyState) (counts []int, agreed
 	return counts, agreed
 }
 
-// endless is a PTTL by which leases can be put in order: a negative one, of a key without expiry, lasts longest.
+// endless is a PTTL by which leases can be put in order: a negative one, of a key without expiry, lasts
+// longest.
 func endless(ttl time.Duration) time.Duration {
 	if ttl < 0 {
 		return math.MaxInt64

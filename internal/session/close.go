@@ -31,9 +31,10 @@ import (
 //     Redis is asked. So no answer, however late, can take it from a Close that returns.
 //   - Only Close ends Background. So until the last steps an undo is sent as often as it is needed.
 //
-// What can come late: a Lock that put its hold into a gate after Close had listed them. When it is granted, it
-// finds Closing closed, gives up its name, and returns ErrClosed. And the answer to a release, after the time is
-// up: Close has returned its error by then, though the lock may be free.
+// What can come late: a Lock that put its hold into a gate after Close had listed them. It finds Closing
+// closed before it asks, or at the latest when it is granted: then it gives up its name, and returns
+// ErrClosed. And the answer to a release, after the time is up: Close has returned its error by then, though
+// the lock may be free.
 
 const (
 	// CloseTimeout bounds Close: behind a Redis that does not answer there is nothing to wait for.
@@ -71,8 +72,8 @@ func (s *Session) Close() error {
 	return s.closeErr
 }
 
-// excuse has Close not wait for the goroutine that calls it. Close would wait for that goroutine only if it is in
-// a hook: of a watchdog, of a call of Lock, or of another Close. Each would then wait for the other.
+// excuse has Close not wait for the goroutine that calls it. Close would wait for that goroutine only if it
+// is in a hook: of a watchdog, of a call of Lock, or of another Close. Each would then wait for the other.
 func (s *Session) excuse(caller int64) {
 	s.Goroutines.Excuse(caller)
 	s.closers.Excuse(caller)
@@ -82,8 +83,8 @@ func (s *Session) excuse(caller int64) {
 }
 
 // settleRest waits for the work in the background: above all for undos. What it does not wait for is not sent
-// again, and the lease ends it. A minority of a quorum that does not answer gets the time of one command, because
-// most nodes have released the lock, and that is enough.
+// again, and the lease ends it. A minority of a quorum that does not answer gets the time of one command,
+// because most nodes have released the lock, and that is enough.
 func (s *Session) settleRest(ctx context.Context) {
 	if len(s.Execs) > 1 {
 		var cancel context.CancelFunc
@@ -93,9 +94,9 @@ func (s *Session) settleRest(ctx context.Context) {
 	s.Goroutines.Wait(ctx)
 }
 
-// closeHolds ends what is held, and waits for what is being acquired or released. The error names each hold that
-// Redis has not heard of when the time is up. All of them end at once. One after the other, a hold whose Redis
-// does not answer would take the time from the others.
+// closeHolds ends what is held, and waits for what is being acquired or released. The error names each hold
+// that Redis has not heard of when the time is up. All of them end at once. One after the other, a hold whose
+// Redis does not answer would take the time from the others.
 func (s *Session) closeHolds(ctx context.Context) error {
 	const limit = CloseTimeout - lastWords
 	asking, cancel := context.WithTimeoutCause(ctx, limit, lockerr.NoAnswerWithin(limit))
@@ -108,8 +109,8 @@ func (s *Session) closeHolds(ctx context.Context) error {
 	return failures.all()
 }
 
-// failures are the errors of the holds that Close ends. Each hold has one from its local end until Redis has heard
-// of it: so the time-out of Close leaves it there.
+// failures are the errors of the holds that Close ends. Each hold has one from its local end until Redis has
+// heard of it: so the time-out of Close leaves it there.
 type failures struct {
 	mu   sync.Mutex
 	errs map[Hold]error // written by the goroutines of Close, one for each hold; nil for one that is released

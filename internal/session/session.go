@@ -166,7 +166,8 @@ func New(rdbs []redis.UniversalClient, hub Hub, o Options, now clock.Clock) *Ses
 func (s *Session) Closed() bool { return group.Closed(s.Closing) }
 
 // holds returns all holds of the client at this moment, each once, though it has several keys: those that are
-// being acquired, that are held, and that end. Others may come, and these may go, while the caller looks at them.
+// being acquired, that are held, and that end. Others may come, and these may go, while the caller looks at
+// them.
 func (s *Session) holds() []Hold {
 	var holds []Hold
 	for _, x := range s.Registry.All() {
@@ -200,8 +201,8 @@ func (s *Session) Holder(t *keys.Set, i int, field string, asked clock.Instant) 
 	if g == nil {
 		return nil
 	}
-	// The owner's hold may have this name. Or the hold in front of the queue has it, though its owner is another:
-	// in a batch Redis is told of the last hold only, and has the name of an earlier one until then.
+	// The owner's hold may have this name. Or the hold in front of the queue has it, though its owner is
+	// another: in a batch Redis is told of the last hold only, and has the name of an earlier one until then.
 	for _, x := range []acquire.Hold{g.Find(keys.OwnerNamed(field)), g.Queue.Holder()} {
 		if h, is := x.(Hold); is && h.HoldsAs(field, asked) {
 			return h
@@ -210,10 +211,10 @@ func (s *Session) Holder(t *keys.Set, i int, field string, asked clock.Instant) 
 	return nil
 }
 
-// uuidsInUse returns the uuids that this client holds or waits by: the current one, by which it asks next, and
-// older ones that holds and places in lines still have. There are none if it neither holds nor waits. By them
-// an operator finds the process of a holder or waiter. The current one comes first: if the registrar registers only
-// some, that is among them.
+// uuidsInUse returns the uuids that this client holds or waits by: the current one, by which it asks next,
+// and older ones that holds and places in lines still have. There are none if it neither holds nor waits. By
+// them an operator finds the process of a holder or waiter. The current one comes first: if the registrar
+// registers only some, that is among them.
 func (s *Session) uuidsInUse() []string {
 	holds := s.holds()
 	if len(holds) == 0 {
@@ -273,9 +274,9 @@ func (s *Session) Undo(p protocol.Protocol, n undo.Name, fields ...string) (sett
 	return undo.Add(n, s.Undos...)
 }
 
-// settle releases n on the one deployment, and reports whether nothing is left to do about it. It blocks for one
-// copy of each command. If it fails, the queue of undos calls it again after a pause, until the lease is over. A
-// refusal does not settle it: the missing permission or password may come back in time.
+// settle releases n on the one deployment, and reports whether nothing is left to do about it. It blocks for
+// one copy of each command. If it fails, the queue of undos calls it again after a pause, until the lease is
+// over. A refusal does not settle it: the missing permission or password may come back in time.
 func (s *Session) settle(n undo.Name) bool {
 	// Close waits for undos. It need not do so for a Redis that nothing can be sent to.
 	if n.Missed && s.Closed() && s.Execs[0].Unreachable(s.Background, n.Keys.Keys[0]) {
