@@ -115,14 +115,14 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 		b.unsent = lockerr.Ended(ctx)
 		return b
 	}
-	e.Enough = b.enough
+	e.Enough = b.enough // in place of the caller's: a Close does not cut the copies of a question short
 	for i, n := range nodes {
 		turn := n.enqueue(b.names) // not in the goroutine, which may run after that of a later call
 		q.env.Go(func() {
 			turn.await()
 			began := q.env.Now()
 			var answer T
-			// Not sent: the node has failed, but nothing is in doubt there.
+			// This is the vote of a node that is not asked: it has failed, but nothing is in doubt there.
 			out := redisexec.Outcome{Err: lockerr.ErrNoAnswer}
 			silent := began.Since(b.sent) >= cmp.Or(e.Patience, q.env.Patience)/2
 			if !b.repeated || !silent || !e.Needless() {

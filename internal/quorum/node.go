@@ -13,9 +13,9 @@ import (
 // for it. A command may be under way to it after its call has returned.
 //
 // Even so a node gets the commands of one name in the order of the calls, because they stand in line here.
-// Each command is sent when the one before it was answered, or given up. Without that, a release
-// could overtake the acquisition that is still under way. It would find nothing, and the acquisition would then
-// take the node for a hold that has ended.
+// Each command is sent when the one before it was answered, or given up. Without that, a release could overtake
+// the acquisition that is still under way. It would find nothing, and the acquisition would then take the node
+// for a hold that has ended.
 type node struct {
 	env   *Env
 	plain *protocol.Plain

@@ -37,6 +37,8 @@ import (
 //	Keep, Handoff wait as long. Then silence is no yes. After a hand-over neither owner has the lock.
 //	Force, State  wait a moment (grace). If State still does not know the holder, it waits as long as Release.
 //
+// If most nodes are silent, each call waits until its copies are used up, or ctx ends, and fails.
+//
 // Invariant: a node that may still have a name which has ended here gets an undo. Its queue sends that until it
 // is answered. The undo comes from mend if the result is known, and from the caller if it is not.
 //
