@@ -7,7 +7,7 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Derived names are Redisson's, so that Java processes meet ours on the same keys.
+// Derived names are Redisson's, so that Java processes and ours use the same keys and channels.
 const (
 	channelPrefix = "redisson_lock__channel"
 	counterPrefix = "redisson_lock_token"
@@ -16,7 +16,7 @@ const (
 	javaQueuePrefix = "redisson_lock_queue" // of Java's fair lock
 )
 
-// What only this library has is called by its own name.
+// What only this library has begins with its own name. So no key of Redisson's can be one of these.
 const (
 	linePrefix    = "relock_line"
 	entriesPrefix = "relock_line_entries"
@@ -26,18 +26,19 @@ const (
 	clientPrefix  = "relock_client"
 )
 
-// OfClient is the key at which the client with that uuid is registered: a hash of host, pid, program and since.
-// It has no prefix of the user's, because who finds a hold knows the uuid and nothing else of its client.
+// OfClient is the key at which the client with that uuid is registered: a hash of host, pid, program and
+// since. It does not have the user's prefix: an operator that finds a hold knows the uuid of its client, and
+// nothing else.
 func OfClient(uuid string) string { return clientPrefix + ":" + uuid }
 
-// ClientOf is the uuid of the client that a field is of.
+// ClientOf is the uuid of the client whose field this is: a uuid has no ':' in it.
 func ClientOf(field string) string {
 	uuid, _, _ := strings.Cut(field, ":")
 	return uuid
 }
 
-// derived returns the name of a helper of key. Redisson asks only whether the key
-// contains a brace; see [derivable] for the keys for which that is right.
+// derived returns the name of a helper of key, as Redisson does. Redisson asks only whether the key contains a
+// brace. For some keys the helper is then in another slot: see [derivable].
 func derived(prefix, key string) string {
 	if strings.Contains(key, "{") {
 		return prefix + ":" + key
@@ -45,8 +46,8 @@ func derived(prefix, key string) string {
 	return prefix + ":{" + key + "}"
 }
 
-// ofLine returns the name of what belongs to the line of key. No two keys share one, as "a" and "{a}"
-// do where names are derived as Redisson does.
+// ofLine returns the name of what belongs to the line of key. No two keys share one. By Redisson's rule "a" and
+// "{a}" would: both would have prefix:{a}, and a release of one lock would grant the other one.
 func ofLine(prefix, key string) string {
 	if strings.Contains(key, "{") {
 		return prefix + "::" + key
@@ -54,15 +55,16 @@ func ofLine(prefix, key string) string {
 	return prefix + ":{" + key + "}"
 }
 
-// helpers are the names that belong to a key.
+// helpers are the names that belong to a key. All of them are in its slot.
 type helpers struct {
 	counter, channel, javaQueue string
 	line, entries               string
 }
 
-// helpersOf returns the helpers of key, which are parts of one text: a handle is made for each use of a
-// lock, and each text is an allocation.
+// helpersOf returns the helpers of key. They are parts of one text, because each text is an allocation, and
+// programs make a handle for each use of a lock.
 func helpersOf(key string) (h helpers) {
+	// What is between prefix and key, by the rule of derived and by that of ofLine, and what is behind the key.
 	before, own, after := ":{", ":{", "}"
 	if strings.Contains(key, "{") {
 		before, own, after = ":", "::", ""
@@ -79,7 +81,8 @@ func helpersOf(key string) (h helpers) {
 	return h
 }
 
-// derivable reports whether the names derived from key stay in key's Cluster slot.
+// derivable reports whether the names derived from key stay in key's Cluster slot. They do not if it has a
+// brace that is not part of a {tag}: then the scripts, which take key and helpers together, would be refused.
 func derivable(key string) bool {
 	if !strings.ContainsAny(key, "{}") {
 		return true
@@ -87,8 +90,8 @@ func derivable(key string) bool {
 	return HashTag(derived(channelPrefix, key)) == HashTag(key)
 }
 
-// CheckHelperKeys says why key cannot be a lock that has keys beside it which hold or grant it. Those of a
-// name that is a {tag} and nothing else would be those of the tag, another lock.
+// CheckHelperKeys says why key cannot be a lock whose helper keys hold or grant it; nil: it can. The name
+// must not be a {tag} and nothing else: its helpers would be those of the tag, which is another lock.
 func CheckHelperKeys(key string) error {
 	if tag := HashTag(key); key == "{"+tag+"}" {
 		return fmt.Errorf("%w: %q would share its helper keys with the lock %q: leave the braces out", lockerr.ErrInvalidName, key, tag)
@@ -96,8 +99,8 @@ func CheckHelperKeys(key string) error {
 	return nil
 }
 
-// FenceOf returns the name of the key that remembers the highest token that came with a write to key, which
-// is in key's Cluster slot.
+// FenceOf returns the name of the key that remembers the highest token that came with a write to key. It is in
+// key's Cluster slot, so one script can use both. The error says why there cannot be such a key.
 func FenceOf(key string) (string, error) {
 	switch tag := HashTag(key); {
 	case key == "":
@@ -110,8 +113,8 @@ func FenceOf(key string) (string, error) {
 	return derived(fencePrefix, key), nil
 }
 
-// HashTag returns the part of key that decides its Cluster slot: what stands between the
-// first '{' and the first '}' after it, or all of the key if there is nothing.
+// HashTag returns the part of key that decides its Cluster slot: what is between the first '{' and the first
+// '}' after it. If nothing is between them, or one of them is missing, that is the whole key.
 func HashTag(key string) string {
 	_, rest, opened := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(rest, "}")

@@ -8,8 +8,10 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Set is what a handle locks: one key, or several taken together. It is made once for
-// a handle and never changes.
+// Set is what a handle locks: one key, or several taken together. It is made once for a handle. Init, and
+// ReadWrite and Mints after it, fill it in. It never changes after that, and so needs no mutex: what looks
+// like a change (Only, Lacking, FencedWith) returns another set. Such a copy still points into the set it was
+// made of.
 type Set struct {
 	Side     Side
 	Name     string   // as the user wrote it, for errors and hooks
@@ -17,7 +19,8 @@ type Set struct {
 	Counters []string // of the fencing tokens, one for each key; and others (see FencedWith)
 	Channels []string // of the wake-ups, one for each key
 
-	// As go-redis takes them: made once, they cost no allocation at each call.
+	// As go-redis takes them: made once, they cost no allocation at each call. Their order is that of the
+	// KEYS in the header of the script.
 	Freeing []any // KEYS of a script that gives locks back: keys, and the queues of Java's fair lock
 	Line    []any // KEYS of one that minds the line of one key: key, counter, line, entries, queue of Java's; nil: several keys
 	Lined   []any // KEYS of one that asks if there is a line for one key: key and line; nil: several keys
@@ -26,25 +29,30 @@ type Set struct {
 
 	RW *RWKeys // of a read-write lock, which has one key; else nil
 
-	// absent goes with the name under which a hold on a quorum has the keys. A handle's has none.
+	// Absent are the nodes of a quorum that do not have the name of a hold. It goes with one name: Lacking puts
+	// it into a copy. The set of a handle has none.
 	Absent *Nodes
 
+	// ID tells whether two sets have the same keys, by one comparison.
 	ID ID
 
-	first struct { // room for those of the usual target, which has one key
+	// first is room for the slices above, if the set has one key, as most have. Without it each would be an
+	// allocation.
+	first struct {
 		key, counter, channel [1]string
 		rest                  [3]string // line, entries, queue of Java's
 		words                 [9]any    // of Line, Freeing and Lined
 	}
 }
 
-// ID is the same for two targets exactly if their keys are.
+// ID is the same for two sets if they have the same keys, and only then. The side does not count.
 type ID struct {
 	n    int    // of the keys
 	Text string // the key, or all of them, each after its length
 }
 
-// Init derives the keys of names. The error says which name cannot be a lock.
+// Init derives the keys of names. The error says which name cannot be a lock. After an error the set must not
+// be used.
 func (t *Set) Init(prefix string, names []string) error {
 	t.Name = strings.Join(names, ",")
 	if len(names) == 0 {
@@ -61,6 +69,8 @@ func (t *Set) Init(prefix string, names []string) error {
 		}
 		t.Keys = append(t.Keys, prefix+name)
 	}
+	// Sorted, the same names are the same lock, however the user has ordered them. And owners that wait for one
+	// key while they keep others wait in one order, never in a circle.
 	if len(t.Keys) > 1 {
 		slices.Sort(t.Keys)
 		t.Keys = slices.Compact(t.Keys)
@@ -69,6 +79,7 @@ func (t *Set) Init(prefix string, names []string) error {
 	return nil
 }
 
+// derive fills in what follows from the keys, all but what ReadWrite and Mints add.
 func (t *Set) derive() {
 	t.Counters, t.Channels = t.first.counter[:0], t.first.channel[:0]
 	var queues, lines []string
@@ -90,14 +101,15 @@ func (t *Set) derive() {
 	t.ID = ID{n: len(t.Keys), Text: id.String()}
 }
 
-// deriveOne derives what a set of one key has besides its counter and channel. Pointers to texts cost
-// no allocation.
+// deriveOne derives what a set of one key has besides its counter and channel. The words hold pointers to
+// texts, because a text that becomes an any is allocated. Lined and Lines share their last word.
 func (t *Set) deriveOne(h helpers) {
 	own := &t.first
 	own.rest = [...]string{h.line, h.entries, h.javaQueue}
 	key := any(t.Keys[0])
 	line, java := &own.rest[0], &own.rest[2]
 	own.words = [...]any{key, &t.Counters[0], line, &own.rest[1], java, key, java, key, line}
+	// The bounds keep an append from writing into the words of another slice.
 	t.Line, t.Freeing, t.Lined, t.Lines = own.words[:5:5], own.words[5:7:7], own.words[7:], own.words[8:]
 	t.ID = ID{n: 1, Text: t.Keys[0]}
 }
@@ -122,7 +134,8 @@ func (t *Set) Has(key string) bool {
 	return found
 }
 
-// Only returns the part of t with the given keys, which are sorted.
+// Only returns the part of t with the given keys, which are sorted, and are keys of t. If that is all of
+// them, it is t itself. The KEYS that mint a token are then made at each call: a part seldom mints.
 func (t *Set) Only(keys []string) *Set {
 	if len(keys) == len(t.Keys) {
 		return t
@@ -132,14 +145,14 @@ func (t *Set) Only(keys []string) *Set {
 	return part
 }
 
-// FencedWith returns t with the counters of whole besides: a token that is minted for it is
-// above those, too, and kept in all of them. An owner that holds whole by several holds has so one
-// token that is below that of the next holder of any part.
+// FencedWith returns t with the counters of whole as well. A token that is minted for it is above those, too,
+// and is kept in all of them. An owner may hold the keys of whole by several holds. Then it has one token that
+// is lower than that of the next holder of any part.
 func (t *Set) FencedWith(whole *Set) *Set {
 	if !whole.Spans(t) {
 		return t
 	}
-	fenced := *t // what words point to stays t's
+	fenced := *t // its words still point into t
 	fenced.Counters = slices.Clone(t.Counters)
 	for _, counter := range whole.Counters {
 		if !slices.Contains(fenced.Counters, counter) {
@@ -155,7 +168,8 @@ func (t *Set) Spans(part *Set) bool {
 	return slices.ContainsFunc(t.Keys, func(key string) bool { return !part.Has(key) })
 }
 
-// Without returns the part of t of which there are no levels; nil if there is none.
+// Without returns the part of t whose keys have no level: counts are the levels of each key of t. nil: there is
+// no such key.
 func (t *Set) Without(counts []int) *Set {
 	var keys []string
 	for i, key := range t.Keys {
@@ -169,7 +183,8 @@ func (t *Set) Without(counts []int) *Set {
 	return t.Only(keys)
 }
 
-// OneSlot reports whether all keys have one hash tag, and so one Cluster slot.
+// OneSlot reports whether all keys have one hash tag, and so one Cluster slot. Keys with different tags may be
+// in one slot by chance. That does not count: it would be so for some names, and not for others like them.
 func (t *Set) OneSlot() bool {
 	for _, key := range t.Keys[1:] {
 		if HashTag(key) != HashTag(t.Keys[0]) {
@@ -179,7 +194,8 @@ func (t *Set) OneSlot() bool {
 	return true
 }
 
-// LocksAndCounters returns the KEYS of a script that may mint a token.
+// LocksAndCounters returns the KEYS of a script that may mint a token: the keys, and the counters if it is to.
+// The caller must not write into the result: it is that of all calls.
 func (t *Set) LocksAndCounters(mint bool) []any {
 	switch {
 	case !mint:
@@ -191,8 +207,8 @@ func (t *Set) LocksAndCounters(mint bool) []any {
 	}
 }
 
-// Mints says that tokens will be minted for t.
+// Mints says that tokens will be minted for t, so that their KEYS are made once. It is called before t is used.
 func (t *Set) Mints() { t.Minting = t.LocksAndCounters(true) }
 
-// Locks returns the KEYS of a script that mints none.
+// Locks returns the KEYS of a script that mints no token. It has no room: an append makes a copy.
 func (t *Set) Locks() []any { return t.Freeing[:len(t.Keys):len(t.Keys)] }

@@ -3,6 +3,10 @@
 //
 // A level is one Lock that has not been unlocked. A hold begins without any, on the terms of the handle that
 // wanted it. They count as long as no level is open: a hook may delay the caller that is to claim the hold.
+//
+// Levels of several handles may be open on one hold, with different options. The hold then does what the most
+// demanding level wants: the longest lease, the shortest interval, most replicas, the latest min hold. When that
+// level is unlocked, the others count again. Only its min hold stays.
 package levels
 
 import (
@@ -20,8 +24,9 @@ type Level[S any] struct {
 	Terms    *terms.Terms // of them
 	Target   *keys.Set    // what it locks; some of its keys may be in another hold
 
-	renewUntil clock.Instant // with MaxHold
-	keepUntil  clock.Instant // with MinHold; else zero
+	// Both are set by from, and count from the beginning of the level, not of the hold.
+	renewUntil clock.Instant // with MaxHold; else zero
+	keepUntil  clock.Instant // with MinHold; else zero, or revoked
 }
 
 // from returns the level as it is when it begins at now.
@@ -41,12 +46,12 @@ func (lv Level[S]) renewedAt(now clock.Instant) bool {
 	return lv.Terms.Renewed && (lv.Terms.MaxHold == 0 || now.Until(lv.renewUntil) > 0)
 }
 
-// Levels are the open levels of one hold. It is a value without a clock: all times are given to it. It must not
-// be copied.
+// Levels are the open levels of one hold. It is a value without a clock: all times are given to it. The mutex
+// of the hold guards it. It must not be copied, because open may point into room.
 type Levels[S any] struct {
-	wish Level[S]   // of the handle that wanted the hold
-	open []Level[S] // the oldest first
-	room [1]Level[S]
+	wish Level[S]    // of the handle that wanted the hold; it never begins, so it has no times
+	open []Level[S]  // the oldest first
+	room [1]Level[S] // for the usual one level, which then is no allocation
 
 	// keepUntil is what the levels that have ended ask for: until then the keys are kept. Zero: none does.
 	keepUntil clock.Instant
@@ -61,8 +66,7 @@ func (l *Levels[S]) Init(settings S, terms *terms.Terms) {
 // Len returns how many levels are open.
 func (l *Levels[S]) Len() int { return len(l.open) }
 
-// Oldest returns the settings of the oldest open level.
-// They are those that events and errors of the hold speak of.
+// Oldest returns the settings of the oldest open level. Events of the hold go to its hooks.
 func (l *Levels[S]) Oldest() S {
 	if len(l.open) > 0 {
 		return l.open[0].Settings
@@ -73,8 +77,8 @@ func (l *Levels[S]) Oldest() S {
 // Push opens a level.
 func (l *Levels[S]) Push(lv Level[S], now clock.Instant) { l.open = append(l.open, lv.from(now)) }
 
-// Pop takes the newest level of t away. false: there is none.
-// Levels of another handle on the same keys stay, whichever was opened last.
+// Pop takes the newest level of t away. false: there is none. Levels on other sets of keys stay, even if they
+// were opened later: an Unlock of a handle never takes away what a handle with other names has locked.
 func (l *Levels[S]) Pop(t *keys.Set) (lv Level[S], popped bool) {
 	i := l.newest(t)
 	if i < 0 {
@@ -85,7 +89,8 @@ func (l *Levels[S]) Pop(t *keys.Set) (lv Level[S], popped bool) {
 	return lv, true
 }
 
-// Revoke has the newest level of t not keep anything: its Lock has failed.
+// Revoke has the newest level of t not keep anything: its Lock has failed. Without that a Lock that returned an
+// error would block the key for its min hold.
 func (l *Levels[S]) Revoke(t *keys.Set) {
 	if i := l.newest(t); i >= 0 {
 		l.open[i].keepUntil = clock.Instant{}
@@ -101,8 +106,8 @@ func (l *Levels[S]) newest(t *keys.Set) int {
 	return i
 }
 
-// Counts returns the number of levels on each of keys.
-// They are sent as they are, never as a step up or down: a command that comes twice sets the same counts.
+// Counts returns the number of levels on each of keys. Commands carry these counts, never a step up or down: a
+// command that is executed twice sets the same counts.
 func (l *Levels[S]) Counts(keys []string) []int {
 	counts := make([]int, len(keys))
 	for _, lv := range l.open {
@@ -133,8 +138,9 @@ func (l *Levels[S]) Replicas() redisexec.Replicas {
 	return r
 }
 
-// RenewInterval is the shortest interval of those that have a hold acquired then renewed at now; 0: none does.
-// One level that is renewed keeps the hold for all, as the longest lease does.
+// RenewInterval is the shortest interval of the levels that want renewal at now; 0: none does. acquired is
+// when the hold began: the wish counts from then. One level that is renewed keeps the hold for all, as the
+// longest lease does.
 func (l *Levels[S]) RenewInterval(now, acquired clock.Instant) time.Duration {
 	interval := time.Duration(0)
 	for _, lv := range l.deciding(acquired) {
@@ -145,7 +151,7 @@ func (l *Levels[S]) RenewInterval(now, acquired clock.Instant) time.Duration {
 	return interval
 }
 
-// Renewed reports whether any of them asks for renewal, be it bounded by MaxHold.
+// Renewed reports whether any of them asks for renewal, even if its MaxHold has ended that.
 func (l *Levels[S]) Renewed() bool {
 	for _, lv := range l.deciding(clock.Instant{}) {
 		if lv.Terms.Renewed {
@@ -155,7 +161,7 @@ func (l *Levels[S]) Renewed() bool {
 	return false
 }
 
-// deciding are those by which renewal is decided: the open ones, or the one that is to come.
+// deciding are the levels that decide about renewal: the open ones, or the one that is to come.
 func (l *Levels[S]) deciding(acquired clock.Instant) []Level[S] {
 	if len(l.open) > 0 {
 		return l.open
@@ -163,21 +169,22 @@ func (l *Levels[S]) deciding(acquired clock.Instant) []Level[S] {
 	return []Level[S]{l.wish.from(acquired)}
 }
 
-// KeepAll has the keys kept for all that are open: Close ends them.
+// KeepAll has the keys kept for all that are open: Close ends them. They stay open, for their Unlocks to find.
 func (l *Levels[S]) KeepAll() {
 	for _, lv := range l.open {
 		l.Keep(lv)
 	}
 }
 
-// Keep has the keys kept for a level that has ended. Of several the latest time counts.
+// Keep has the keys kept for a level that has ended. Of several times the latest counts. An inner level may
+// ask for longer than the outer one, whose Unlock comes last.
 func (l *Levels[S]) Keep(lv Level[S]) {
 	if lv.keepUntil != (clock.Instant{}) && (l.keepUntil == (clock.Instant{}) || lv.keepUntil.Mono > l.keepUntil.Mono) {
 		l.keepUntil = lv.keepUntil
 	}
 }
 
-// KeepNothing is for a hold that was lost.
+// KeepNothing is for a hold that was lost: another owner may have the keys already.
 func (l *Levels[S]) KeepNothing() { l.keepUntil = clock.Instant{} }
 
 // KeptUntil is until when the levels that have ended have the keys kept; zero: none does.

@@ -3,6 +3,16 @@
 //
 // It is a courtesy, and no lock depends on it: a command that fails is not sent again before its time, and
 // what is registered ends with a lease of its own.
+//
+// What the goroutine of a registrar does:
+//
+//	in use, and due      it registers the names (register), and they are due again after an interval
+//	in use, and not due  it sleeps until they are, or until the client is closed
+//	not in use           it ends (names decides that), and the next hold starts another
+//	closed               it has each name that may be registered go (leave), and ends for good
+//
+// What can come late: a copy of a registration, after the client has gone. It makes the key again, for its
+// lease.
 package presence
 
 import (
@@ -27,9 +37,10 @@ var source string
 var RegisterScript = redisexec.NewScript(source)
 
 const (
-	// Lease is how long a client stays registered that has not said so again.
+	// Lease is how long a client stays registered after it has said so for the last time. It is three intervals
+	// long: so a command may fail, and the client is still there.
 	Lease = 3 * time.Minute
-	// Interval is the shortest time between two times that it says so.
+	// Interval is how often it says so. Many short holds one after the other cost no more than that.
 	Interval = time.Minute
 	// mostNames is how many names are registered at a time: a client has one, and one for each earlier one
 	// that was in doubt while a hold had it.
@@ -51,17 +62,19 @@ type Env struct {
 type Registrar struct {
 	env   Env
 	execs []*redisexec.Executor
-	info  []any // host, process id, program, since when
+	info  []any // host, process id, program, since when: the last words of each command
 
-	mu      sync.Mutex
-	running bool // the goroutine is there
+	mu sync.Mutex
+	// running says that the goroutine is there. start sets it. The goroutine clears it before it ends because
+	// the client is not in use; after Close it stays set, so no other one starts.
+	running bool
 
-	// What follows belongs to the goroutine.
+	// What follows belongs to the goroutine. There is one at a time, so it needs no mutex.
 	last  clock.Instant            // when something was sent
 	until map[string]clock.Instant // by name: until when it may be registered
 }
 
-// New returns a registrar of this process on each of the deployments.
+// New returns a registrar of this process on each of the deployments. It starts nothing, and sends nothing.
 func New(env Env, execs []*redisexec.Executor) *Registrar {
 	host, _ := os.Hostname()
 	program, err := os.Executable()
@@ -75,20 +88,23 @@ func New(env Env, execs []*redisexec.Executor) *Registrar {
 	}
 }
 
-// InUse says that the client holds or waits from now on. It does not wait for Redis.
+// InUse says that the client holds or waits from now on. It does not wait for Redis. It has to come after the
+// hold is in its gates: else the goroutine may look first, see none, and end.
 func (r *Registrar) InUse() {
 	if r != nil {
 		r.start()
 	}
 }
 
-// Close has the client registered no more, in the background. Env.Closing has been closed.
+// Close has the client registered no more, in the background. Env.Closing has been closed before: by that the
+// goroutine knows. If there is none, it is started once more.
 func (r *Registrar) Close() {
 	if r != nil {
 		r.start()
 	}
 }
 
+// start makes sure that the goroutine is there.
 func (r *Registrar) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +114,8 @@ func (r *Registrar) start() {
 	}
 }
 
-// run keeps the client registered until it is not in use, or is closed.
+// run keeps the client registered until it is not in use, or is closed. It blocks while Redis does not
+// answer, for one copy of a command at a time, and ends with Env.Ctx.
 func (r *Registrar) run() {
 	for {
 		names, due := r.names()
@@ -121,8 +138,9 @@ func (r *Registrar) run() {
 	}
 }
 
-// names returns what is to be registered, and when; nothing if the client is not in use: then the
-// goroutine has to end, and InUse starts another.
+// names returns what is to be registered, and how long it has to wait for that. No names: the client is not
+// in use. Then the goroutine has to end, and InUse starts another. It looks, and clears running, under one
+// mutex: so an InUse that comes meanwhile is not missed.
 func (r *Registrar) names() (names []string, due time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +153,8 @@ func (r *Registrar) names() (names []string, due time.Duration) {
 	return names[:min(len(names), mostNames)], due
 }
 
-// register says that the client is there by these names.
+// register says that the client is there by these names. It remembers each before it is sent: if the answer is
+// lost, leave still has it go.
 func (r *Registrar) register(names []string) {
 	now := r.env.Now()
 	r.last = now
@@ -150,7 +169,7 @@ func (r *Registrar) register(names []string) {
 	}
 }
 
-// leave says that the client has gone.
+// leave says that the client has gone, by each name that may still be registered.
 func (r *Registrar) leave() {
 	for name, until := range r.until {
 		if r.env.Now().Until(until) > 0 {
@@ -159,7 +178,7 @@ func (r *Registrar) leave() {
 	}
 }
 
-// tell sends one command to each deployment. What became of it makes no difference.
+// tell sends one command to each deployment, and waits for all of them. What became of it makes no difference.
 func (r *Registrar) tell(name string, lease time.Duration) {
 	var all sync.WaitGroup
 	for _, x := range r.execs {

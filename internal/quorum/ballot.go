@@ -11,52 +11,74 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
+// How a ballot goes:
+//
+//	put     gives the question a turn on each node, in the order of the calls, and starts a goroutine for
+//	        each. That one waits for its turn, asks, and puts one vote into the box. A node that fails
+//	        votes, too: with an error.
+//	count   takes votes out of the box until the result is known, or ctx has ended. countSoon gives up
+//	        earlier: some time after most nodes have answered.
+//	close   fixes the result. From then on no node is sent a further copy, and nodes that failed are mended.
+//
+// The function that puts a question closes the ballot, in every case: goroutines with a mend wait for that.
+//
+// The votes belong to the goroutine that counts. The other goroutines see only the box, and the result after
+// it was fixed. So a ballot needs no mutex.
+//
+// What can come late: a vote. It stays in the box, which has room for all, and nothing reads it. What the node
+// executed is not lost with it: the outcome was ambiguous, or the node is mended.
+
 // question is what is put to the nodes of a quorum.
 type question[T any] struct {
-	names []string // that the locks are held by, or are to be
-	ask   func(n *node, e redisexec.CallOptions) (T, redisexec.Outcome)
-	yes   func(vote[T]) bool // whether an answer is in favour
-	no    error              // what one means that is not; nil: lockerr.ErrNotOnRedis
+	names []string // that the locks are held by, or are to be; none for a question that stands in no line
+	// ask sends it to one node, in the goroutine of that node. It ends when the node has answered, or when
+	// its copies were sent in vain: see CallOptions.
+	ask func(n *node, e redisexec.CallOptions) (T, redisexec.Outcome)
+	yes func(vote[T]) bool // whether an answer is in favour
+	no  error              // what an answer means that is not in favour; nil: lockerr.ErrNotOnRedis
 
-	// attended says that the result is no if most have answered, though too few with a yes.
-	// Otherwise it is no only if enough have said no to rule a majority out.
+	// attended says that the result is no if most nodes have answered, though too few with a yes. It is for an
+	// owner that wants the lock: it tries again, and a node that fails is no reason for an error.
+	// Without it the result is no only if enough nodes have said no to rule a majority out: a hold is not
+	// lost because a node fails.
 	attended bool
 
-	// lenient says that the result is yes if most have answered and the others, of which no
-	// answer is to be had, might have said it.
+	// lenient says that the result is yes if most nodes have answered, and those that have failed could make
+	// it a yes. It is for a release: if the hold depended on nodes that are silent now, it is not lost by that.
 	lenient bool
 
-	// repeated says that what comes later under the same names says it again: a node that is silent,
-	// and so has come to it too late, is not asked any more. It would else be owed every renewal
-	// and re-entry, one after the other.
+	// repeated says that the next command under the same names says it again. So a node that was not asked in
+	// time is not asked any more when the result is known. Without that a silent node, once it is back, would
+	// get each renewal and re-entry that it missed, one after the other.
 	repeated bool
 
-	// mend deals with a node that has failed to do what the quorum did, when that is known.
+	// mend deals with a node that failed to do what the quorum did. It is called in the goroutine of that
+	// node, after its vote and after close, and only if the result is carried or rejected. With another
+	// result the call fails, and its caller undoes the name on all nodes.
 	mend func(n *node)
 }
 
-// ballot is one question that was put to nodes of a quorum at once. It is over when enough
-// of them have answered to know the result: the others are not waited for, however long
-// they take.
+// ballot is one question that was put to nodes of a quorum at once. It is over when enough nodes
+// have answered to know the result. It does not wait for the others, however long they take.
 type ballot[T any] struct {
 	question[T]
-	majority int
+	majority int // of the quorum, also if only some of its nodes are asked
 	report   func(Failure) error
 	nodes    []*node
-	votes    []vote[T]     // by node
-	sent     clock.Instant // when the question was put: before any node got it
-	closed   bool          // who has not voted does not take part any more
+	votes    []vote[T]     // by node; only next writes them
+	sent     clock.Instant // when the question was put, before any node got it: a lease counts from then
+	closed   bool          // nodes that have not voted do not take part any more; countSoon sets it
 	unsent   error         // why the question was put to no node
 
-	box    chan indexed[T]
-	enough chan struct{} // closed when the result is known
-	final  result
+	box    chan indexed[T] // has room for the vote of each node: no goroutine waits to put its vote in
+	enough chan struct{}   // closed when the result is known, or not waited for any more
+	final  result          // written once, before enough is closed; read by mend after that
 }
 
 // vote is the answer of one node.
 type vote[T any] struct {
-	cast   bool // it has come
-	answer T
+	cast   bool // it has come, be it an error
+	answer T    // if the node has answered; else zero
 	out    redisexec.Outcome
 }
 
@@ -65,18 +87,19 @@ type indexed[T any] struct {
 	vote[T]
 }
 
-// result is the outcome of a ballot.
+// result is the outcome of a ballot. It only ever moves away from undecided, and no vote that comes later
+// changes it then, except that of a node that was counted out (closed).
 type result int
 
 const (
 	undecided    result = iota
 	carried             // most nodes said yes
-	rejected            // no majority can be had: that is what they answered
+	rejected            // no majority can be had: that is what the nodes answered
 	inconclusive        // no majority can be had: too few have answered
 )
 
-// put puts a question to nodes of q. A ctx that has ended asks no node; one that ends later
-// does not take the question back.
+// put puts a question to nodes of q. It does not block. If ctx has ended, it asks no node. If ctx ends later,
+// that does not take the question back: a node that was asked may do it all the same.
 func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallOptions, question question[T]) *ballot[T] {
 	b := &ballot[T]{
 		question: question,
@@ -92,13 +115,14 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 		b.unsent = lockerr.Ended(ctx)
 		return b
 	}
-	e.Enough = b.enough
+	e.Enough = b.enough // in place of the caller's: a Close does not cut the copies of a question short
 	for i, n := range nodes {
-		turn := n.enqueue(b.names)
+		turn := n.enqueue(b.names) // not in the goroutine, which may run after that of a later call
 		q.env.Go(func() {
 			turn.await()
 			began := q.env.Now()
 			var answer T
+			// This is the vote of a node that is not asked: it has failed, but nothing is in doubt there.
 			out := redisexec.Outcome{Err: lockerr.ErrNoAnswer}
 			silent := began.Since(b.sent) >= cmp.Or(e.Patience, q.env.Patience)/2
 			if !b.repeated || !silent || !e.Needless() {
@@ -107,6 +131,7 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 			if out.Err == nil {
 				n.took.Store(int64(q.env.Now().Since(began)))
 			}
+			// First the turn: the next command of the name does not wait for a mend.
 			turn.pass()
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
 			if out.Err != nil && b.mend != nil {
@@ -120,32 +145,35 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 	return b
 }
 
-// close says that the result is known: no further copy of the question need be sent.
+// close fixes the result as it is now, and says that no further copy of the question need be sent. It does
+// not stop a copy that is under way. It is called exactly once.
 func (b *ballot[T]) close() {
 	b.final = b.result()
 	close(b.enough)
 }
 
-// count waits for the result, or for ctx.
+// count waits for the result, or for ctx: then the ballot stays undecided. It waits for a silent node only if
+// the others do not decide without that one, and until the copies for it are used up.
 func (b *ballot[T]) count(ctx context.Context) result {
 	b.await(ctx, b.decided)
 	return b.result()
 }
 
-// countSoon is count for a question that need not be decided: when most nodes have answered
-// without doing so, the others are waited for only for as long as rest says then.
+// countSoon is count for a question that need not be decided: when most nodes have answered without a
+// result, it waits for the others only for as long as rest says then. After that the result is what the
+// votes say without them.
 func (b *ballot[T]) countSoon(ctx context.Context, rest func() time.Duration) result {
 	b.await(ctx, func() bool { return b.decided() || b.quorate() })
 	if !b.decided() && b.quorate() {
 		b.linger(ctx, rest(), b.decided)
-		b.closed = ctx.Err() == nil
+		b.closed = ctx.Err() == nil // if ctx has ended, it is undecided, and the error says why
 	}
 	return b.result()
 }
 
-// usual returns how long to wait for the nodes that have not voted: as long as they usually
-// take, and for most. One that does not answer any more would keep those waiting who have split
-// the votes.
+// usual returns how long to wait for the nodes that have not voted: as long as their answers usually take,
+// and for most at most. A node that has just stopped answering costs no more than that: without it, owners that
+// split the votes would all keep their nodes for the whole patience.
 func (b *ballot[T]) usual(now clock.Clock, most time.Duration) time.Duration {
 	usual := now().Since(b.sent)
 	for i, v := range b.votes {
@@ -156,13 +184,13 @@ func (b *ballot[T]) usual(now clock.Clock, most time.Duration) time.Duration {
 	return min(time.Millisecond+2*usual, most)
 }
 
-// quorate reports whether most nodes have answered.
+// quorate reports whether most nodes have answered, yes or no. An error is no answer.
 func (b *ballot[T]) quorate() bool { return b.number(vote[T].answered) >= b.majority }
 
 func (b *ballot[T]) decided() bool  { return b.result() != undecided }
 func (b *ballot[T]) complete() bool { return b.open() == 0 }
 
-// await takes votes until that is enough, or ctx ends.
+// await takes votes until enough says so, or ctx ends.
 func (b *ballot[T]) await(ctx context.Context, enough func() bool) {
 	for !enough() && b.next(ctx) {
 	}
@@ -175,7 +203,7 @@ func (b *ballot[T]) linger(ctx context.Context, d time.Duration, enough func() b
 	b.await(ctx, enough)
 }
 
-// next waits for one vote more. false: ctx has ended before.
+// next waits for one vote more. false: ctx has ended before, or none will come.
 func (b *ballot[T]) next(ctx context.Context) bool {
 	if b.unsent != nil {
 		return false
@@ -189,7 +217,7 @@ func (b *ballot[T]) next(ctx context.Context) bool {
 	}
 }
 
-// number returns how many votes which agrees to.
+// number returns for how many votes which is true.
 func (b *ballot[T]) number(which func(vote[T]) bool) int {
 	n := 0
 	for _, v := range b.votes {
@@ -202,7 +230,7 @@ func (b *ballot[T]) number(which func(vote[T]) bool) int {
 
 func (v vote[T]) answered() bool { return v.cast && v.out.Err == nil }
 
-// clean reports whether the node has answered every copy of the question.
+// clean reports whether the node has answered every copy of the question: then none is executed later.
 func (v vote[T]) clean() bool { return v.answered() && !v.out.Ambiguous }
 
 // doubtful returns the number of nodes that have not answered every copy of the question.
@@ -215,12 +243,15 @@ func (b *ballot[T]) open() int {
 	return b.number(func(v vote[T]) bool { return !v.cast })
 }
 
+// result is what the votes that have come say. Votes that are still out count for both sides: as long as
+// they could change the result, it is undecided.
 func (b *ballot[T]) result() result {
 	majority, open := b.majority, b.open()
 	if b.closed {
 		open = 0
 	}
 	yes, answered := b.number(b.inFavour), b.number(vote[T].answered)
+	// With so many nodes against it, the others are too few for a majority.
 	against, limit := answered-yes, len(b.votes)-majority+1
 	if b.attended {
 		against, limit = answered, majority
@@ -232,7 +263,7 @@ func (b *ballot[T]) result() result {
 		return undecided
 	case against >= limit:
 		return rejected
-	case against+open >= limit:
+	case against+open >= limit: // it fails, but the votes that are out decide how: by a no, or by silence
 		return undecided
 	case b.lenient && answered >= majority:
 		return carried
@@ -241,8 +272,9 @@ func (b *ballot[T]) result() result {
 	}
 }
 
-// outcome is what the ballot means for the call. It is in doubt if a node is that has, or
-// might have, executed a copy of the question which it has not answered.
+// outcome is what the ballot means for the call. It is ambiguous if one node is: if the node has executed, or
+// may yet execute, a copy of the question that it has not answered. A vote that is still out is such a node.
+// The error of an undecided ballot is that of ctx.
 func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	if b.unsent != nil {
 		return redisexec.Outcome{Err: b.unsent}
@@ -258,14 +290,14 @@ func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	switch b.result() {
 	case undecided:
 		out.Err = fmt.Errorf("%w; %w", lockerr.Ended(ctx), b.failure(lockerr.ErrNoAnswer))
-	case inconclusive:
+	case inconclusive: // for good, if the nodes that have not failed for good are no majority
 		out.Err, out.Permanent = b.failure(nil), permanent > len(b.votes)-b.majority
 	}
 	return out
 }
 
-// failure tells what every node said that is not in favour, and of those that are still out,
-// if anything is to be said of them.
+// failure is the error that tells what each node said that is not in favour. open is what it says of nodes that
+// have not voted; nil: nothing.
 func (b *ballot[T]) failure(open error) error {
 	f := Failure{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
 	for i, v := range b.votes {
@@ -301,6 +333,6 @@ type Said struct {
 	Err  error
 }
 
-// expiryPrecision is how much earlier than asked a key may expire, by the clock of its node:
-// Redis counts in whole milliseconds.
+// expiryPrecision is how much earlier than asked a key may expire, by the clock of its node: Redis counts in
+// whole milliseconds. So a lease counts from that much before the question was put.
 const expiryPrecision = 2 * time.Millisecond

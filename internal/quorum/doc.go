@@ -3,8 +3,9 @@
 //
 //   - quorum.go has the type, why two owners cannot both have a majority, and what it needs of its
 //     client.
-//   - protocol.go asks each question of the protocol, and says what the votes mean.
-//   - ballot.go puts one question to the nodes, and counts.
-//   - node.go has one node, and the line of commands by each name.
+//   - protocol.go asks each question of the protocol, and says what the votes mean. It begins with the four
+//     results, and with what each command does with a node that is silent.
+//   - ballot.go puts one question to the nodes, and counts. It begins with how a ballot goes.
+//   - node.go has one node, and the line of commands for each name.
 //   - absent.go learns on which nodes a name never stood.
 package quorum

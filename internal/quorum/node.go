@@ -9,31 +9,38 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
-// node is one master of a quorum. What happens on it is what happens on a single Redis,
-// but that calls do not wait for it: a command may be under way when its call has returned.
-// Commands under one name are executed in the order of the calls all the same: each is sent
-// when the one before it was answered, or given up.
+// node is one master of a quorum. It does what a single Redis does, with one difference: calls do not wait
+// for it. A command may be under way to it after its call has returned.
+//
+// Even so a node gets the commands of one name in the order of the calls, because they stand in line here.
+// Each command is sent when the one before it was answered, or given up. Without that, a release could overtake
+// the acquisition that is still under way. It would find nothing, and the acquisition would then take the node
+// for a hold that has ended.
 type node struct {
 	env   *Env
 	plain *protocol.Plain
 	at    int    // which of the nodes it is
 	name  string // for people: its address
 	undos *undo.Queue
-	took  atomic.Int64 // how long the last answer of its took, in nanoseconds
+	took  atomic.Int64 // how long its last answer took, in nanoseconds; 0: it never answered
 
-	mu   sync.Mutex
-	last map[string]chan struct{} // by name: closed when the last command in line is settled
+	mu sync.Mutex
+	// last is closed, for each name, when the last command in its line is settled. enqueue sets it, and
+	// pass removes it if no other command came behind. So it is empty while nothing is under way.
+	last map[string]chan struct{}
 }
 
-// turn is the place of one command among those of its names.
+// turn is the place of one command in the lines of its names: a hand-over, and a keep, have two.
 type turn struct {
 	node    *node
 	names   []string
-	before  []chan struct{}
-	settled chan struct{}
+	before  []chan struct{} // closed when the command before it is settled: one for each line that is not empty
+	settled chan struct{}   // closed by pass
 }
 
-// enqueue gives a command its turn.
+// enqueue gives a command its turn, behind all that were given one before. It does not block. A command gets
+// its places in all of its lines under one mutex, so no two commands can wait for each other.
+// The caller has to call pass, whatever happens: else the later commands of these names never go.
 func (n *node) enqueue(names []string) *turn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,7 +54,8 @@ func (n *node) enqueue(names []string) *turn {
 	return t
 }
 
-// await waits for those before, each of which ends when its patience is spent.
+// await waits for the commands before it. No context ends that wait, but it is bounded: each of those commands
+// sends a few copies at most, or none any more when the result of its ballot is known.
 func (t *turn) await() {
 	for _, before := range t.before {
 		<-before
@@ -66,12 +74,14 @@ func (t *turn) pass() {
 	close(t.settled)
 }
 
-// settle is how an undo is settled on this node. When the client is being closed one try
-// has to do: a minority that does not answer must not keep it.
+// settle sends an undo to this node, and reports whether nothing is left to do about it. It is called by the
+// queue of undos, in a goroutine of its own. It waits for the commands of the name that are under way, and
+// then for one copy. After a failure the queue calls it again, later.
 func (n *node) settle(u undo.Name) bool {
 	t := n.enqueue([]string{u.Field})
 	defer t.pass()
 	t.await()
+	// Only here, behind the acquisition, is it known whether that was executed.
 	if u.Keys.Absent.Contains(n.at) {
 		return true
 	}
@@ -82,10 +92,11 @@ func (n *node) settle(u undo.Name) bool {
 		p := protocol.KeepingUntil(n.plain, n.env.Now, u.KeepUntil)
 		_, out = p.Release(n.env.Background, e, u.Keys, u.Field, make([]int, len(u.Keys.Keys)))
 	}
+	// When the client is being closed one try has to do: a minority that does not answer must not keep Close.
 	return out.Err == nil || redisexec.ForGood(out.Err) || n.env.Closed()
 }
 
-// Busy reports whether a command about a name is under way to node i.
+// Busy reports whether a command about a name is under way to node i. It is for tests, which wait for that.
 func (q *Quorum) Busy(i int) bool {
 	n := q.nodes[i]
 	n.mu.Lock()

@@ -17,15 +17,44 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
+// What the four results of a ballot mean for a call:
+//
+//	carried       most nodes said yes. It is done, whatever the others say later.
+//	rejected      a majority cannot say yes any more, and the nodes that answered tell why: another owner has
+//	              the lock, or this one has lost it. That is an answer, not a failure.
+//	inconclusive  a majority cannot say yes any more, because too many nodes failed: an error that has what
+//	              each node said.
+//	undecided     ctx ended, or the patience of a renewal, before the votes that are out have come: an error.
+//
+// What each command does with a node that is silent, if the others are a majority, but their votes do not
+// decide:
+//
+//	Acquire       waits as long as that node usually takes, or less. Then it gives back what it got, and its
+//	              caller undoes the name on all nodes.
+//	Reenter       waits until the copies for that node are used up, or ctx ends.
+//	Renew         waits for the patience with one copy. Nothing is proven then.
+//	Release       waits for half of the time that there is (LossWindow). Then silence is a yes.
+//	Keep, Handoff wait as long. Then silence is no yes. After a hand-over neither owner has the lock.
+//	Force, State  wait a moment (grace). If State still does not know the holder, it waits as long as Release.
+//
+// If most nodes are silent, each call waits until its copies are used up, or ctx ends, and fails.
+//
+// Invariant: a node that may still have a name which has ended here gets an undo. Its queue sends that until it
+// is answered. The undo comes from mend if the result is known, and from the caller if it is not.
+//
+// What can come late: a copy that a node executes after the call has returned. The outcome was ambiguous, so
+// the caller has retired the name: the copy changes nothing of a later hold.
+
 // errTaken is the no of a node to an owner that wants a lock.
 var errTaken = errors.New("another owner has it there")
 
-// What is sent for a ballot is sent in the client's background: a node that no call waits for
-// any more answers all the same, and what it answers is what the next command goes by. But for
-// renewals: the next one says the same.
+// All questions but one are sent with the client's background as their context, not with the caller's ctx.
+// So the end of ctx does not take a command away from a node: the node answers, nothing is in doubt there, and
+// the next command of the name may go. The one is Renew: the next renewal says the same.
 
-// elect is a vote on who gets the keys. Without a majority what was got is given back at
-// once: quietly, since no one has seen a hold that never was.
+// elect is a vote on who gets the keys. Without a majority it gives back at once what it got. It does so
+// quietly: there never was a hold, so no waiter has seen one. When it fails, some nodes may still have the
+// name. Then the outcome is ambiguous, and the caller undoes it.
 func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
@@ -41,18 +70,22 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	switch b.countSoon(ctx, func() time.Duration { return q.rest(b) }) {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.Fencing)
-		out.Ambiguous = out.Ambiguous || out.Err != nil // what was got is to be undone
+		// Without its token the lock counts for nothing, but most nodes have the name: it is to be undone.
+		out.Ambiguous = out.Ambiguous || out.Err != nil
 		out.Unobserved = out.Err == nil && b.doubtful() < q.majority()
 		return g, out
 	case undecided: // ctx has ended: what was got is in doubt
 		return protocol.Grant{}, b.outcome(ctx)
 	}
 	if !b.closed {
+		// A node that votes in this time can be taken back like the others, and its name is not in doubt.
 		b.linger(ctx, q.grace(b.sent), b.complete)
 	}
 	clean := q.takeBack(ctx, b, e, t, field)
 	out := b.outcome(ctx)
 	out.Ambiguous = out.Ambiguous || !clean
+	// These nodes may have, or have had, the name. If they are no majority, a waiter that they refused did
+	// not see this owner as the holder: its vote was split, and it waits for no message.
 	out.Unobserved = b.number(func(v vote[protocol.Grant]) bool { return !v.cast || v.out.Ambiguous || b.inFavour(v) }) < q.majority()
 	if out.Err != nil {
 		return protocol.Grant{}, out
@@ -63,10 +96,10 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 func getsIt(v vote[protocol.Grant]) bool { return v.answer.Held }
 func saysYes(v vote[bool]) bool          { return v.answer }
 
-// rest is how long the others are waited for when most nodes have answered, and no one has
-// won: as long as they usually take. That may be long, and what was got is kept from all others
-// meanwhile. So half of the tries, by chance, come back sooner: where few nodes are slow, others
-// want the same ones that are not.
+// rest is how long to wait for the other nodes when most have answered, and no owner has won: as long as
+// they usually take. That may be long if few nodes are slow. Then several owners want the fast ones, and each
+// keeps what it got from the others for as long as it waits. So half of the tries, by chance, give up
+// sooner: one of the owners can win then.
 func (q *Quorum) rest(b *ballot[protocol.Grant]) time.Duration {
 	if clock.N[int64](2) == 0 {
 		return q.grace(b.sent)
@@ -74,16 +107,16 @@ func (q *Quorum) rest(b *ballot[protocol.Grant]) time.Duration {
 	return b.usual(q.env.Now, q.env.Patience)
 }
 
-// grace is how long the rest of the votes is waited for when a result is known that is in no
-// hurry: a node that is not much slower than the others leaves nothing in doubt.
+// grace is how long to wait for the rest of the votes when the result is known, and is in no hurry. A node
+// that is not much slower than the others votes in that time, and so leaves nothing in doubt.
 func (q *Quorum) grace(sent clock.Instant) time.Duration {
 	return min(time.Millisecond+2*q.env.Now().Since(sent), q.env.Patience)
 }
 
-// LossWindow is how long the rest of the votes is waited for when most nodes do not have the
-// lock any more, but some did not have it before: those that are still out decide if it was
-// lost. One that does not answer at all leaves that open, and must not keep the lock for long.
-// The same goes for who asks for the state.
+// LossWindow is how long to wait for the rest of the votes when most nodes do not have the lock any more, but
+// some of them did not have it before. The votes that are still out decide whether it was lost. A node
+// that does not answer leaves that open, and must not keep an Unlock for long. A caller that asks for the state
+// waits as long. It is half of the time that there is: the other half is for what follows.
 func LossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
 	left := e.Patience
 	if end, ends := ctx.Deadline(); ends {
@@ -92,8 +125,9 @@ func LossWindow(ctx context.Context, e redisexec.CallOptions) time.Duration {
 	return left / 2
 }
 
-// takeBack releases the nodes that have granted, and reports whether those are clean. When
-// ctx ends, it is not known.
+// takeBack releases the nodes that have granted, and reports whether each has answered, and has nothing left
+// to execute. It waits for one copy, behind the commands of the name, or for ctx. If that was too short, it
+// is false: the caller has the name undone. A release that is under way is executed all the same.
 func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redisexec.CallOptions, t *keys.Set, field string) bool {
 	var nodes []*node
 	for i, v := range b.votes {
@@ -114,9 +148,12 @@ func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 	return back.number(vote[bool].clean) == len(nodes)
 }
 
-// refusal is the answer of a vote that was lost or split: it names the owner with the most
-// nodes, and the lock will be free when enough of the leases are over. If that is because of one key
-// here and of another there, no message need tell of the end: both may be on their way already.
+// refusal is the answer of a vote that was lost or split. It names the owner with the most nodes, and says
+// when enough of the leases are over for a majority to be free.
+//
+// It is split if no owner has a majority, or if nodes refuse for different keys. Then the waiter must not
+// rely on a message. There may be none for a lock that no owner got. And if the keys differ, the messages of
+// both may be on their way already.
 func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	type hindrance struct {
 		holder string
@@ -126,7 +163,7 @@ func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	var frees []time.Duration // when each node is free
 	has := make(map[hindrance]int)
 	for _, v := range b.votes {
-		free := time.Duration(math.MaxInt64)
+		free := time.Duration(math.MaxInt64) // of a node that failed, or a lock without expiry: it is not counted on
 		switch {
 		case b.inFavour(v):
 			free = 0
@@ -149,12 +186,16 @@ func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	return g
 }
 
-// fence completes what a majority has agreed on: by the token, if one was wished.
+// fence completes what a majority has agreed on with the token, if one is wished.
 //
-// Each node has minted one, by its own counter and clock. The token is the highest of those,
-// and it counts when a majority has it in the counter, put there while it had the lock for
-// this owner. An owner that gets the lock later gets a node of that majority, when it has been
-// free since: so its token is at least the one minted there, which is higher.
+// Each node has minted one, by its own counter and clock. The token is the highest of those. It counts when a
+// majority has it in the counter, and has put it there while it had the lock for this owner. An owner that
+// gets the lock later gets a node of that majority, which has been free since. Its token is at least the one
+// that this node mints then, and that one is higher.
+//
+// It takes one more round trip, and waits for that no longer than ctx lasts. After a failure most nodes have
+// done what they agreed on, without the token: Acquire and Handoff say that it is ambiguous, and so have it
+// undone.
 func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := protocol.Grant{Held: true}
@@ -171,7 +212,7 @@ func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 	r := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
-			if minted[n.at] == g.Token {
+			if minted[n.at] == g.Token { // its counter has it already
 				return true, redisexec.Outcome{}
 			}
 			return n.plain.Raise(q.env.Background, e, t, field, s, g.Token)
@@ -191,7 +232,8 @@ func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 	return protocol.Grant{}, out
 }
 
-// Reenter counts when a majority has it. Those that have lost the lock get nothing new.
+// Reenter counts when a majority has it. A node that has lost the lock does not get it again by that. After a
+// failure some nodes may have the new counts: the next command of the hold sets them right.
 func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms, mint bool, counts []int) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
@@ -208,9 +250,12 @@ func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return protocol.Grant{}, b.outcome(ctx)
 }
 
-// Renew proves a lease when a majority has lengthened it, and nothing else. The lock is lost
-// when so many nodes have not got it that no majority can be had. It is waited for no longer
-// than one copy is on one node, whatever else is under way on those: the lease may end.
+// Renew proves a lease when a majority has lengthened it. Nothing else proves one. The lock is lost when so
+// many nodes do not have it that no majority can be had.
+//
+// It waits no longer than for one copy on one node, whatever else is under way on the nodes. Without that bound
+// a renewal would wait behind the commands that a silent node is still owed, and the lease would end meanwhile.
+// A renewal that fails changes nothing: the hold lasts until its deadline, and the watchdog tries again.
 func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	q.leases(lease)
 	b := put(ctx, q, q.nodes, e, question[bool]{
@@ -228,9 +273,9 @@ func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	return result == carried, b.outcome(soon)
 }
 
-// Release is sent to every node, and made up for in the background on those that fail. It is
-// done when most nodes do not have the lock for this owner any more: those that do not answer
-// are not waited for longer than LossWindow, even if the hold was theirs too.
+// Release is sent to every node. Nodes that fail are told again in the background. It is done when most nodes
+// do not have the lock for this owner any more. It waits no longer than LossWindow for nodes that do not
+// answer, even if the hold depended on them.
 func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (protocol.Released, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[protocol.Released]{
 		names: []string{field},
@@ -240,9 +285,11 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		yes: func(v vote[protocol.Released]) bool {
 			return v.answer.Ours || v.out.Ambiguous && slices.Contains(counts, 0) // an earlier copy may have done it
 		},
-		lenient:  true,
+		lenient: true,
+		// The next command sets a count right. But no later command gives a key back.
 		repeated: !slices.Contains(counts, 0),
 		mend: func(n *node) {
+			// Keys that keep a level are not undone: the hold goes on. Nor is what the node never had.
 			if freed := t.Without(counts); freed != nil && !t.Absent.Contains(n.at) {
 				n.undos.Add(undo.Name{Keys: freed, Field: field, Until: q.until()})
 			}
@@ -251,6 +298,7 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	defer b.close()
 	result := b.countSoon(ctx, func() time.Duration { return LossWindow(ctx, e) })
 	out := b.outcome(ctx)
+	// The processes that listen do so on all nodes: the node that counts most knows of most of them.
 	answer := protocol.Released{Heard: -1}
 	for _, v := range b.votes {
 		if v.answered() {
@@ -260,7 +308,8 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	switch result {
 	case carried:
 		others := b.number(func(v vote[protocol.Released]) bool { return v.answered() && !v.answer.Ours })
-		answer.Ours = others <= len(q.nodes)-q.majority() // so it may have been held until then
+		// It was lost only if so many nodes did not have it that the rest is no majority.
+		answer.Ours = others <= len(q.nodes)-q.majority()
 		out.Ambiguous = b.doubtful() > 0
 	case rejected:
 		out.Ambiguous = false // it was lost before, not by a copy of this
@@ -268,11 +317,12 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return answer, out
 }
 
-// Keep counts when most nodes keep the lock: too few would not keep others out. It is made up for in the
-// background on those that fail.
+// Keep counts when most nodes keep the lock: fewer would not keep other owners out. Nodes that fail are told
+// again in the background. Unlike Release it is not lenient: a node that is silent may not keep the lock, and
+// then too few nodes do.
 func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (protocol.Released, redisexec.Outcome) {
 	until := q.env.Now().After(rest)
-	var b *ballot[protocol.Released]
+	var b *ballot[protocol.Released] // mend reads its result
 	b = put(ctx, q, q.nodes, e, question[protocol.Released]{
 		names: []string{from, to},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
@@ -301,8 +351,13 @@ func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	return protocol.Released{Ours: result == carried, Heard: -1}, out
 }
 
-// bequeath is a hand-over, which counts when a majority has done it. A node that has not got the
-// lock from the one does not get it for the other. t is of the one, heir of the other.
+// bequeath is a hand-over from the hold that ends (its name is from, its keys are t) to a waiter (to, and
+// heir). It counts when a majority has done it. A node that does not have the lock by the name from does
+// nothing.
+//
+// If it does not count, some nodes may have passed the lock on, and others not. Unless all have refused,
+// neither name may be used after that. What is not undone here is ambiguous, or unconfirmed: then the caller
+// undoes it.
 func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
 	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
@@ -310,7 +365,7 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
 			g, out := n.plain.Handoff(q.env.Background, e, t, from, to, s)
 			if learnAbsence(heir, n, out); t.Absent.Contains(n.at) {
-				heir.Absent.Add(n.at)
+				heir.Absent.Add(n.at) // the node never had from: it had nothing to pass on
 			}
 			return g, out
 		},
@@ -324,7 +379,9 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 	defer b.close()
 	result := b.countSoon(ctx, func() time.Duration { return LossWindow(ctx, e) })
 	if result == inconclusive && b.quorate() {
-		// The one had it on nodes that do not answer. Neither is to have it on the others.
+		// Whether from had a majority depends on nodes that do not answer. Neither name is to stay on the
+		// others. The caller takes it for a grant that is not confirmed: it has let go, and the waiter tries
+		// by itself.
 		q.undo(t, from)
 		return protocol.Grant{Held: true}, redisexec.Outcome{Sent: b.sent, Ambiguous: true, Unconfirmed: b.failure(lockerr.ErrNoAnswer)}
 	}
@@ -335,23 +392,29 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 		out.Unobserved = out.Err == nil && b.doubtful() < q.majority()
 		return g, out
 	case rejected:
-		// The one had lost it. Some nodes may have passed it on all the same, or may yet.
+		// from had lost the lock. Some nodes may have passed it on all the same, or may yet: that is undone.
+		// Without the retirement the waiter would ask by the same name, and the undo would hit its hold.
 		q.env.Retire(to)
 		q.undo(heir, to)
 		return protocol.Grant{}, redisexec.Outcome{Sent: b.sent}
 	}
 	out := b.outcome(ctx)
-	b.linger(ctx, q.env.Patience, b.complete) // if all have refused, it can be released instead
+	// If all nodes have refused, for want of a permission perhaps, nothing is in doubt: the lock can be
+	// released instead. So it waits for all of them.
+	b.linger(ctx, q.env.Patience, b.complete)
 	out.Ambiguous = b.outcome(ctx).Ambiguous || b.number(b.inFavour) > 0
 	return protocol.Grant{}, out
 }
 
-// undo has the keys of t released for field in the background, on every node.
+// undo has the keys of t released for field in the background, on every node. The hold of field has ended, and
+// its identity is retired before its owner can lock again: so the undo meets no later hold.
 func (q *Quorum) undo(t *keys.Set, field string) {
 	undo.Add(undo.Name{Keys: t, Field: field, Until: q.until()}, q.undos...)
 }
 
-// Force ends the hold that a majority has said there is: on so many nodes that it has none.
+// Force ends the hold that a majority has said there is: on so many nodes that it has no majority any more.
+// So most nodes have to answer. It needs no turn: it is about another owner's name, and deletes a key only if
+// the fields are still those given. A node that missed it is not told again: there the lease ends the hold.
 func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
@@ -363,13 +426,15 @@ func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	b.count(ctx)
 	b.linger(ctx, q.grace(b.sent), b.complete)
 	out := b.outcome(ctx)
+	// For the caller ambiguous means here: an earlier copy may have done it. Silent nodes do not matter for
+	// that.
 	out.Ambiguous = b.number(func(v vote[bool]) bool { return v.answered() && v.out.Ambiguous }) > 0
 	return b.number(func(v vote[bool]) bool { return v.answered() && v.answer }) > 0, out
 }
 
-// State is what most nodes say. Where they do not agree the rest is waited for for as long as
-// it may decide if there is a holder: one that so many name that it may have a majority, by
-// those nodes that do not answer, is named then.
+// State is what most nodes say. If they do not agree, it waits for the other nodes as long as those may decide
+// whether there is a holder, for LossWindow at most. If that is still open then, it names the holder that may
+// have a majority by the nodes that do not answer: to call the lock free would be worse.
 func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, e, question[protocol.KeyState]{
 		ask: func(n *node, e redisexec.CallOptions) (protocol.KeyState, redisexec.Outcome) {
@@ -393,8 +458,8 @@ func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	return state, out
 }
 
-// agreedState is the state that most votes agree on. It is certain if those that have not been
-// answered cannot make it another: neither the holder, nor the number of its levels.
+// agreedState is the state that most votes agree on. It is certain if the nodes that have not answered cannot
+// change it: neither the holder, nor the number of its levels.
 func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.KeyState, certain bool) {
 	free := protocol.KeyState{TTL: -2 * time.Millisecond}
 	silent := 0
@@ -422,7 +487,8 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	if len(most) == 0 {
 		return free, false
 	}
-	// It holds the lock for as long as a majority has that for it.
+	// It holds the lock for as long as a majority has its field: until the majority-th longest of its leases
+	// ends.
 	slices.SortFunc(most, func(a, b protocol.KeyState) int { return cmp.Compare(endless(b.TTL), endless(a.TTL)) })
 	state = most[min(majority, len(most))-1]
 	state.Token = free.Token
@@ -431,8 +497,9 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	return state, agreed >= majority || silent == 0 && len(most) >= majority
 }
 
-// agreedCounts are the levels that most of states name, and how many do; of equals these. A node that is slow has
-// those of a moment ago, though its lease may be the longest.
+// agreedCounts are the levels that most of states name, and how many of them do. If others are named as often,
+// these count. One node alone may be wrong: a slow one has the levels of a moment ago, though its lease may be
+// the longest.
 func agreedCounts(these []int, states []protocol.KeyState) (counts []int, agreed int) {
 	naming := func(counts []int) (n int) {
 		for _, s := range states {
@@ -451,7 +518,8 @@ func agreedCounts(these []int, states []protocol.KeyState) (counts []int, agreed
 	return counts, agreed
 }
 
-// endless orders a PTTL by how long it lasts.
+// endless is a PTTL by which leases can be put in order: a negative one, of a key without expiry, lasts
+// longest.
 func endless(ttl time.Duration) time.Duration {
 	if ttl < 0 {
 		return math.MaxInt64

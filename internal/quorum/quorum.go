@@ -11,27 +11,31 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
-// Quorum is the protocol of a plain lock on several masters: each question is put to all of
-// them, in the words of the plain protocol, and what most answer is the answer.
+// Quorum is the protocol of a plain lock on several masters. Each question is put to all of them, in the
+// words of the plain protocol. What most of them answer is the answer.
 //
-// Why two owners cannot both have a majority: two majorities have a node in common, on which
-// the second was refused for as long as the first had its field there. Every node of the
-// first has it for a lease from when the first was asked, or later, and so until after
-// the local deadline, which is counted from before any of them was asked. Nothing that was
-// sent under another name can take it away; under its own name nothing can that came before,
-// because a name is retired, and not acquired under again, as soon as a node has not
-// answered all that was sent under it. What its own hold sends takes it away only after the
-// hold has ended here.
+// Why two owners cannot both have a majority: two majorities have a node in common. That node refuses the
+// second owner for as long as it has the field of the first. Each node of the first owner's majority has
+// that field for a whole lease, which begins when the node executes the command. The local deadline counts
+// from before any node was asked, so it comes before that lease ends. And no command takes the field away
+// before the deadline:
 //
-// So it does not matter in which order commands reach a node, or if they do: the worst that
-// a late copy of an acquisition can do is to take a node for a lease that no one holds,
-// which is one vote less for others.
+//   - A command under another name does not touch it. ForceUnlock does, on purpose.
+//   - A command under the same name that was sent for an earlier hold does not exist: as soon as a node has
+//     not answered all that was sent under a name, the name is retired, and nothing is acquired by it again.
+//   - A command of the hold itself takes it away only after the hold has ended here.
+//
+// So it does not matter in which order commands reach a node, or whether they do. The worst that a late copy
+// of an acquisition can do: it takes a node for a lease that no hold has. Others then have one vote less.
 type Quorum struct {
-	env   Env
-	nodes []*node
-	undos []*undo.Queue // of the nodes
+	env Env
 
-	// longest is the longest lease that was ever asked for.
+	// nodes, and the undos of each, are in the order that the user gave. New makes them; they never change.
+	nodes []*node
+	undos []*undo.Queue
+
+	// longest is the longest lease that was ever asked for, in nanoseconds. It is raised (leases) before
+	// the command is sent that asks for it. So it covers a copy that is executed without an answer.
 	longest atomic.Int64
 }
 
@@ -43,7 +47,9 @@ type Env struct {
 	Go         func(func())    // in a goroutine that the client waits for
 	Closed     func() bool
 	Retire     func(field string) // has nothing acquired any more under the identity of field
-	Failure    func(Failure) error
+
+	// Failure makes the error that the user sees of what the nodes said.
+	Failure func(Failure) error
 }
 
 // New returns the protocol on these nodes, which are called by their names.
@@ -58,12 +64,13 @@ func New(env Env, execs []*redisexec.Executor, names []string) *Quorum {
 	return q
 }
 
-// Backlog returns, node by node, the names that are to be released there in the background.
+// Backlog returns, node by node, the names that are to be released there in the background. The client adds
+// to all of them what it gives up. The quorum itself adds what single nodes have missed.
 func (q *Quorum) Backlog() []*undo.Queue { return q.undos }
 
 var _ protocol.Protocol = (*Quorum)(nil)
 
-// majority is how many nodes have to agree.
+// majority is how many nodes have to agree: more than half, so that two majorities share a node.
 func (q *Quorum) majority() int { return len(q.nodes)/2 + 1 }
 
 // leases notes that a lease is asked for.
@@ -76,7 +83,8 @@ func (q *Quorum) leases(lease time.Duration) {
 	}
 }
 
-// until is by when every lease that was asked for has run out.
+// until is when every lease that was asked for has run out. An undo is given up then: a name that a node
+// still had has expired there.
 func (q *Quorum) until() clock.Instant {
 	return q.env.Now().After(time.Duration(q.longest.Load()))
 }

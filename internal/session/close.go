@@ -13,8 +13,28 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// How a session ends: waiters are told first, then each hold ends by itself, then what is left to undo has its
-// time, and the connections go last. All of it together takes CloseTimeout at most.
+// A session is open until Close is called, and closed when Close has returned. In between it goes through these
+// steps, one after the other. All of them together take CloseTimeout at most.
+//
+//	Closing is closed  Waiters see it, and leave with ErrClosed. No hold becomes held from here on: a hold looks
+//	                   at it before that. The goroutine that watches the clocks ends.
+//	closeHolds         All holds end at once: each here first, then on Redis. A hold that a Lock acquires, or an
+//	                   Unlock releases, is left to that call, and waited for.
+//	settleRest         Names that are still to be undone have their time.
+//	endBackground      What no caller waits for ends: undos give up, nothing more is sent.
+//	connections        The executors close. The hub has been closing since the beginning.
+//
+// Invariants:
+//   - Close does not wait for the goroutine that calls it, nor for a call that this goroutine is inside of: a
+//     hook may call Close.
+//   - The error has each hold that Close ended, and whose release Redis did not confirm. It is put there before
+//     Redis is asked. So no answer, however late, can take it from a Close that returns.
+//   - Only Close ends Background. So until the last steps an undo is sent as often as it is needed.
+//
+// What can come late: a Lock that put its hold into a gate after Close had listed them. It finds Closing
+// closed before it asks, or at the latest when it is granted: then it gives up its name, and returns
+// ErrClosed. And the answer to a release, after the time is up: Close has returned its error by then, though
+// the lock may be free.
 
 const (
 	// CloseTimeout bounds Close: behind a Redis that does not answer there is nothing to wait for.
@@ -24,8 +44,9 @@ const (
 	lastWords = CloseTimeout / 20
 )
 
-// Close ends the session, and returns the errors of the holds that Redis has not heard of. Later calls wait for
-// the first, and return the same.
+// Close ends the session, and returns the errors of the holds that Redis has not heard of. It blocks for
+// CloseTimeout at most. Later calls wait for the first, and return the same. But first they say who they are:
+// the first call must not wait for a goroutine that waits for it.
 func (s *Session) Close() error {
 	s.excuse(goid.Get())
 	s.closeOnce.Do(func() {
@@ -33,11 +54,13 @@ func (s *Session) Close() error {
 		s.Registrar.Close()
 		ctx, cancel := context.WithTimeoutCause(context.Background(), CloseTimeout, lockerr.NoAnswerWithin(CloseTimeout))
 		defer cancel()
+		// Beside the rest: it may be connecting just now, and no hold needs a message any more.
 		var hub group.Group
-		hub.Go(s.Hub.Close) // which may be connecting just now
+		hub.Go(s.Hub.Close)
 		s.closeErr = s.closeHolds(ctx)
 		s.settleRest(ctx)
 		s.endBackground(lockerr.Reason(lockerr.ErrClosed))
+		// Again: on a quorum a silent minority may have used up the time of the first wait.
 		s.Goroutines.Wait(ctx)
 		hub.Wait(ctx)
 		var execs group.Group
@@ -49,8 +72,8 @@ func (s *Session) Close() error {
 	return s.closeErr
 }
 
-// excuse has Close not wait for the goroutine that calls it. If Close waits for that one, it is in a hook: of a
-// watchdog, of a call of Lock, or of another Close.
+// excuse has Close not wait for the goroutine that calls it. Close would wait for that goroutine only if it
+// is in a hook: of a watchdog, of a call of Lock, or of another Close. Each would then wait for the other.
 func (s *Session) excuse(caller int64) {
 	s.Goroutines.Excuse(caller)
 	s.closers.Excuse(caller)
@@ -59,8 +82,9 @@ func (s *Session) excuse(caller int64) {
 	}
 }
 
-// settleRest waits for the work in the background. A minority of a quorum that does not answer gets the time of
-// one command.
+// settleRest waits for the work in the background: above all for undos. What it does not wait for is not sent
+// again, and the lease ends it. A minority of a quorum that does not answer gets the time of one command,
+// because most nodes have released the lock, and that is enough.
 func (s *Session) settleRest(ctx context.Context) {
 	if len(s.Execs) > 1 {
 		var cancel context.CancelFunc
@@ -70,9 +94,9 @@ func (s *Session) settleRest(ctx context.Context) {
 	s.Goroutines.Wait(ctx)
 }
 
-// closeHolds ends what is held, and waits for what is being acquired or released. The error names each hold that
-// Redis has not heard of when the time is up.
-// All end at once, so that one that does not answer takes no time from the others.
+// closeHolds ends what is held, and waits for what is being acquired or released. The error names each hold
+// that Redis has not heard of when the time is up. All of them end at once. One after the other, a hold whose
+// Redis does not answer would take the time from the others.
 func (s *Session) closeHolds(ctx context.Context) error {
 	const limit = CloseTimeout - lastWords
 	asking, cancel := context.WithTimeoutCause(ctx, limit, lockerr.NoAnswerWithin(limit))
@@ -85,15 +109,15 @@ func (s *Session) closeHolds(ctx context.Context) error {
 	return failures.all()
 }
 
-// failures are the errors of the holds that Close ends. Each has one from its local end until Redis has heard of
-// it: so the time-out of Close leaves it there.
+// failures are the errors of the holds that Close ends. Each hold has one from its local end until Redis has
+// heard of it: so the time-out of Close leaves it there.
 type failures struct {
 	mu   sync.Mutex
-	errs map[Hold]error
+	errs map[Hold]error // written by the goroutines of Close, one for each hold; nil for one that is released
 }
 
-// set records what became of h so far; nil: Redis has heard of it.
-// A later word on the same hold replaces the earlier one.
+// set records what became of h so far; nil: Redis has heard of it. A later call for the same hold replaces what
+// the earlier one said.
 func (f *failures) set(h Hold, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,6 +127,7 @@ func (f *failures) set(h Hold, err error) {
 	f.errs[h] = err
 }
 
+// all returns the errors as they are now. Goroutines that Close has given up may still call set.
 func (f *failures) all() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,10 @@
 // Package terms has what the options of a handle ask for: the defaults, the limits, and what options that
 // belong together must not say.
+//
+// Options are checked at two times. An option that is bad by itself is rejected when it is applied. Options
+// that contradict each other are found when all are known: EndList looks at one list of options, Resolve at
+// the result of all lists. An option is never adjusted: the first bad one is the error, of New or of each
+// call.
 package terms
 
 import (
@@ -26,8 +31,9 @@ const (
 	defaultUnlockTimeout = 5 * time.Second
 )
 
-// Terms are what a handle asks of its holds and its calls. Durations are 0 if there is no bound, or none was
-// given: see Resolve.
+// Terms are what a handle asks of its holds and its calls. Options write them while a handle is made. They do
+// not change after that, so holds read them without a mutex. Durations are 0 if there is no bound, or none
+// was given: see Resolve.
 type Terms struct {
 	protocol.Terms
 	RenewInterval time.Duration
@@ -63,7 +69,9 @@ func (t *Terms) Reject(format string, args ...any) {
 	}
 }
 
-// EndList checks what the options of one list say together, which a later list may replace.
+// EndList checks what the options of one list say together, and forgets which options that list has. So a
+// handle may have WithRenewInterval although its client has WithoutRenewal: the later list replaces the
+// earlier one.
 func (t *Terms) EndList() {
 	switch {
 	case t.Given.Fixed && t.Given.Interval:
@@ -74,7 +82,9 @@ func (t *Terms) EndList() {
 	t.Given = Terms{}.Given
 }
 
-// Resolve fills in what depends on other options, and checks what all of them say together.
+// Resolve fills in what depends on other options, and checks what all of them say together. It comes last. A
+// client keeps its terms unresolved, because a handle may still change what they depend on: a third of the
+// client's TTL would be the wrong interval for a handle with another TTL.
 func (t *Terms) Resolve() {
 	if t.RenewInterval == 0 {
 		t.RenewInterval = t.TTL / 3
@@ -94,8 +104,10 @@ func (t *Terms) Resolve() {
 	}
 }
 
-// Follow reports whether a hold on these terms can begin with what is left of the lease of another. It can if it
-// asks for no token and no replicas, its own lease is renewed and not shorter, and it need not hurry.
+// Follow reports whether a hold on these terms can begin with what is left of the lease of another. Redis is
+// told only afterwards. So the hold can if it asks for nothing that only Redis can give (a token, replicas),
+// if its own lease is renewed and not shorter, and if enough is left to tell Redis in time. With a fixed
+// lease it could never make up for what the hold before has used.
 func (t *Terms) Follow(left time.Duration) bool {
 	return !t.Fencing && t.Replicas.N == 0 && t.Renewed && left <= t.TTL && left >= t.EntryLease()/3
 }

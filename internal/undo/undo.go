@@ -1,18 +1,28 @@
 // Package undo releases names on one Redis, in the background.
 //
-// Such names may hold keys there that no hold here has: names of tries whose answer did
-// not come, of waiters that gave up, of holds that were lost or could not be released. Each has been
-// retired, so it may be released at any time, and any number of times, without touching another
-// owner's.
+// Such names may hold keys there that no hold here has: names of tries whose answer did not come, of waiters
+// that gave up, of holds that were lost or could not be released. Each name has been retired. So it may be
+// released at any time, and any number of times: no later hold has it.
+//
+// The way of an undo through its queue:
+//
+//	due      Add puts it there, and starts a worker if there are few. A worker takes the oldest and sends it.
+//	unheard  It was sent to no effect. After a pause, which is one for all of them, it is due again.
+//	gone     It is settled, or its lease is over, or the client has no more time, or it was dropped.
 //
 // An undo may overtake what it undoes: on another connection, or when a network that was silent delivers all at
 // once. Then the name stands there again, with no hold, until its lease is over. So a name of which a copy may
-// come late is released again after pauses that double. A copy that comes some time after the first release keeps the
-// keys for about as long, and not for a whole lease.
+// come late is released again after pauses that double. A copy that comes some time after the first release keeps
+// the keys for about as long, and not for a whole lease.
 //
-// An undo is only tidiness. One that is dropped can let no one in: at worst its name stands on this
-// one Redis, and keeps its keys there until its lease is over. So they are bounded: mostUndos wait
-// at most, and what is dropped for a new one is what has least of its lease left.
+// A newer undo of the same name replaces it, wherever it is: a release that was sent before the last command of
+// the name may have come too soon. What is replaced is still in its list, or under way, but pending has the
+// newer one. So take skips the older one, and its end settles nothing. Callers that waited for it wait for
+// the newer one.
+//
+// An undo is only tidiness. If one is dropped, no owner gets in too early: at worst its name stands on this one
+// Redis, and keeps its keys there until its lease is over. So undos are bounded: mostUndos wait at most. For a
+// new one the queue drops one that has little of its lease left.
 package undo
 
 import (
@@ -27,11 +37,12 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// Queue is the names that are to be released on one Redis. A few goroutines of the client do it,
-// while there are any.
+// Queue is the names that are to be released on one Redis. A few goroutines of the client do that, while there
+// are any names. It is safe for concurrent use.
 type Queue struct {
 	env Env
-	// settle releases one name, and reports whether nothing is left to do about it.
+	// settle releases one name, and reports whether nothing is left to do about it. It blocks for as long as
+	// a command is waited for. No mutex is held meanwhile, and several calls may be under way.
 	settle func(Name) bool
 
 	mu      sync.Mutex
@@ -59,8 +70,8 @@ const (
 	// mostWorkers bounds what is sent at a time: many may give up at once, and a Redis that does
 	// not answer keeps each that is sent for as long as a command is waited for.
 	mostWorkers = 16
-	// mostUndos bounds what waits to be sent: a Redis that is down for long is owed the end of
-	// every hold, 5 MB of them at this number.
+	// mostUndos bounds what waits to be sent. While a Redis is down, the end of every hold is to be undone
+	// there. This number of them takes 5 MB.
 	mostUndos = 8192
 )
 
@@ -73,16 +84,18 @@ type Name struct {
 	Unobserved bool          // no waiter can have observed it: none is to be woken
 	Late       bool          // a copy of the command that made it may be executed after it was released
 
-	// Release gives the keys back as locks of their kind are, where the queue has no way of its own.
+	// Release gives the keys back in the way of their kind of lock. The queues of a quorum have a way of their
+	// own, and do not call it.
 	Release func(context.Context, redisexec.CallOptions, Name) redisexec.Outcome
-	// Missed says that it was sent to no effect.
+	// Missed says that it was sent to no effect. The queue sets it.
 	Missed bool
 
-	tallies []*tally      // of who waits until nothing is left to do about it
+	// tallies are told when nothing is left to do about it: of this one, and of those that it has replaced.
+	tallies []*tally
 	pause   time.Duration // before it was released again, if it was
 }
 
-// id tells names apart.
+// id tells names apart. One field may have several sets of keys to be released.
 type id struct {
 	field string
 	keys  keys.ID
@@ -90,10 +103,10 @@ type id struct {
 
 func (n *Name) id() id { return id{field: n.Field, keys: n.Keys.ID} }
 
-// tally tells when most of the nodes of a quorum have settled an undo: a single Redis is its
-// only node.
+// tally tells when most of the nodes of a quorum have settled an undo: a single Redis is its only node. The
+// queues of all nodes share it.
 type tally struct {
-	missing atomic.Int64
+	missing atomic.Int64  // nodes until it is settled; below 0: more than most
 	settled chan struct{} // closed then
 }
 
@@ -110,8 +123,8 @@ func (t *tally) count() {
 	}
 }
 
-// Add has n released on every one of the queues, wherever it holds its keys. The channel is closed
-// when most of them have done it.
+// Add has n released on every one of the queues, wherever it holds its keys. It does not block. The channel is
+// closed when most of them have done it, or given it up: so a caller that waits for it is never stuck.
 func Add(n Name, queues ...*Queue) (settled <-chan struct{}) {
 	t := newTally(len(queues))
 	n.tallies = []*tally{t}
@@ -121,7 +134,8 @@ func Add(n Name, queues ...*Queue) (settled <-chan struct{}) {
 	return t.settled
 }
 
-// Add has next sent, instead of what is pending by its name: that may have been sent too soon.
+// Add has next sent, instead of what is pending by its name: that may have been sent too soon. It does not
+// block. The newer one lasts as long as the older one, and wakes waiters if either is to.
 func (q *Queue) Add(next Name) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,7 +152,8 @@ func (q *Queue) Add(next Name) {
 	}
 }
 
-// drop forgets what is first in line: of both lines, the one whose lease is over first. mu is held.
+// drop forgets the oldest undo of due or of unheard, whichever of the two has less of its lease left. It is
+// not the one with the least of all, which would have to be searched for. mu is held.
 func (q *Queue) drop() {
 	line := &q.due
 	if len(q.due) == 0 || len(q.unheard) > 0 && q.unheard[0].Until.Mono < q.due[0].Until.Mono {
@@ -150,12 +165,12 @@ func (q *Queue) drop() {
 // first takes the first of a line away.
 func first(line *[]*Name) *Name {
 	u := (*line)[0]
-	(*line)[0] = nil // what the line is made of lives on
+	(*line)[0] = nil // the array below the slice lives on, and would keep it
 	*line = (*line)[1:]
 	return u
 }
 
-// send has all sent, in the order of their coming. mu is held.
+// send has all sent, oldest first, and starts a worker for each, up to mostWorkers. mu is held.
 func (q *Queue) send(all ...*Name) {
 	q.due = append(q.due, all...)
 	for range all {
@@ -166,7 +181,7 @@ func (q *Queue) send(all ...*Name) {
 	}
 }
 
-// work sends what is due until nothing is.
+// work sends what is due until nothing is. It runs in a goroutine that Close waits for.
 func (q *Queue) work() {
 	for next := q.take(); next != nil; next = q.take() {
 		switch {
@@ -181,7 +196,8 @@ func (q *Queue) work() {
 	}
 }
 
-// take returns what is to be sent next; if that is nothing, the worker has to end.
+// take returns what is to be sent next. nil: there is nothing, and the worker, which is not counted any more,
+// has to end. Both happen under one mutex, so an undo that is added now starts another worker.
 func (q *Queue) take() *Name {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -195,7 +211,8 @@ func (q *Queue) take() *Name {
 	return nil
 }
 
-// over reports whether it is too late for an undo.
+// over reports whether it is too late for an undo: the client has no more time, or the name has expired by
+// itself.
 func (q *Queue) over(n *Name) bool {
 	return q.env.Ctx.Err() != nil || q.env.Now().Until(n.Until) <= 0
 }
@@ -207,7 +224,8 @@ func (q *Queue) remove(done *Name) {
 	q.forget(done)
 }
 
-// forget forgets an undo, unless a newer one of the same name has come. mu is held.
+// forget forgets an undo, unless a newer one of the same name has come: then that one has its tallies. mu is
+// held.
 func (q *Queue) forget(done *Name) {
 	if q.pending[done.id()] != done {
 		return
@@ -221,7 +239,8 @@ func (q *Queue) forget(done *Name) {
 	}
 }
 
-// repeat has an undo sent again after a pause, which is one for all that have to wait then.
+// repeat has an undo sent again after a pause. The pause is one for all: the first undo of unheard begins it,
+// and those that come during it join. The goroutine that waits has ended when the client has no more time.
 func (q *Queue) repeat(n *Name) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -265,7 +284,7 @@ func (q *Queue) releaseAgain(n Name) {
 	})
 }
 
-// Pending returns the names about which something is left to do.
+// Pending returns the names about which something is left to do, in no order.
 func (q *Queue) Pending() []Name {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package vain knows which wake-ups of a waiter were in vain, and how long the next request waits for that.
+// Package vain knows which wake-ups of a waiter were in vain, and how long the next request waits because of
+// them.
 package vain
 
 import (
@@ -10,14 +11,16 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// A wake-up is a hint, and any program that may publish can send any number of them. One that was in vain,
-// because nothing has changed since the request before, has the next request wait for a while, from
-// that one on: twice as long each time, and leastGap<<mostGaps at most. So messages without a meaning
-// cost a process some twenty requests in a second, however many come, and none is lost.
+// A wake-up is a hint, and any program that may publish can send any number of them. A wake-up was in vain if
+// nothing has changed since the request before. After it the next request has to wait, counted from the one
+// that was in vain: twice as long each time, and leastGap<<mostGaps at most. So messages without a meaning
+// cost a process some twenty requests in a second, however many come. And none is lost: the request comes
+// later.
 //
-// Those of a lock that is in use are not in vain. A hold is another one if its holder is, or if its
-// lease ends later than the one before could: where one owner takes the same lock again and again,
-// that alone tells. It can be seen when the hold is some milliseconds old.
+// Wake-ups of a lock that is in use are not in vain, even if the lock is taken again when the request comes. A
+// hold is another one if its holder is, or if its lease ends later than that of the hold before could. If one
+// owner takes the same lock again and again, only the lease tells. It does so when the hold is some
+// milliseconds old.
 const (
 	leastGap = 2 * time.Millisecond
 	mostGaps = 5
@@ -29,7 +32,8 @@ const (
 // never is when a hold without a lease ends.
 var never = clock.Instant{Mono: math.MaxInt64}
 
-// Wakes is what a waiter knows of the hold in its way, and how often it asked in vain.
+// Wakes is what a waiter knows of the hold in its way, and how often it asked in vain. It belongs to the
+// goroutine of the waiter. The zero value is that of a waiter that has not asked.
 type Wakes struct {
 	asked clock.Instant // when the last request was sent
 	again bool          // the one to come is for a wake-up
@@ -45,7 +49,8 @@ func (v *Wakes) Woken() bool {
 	return v.n > 0
 }
 
-// Answered takes note of how the last request has ended. changed: another holder is in the way.
+// Answered takes note of how the last request has ended. changed: another holder is in the way. A request that
+// failed after a wake-up counts as in vain: a Redis that does not answer is not to be asked at each message.
 func (v *Wakes) Answered(g protocol.Grant, out redisexec.Outcome, changed bool, now clock.Instant) {
 	woken := v.again
 	v.again = false
@@ -61,6 +66,7 @@ func (v *Wakes) Answered(g protocol.Grant, out redisexec.Outcome, changed bool, 
 	if g.TTL >= 0 {
 		earliest, latest = out.Sent.After(g.TTL), now.After(g.TTL+time.Millisecond)
 	}
+	// A hold with a later end is another one, or was renewed. That cannot be told apart, so it starts anew.
 	switch {
 	case changed, earliest.Mono > v.ends.Mono:
 		v.n, v.seen, v.ends = 0, now, latest
@@ -73,7 +79,8 @@ func (v *Wakes) Answered(g protocol.Grant, out redisexec.Outcome, changed bool, 
 	}
 }
 
-// Due is when the next request may be sent: not later than the end of the hold.
+// Due is when the next request may be sent: not later than the end of the hold, after which it may be free
+// without any message.
 func (v *Wakes) Due() clock.Instant {
 	due := v.asked.After(clock.Jitter(leastGap << min(v.n, mostGaps)))
 	if v.ends.Mono < due.Mono {
