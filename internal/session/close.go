@@ -25,28 +25,38 @@ const (
 )
 
 // Close ends the session, and returns the errors of the holds that Redis has not heard of. Later calls wait for
-// the first, and return the same.
+// the first, and return the same. They wait at a channel: the clock of a synctest bubble would stand still while a
+// goroutine waited for a sync.Once.
 func (s *Session) Close() error {
 	s.excuse(goid.Get())
-	s.closeOnce.Do(func() {
-		close(s.Closing)
-		s.Registrar.Close()
-		ctx, cancel := context.WithTimeoutCause(context.Background(), CloseTimeout, lockerr.NoAnswerWithin(CloseTimeout))
-		defer cancel()
-		var hub group.Group
-		hub.Go(s.Hub.Close) // which may be connecting just now
-		s.closeErr = s.closeHolds(ctx)
-		s.settleRest(ctx)
-		s.endBackground(lockerr.Reason(lockerr.ErrClosed))
-		s.Goroutines.Wait(ctx)
-		hub.Wait(ctx)
-		var execs group.Group
-		for _, x := range s.Execs {
-			execs.Go(func() { x.Close(ctx) })
-		}
-		execs.Wait(ctx)
-	})
+	if !s.closeCalled.CompareAndSwap(false, true) {
+		<-s.closed
+		return s.closeErr
+	}
+	defer close(s.closed)
+	s.closeErr = s.end()
 	return s.closeErr
+}
+
+// end is the first Close.
+func (s *Session) end() error {
+	close(s.Closing)
+	s.Registrar.Close()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), CloseTimeout, lockerr.NoAnswerWithin(CloseTimeout))
+	defer cancel()
+	var hub group.Group
+	hub.Go(s.Hub.Close) // which may be connecting just now
+	err := s.closeHolds(ctx)
+	s.settleRest(ctx)
+	s.endBackground(lockerr.Reason(lockerr.ErrClosed))
+	s.Goroutines.Wait(ctx)
+	hub.Wait(ctx)
+	var execs group.Group
+	for _, x := range s.Execs {
+		execs.Go(func() { x.Close(ctx) })
+	}
+	execs.Wait(ctx)
+	return err
 }
 
 // excuse has Close not wait for the goroutine that calls it. If Close waits for that one, it is in a hook: of a
