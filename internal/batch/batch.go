@@ -210,7 +210,7 @@ func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.D
 		}
 		b.failed(out)
 		if out.Permanent && !doubt {
-			b.refused(out.Err)
+			b.refused(from, out.Err)
 			return
 		}
 		clock.Pause(ctx, clock.Backoff(misses))
@@ -247,8 +247,10 @@ func (b *Batch) failed(out redisexec.Outcome) {
 	holder.Untold(out)
 }
 
-// refused gives up a rename that has surely not been executed.
-func (b *Batch) refused(err error) {
+// refused gives up a rename that has surely not been executed. Redis goes on to know the lock as from, whose owner
+// may come back now: not by that name, from which later renames go.
+func (b *Batch) refused(from identity.Name, err error) {
+	b.env.Retire(from.Identity)
 	b.mu.Lock()
 	asked := b.asked
 	b.sent, b.asked = identity.Name{}, nil
