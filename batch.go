@@ -108,7 +108,7 @@ func (h *hold) Told(b *batch.Batch, out redisexec.Outcome, lease time.Duration) 
 	}
 }
 
-// Untold tells the hook that a rename was not answered, as a renewal.
+// Untold has the hook told that a rename was not answered, as a renewal: the slot is taken, so not here.
 func (h *hold) Untold(out redisexec.Outcome) {
 	h.mu.Lock()
 	holding := h.phase == held
@@ -117,8 +117,8 @@ func (h *hold) Untold(out redisexec.Outcome) {
 	}
 	event, hooks := h.event(h.session.Now().Since(out.Sent), out.Err), *h.hooks()
 	h.mu.Unlock()
-	if holding {
-		report(hooks.RenewFailed, h.owner, event)
+	if holding && hooks.RenewFailed != nil {
+		h.session.Goroutines.Go(func() { report(hooks.RenewFailed, h.owner, event) })
 	}
 }
 

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/slot"
 )
 
 // Hooks observe what happens to locks: for metrics, traces and logs. Any field may be nil. A hook runs
@@ -266,9 +266,11 @@ type record struct {
 	owner   keys.Owner
 	started clock.Instant
 
-	mu     sync.Mutex // also held while Contended is told: what follows waits for that
-	waited bool       // Contended was told
-	over   bool       // Acquired was told, or the Lock has ended
+	// turn guards what follows. It is also taken while Contended is told, for which the rest waits: at a
+	// mutex that would stop the clock of a synctest bubble.
+	turn   slot.Slot
+	waited bool // Contended was told
+	over   bool // Acquired was told, or the Lock has ended
 }
 
 // newRecord returns the record of a Lock of m with ctx. Most have no such hooks, and no record.
@@ -292,8 +294,8 @@ func (r *record) Contended() {
 	if r == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.turn.Take(context.Background())
+	defer r.turn.Free()
 	if r.over || r.waited { // others of its fixed owner wait on; or it waits again
 		return
 	}
@@ -338,8 +340,8 @@ func (r *record) again() *record {
 
 // end has nothing more be told by r. open: that was not so before.
 func (r *record) end() (open, waited bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.turn.Take(context.Background())
+	defer r.turn.Free()
 	open, r.over = !r.over, true
 	return open, r.waited
 }

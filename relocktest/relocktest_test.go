@@ -348,3 +348,31 @@ func TestATestEndsAtOnceInAnOutage(t *testing.T) {
 	})
 	require.Less(t, time.Since(began), 10*time.Second)
 }
+
+// A goroutine that waits for the Close of another must not stop the clock of the bubble.
+func TestSeveralGoroutinesMayCloseAClientInABubble(t *testing.T) {
+	onEachClock(t, func(t *testing.T) {
+		c := relocktest.New(t, relock.WithTTL(time.Second))
+		require.NoError(t, c.Mutex("name").Lock(t.Context()))
+		relocktest.Outage(t, c, time.Hour)
+		first, second := begin(c.Close), begin(c.Close)
+		err := <-first
+		require.Error(t, err)
+		require.Equal(t, err, <-second)
+	})
+}
+
+// A Lock that gives up waits for its hook. That must not stop the clock of the bubble either.
+func TestALockInABubbleMayEndWhileItsHookSleeps(t *testing.T) {
+	onEachClock(t, func(t *testing.T) {
+		told := make(chan relock.Event, 2)
+		c := relocktest.New(t, relock.WithHooks(relock.Hooks{
+			Contended: func(relock.Event) { time.Sleep(200 * time.Millisecond) },
+			Failed:    func(e relock.Event) { told <- e },
+		}))
+		relocktest.HoldElsewhere(t, c, "name")
+		m := c.Mutex("name", relock.WithOwner("job-17"), relock.WithWaitTimeout(50*time.Millisecond))
+		require.ErrorIs(t, m.Lock(t.Context()), relock.ErrTimeout)
+		require.True(t, (<-told).Waited)
+	})
+}

@@ -292,7 +292,7 @@ func TestARenameThatIsRefusedIsAnErrorOfTheUnlockAndTheNextCommandTellsAll(t *te
 			hold := b.me.holdOf(b.ctx, b.m)
 			b.requireField(b.other, 1)
 
-			// The first owner is back before Redis has heard of another: by the name that Redis knows.
+			// The first owner is back before Redis has heard of another: not by the name that Redis knows.
 			b.waiting = b.other.start(func() error { return b.m.Lock(b.ctx) })
 			b.awaitContended()
 			free := heldOf(b).Occupy() // something is under way

@@ -262,7 +262,7 @@ var All = []Mutant{
 		Name:   "line-strangers-stay",
 		Breaks: "the turn of strangers never ends",
 		Edits: []Edit{
-			{"internal/protocol/lua/line_prelude.lua", "  if now >= till then\n", "  if till == 0 then\n"},
+			{"internal/protocol/lua/line_prelude.lua", "  if now >= till or till > now + ahead then\n", "  if till == 0 then\n"},
 			{"internal/protocol/lua/line_prelude.lua", "  return till - now\n", "  return 60000\n"},
 		},
 		Catch: []string{"calm"},

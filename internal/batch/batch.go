@@ -50,7 +50,8 @@ type Hold interface {
 	WantedLease() time.Duration
 	// Told says that Redis knows the lock by the name of the hold, or of one after it, for so long.
 	Told(b *Batch, out redisexec.Outcome, lease time.Duration)
-	// Untold says that a round of copies of a rename was not answered.
+	// Untold says that a round of copies of a rename was not answered. It waits for no hook: until it returns, no
+	// other command about the key can be sent.
 	Untold(out redisexec.Outcome)
 	// Lose says that Redis does not know the lock by any name of the batch.
 	Lose()
@@ -209,7 +210,7 @@ func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.D
 		}
 		b.failed(out)
 		if out.Permanent && !doubt {
-			b.refused(out.Err)
+			b.refused(from, out.Err)
 			return
 		}
 		clock.Pause(ctx, clock.Backoff(misses))
@@ -237,7 +238,7 @@ func (b *Batch) answered(to identity.Name, waiters int, out redisexec.Outcome, l
 	}
 }
 
-// failed records a round of copies that were not answered, and tells the holder's hook.
+// failed records a round of copies that were not answered, and tells the holder.
 func (b *Batch) failed(out redisexec.Outcome) {
 	b.mu.Lock()
 	b.failure = redisexec.MoreTelling(b.failure, out.Err)
@@ -246,8 +247,10 @@ func (b *Batch) failed(out redisexec.Outcome) {
 	holder.Untold(out)
 }
 
-// refused gives up a rename that has surely not been executed.
-func (b *Batch) refused(err error) {
+// refused gives up a rename that has surely not been executed. Redis goes on to know the lock as from, whose owner
+// may come back now: not by that name, from which later renames go.
+func (b *Batch) refused(from identity.Name, err error) {
+	b.env.Retire(from.Identity)
 	b.mu.Lock()
 	asked := b.asked
 	b.sent, b.asked = identity.Name{}, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,18 +72,26 @@ func (r *reply) surprise(format string, args ...any) {
 	}
 }
 
-// brief prints a reply, or as much of it as an error should hold.
+// brief prints a reply, or as much of it as an error should hold. No script answers a list within a list.
 func brief(r *reply) string {
 	const most = 200
-	values := r.values
+	values := slices.Clone(r.values[:min(len(r.values), most)])
 	if r.bare {
 		values = []any{r.value}
 	}
-	text := fmt.Sprintf("%.200v", values)
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
+	for i, v := range values {
+		switch v := v.(type) {
+		case string:
+			values[i] = v[:min(len(v), most)]
+		case []any:
+			values[i] = "[...]"
+		}
 	}
-	return text
+	text := fmt.Sprint(values)
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	return strings.ToValidUTF8(text, "")
 }
 
 // integer returns element i.

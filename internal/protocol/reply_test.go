@@ -238,6 +238,16 @@ func (p *puppet) Process(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
+func TestTheErrorOfAReplyThatIsNotUnderstoodShowsIt(t *testing.T) {
+	rdb := &puppet{value: []any{int64(0), int64(-2), int64(1), nil}}
+	_, out := plainOn(t, rdb).Acquire(t.Context(), once, keysOf(t, "a"), me, termsOf())
+	require.EqualError(t, out.Err, "unexpected reply [0 -2 1 <nil>]: no text at 3")
+	rdb.value = []any{int64(7), strings.Repeat("x", 1<<20), []any{strings.Repeat("ü", 1<<20)}}
+	_, out = plainOn(t, rdb).Acquire(t.Context(), once, keysOf(t, "a"), me, termsOf())
+	require.ErrorContains(t, out.Err, "unexpected reply [7 xxx")
+	require.Less(t, len(out.Err.Error()), 300)
+}
+
 func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
 	target := keysOf(t, "a", "b")
 	rdb := &puppet{}

@@ -21,6 +21,9 @@ type strangersNote struct {
 	polls, left        int
 }
 
+// soon is as late as a time can be that counts, and more than what a busy machine takes.
+const soon = 9 * time.Second
+
 // now is the server's clock in milliseconds.
 func (b *linedBench) now() int64 { return b.rdb.Time(b.t.Context()).Val().UnixMilli() }
 
@@ -110,7 +113,7 @@ func TestAReleaseGrantsWhileTheTurnOfStrangersIsNotDue(t *testing.T) {
 		b.enqueue(you)
 		b.enqueue(them)
 		b.enqueue("uuid-3:1")
-		b.note(strangersNote{at: time.Hour, interval: time.Second})
+		b.note(strangersNote{at: soon, interval: time.Second})
 		require.True(b.t, b.release(me).Granted)
 		b.note(strangersNote{interval: time.Second, left: 2})
 		require.True(b.t, b.release(you).Granted)
@@ -122,7 +125,7 @@ func TestAReleaseGrantsWhileTheTurnOfStrangersIsNotDue(t *testing.T) {
 // one in line. They are told how long.
 func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		turn := strangersNote{interval: 100 * time.Millisecond, till: time.Minute}
+		turn := strangersNote{interval: 100 * time.Millisecond, till: soon}
 		b.take(me)
 		b.enqueue(you)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
@@ -132,7 +135,7 @@ func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testi
 		require.NoError(b.t, out.Err)
 		require.Equal(b.t, EntryWaiting, all[0].State)
 		require.Empty(b.t, g.Holder)
-		require.InDelta(b.t, time.Minute, g.TTL, float64(10*time.Second))
+		require.InDelta(b.t, soon, g.TTL, float64(soon/2))
 		turn.polls = 1
 		b.noted(turn)
 
@@ -140,7 +143,7 @@ func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testi
 		g, out = b.lined.Acquire(b.t.Context(), once, b.on, me, b.terms)
 		require.NoError(b.t, out.Err)
 		require.False(b.t, g.Held)
-		require.InDelta(b.t, time.Minute, g.TTL, float64(10*time.Second))
+		require.InDelta(b.t, soon, g.TTL, float64(soon/2))
 		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(them), "it is not the first, and does not count")
 		require.False(b.t, b.release("x:1").Ours)
 		require.Empty(b.t, b.holder())
@@ -217,11 +220,40 @@ func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
 	}
 }
 
+// What was noted by a clock that was ahead would keep those in line, or strangers, waiting for as long as it was ahead.
+func TestATurnOfStrangersEndsThoughTheClockOfTheServerWasSetBack(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
+		b.note(strangersNote{at: time.Hour, interval: 100 * time.Millisecond, till: time.Hour, polls: 1})
+		require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
+		b.noted(strangersNote{at: 200 * time.Millisecond, interval: 200 * time.Millisecond})
+	})
+}
+
+func TestStrangersHaveTheirTurnThoughTheClockOfTheServerWasSetBack(t *testing.T) {
+	for name, keep := range map[string]func(*Terms){"no token": func(*Terms) {}, "a token": fencing} {
+		t.Run(name, func(t *testing.T) {
+			eachLinedBench(t, func(b *linedBench) {
+				b.terms = termsOf(keep)
+				b.take(me)
+				b.enqueue(you)
+				b.enqueue(them)
+				b.note(strangersNote{at: time.Hour, interval: time.Second})
+				require.False(b.t, b.release(me).Granted)
+				require.Empty(b.t, b.holder())
+			})
+		})
+	}
+}
+
 func TestNothingIsKeptOfStrangersWhenNoOneIsInLine(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
-		b.note(strangersNote{at: time.Hour, interval: time.Second})
+		b.note(strangersNote{at: soon, interval: time.Second})
 		require.True(b.t, b.release(me).Granted)
 		b.requireNoLine()
 		b.enqueue(them)

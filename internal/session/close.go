@@ -46,30 +46,40 @@ const (
 
 // Close ends the session, and returns the errors of the holds that Redis has not heard of. It blocks for
 // CloseTimeout at most. Later calls wait for the first, and return the same. But first they say who they are:
-// the first call must not wait for a goroutine that waits for it.
+// the first call must not wait for a goroutine that waits for it. They wait at a channel: the clock of a
+// synctest bubble would stand still while a goroutine waited for a sync.Once.
 func (s *Session) Close() error {
 	s.excuse(goid.Get())
-	s.closeOnce.Do(func() {
-		close(s.Closing)
-		s.Registrar.Close()
-		ctx, cancel := context.WithTimeoutCause(context.Background(), CloseTimeout, lockerr.NoAnswerWithin(CloseTimeout))
-		defer cancel()
-		// Beside the rest: it may be connecting just now, and no hold needs a message any more.
-		var hub group.Group
-		hub.Go(s.Hub.Close)
-		s.closeErr = s.closeHolds(ctx)
-		s.settleRest(ctx)
-		s.endBackground(lockerr.Reason(lockerr.ErrClosed))
-		// Again: on a quorum a silent minority may have used up the time of the first wait.
-		s.Goroutines.Wait(ctx)
-		hub.Wait(ctx)
-		var execs group.Group
-		for _, x := range s.Execs {
-			execs.Go(func() { x.Close(ctx) })
-		}
-		execs.Wait(ctx)
-	})
+	if !s.closeCalled.CompareAndSwap(false, true) {
+		<-s.closed
+		return s.closeErr
+	}
+	defer close(s.closed)
+	s.closeErr = s.end()
 	return s.closeErr
+}
+
+// end is the first Close.
+func (s *Session) end() error {
+	close(s.Closing)
+	s.Registrar.Close()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), CloseTimeout, lockerr.NoAnswerWithin(CloseTimeout))
+	defer cancel()
+	// Beside the rest: it may be connecting just now, and no hold needs a message any more.
+	var hub group.Group
+	hub.Go(s.Hub.Close)
+	err := s.closeHolds(ctx)
+	s.settleRest(ctx)
+	s.endBackground(lockerr.Reason(lockerr.ErrClosed))
+	// Again: on a quorum a silent minority may have used up the time of the first wait.
+	s.Goroutines.Wait(ctx)
+	hub.Wait(ctx)
+	var execs group.Group
+	for _, x := range s.Execs {
+		execs.Go(func() { x.Close(ctx) })
+	}
+	execs.Wait(ctx)
+	return err
 }
 
 // excuse has Close not wait for the goroutine that calls it. Close would wait for that goroutine only if it

@@ -16,7 +16,7 @@ package session
 import (
 	"context"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -121,10 +121,11 @@ type Session struct {
 	Background    context.Context
 	endBackground context.CancelCauseFunc
 
-	Closing   chan struct{} // closed by Close, first of all
-	closers   group.Group   // the goroutines of Close, one for each hold
-	closeOnce sync.Once
-	closeErr  error
+	Closing     chan struct{} // closed by Close, first of all
+	closers     group.Group   // the goroutines of Close, one for each hold
+	closeCalled atomic.Bool
+	closed      chan struct{} // closed when the first Close is over
+	closeErr    error
 }
 
 // New returns a session on these deployments, whose waiters are woken by hub. It asks Redis nothing, and starts
@@ -138,6 +139,7 @@ func New(rdbs []redis.UniversalClient, hub Hub, o Options, now clock.Clock) *Ses
 		Registry:   gate.NewRegistry[acquire.Hold](hub),
 		Identities: identity.NewSource(),
 		Closing:    make(chan struct{}),
+		closed:     make(chan struct{}),
 	}
 	for _, rdb := range rdbs {
 		x := redisexec.New(rdb, now, o.TTL)

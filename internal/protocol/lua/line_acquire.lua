@@ -29,7 +29,7 @@ if ARGV[3] == '-1' and redis.pcall('exists', KEYS[1], KEYS[3] or KEYS[1]) == 0 t
 end
 local last = ARGV[7] and KEYS[3] and redis.pcall('hlen', KEYS[1]) == 1 and redis.pcall('zrevrange', KEYS[3], '0', '0', 'withscores')[2]
 local has = last and redis.call('hgetall', KEYS[1])
-if has and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has[1], ':', 1, true) and string.find(has[2], '^[1-9]%d*$')
+if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has[1], ':', 1, true) and string.find(has[2], '^[1-9]%d*$')
   and redis.pcall('hexists', KEYS[4], has[1]) == 0 then -- see enqueue
   local lease, now = tonumber(ARGV[7]), redis.call('time')
   local keeps = redis.call('pttl', KEYS[3])

@@ -30,9 +30,10 @@
 -- one, which ends at `till`, else 0, the first in line has polled `polls` times. It polls when a stranger
 -- gives the lock back: so the turn was taken if it did so twice, or finds the lock held. Then the next one
 -- comes after one round of the line; else after twice the interval, which is short after a turn that was
--- taken: a stranger that waits again, or is slow, may have missed only one.
+-- taken: a stranger that waits again, or is slow, may have missed only one. A time that is more than `ahead`
+-- milliseconds to come was noted by a clock that has been set back since: it counts as over.
 local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
-local window, interval_taken, interval_first, interval_most = 5, 10, 100, 1000
+local window, interval_taken, interval_first, interval_most, ahead = 5, 10, 100, 1000, 10000
 
 -- Whether a foreign value is where the line should be. Where its commands are not allowed there is none.
 local function spoiled()
@@ -105,7 +106,7 @@ local function reserved(first)
   local at, interval, till, polls, left = strangers()
   if not at or till == 0 then return 0 end
   local now = clock()
-  if now >= till then
+  if now >= till or till > now + ahead then
     settle(now, interval, polls > 1)
     return 0
   end
@@ -122,7 +123,7 @@ local function strangers_turn()
   elseif till > 0 then
     settle(now, interval, true) -- one of them gives it back
     return false
-  elseif left > 1 or left == 0 and now < at then
+  elseif left > 1 or left == 0 and now < at and at <= now + ahead then
     if left > 1 then set_strangers(at, interval, 0, 0, left - 1) end
     return false
   end

@@ -35,6 +35,7 @@ if type(entry) == 'string' and known and first ~= ARGV[1] then
   local now = redis.call('time')
   now = now[1] * 1000 + now[2] / 1000
   if till and tonumber(till) > now and strangers and tonumber(strangers) > now
+    and tonumber(strangers) <= now + 10000 -- see ahead
     and (count == '' or redis.pcall('pubsub', count, grants)[2] ~= 0) then
     redis.call('zrem', KEYS[3], first, ARGV[1])
     redis.call('hdel', KEYS[4], first, ARGV[1], redis.call('exists', KEYS[3]) == 0 and '' or first) -- see leave

@@ -38,6 +38,7 @@ local function examine(key, i, field)
   if redis.call('hexists', key, 'mode') == 1 then return false, {-2, i} end
   if fields >= 64 then return false, {-1, i} end -- no lock, and too long to be read at every try
   local found = redis.call('hgetall', key)
+  if #found == 0 then return false end -- only where time passes within a script: its lease has run out
   if not locked(found) then return false, {-1, i} end
   return false, {0, redis.call('pttl', key), i, found[1]}
 end

@@ -42,6 +42,7 @@ local function examine_mode()
   end
   if mode == 'read' or mode == 'write' then
     local fields = some(3)
+    if #fields == 0 then return nil end -- see examine
     if locked(fields) and (mode == 'read' or #fields > 2) then return mode end
   end
   if mode then return nil, {-1, 1} end

@@ -1,0 +1,86 @@
+package tests
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// Odd moments in the life of a batch.
+
+// A hook that stays does not keep the rename from being sent again: an Unlock waits for its answer.
+func TestAHookThatIsToldOfARenameDelaysNoUnlock(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr)
+		var entered chan struct{}
+		b.hooks.RenewFailed, entered = locktest.HookThatStays[relock.Event](t)
+		b.m = b.mutex()
+		lockAndQueue(b)
+		b.relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", b.runs(protocol.RenameScript)).Times(2) // one round of copies
+		unlocked := b.other.start(b.m.Unlock)
+		require.NoError(t, faultError(t, b.waiting))
+		redistest.Receive(t, entered)
+		require.NoError(t, faultError(t, unlocked))
+		require.NoError(t, b.me.unlock(b.m))
+		b.requireGone()
+	})
+}
+
+func TestAHookThatIsToldOfARenameMayCloseTheClient(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr)
+		closed := make(chan error, 16)
+		b.hooks.RenewFailed = func(relock.Event) { closed <- b.locks.Close() }
+		b.m = b.mutex()
+		lockAndQueue(b)
+		b.relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", b.runs(protocol.RenameScript)).Times(2)
+		unlocked := b.other.start(b.m.Unlock)
+		require.NoError(t, faultError(t, b.waiting))
+		require.NoError(t, faultError(t, closed))
+		require.NoError(t, faultError(t, unlocked))
+		b.requireGone()
+	})
+}
+
+// The owner whose name Redis still has for the lock may come back, because its Unlock was told of the refusal. A late
+// copy of the next rename, from that name, must not find it in use again.
+func TestALateCopyOfARenameAfterOneThatWasRefusedChangesNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr, relock.WithTTL(10*time.Second))
+		b.m = b.mutex(relock.WithTTL(10 * time.Second))
+		lockAndQueue(b)
+		b.relay.ReplyWith("-DENIED Redis is running in protected mode\r\n", b.runs(protocol.RenameScript))
+		require.ErrorContains(t, b.other.unlock(b.m), "DENIED")
+		require.NoError(t, faultError(t, b.waiting))
+		again := b.other.start(func() error { return b.m.Lock(b.ctx) })
+		b.awaitContended()
+
+		held := b.relay.HoldBackSilently(b.runs(protocol.RenameScript)) // until the next copy has been sent
+		ctx, giveUp := context.WithCancel(b.ctx)
+		entered := b.me.start(func() error { return b.m.Lock(ctx) })
+		held.Wait(t)
+		giveUp()
+		require.ErrorIs(t, faultError(t, entered), context.Canceled)
+		unlocked := b.me.start(b.m.Unlock)
+		require.NoError(t, faultError(t, again))
+		require.NoError(t, faultError(t, unlocked))
+		hold := b.other.holdOf(b.ctx, b.m)
+		b.requireField(b.other, 1)
+		_, err := held.Deliver(b.ctx)
+		require.NoError(t, err)
+		b.requireHeld(b.other, b.m, 1, hold)
+		require.NoError(t, b.other.unlock(b.m))
+		b.requireGone()
+		b.awaitIdle()
+	})
+}
