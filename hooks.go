@@ -214,14 +214,17 @@ func report(hook func(Event), o keys.Owner, e Event) {
 	if hook == nil {
 		return
 	}
-	e.OwnerID, e.Cause = o.String(), causeOf(e.Err)
+	e.OwnerID = o.String()
+	if errors.Is(e.Err, ErrLost) {
+		e.Cause = causeOf(e.Err)
+	}
 	if e.Context == nil {
 		e.Context = context.Background()
 	}
 	hook(e)
 }
 
-// causeOf says how a hold was lost, if err tells of that.
+// causeOf says how a hold was lost.
 func causeOf(err error) LossCause {
 	switch {
 	case errors.Is(err, errLeaseOver):

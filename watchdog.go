@@ -274,6 +274,7 @@ func (h *hold) lose(why error) {
 	h.session.Identities.Retire(h.name.Identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
 	event := h.event(h.session.Now().Since(h.lease.Acquired()), why)
+	event.Cause = causeOf(why)
 	hooks := h.hooks()
 	unclaimed := h.levels.Len() == 0
 	for _, p := range h.places {

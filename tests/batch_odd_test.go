@@ -84,3 +84,31 @@ func TestALateCopyOfARenameAfterOneThatWasRefusedChangesNothing(t *testing.T) {
 		b.awaitIdle()
 	})
 }
+
+// What became of the hold after it is no loss of a hold that its owner has given up.
+func TestAReleaseOfWhichRedisWasNotToldIsNoLoss(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		b := newFaultBench(t, backend.Addr)
+		released := make(chan relock.Event, 2)
+		b.hooks.Released = func(e relock.Event) { released <- e }
+		b.m = b.mutex()
+		lockAndQueue(b)
+		stopped := b.relay.Block(b.runs(protocol.RenameScript)).Always()
+		unlocked := b.other.start(b.m.Unlock)
+		require.NoError(t, faultError(t, b.waiting))
+		forced, err := b.m.ForceUnlock(b.ctx)
+		require.NoError(t, err)
+		require.True(t, forced)
+		err = faultError(t, unlocked)
+		require.ErrorContains(t, err, "Redis did not confirm it")
+		require.NotErrorIs(t, err, relock.ErrLost)
+		e := redistest.Receive(t, released)
+		require.ErrorContains(t, err, e.Err.Error())
+		require.Empty(t, e.Cause)
+		require.Equal(t, relock.LossForced, redistest.Receive(t, b.lost).Cause)
+		stopped.Release()
+		require.ErrorIs(t, b.me.unlock(b.m), relock.ErrLost)
+		b.awaitIdle()
+	})
+}

@@ -118,9 +118,9 @@ func (r *Registrar) start() {
 // answer, for one copy of a command at a time, and ends with Env.Ctx.
 func (r *Registrar) run() {
 	for {
-		names, due := r.names()
+		names, due, closed := r.names()
 		switch {
-		case group.Closed(r.env.Closing):
+		case closed:
 			r.leave()
 			return
 		case len(names) == 0:
@@ -138,19 +138,21 @@ func (r *Registrar) run() {
 	}
 }
 
-// names returns what is to be registered, and how long it has to wait for that. No names: the client is not
-// in use. Then the goroutine has to end, and InUse starts another. It looks, and clears running, under one
-// mutex: so an InUse that comes meanwhile is not missed.
-func (r *Registrar) names() (names []string, due time.Duration) {
+// names returns what is to be registered, how long it has to wait for that, and whether the client is closed.
+// No names, and not closed: the client is not in use. Then the goroutine has to end, and InUse starts another.
+// It looks, and clears running, under one mutex: so an InUse that comes meanwhile is not missed. The answer
+// about Close is of the same moment: a goroutine that has cleared running must not go on, beside another.
+func (r *Registrar) names() (names []string, due time.Duration, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if names = r.env.Names(); len(names) == 0 && !group.Closed(r.env.Closing) {
+	closed = group.Closed(r.env.Closing)
+	if names = r.env.Names(); len(names) == 0 && !closed {
 		r.running = false
 	}
 	if r.last != (clock.Instant{}) {
 		due = Interval - r.env.Now().Since(r.last)
 	}
-	return names[:min(len(names), mostNames)], due
+	return names[:min(len(names), mostNames)], due, closed
 }
 
 // register says that the client is there by these names. It remembers each before it is sent: if the answer is

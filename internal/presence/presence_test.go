@@ -1,0 +1,44 @@
+package presence
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
+)
+
+// A Lock may start a second goroutine as soon as the first has found the client not in use. If that one went on to say
+// that the client has gone, both would use the same map.
+func TestAGoroutineThatFoundTheClientNotInUseEndsThoughTheClientIsClosedMeanwhile(t *testing.T) {
+	t.Parallel()
+	closing := make(chan struct{})
+	looks, asked := 0, 0
+	var running group.Group
+	r := New(Env{
+		Now: func() clock.Instant {
+			if looks == 2 { // between its look and what it does about that
+				if asked++; asked == 1 {
+					close(closing)
+				}
+			}
+			return clock.System().After(time.Duration(looks) * Interval)
+		},
+		Go: running.Go,
+		Names: func() []string {
+			if looks++; looks == 1 {
+				return []string{"name"}
+			}
+			return nil
+		},
+		Ctx: context.Background(), Closing: closing,
+	}, nil)
+	r.InUse()
+	running.Wait(t.Context())
+	require.True(t, group.Closed(closing))
+	require.Equal(t, 1, asked, "it says nothing more")
+	require.False(t, r.running, "a Close starts another one for that")
+}
