@@ -57,9 +57,9 @@ type Line[V any] struct {
 	grantChannel   string // of what is meant for this process
 
 	mu        sync.Mutex
-	entries   map[uint64]*Entry // by ticket: those who do not know yet what became of them
-	pollAt    clock.Instant     // when the next poll is due
-	listeners int
+	entries   map[uint64]*Entry  // by ticket: those who do not know yet what became of them
+	pollAt    clock.Instant      // when the next poll is due
+	listeners int                // between Listen, or Attend, and Unlisten; the last one closes both subscriptions
 	releases  *wake.Subscription // of what wakes every waiter
 	grants    *wake.Subscription // of what is meant for this process
 }
@@ -123,7 +123,7 @@ func (l *Line[V]) Adopt(e *Entry, settled func()) {
 	}
 }
 
-// Placed records the answer that e waits.
+// Placed records the answer that e waits. From then on polls keep the place, and messages can settle it.
 // A message of the grant may have come first. It is believed only now, because the answer is its proof.
 func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
 	l.mu.Lock()
@@ -189,6 +189,7 @@ func (l *Line[V]) believe(e *Entry) {
 
 // settle tells e's waiter that it need not wait any more. mu is held.
 func (l *Line[V]) settle(e *Entry) {
+	// First out of the map: a message that comes now, or the answer to a poll under way, finds it no more.
 	delete(l.entries, e.Ticket)
 	e.settled()
 }
@@ -213,7 +214,9 @@ func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.In
 	defer l.mu.Unlock()
 	for i, e := range entries {
 		if e.now.State != protocol.EntryWaiting || l.entries[e.Ticket] != e {
-			continue // it learned of a grant meanwhile, or has gone
+			// A message has told of its grant since the poll was sent, or it has gone. The answer, which may be
+			// older than that message, must not take a grant back.
+			continue
 		}
 		e.now = all[i]
 		e.now.Proof = sent
@@ -265,7 +268,8 @@ func (l *Line[V]) Due() clock.Instant {
 // Listen adds a listener, until Unlisten.
 func (l *Line[V]) Listen() { l.subscribe(l.hub.SubscribeTo) }
 
-// Attend is Listen on subscriptions that there are still; those that there are not stay so.
+// Attend is Listen on subscriptions that exist already, or linger. It opens none: the request for a place that
+// follows may get the lock at once, and then a subscription would be in vain.
 func (l *Line[V]) Attend() { l.subscribe(l.hub.Rejoin) }
 
 // Missed has the subscription to grants examined: a message has not come.

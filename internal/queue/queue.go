@@ -4,6 +4,20 @@
 // the turn for as long as it holds it. The others wait, first come, first served, and cost
 // nothing. The turn goes on when its ticket leaves, or is handed over together with the
 // lock itself.
+//
+//	Gone --Join, TryJoin--> Turn if no ticket has it, else Waiting by Join, or still Gone
+//	the first that is Waiting --the one with the turn leaves--> Turn
+//	Waiting --Reserve--> Reserved --Grant, PassTo--> Turn, or --Refuse--> Waiting
+//	Waiting --Fail--> Failed
+//	any --its owner leaves, or another opens the line, or it has passed the turn on--> Gone
+//
+// Invariants:
+//   - If a ticket waits, another one has the turn. So the turn always has a next owner.
+//   - One ticket at most is Reserved, and it is the first in line.
+//   - A ticket that gets the turn, or is let out of the line, by another one's owner hears its alarm after that.
+//
+// What can come late: a Grant or a Refuse for a ticket that has left, which changes nothing; and an alarm for
+// what its owner has seen already. So an alarm is only a reason to look at the State.
 package queue
 
 import (
@@ -48,8 +62,7 @@ type Ticket[V any] struct {
 // State is how a ticket stands.
 type State int
 
-// The states. Waiting leads to Turn, Reserved, Failed or Gone; Reserved to Turn, Waiting or
-// Gone; Turn and Failed to Gone. A ticket that is Gone may join again.
+// The states. A ticket that is Gone may join again.
 const (
 	Gone     State = iota // not in the queue
 	Waiting               // in line
@@ -67,7 +80,7 @@ func (q *Queue[V]) Ticket(value V, alarm chan<- struct{}) *Ticket[V] {
 	return t
 }
 
-// Issue is Ticket for a ticket that is part of something else.
+// Issue is Ticket for a ticket that is part of something else, as of a hold: that costs no allocation.
 func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm chan<- struct{}) {
 	*t = Ticket[V]{Value: value, queue: q, alarm: alarm}
 }
@@ -198,6 +211,7 @@ func (q *Queue[V]) Ahead() int {
 	return int(q.turnAt - q.wakes)
 }
 
+// leave takes t out. If it has the turn that goes to the next in line, to which pass may say what is news.
 func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	q := t.queue
 	q.mu.Lock()
@@ -298,7 +312,8 @@ func (t *Ticket[V]) Refuse() {
 	}
 }
 
-// Replace passes the turn from t to a ticket that is not in line.
+// Replace passes the turn from t to a ticket that is not in line, past those that are. So several keys can go
+// to one waiter, though that stands in line at one of them only.
 func (t *Ticket[V]) Replace(to *Ticket[V]) {
 	q := t.queue
 	q.mu.Lock()
@@ -351,7 +366,7 @@ func (q *Queue[V]) Wake() {
 	}
 }
 
-// Recheck has the owner of the turn look at how things stand.
+// Recheck has the owner of the turn look at how things stand. Unlike a wake-up it is no reason to ask Redis.
 func (q *Queue[V]) Recheck() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
