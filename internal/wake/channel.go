@@ -33,7 +33,7 @@ func (ch *channel) subscribe(c *common, wake func(), message func(payload string
 	s := &Subscription{common: c, ch: ch, wake: wake, message: message}
 	ch.subs = append(ch.subs, s)
 	if ch.hub != nil {
-		ch.hub.idle.remove(ch)
+		ch.hub.idle.remove(ch) // it may have lingered: it stays subscribed, without traffic
 	}
 	return s
 }
@@ -45,13 +45,13 @@ func (ch *channel) unused() {
 	switch {
 	case h == nil:
 		return
-	case ch.sent:
+	case ch.sent: // the server knows it, or is being told: it lingers, and is unsubscribed then
 		end := time.Now().Add(h.cfg.Linger)
 		h.idle.put(ch, end)
 		if h.lookAt.Before(end) {
 			return // the one that was woken is on its way: it need not start another goroutine
 		}
-	default:
+	default: // nothing was sent for it, so there is nothing to take back
 		h.forget(ch)
 	}
 	h.nudge()
