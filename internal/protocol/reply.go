@@ -24,6 +24,8 @@ type reply struct {
 	bad     error // the first surprise
 }
 
+// newReply takes what go-redis has made of a reply. Scripts answer with integers, texts and lists of those. All
+// else, as a map of RESP3, is a surprise to the function that reads it.
 func newReply(value any) reply {
 	if values, ok := value.([]any); ok {
 		return reply{values: values}
@@ -57,6 +59,7 @@ func (r *reply) complete(o redisexec.Outcome) redisexec.Outcome {
 	switch {
 	case o.Err != nil:
 	case r.bad != nil:
+		// Whatever has answered may have done anything. To send it again would be answered alike.
 		o.Err, o.Ambiguous, o.Permanent = r.bad, true, true
 	case r.refusal != nil:
 		o.Err, o.Permanent, o.Refused = r.refusal, true, true
@@ -71,11 +74,12 @@ func (r *reply) surprise(format string, args ...any) {
 	}
 }
 
-// brief prints a reply, or as much of it as an error should hold.
+// brief prints a reply, or as much of it as an error should hold: another program's script may have answered with
+// anything, of any length.
 func brief(r *reply) string {
 	const most = 200
 	values := r.values
-	if r.bare {
+	if r.bare { // printed as a list of one, which is how at reads it
 		values = []any{r.value}
 	}
 	text := fmt.Sprintf("%.200v", values)
@@ -84,6 +88,9 @@ func brief(r *reply) string {
 	}
 	return text
 }
+
+// The functions below read one element each. If it is not what it should be, they record that, and return a value
+// that does no harm: understood throws the answer away.
 
 // integer returns element i.
 func (r *reply) integer(i int) int64 {
@@ -155,6 +162,8 @@ func (r *reply) lost(n int) []int {
 	last := 0
 	for i := range r.values {
 		at := r.integer(i)
+		// The script names them in order. A position out of order, or twice, could stand for another hold, which
+		// would be lost without a reason.
 		if at <= int64(last) || at > int64(n) {
 			r.surprise("no hold at %d", i)
 			return nil
@@ -175,6 +184,9 @@ func (r *reply) grant(t *keys.Set, tells bool) Grant {
 	case 1:
 		return r.granted(tells)
 	case 0:
+		// A fifth element says of a read-write lock that a waiting writer is in the way; and of a lock with a line
+		// that the field has a place there (see Lined.take).
+		//
 		// A server for which time passes within a script may find that the hold has just ended.
 		left := r.ttl(1)
 		if left == -2*time.Millisecond {
@@ -216,6 +228,8 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)
 	}
+	// What the lock had left before this command. If that is less than asked for, another program shortens the lease:
+	// the hold then renews sooner (see lease.Lease.Note).
 	found := r.ttl(0)
 	switch {
 	case found <= 0:
@@ -226,7 +240,8 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 	return understood(Grant{Held: true}, out, r)
 }
 
-// released reads the reply of a script that gives a lock back.
+// released reads the reply of a script that gives a lock back: a number if the field had it, and a list that
+// begins with 0 if not. Either says how many processes have heard the wake-ups.
 func (r *reply) released() Released {
 	if r.bare {
 		return Released{Ours: true, Heard: r.receivers(0)}
@@ -262,8 +277,10 @@ func (r *reply) receivers(i int) int {
 	return int(n)
 }
 
-// refuse reads a status that says why key i of t cannot be locked.
+// refuse reads a status that says why key i of t cannot be locked. The script has changed nothing then. It says
+// the same until another program removes what is in the way: so the refusal is permanent.
 func (r *reply) refuse(status int64, t *keys.Set) {
+	// A counter has a position of its own: there may be more of them than keys (see keys.Set.FencedWith).
 	i, n := r.integer(1)-1, len(t.Keys)
 	if status == -3 {
 		n = len(t.Counters)
@@ -277,11 +294,12 @@ func (r *reply) refuse(status int64, t *keys.Set) {
 	}
 }
 
-// errReadsToo says that a writer cannot be followed by another at once.
+// errReadsToo says that a writer cannot be followed by another at once: it reads on, and others may read with it.
+// So the lock is given back instead.
 var errReadsToo = errors.New("its owner reads, too")
 
 // whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
-// no such status.
+// no such status. Some are said by the scripts of one kind of lock only: from another kind they are a surprise.
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:

@@ -23,7 +23,8 @@ const (
 	pollsInLease  = 3
 )
 
-// EntryLease is how long the entry of a waiter lives without a poll.
+// EntryLease is how long the entry of a waiter lives without a poll. It is never longer than the TTL: so long the
+// owner lets others wait if its process dies, and a place must not cost them more.
 func (s *Terms) EntryLease() time.Duration {
 	return max(entryLeaseMin, min(2*min(s.SafetyPoll, entryLeaseMax), entryLeaseMax, s.TTL)).Truncate(time.Millisecond)
 }
