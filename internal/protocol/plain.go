@@ -73,7 +73,7 @@ func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 }
 
 // NewBatchingPlain is NewPlain with renewals that are sent together if they are due together, and for locks whose
-// waiters stand in lines: a quorum has neither, because each node answers for itself.
+// waiters stand in lines. The nodes of a quorum have neither.
 func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	p := NewPlain(exec, sharded)
 	p.lined = true

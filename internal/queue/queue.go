@@ -80,7 +80,7 @@ func (q *Queue[V]) Ticket(value V, alarm chan<- struct{}) *Ticket[V] {
 	return t
 }
 
-// Issue is Ticket for a ticket that is part of something else, as of a hold: that costs no allocation.
+// Issue is Ticket for a ticket that is part of something else.
 func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm chan<- struct{}) {
 	*t = Ticket[V]{Value: value, queue: q, alarm: alarm}
 }
