@@ -131,7 +131,7 @@ func (b *Batch) Pass(next Hold, n identity.Name, grant func() bool) (told <-chan
 }
 
 // wait has a command be sent whose answer will be in the channel. mu is held.
-// The channel has room for the answer, so that no one who tells waits for one who has left.
+// The channel has room for the answer: an Unlock may have left, and the goroutine that tells does not wait for it.
 func (b *Batch) wait() <-chan error {
 	told := make(chan error, 1)
 	b.waiting = append(b.waiting, told)

@@ -1,6 +1,7 @@
-// Package line has the places of one process in the queue of one lock on Redis: that of FairMutex.
+// Package line has the places of one process in the line of one lock on Redis.
 //
-// Each waiter has an entry there, kept by polls, of which one is sent for all of the process:
+// Each waiter of a FairMutex has an entry there. Of a Mutex the first waiter of the process has one, for all that
+// stand behind it. Polls keep the entries: one poll keeps all of the process.
 //
 //	asking --placed--> waiting --granted, by a poll or a message--> settled
 //	   |                  |  \--its lease is over, or Redis has lost it--> settled
@@ -45,7 +46,7 @@ type Hub interface {
 	Missed(name string)
 }
 
-// Line is the places that one process has in the queue of one lock on Redis.
+// Line is the places that one process has in the line of one lock on Redis.
 type Line[V any] struct {
 	// Queue is that for the turn to poll, for all of the process. Each waiter in it has a place on
 	// Redis.
@@ -57,9 +58,9 @@ type Line[V any] struct {
 	grantChannel   string // of what is meant for this process
 
 	mu        sync.Mutex
-	entries   map[uint64]*Entry  // by ticket: those who do not know yet what became of them
-	pollAt    clock.Instant      // when the next poll is due
-	listeners int                // between Listen, or Attend, and Unlisten; the last one closes both subscriptions
+	entries   map[uint64]*Entry // by ticket: those that do not know yet what became of them
+	pollAt    clock.Instant     // when the next poll is due
+	listeners int
 	releases  *wake.Subscription // of what wakes every waiter
 	grants    *wake.Subscription // of what is meant for this process
 }
@@ -74,9 +75,9 @@ func New[V any](hub Hub, now clock.Clock, releases, grants string) *Line[V] {
 // A grant of it that was told by a message is proven: Redis grants a ticket once, and gives
 // the lock the entry's lease. An answer that the ticket waits was given before the grant, so
 // the lock is held at least for a lease from when that was asked, whatever any clock shows.
-// If a copy of the request that made the entry was not answered, it could make it again,
-// and so there could be two grants, the message of the first of which may come late: then
-// messages prove nothing, and are a reason to ask.
+// If a copy of the request that made the entry was not answered, it could make the entry again,
+// and there could be two grants. The message of the first may come late. Then messages prove nothing, and are a
+// reason to ask.
 type Entry struct {
 	Ticket uint64
 	Field  string          // the name under which the place is kept
@@ -138,7 +139,7 @@ func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
 }
 
 const (
-	// strangers tells those of their turn who have no place in the line.
+	// strangers says that it is the turn of those that have no place in the line.
 	strangers = "1"
 	// ask tells the first in line that it is left waiting for those.
 	ask = "ask"
@@ -194,7 +195,7 @@ func (l *Line[V]) settle(e *Entry) {
 	e.settled()
 }
 
-// Waiting returns those who are in the queue, first come first.
+// Waiting returns the entries that are in the queue, first come first.
 func (l *Line[V]) Waiting() []*Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,8 +236,8 @@ func (l *Line[V]) Standing(e *Entry) protocol.Standing {
 	return e.now
 }
 
-// Schedule sets the time of the next poll: as said by e, who has just polled, or else no later
-// than suits e, who has just come.
+// Schedule sets the time of the next poll. If e has just polled, that is in d. If e has just come, it is in d at
+// the latest.
 // There is one time for the whole process, because one poll keeps all its places.
 func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
 	l.mu.Lock()
@@ -287,7 +288,7 @@ func (l *Line[V]) subscribe(open func(name string, wake func(), message func(str
 	}
 }
 
-// Unlisten takes a listener away.
+// Unlisten takes a listener away. The last one closes both subscriptions.
 func (l *Line[V]) Unlisten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -62,7 +62,7 @@ func (k keeping) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return answer, told
 }
 
-// wholeMillis is d in milliseconds, of which no part is lost.
+// wholeMillis is d in milliseconds, rounded up.
 func wholeMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
 // Keep implements [Protocol].

@@ -67,7 +67,7 @@ type Plain struct {
 	renewals *renewals // that are sent together; nil: each is sent alone
 }
 
-// NewPlain returns the protocol on one deployment, each renewal of which is sent alone.
+// NewPlain returns the protocol on one deployment. It sends each renewal alone.
 func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	return &Plain{Exec: exec, sharded: sharded}
 }
@@ -107,7 +107,8 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 		counters = len(t.Counters)
 	} else {
 		// While the slot moves, or for a user that may not touch the lines, the locks alone are asked for: to pass
-		// those in line is better than no lock. A token that did not reach its counter would be worse than none.
+		// those in line is better than no lock. With a token nothing is left out: one that did not reach its counter
+		// would be worse than none.
 		e.RequiredKeys = len(t.Keys)
 	}
 	if p.lined {

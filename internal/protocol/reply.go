@@ -222,8 +222,8 @@ func (r *reply) granted(tells bool) Grant {
 	return Grant{Held: true, Token: r.integer(1)}
 }
 
-// reads returns the answer of a script to a reader who asked for lease. A number says that it reads,
-// and completes the outcome by what the lock had left; of a list grantOf returns the meaning.
+// reads returns the answer of a script to a reader that asked for lease. A number says that it reads,
+// and completes the outcome by what the lock had left. A list is read by grantOf.
 func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, grantOf func(*keys.Set, bool) Grant) (Grant, redisexec.Outcome) {
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)

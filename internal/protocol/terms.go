@@ -14,9 +14,9 @@ type Terms struct {
 	SafetyPoll  time.Duration
 }
 
-// A waiter's entry is a lease, kept by polls: for so long at most a waiter that has died unnoticed
-// keeps others from the lock, and for so long a lock is granted to one, who then renews it
-// to the full lease. A third of it passes between two polls.
+// A waiter's entry is a lease, kept by polls. For so long at most a waiter that has died unnoticed
+// keeps others from the lock. A lock is granted to a waiter for as long, and the new holder renews it
+// to the full lease. A third of the entry's lease passes between two polls.
 const (
 	entryLeaseMax = 5 * time.Second
 	entryLeaseMin = MinTTL

@@ -86,7 +86,7 @@ func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm chan<- struct{}) {
 }
 
 // Join gets t into line, and reports whether it has the turn at once.
-// The state changes under the lock of the queue, and the alarm rings after that: who looks when it rings sees the change.
+// The state changes under the lock of the queue, and the alarm rings after that: a waiter that it wakes sees the change.
 func (t *Ticket[V]) Join() bool {
 	q := t.queue
 	q.mu.Lock()
@@ -127,7 +127,7 @@ func (q *Queue[V]) first() *Ticket[V] {
 	return e.Value.(*Ticket[V])
 }
 
-// Leave gives up t's place, or its turn, which goes to the next in line: who tries at once.
+// Leave gives up t's place, or its turn, which goes to the next in line. That one tries at once.
 func (t *Ticket[V]) Leave() {
 	t.leave(func(*Queue[V], *Ticket[V]) {})
 }
@@ -150,7 +150,7 @@ func (t *Ticket[V]) Pass() {
 	t.leave(func(_ *Queue[V], next *Ticket[V]) { next.seen, next.fresh = t.seen, t.fresh })
 }
 
-// Open is Leave by one that was served with what others can have besides: all who wait
+// Open is Leave by one that was served with what others can have besides: all that wait
 // leave the line with it, and are told to try. A ticket without the turn leaves alone.
 func (t *Ticket[V]) Open() {
 	q := t.queue

@@ -12,8 +12,8 @@ import (
 // in use, for as long as the application likes, and a renewal cannot wait for that.
 //
 // They are not told of a failover, as go-redis tells the application's pool. So when something went
-// wrong on one of them, or too few replicas have confirmed, new ones are made for those who come
-// later, and the old ones are closed when the last who uses them has gone.
+// wrong on one of them, or too few replicas have confirmed, new ones are made for later scripts. The old
+// ones are closed when the last script that uses them has ended.
 type confirmers struct {
 	rdb *redis.Client
 
@@ -31,8 +31,8 @@ func mostConfirmers(node *redis.Client) int {
 	return max(minConfirmers, node.Options().PoolSize/2)
 }
 
-// newConfirmers opens nothing yet. The connections are like those of node, but that nothing bounds
-// an answer except the context of who waits for it.
+// newConfirmers opens nothing yet. The connections are like those of node, except that only the context of the
+// caller bounds an answer.
 func newConfirmers(node *redis.Client) *confirmers {
 	o := *node.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = mostConfirmers(node), 0, 0, 0
@@ -102,7 +102,7 @@ func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
 	}
 }
 
-// closeConfirmers ends those of an engine that has been given up, also for who uses them.
+// closeConfirmers ends those of an engine that has been given up. Scripts that are under way on them fail.
 func (x *Executor) closeConfirmers(e *engine) {
 	x.mu.Lock()
 	c := e.confirmers

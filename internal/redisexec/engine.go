@@ -67,7 +67,7 @@ type engine struct {
 
 	server *server
 
-	// waits has room for as many scripts as may wait for replicas at a time. Who waits for room has sent nothing.
+	// waits has room for as many scripts as may wait for replicas at a time. Each takes its room before it is sent.
 	waits chan struct{}
 	// confirmers are the connections that they go on; nil before the first, and after one that
 	// went wrong. It is guarded by the executor.

@@ -30,8 +30,8 @@ type load struct {
 	ended clock.Instant // when
 }
 
-// join returns the load to wait for by a call that named s at the time sent, to no avail; or one
-// that is the caller's to do, and to end.
+// join is for a call that has named s, by a copy sent at the time sent, and s was unknown. It returns a load to wait
+// for; or, own, one that the caller has to do, and to end.
 func (l *loads) join(s *Script, sent clock.Instant) (current *load, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *loads) join(s *Script, sent clock.Instant) (current *load, own bool) {
 	return current, own
 }
 
-// end tells those who wait for l whether Redis knows the script now.
+// end tells the calls that wait for l whether Redis knows the script now.
 func (l *load) end(known bool, now clock.Instant) {
 	l.known, l.ended = known, now
 	close(l.over)

@@ -299,8 +299,8 @@ func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 // Glance is how long a call that is in a hurry waits to learn why it was not answered.
 func (e CallOptions) Glance() time.Duration { return min(e.Patience/4, MinCopyPatience) }
 
-// givenUp is the outcome of a call that ctx ended, the last copy of which went to s. There was no
-// time to find out why it was not answered, but another call may have done so meanwhile.
+// givenUp is the outcome of a call that ctx ended. Its last copy went to s. There was no time to find out why that
+// was not answered, but another call may have done so meanwhile.
 func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began clock.Instant) Outcome {
 	out.Err = s.lately(began, out.Err)
 	out = out.Abandoned(ctx)

@@ -38,8 +38,8 @@ func (ch *channel) subscribe(c *common, wake func(), message func(payload string
 	return s
 }
 
-// unused lets a channel go that has lost its last subscription. One that is on
-// no hub is let go by those who look for it.
+// unused lets a channel go that has lost its last subscription. A channel that is on
+// no hub is let go by the search of the shards.
 func (ch *channel) unused() {
 	h := ch.hub
 	switch {

@@ -172,14 +172,13 @@ func (l *link) ask(c *command) (err error) {
 	}
 }
 
-// backToBack is how soon after the one before a message comes that arrived with it. All of
-// them are delivered before those who were woken are let go first: that takes long on a busy
-// machine.
+// backToBack is how soon a message comes that arrived together with the one before. All of them are
+// delivered before the waiters that they wake are let run: that takes long on a busy machine.
 const backToBack = 100 * time.Microsecond
 
 // read tells what the server sends, until the connection fails. Messages are
-// not told but delivered on this goroutine: a waiter is there for each of them, and
-// another goroutine in between is a tenth of the time from a release to who waited.
+// not told but delivered on this goroutine. A waiter is there for each of them, and
+// another goroutine in between would take a tenth of the time from a release to the waiter.
 //
 // Receive has no deadline: one would make go-redis replace the connection. It
 // returns when the PubSub is closed.

@@ -15,9 +15,9 @@ import (
 // have to publish something for it to count, one at least is among them.
 //
 // What the servers publish together wakes once, when most of them have been heard, and not
-// at each message: who acts on the first is too early on the others. What only a few say
-// wakes after a moment, of a random length, so that not all who hear it act at once: the
-// others may have nothing to say, or have not been understood.
+// at each message: a waiter that acts on the first message is too early on the other servers. What only a
+// few say wakes after a moment: the others may have nothing to say, or have not been understood. The moment
+// has a random length, so that the waiters of different processes do not act together.
 type Majority struct {
 	hubs   []*Hub
 	window time.Duration

@@ -265,8 +265,8 @@ func (s *Shards) look(now time.Time) round {
 
 // audit returns the channels that are live, to be compared with the map, and
 // says when to do that again: soon, if the map was wrong a moment ago. A master
-// that has become a replica ends its subscriptions, but accepts them anew: who
-// asks it too early, by an old map, would stay. mu is held.
+// that has become a replica ends its subscriptions, but accepts new ones: a channel that
+// comes back too early, by an old map, would stay there. mu is held.
 func (s *Shards) audit(now time.Time) (found []*channel) {
 	for _, ch := range s.channels {
 		if ch.state == live {
