@@ -93,6 +93,7 @@ type Batch struct {
 	sent    identity.Name // that a rename under way makes of it; without a field: none is
 	failure error         // the most telling one of the rename under way
 
+	// A channel is in one of these at most, and gets one answer: by answered, refused or End.
 	waiting []chan error // of those that a command is to be sent for
 	asked   []chan error // of those that the command under way was sent for
 
@@ -125,12 +126,13 @@ func (b *Batch) Pass(next Hold, n identity.Name, grant func() bool) (told <-chan
 	if !grant() {
 		return nil, false
 	}
+	// Only now: the waiter may have left, and then the holder stays the last that was valid.
 	b.holder, b.name, b.last = next, n, false
 	return b.wait(), false
 }
 
 // wait has a command be sent whose answer will be in the channel. mu is held.
-// The channel has room for the answer, so that no one who tells waits for one who has left.
+// The channel has room for the answer: an Unlock may have left, and the goroutine that tells does not wait for it.
 func (b *Batch) wait() <-chan error {
 	told := make(chan error, 1)
 	b.waiting = append(b.waiting, told)
@@ -217,7 +219,8 @@ func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.D
 	}
 }
 
-// answered records that Redis knows the lock as to.
+// answered records that Redis knows the lock as to. The gate learns of it even if the batch is over: it is news of
+// Redis, not of the batch.
 // The lease that Redis has set is that of the hold that has the lock by now.
 func (b *Batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.Heard()
@@ -232,6 +235,7 @@ func (b *Batch) answered(to identity.Name, waiters int, out redisexec.Outcome, l
 	b.asked = nil
 	b.mu.Unlock()
 
+	// Without mu, because a hold takes its own, which comes first in the order of locks.
 	holder.Told(b, out, lease)
 	for _, told := range asked {
 		told <- nil
@@ -270,7 +274,8 @@ func (b *Batch) lost() {
 	holder.Lose()
 }
 
-// End ends the batch: err, or nil, is what those hear that wait for Redis.
+// End ends the batch: err, or nil, is what those hear that wait for Redis. It cuts a rename under way short, and
+// does not wait for it: a copy may still be executed, which is why Names tells the name that was sent, too.
 func (b *Batch) End(err error) {
 	if b == nil {
 		return

@@ -1,5 +1,23 @@
 // Package gate finds what a process knows of a key: its holds, the queue of those that want it, and
 // what was learned of it. A gate exists while a hold uses it.
+//
+//	none --Enter: the first hold comes--> in use --Exit: the last hold goes--> none
+//
+// A hold enters the gates of its keys before it waits, and is added there. It exits when it is gone.
+//
+// Invariants:
+//   - There is one gate at a time for one side of a key: all holds whose uses overlap meet there. So its
+//     queue lets one of them at a time ask Redis.
+//   - A gate counts the holds that have entered and not exited. Count and map change under the mutex of the
+//     shard, so no hold can get a gate that goes.
+//   - An owner has one hold at most at a gate.
+//   - There is a subscription exactly while there are listeners.
+//   - What was learned of a key is a hint: it decides how long a waiter is patient, who has the next turn, and
+//     what an error says. It never decides who has the lock.
+//
+// What can come late: a message for a gate that is not in use any more, which counts as a wake-up there and
+// wakes no waiter; and an answer about the key that is recorded after a newer one. The next answer sets that
+// right.
 package gate
 
 import (
@@ -15,8 +33,9 @@ import (
 // Gate is what this process knows of one side of a key: who holds it or wants it, in which order,
 // and whether a waiter has to be woken.
 type Gate[H Hold] struct {
+	// These three never change.
 	ID       ID
-	Channel  string
+	Channel  string // where releases of the key are published
 	registry *Registry[H]
 
 	// Queue gives one hold at a time the right to talk to Redis about the key.
@@ -26,8 +45,9 @@ type Gate[H Hold] struct {
 	line     *line.Line[H]
 	lineOnce sync.Once
 
-	refs int // of holds, guarded by the shard
+	refs int // holds that have entered and not exited; guarded by the shard
 
+	// mu guards the fields below. A message does not need it: the queue has a mutex of its own.
 	mu sync.Mutex
 	// holds are the holds of all owners, in any state: several are here at once if all but one
 	// are waiting, or lost and not unwound yet.
@@ -102,7 +122,7 @@ func (r *Registry[H]) Enter(id ID, channel string) *Gate[H] {
 	return g
 }
 
-// Exit ends one use of a gate.
+// Exit ends one use of a gate. The caller must not touch the gate after that: another one may be in its place.
 // With the last one the gate goes, and what was learned of the key: a name that is used once leaves nothing.
 func (r *Registry[H]) Exit(g *Gate[H]) {
 	s := &r.shards[r.shard(g.ID.Key)]
@@ -121,7 +141,7 @@ func (r *Registry[H]) Gate(id ID) *Gate[H] {
 	return s.gates[id]
 }
 
-// Find returns the hold of o at id, or nil.
+// Find returns the hold of o at id, or nil. It may be waiting, held, lost, or just ending: its phase says.
 func (r *Registry[H]) Find(id ID, o keys.Owner) H {
 	g := r.Gate(id)
 	if g == nil {
@@ -181,7 +201,7 @@ func (g *Gate[H]) Add(h H) bool {
 	return g.holds.add(h)
 }
 
-// Remove takes h away.
+// Remove takes h away. From then on a Lock of the same owner makes a new hold.
 func (g *Gate[H]) Remove(h H) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -195,7 +215,8 @@ func (g *Gate[H]) Line() *line.Line[H] {
 	return g.line
 }
 
-// InLine is a gate that listens for what is told to those in the line of its key.
+// InLine is a gate that listens for what is told to those in the line of its key. It does so by the line, which
+// hears of grants too; the gate itself hears of releases only.
 type InLine[H Hold] struct{ gate *Gate[H] }
 
 // InLine returns g as one that listens for what is told to those in the line.

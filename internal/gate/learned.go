@@ -48,7 +48,7 @@ func (g *Gate[H]) SetAlone(alone bool) {
 	g.alone = alone
 }
 
-// Asks records that a request begins.
+// Asks records that a request begins. If one before it was not answered, the outage goes on from that one.
 func (g *Gate[H]) Asks(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +75,8 @@ func (g *Gate[H]) StopsAsking(now clock.Instant) {
 	}
 }
 
-// FailsToAsk records that a request has failed. One whose answer came too late counts from now.
+// FailsToAsk records that a request has failed. The failure stays until a request is answered: a caller whose wait
+// ends meanwhile is told of it. One whose answer came too late counts from now.
 func (g *Gate[H]) FailsToAsk(now clock.Instant, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,7 +97,7 @@ func (g *Gate[H]) Unheard(now clock.Instant) clock.Instant {
 	return g.outage.Failed
 }
 
-// Learned returns what was learned of the key, and of Redis.
+// Learned returns what was learned of the key, and of Redis. Both are copies, of one moment.
 func (g *Gate[H]) Learned() (Sighting[H], Outage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,9 +16,10 @@ const (
 	strangersMost   = time.Second
 )
 
-// strangers is when they have their turn. The zero strangers: no time has been set.
+// strangers is when they have their turn. The zero strangers: no time has been set. The first question whether
+// one is due sets it.
 type strangers struct {
-	interval time.Duration
+	interval time.Duration // from the last turn to the next; it doubles while no stranger takes the lock
 	due      clock.Instant // for their next turn
 	until    clock.Instant // their turn ends; zero: they have none
 }
@@ -34,7 +35,8 @@ func (g *Gate[H]) StrangersDue(now clock.Instant) bool {
 	return now.Until(s.due) <= 0
 }
 
-// LeaveToStrangers begins a turn of theirs: the lock was given back to all.
+// LeaveToStrangers begins a turn of theirs: the lock was given back to all. It ends by the clock alone, because
+// strangers tell this process nothing.
 func (g *Gate[H]) LeaveToStrangers(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,6 +1,7 @@
-// Package line has the places of one process in the queue of one lock on Redis: that of FairMutex.
+// Package line has the places of one process in the line of one lock on Redis.
 //
-// Each waiter has an entry there, kept by polls, of which one is sent for all of the process:
+// Each waiter of a FairMutex has an entry there. Of a Mutex the first waiter of the process has one, for all that
+// stand behind it. Polls keep the entries: one poll keeps all of the process.
 //
 //	asking --placed--> waiting --granted, by a poll or a message--> settled
 //	   |                  |  \--its lease is over, or Redis has lost it--> settled
@@ -45,7 +46,7 @@ type Hub interface {
 	Missed(name string)
 }
 
-// Line is the places that one process has in the queue of one lock on Redis.
+// Line is the places that one process has in the line of one lock on Redis.
 type Line[V any] struct {
 	// Queue is that for the turn to poll, for all of the process. Each waiter in it has a place on
 	// Redis.
@@ -57,7 +58,7 @@ type Line[V any] struct {
 	grantChannel   string // of what is meant for this process
 
 	mu        sync.Mutex
-	entries   map[uint64]*Entry // by ticket: those who do not know yet what became of them
+	entries   map[uint64]*Entry // by ticket: those that do not know yet what became of them
 	pollAt    clock.Instant     // when the next poll is due
 	listeners int
 	releases  *wake.Subscription // of what wakes every waiter
@@ -74,9 +75,9 @@ func New[V any](hub Hub, now clock.Clock, releases, grants string) *Line[V] {
 // A grant of it that was told by a message is proven: Redis grants a ticket once, and gives
 // the lock the entry's lease. An answer that the ticket waits was given before the grant, so
 // the lock is held at least for a lease from when that was asked, whatever any clock shows.
-// If a copy of the request that made the entry was not answered, it could make it again,
-// and so there could be two grants, the message of the first of which may come late: then
-// messages prove nothing, and are a reason to ask.
+// If a copy of the request that made the entry was not answered, it could make the entry again,
+// and there could be two grants. The message of the first may come late. Then messages prove nothing, and are a
+// reason to ask.
 type Entry struct {
 	Ticket uint64
 	Field  string          // the name under which the place is kept
@@ -123,7 +124,7 @@ func (l *Line[V]) Adopt(e *Entry, settled func()) {
 	}
 }
 
-// Placed records the answer that e waits.
+// Placed records the answer that e waits. From then on polls keep the place, and messages can settle it.
 // A message of the grant may have come first. It is believed only now, because the answer is its proof.
 func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
 	l.mu.Lock()
@@ -138,7 +139,7 @@ func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
 }
 
 const (
-	// strangers tells those of their turn who have no place in the line.
+	// strangers says that it is the turn of those that have no place in the line.
 	strangers = "1"
 	// ask tells the first in line that it is left waiting for those.
 	ask = "ask"
@@ -189,11 +190,12 @@ func (l *Line[V]) believe(e *Entry) {
 
 // settle tells e's waiter that it need not wait any more. mu is held.
 func (l *Line[V]) settle(e *Entry) {
+	// First out of the map: a message that comes now, or the answer to a poll under way, finds it no more.
 	delete(l.entries, e.Ticket)
 	e.settled()
 }
 
-// Waiting returns those who are in the queue, first come first.
+// Waiting returns the entries that are in the queue, first come first.
 func (l *Line[V]) Waiting() []*Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +215,9 @@ func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.In
 	defer l.mu.Unlock()
 	for i, e := range entries {
 		if e.now.State != protocol.EntryWaiting || l.entries[e.Ticket] != e {
-			continue // it learned of a grant meanwhile, or has gone
+			// A message has told of its grant since the poll was sent, or it has gone. The answer, which may be
+			// older than that message, must not take a grant back.
+			continue
 		}
 		e.now = all[i]
 		e.now.Proof = sent
@@ -232,8 +236,8 @@ func (l *Line[V]) Standing(e *Entry) protocol.Standing {
 	return e.now
 }
 
-// Schedule sets the time of the next poll: as said by e, who has just polled, or else no later
-// than suits e, who has just come.
+// Schedule sets the time of the next poll. If e has just polled, that is in d. If e has just come, it is in d at
+// the latest.
 // There is one time for the whole process, because one poll keeps all its places.
 func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
 	l.mu.Lock()
@@ -265,7 +269,8 @@ func (l *Line[V]) Due() clock.Instant {
 // Listen adds a listener, until Unlisten.
 func (l *Line[V]) Listen() { l.subscribe(l.hub.SubscribeTo) }
 
-// Attend is Listen on subscriptions that there are still; those that there are not stay so.
+// Attend is Listen on subscriptions that exist already, or linger. It opens none: the request for a place that
+// follows may get the lock at once, and then a subscription would be in vain.
 func (l *Line[V]) Attend() { l.subscribe(l.hub.Rejoin) }
 
 // Missed has the subscription to grants examined: a message has not come.
@@ -283,7 +288,7 @@ func (l *Line[V]) subscribe(open func(name string, wake func(), message func(str
 	}
 }
 
-// Unlisten takes a listener away.
+// Unlisten takes a listener away. The last one closes both subscriptions.
 func (l *Line[V]) Unlisten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,14 +33,17 @@ func KeepingUntil(p Protocol, now clock.Clock, until clock.Instant) Protocol {
 	return keeping{p, now, until}
 }
 
+// keeping is a protocol whose Release is a Keep while there is time left. All else goes through to the Protocol.
 type keeping struct {
 	Protocol
 	now   clock.Clock
 	until clock.Instant
 }
 
-// Release implements [Protocol]. Keys that keep a level are told of after the others.
+// Release implements [Protocol]. The keys without a level are kept first. Then Redis is told the counts of the
+// others.
 func (k keeping) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
+	// By the monotonic clock alone: a wall clock that was set forward must not let another owner in too early.
 	rest, freed := k.now().UntilMono(k.until), t.Without(counts)
 	if rest <= 0 || freed == nil {
 		return k.Protocol.Release(ctx, e, t, field, counts)
@@ -50,6 +53,7 @@ func (k keeping) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	if out.Err != nil || len(freed.Keys) == len(t.Keys) {
 		return answer, out
 	}
+	// If this fails, the caller keeps the freed keys again, which changes nothing.
 	held := slices.DeleteFunc(slices.Clone(t.Keys), freed.Has)
 	levels := slices.DeleteFunc(slices.Clone(counts), func(n int) bool { return n == 0 })
 	others, told := k.Protocol.Release(ctx, e, t.Only(held), field, levels)
@@ -58,7 +62,7 @@ func (k keeping) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return answer, told
 }
 
-// wholeMillis is d in milliseconds, of which no part is lost.
+// wholeMillis is d in milliseconds, rounded up.
 func wholeMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
 // Keep implements [Protocol].
@@ -72,6 +76,7 @@ func (l *Lined) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	return l.plain.keep(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), from, to, rest)
 }
 
+// keep is Keep with the words that go to the script as KEYS: the locks, and then what else it looks after.
 func (p *Plain) keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, words []any, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
 	args := []any{from, to, wholeMillis(rest), p.publishCommand()}
 	for _, channel := range t.Channels {

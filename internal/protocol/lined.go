@@ -53,7 +53,7 @@ func (l *Lined) GrantsFor(key string) string {
 }
 
 // keepFor tells the scripts what token s wishes for: the life of its counter in
-// milliseconds, -1 for none.
+// milliseconds, -1 for none. An entry keeps it, because another process' release may mint the token.
 func keepFor(s *Terms) any {
 	if !s.Fencing {
 		return "-1" // which costs no allocation
@@ -68,9 +68,12 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 		return l.take(ctx, e, t, field, s)
 	}
 	g, out := l.tryFree(ctx, e, t, field, s)
+	// No holder, and not granted: it is free, and has a line. All entries may be of processes that have died, or
+	// have the lock left to them: only the other script can tell.
 	if out.Err != nil || g.Held || g.Holder != "" {
 		return g, out
 	}
+	// The answer to the second command says nothing of the first: a copy of that may still take the lock.
 	doubted := out.Ambiguous
 	g, out = l.take(ctx, e, t, field, s)
 	out.Ambiguous = out.Ambiguous || doubted
@@ -85,13 +88,17 @@ func (l *Lined) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	return understood(r.grant(t, false), out, &r)
 }
 
-// Enqueue is Acquire for an owner that waits if need be, and is told of the grant by ticket.
+// Enqueue is Acquire for an owner that waits if need be, and is told of the grant by ticket. The message of the
+// grant may come before this returns.
 func (l *Lined) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome) {
 	return l.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, keys.GrantsPrefix(t.Keys[0])+l.process)
 }
 
+// take is the request of Acquire that minds the line, and, with what describes an entry, that of Enqueue.
 func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
 	args := []any{field, s.TTL.Milliseconds(), keepFor(s), l.plain.publishCommand(), l.plain.countCommand(), 0}
+	// What may be left out while a slot moves, or for want of a permission: nothing of a strict lock, which would not
+	// be given in order without its line; of others the line, but never the counter of a token.
 	switch {
 	case l.strict:
 		args[len(args)-1] = 1
@@ -112,7 +119,9 @@ type Waiter struct {
 	Terms *Terms
 }
 
-// Poll keeps the places of waiters, and asks how they stand and who has the lock.
+// Poll keeps the places of waiters, and asks how they stand and who has the lock. If the lock is free, the script
+// grants it to the first in line, which may be one of them. The answers are in the order of waiters. After an
+// error there are none.
 func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]Standing, Grant, redisexec.Outcome) {
 	args := make([]any, 0, 2+3*len(waiters))
 	args = append(args, l.plain.publishCommand(), l.plain.countCommand())
@@ -131,7 +140,7 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 		all[i] = r.standing(3+2*i, t)
 	}
 	g, out = understood(g, out, &r)
-	if out.Err != nil {
+	if out.Err != nil { // a part that was understood is not told either: no place is judged by half a reply
 		all = nil
 	}
 	return all, g, out
@@ -143,9 +152,9 @@ func (r *reply) standing(i int, t *keys.Set) Standing {
 	switch status := r.integer(i); status {
 	case 0:
 		return Standing{State: EntryWaiting}
-	case 1, 2:
+	case 1, 2: // 1 was granted before this poll: a message has told of that, or was lost
 		return Standing{State: EntryGranted, Token: token, Late: status == 1}
-	case -1:
+	case -1: // its lease is over, or Redis has lost the line: it holds nothing, and has no place
 		return Standing{State: EntryGone}
 	case -3:
 		return Standing{State: EntryFailed, Err: whyRefused(-3, t, 0)}
@@ -161,7 +170,7 @@ func (l *Lined) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if counts[0] > 0 {
 		return l.plain.Release(ctx, e, t, field, counts)
 	}
-	e.RequiredKeys = 1
+	e.RequiredKeys = 1 // a line that cannot be had must not keep the lock held
 	args := []any{field, &t.Channels[0]}
 	if !l.plain.usual() {
 		args = append(args, l.plain.publishCommand(), l.plain.countCommand())

@@ -60,18 +60,20 @@ func withPrelude(source string, more ...string) *redisexec.Script {
 // Plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is
 // the owner's and counts its levels.
 type Plain struct {
+	// All of them are set when it is made, and never changed.
 	Exec     *redisexec.Executor
 	sharded  bool      // wake-ups stay within the shard of the key
 	lined    bool      // waiters stand in lines, which newcomers mind
 	renewals *renewals // that are sent together; nil: each is sent alone
 }
 
-// NewPlain returns the protocol on one deployment, each renewal of which is sent alone.
+// NewPlain returns the protocol on one deployment. It sends each renewal alone.
 func NewPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	return &Plain{Exec: exec, sharded: sharded}
 }
 
-// NewBatchingPlain is NewPlain with renewals that are sent together if they are due together.
+// NewBatchingPlain is NewPlain with renewals that are sent together if they are due together, and for locks whose
+// waiters stand in lines. The nodes of a quorum have neither.
 func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	p := NewPlain(exec, sharded)
 	p.lined = true
@@ -79,7 +81,8 @@ func NewBatchingPlain(exec *redisexec.Executor, sharded bool) *Plain {
 	return p
 }
 
-// run executes a script. The reply of a call that failed is empty.
+// run executes a script. The reply of a call that failed is empty. To read it gives nonsense, which does no harm:
+// the outcome has the error, and understood lets that win.
 func (p *Plain) run(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, keys []any, args ...any) (reply, redisexec.Outcome) {
 	value, out := p.Exec.Run(ctx, e, s, keys, args...)
 	if out.Err != nil {
@@ -103,13 +106,16 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if s.Fencing {
 		counters = len(t.Counters)
 	} else {
+		// While the slot moves, or for a user that may not touch the lines, the locks alone are asked for: to pass
+		// those in line is better than no lock. With a token nothing is left out: one that did not reach its counter
+		// would be worse than none.
 		e.RequiredKeys = len(t.Keys)
 	}
 	if p.lined {
 		keys = slices.Concat(keys, t.Lines)
 	}
 	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), counters}
-	if len(t.Keys) == 1 && !s.Fencing {
+	if len(t.Keys) == 1 && !s.Fencing { // the usual case; the script knows it by the missing words
 		args = args[:2]
 	}
 	r, out := p.run(ctx, e, AcquireScript, keys, args...)
@@ -118,6 +124,7 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 
 // Reenter implements [Protocol].
 func (p *Plain) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
+	// The counts are those that the hold is to have. So a copy that is sent again changes nothing.
 	args := []any{field, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds()}
 	for _, count := range counts {
 		args = append(args, count)
@@ -134,13 +141,15 @@ func (p *Plain) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 	return p.renewAlone(ctx, e, t, field, lease)
 }
 
+// renewAlone is Renew as a command of its own. It never makes a key: a hold that was lost stays lost.
 func (p *Plain) renewAlone(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	r, out := p.run(ctx, e, RenewScript, t.Locks(), field, lease.Milliseconds())
 	return understood(r.flag(), out, &r)
 }
 
 // renewMany is renewAlone for several holds, one of each field, with as many keys each, which
-// stand hold by hold. It returns the positions, from 1, of those that are lost.
+// stand hold by hold. It returns the positions, from 1, of those that are lost. The others are renewed all the
+// same. After an error nothing is known of any of them.
 func (p *Plain) renewMany(ctx context.Context, e redisexec.CallOptions, keys, fields []any, lease time.Duration) (lost []int, out redisexec.Outcome) {
 	args := append([]any{lease.Milliseconds(), len(keys) / len(fields)}, fields...)
 	r, out := p.run(ctx, e, RenewManyScript, keys, args...)
@@ -153,6 +162,8 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	args := append(buf[:0], field)
 	keys := t.Locks()
 	for i := range t.Keys {
+		// A key that is given back may have waiters of Java's fair lock, which listen elsewhere. One that keeps a
+		// level wakes no one, so those queues are no matter.
 		args = append(args, &t.Channels[i], counts[i]) // a pointer, which costs no allocation
 		if counts[i] == 0 {
 			keys = t.Freeing
@@ -162,12 +173,13 @@ func (p *Plain) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	if len(counts) == 1 && counts[0] == 0 && !p.sharded {
 		args = args[:2]
 	}
-	e.RequiredKeys = len(t.Keys)
+	e.RequiredKeys = len(t.Keys) // a queue of Java's that cannot be read must not keep a lock held
 	r, out := p.run(ctx, e, ReleaseScript, keys, args...)
 	return understood(r.released(), out, &r)
 }
 
-// Handoff implements [Protocol].
+// Handoff implements [Protocol]. The same script sets the new owner's lease and token. So no one can get between
+// the two owners, and the new one begins with its whole TTL.
 func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
 	r, out := p.run(ctx, e, HandoffScript, t.LocksAndCounters(s.Fencing),
 		from, s.TTL.Milliseconds(), len(t.Keys), s.CounterLife.Milliseconds(), to)
@@ -177,7 +189,7 @@ func (p *Plain) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 // Rename has the lock of t, which is one key, known as to. It is known as from, or was by an earlier copy
 // as to; false: it is neither. waiters is how many there are in its line; -1: that is not known.
 func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome) {
-	e.RequiredKeys = 1
+	e.RequiredKeys = 1 // the line is only counted: where it cannot be, the holds go on
 	r, out := p.run(ctx, e, RenameScript, t.Lined, from, to, lease.Milliseconds())
 	ours, waiters = r.flag(), r.receivers(1)
 	ours, out = understood(ours, out, &r)
@@ -185,7 +197,7 @@ func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 }
 
 // usual reports whether the commands that publish, and count listeners, are those that scripts use unless
-// they are told others.
+// they are told others. Then a release is shorter by two words.
 func (p *Plain) usual() bool { return !p.sharded && p.Exec.OneNode() }
 
 // countCommand counts the listeners of a channel. Only a sharded one is counted whole on a Cluster.
@@ -200,20 +212,22 @@ func (p *Plain) countCommand() any { // which costs no allocation
 	}
 }
 
-// Force implements [Protocol].
+// Force implements [Protocol]. The script compares the fields: a lock that has got another owner since the caller
+// looked is left alone.
 func (p *Plain) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	args := []any{p.publishCommand(), t.Channels[i]}
 	for _, field := range fields {
 		args = append(args, field)
 	}
 	e.RequiredKeys = 1
+	// The queue of Java's fair lock of that key, which stands behind all locks.
 	r, out := p.run(ctx, e, ForceScript, []any{t.Freeing[i], t.Freeing[len(t.Keys)+i]}, args...)
 	return understood(r.flag(), out, &r)
 }
 
 // State implements [Protocol].
 func (p *Plain) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
-	t = t.Only(t.Keys[i : i+1])
+	t = t.Only(t.Keys[i : i+1]) // so a refusal names that key, and the counter is its own
 	r, out := p.run(ctx, e, StateScript, t.LocksAndCounters(true))
 	return r.state(t, out)
 }
@@ -225,7 +239,7 @@ func (r *reply) state(t *keys.Set, out redisexec.Outcome) (KeyState, redisexec.O
 		return understood(KeyState{}, out, r)
 	}
 	s := KeyState{TTL: r.ttl(1), Token: r.number(2)}
-	for i := 3; i < len(r.values); i += 2 {
+	for i := 3; i < len(r.values); i += 2 { // field, count; an odd end is a surprise
 		s.Fields, s.Counts = append(s.Fields, r.text(i)), append(s.Counts, int(r.number(i+1)))
 	}
 	return understood(s, out, r)

@@ -12,6 +12,10 @@ import (
 //
 // Each call is one script, executed at least once if it is answered; sending it again
 // changes nothing, because it carries what is wanted and not what to add.
+//
+// A call blocks until Redis has answered, e is spent or ctx ends. A copy that was not answered by then may be
+// executed later: the outcome is Ambiguous, and the caller retires the name. After an error the other results mean
+// nothing. No call changes t.
 type Protocol interface {
 	// Acquire takes every key of t for field, which holds none of them.
 	Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome)
@@ -63,7 +67,8 @@ type Released struct {
 	// Heard is how many processes listen for the wake-up of a key that was given back, at
 	// least; -1 if the server refused it. On a Cluster only those on one node are counted.
 	Heard int
-	// Extra is how many wake-ups each of them gets besides the first.
+	// Extra is how many wake-ups each of them gets besides the first. A process that has given way counts
+	// wake-ups, to know when its turn comes again.
 	Extra int
 }
 

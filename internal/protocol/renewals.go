@@ -67,7 +67,8 @@ func RenewalDue(renewed clock.Instant, interval time.Duration) clock.Instant {
 	return due.After(-past)
 }
 
-// renewals sends the renewals of plain's holds.
+// renewals sends the renewals of plain's holds. A command is sent by the caller that finds none under way, by the
+// one that fills a batch, by a timer, or by the end of another command.
 type renewals struct {
 	plain   *Plain
 	oneSlot bool          // any keys can be in one command
@@ -78,14 +79,15 @@ type renewals struct {
 	apartEnd clock.Instant   // until then no batch is sent
 }
 
-// alike is what the renewals in one command have in common.
+// alike is what the renewals in one command have in common: the script takes one lease, and one number of keys.
 type alike struct {
 	tag   string // of the keys, unless any keys can be in one command
 	keys  int    // of each hold
 	lease time.Duration
 }
 
-// lane is the renewals that are alike. It is guarded by renewals.mu.
+// lane is the renewals that are alike. It is guarded by renewals.mu. It is made for the first of them, and
+// forgotten when no command is under way.
 type lane struct {
 	alike
 	underWay int    // commands: never 0 while there is a next
@@ -97,7 +99,7 @@ type batch struct {
 	lane  *lane
 	flush *time.Timer // sends it if nothing else does
 
-	// These are guarded by renewals.mu.
+	// These are guarded by renewals.mu. members grows while the batch gathers, and shrinks at any time.
 	members []*member // that have not left
 	stop    func()    // abandons it; nil before it is sent
 
@@ -114,7 +116,7 @@ type member struct {
 	field    string
 	options  redisexec.CallOptions
 	batch    *batch
-	position int // in the command, from 1
+	position int // in the command, from 1; written by send, read after done is closed
 }
 
 // patience is how long m is waited for.
@@ -129,6 +131,8 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	m := &member{target: t, field: field, options: e}
 	r.mu.Lock()
 	l := r.lane(t, lease)
+	// The first does not wait: it may be the only one. Those that come while it is under way gather. One with little
+	// patience would spend too much of it on waiting for company.
 	if l.underWay == 0 || m.patience() < 10*companyTime {
 		l.underWay++
 		r.mu.Unlock()
@@ -146,6 +150,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	}
 	e.MaxPatience = 0 // some of the time has passed
 	ours, out := r.plain.renewAlone(ctx, e, t, field, lease)
+	// The answer to this command says nothing of a batch that failed half-way.
 	out.Ambiguous = out.Ambiguous || b.out.Ambiguous
 	return ours, out
 }
@@ -156,6 +161,7 @@ func (r *renewals) lane(t *keys.Set, lease time.Duration) *lane {
 	if !r.oneSlot {
 		like.tag = keys.HashTag(t.Keys[0])
 	}
+	// A lane that no other renewal finds: nothing is under way in it, so its renewal goes alone.
 	if r.apart() || 2*like.keys > batchKeys {
 		return &lane{alike: like}
 	}
@@ -176,7 +182,7 @@ func (r *renewals) join(l *lane, m *member) {
 		b.flush = time.AfterFunc(r.company, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if l.next == b {
+			if l.next == b { // else it was sent, or all have left it, while the timer waited for mu
 				r.send(b)
 			}
 		})
@@ -184,7 +190,7 @@ func (r *renewals) join(l *lane, m *member) {
 	}
 	m.batch = b
 	b.members = append(b.members, m)
-	if (len(b.members)+1)*l.keys > batchKeys {
+	if (len(b.members)+1)*l.keys > batchKeys { // one more would not fit: why wait?
 		r.send(b)
 	}
 }
@@ -208,10 +214,12 @@ func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcom
 	defer r.mu.Unlock()
 	b := m.batch
 	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
+	// Before the batch was sent nothing of it can be executed. After that it is in doubt, even if an answer has
+	// come at this moment: a doubt too many costs no more than an identity.
 	out := redisexec.Outcome{Ambiguous: b.stop != nil}
 	switch {
 	case len(b.members) > 0:
-	case out.Ambiguous:
+	case out.Ambiguous: // no one waits any more; to settle this is no failure
 		b.stop()
 	case b.lane.next == b:
 		b.lane.next = nil
@@ -228,7 +236,7 @@ func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcom
 func (r *renewals) send(b *batch) {
 	b.lane.next = nil
 	b.flush.Stop()
-	if r.apart() {
+	if r.apart() { // another batch has failed since this one began to gather
 		b.each = true
 		close(b.done)
 		return
@@ -241,6 +249,7 @@ func (r *renewals) send(b *batch) {
 		// The batch is waited for as long as any member waits: each leaves in its own time.
 		e.Patience, e.MaxPatience = max(e.Patience, m.options.Patience), max(e.MaxPatience, m.options.MaxPatience)
 	}
+	// Not the context of a member: one that leaves must not end the renewal of the others.
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.lane.underWay++
@@ -252,7 +261,8 @@ func (r *renewals) send(b *batch) {
 	})
 }
 
-// settle tells the members of b what became of it.
+// settle tells the members of b what became of it. An error of Redis' may be due to one key of many, so then each
+// member goes alone. After a silence each hold tries again by itself, when its watchdog says so.
 func (r *renewals) settle(ctx context.Context, b *batch) {
 	if b.out.Err != nil && ctx.Err() == nil {
 		r.mu.Lock()
@@ -273,6 +283,8 @@ func (r *renewals) answered(l *lane) {
 	if l.next != nil {
 		r.send(l.next)
 	}
+	// Not if the batch was sent just now. And another lane may be in the map by this one's key, if this one was made
+	// for a renewal that was to go alone.
 	if l.underWay == 0 && r.lanes[l.alike] == l {
 		delete(r.lanes, l.alike)
 	}

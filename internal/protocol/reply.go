@@ -25,6 +25,8 @@ type reply struct {
 	bad     error // the first surprise
 }
 
+// newReply takes what go-redis has made of a reply. Scripts answer with integers, texts and lists of those. All
+// else, as a map of RESP3, is a surprise to the function that reads it.
 func newReply(value any) reply {
 	if values, ok := value.([]any); ok {
 		return reply{values: values}
@@ -58,6 +60,7 @@ func (r *reply) complete(o redisexec.Outcome) redisexec.Outcome {
 	switch {
 	case o.Err != nil:
 	case r.bad != nil:
+		// Whatever has answered may have done anything. To send it again would be answered alike.
 		o.Err, o.Ambiguous, o.Permanent = r.bad, true, true
 	case r.refusal != nil:
 		o.Err, o.Permanent, o.Refused = r.refusal, true, true
@@ -72,11 +75,12 @@ func (r *reply) surprise(format string, args ...any) {
 	}
 }
 
-// brief prints a reply, or as much of it as an error should hold. No script answers a list within a list.
+// brief prints a reply, or as much of it as an error should hold: another program's script may have answered with
+// anything, of any length. No script of ours answers a list within a list.
 func brief(r *reply) string {
 	const most = 200
 	values := slices.Clone(r.values[:min(len(r.values), most)])
-	if r.bare {
+	if r.bare { // printed as a list of one, which is how at reads it
 		values = []any{r.value}
 	}
 	for i, v := range values {
@@ -93,6 +97,9 @@ func brief(r *reply) string {
 	}
 	return strings.ToValidUTF8(text, "")
 }
+
+// The functions below read one element each. If it is not what it should be, they record that, and return a value
+// that does no harm: understood throws the answer away.
 
 // integer returns element i.
 func (r *reply) integer(i int) int64 {
@@ -164,6 +171,8 @@ func (r *reply) lost(n int) []int {
 	last := 0
 	for i := range r.values {
 		at := r.integer(i)
+		// The script names them in order. A position out of order, or twice, could stand for another hold, which
+		// would be lost without a reason.
 		if at <= int64(last) || at > int64(n) {
 			r.surprise("no hold at %d", i)
 			return nil
@@ -184,6 +193,9 @@ func (r *reply) grant(t *keys.Set, tells bool) Grant {
 	case 1:
 		return r.granted(tells)
 	case 0:
+		// A fifth element says of a read-write lock that a waiting writer is in the way; and of a lock with a line
+		// that the field has a place there (see Lined.take).
+		//
 		// A server for which time passes within a script may find that the hold has just ended.
 		left := r.ttl(1)
 		if left == -2*time.Millisecond {
@@ -219,12 +231,14 @@ func (r *reply) granted(tells bool) Grant {
 	return Grant{Held: true, Token: r.integer(1)}
 }
 
-// reads returns the answer of a script to a reader who asked for lease. A number says that it reads,
-// and completes the outcome by what the lock had left; of a list grantOf returns the meaning.
+// reads returns the answer of a script to a reader that asked for lease. A number says that it reads,
+// and completes the outcome by what the lock had left. A list is read by grantOf.
 func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, grantOf func(*keys.Set, bool) Grant) (Grant, redisexec.Outcome) {
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)
 	}
+	// What the lock had left before this command. If that is less than asked for, another program shortens the lease:
+	// the hold then renews sooner (see lease.Lease.Note).
 	found := r.ttl(0)
 	switch {
 	case found <= 0:
@@ -235,7 +249,8 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 	return understood(Grant{Held: true}, out, r)
 }
 
-// released reads the reply of a script that gives a lock back.
+// released reads the reply of a script that gives a lock back: a number if the field had it, and a list that
+// begins with 0 if not. Either says how many processes have heard the wake-ups.
 func (r *reply) released() Released {
 	if r.bare {
 		return Released{Ours: true, Heard: r.receivers(0)}
@@ -271,8 +286,10 @@ func (r *reply) receivers(i int) int {
 	return int(n)
 }
 
-// refuse reads a status that says why key i of t cannot be locked.
+// refuse reads a status that says why key i of t cannot be locked. The script has changed nothing then. It says
+// the same until another program removes what is in the way: so the refusal is permanent.
 func (r *reply) refuse(status int64, t *keys.Set) {
+	// A counter has a position of its own: there may be more of them than keys (see keys.Set.FencedWith).
 	i, n := r.integer(1)-1, len(t.Keys)
 	if status == -3 {
 		n = len(t.Counters)
@@ -286,11 +303,12 @@ func (r *reply) refuse(status int64, t *keys.Set) {
 	}
 }
 
-// errReadsToo says that a writer cannot be followed by another at once.
+// errReadsToo says that a writer cannot be followed by another at once: it reads on, and others may read with it.
+// So the lock is given back instead.
 var errReadsToo = errors.New("its owner reads, too")
 
 // whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
-// no such status.
+// no such status. Some are said by the scripts of one kind of lock only: from another kind they are a surprise.
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:

@@ -57,11 +57,11 @@ func newReadWriteScript(source string) *redisexec.Script {
 // bothSides is what both sides of a read-write lock do alike on Redis.
 type bothSides struct{ plain *Plain }
 
-// ReadSide is the protocol of those who read. They do not hand over: a reader that can be told of a
+// ReadSide is the protocol of readers. They do not hand over: a reader that can be told of a
 // release may have read all along.
 type ReadSide struct{ rw bothSides }
 
-// WriteSide is the protocol of those who write. Levels and leases of a writer are those of a
+// WriteSide is the protocol of writers. Levels and leases of a writer are those of a
 // plain lock, in a field of its own.
 type WriteSide struct{ rw bothSides }
 

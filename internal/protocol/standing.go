@@ -14,7 +14,7 @@ type Standing struct {
 // EntryState is where an entry is.
 type EntryState int
 
-// The states of an entry.
+// The states of an entry. What is above EntryWaiting is final: its waiter need not wait any more.
 const (
 	entryAsking  EntryState = iota // its request is not answered
 	EntryWaiting                   // in the queue

@@ -14,16 +14,17 @@ type Terms struct {
 	SafetyPoll  time.Duration
 }
 
-// A waiter's entry is a lease, kept by polls: for so long at most a waiter that has died unnoticed
-// keeps others from the lock, and for so long a lock is granted to one, who then renews it
-// to the full lease. A third of it passes between two polls.
+// A waiter's entry is a lease, kept by polls. For so long at most a waiter that has died unnoticed
+// keeps others from the lock. A lock is granted to a waiter for as long, and the new holder renews it
+// to the full lease. A third of the entry's lease passes between two polls.
 const (
 	entryLeaseMax = 5 * time.Second
 	entryLeaseMin = MinTTL
 	pollsInLease  = 3
 )
 
-// EntryLease is how long the entry of a waiter lives without a poll.
+// EntryLease is how long the entry of a waiter lives without a poll. It is never longer than the TTL: so long the
+// owner lets others wait if its process dies, and a place must not cost them more.
 func (s *Terms) EntryLease() time.Duration {
 	return max(entryLeaseMin, min(2*min(s.SafetyPoll, entryLeaseMax), entryLeaseMax, s.TTL)).Truncate(time.Millisecond)
 }

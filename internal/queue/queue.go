@@ -4,6 +4,20 @@
 // the turn for as long as it holds it. The others wait, first come, first served, and cost
 // nothing. The turn goes on when its ticket leaves, or is handed over together with the
 // lock itself.
+//
+//	Gone --Join, TryJoin--> Turn if no ticket has it, else Waiting by Join, or still Gone
+//	the first that is Waiting --the one with the turn leaves--> Turn
+//	Waiting --Reserve--> Reserved --Grant, PassTo--> Turn, or --Refuse--> Waiting
+//	Waiting --Fail--> Failed
+//	any --its owner leaves, or another opens the line, or it has passed the turn on--> Gone
+//
+// Invariants:
+//   - If a ticket waits, another one has the turn. So the turn always has a next owner.
+//   - One ticket at most is Reserved, and it is the first in line.
+//   - A ticket that gets the turn, or is let out of the line, by another one's owner hears its alarm after that.
+//
+// What can come late: a Grant or a Refuse for a ticket that has left, which changes nothing; and an alarm for
+// what its owner has seen already. So an alarm is only a reason to look at the State.
 package queue
 
 import (
@@ -48,8 +62,7 @@ type Ticket[V any] struct {
 // State is how a ticket stands.
 type State int
 
-// The states. Waiting leads to Turn, Reserved, Failed or Gone; Reserved to Turn, Waiting or
-// Gone; Turn and Failed to Gone. A ticket that is Gone may join again.
+// The states. A ticket that is Gone may join again.
 const (
 	Gone     State = iota // not in the queue
 	Waiting               // in line
@@ -73,7 +86,7 @@ func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm chan<- struct{}) {
 }
 
 // Join gets t into line, and reports whether it has the turn at once.
-// The state changes under the lock of the queue, and the alarm rings after that: who looks when it rings sees the change.
+// The state changes under the lock of the queue, and the alarm rings after that: a waiter that it wakes sees the change.
 func (t *Ticket[V]) Join() bool {
 	q := t.queue
 	q.mu.Lock()
@@ -114,7 +127,7 @@ func (q *Queue[V]) first() *Ticket[V] {
 	return e.Value.(*Ticket[V])
 }
 
-// Leave gives up t's place, or its turn, which goes to the next in line: who tries at once.
+// Leave gives up t's place, or its turn, which goes to the next in line. That one tries at once.
 func (t *Ticket[V]) Leave() {
 	t.leave(func(*Queue[V], *Ticket[V]) {})
 }
@@ -137,7 +150,7 @@ func (t *Ticket[V]) Pass() {
 	t.leave(func(_ *Queue[V], next *Ticket[V]) { next.seen, next.fresh = t.seen, t.fresh })
 }
 
-// Open is Leave by one that was served with what others can have besides: all who wait
+// Open is Leave by one that was served with what others can have besides: all that wait
 // leave the line with it, and are told to try. A ticket without the turn leaves alone.
 func (t *Ticket[V]) Open() {
 	q := t.queue
@@ -198,6 +211,7 @@ func (q *Queue[V]) Ahead() int {
 	return int(q.turnAt - q.wakes)
 }
 
+// leave takes t out. If it has the turn that goes to the next in line, to which pass may say what is news.
 func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	q := t.queue
 	q.mu.Lock()
@@ -298,7 +312,8 @@ func (t *Ticket[V]) Refuse() {
 	}
 }
 
-// Replace passes the turn from t to a ticket that is not in line.
+// Replace passes the turn from t to a ticket that is not in line, past those that are. So several keys can go
+// to one waiter, though that stands in line at one of them only.
 func (t *Ticket[V]) Replace(to *Ticket[V]) {
 	q := t.queue
 	q.mu.Lock()
@@ -351,7 +366,7 @@ func (q *Queue[V]) Wake() {
 	}
 }
 
-// Recheck has the owner of the turn look at how things stand.
+// Recheck has the owner of the turn look at how things stand. Unlike a wake-up it is no reason to ask Redis.
 func (q *Queue[V]) Recheck() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,8 +9,9 @@ import (
 )
 
 // outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx: then
-// it is given up.
+// it is given up. f goes on in its goroutine until go-redis returns, which ctx need not end at once.
 func (x *Executor) outside(ctx context.Context, f func() answer, givenUp func()) answer {
+	// With room, so that f can end when its caller has gone.
 	answered := make(chan answer, 1)
 	if !x.aside(func() { answered <- guarded(f) }) {
 		return answer{err: redis.ErrClosed}
@@ -19,13 +20,14 @@ func (x *Executor) outside(ctx context.Context, f func() answer, givenUp func())
 	case a := <-answered:
 		return a
 	case <-ctx.Done():
+		// The answer may have come at the same moment. To take it for none is a doubt too many, which is safe.
 		givenUp()
 		return answer{err: ctx.Err()}
 	}
 }
 
-// inside runs f, which talks to Redis past the engines' pipelines, and which Close waits for, on its
-// caller's goroutine.
+// inside runs f, which talks to Redis past the engines' pipelines, on its caller's goroutine. That costs no other
+// goroutine, but the caller cannot give f up: it must end by the clock. Close waits for it.
 func (x *Executor) inside(f func() answer) (a answer) {
 	x.insides.Run(func() { // counted before the look, between which and the rest Close could come
 		if a.err = redis.ErrClosed; !x.isClosed() {
@@ -41,7 +43,8 @@ func (x *Executor) isClosed() bool {
 	return x.closed
 }
 
-// guarded returns the answer of f, which may panic.
+// guarded returns the answer of f, which may panic, as a hook of the application's client may. Then the answer is
+// that panic, as an error that leaves it open what was executed.
 func guarded(f func() answer) (a answer) {
 	defer guard.Recover(&a.err)
 	return f()

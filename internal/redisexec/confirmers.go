@@ -12,14 +12,14 @@ import (
 // in use, for as long as the application likes, and a renewal cannot wait for that.
 //
 // They are not told of a failover, as go-redis tells the application's pool. So when something went
-// wrong on one of them, or too few replicas have confirmed, new ones are made for those who come
-// later, and the old ones are closed when the last who uses them has gone.
+// wrong on one of them, or too few replicas have confirmed, new ones are made for later scripts. The old
+// ones are closed when the last script that uses them has ended.
 type confirmers struct {
 	rdb *redis.Client
 
 	// What follows is guarded by the executor.
-	users int
-	stale bool
+	users int  // scripts that are under way on them
+	stale bool // newcomers get others; the last user closes these
 }
 
 // minConfirmers is how many there may be at a time, at least, by the size of the application's pool.
@@ -31,11 +31,12 @@ func mostConfirmers(node *redis.Client) int {
 	return max(minConfirmers, node.Options().PoolSize/2)
 }
 
-// newConfirmers opens nothing yet. The connections are like those of node, but that nothing bounds
-// an answer except the context of who waits for it.
+// newConfirmers opens nothing yet. The connections are like those of node, except that only the context of the
+// caller bounds an answer.
 func newConfirmers(node *redis.Client) *confirmers {
 	o := *node.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = mostConfirmers(node), 0, 0, 0
+	// WAIT answers when its own time is over, which may be later than the read time-out of the application.
 	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = -1, -1, true
 	o.PipelinePoolSize = -1
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
@@ -77,7 +78,7 @@ func (x *Executor) confirmersOf(e *engine) *confirmers {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.engines[e.node] != e {
-		return nil // who would close them?
+		return nil // the engine has closed its own already: no one would close these
 	}
 	if e.confirmers == nil {
 		e.confirmers = newConfirmers(e.node)
@@ -86,7 +87,8 @@ func (x *Executor) confirmersOf(e *engine) *confirmers {
 	return e.confirmers
 }
 
-// leave is how a user of c leaves, after whom others had better not use it if it has failed.
+// leave is how a user of c leaves. If it has failed, those that come later do not use c any more, and the last
+// user closes it. To close it at once would cut the other users short, and their scripts would be in doubt.
 func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
 	x.mu.Lock()
 	c.users--
@@ -100,7 +102,7 @@ func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
 	}
 }
 
-// closeConfirmers ends those of an engine that has been given up, also for who uses them.
+// closeConfirmers ends those of an engine that has been given up. Scripts that are under way on them fail.
 func (x *Executor) closeConfirmers(e *engine) {
 	x.mu.Lock()
 	c := e.confirmers

@@ -10,6 +10,9 @@ import (
 // it finds a command, which is a system call for one or two of them. But answers come many at a time, and
 // the callers that they wake run one after the other: so each lets the others go first, and the first to
 // run again submits what all have brought.
+//
+// No one waits for another: each caller runs again after its yield, and finds its command submitted, or submits
+// all. So no command is left behind by a caller that has gone. The order is that in which they were brought.
 type crowd struct {
 	mu      sync.Mutex
 	brought []*brought // that is not submitted yet

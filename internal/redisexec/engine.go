@@ -15,6 +15,28 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
+// An engine is in one of these states:
+//
+//	piped        It has a pipeline. Commands that come together go through it.
+//	unpipelined  It has none, because none is wanted or can be had. Each command has a connection of its own.
+//	demoted      A replica has answered, so the pipeline is being closed, or is closed (ended). Commands go on
+//	             connections of the pool for pipelines, one by one.
+//	dropped      It is in the executor's map no more, and is closed in the background.
+//
+//	engineAt --> piped --demote: READONLY--> demoted --promote: Redis has written again, ended--> piped
+//	any --drop: the node has left, or is closed; or Close of the executor--> dropped
+//
+// Callers, and goroutines of the executor, move it, under the mutex of the executor.
+//
+// Invariants:
+//   - A node has one engine at most in the map, and nothing leads back to one that was dropped.
+//   - Commands of one pipeline are sent in the order in which they were submitted. By other routes they have no
+//     order (see late).
+//   - One command at most goes directly. When it began no other was waited for.
+//
+// What can come late: a command that has got the engine just before it was demoted or dropped. The pipeline does
+// not take it any more. It is sent another way, at once (Executor.dispatch) or as the next copy (submitTo).
+
 // engine is how commands get to one Redis process: through a pipeline, or directly if there
 // is only one; without a pipeline on connections of the pool, each by itself.
 type engine struct {
@@ -45,7 +67,7 @@ type engine struct {
 
 	server *server
 
-	// waits has room for as many scripts as may wait for replicas at a time.
+	// waits has room for as many scripts as may wait for replicas at a time. Each takes its room before it is sent.
 	waits chan struct{}
 	// confirmers are the connections that they go on; nil before the first, and after one that
 	// went wrong. It is guarded by the executor.
@@ -64,12 +86,14 @@ type engine struct {
 func (g *engine) send(ctx context.Context, e CallOptions, cmd call) answer {
 	alone := g.underWay.Add(1) == 1
 	defer g.underWay.Add(-1)
+	// With a ctx that may be cancelled this goroutine would be caught in a read that goes on after that.
 	if bound, byTime := ctx.(*limit); byTime && alone && e.Avoid != pooled {
 		a, sent := g.sendDirectly(bound, cmd)
 		if sent || bound.Err() != nil { // the pipeline would send it all the same
 			a.server = g.server
 			return a
 		}
+		// go-redis may have written an error into the first.
 		cmd = newCopy(ctx, cmd)
 	}
 	a := g.submitTo(ctx, e, cmd)
@@ -80,6 +104,7 @@ func (g *engine) send(ctx context.Context, e CallOptions, cmd call) answer {
 // sendDirectly is send for a command that comes alone; false: there is no connection for it.
 func (g *engine) sendDirectly(ctx *limit, cmd call) (a answer, sent bool) {
 	if !g.line.TryLock() {
+		// Another command is there, or the engine is closed.
 		return answer{err: errNotSent}, false
 	}
 	defer g.line.Unlock()
@@ -110,6 +135,7 @@ func (g *engine) connected() bool {
 		return false
 	case s.TotalConns > 0:
 		return s.IdleConns > 0
+	// The first command: the pipeline would have to dial as well.
 	case g.answers.Load() == 0:
 		return true
 	}
@@ -122,6 +148,7 @@ const warmPause = time.Second
 
 // warm has the pool open a connection. What it is opened with may be refused: it is there then.
 func (g *engine) warm() {
+	// One of those that come at the same time does it.
 	last, now := g.warmed.Load(), time.Now().UnixNano()
 	if now-last < int64(warmPause) || !g.warmed.CompareAndSwap(last, now) {
 		return
@@ -141,7 +168,8 @@ func answerTo(cmd call, err error) answer {
 	return answer{value: cmd.Val()}
 }
 
-// close ends the pipeline, and waits for the command on the line; no other gets on it any more.
+// close ends the pipeline, and waits for the command on the line; no other gets on it any more. It blocks for as
+// long as that command does, which its time-outs bound, and for as long as go-redis takes to close.
 func (g *engine) close() {
 	var err error
 	defer guard.Recover(&err)
@@ -159,6 +187,7 @@ func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd call) answer {
 		return g.sendUnpipelined(ctx, e, cmd)
 	}
 	a := g.submit(ctx, e, pipe, cmd)
+	// The pipeline was closed because of the demotion, not for good: another copy can be sent.
 	if errors.Is(a.err, redis.ErrClosed) && g.demoted.Load() {
 		a.err = errNotSent
 	}
@@ -183,6 +212,7 @@ func (g *engine) sendUnpipelined(ctx context.Context, e CallOptions, cmd call) a
 func (g *engine) submit(ctx context.Context, e CallOptions, pipe *pipeline, cmd call) answer {
 	queued := pipe.submit(ctx, cmd, g.underWay.Load())
 	for {
+		// Read before the wait: an answer to any command that comes during it shows that the engine is alive.
 		seen := g.answers.Load()
 		waiting, cancel := ctx, context.CancelFunc(func() {})
 		if e.MaxPatience > e.Patience {
@@ -208,6 +238,8 @@ func (g *engine) submit(ctx context.Context, e CallOptions, pipe *pipeline, cmd 
 // engineOf returns the engine for the master of key, nil if only the client itself can
 // route the command.
 func (x *Executor) engineOf(ctx context.Context, key string) *engine {
+	// To load the map takes a round trip, and longer if nodes are silent. The application's client does that while
+	// it sends the command, which can be given up meanwhile.
 	if _, cluster := x.rdb.(*redis.ClusterClient); cluster && !x.mapped.Load() {
 		return nil
 	}
@@ -218,12 +250,13 @@ func (x *Executor) engineOf(ctx context.Context, key string) *engine {
 	return x.engineAt(node)
 }
 
-// engineAt returns the engine of a node, which it makes at the first call.
+// engineAt returns the engine of a node, which it makes at the first call; nil: the executor is closed.
 func (x *Executor) engineAt(node *redis.Client) *engine {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.engines[node]
 	if e == nil && !x.closed {
+		// The read time-out alone ends the wait for a connection that is stuck: until then it keeps all behind it.
 		timeout := x.Patience
 		if own := node.Options().ReadTimeout; own > 0 {
 			timeout = min(timeout, own)
@@ -285,6 +318,7 @@ func (x *Executor) demote(g *engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	pipe := g.pipe.Load()
+	// It never had one, or another command was before this one.
 	if x.closed || pipe == nil {
 		return
 	}
@@ -302,6 +336,7 @@ func (x *Executor) demote(g *engine) {
 func (x *Executor) promote(g *engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	// Until it has ended, go-redis would return the pipeline that is being closed.
 	if x.closed || !g.ended {
 		return
 	}
@@ -327,7 +362,8 @@ func (g *engine) processApart(ctx context.Context, cmd call) error {
 	return errorOf(cmd, err)
 }
 
-// drop ends an engine whose node is closed, or has left.
+// drop ends an engine whose node is closed, or has left. Calls that have it go on until they fail, and are sent
+// another way then. If the node comes back, the next command makes a new engine.
 func (x *Executor) drop(closed *engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -17,6 +17,28 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
+// A call sends copies of one command, one after the other:
+//
+//	begins --a copy is sent--> waits --answered-------------------------------> done
+//	   ^                         |  \--an error that no other copy can help---> failed
+//	   |                         |   \--the last copy, or no one needs another-> failed
+//	   +--a pause-- no answer in time, or refused for now
+//	any --ctx ends--> given up, at once
+//
+// The goroutine of the caller moves it, and no other. A copy has a life of its own: once go-redis has it, no one
+// can take it back.
+//
+// Invariants:
+//   - A copy is executed once at most, because go-redis does not resend. But that may be at any time: after the
+//     call has ended, and after commands that were sent later.
+//   - A copy is sent only when the one before was refused, or waited for in vain.
+//   - Ambiguous is never taken back: the answer to one copy says nothing of those before.
+//   - Sent is from before the copy was sent that was answered. So a lease that counts from it ends too early
+//     rather than too late.
+//   - A copy that was given up is not touched again: go-redis may still read its words.
+//
+// What can come late: the execution of a copy that was given up. Its answer is thrown away by go-redis.
+
 // PatienceFor is how long one copy of a command is waited for: about a second, or less if
 // several copies are to fit into a shorter lease, but never less than a slow link needs.
 func PatienceFor(ttl time.Duration) time.Duration {
@@ -95,8 +117,8 @@ const (
 )
 
 // AvoidAfter returns the route that a copy is not to go after so many that were not answered. The
-// second goes past the pipeline: of the connections that there are all may be stuck, and the pool
-// opens another. The third does not, for the pool may not be able to, or have nothing but stuck ones.
+// second copy does not go through the pipeline, whose connection may be stuck: the pool can open another one.
+// The third does not use the pool, which may not be able to open one, or may have none but stuck ones.
 func AvoidAfter(failures int) route {
 	switch {
 	case failures == 0:
@@ -119,11 +141,12 @@ type CallOptions struct {
 	// Batchable says of a renewal that it may be sent together with others.
 	Batchable bool
 
-	// RequiredKeys is how many of the keys the script cannot do without, if not all. While their slot moves
-	// Redis refuses a command with keys of which only some are there, and for want of a permission one
-	// with keys that are not the user's: then the others are left out.
+	// RequiredKeys is how many of the keys, from the first on, the script cannot do without; 0: all of them. Redis
+	// refuses a command while a slot moves and only some of its keys are there, and if the user may not touch
+	// one of them. Then the call goes on without the others.
 	RequiredKeys int
-	// Undoes says that the name given up may have more than the lock.
+	// Undoes says that the name given up may have more than the lock. Then a slot that moves is waited for: a
+	// key that was left out would keep what the name has there.
 	Undoes bool
 
 	// Enough, if it is not nil, is closed when the answer is not needed any more: it is still
@@ -156,12 +179,12 @@ type Outcome struct {
 	// Refused says of an Err that the script ran, and changed nothing: it is its answer.
 	Refused bool
 
-	// Unobserved says of an ambiguous call that no waiter can have observed its possible effect. On a quorum
-	// that is the effect on fewer nodes than a majority.
+	// Unobserved says of an ambiguous call that no waiter can have observed its possible effect. Only a quorum can
+	// tell: fewer nodes than a majority may have executed it, or may execute it yet.
 	Unobserved bool
 
 	// LeaseLeft is what the lease of a read hold had left on Redis before it was set or lengthened, if
-	// that is less than it was meant to be; 0: that was not told.
+	// that is less than it was meant to be; 0: that was not told. The protocol writes it, from the reply.
 	LeaseLeft time.Duration
 }
 
@@ -184,6 +207,7 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 	var out Outcome
 	var began clock.Instant
 	at := x.anywhere
+	// A call of one copy is in a hurry. It has no second copy by which to find out what keeps the first one silent.
 	if e.Attempts == 1 {
 		defer x.lookSoon(ctx, e, keys[0].(string)).Stop()
 	}
@@ -195,6 +219,8 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 			began = out.Sent
 		}
 		a := x.send(ctx, e, s, keys, args, out.Sent)
+		// Refused before its first write, for keys that are not required. This is no further attempt: the answer to
+		// what is sent now counts from the same time, which is too early rather than too late.
 		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && lacksKeys(a.err, e.Undoes) {
 			keys = keys[:e.RequiredKeys]
 			a = x.send(ctx, e, s, keys, args, out.Sent)
@@ -210,10 +236,12 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
 			return nil, x.givenUp(ctx, out, at, began)
 		}
+		// Not simply the last error: a silence that follows a refused connection says less than that.
 		if out.Err == nil || telling(err) >= telling(out.Err) {
 			out.Err, out.Permanent = err, v.permanent
 		}
 		at.learn(err, x.Now())
+		// It has ended since: what Redis said is told together with that.
 		if ctx.Err() != nil {
 			return nil, x.givenUp(ctx, out, at, began)
 		}
@@ -256,6 +284,8 @@ func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, arg
 	if unknownScript(a.err) { // that is rare: only then args are to outlive the call
 		a = x.sendUnknown(attempt, a.server, e, s, keys, slices.Clone(args), sent)
 	}
+	// The time of this copy was over, in whatever words go-redis says so. An error of a copy that was surely not
+	// executed says more than that, and stays.
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
 		a.err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))
 	}
@@ -286,10 +316,12 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 	defer guard.Recover(&a.err)
 	a.server = x.anywhere
 	key := keys[0].(string)
+	// A script and its WAIT need a connection to themselves.
 	if e.Replicas.N > 0 {
 		return x.confirm(ctx, e.Replicas, key, cmd)
 	}
 	engine := x.engineOf(ctx, key)
+	// The application's client finds the way, as it always does.
 	if engine == nil {
 		return x.process(ctx, nil, e, cmd)
 	}
@@ -304,6 +336,7 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, e, newCopy(ctx, cmd))
+	// The next copy goes by another connection.
 	case redis.IsReadOnlyError(a.err):
 		x.demote(engine)
 	case errors.Is(a.err, redis.ErrClosed):
@@ -340,8 +373,10 @@ func (x *Executor) process(ctx context.Context, g *engine, e CallOptions, cmd ca
 		return answer{err: errNotSent, server: at}
 	}
 	a := x.outside(ctx, func() answer {
+		// Also after a panic: others wait for it.
 		defer x.late.end(c)
 		err := x.processBy(ctx, g, e, cmd)
+		// A Cluster client has loaded its map for that.
 		if err == nil {
 			x.mapped.Store(true)
 		}
@@ -375,13 +410,15 @@ func (x *Executor) OneNode() bool {
 }
 
 // Close ends the engines and waits for the executor's goroutines, or for ctx: behind a
-// dead server they last until their time-outs. The application's client stays open.
+// dead server they last until their time-outs. The application's client stays open. Calls that come
+// later fail, with redis.ErrClosed, and send nothing.
 func (x *Executor) Close(ctx context.Context) {
 	x.end()
 	x.mu.Lock()
 	x.closed = true
 	engines := x.engines
 	x.engines = make(map[*redis.Client]*engine)
+	// From here on no engine is made, and no goroutine begins: engineAt and aside look at closed under mu.
 	x.mu.Unlock()
 
 	done := make(chan struct{})

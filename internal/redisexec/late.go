@@ -8,11 +8,18 @@ import (
 )
 
 // late are the commands that their callers have given up while they were under way, each on a
-// connection of its own. What comes after one of them for the same key, on another connection, could
-// overtake it: what gives back a lock would be executed before what gets it, which then is no one's
-// until its TTL is over. So it waits until they have ended. In a pipeline commands keep their order.
+// connection of its own. A later command for the same key, on another connection, could overtake it. If it gives a
+// lock back, and the late one gets it, the lock would be no one's until its TTL is over. So the later one waits
+// until they have ended. In a pipeline commands keep their order.
+//
+//	under way --end--> ended
+//	under way --giveUp: its caller has gone--> given up, in the map --end--> ended, and those that wait go on
+//
+// The caller gives up, and the goroutine that sends ends: whichever comes first decides whether it is ever in the
+// map. Only first copies wait. A second one is sent because something is stuck, which may be the one waited for.
 type late struct {
-	n  atomic.Int64 // how many there are; most of the time none
+	// n is how many there are: most of the time none, and then no command takes mu for it. It changes under mu.
+	n  atomic.Int64
 	mu sync.Mutex
 	of map[any]map[*underWay]struct{} // by key
 }
@@ -55,6 +62,7 @@ func (l *late) end(c *underWay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.ended = true
+	// Once: each command ends once.
 	close(c.over)
 	if !c.givenUp {
 		return
@@ -67,7 +75,8 @@ func (l *late) end(c *underWay) {
 	}
 }
 
-// await waits for those that were given up before and have one of these keys. false: ctx ended first.
+// await waits for those that were given up before and have one of these keys. false: ctx ended first. It does not
+// wait for those that are given up meanwhile: no order was promised between them and this one.
 func (l *late) await(ctx context.Context, keys []any) bool {
 	if l.n.Load() == 0 {
 		return true

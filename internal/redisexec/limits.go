@@ -11,7 +11,7 @@ import (
 // Limits are contexts that bound requests. One of its own for each would cost seven
 // allocations and a timer, and nearly every request is answered long before it ends: so
 // those that begin at about the same time share one. It ends for none of them later than was
-// asked for, and for no one noticeably earlier.
+// asked for, and by a 64th of that time earlier at most. No one has to release it: its timer ends it.
 type Limits struct {
 	mu      sync.Mutex
 	current map[time.Duration]*limit
@@ -28,7 +28,7 @@ const mostLimits = 16
 type limit struct {
 	context.Context
 	cancel context.CancelFunc // never called: others may use it
-	shared time.Time          // until then it is given to others
+	shared time.Time          // until then it is given to others; written once, when it is made
 }
 
 // After returns a context that ends in d, because Redis did not answer.
@@ -41,6 +41,7 @@ func (l *Limits) After(d time.Duration) *limit {
 	}
 	c := &limit{shared: now.Add(d / sharedFor)}
 	c.Context, c.cancel = context.WithTimeoutCause(context.Background(), d, lockerr.NoAnswerWithin(d))
+	// Those that are thrown away go on for the requests that have them.
 	if l.current == nil || len(l.current) >= mostLimits {
 		l.current = make(map[time.Duration]*limit)
 	}
@@ -53,6 +54,7 @@ func (l *Limits) within(ctx context.Context, d time.Duration) (context.Context, 
 	if ctx.Done() == nil {
 		return l.After(d), func() {}
 	}
+	// ctx ends by the clock alone. If that is later than d, it adds nothing.
 	if c, byTime := ctx.(*limit); byTime {
 		if end, _ := c.Deadline(); time.Until(end) >= d {
 			return l.After(d), func() {}

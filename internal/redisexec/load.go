@@ -15,23 +15,28 @@ import (
 // script is fifty times the length of a command that names it. So one call sends it, as the EVAL
 // that it needs anyway, since a user may lack SCRIPT LOAD; the others wait for that, and then name
 // it again.
+//
+// latest has the last load of each script, under way or over. Nothing is taken out: there are a few scripts.
 type loads struct {
 	mu     sync.Mutex
 	latest map[*Script]*load
 }
 
-// load is one EVAL by which a server gets to know a script.
+// load is one EVAL by which a server gets to know a script. The call that sends it writes known and ended before
+// it closes over; the others read them after that.
 type load struct {
 	over  chan struct{} // closed when it is
-	known bool          // what follows is there when it is over: whether Redis answered,
-	ended clock.Instant // and when
+	known bool          // Redis has answered, so it knows the script
+	ended clock.Instant // when
 }
 
-// join returns the load to wait for by a call that named s at the time sent, to no avail; or one
-// that is the caller's to do, and to end.
+// join is for a call that has named s, by a copy sent at the time sent, and s was unknown. It returns a load to wait
+// for; or, own, one that the caller has to do, and to end.
 func (l *loads) join(s *Script, sent clock.Instant) (current *load, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// One that has ended well since the call named the script in vain will do: the server knows it by now. After one
+	// that ended before, the server has forgotten the script again.
 	if c := l.latest[s]; c != nil && (!group.Closed(c.over) || c.known && c.ended.Mono >= sent.Mono) {
 		return c, false
 	}
@@ -43,7 +48,7 @@ func (l *loads) join(s *Script, sent clock.Instant) (current *load, own bool) {
 	return current, own
 }
 
-// end tells those who wait for l whether Redis knows the script now.
+// end tells the calls that wait for l whether Redis knows the script now.
 func (l *load) end(known bool, now clock.Instant) {
 	l.known, l.ended = known, now
 	close(l.over)
@@ -77,9 +82,11 @@ func (x *Executor) sendUnknown(ctx context.Context, to *server, e CallOptions, s
 		current, own := to.loads.join(s, sent)
 		if own {
 			a := full()
+			// Also after a failure: then one of those that wait does it next.
 			current.end(a.err == nil, x.Now())
 			return a
 		}
+		// Its patience for others is over, but not that with its own command.
 		if !current.await(waiting) {
 			return full()
 		}

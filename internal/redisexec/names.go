@@ -15,8 +15,8 @@ func NamesOf(rdbs []redis.UniversalClient) []string {
 	return names
 }
 
-// nameOf returns what people know the ith of rdbs by: its address, and its number if that is not
-// known, as behind Sentinel, or not its alone.
+// nameOf returns what people know the ith of rdbs by: its address, or its number if that is not
+// known, as behind Sentinel, or both if several have one address, as two databases of one server.
 func nameOf(rdbs []redis.UniversalClient, i int) string {
 	number := fmt.Sprintf("number %d of %d", i+1, len(rdbs))
 	addr := AddressOf(rdbs[i])

@@ -24,7 +24,8 @@ type Replicas struct {
 // waitLag is how much later than asked Redis may give up a WAIT: it looks ten times a second.
 const waitLag = 100 * time.Millisecond
 
-// patience is what waiting for replicas adds to the time that a script is given.
+// patience is what waiting for replicas adds to the time that a script is given. Without it a copy whose replicas
+// are slow would be given up, and the script would be in doubt for nothing.
 func (r Replicas) patience() time.Duration {
 	if r.N == 0 {
 		return 0
@@ -32,12 +33,12 @@ func (r Replicas) patience() time.Duration {
 	return r.Timeout + waitLag
 }
 
-// And returns what satisfies both.
+// And returns what satisfies both: the levels of a hold may ask for different numbers, and one WAIT is sent.
 func (r Replicas) And(other Replicas) Replicas {
 	return Replicas{N: max(r.N, other.N), Timeout: max(r.Timeout, other.Timeout)}
 }
 
-// Within returns r with a timeout of at most d. To Redis, 0 would be no timeout.
+// Within returns r with a timeout of at most d, but never 0: to Redis, that would be no timeout.
 func (r Replicas) Within(d time.Duration) Replicas {
 	r.Timeout = max(time.Millisecond, min(r.Timeout, d.Truncate(time.Millisecond)))
 	return r
@@ -79,7 +80,7 @@ func CanWait(rdb redis.UniversalClient) error {
 }
 
 // masterOf returns the client of the node that serves key. On a Cluster it may have to load
-// the slot map first.
+// the slot map first, and blocks for that long: callers that must not check mapped before.
 func (x *Executor) masterOf(ctx context.Context, key string) (*redis.Client, error) {
 	switch rdb := x.rdb.(type) {
 	case *redis.Client:
@@ -107,18 +108,22 @@ func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd call
 		if err != nil {
 			return answer{err: err}
 		}
+		// pair sets settled when it sends, and the caller sets it when it gives up. So the one that comes later knows
+		// what the other has done.
 		a := x.pair(ctx, node, r, cmd, &settled)
 		addr, ahead := redirection(ctx, a.err)
 		cluster, ok := x.rdb.(*redis.ClusterClient)
 		if addr == "" || !ok {
 			return a
 		}
-		// Followed here, and once: go-redis would follow with the script alone.
+		// Followed here, and once: go-redis would follow with the script alone. That is the same copy: the first node
+		// has refused it, so settled is not asked again.
 		if node = nodeAt(ctx, cluster, addr); node == nil {
 			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
 		}
 		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
 	}, func() {})
+	// The time was over while it waited for the map of the Cluster, or for its turn: there is no doubt.
 	if a.err != nil && settled.CompareAndSwap(false, true) {
 		a.err = fmt.Errorf("%w: %w", errNotSent, a.err)
 	}
@@ -135,6 +140,7 @@ func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd
 	if e == nil {
 		return answer{err: redis.ErrClosed}
 	}
+	// So many wait at a time at most. The others wait here, where nothing was sent and ctx ends the wait.
 	select {
 	case e.waits <- struct{}{}:
 		defer func() { <-e.waits }()
@@ -145,6 +151,7 @@ func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd
 		return answer{err: ctx.Err(), server: e.server}
 	}
 	c := x.confirmersOf(e)
+	// e was dropped meanwhile: another copy finds the engine that took its place.
 	if c == nil {
 		return answer{err: errNotSent, server: e.server}
 	}
@@ -156,7 +163,8 @@ func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd
 	return a
 }
 
-// serverOf returns what is known of the server that a command for key goes to.
+// serverOf returns what is known of the server that a command for key goes to. Before the map of a Cluster is
+// loaded that is all that is known of the Cluster as a whole.
 func (x *Executor) serverOf(ctx context.Context, key string) *server {
 	if e := x.engineOf(ctx, key); e != nil {
 		return e.server

@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// Script is a Lua script and the name Redis knows it by.
+// Script is a Lua script and the name Redis knows it by. It never changes, and is told from others by its address:
+// each is made once, when the program starts.
 type Script struct {
 	Source string // in Lua
 	Digest any    // its SHA-1 in hex, in a box as go-redis takes it

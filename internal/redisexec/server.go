@@ -24,7 +24,16 @@ import (
 //
 // Calls share what they learn. One that gets no answer could say no more than that; but another
 // may have met a refused connection a moment ago, or one may dial and see, for all of them.
+//
+//	well --learn: a copy, or a look, has failed--> ailing --learn: something as telling, or more--> ailing
+//	any --answered--> well
+//
+// All of it is for people: it words errors. Whether a lock is held never depends on it. Close alone acts on
+// it: it does not wait for the undo of a name where nothing can be reached (Unreachable).
+//
+// What can come late: the failure of a copy that was sent before the last answer. It stays until the next one.
 type server struct {
+	// These never change.
 	addr string                                      // "" if the address is not known beforehand
 	dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
 
@@ -61,11 +70,11 @@ func telling(err error) int {
 		return tellsAll
 	case silent(err), errors.Is(err, context.Canceled):
 		return tellsNothing
-	case !errors.As(err, &network):
+	case !errors.As(err, &network): // as io.EOF
 		return tellsBroken
-	case network.Op != "dial" && network.Timeout():
+	case network.Op != "dial" && network.Timeout(): // of a read or a write: that is a silence
 		return tellsNothing
-	case network.Op != "dial" || network.Timeout():
+	case network.Op != "dial" || network.Timeout(): // a dial without an answer may be due to the network
 		return tellsBroken
 	default:
 		return tellsBarred
@@ -91,10 +100,12 @@ func (s *server) answered() {
 // learn records what a copy of a command, or a look, has failed with, if it is about the server
 // and says something: not about that one command, as NOPERM is.
 func (s *server) learn(err error, now clock.Instant) {
+	// NOAUTH is not worth another copy, but it is about the server: every command would be told so.
 	if telling(err) == tellsNothing || !judge(err).resend && !redis.HasErrorPrefix(err, "NOAUTH") {
 		return
 	}
 	for {
+		// Of two that tell as much the later one stays: it is news.
 		known := s.ailment.Load()
 		if known != nil && telling(known.err) > telling(err) {
 			return
@@ -105,7 +116,7 @@ func (s *server) learn(err error, now clock.Instant) {
 	}
 }
 
-// tells returns how telling that is which is known of the server.
+// tells returns how telling the ailment of the server is.
 func (s *server) tells() int {
 	if known := s.ailment.Load(); known != nil {
 		return telling(known.err)
@@ -113,7 +124,8 @@ func (s *server) tells() int {
 	return tellsNothing
 }
 
-// explain says what server err is about, and adds what is known of it if that is more telling.
+// explain says what server err is about, and adds what is known of it if that is more telling. What was learned a
+// while ago is told with its age: it may be over by now.
 func (s *server) explain(err error, now clock.Instant) error {
 	if known := s.ailment.Load(); known != nil && telling(known.err) > telling(err) {
 		if ago := now.Since(known.at); ago < time.Second {
@@ -138,7 +150,7 @@ func (s *server) named(err error) error {
 }
 
 // lately returns err, which may be nil, or what was learned of the server since began if that is
-// more telling.
+// more telling. An older ailment is left out: this call may have had other reasons.
 func (s *server) lately(began clock.Instant, err error) error {
 	known := s.ailment.Load()
 	if known != nil && known.at.Mono >= began.Mono && (err == nil || telling(known.err) > telling(err)) {
@@ -151,7 +163,8 @@ func (s *server) lately(began clock.Instant, err error) error {
 }
 
 // look is one dial of a server, to learn why it is silent: that nothing listens there, for instance.
-// go-redis takes its time to find out, longer than a copy of a command is waited for.
+// go-redis takes its time to find out, longer than a copy of a command is waited for. A server has one
+// look at a time, however many calls wait for it, and none within lookLife after the last.
 type look struct {
 	over  chan struct{} // closed when it is
 	ended clock.Instant // what follows is there when it is over
@@ -163,7 +176,8 @@ type look struct {
 const lookLife = time.Second
 
 // see waits for a look at s to end, for d at most, or for ctx. It begins one if none is under way
-// and none has ended a moment ago.
+// and none has ended a moment ago. The look goes on without those that have stopped waiting. What it
+// finds out is in the ailment of s.
 func (x *Executor) see(ctx context.Context, s *server, d time.Duration) {
 	l := x.lookAt(s)
 	if l == nil {
@@ -188,6 +202,7 @@ func (x *Executor) lookAt(s *server) *look {
 	if l := s.look; l != nil && (!group.Closed(l.over) || x.Now().Since(l.ended) < lookLife) {
 		return l
 	}
+	// mu is held, and x.mu is taken under it, never the other way round.
 	l := &look{over: make(chan struct{})}
 	if !x.aside(func() { x.peer(s, l) }) {
 		return nil
@@ -215,6 +230,7 @@ func (x *Executor) peer(s *server, l *look) {
 		l.addr = network.Addr.String()
 	}
 	l.ended = x.Now()
+	// A deadline here is that of the look: told as it is, it would pass for the end of a caller's context.
 	switch {
 	case err == nil, errors.Is(err, redis.ErrClosed):
 	case errors.Is(err, context.DeadlineExceeded):
@@ -237,6 +253,7 @@ func (s *server) seen() string {
 // explain says of what server err is, with which the last of so many copies has failed, and what
 // else is known of it: that nothing listens there, for instance.
 func (x *Executor) explain(ctx context.Context, e CallOptions, s *server, copies int, err error) error {
+	// A refused connection, or a word of Redis', needs no look.
 	if telling(err) < tellsBarred {
 		d := e.Patience + MinCopyPatience // as long as a look takes, after which its dialer names the server
 		if copies == 1 {
@@ -270,7 +287,8 @@ func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *tim
 	})
 }
 
-// Unreachable reports whether no connection to the master of key can be opened.
+// Unreachable reports whether no connection to the master of key can be opened. It blocks for one patience at
+// most, while a look is under way. An answer meanwhile clears what was known: then it is reachable.
 func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 	s := x.serverOf(ctx, key)
 	x.see(ctx, s, x.Patience)
@@ -281,8 +299,8 @@ func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 // Glance is how long a call that is in a hurry waits to learn why it was not answered.
 func (e CallOptions) Glance() time.Duration { return min(e.Patience/4, MinCopyPatience) }
 
-// givenUp is the outcome of a call that ctx ended, the last copy of which went to s. There was no
-// time to find out why it was not answered, but another call may have done so meanwhile.
+// givenUp is the outcome of a call that ctx ended. Its last copy went to s. There was no time to find out why that
+// was not answered, but another call may have done so meanwhile.
 func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began clock.Instant) Outcome {
 	out.Err = s.lately(began, out.Err)
 	out = out.Abandoned(ctx)

@@ -11,7 +11,9 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// verdict is what the error of one copy of a command says about it.
+// verdict is what the error of one copy of a command says about it. Where the error leaves it open whether the
+// copy was executed, the verdict is that it may have been: then a name too many is retired. The other mistake
+// would let a late copy change a later hold.
 type verdict struct {
 	answered    bool // no error
 	notExecuted bool // surely: Redis refused it before its first write, or it was never sent
@@ -19,6 +21,9 @@ type verdict struct {
 	permanent   bool // no later call will fare better either, until something is changed
 }
 
+// The verdicts. transient passes within a call, as a failover does. refused may pass, but later: another copy does
+// not help a server without memory. forbidden lasts until an operator, or the application, changes something.
+// unknown is of the network: the copy may have been sent, and executed.
 var (
 	fine      = verdict{answered: true}
 	transient = verdict{notExecuted: true, resend: true}
@@ -31,7 +36,8 @@ var (
 
 // serverErrors are the error replies, by their first words, that say that a script was not
 // executed: Redis refuses the connection, the script itself, or its first write. One that
-// is met inside of a script, after a write maybe, is none of them.
+// is met inside of a script, after a write maybe, is none of them. The first entry that fits counts: a longer
+// one stands before its own beginning.
 var serverErrors = []struct {
 	words string
 	verdict
@@ -67,8 +73,9 @@ func judge(err error) verdict {
 	var server redis.Error
 	var network *net.OpError
 	var panicked *guard.Panic
+	// The order matters: redis.Nil is an error reply, too.
 	switch {
-	case errors.Is(err, redis.Nil):
+	case errors.Is(err, redis.Nil): // a script that returned nothing
 		return fine
 	case errors.As(err, &panicked):
 		return halfway // and it would again
@@ -80,9 +87,9 @@ func judge(err error) verdict {
 		return judgeReply(server.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), notTaken(err):
 		return transient
-	case errors.As(err, &network) && network.Op == "dial":
+	case errors.As(err, &network) && network.Op == "dial": // there was no connection to send it on
 		return transient
-	default:
+	default: // as a time-out, or a connection that broke: nothing says whether before or after the execution
 		return unknown
 	}
 }
@@ -120,7 +127,8 @@ func lacksKeys(err error, undoes bool) bool {
 // SlotMoves reports whether err says that the slot of the keys is on the move.
 func SlotMoves(err error) bool { return isTryAgain(err) || isElsewhere(err) }
 
-// judge classifies the error of one copy of s.
+// judge classifies the error of one copy of s. A script that looks first has written nothing when it meets a key
+// that is elsewhere. Any other may have.
 func (s *Script) judge(err error) verdict {
 	v := judge(err)
 	if v == halfway && s.LooksFirst && isElsewhere(err) {

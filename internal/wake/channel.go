@@ -33,25 +33,25 @@ func (ch *channel) subscribe(c *common, wake func(), message func(payload string
 	s := &Subscription{common: c, ch: ch, wake: wake, message: message}
 	ch.subs = append(ch.subs, s)
 	if ch.hub != nil {
-		ch.hub.idle.remove(ch)
+		ch.hub.idle.remove(ch) // it may have lingered: it stays subscribed, without traffic
 	}
 	return s
 }
 
-// unused lets a channel go that has lost its last subscription. One that is on
-// no hub is let go by those who look for it.
+// unused lets a channel go that has lost its last subscription. A channel that is on
+// no hub is let go by the search of the shards.
 func (ch *channel) unused() {
 	h := ch.hub
 	switch {
 	case h == nil:
 		return
-	case ch.sent:
+	case ch.sent: // the server knows it, or is being told: it lingers, and is unsubscribed then
 		end := time.Now().Add(h.cfg.Linger)
 		h.idle.put(ch, end)
 		if h.lookAt.Before(end) {
 			return // the one that was woken is on its way: it need not start another goroutine
 		}
-	default:
+	default: // nothing was sent for it, so there is nothing to take back
 		h.forget(ch)
 	}
 	h.nudge()

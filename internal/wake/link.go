@@ -28,7 +28,7 @@ type link struct {
 	cancel context.CancelFunc
 	events chan event // what the link's goroutines have to say
 
-	// The fields below are guarded by Hub.mu; but for fresh they belong to the run goroutine.
+	// The fields below are guarded by Hub.mu. The run goroutine writes them; deliver writes fresh, too.
 	opened time.Time
 	spoken bool      // the server has sent something
 	fresh  time.Time // when something was sent or received last
@@ -81,7 +81,7 @@ func newLink(h *Hub, now time.Time) *link {
 	}
 }
 
-// expect makes c the command in flight.
+// expect makes c the command in flight. It is called before c is sent, or the answer could come first.
 func (l *link) expect(c *command, now time.Time) {
 	c.sent = now
 	c.open = make(map[string]struct{}, len(c.args))
@@ -108,7 +108,9 @@ func (l *link) answered(verb, arg string) bool {
 	return true
 }
 
-// deadline returns the time at which the command in flight is overdue.
+// deadline returns the time at which the command in flight is overdue. Before the server has said anything,
+// dialing and authentication may take long, so AnswerTimeout alone counts. Once it has, a silence of PongTimeout
+// is enough.
 func (l *link) deadline(cfg *Config) time.Time {
 	late := l.flight.sent.Add(cfg.AnswerTimeout)
 	if silent := l.fresh.Add(cfg.PongTimeout); l.spoken && silent.Before(late) {
@@ -170,14 +172,13 @@ func (l *link) ask(c *command) (err error) {
 	}
 }
 
-// backToBack is how soon after the one before a message comes that arrived with it. All of
-// them are delivered before those who were woken are let go first: that takes long on a busy
-// machine.
+// backToBack is how soon a message comes that arrived together with the one before. All of them are
+// delivered before the waiters that they wake are let run: that takes long on a busy machine.
 const backToBack = 100 * time.Microsecond
 
 // read tells what the server sends, until the connection fails. Messages are
-// not told but delivered on this goroutine: a waiter is there for each of them, and
-// another goroutine in between is a tenth of the time from a release to who waited.
+// not told but delivered on this goroutine. A waiter is there for each of them, and
+// another goroutine in between would take a tenth of the time from a release to the waiter.
 //
 // Receive has no deadline: one would make go-redis replace the connection. It
 // returns when the PubSub is closed.
@@ -212,7 +213,8 @@ func (l *link) receive() (msg any, err error) {
 	return l.ps.Receive(l.ctx)
 }
 
-// tell hands ev to the run goroutine, if the link has not been dropped.
+// tell hands ev to the run goroutine. It blocks until that takes it, or the link is dropped: so it never keeps a
+// goroutine of a link that no one uses.
 func (l *link) tell(ev event) {
 	select {
 	case l.events <- ev:

@@ -15,9 +15,9 @@ import (
 // have to publish something for it to count, one at least is among them.
 //
 // What the servers publish together wakes once, when most of them have been heard, and not
-// at each message: who acts on the first is too early on the others. What only a few say
-// wakes after a moment, of a random length, so that not all who hear it act at once: the
-// others may have nothing to say, or have not been understood.
+// at each message: a waiter that acts on the first message is too early on the other servers. What only a
+// few say wakes after a moment: the others may have nothing to say, or have not been understood. The moment
+// has a random length, so that the waiters of different processes do not act together.
 type Majority struct {
 	hubs   []*Hub
 	window time.Duration
@@ -68,6 +68,11 @@ type merged struct {
 	needed int
 	parts  []*Subscription // by server
 
+	// What mu guards is about one thing that the servers say, such as one release:
+	//
+	//	first server heard --most heard--> told: the rest of it is silent
+	//	        \--the timer has run out--> spoke --most heard--> told, so it has woken twice
+	//	any --a server that was heard speaks again, or window is over--> the next thing
 	mu     sync.Mutex
 	heard  []bool      // the servers that have spoken about the present thing
 	since  time.Time   // when the first of them did
@@ -100,6 +105,7 @@ func (c *merged) note(i int) bool {
 		c.since, c.told, c.spoke = now, false, false
 	}
 	c.heard[i] = true
+	// overdue and told do not add up: one wake is enough for both things.
 	switch n := count(c.heard); {
 	case c.told:
 	case n >= c.needed:

@@ -11,6 +11,28 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
+// The run goroutine of a hub makes the connection what the subscriptions want it to be:
+//
+//	no goroutine --adopt: the first channel--> no link
+//	no link --a channel is wanted, and the pause is over--> link, a command in flight
+//	link, in flight --all of it answered, or refused--> link, idle --something to say--> link, in flight
+//	link --broken, overdue, misled, or it says what no one has asked for--> no link, for a pause (lose)
+//	any --no channel is left, or Close--> no goroutine (finish)
+//
+// Subscribe, Close, Suspect and Missed change what is wanted, under mu, and kick. The goroutines of the link
+// send, read, and tell events. The run goroutine alone makes and drops links, and moves channels between their
+// states (see channel). Messages are the exception: the goroutine that reads them delivers them.
+//
+// Invariants:
+//   - One command at most is in flight. So an error reply, which names no channel, belongs to that.
+//   - look decides by the state alone. So one kick stands for any number of changes.
+//   - A channel is live only on the link in use. When that is lost, its subscribers are woken, and poll.
+//   - Wakes are noted under mu, and called when it is free: Live has its new value by then.
+//
+// What can come late: an event or a message of a link that was dropped, which tell and deliver throw away; a
+// wake for a subscription that has been closed since; and a subscription that comes just as the goroutine ends:
+// running is false by then, so adopt starts another one.
+
 // A step is what remains to be done when mu is free again.
 type step struct {
 	link  *link    // the connection in use; nil if there is none
@@ -57,6 +79,7 @@ func (h *Hub) run() {
 func (h *Hub) look(now time.Time) step {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// First, because choose looks at the link: a command must not be sent on one that is given up.
 	if l := h.link; l != nil && (l.flight != nil && !now.Before(l.deadline(&h.cfg)) || h.misled(now)) {
 		h.lose(now)
 	}
@@ -64,6 +87,8 @@ func (h *Hub) look(now time.Time) step {
 	if !h.closed && h.free(now) {
 		send = h.choose(now)
 	}
+	// After choose, which may have forgotten the last channel that lingered. Then its UNSUBSCRIBE is not sent: the
+	// connection is closed instead.
 	if h.closed || len(h.channels) == 0 {
 		return h.finish()
 	}
@@ -83,6 +108,8 @@ func (h *Hub) misled(now time.Time) bool {
 	if h.misplaced {
 		return true
 	}
+	// One message may be lost on the way. And if the publisher is to blame, a new connection does not help: without
+	// the pause the hub would connect again and again.
 	if h.missed < 2 || now.Before(h.moved.Add(h.cfg.PingInterval)) {
 		return false
 	}
@@ -146,6 +173,8 @@ func (h *Hub) choose(now time.Time) *command {
 func (h *Hub) takeWanted() (names []string) {
 	for len(names) < h.verbs.maxArgs {
 		ch, _ := h.wanted.first()
+		// One that was sent before was in a SUBSCRIBE that was refused as a whole. If it is the reason, the others
+		// would be refused with it again.
 		if ch == nil || ch.sent && len(names) > 0 {
 			break
 		}
@@ -207,7 +236,7 @@ func (h *Hub) confirm(msg *redis.Subscription, now time.Time) {
 	case asked && msg.Kind == h.verbs.subscribe:
 		ch.state = live
 		h.noteWakes(ch)
-	case asked:
+	case asked: // takeIdle has forgotten the channel already
 	case h.shards != nil && ch != nil && ch.state == live && msg.Kind == h.verbs.unsubscribe:
 		// The slot has moved to another node. Those of other channels have not.
 		h.noteWakes(ch)
@@ -235,6 +264,7 @@ func (h *Hub) refusal(reply error, now time.Time) {
 		return // a user without PING or UNSUBSCRIBE; a refusal is a sign of life too
 	}
 	if passing(reply) {
+		// It says nothing of the channels. As refused ones they would be left alone for RefusalRetry.
 		h.lose(now)
 		return
 	}
@@ -289,7 +319,7 @@ func (h *Hub) disconnect() {
 	h.link.drop()
 	h.link, h.missed, h.misplaced = nil, 0, false
 	for _, ch := range slices.Collect(maps.Values(h.channels)) {
-		if len(ch.subs) == 0 {
+		if len(ch.subs) == 0 { // it lingers: the next connection need not know of it
 			h.forget(ch)
 			continue
 		}
@@ -305,7 +335,8 @@ func (h *Hub) disconnect() {
 	}
 }
 
-// finish ends the run goroutine. The next subscription starts another one.
+// finish ends the run goroutine. The next subscription starts another one, maybe before this one has called its
+// last wakes: they have nothing to do with that.
 func (h *Hub) finish() step {
 	h.disconnect()
 	for _, ch := range h.channels {
@@ -343,6 +374,7 @@ func (h *Hub) noteWakes(ch *channel) {
 // still in use.
 func (h *Hub) deliver(l *link, msg *redis.Message, now time.Time) {
 	h.mu.Lock()
+	// A copy, because subscriptions may come and go as soon as mu is free, and no wake is called under it.
 	var buf [4]*Subscription
 	subs := buf[:0]
 	if h.link == l {

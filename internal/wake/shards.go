@@ -39,7 +39,7 @@ type Shards struct {
 
 	// The fields below are guarded by mu.
 	channels  map[string]*channel    // by name, wherever they are
-	lost      map[*channel]time.Time // those astray: when to look them up
+	lost      map[*channel]time.Time // those astray, which are those without a hub: when to look them up
 	hubs      map[*redis.Client]*Hub // by master; those that rest are dropped in time
 	searching bool                   // the search goroutine exists; false only if channels is empty
 	stale     bool                   // the map was wrong
@@ -127,7 +127,7 @@ func (s *Shards) Close() {
 	}
 	s.nudge()
 	s.mu.Unlock()
-	s.cancel()
+	s.cancel() // closed is set by now, so a look-up that fails by this is not repeated
 	s.end(s.cfg.CloseTimeout)
 }
 
@@ -135,6 +135,8 @@ func (s *Shards) Close() {
 // is held.
 func (s *Shards) astray(ch *channel, at time.Time) {
 	s.await(ch, at)
+	// A map that was wrong about one slot may be wrong about others, whose masters have not said so. So what is
+	// live is compared with the map soon, and twice: the first time the map may not be renewed yet.
 	s.stale, s.doubts = true, 2
 	if soon := time.Now().Add(s.cfg.MaxBackoff / 2); soon.Before(s.auditAt) {
 		s.auditAt = soon
@@ -197,6 +199,8 @@ func (s *Shards) search() {
 		if r.reload {
 			s.reload()
 		}
+		// The map is asked without mu, because it may have to be loaded. Meanwhile a channel may be closed, or go
+		// astray: settle and verify look again.
 		for _, ch := range r.lost {
 			master, err := s.masterOf(ch)
 			s.settle(ch, master, err)
@@ -235,6 +239,7 @@ func (s *Shards) look(now time.Time) round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := round{reload: s.stale, next: s.auditAt}
+	// First, because it may forget the last channel; then the search ends.
 	for ch, at := range s.lost {
 		switch {
 		case len(ch.subs) == 0:
@@ -260,8 +265,8 @@ func (s *Shards) look(now time.Time) round {
 
 // audit returns the channels that are live, to be compared with the map, and
 // says when to do that again: soon, if the map was wrong a moment ago. A master
-// that has become a replica ends its subscriptions, but accepts them anew: who
-// asks it too early, by an old map, would stay. mu is held.
+// that has become a replica ends its subscriptions, but accepts new ones: a channel that
+// comes back too early, by an old map, would stay there. mu is held.
 func (s *Shards) audit(now time.Time) (found []*channel) {
 	for _, ch := range s.channels {
 		if ch.state == live {
@@ -276,7 +281,8 @@ func (s *Shards) audit(now time.Time) (found []*channel) {
 	return found
 }
 
-// verify has the link of ch replaced if its hub is not its master's.
+// verify has the link of ch replaced if its hub is not its master's. By that all channels of the hub are looked
+// up anew: where one slot has moved, others may have.
 func (s *Shards) verify(ch *channel, master *redis.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,6 +327,8 @@ func (s *Shards) hubOf(master *redis.Client) *Hub {
 		maps.DeleteFunc(s.hubs, func(_ *redis.Client, old *Hub) bool {
 			return !old.running && old.retryAt.Before(long)
 		})
+		// All hubs share mu and closed. So a channel goes from one hub to another in one step, and Close of the
+		// shards closes each.
 		h = newHub(&s.common, master, s.cfg, &sharded)
 		h.shards = s
 		s.hubs[master] = h

@@ -180,8 +180,8 @@ func (h *Hub) SubscribeTo(name string, wake func(), message func(payload string)
 }
 
 // Rejoin is SubscribeTo if the channel is in use already, or lingers, so that it costs no
-// traffic; otherwise it returns nil. Who is about to do what may be answered by a message
-// can so be sure to get that message whenever it would reach this process at all.
+// traffic; otherwise it returns nil. It is for a caller that is about to send a request, which a message may
+// answer: if such a message reaches this process at all, the caller gets it.
 func (h *Hub) Rejoin(name string, wake func(), message func(payload string)) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,8 +244,8 @@ func (s *Subscription) open() bool {
 	return s.ch != nil && slices.Contains(s.ch.subs, s)
 }
 
-// Suspect tells the hub that something was learned by polling of which a
-// message on the channel might have told. The hub asks the server for a sign of
+// Suspect tells the hub that a poll has found out something that a message on the channel
+// might have told. The hub asks the server for a sign of
 // life, at most once per PongTimeout, and replaces the connection if there is
 // none. Suspect never blocks.
 func (h *Hub) Suspect(name string) {
