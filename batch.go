@@ -125,6 +125,14 @@ func (h *hold) Untold(out redisexec.Outcome) {
 // Lose ends h because Redis knows it by no name.
 func (h *hold) Lose() { h.lose(lockerr.ErrNotOnRedis) }
 
+// endBatch says that no one follows h, which has ended. If it is kept, then by its own name: Redis is told that first.
+func (h *hold) endBatch(ctx context.Context) {
+	if h.isKept() {
+		_, _ = h.known(ctx) // without an answer the name before has to do
+	}
+	h.batch.HolderEnds()
+}
+
 // onRedis is the name by which Redis knows the lock. No rename is under way.
 func (h *hold) onRedis() identity.Name {
 	h.mu.Lock()

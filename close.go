@@ -20,7 +20,7 @@ func (h *hold) Close(ctx context.Context, failed func(error)) {
 	failed(lockerr.Wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(session.CloseTimeout))))
 	h.mu.Unlock()
 
-	h.batch.HolderEnds()
+	h.endBatch(ctx)
 	if h.take(ctx) {
 		err := h.giveBack(ctx, h.settings, false)
 		h.batch.End(err)

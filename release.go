@@ -229,7 +229,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 // tellEnd is finish if no one can follow h before Redis knows, or, with a channel, it turns out that one
 // can. The answer is that of all who ended in the batch before.
 func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err error) {
-	h.batch.HolderEnds()
+	h.endBatch(ctx)
 	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
 	if !h.take(ctx) {
 		return nil, h.abandon(lockerr.Ended(ctx))

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -110,5 +111,27 @@ func TestAReleaseOfWhichRedisWasNotToldIsNoLoss(t *testing.T) {
 		stopped.Release()
 		require.ErrorIs(t, b.me.unlock(b.m), relock.ErrLost)
 		b.awaitIdle()
+	})
+}
+
+// The lock is kept for the hold that asks for it, though Redis never knew it by its name.
+func TestALockIsKeptByTheNameOfTheHoldThatHadItLast(t *testing.T) {
+	eachBatch(t, func(t *testing.T, b *batchBench) {
+		kept := b.mutex(relock.WithMinHold(time.Minute))
+		waiting := b.third.start(func() error { return kept.Lock(b.ctx) })
+		b.awaitContended()
+		unlocked := b.me.start(b.m.Unlock)
+		require.NoError(t, faultError(t, waiting))
+		last := b.third.start(kept.Unlock)
+		b.stopped.Release()
+		require.NoError(t, faultError(t, b.unlocked))
+		require.NoError(t, faultError(t, unlocked))
+		require.NoError(t, faultError(t, last))
+		state, err := kept.State(b.ctx)
+		require.NoError(t, err)
+		require.Contains(t, state.Owner, fmt.Sprintf(":%d:kept:", b.third.id))
+		forced, err := kept.ForceUnlock(b.ctx)
+		require.NoError(t, err)
+		require.True(t, forced)
 	})
 }
