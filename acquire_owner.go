@@ -33,7 +33,7 @@ func (h *hold) share(ctx context.Context) {
 }
 
 // beginShared is begin for an owner that others may act as.
-func (h *hold) beginShared(ctx context.Context, c *call) (bool, error) {
+func (h *hold) beginShared(ctx context.Context, c call) (bool, error) {
 	defer h.part()
 
 	var granted bool
@@ -54,7 +54,7 @@ func (h *hold) beginShared(ctx context.Context, c *call) (bool, error) {
 		h.mu.Lock()
 		h.acquirer = goid.Get()
 		h.mu.Unlock()
-		if granted, err = h.acquire(attempt, c); !granted {
+		if granted, err = h.acquire(attempt, &c); !granted {
 			return
 		}
 		if granted, err = h.opened(nil, c.record); granted {
@@ -93,8 +93,9 @@ func (h *hold) claim(ctx context.Context, lv level) error {
 	case h.phase != held || h.levels.Len() > 0:
 		return errAgain
 	}
-	h.levels.Push(lv, h.session.Now())
-	h.replan()
+	now := h.session.Now()
+	h.levels.Push(lv, now)
+	h.replan(now)
 	return nil
 }
 

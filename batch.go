@@ -36,11 +36,15 @@ func (h *hold) handAhead(s *settings) <-chan error {
 // follower reserves the ticket of the next waiter if that may take h's place under its lease, and it
 // is still this process' turn.
 func (h *hold) follower(limit int) *acquire.Ticket {
+	first := h.places[0]
+	inRow, waiting := first.Queue.Handoffs()
+	if !waiting {
+		return nil
+	}
 	h.mu.Lock()
 	left, b := h.lease.Left(h.session.Now()), h.batch
 	h.mu.Unlock()
-	first := h.places[0]
-	if inRow, _ := first.Queue.Handoffs(); inRow >= limit && (limit == 0 || !b.GoesOn()) {
+	if inRow >= limit && (limit == 0 || !b.GoesOn()) {
 		return nil
 	}
 	return first.Ticket.Reserve(func(x acquire.Hold) bool {

@@ -48,8 +48,8 @@ type hold struct {
 	// attempt is its acquisition.
 	attempt acquire.Attempt
 
-	// other is the other side of a read-write lock.
-	other otherSide
+	// other is the other side of a read-write lock; nil: it is no such lock.
+	other *otherSide
 
 	mu    sync.Mutex
 	phase phase
@@ -96,7 +96,7 @@ func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings
 		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
 	}
-	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Owner: o, Target: t, Protocol: k.protocol, Terms: &s.Terms.Terms, Replicas: s.Replicas})
+	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Target: t, Protocol: k.protocol, Terms: &s.Terms.Terms, Replicas: s.Replicas})
 	h.places, h.slot = h.first.place[:0], &h.first.slot
 	h.levels.Init(s, &s.Terms)
 	return h
@@ -173,12 +173,13 @@ func (h *hold) open(lv *level) bool {
 	if h.session.Closed() {
 		return false
 	}
-	h.lease.Begin(h.session.Now())
+	now := h.session.Now()
+	h.lease.Begin(now)
 	h.setPhase(held)
 	if lv != nil {
-		h.levels.Push(*lv, h.session.Now())
+		h.levels.Push(*lv, now)
 	}
-	h.replan()
+	h.replan(now)
 	return true
 }
 

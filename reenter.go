@@ -186,7 +186,7 @@ func (h *hold) begin(ctx context.Context, c *call) (bool, error) {
 	}
 	h.session.Registrar.InUse()
 	if h.owner.Fixed != "" {
-		return h.beginShared(ctx, c)
+		return h.beginShared(ctx, *c)
 	}
 	acquired, err := false, error(nil)
 	defer func() { // also after a panic in a hook
@@ -404,8 +404,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		h.lease.Prove(out.Sent, lv.Terms.TTL, h.levels.TTL())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		h.name.Token = max(h.name.Token, g.Token)
-		h.levels.Push(lv, h.session.Now())
-		h.replan()
+		now := h.session.Now()
+		h.levels.Push(lv, now)
+		h.replan(now)
 	}
 	h.mu.Unlock()
 	return h.usable()

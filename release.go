@@ -206,10 +206,12 @@ func (h *hold) shrink(counts []int) {
 func (h *hold) release(ctx context.Context, s *settings) error {
 	err := h.finish(ctx, s)
 	h.mu.Lock()
-	event := h.event(h.session.Now().Since(h.lease.Acquired()), err)
-	hooks := h.hooks()
+	hook, event := h.hooks().Released, Event{}
+	if hook != nil {
+		event = h.event(h.session.Now().Since(h.lease.Acquired()), err)
+	}
 	h.mu.Unlock()
-	report(hooks.Released, h.owner, event)
+	report(hook, h.owner, event)
 	return err
 }
 
@@ -401,14 +403,15 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	if out.Err != nil {
 		return h.abandon(out.Err)
 	}
-	now := h.session.Now()
 	for i, p := range h.places {
 		p.Gate.Heard()
 		if len(h.places) == 1 && !answer.Kept {
 			p.Gate.SetAlone(!answer.Granted)
 		}
-		if h.kind.inLine && crowded && !answer.Granted && p.Gate.StrangersDue(now) {
-			p.Gate.LeaveToStrangers(now)
+		if h.kind.inLine && crowded && !answer.Granted {
+			if now := h.session.Now(); p.Gate.StrangersDue(now) {
+				p.Gate.LeaveToStrangers(now)
+			}
 		}
 		heard := answer.Heard + h.other.rivals()
 		if h.session.Options.Scattered && answer.Heard >= 0 {

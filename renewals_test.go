@@ -530,7 +530,7 @@ func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
 		proceed, renewed := w.gather()
 		proceed()
 		short.mu.Lock()
-		short.replan() // which is what its own watchdog would have done
+		short.replan(w.clocks.Now()) // which is what its own watchdog would have done
 		short.mu.Unlock()
 		redistest.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), ErrLost)

@@ -61,7 +61,7 @@ func (c *Client) addKinds(hub session.MessageHub, sharded bool) {
 }
 
 // otherSideOf is the other side of the read-write lock that a is to get.
-func otherSideOf(a *acquire.Attempt) acquire.OtherSide { return &asHold(a.Hold()).other }
+func otherSideOf(a *acquire.Attempt) acquire.OtherSide { return asHold(a.Hold()).other }
 
 // addQuorumKinds makes the kinds of lock of a client on several deployments, which have no line.
 func (c *Client) addQuorumKinds(p protocol.Protocol) {

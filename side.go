@@ -14,7 +14,7 @@ import (
 
 // otherSide is the other side of a read-write lock, as a hold on one side sees it: the same
 // owner may have a hold there, and waiters there are not told by messages of what happens in
-// this process. The zero otherSide is that of a lock with one side: nothing is there.
+// this process. A nil otherSide is that of a lock with one side: nothing is there.
 type otherSide struct {
 	session *session.Session
 	id      gate.ID // of the gate there
@@ -22,20 +22,20 @@ type otherSide struct {
 }
 
 // newOtherSide is the other side of the lock that o wants t of.
-func newOtherSide(c *session.Session, t *keys.Set, o keys.Owner) otherSide {
+func newOtherSide(c *session.Session, t *keys.Set, o keys.Owner) *otherSide {
 	switch t.Side {
 	case keys.Writing:
-		return otherSide{session: c, id: gate.ID{Key: t.Keys[0], Side: keys.Reading}, owner: o}
+		return &otherSide{session: c, id: gate.ID{Key: t.Keys[0], Side: keys.Reading}, owner: o}
 	case keys.Reading:
-		return otherSide{session: c, id: gate.ID{Key: t.Keys[0], Side: keys.Writing}, owner: o}
+		return &otherSide{session: c, id: gate.ID{Key: t.Keys[0], Side: keys.Writing}, owner: o}
 	default:
-		return otherSide{}
+		return nil
 	}
 }
 
 // gate returns the gate there, or nil if nothing of this process uses it.
 func (s *otherSide) gate() *acquire.Gate {
-	if s.session == nil {
+	if s == nil {
 		return nil
 	}
 	return s.session.Registry.Gate(s.id)
@@ -58,7 +58,7 @@ func (s *otherSide) unlock() string {
 }
 
 // shared reports whether holds on this side do not keep each other out: those of readers.
-func (s *otherSide) shared() bool { return s.id.Side == keys.Writing }
+func (s *otherSide) shared() bool { return s != nil && s.id.Side == keys.Writing }
 
 // usable says how the owner's hold there stands: nil if it is held, an ErrLost if it was lost,
 // and errAgain if there is none.
@@ -112,7 +112,7 @@ func (s *otherSide) released(answer protocol.Released) {
 // queue, before the next of the queue asks: after each writer it is the readers' turn. So it
 // is when the writer itself reads on.
 func (s *otherSide) rivals() int {
-	if s.id.Side != keys.Reading {
+	if s == nil || s.id.Side != keys.Reading {
 		return 0
 	}
 	if g := s.gate(); g != nil && (g.Queue.Taken() || g.Find(s.owner) != nil) {
@@ -124,7 +124,7 @@ func (s *otherSide) rivals() int {
 // Lengthen tells the write hold of the same owner, if there is one, that for lease from now on
 // its field may live on Redis: what its owner reads with keeps the key, and all that is in it.
 func (s *otherSide) Lengthen(lease time.Duration) {
-	if s.id.Side != keys.Writing {
+	if s == nil || s.id.Side != keys.Writing {
 		return
 	}
 	if writer := s.hold(); writer != nil {

@@ -50,14 +50,14 @@ type watchdog struct {
 	retry    clock.Instant // after one: not before
 }
 
-// replan has the watchdog look at the hold, which is held, when there is something to do.
+// replan has the watchdog look at the hold, which is held at now, when there is something to do.
 // mu is held.
-func (h *hold) replan() {
+func (h *hold) replan(now clock.Instant) {
 	w := &h.watchdog
 	if w.awake {
 		return
 	}
-	wait, _ := h.plan(h.session.Now())
+	wait, _ := h.plan(now)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(wait, func() { h.session.Goroutines.Run(h.watch) })
 	} else {
@@ -224,7 +224,7 @@ func (h *hold) ClocksMoved() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == held {
-		h.replan()
+		h.replan(h.session.Now())
 	}
 }
 

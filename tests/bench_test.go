@@ -111,7 +111,7 @@ func BenchmarkQueueHandOver(b *testing.B) {
 	for _, waiters := range []int{1, 1000} {
 		b.Run(fmt.Sprint(waiters), func(b *testing.B) {
 			var q queue.Queue[int]
-			alarm := make(chan struct{}, 1)
+			alarm := new(queue.Alarm)
 			turn := q.Ticket(0, alarm)
 			turn.Join()
 			for i := range waiters {

@@ -106,8 +106,8 @@ var All = []Mutant{
 		Name:   "go-redis-resends",
 		Breaks: "go-redis sends commands again by itself, and the library does not know of it",
 		Edits: []Edit{{"internal/redisexec/exec.go",
-			"func (call) NoRetry() bool { return true }",
-			"func (call) NoRetry() bool { return false }"}},
+			"func (*call) NoRetry() bool { return true }",
+			"func (*call) NoRetry() bool { return false }"}},
 		Catch: []string{"release-lost", "late-release"},
 	},
 	{

@@ -40,6 +40,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
 	"github.com/relock-go/relock/internal/vain"
@@ -74,7 +75,6 @@ type Turn interface {
 
 // Wish is what an attempt is to get.
 type Wish struct {
-	Owner    keys.Owner
 	Target   *keys.Set
 	Protocol protocol.Protocol
 	Terms    *protocol.Terms
@@ -87,13 +87,12 @@ type Attempt struct {
 	// What does not change.
 	env      *Env
 	hold     Hold
-	owner    keys.Owner
 	target   *keys.Set
 	protocol protocol.Protocol
 	terms    *protocol.Terms
 	replicas redisexec.Replicas
 	started  clock.Instant
-	alarm    chan struct{} // wakes the waiter
+	alarm    queue.Alarm // wakes the waiter
 
 	ctx    context.Context
 	waits  bool // Lock, not TryLock
@@ -110,16 +109,15 @@ type Attempt struct {
 	at      int            // the key in whose queue it stands
 	queued  bool           // it has been in line, or was told that the lock is taken
 	listens bool           // it is one of the listeners of its places
+	polling bool           // the sleep to come is a safety poll's
+	polled  bool           // the last sleep was, and no message ended it
 	seen    protocol.Grant // the last answer
 	misses  int            // failed tries in a row
 	splits  int            // split votes in a row
 	wakes   vain.Wakes     // what became of the wake-ups before
-	polling bool           // the sleep to come is a safety poll's
-	polled  bool           // the last sleep was, and no message ended it
 	pause   time.Duration  // of a waiter that no message can reach
 
-	plain plainTurn // room for the turn of most attempts
-	mutex mutexTurn // the same
+	mutex mutexTurn // room for the turn of most attempts
 
 	// ticket is that of the queue whose wake-ups are for it; nil: that of its place at the key.
 	ticket *Ticket
@@ -146,8 +144,8 @@ type Offer struct {
 // Begin makes a the attempt of h to get what w says.
 func (a *Attempt) Begin(env *Env, h Hold, w Wish) {
 	*a = Attempt{
-		env: env, hold: h, owner: w.Owner, target: w.Target, protocol: w.Protocol, terms: w.Terms, replicas: w.Replicas,
-		started: env.Now(), alarm: make(chan struct{}, 1),
+		env: env, hold: h, target: w.Target, protocol: w.Protocol, terms: w.Terms, replicas: w.Replicas,
+		started: env.Now(),
 	}
 }
 
@@ -157,16 +155,11 @@ func (a *Attempt) Hold() Hold { return a.hold }
 // Started is when it began.
 func (a *Attempt) Started() clock.Instant { return a.started }
 
-// Alarm wakes the waiter when something is sent to it, which never blocks.
-func (a *Attempt) Alarm() chan struct{} { return a.alarm }
+// Alarm wakes the waiter.
+func (a *Attempt) Alarm() *queue.Alarm { return &a.alarm }
 
 // Ring wakes the waiter.
-func (a *Attempt) Ring() {
-	select {
-	case a.alarm <- struct{}{}:
-	default:
-	}
-}
+func (a *Attempt) Ring() { a.alarm.Ring() }
 
 // Run gets the hold the keys, at whose places it stands: it waits for its turn, and then tries until Redis
 // grants them. Unless it waits, it tries once, and not at all if another owner of this process is before it;
@@ -181,7 +174,7 @@ func (a *Attempt) Run(ctx context.Context, places []Place, newTurn NewTurn, wait
 		if err == nil {
 			a.Undos.Forget() // of tries on the way
 		}
-		a.ctx, a.places, a.record, a.turn, a.over, a.plain, a.mutex, a.ticket, a.given, a.seen = nil, nil, nil, nil, nil, plainTurn{}, mutexTurn{}, nil, nil, protocol.Grant{}
+		a.ctx, a.places, a.record, a.turn, a.over, a.mutex, a.ticket, a.given, a.seen = nil, nil, nil, nil, nil, mutexTurn{}, nil, nil, protocol.Grant{}
 	}()
 	return a.run()
 }
@@ -231,7 +224,7 @@ func (a *Attempt) run() (bool, error) {
 
 // newName is the name of one request, and of the hold that it may lead to.
 func (a *Attempt) newName() identity.Name {
-	return a.env.Identities.Current().Of(a.target, a.owner)
+	return a.env.Identities.Current().Of(a.target, a.hold.Owner())
 }
 
 // callOptions are those of a request for the lock.

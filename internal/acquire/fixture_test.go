@@ -155,7 +155,7 @@ func (b *trial) wants(owner string, names ...string) *hold {
 }
 
 func (h *hold) begins() {
-	h.attempt.Begin(h.b.env, h, Wish{Owner: h.owner, Target: h.target, Protocol: &redis{b: h.b, h: h}, Terms: h.terms, Replicas: h.replicas})
+	h.attempt.Begin(h.b.env, h, Wish{Target: h.target, Protocol: &redis{b: h.b, h: h}, Terms: h.terms, Replicas: h.replicas})
 }
 
 func (h *hold) Owner() keys.Owner { return h.owner }

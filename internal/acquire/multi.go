@@ -164,7 +164,7 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 		t.since = a.env.Now()
 	}
 	// This place is for one key, so Redis sees it as that of any waiter in this line.
-	t.spot = newSpot(a, t.lined, p, a.target.Only(a.target.Keys[a.at:a.at+1]), p.Gate.Line().Queue.Ticket(a.hold, a.alarm))
+	t.spot = newSpot(a, t.lined, p, a.target.Only(a.target.Keys[a.at:a.at+1]), p.Gate.Line().Queue.Ticket(a.hold, &a.alarm))
 	a.over = func() (bool, error) { return t.spot.settled() || t.timeOver(), nil }
 	g, out := t.spot.enqueue(t.nameToAsk())
 	if out.Err != nil {

@@ -93,7 +93,7 @@ func (t *mutexTurn) inherit() {
 // getInLine has it want a place in the line.
 func (t *mutexTurn) getInLine() {
 	a := t.a
-	t.line = newFairTurn(a, t.lined, a.places[0].Gate.Line().Queue.Ticket(a.hold, a.alarm))
+	t.line = newFairTurn(a, t.lined, a.places[0].Gate.Line().Queue.Ticket(a.hold, &a.alarm))
 }
 
 // ask takes the lock if it is free. If that is taken, or others have wanted it only just now, it asks

@@ -34,8 +34,7 @@ var _ Turn = (*plainTurn)(nil)
 // NewPlainTurn is the turn of an attempt of a Mutex or MultiMutex on a quorum.
 func NewPlainTurn(a *Attempt) Turn {
 	a.longestSleep = a.terms.SafetyPoll
-	a.plain = plainTurn{a: a}
-	return &a.plain
+	return &plainTurn{a: a}
 }
 
 // await collects the turns on all keys.
@@ -134,7 +133,7 @@ func (t *plainTurn) awaitFirst() (bool, error) {
 func (t *plainTurn) takeOver() {
 	for _, p := range t.a.places {
 		for state, _ := p.Ticket.State(); state != queue.Turn; state, _ = p.Ticket.State() {
-			<-t.a.alarm
+			<-t.a.alarm.C()
 		}
 	}
 }

@@ -139,22 +139,21 @@ func (a *Attempt) requestBegins() {
 
 // requestEnded records how the request has ended.
 func (a *Attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
-	now := a.env.Now()
 	for _, p := range a.places {
 		switch {
 		case out.Err == nil, out.Permanent: // the latter ends the wait
 			// Every place notes it, so that any waiter at any of the keys can say how Redis does.
 			p.Gate.Heard()
 		case ByContext(out.Err):
-			p.Gate.StopsAsking(now)
+			p.Gate.StopsAsking(a.env.Now())
 		default:
-			p.Gate.FailsToAsk(now, out.Err)
+			p.Gate.FailsToAsk(a.env.Now(), out.Err)
 		}
 	}
 	if out.Err == nil && g.Holder != "" {
 		// A hold of this client knows its lease better than the answer does.
 		here := a.env.Holder(a.target, g.Key, g.Holder)
-		a.places[g.Key].Gate.Sees(Sighting{At: now, Holder: g.Holder, Hold: here, Claims: g.Claimed, Lease: g.TTL})
+		a.places[g.Key].Gate.Sees(Sighting{At: a.env.Now(), Holder: g.Holder, Hold: here, Claims: g.Claimed, Lease: g.TTL})
 	}
 }
 

@@ -112,7 +112,7 @@ func (t *writerTurn) withdraw() {
 	}
 	a := t.queue.a
 	a.env.Identities.Retire(t.claimed)
-	claim := t.claimed.Of(a.target, a.owner)
+	claim := t.claimed.Of(a.target, a.hold.Owner())
 	a.undo(claim, max(a.terms.TTL, a.terms.EntryLease()), false)
 }
 

@@ -119,7 +119,7 @@ func (a *Attempt) sleep(d time.Duration) error {
 		timeout = timer.C
 	}
 	select {
-	case <-a.alarm:
+	case <-a.alarm.C():
 		return nil
 	case <-timeout:
 		return nil

@@ -49,7 +49,10 @@ func (lv Level[S]) renewedAt(now clock.Instant) bool {
 // Levels are the open levels of one hold. It is a value without a clock: all times are given to it. The mutex
 // of the hold guards it. It must not be copied, because open may point into room.
 type Levels[S any] struct {
-	wish Level[S]    // of the handle that wanted the hold; it never begins, so it has no times
+	wish struct { // of the handle that wanted the hold; it never begins, so it has no times
+		Settings S
+		Terms    *terms.Terms
+	}
 	open []Level[S]  // the oldest first
 	room [1]Level[S] // for the usual one level, which then is no allocation
 
@@ -59,7 +62,7 @@ type Levels[S any] struct {
 
 // Init makes l the levels of a hold that a handle with these settings wants.
 func (l *Levels[S]) Init(settings S, terms *terms.Terms) {
-	l.wish = Level[S]{Settings: settings, Terms: terms}
+	l.wish.Settings, l.wish.Terms = settings, terms
 	l.open = l.room[:0]
 }
 
@@ -166,7 +169,7 @@ func (l *Levels[S]) deciding(acquired clock.Instant) []Level[S] {
 	if len(l.open) > 0 {
 		return l.open
 	}
-	return []Level[S]{l.wish.from(acquired)}
+	return []Level[S]{Level[S]{Settings: l.wish.Settings, Terms: l.wish.Terms}.from(acquired)}
 }
 
 // KeepAll has the keys kept for all that are open: Close ends them. They stay open, for their Unlocks to find.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
@@ -275,13 +276,13 @@ func TestTheNextPollIsNeverLaterThanThePlaceWithTheShortestLeaseNeeds(t *testing
 
 func TestTheOneWithTheTurnLooksWhenThePollIsDueSooner(t *testing.T) {
 	b := newTrial(t)
-	alarm := make(chan struct{}, 1)
+	alarm := new(queue.Alarm)
 	require.True(t, b.Queue.Ticket("first", alarm).Join())
 	p, other := b.placed(1), b.placed(2)
 	b.Schedule(p.Entry, time.Second, true)
 	b.Schedule(other.Entry, 2*time.Second, false)
-	require.Empty(t, alarm, "its poll is no sooner")
+	require.Empty(t, alarm.C(), "its poll is no sooner")
 	b.Schedule(other.Entry, time.Millisecond, false)
-	require.Len(t, alarm, 1)
+	require.Len(t, alarm.C(), 1)
 	require.Zero(t, b.Queue.Wakes(), "it is no wake-up: there is no news")
 }

@@ -49,7 +49,7 @@ type Ticket[V any] struct {
 	Value V
 
 	queue *Queue[V]
-	alarm chan<- struct{}
+	alarm *Alarm
 
 	state State
 	err   error  // of a failed ticket
@@ -71,17 +71,16 @@ const (
 	Failed                // taken out of the line with an error
 )
 
-// Ticket returns a ticket for q, which is not in line yet. alarm has room for one: it is
-// sent to, and not waited for, whenever the ticket's state changes by another's
-// doing, and at each wake-up while it has the turn.
-func (q *Queue[V]) Ticket(value V, alarm chan<- struct{}) *Ticket[V] {
+// Ticket returns a ticket for q, which is not in line yet. alarm rings whenever the ticket's
+// state changes by another's doing, and at each wake-up while it has the turn.
+func (q *Queue[V]) Ticket(value V, alarm *Alarm) *Ticket[V] {
 	t := new(Ticket[V])
 	q.Issue(t, value, alarm)
 	return t
 }
 
 // Issue is Ticket for a ticket that is part of something else.
-func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm chan<- struct{}) {
+func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm *Alarm) {
 	*t = Ticket[V]{Value: value, queue: q, alarm: alarm}
 }
 
@@ -164,7 +163,7 @@ func (t *Ticket[V]) Open() {
 	for e := q.line.Front(); e != nil; e = q.line.Front() {
 		next := e.Value.(*Ticket[V])
 		q.drop(next)
-		next.ring()
+		next.alarm.Ring()
 	}
 }
 
@@ -228,7 +227,7 @@ func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	q.line.Remove(next.place)
 	q.give(next)
 	pass(q, next)
-	next.ring()
+	next.alarm.Ring()
 }
 
 // drop makes a ticket gone that does not have the turn.
@@ -282,7 +281,7 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	t.state = Gone
 	q.give(to)
 	q.handoffs++
-	to.ring()
+	to.alarm.Ring()
 	return true
 }
 
@@ -299,7 +298,7 @@ func (t *Ticket[V]) PassTo(to *Ticket[V]) bool {
 	q.line.Remove(to.place)
 	t.state, q.handoffs = Gone, 0
 	q.give(to)
-	to.ring()
+	to.alarm.Ring()
 	return true
 }
 
@@ -320,7 +319,7 @@ func (t *Ticket[V]) Replace(to *Ticket[V]) {
 	defer q.mu.Unlock()
 	t.state = Gone
 	q.give(to)
-	to.ring()
+	to.alarm.Ring()
 }
 
 // State returns how t stands, and the error of a failed one.
@@ -362,7 +361,7 @@ func (q *Queue[V]) Wake() {
 	defer q.mu.Unlock()
 	q.wakes++
 	if q.turn != nil {
-		q.turn.ring()
+		q.turn.alarm.Ring()
 	}
 }
 
@@ -371,7 +370,7 @@ func (q *Queue[V]) Recheck() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.turn != nil {
-		q.turn.ring()
+		q.turn.alarm.Ring()
 	}
 }
 
@@ -386,15 +385,7 @@ func (q *Queue[V]) Fail(err error, which func(V) bool) {
 		if t.state == Waiting && which(t.Value) {
 			q.line.Remove(t.place)
 			t.state, t.err = Failed, err
-			t.ring()
+			t.alarm.Ring()
 		}
-	}
-}
-
-// ring tells t's owner to look, if it has not been told already.
-func (t *Ticket[V]) ring() {
-	select {
-	case t.alarm <- struct{}{}:
-	default:
 	}
 }

@@ -15,11 +15,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // waiter is the owner of a ticket.
 type waiter struct {
 	*queue.Ticket[string]
-	alarm chan struct{}
+	alarm *queue.Alarm
 }
 
 func newWaiter(q *queue.Queue[string], name string) *waiter {
-	alarm := make(chan struct{}, 1)
+	alarm := new(queue.Alarm)
 	return &waiter{q.Ticket(name, alarm), alarm}
 }
 
@@ -42,7 +42,7 @@ func (w *waiter) state() queue.State {
 // rung reports whether the alarm rang since the last look.
 func (w *waiter) rung() bool {
 	select {
-	case <-w.alarm:
+	case <-w.alarm.C():
 		return true
 	default:
 		return false

@@ -194,7 +194,7 @@ func (p *pair) compare() {
 	for i, w := range p.owners {
 		state, err := w.State()
 		p.require.Equal(p.state[i], state, "owner %d", i)
-		p.require.Equal(p.rung[i], len(w.alarm) == 1, "alarm of owner %d", i)
+		p.require.Equal(p.rung[i], len(w.alarm.C()) == 1, "alarm of owner %d", i)
 		switch state {
 		case queue.Turn:
 			turns++
@@ -260,7 +260,7 @@ func (m *mutex) use(random *rand.Rand) {
 			}
 			break
 		}
-		<-w.alarm
+		<-w.alarm.C()
 		has = w.state() == queue.Turn
 	}
 	if m.inside.Add(1) != 1 {

@@ -15,15 +15,7 @@ import (
 // all. So no command is left behind by a caller that has gone. The order is that in which they were brought.
 type crowd struct {
 	mu      sync.Mutex
-	brought []*brought // that is not submitted yet
-}
-
-// brought is a command of one caller.
-type brought struct {
-	ctx       context.Context
-	cmd       call
-	submitted bool
-	queued    queued
+	brought []*call // that are not submitted yet
 }
 
 // fewest is how many callers have to wait for answers, or be about to, to be a crowd. Most is how many may,
@@ -31,27 +23,27 @@ type brought struct {
 const fewest, most = 8, window / 2
 
 // submit has cmd submitted to p with what others bring at the same time.
-func (c *crowd) submit(ctx context.Context, p *pipeline, cmd call) queued {
-	own := &brought{ctx: ctx, cmd: cmd}
+func (c *crowd) submit(ctx context.Context, p *pipeline, cmd *call) queued {
+	cmd.ctx = ctx
 	c.mu.Lock()
-	c.brought = append(c.brought, own)
+	c.brought = append(c.brought, cmd)
 	c.mu.Unlock()
 	runtime.Gosched()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !own.submitted {
+	if !cmd.submitted {
 		c.submitAll(p)
 	}
-	return own.queued
+	return cmd.queued
 }
 
 // submitAll submits what has been brought, first come first. mu is held.
 func (c *crowd) submitAll(p *pipeline) {
 	all := c.brought
 	c.brought = all[:0]
-	for i, b := range all {
+	for i, cmd := range all {
 		all[i] = nil
-		b.submitted = true
-		b.queued = p.submitAlone(b.ctx, b.cmd)
+		cmd.submitted = true
+		cmd.queued = p.submitAlone(cmd.ctx, cmd)
 	}
 }

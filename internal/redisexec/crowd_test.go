@@ -14,13 +14,15 @@ import (
 
 // pipelineWith returns a pipeline to backend, the commands that other callers have brought to it, and one
 // more. Each says the how manyeth of them it was.
-func pipelineWith(t *testing.T, backend *redistest.Backend, others int) (*pipeline, []*brought, call) {
+func pipelineWith(t *testing.T, backend *redistest.Backend, others int) (*pipeline, []*call, *call) {
 	redistest.NeedsPipelining(t)
 	rdb, key := backend.Client(t), []any{redistest.Key(t)}
-	counts := func() call { return newCall(t.Context(), "eval", counting.Source, key, nil) }
+	counts := func() *call { return newCall(t.Context(), "eval", counting.Source, key, nil) }
 	p := executorOn(t, rdb).engineAt(rdb).pipe.Load()
 	for range others {
-		p.crowd.brought = append(p.crowd.brought, &brought{ctx: t.Context(), cmd: counts()})
+		other := counts()
+		other.ctx = t.Context()
+		p.crowd.brought = append(p.crowd.brought, other)
 	}
 	return p, slices.Clone(p.crowd.brought), counts()
 }
@@ -34,7 +36,7 @@ func TestTheFirstOfACrowdToRunAgainSubmitsForAllInOrder(t *testing.T) {
 			require.EqualValues(t, 3, own.Val())
 			for i, other := range others {
 				require.NoError(t, other.queued.wait(t.Context()))
-				require.EqualValues(t, i+1, other.cmd.Val())
+				require.EqualValues(t, i+1, other.Val())
 			}
 			require.Empty(t, p.crowd.brought)
 		}

@@ -83,7 +83,7 @@ type engine struct {
 // its caller's goroutine writes to and reads from. To wake those of the pipeline, and to be
 // woken by them, takes as long again where system calls are dear. It cannot be given up before
 // its time, so nothing else may end ctx.
-func (g *engine) send(ctx context.Context, e CallOptions, cmd call) answer {
+func (g *engine) send(ctx context.Context, e CallOptions, cmd *call) answer {
 	alone := g.underWay.Add(1) == 1
 	defer g.underWay.Add(-1)
 	// With a ctx that may be cancelled this goroutine would be caught in a read that goes on after that.
@@ -102,7 +102,7 @@ func (g *engine) send(ctx context.Context, e CallOptions, cmd call) answer {
 }
 
 // sendDirectly is send for a command that comes alone; false: there is no connection for it.
-func (g *engine) sendDirectly(ctx *limit, cmd call) (a answer, sent bool) {
+func (g *engine) sendDirectly(ctx *limit, cmd *call) (a answer, sent bool) {
 	if !g.line.TryLock() {
 		// Another command is there, or the engine is closed.
 		return answer{err: errNotSent}, false
@@ -117,7 +117,7 @@ func (g *engine) sendDirectly(ctx *limit, cmd call) (a answer, sent bool) {
 
 // errorOf is the error of cmd, which was sent with others, whose first error is err: not
 // everything that keeps all of them from being sent is told to each.
-func errorOf(cmd call, err error) error {
+func errorOf(cmd *call, err error) error {
 	if cmd.Val() == nil && cmd.Err() == nil {
 		return err
 	}
@@ -156,12 +156,12 @@ func (g *engine) warm() {
 	g.exec.aside(func() {
 		ctx, cancel := context.WithTimeout(g.exec.life, g.exec.Patience)
 		defer cancel()
-		_ = g.plain.Process(ctx, call{redis.NewCmd(ctx, "ping")})
+		_ = g.plain.Process(ctx, &call{Cmd: redis.NewCmd(ctx, "ping")})
 	})
 }
 
 // answerTo is the answer to cmd, which has ended with err.
-func answerTo(cmd call, err error) answer {
+func answerTo(cmd *call, err error) answer {
 	if err != nil {
 		return answer{err: err}
 	}
@@ -181,7 +181,7 @@ func (g *engine) close() {
 }
 
 // submitTo is submit to the pipeline that there is. Without one, cmd goes on a connection of its own.
-func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd call) answer {
+func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd *call) answer {
 	pipe := g.pipe.Load()
 	if pipe == nil {
 		return g.sendUnpipelined(ctx, e, cmd)
@@ -196,7 +196,7 @@ func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd call) answer {
 
 // sendUnpipelined is send for a command that does not come alone, where there is no pipeline. What
 // nothing but the clock ends is written and read by its caller's goroutine.
-func (g *engine) sendUnpipelined(ctx context.Context, e CallOptions, cmd call) answer {
+func (g *engine) sendUnpipelined(ctx context.Context, e CallOptions, cmd *call) answer {
 	if _, byTime := ctx.(*limit); !byTime || e.Avoid != anyRoute {
 		return g.exec.process(ctx, g, e, cmd)
 	}
@@ -209,7 +209,7 @@ func (g *engine) sendUnpipelined(ctx context.Context, e CallOptions, cmd call) a
 //
 // A busy engine will come to cmd. When many holds are renewed at once on a slow machine, a
 // second copy of each, on a connection of its own, would make that slower still.
-func (g *engine) submit(ctx context.Context, e CallOptions, pipe *pipeline, cmd call) answer {
+func (g *engine) submit(ctx context.Context, e CallOptions, pipe *pipeline, cmd *call) answer {
 	queued := pipe.submit(ctx, cmd, g.underWay.Load())
 	for {
 		// Read before the wait: an answer to any command that comes during it shows that the engine is alive.
@@ -348,7 +348,7 @@ func (x *Executor) promote(g *engine) {
 }
 
 // processDemoted sends cmd through a demoted engine.
-func (x *Executor) processDemoted(ctx context.Context, g *engine, cmd call) error {
+func (x *Executor) processDemoted(ctx context.Context, g *engine, cmd *call) error {
 	err := g.processApart(ctx, cmd)
 	if err == nil {
 		x.promote(g)
@@ -357,7 +357,7 @@ func (x *Executor) processDemoted(ctx context.Context, g *engine, cmd call) erro
 }
 
 // processApart sends cmd on a connection of the pool that go-redis keeps for pipelines.
-func (g *engine) processApart(ctx context.Context, cmd call) error {
+func (g *engine) processApart(ctx context.Context, cmd *call) error {
 	_, err := g.plain.Pipelined(ctx, func(p redis.Pipeliner) error { return p.Process(ctx, cmd) })
 	return errorOf(cmd, err)
 }

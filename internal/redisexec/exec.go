@@ -192,10 +192,18 @@ type Outcome struct {
 func (o Outcome) Late() bool { return o.Ambiguous && !o.Unobserved }
 
 // call is a command that go-redis sends once.
-type call struct{ *redis.Cmd }
+type call struct {
+	*redis.Cmd
+	room [10]any // for the words of most
+
+	// What it is submitted with, see crowd, and then what has come of that.
+	ctx       context.Context
+	submitted bool
+	queued    queued
+}
 
 // NoRetry switches go-redis' resending off.
-func (call) NoRetry() bool { return true }
+func (*call) NoRetry() bool { return true }
 
 // Run executes a script until it is answered, cannot be, e is spent or ctx ends. It
 // returns as soon as ctx ends; a copy that is on its way then will still be executed. A
@@ -301,18 +309,18 @@ type answer struct {
 	server *server // that the command was sent to, or was to be
 }
 
-func newCall(ctx context.Context, name string, script any, keys []any, args []any) call {
-	line := make([]any, 0, 3+len(keys)+len(args))
-	line = append(line, name, script, len(keys))
-	line = append(line, keys...)
-	cmd := redis.NewCmd(ctx, append(line, args...)...)
-	cmd.SetFirstKeyPos(3)
-	return call{cmd}
+func newCall(ctx context.Context, name string, script any, keys []any, args []any) *call {
+	c := new(call)
+	words := append(c.room[:0], name, script, len(keys))
+	words = append(words, keys...)
+	c.Cmd = redis.NewCmd(ctx, append(words, args...)...)
+	c.SetFirstKeyPos(3)
+	return c
 }
 
 // dispatch sends cmd to the master of its keys and waits for its answer, or for ctx. After ctx
 // has ended the command belongs to go-redis alone: it is not touched again.
-func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd call) (a answer) {
+func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd *call) (a answer) {
 	defer guard.Recover(&a.err)
 	a.server = x.anywhere
 	key := keys[0].(string)
@@ -348,22 +356,22 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 }
 
 // keysOf returns the keys of a command.
-func keysOf(cmd call) []any {
+func keysOf(cmd *call) []any {
 	args := cmd.Args()
 	return args[3 : 3+args[2].(int)]
 }
 
 // newCopy returns a fresh command with the words of one that go-redis has had.
-func newCopy(ctx context.Context, cmd call) call {
-	again := redis.NewCmd(ctx, cmd.Args()...)
+func newCopy(ctx context.Context, cmd *call) *call {
+	again := &call{Cmd: redis.NewCmd(ctx, cmd.Args()...)}
 	again.SetFirstKeyPos(3)
-	return call{again}
+	return again
 }
 
 // process runs cmd outside of the pipeline, on a connection of its own: that of g's node, or
 // wherever the application's client routes it. A first copy does not overtake commands that were
 // given up; those after it are for when something is stuck.
-func (x *Executor) process(ctx context.Context, g *engine, e CallOptions, cmd call) answer {
+func (x *Executor) process(ctx context.Context, g *engine, e CallOptions, cmd *call) answer {
 	at := x.anywhere
 	if g != nil {
 		at = g.server
@@ -387,7 +395,7 @@ func (x *Executor) process(ctx context.Context, g *engine, e CallOptions, cmd ca
 }
 
 // processBy sends cmd the way that g and e say.
-func (x *Executor) processBy(ctx context.Context, g *engine, e CallOptions, cmd call) error {
+func (x *Executor) processBy(ctx context.Context, g *engine, e CallOptions, cmd *call) error {
 	switch {
 	case g == nil:
 		return x.rdb.Process(ctx, cmd)

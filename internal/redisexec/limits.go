@@ -32,8 +32,10 @@ type limit struct {
 }
 
 // After returns a context that ends in d, because Redis did not answer.
-func (l *Limits) After(d time.Duration) *limit {
-	now := time.Now()
+func (l *Limits) After(d time.Duration) *limit { return l.from(time.Now(), d) }
+
+// from is After at now.
+func (l *Limits) from(now time.Time, d time.Duration) *limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.current[d]; c != nil && now.Before(c.shared) {
@@ -56,8 +58,9 @@ func (l *Limits) within(ctx context.Context, d time.Duration) (context.Context, 
 	}
 	// ctx ends by the clock alone. If that is later than d, it adds nothing.
 	if c, byTime := ctx.(*limit); byTime {
-		if end, _ := c.Deadline(); time.Until(end) >= d {
-			return l.After(d), func() {}
+		now := time.Now()
+		if end, _ := c.Deadline(); end.Sub(now) >= d {
+			return l.from(now, d), func() {}
 		}
 	}
 	return context.WithTimeout(ctx, d)

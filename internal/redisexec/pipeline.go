@@ -44,14 +44,14 @@ func pipelining() *redis.AutoPipelineOptions {
 
 // submit has cmd sent behind those that were submitted before. callers is how many wait for answers, or are
 // about to.
-func (p *pipeline) submit(ctx context.Context, cmd call, callers int64) queued {
+func (p *pipeline) submit(ctx context.Context, cmd *call, callers int64) queued {
 	if callers < fewest || callers > most {
 		return p.submitAlone(ctx, cmd)
 	}
 	return p.crowd.submit(ctx, p, cmd)
 }
 
-func (p *pipeline) submitAlone(ctx context.Context, cmd call) queued {
+func (p *pipeline) submitAlone(ctx context.Context, cmd *call) queued {
 	return queued{p.auto.Submit(ctx, cmd)}
 }
 

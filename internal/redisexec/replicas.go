@@ -101,7 +101,7 @@ var errNoNode = errors.New("the Redis client does not say which node has the key
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
 // where it tells nothing about the script.
-func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd call) answer {
+func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd *call) answer {
 	var settled atomic.Bool // either it is on its way, or it was given up before
 	a := x.outside(ctx, func() answer {
 		node, err := x.masterOf(ctx, key)
@@ -135,7 +135,7 @@ func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd call
 
 // pair is one EVALSHA or EVAL with its WAIT, and what has to go ahead of them. It is sent if
 // it can settle that.
-func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd call, settled *atomic.Bool, ahead ...call) answer {
+func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd *call, settled *atomic.Bool, ahead ...*call) answer {
 	e := x.engineAt(node)
 	if e == nil {
 		return answer{err: redis.ErrClosed}
@@ -174,12 +174,12 @@ func (x *Executor) serverOf(ctx context.Context, key string) *server {
 
 // redirection returns the address that an error points to, if it does, and what that node
 // wants to be told first.
-func redirection(ctx context.Context, err error) (addr string, ahead []call) {
+func redirection(ctx context.Context, err error) (addr string, ahead []*call) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, nil
 	}
 	if addr, ok := redis.IsAskError(err); ok {
-		return addr, []call{{redis.NewCmd(ctx, "asking")}}
+		return addr, []*call{{Cmd: redis.NewCmd(ctx, "asking")}}
 	}
 	return "", nil
 }
