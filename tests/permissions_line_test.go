@@ -59,6 +59,16 @@ func TestAUserWithoutPermissionsForTheLineLocksAMutexAllTheSame(t *testing.T) {
 				waiter.Unlocks(t, here.Mutex("17"))
 			}
 
+			for _, m := range []*relock.Mutex{
+				here.Mutex("17", relock.WithFencing()),
+				here.MultiMutex([]string{"17", "18"}), here.MultiMutex([]string{"17", "18"}, relock.WithFencing()),
+			} {
+				locktest.RequireLocked(t, m)
+				require.False(t, locktest.NewActor(t).Tries(t, there.Mutex("17")))
+				locktest.RequireUnlocked(t, m)
+				locktest.RequireFree(t, admin, key)
+			}
+
 			refused := here.FairMutex("17").Lock(t.Context())
 			require.Error(t, refused)
 			require.Regexp(t, "NOPERM|"+redistest.RefusedByACL, refused.Error())

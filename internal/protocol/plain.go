@@ -105,12 +105,10 @@ func (p *Plain) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 	keys, counters := t.LocksAndCounters(s.Fencing), 0
 	if s.Fencing {
 		counters = len(t.Counters)
-	} else {
-		// While the slot moves, or for a user that may not touch the lines, the locks alone are asked for: to pass
-		// those in line is better than no lock. With a token nothing is left out: one that did not reach its counter
-		// would be worse than none.
-		e.RequiredKeys = len(t.Keys)
 	}
+	// While the slot moves, or for a user that may not touch the lines, these are left out: to pass those in line is
+	// better than no lock. The counters are not: a token that did not reach its counter would be worse than none.
+	e.RequiredKeys = len(t.Keys) + counters
 	if p.lined {
 		keys = slices.Concat(keys, t.Lines)
 	}
