@@ -80,10 +80,10 @@ func (h *hold) beginShared(ctx context.Context, c call) (bool, error) {
 // came first. A lease that a hook outlasts, and that is not to be renewed, is over by then: the
 // next would be, too.
 func (h *hold) claim(ctx context.Context, lv level) error {
-	if !h.take(ctx) {
+	if !h.slot.Take(ctx) {
 		return lockerr.Ended(ctx)
 	}
-	defer h.free()
+	defer h.slot.Free()
 	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,11 +21,11 @@ func (h *hold) Close(ctx context.Context, failed func(error)) {
 	h.mu.Unlock()
 
 	h.endBatch(ctx)
-	if h.take(ctx) {
+	if h.slot.Take(ctx) {
 		err := h.giveBack(ctx, h.settings, false)
 		h.batch.End(err)
 		event.Err = lockerr.Wrap("close", event.Name, err)
-		h.free()
+		h.slot.Free()
 	} else {
 		event.Err = lockerr.Wrap("close", event.Name, h.abandon(lockerr.Ended(ctx)))
 	}

@@ -1,7 +1,6 @@
 package relock
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -69,7 +68,7 @@ type hold struct {
 
 	name     identity.Name
 	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
-	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time
+	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time. It stays once there is a name
 	lease    lease.Lease
 	levels   levels.Levels[*settings] // none is open until the acquirer has claimed it
 	contexts holdctx.Set
@@ -158,12 +157,6 @@ func (h *hold) changes() <-chan struct{} {
 	}
 	return h.changed
 }
-
-// take waits until no other command about h's keys is under way. Its slot stays the same once it has a
-// name.
-func (h *hold) take(ctx context.Context) bool { return h.slot.Take(ctx) }
-
-func (h *hold) free() { h.slot.Free() }
 
 // open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
 // false: the client was closed meanwhile.

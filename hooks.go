@@ -9,6 +9,7 @@ import (
 
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/slot"
@@ -150,7 +151,7 @@ func JoinHooks(hooks ...Hooks) Hooks {
 		if len(all) == 0 {
 			return nil
 		}
-		return func(e Event) { each(all, func(hook func(Event)) { hook(e) }) }
+		return func(e Event) { guard.Each(all, func(hook func(Event)) { hook(e) }) }
 	}
 	return Hooks{
 		Acquired:    join(func(h Hooks) func(Event) { return h.Acquired }),

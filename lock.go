@@ -10,6 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
+	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
@@ -156,7 +157,7 @@ func (m *Mutex) Unlock() error {
 		return lockerr.Wrap("unlock", m.Name(), m.notHeld(o))
 	}
 	var errs []error
-	each(holds, func(h *hold) {
+	guard.Each(holds, func(h *hold) {
 		if err := h.unlock(m.target, &m.settings); err != nil {
 			errs = append(errs, err)
 		}

@@ -215,7 +215,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 		locktest.RequireLocked(b.t, both)
 		locktest.RequireLocked(b.t, one)
 		h := holdsOn(b.c.session, b.names[0])[0]
-		require.True(b.t, h.take(b.t.Context())) // as a renewal does
+		require.True(b.t, h.slot.Take(b.t.Context())) // as a renewal does
 		first, second := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		id := first.ID()
 		locked := first.Lock(b.t.Context(), one)
@@ -232,7 +232,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 			_, err := b.rivalOfTwo.TryLock(context.Background())
 			said <- err
 		})
-		h.free()
+		h.slot.Free()
 		require.NoError(b.t, locktest.OutcomeOf(b.t, locked))
 		require.NoError(b.t, redistest.Receive(b.t, unlocked))
 		require.NoError(b.t, redistest.Receive(b.t, said), "another process asks for the second name")

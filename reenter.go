@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/session"
@@ -26,7 +27,7 @@ import (
 //     next command of the hold sets the count right: counts are absolute.
 //   - A key without a level never gets the count 0 by a re-entry: to others a 0 is no lock.
 //   - While the rest is waited for, the loss of what is held ends the wait.
-//   - One command of a hold is under way at a time (take, free).
+//   - One command of a hold is under way at a time (slot.Slot).
 //
 // What can come late: the end of the hold while the request is under way. Then Redis may have the
 // new count, and the release that ends the hold has the last word; enter reports how the hold ended.
@@ -298,7 +299,7 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	if ctx.Err() != nil {
 		s.UnlockTimeout = min(s.UnlockTimeout, undoGrace)
 	}
-	each(holds, func(h *hold) {
+	guard.Each(holds, func(h *hold) {
 		h.mu.Lock()
 		h.levels.Revoke(lv.Target)
 		h.mu.Unlock()
@@ -353,10 +354,10 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if _, err := h.known(ctx); err != nil {
 		return err
 	}
-	if !h.take(ctx) {
+	if !h.slot.Take(ctx) {
 		return lockerr.Ended(ctx)
 	}
-	defer h.free()
+	defer h.slot.Free()
 	if err := h.usable(); err != nil {
 		return err
 	}

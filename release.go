@@ -87,15 +87,6 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	return h.step(ctx, s)
 }
 
-// each calls f with each of all, though a hook panics in it, or ends the goroutine: no part of what
-// is given back is left locked, and renewed, without an owner. Then the panic goes on.
-func each[T any](all []T, f func(T)) {
-	if len(all) > 0 {
-		defer each(all[1:], f)
-		f(all[0])
-	}
-}
-
 // releaseOptions are those of the commands of an Unlock by a handle with the settings s. A second
 // copy of them, which does not go through the engine, is to fit into its time-out: it learns
 // what keeps the engine silent.
@@ -108,8 +99,8 @@ func (h *hold) releaseOptions(s *settings) redisexec.CallOptions {
 // step tells Redis the counts after a level was taken away that was not the last. Without
 // an answer the count on Redis is too high until the next command of the hold sets it right.
 func (h *hold) step(ctx context.Context, s *settings) error {
-	if h.take(ctx) {
-		defer h.free()
+	if h.slot.Take(ctx) {
+		defer h.slot.Free()
 		return h.tellCounts(ctx, s)
 	}
 	// Not left to the next command: that might be a renewal, and keep keys without a level.
@@ -119,10 +110,10 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 
 // stepLate is step for a caller who has gone.
 func (h *hold) stepLate(s *settings) {
-	if !h.take(h.session.Background) {
+	if !h.slot.Take(h.session.Background) {
 		return
 	}
-	defer h.free()
+	defer h.slot.Free()
 	ctx, cancel := context.WithTimeout(h.session.Background, s.UnlockTimeout)
 	defer cancel()
 	_ = h.tellCounts(ctx, s) // the caller was told that Redis does not know
@@ -233,10 +224,10 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 func (h *hold) tellEnd(ctx context.Context, s *settings) (told <-chan error, err error) {
 	h.endBatch(ctx)
 	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
-	if !h.take(ctx) {
+	if !h.slot.Take(ctx) {
 		return nil, h.abandon(lockerr.Ended(ctx))
 	}
-	defer h.free()
+	defer h.slot.Free()
 	if h.batch != nil {
 		runtime.Gosched() // those who were answered just now may want the lock again
 		if told := h.handAhead(s); told != nil {

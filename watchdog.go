@@ -134,14 +134,14 @@ func (h *hold) renew() {
 	if waited, _ := h.known(inTime); waited {
 		return // that has renewed the lease, or its failure was reported
 	}
-	if h.take(inTime) {
+	if h.slot.Take(inTime) {
 		h.renewNow(life)
 	}
 }
 
 // renewNow is renew when it is its turn. life ends with the hold.
 func (h *hold) renewNow(life context.Context) {
-	free := sync.OnceFunc(h.free)
+	free := sync.OnceFunc(h.slot.Free)
 	defer free()
 
 	h.mu.Lock()
