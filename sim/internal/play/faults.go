@@ -41,6 +41,8 @@ func (p *play) inject(f Fault) {
 		}
 	case freeze:
 		p.lasting(f, func() {
+			s := p.servers[f.Server]
+			s.until(&s.frozen, f.For)
 			p.eachLink(f.Server, func(l *network.Link) { l.Freeze(f.For) })
 			time.Sleep(f.For)
 		})
@@ -134,6 +136,7 @@ func (p *play) stop(f Fault) {
 		time.Sleep(f.Amount)
 	}
 	p.lasting(f, func() {
+		s.until(&s.down, f.For)
 		p.eachLink(f.Server, func(l *network.Link) {
 			l.Refuse(f.For)
 			l.Cut(f.loss(), 0)

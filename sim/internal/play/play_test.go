@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/sim/internal/network"
 )
 
 func TestMain(m *testing.M) {
@@ -167,4 +168,24 @@ func TestSignsOfLifeStopWhereAProcessDoes(t *testing.T) {
 		}
 	}
 	require.InDelta(t, 20, signs, 3)
+}
+
+func TestAProcessThatBeginsMeetsAServerThatIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := newServer(0)
+		require.NoError(t, err)
+		defer s.mini.Close()
+		s.until(&s.down, time.Second)
+		s.until(&s.down, time.Millisecond)
+		for _, down := range []bool{true, false} {
+			l := network.NewLink(s.serve, s.arrives, time.Millisecond, 1)
+			s.reached(l)
+			conn, err := l.Dial()
+			require.Equal(t, down, err != nil)
+			if !down {
+				require.NoError(t, conn.Close())
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }

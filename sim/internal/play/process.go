@@ -114,6 +114,7 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	c.life, c.end = context.WithCancel(context.Background())
 	for i, s := range p.servers {
 		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
+		s.reached(l)
 		c.links = append(c.links, l)
 		c.rdbs = append(c.rdbs, redis.NewClient(embedded.Options(l, i+1)))
 	}

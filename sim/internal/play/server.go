@@ -12,6 +12,7 @@ import (
 	mini "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/relock-go/relock/sim/internal/embedded"
+	"github.com/relock-go/relock/sim/internal/network"
 )
 
 // server is an embedded Redis with real Lua. It is reached by the links of a play only.
@@ -22,6 +23,8 @@ type server struct {
 	mu       sync.Mutex // guards the rest
 	ahead    time.Duration
 	loading  time.Time // until then it refuses all commands
+	down     time.Time // until then no one reaches it, nor does a process that begins meanwhile
+	frozen   time.Time // until then it stands still, also for those
 	commands int
 	trace    uint64 // of all commands so far, in order, with their times
 	began    time.Time
@@ -81,6 +84,23 @@ func (s *server) step(d time.Duration) {
 	now := time.Now().Add(s.ahead)
 	s.mu.Unlock()
 	s.mini.SetTime(now)
+}
+
+// reached has a link that is new meet what the server does to all others.
+func (s *server) reached(l *network.Link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.Refuse(time.Until(s.down))
+	l.Freeze(time.Until(s.frozen))
+}
+
+// until notes that the server is down, or frozen, for d from now on.
+func (s *server) until(t *time.Time, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end := time.Now().Add(d); end.After(*t) {
+		*t = end
+	}
 }
 
 // load has the server refuse all commands for d, from now on.
