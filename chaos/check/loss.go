@@ -60,7 +60,12 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 		lost = slices.DeleteFunc(lost, func(l *hold) bool { return l.ended() <= h.returned })
 		for _, l := range lost {
 			due := r.due(l.process, h.returned)
-			if l.excludes(h) && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, l.ended()) {
+			// Where data was lost, h may be the one that is not valid any more, and has not heard of that.
+			until := l.ended()
+			if end := h.ended(); end != 0 {
+				until = min(until, end)
+			}
+			if l.excludes(h) && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, until) {
 				r.breach("I3", name, "%s noticed its loss at %s, after %s had got the lock at %s",
 					r.of(l), r.at(l.ended()), r.of(h), r.at(h.returned))
 			}
