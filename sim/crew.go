@@ -44,6 +44,7 @@ type answer struct {
 	Broken   []string // promises: the names of the invariants, each once
 	Story    string
 	Crash    string // of the child, which has no more to say
+	Hangs    bool   // the play has not come to its end, and the child is gone
 	Holds    int
 	Losses   int
 	Overlaps int
@@ -66,7 +67,10 @@ func serve(run bubble.Runner) int {
 			fmt.Fprintln(os.Stderr, err)
 			return failed
 		}
-		res, err := play.Run(run, j.plan())
+		res, err := play.Run(run, j.plan(), func(res *play.Result) {
+			_ = out.Encode(answer{Seed: j.Seed, Broken: res.Broken(), Story: res.Story(), Hangs: true})
+			os.Exit(failed)
+		})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return failed
@@ -127,6 +131,9 @@ func (c *child) play(j job) answer {
 			return answer{Seed: j.Seed, Crash: fmt.Sprintf("%v: the process has ended: %s", j.plan(), c.errors)}
 		}
 		if json.Unmarshal(text, &a) == nil {
+			if a.Hangs {
+				c.end()
+			}
 			return a
 		}
 	}
@@ -183,7 +190,7 @@ func (c crew) one(ctx context.Context, mu *sync.Mutex, next func() (job, bool), 
 			}
 		}
 		a := player.play(j)
-		if a.Crash != "" {
+		if a.Crash != "" || a.Hangs {
 			player = nil
 		}
 		if ctx.Err() != nil {

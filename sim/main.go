@@ -33,7 +33,7 @@ const (
 
 func main() {
 	var (
-		seeds   = flag.Uint64("seeds", 0, "how many seeds to play; 0: one with -seed, and otherwise as many as the budget allows")
+		seeds   = flag.Uint64("seeds", 0, "how many seeds to play, for each mutant, too; 0: one with -seed, and otherwise as many as the budget allows")
 		seed    = flag.Uint64("seed", 0, "the first seed; 0: a fresh one, which is printed")
 		budget  = flag.Duration("budget", time.Minute, "how long to play if -seeds does not say how many; for each mutant, too")
 		mutants = flag.Bool("mutants", false, "have deliberately broken variants of the library caught; names of them as arguments: only those")
@@ -57,7 +57,7 @@ func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	if *mutants {
-		os.Exit(runMutants(ctx, os.Stdout, *crews, *budget, flag.Args()))
+		os.Exit(runMutants(ctx, os.Stdout, *crews, *budget, *seeds, flag.Args()))
 	}
 	program, err := os.Executable()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // runMutants builds every mutant of the library, or those named, and plays seeds from 1 on until one breaks
 // a promise that the library as it is keeps with the same seed. A crash is no catch.
-func runMutants(ctx context.Context, out io.Writer, size int, budget time.Duration, names []string) int {
+func runMutants(ctx context.Context, out io.Writer, size int, budget time.Duration, seeds uint64, names []string) int {
 	chosen, err := choose(names)
 	if err != nil {
 		fmt.Fprintln(out, err)
@@ -36,7 +36,7 @@ func runMutants(ctx context.Context, out io.Writer, size int, budget time.Durati
 		fmt.Fprintln(out, err)
 		return failed
 	}
-	h := hunt{out: out, builder: builder, whole: crew{whole, size}, size: size, budget: budget}
+	h := hunt{out: out, builder: builder, whole: crew{whole, size}, size: size, budget: budget, seeds: seeds}
 	fmt.Fprintf(out, "| %-30s | %-8s | %-8s | %-40s |\n|---|---|---|---|\n", "mutant", "seeds", "after", "by")
 	caught := 0
 	for i := range chosen {
@@ -74,6 +74,7 @@ type hunt struct {
 	whole   crew
 	size    int
 	budget  time.Duration
+	seeds   uint64 // for each mutant; 0: until the budget is spent
 }
 
 // hunt reports whether m is caught.
@@ -88,7 +89,7 @@ func (h *hunt) hunt(ctx context.Context, m *mutant.Mutant) bool {
 	why, by, after := "nothing was broken", "", uint64(0)
 	err = crew{program, h.size}.play(ctx, func() (job, bool) {
 		seed++
-		return job{Seed: seed}, by == "" && time.Since(began) < h.budget
+		return job{Seed: seed}, by == "" && (h.seeds == 0 && time.Since(began) < h.budget || seed <= h.seeds)
 	}, func(a answer) {
 		played++
 		switch {

@@ -36,6 +36,10 @@ type Rules struct {
 	// Prompt says that no fault of the run keeps a wake-up from its waiter, or leaves
 	// anything on Redis: who waits has the lock as soon as it is free.
 	Prompt bool
+
+	// InLine are the names for which processes stand in a line, if nothing costs one its place in it, and
+	// each serves all of its waiters when it has its turn.
+	InLine []string
 }
 
 // Report is what a history tells.
@@ -76,6 +80,7 @@ func Run(events []history.Event, rules Rules) Report {
 	r.waiting()
 	r.starving()
 	r.order()
+	r.turns()
 	r.linearizable()
 	r.writes()
 	return r.report

@@ -61,8 +61,9 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 		for _, l := range lost {
 			due := r.due(l.process, h.returned)
 			until := l.ended()
-			if h.lost != 0 { // the newer one may be that which Redis had forgotten: it followed a hold of before
-				until = min(until, h.lost)
+			// Where data was lost, the newer one may be that which Redis had forgotten: it followed a hold of before.
+			if h.wasLost() {
+				until = min(until, h.ended())
 			}
 			if l.excludes(h) && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, until) {
 				r.breach("I3", name, "%s noticed its loss at %s, after %s had got the lock at %s",

@@ -365,9 +365,11 @@ var All = []Mutant{
 	{
 		Name:   "quorum-deadline-from-last-vote",
 		Breaks: "the lease counts from when the votes were counted, not from when they were asked for",
-		Edits: []Edit{{"internal/quorum/ballot.go",
-			"out := redisexec.Outcome{Sent: b.sent}",
-			"out := redisexec.Outcome{Sent: clock.System()}"}},
+		Edits: []Edit{
+			{"internal/quorum/ballot.go", "	unsent   error ", "	now      clock.Clock\n	unsent   error "},
+			{"internal/quorum/ballot.go", "		report:   q.env.Failure,\n", "		report:   q.env.Failure,\n		now:      q.env.Now,\n"},
+			{"internal/quorum/ballot.go", "out := redisexec.Outcome{Sent: b.sent}", "out := redisexec.Outcome{Sent: b.now()}"},
+		},
 		Catch: []string{"quorum-slow-then-silent"},
 	},
 }

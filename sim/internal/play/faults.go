@@ -1,6 +1,7 @@
 package play
 
 import (
+	"slices"
 	"time"
 
 	"github.com/relock-go/relock/chaos/history"
@@ -13,35 +14,37 @@ func (p *play) inject(f Fault) {
 	switch f.What {
 	case slow:
 		p.lasting(f, func() {
-			l := p.link(f)
-			l.Slow(f.Amount)
+			ways := p.ways(f)
+			ways.each(func(l *network.Link) { l.Slow(f.Amount) })
 			time.Sleep(f.For)
-			l.Slow(0)
+			ways.each(func(l *network.Link) { l.Slow(0) })
 		})
 	case fade:
 		p.lasting(f, func() {
-			l := p.link(f)
-			l.Slow(f.Amount)
-			time.Sleep(f.For)
-			l.Slow(0)
-			p.separate(l, f)
+			ways := p.ways(f)
+			ways.each(func(l *network.Link) { l.Slow(f.Amount) })
+			time.Sleep(f.For / 4)
+			p.await(f)
+			ways.each(func(l *network.Link) { l.Slow(0) })
+			p.separate(ways, f)
 		})
 	case cut:
 		p.disturb(f)
-		p.link(f).Cut(f.loss(), f.Amount)
+		p.ways(f).each(func(l *network.Link) { l.Cut(f.loss(), f.Amount) })
 	case trap:
-		p.link(f).Set(func(network.Trap) { p.disturb(f) }, network.Trap{Loss: f.loss(), Late: f.Amount, Silent: f.Silent})
+		p.at(f.Process).links[f.Server].Set(func(network.Trap) { p.disturb(f) }, network.Trap{Loss: f.loss(), Late: f.Amount, Silent: f.Silent, Skip: f.Skip})
 	case partition:
-		p.lasting(f, func() { p.separate(p.link(f), f) })
+		p.lasting(f, func() { p.separate(p.ways(f), f) })
 	case deaf:
-		p.link(f).Deafen(f.For)
+		p.ways(f).each(func(l *network.Link) { l.Deafen(f.For) })
 		for left := f.For; left > 0; left -= p.plan.TTL {
 			p.disturb(f)
 			time.Sleep(min(left, p.plan.TTL))
 		}
 	case freeze:
 		p.lasting(f, func() {
-			p.servers[f.Server].freeze(f.For)
+			s := p.servers[f.Server]
+			s.until(&s.frozen, f.For)
 			p.eachLink(f.Server, func(l *network.Link) { l.Freeze(f.For) })
 			time.Sleep(f.For)
 		})
@@ -79,8 +82,14 @@ func (p *play) await(f Fault) {
 	switch f.What {
 	case remove, lie:
 		hits = func() bool { return p.servers[f.Server].mini.Exists(f.Name) }
-	case pause, kill, fade, slow, partition:
+	case pause, kill, fade, slow, partition, trap, cut:
 		hits = func() bool { return p.at(f.Process).holding.Load() > 0 }
+	}
+	if held := hits; f.Queue && f.What.meetsProcess() {
+		hits = func() bool {
+			c := p.at(f.Process)
+			return held() && c.holding.Load() > 0 && c.waiting.Load() > 0
+		}
 	}
 	for range 100 {
 		if hits() || p.plan.Lasts-time.Since(p.journal.began) < p.plan.TTL {
@@ -94,8 +103,27 @@ func (f Fault) loss() network.Loss {
 	return map[string]network.Loss{"command": network.Command, "reply": network.Reply, "late": network.Late}[f.Trap]
 }
 
-// link returns the way between the process and the server of a fault.
-func (p *play) link(f Fault) *network.Link { return p.at(f.Process).links[f.Server] }
+// meetsProcess reports whether there is a moment of one process at which a fault does the most harm.
+func (w What) meetsProcess() bool {
+	return slices.Contains([]What{remove, lie, pause, kill, fade, slow, partition, trap, cut}, w)
+}
+
+// ways are the links of a process that a fault is about.
+type ways []*network.Link
+
+func (p *play) ways(f Fault) ways {
+	links := p.at(f.Process).links
+	if f.Wide {
+		return links
+	}
+	return links[f.Server : f.Server+1]
+}
+
+func (w ways) each(fn func(*network.Link)) {
+	for _, l := range w {
+		fn(l)
+	}
+}
 
 // eachLink calls fn with the links of all processes to a server.
 func (p *play) eachLink(server int, fn func(*network.Link)) {
@@ -118,12 +146,14 @@ func (p *play) disturb(f Fault) {
 	p.journal.add(history.Event{Kind: history.Disturbed, Op: f.Number, Note: f.String()})
 }
 
-// separate has nothing pass on a link, and breaks its connections then.
-func (p *play) separate(l *network.Link, f Fault) {
-	l.Refuse(f.For)
-	l.Freeze(f.For)
+// separate has nothing pass on links, and breaks their connections then.
+func (p *play) separate(ways ways, f Fault) {
+	ways.each(func(l *network.Link) {
+		l.Refuse(f.For)
+		l.Freeze(f.For)
+	})
 	time.Sleep(f.For)
-	l.Cut(f.loss(), f.Amount)
+	ways.each(func(l *network.Link) { l.Cut(f.loss(), f.Amount) })
 }
 
 // stop stops a server, which comes back, with its data or without, or as a replica that has taken over.
@@ -135,7 +165,7 @@ func (p *play) stop(f Fault) {
 		time.Sleep(f.Amount)
 	}
 	p.lasting(f, func() {
-		s.stop(f.For)
+		s.until(&s.down, f.For)
 		p.eachLink(f.Server, func(l *network.Link) {
 			l.Refuse(f.For)
 			l.Cut(f.loss(), 0)

@@ -1,6 +1,7 @@
 package play
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,20 @@ func (j *journal) add(e history.Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.events = append(j.events, e)
+}
+
+// length is how much has happened. It may be asked for from outside the bubble.
+func (j *journal) length() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.events)
+}
+
+// soFar returns what has happened up to now.
+func (j *journal) soFar() []history.Event {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.events)
 }
 
 // beat is the time between two signs of life. No process writes them: in virtual time each runs all the

@@ -24,11 +24,15 @@ type Plan struct {
 
 	// Shares, from 0 to 1.
 	Fair, Multi, Sides, Reads, Fixed, Shared, Long, Impatient, Try float64
+	MinHold, OwnLease, Misuse                                      float64
 
 	Think     time.Duration // between two uses, at most
 	Untokened bool
-	Busy      bool // holds are brief, and follow one another quickly
-	Crowd     bool // most want one name
+	Handoffs  int           // WithLocalHandoffs
+	Busy      bool          // holds are brief, and follow one another quickly
+	Hot       bool          // most want one name
+	Crowd     bool          // so do the goroutines of one process at the same time, again and again: their holds follow one another before Redis knows
+	Apart     time.Duration // the crowd of one process comes so much before that of another
 
 	Faults []Fault
 }
@@ -42,6 +46,9 @@ type Fault struct {
 	Server  int
 	Amount  time.Duration
 	Name    string
+	Wide    bool   // it is about all servers of a quorum
+	Queue   bool   // it waits for a process that holds and has another waiter
+	Skip    int    // commands that pass before one is lost
 	Trap    string // what is lost: see network.Loss
 	Silent  bool
 }
@@ -79,9 +86,10 @@ var themes = []struct {
 	long   bool // holds often are: the faults hit holders
 	faults []What
 }{
-	{"calm", 14, 0, false, nil},
+	{"calm", 18, 0, false, nil},
 	{"network", 16, 12, true, []What{slow, fade, fade, cut, partition, deaf}},
-	{"doubt", 22, 40, false, []What{trap, trap, trap, trap, trap, cut, slow}},
+	{"doubt", 18, 40, false, []What{trap, trap, trap, trap, trap, cut, slow}},
+	{"late", 10, 12, false, []What{trap}},
 	{"servers", 8, 6, true, []What{freeze, restart, loading, forget}},
 	{"data", 12, 10, true, []What{wipe, failover, remove, remove, remove}},
 	{"clients", 14, 10, true, []What{pause, kill}},
@@ -96,12 +104,13 @@ func Draw(seed uint64) Plan {
 		Seed: seed, Servers: 1, Lasts: time.Minute,
 		TTL:       d.between(1500*time.Millisecond, 6*time.Second),
 		Poll:      d.between(time.Second, 3*time.Second),
-		Latency:   pick(d, 100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 15*time.Millisecond),
+		Latency:   pick(d, 100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 15*time.Millisecond, 40*time.Millisecond),
 		Processes: 4 + d.IntN(2), Workers: 4,
 		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"},
 		Fair: pick(d, 0.15, 0.5, 1), Multi: pick(d, 0, 0.1, 0.3), Sides: pick(d, 0.2, 0.2, 0.2, 0.8), Reads: pick(d, 0.3, 0.9),
 		Fixed: pick(d, 0, 0.15), Shared: 0.05, Long: pick(d, 0.03, 0.3), Impatient: pick(d, 0.1, 0.4), Try: pick(d, 0.05, 0.2),
-		Think: 12 * time.Second, Untokened: d.chance(0.4), Busy: d.chance(0.25),
+		MinHold: pick(d, 0, 0, 0, 0.2), OwnLease: pick(d, 0, 0.1), Misuse: pick(d, 0, 0.05),
+		Think: 12 * time.Second, Untokened: d.chance(0.4), Handoffs: pick(d, 16, 16, 16, 3, 0), Busy: d.chance(0.25),
 	}
 	if d.chance(0.2) {
 		p.Servers, p.Sides, p.Fair = 3, 0, 0
@@ -112,9 +121,14 @@ func Draw(seed uint64) Plan {
 	if p.Sides > 0.5 && p.Reads > 0.5 {
 		p.Think = time.Second // readers come one after the other
 	}
-	if p.Servers == 1 && d.chance(0.15) { // holds of one process follow one another before Redis knows
-		p.Crowd, p.Busy, p.Untokened = true, true, true
-		p.Sides, p.Multi, p.Fair, p.Think = 0.05, 0.02, 0.1, 2*time.Second
+	switch {
+	case p.Servers == 1 && d.chance(0.25):
+		p.Crowd, p.Hot, p.Busy, p.Untokened, p.Handoffs = true, true, true, true, 16
+		p.Sides, p.Multi, p.Fair, p.Fixed, p.MinHold, p.OwnLease = 0.05, 0.02, 0.1, 0, 0, 0
+		p.Apart = pick(d, 0, 1200*time.Millisecond)
+		p.Impatient, p.Think, p.Long = pick(d, 0, 0.2), 4*time.Second, pick(d, 0.06, 0.3)
+	case d.chance(0.35):
+		p.Hot, p.Think = true, pick(d, 2*time.Second, 6*time.Second)
 	}
 	d.theme(&p)
 	return p
@@ -145,20 +159,28 @@ func (d drawer) theme(p *Plan) {
 		if t.long && !p.Crowd {
 			p.Long = 0.3
 		}
-		if t.name == "clocks" {
-			for i := range p.Clocks {
-				p.Clocks[i] = d.between(-80*time.Second, 80*time.Second)
-			}
-		}
 		if t.most > 0 {
 			for i := range 1 + d.IntN(t.most) {
 				p.Faults = append(p.Faults, d.fault(p, i+1, pick(d, t.faults...)))
 			}
 		}
+		if t.name == "late" {
+			d.spread(p)
+		}
 		break
 	}
+	if p.lossy() {
+		p.MinHold = 0 // what is kept may be lost, too
+	}
+	// A master that comes back without its data, while clocks differ, breaks the order of tokens.
+	apart := p.Servers > 1 && d.chance(0.4) && !p.has(wipe)
+	for i := range p.Clocks {
+		if apart || p.Theme == "clocks" {
+			p.Clocks[i] = d.between(-80*time.Second, 80*time.Second)
+		}
+	}
 	// Who does not run when the data is lost hears of that when it runs again, and no sooner: the judge does not know.
-	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == wipe || f.What == failover || f.What == remove }) {
+	if p.has(wipe, failover, remove) {
 		for i := range p.Faults {
 			if p.Faults[i].What == pause {
 				p.Faults[i].What = kill
@@ -166,6 +188,46 @@ func (d drawer) theme(p *Plan) {
 		}
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// hot is which name most want: one that is also wanted together with another, if any is.
+func (p *Plan) hot() int {
+	if p.Multi > 0 && !p.Crowd {
+		return 0
+	}
+	return len(p.Names) - 1
+}
+
+// spread has the faults come one at a time, each when what the one before has done is over, and be heard
+// of at once: no hold is lost then.
+func (d drawer) spread(p *Plan) {
+	at := time.Duration(0)
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		at += d.between(2*p.TTL, 3*p.TTL)
+		f.At, f.Silent = at, false
+		if at > p.Lasts*29/30 {
+			p.Faults = p.Faults[:i]
+			return
+		}
+	}
+}
+
+// has reports whether there are faults of these kinds.
+func (p *Plan) has(kinds ...What) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return slices.Contains(kinds, f.What) })
+}
+
+// lossy reports whether Redis may lose a hold before its holder hears of that.
+func (p *Plan) lossy() bool { return p.has(wipe, failover, remove, clocks) }
+
+// inLine are the names for which processes have their turns in the order in which they came, and serve all of
+// their waiters then: after a hold that is kept for its min hold no one follows.
+func (p *Plan) inLine() []string {
+	if len(p.Faults) > 0 || p.Servers > 1 || p.Handoffs < 16 || p.MinHold > 0 {
+		return nil
+	}
+	return p.Names
 }
 
 func (d drawer) fault(p *Plan, number int, what What) Fault {
@@ -177,6 +239,10 @@ func (d drawer) fault(p *Plan, number int, what What) Fault {
 		Amount: d.between(p.TTL/100, p.TTL/3),
 		Name:   pick(d, append(slices.Clone(p.Names), append(p.Sided, "y", "y")...)...),
 		Trap:   pick(d, "command", "reply", "late"), Silent: d.chance(0.3),
+		Wide: p.Servers > 1 && d.chance(0.6), Queue: d.chance(0.4) || p.Crowd, Skip: d.IntN(4),
+	}
+	if p.Hot && d.chance(0.8) {
+		f.Name = p.Names[p.hot()]
 	}
 	if d.chance(0.5) {
 		f.For /= 8
@@ -185,6 +251,10 @@ func (d drawer) fault(p *Plan, number int, what What) Fault {
 	case wipe:
 		if p.Servers > 1 { // as its users are told: not before a TTL is over
 			f.For += p.TTL + p.TTL/4
+		}
+	case pause: // for longer than a place in the line lasts, too
+		if f.For = d.between(p.TTL/4, 4*p.TTL); d.chance(0.3) {
+			f.For /= 8
 		}
 	case fade:
 		f.Amount, f.For = d.between(p.TTL/20, p.TTL/4), d.between(p.TTL, 2*p.TTL)
@@ -228,12 +298,15 @@ func (p Plan) With(numbers []int) Plan {
 func (f Fault) String() string {
 	lost := map[string]string{"command": "it is lost", "reply": "its reply is lost", "late": fmt.Sprintf("it arrives %v later", ms(f.Amount))}[f.Trap]
 	link := fmt.Sprintf("process %d and server %d", f.Process, f.Server+1)
+	if f.Wide {
+		link = fmt.Sprintf("process %d and all servers", f.Process)
+	}
 	server, process := fmt.Sprintf("server %d", f.Server+1), fmt.Sprintf("process %d", f.Process)
 	switch f.What {
 	case slow:
 		return fmt.Sprintf("messages between %s take %v longer, for %v", link, ms(f.Amount), ms(f.For))
 	case fade:
-		return fmt.Sprintf("messages between %s take %v longer, for %v, and then none arrives for as long", link, ms(f.Amount), ms(f.For))
+		return fmt.Sprintf("messages between %s take %v longer, for %v at least, and then none arrives for %v", link, ms(f.Amount), ms(f.For/4), ms(f.For))
 	case cut:
 		return fmt.Sprintf("the connections between %s break; of what is under way: %s", link, lost)
 	case trap:

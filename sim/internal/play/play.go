@@ -9,6 +9,8 @@
 //   - process.go: a client process, which can be stopped, and has clocks of its own
 //   - worker.go, use.go: a goroutine of it, and one use of a lock
 //   - server.go: a Redis
+//   - misuse.go: uses that break a rule on purpose, and clients that are closed in the middle
+//   - stuck.go: a play that does not come to its end
 //   - journal.go: what was done and seen
 //   - story.go: that, for people
 package play
@@ -80,23 +82,24 @@ type play struct {
 	lossy    bool          // Redis may lose a hold before its holder hears of that
 	jumps    bool          // clocks of processes are set, or they do not run: a context may end late, unless it is asked
 
+	stuck     func(*Result)
 	mu        sync.Mutex
 	processes []*process // all that ever began
 }
 
-// Run plays a plan in a bubble that run makes, and judges it.
-func Run(run func(func()), plan Plan) (*Result, error) {
-	p := &play{plan: plan, journal: &journal{}, stopping: make(chan struct{}), store: store{tokens: make(map[string]int64)}}
-	for _, f := range plan.Faults {
-		p.lossy = p.lossy || slices.Contains([]What{wipe, failover, remove, clocks}, f.What)
-		p.jumps = p.jumps || f.What == pause || f.What == wall
-	}
+// Run plays a plan in a bubble that run makes, and judges it. If the play does not come to its end, stuck is
+// called with what is known, and must not return.
+func Run(run func(func()), plan Plan, stuck func(*Result)) (*Result, error) {
+	p := &play{plan: plan, journal: &journal{}, stopping: make(chan struct{}), store: store{tokens: make(map[string]int64)}, stuck: stuck}
+	p.lossy, p.jumps = plan.lossy(), plan.has(pause, wall)
 	var err error
 	defer seedLibrary(plan.Seed)()
+	ended := p.watchProgress()
 	run(func() {
 		p.stopping = make(chan struct{})
 		err = p.run()
 	})
+	ended()
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", plan, err)
 	}
@@ -105,10 +108,13 @@ func Run(run func(func()), plan Plan) (*Result, error) {
 		res.Commands += s.commands
 		res.Trace = res.Trace*31 + s.trace
 	}
-	harmful := slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.What != pause })
+	harmful := plan.Theme != "late" && slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.What != pause })
 	res.Report = check.Run(p.journal.withSigns(), check.Rules{
 		TTL: plan.TTL, Poll: plan.Poll, Slack: slack + 20*plan.Latency,
-		SplitBrain: true, Lossless: !harmful, Prompt: len(plan.Faults) == 0, Untokened: plan.Untokened,
+		SplitBrain: true, Lossless: !harmful, Untokened: plan.Untokened,
+		// Owners who split the votes of a quorum try again after some round trips.
+		Prompt: len(plan.Faults) == 0 && plan.MinHold == 0 && plan.Poll >= 60*plan.Latency,
+		InLine: plan.inLine(),
 	})
 	return res, nil
 }
@@ -195,12 +201,14 @@ func (p *play) drain() {
 			c.end()
 		}
 	})
+	never := time.AfterFunc(40*p.plan.TTL+10*time.Minute, func() { p.hangs("goroutines that never end", "play.(*worker).run", "play.(*process).close") })
 	var all sync.WaitGroup
 	for _, c := range p.processes {
 		all.Go(c.close)
 	}
 	all.Wait()
 	giveUp.Stop()
+	never.Stop()
 	// A place in the line may have a lease of 5 s, whatever the TTL.
 	time.Sleep(max(p.plan.TTL, 5*time.Second) + time.Second)
 	for i, s := range p.servers {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/sim/internal/network"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 func playOf(t *testing.T, plan Plan) *Result {
 	t.Helper()
-	res, err := Run(func(inside func()) { synctest.Test(t, func(*testing.T) { inside() }) }, plan)
+	res, err := Run(func(inside func()) { synctest.Test(t, func(*testing.T) { inside() }) }, plan, func(res *Result) { panic(res.Story()) })
 	require.NoError(t, err)
 	return res
 }
@@ -55,7 +55,7 @@ func TestALibraryThatIsWholeKeepsAllPromisesUnderEveryTheme(t *testing.T) {
 // lying is a plan in which a server gives locks away, with other faults around it.
 func lying() Plan {
 	p := first(func(p Plan) bool {
-		return p.Theme == "network" && p.Servers == 1 && p.Long > 0.1 && !p.Untokened && !p.Busy && len(p.Faults) > 2
+		return p.Theme == "network" && p.Servers == 1 && p.Long > 0.1 && !p.Untokened && !p.Busy && p.Hot && p.hot() == 2 && len(p.Faults) > 2
 	})
 	for i := range 20 {
 		p.Faults = append(p.Faults, Fault{Number: 100 + i, What: lie, At: time.Duration(i+1) * 2900 * time.Millisecond, Name: "y", Process: 1})
@@ -170,26 +170,22 @@ func TestSignsOfLifeStopWhereAProcessDoes(t *testing.T) {
 	require.InDelta(t, 20, signs, 3)
 }
 
-func TestAProcessThatBeginsWhileAServerIsStoppedOrFrozenDoesNotReachIt(t *testing.T) {
+func TestAProcessThatBeginsMeetsAServerThatIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newServer(0)
 		require.NoError(t, err)
 		defer s.mini.Close()
-
-		s.stop(time.Second)
-		_, err = s.link(time.Millisecond, 1).Dial()
-		require.ErrorIs(t, err, syscall.ECONNREFUSED)
-		time.Sleep(time.Second)
-
-		s.freeze(time.Second)
-		conn, err := s.link(time.Millisecond, 2).Dial()
-		require.NoError(t, err)
-		defer conn.Close()
-		began := time.Now()
-		_, err = conn.Write([]byte("*1\r\n$4\r\nPING\r\n"))
-		require.NoError(t, err)
-		_, err = conn.Read(make([]byte, 16))
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, time.Since(began), time.Second)
+		s.until(&s.down, time.Second)
+		s.until(&s.down, time.Millisecond)
+		for _, down := range []bool{true, false} {
+			l := network.NewLink(s.serve, s.arrives, time.Millisecond, 1)
+			s.reached(l)
+			conn, err := l.Dial()
+			require.Equal(t, down, err != nil)
+			if !down {
+				require.NoError(t, conn.Close())
+			}
+			time.Sleep(time.Second)
+		}
 	})
 }

@@ -33,10 +33,12 @@ type process struct {
 	burial  sync.WaitGroup // of a process that is gone
 	calls   atomic.Int64
 	holding atomic.Int64 // outermost holds that it has
+	waiting atomic.Int64 // of its Locks, that wait in vain so far
 
 	mu     sync.Mutex // guards the rest
 	dead   bool
 	resume chan struct{} // closed when it goes on; nil: it runs
+	briefs []*brief
 }
 
 // watches are the two clocks of a process.
@@ -113,23 +115,58 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	c := &process{play: p, number: number, place: place, clocks: watches{began: p.journal.began}}
 	c.life, c.end = context.WithCancel(context.Background())
 	for i, s := range p.servers {
-		l := s.link(p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
+		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
+		s.reached(l)
 		c.links = append(c.links, l)
 		c.rdbs = append(c.rdbs, redis.NewClient(embedded.Options(l, i+1)))
 	}
-	opts := []relock.ClientOption{relock.WithTTL(p.plan.TTL), relock.WithSafetyPoll(p.plan.Poll)}
-	if !p.plan.Untokened {
+	var err error
+	c.locks, err = c.newLocks()
+	return c, err
+}
+
+// newLocks makes a client of the library.
+func (c *process) newLocks() (*relock.Client, error) {
+	opts := []relock.ClientOption{relock.WithTTL(c.plan.TTL), relock.WithSafetyPoll(c.plan.Poll), relock.WithLocalHandoffs(c.plan.Handoffs)}
+	if !c.plan.Untokened {
 		opts = append(opts, relock.WithFencing())
 	}
 	next.Store(&c.clocks)
 	defer next.Store(nil)
-	var err error
 	if len(c.rdbs) > 1 {
-		c.locks, err = relock.NewQuorum(c.rdbs, opts...)
-	} else {
-		c.locks, err = relock.New(c.rdbs[0], opts...)
+		return relock.NewQuorum(c.rdbs, opts...)
 	}
-	return c, err
+	return relock.New(c.rdbs[0], opts...)
+}
+
+// brief is a client of the library that is closed while its process goes on. It is closed once: a second
+// Close would wait for the first by a mutex, and the clock of the bubble stand still.
+type brief struct {
+	locks   *relock.Client
+	closing atomic.Bool
+}
+
+// close closes the client, unless that is done elsewhere.
+func (b *brief) close() (err error) {
+	if b.closing.CompareAndSwap(false, true) {
+		err = b.locks.Close()
+	}
+	return err
+}
+
+// newBrief makes a client that ends with the process at the latest.
+func (c *process) newBrief() (*brief, error) {
+	locks, err := c.newLocks()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &brief{locks: locks}
+	if c.briefs = append(c.briefs, b); c.dead {
+		c.burial.Go(func() { _ = b.close() })
+	}
+	return b, nil
 }
 
 // start has the workers begin.
@@ -176,7 +213,7 @@ func (c *process) pause(d time.Duration) bool {
 	c.resume = resume
 	c.clocks.stop()
 	for _, l := range c.links {
-		l.Freeze(d)
+		l.Freeze(d + creep) // when it runs again its clocks show that before anything arrives
 	}
 	c.mu.Unlock()
 	c.journal.add(history.Event{Kind: history.Paused, Process: c.number})
@@ -206,10 +243,13 @@ func (c *process) kill() bool {
 		l.Refuse(forever)
 		l.Cut(network.Reply, 0)
 	}
+	for _, b := range c.briefs {
+		c.burial.Go(func() { _ = b.close() })
+	}
+	c.burial.Go(func() { _ = c.locks.Close() })
 	c.mu.Unlock()
 	c.journal.add(history.Event{Kind: history.Killed, Process: c.number})
 	c.end()
-	c.burial.Go(func() { _ = c.locks.Close() })
 	return true
 }
 

@@ -23,8 +23,8 @@ type server struct {
 	mu       sync.Mutex // guards the rest
 	ahead    time.Duration
 	loading  time.Time // until then it refuses all commands
-	stopped  time.Time // until then no one connects to it
-	frozen   time.Time // until then nothing reaches it
+	down     time.Time // until then no one reaches it, nor does a process that begins meanwhile
+	frozen   time.Time // until then it stands still, also for those
 	commands int
 	trace    uint64 // of all commands so far, in order, with their times
 	began    time.Time
@@ -86,35 +86,28 @@ func (s *server) step(d time.Duration) {
 	s.mini.SetTime(now)
 }
 
+// reached has a link that is new meet what the server does to all others.
+func (s *server) reached(l *network.Link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.Refuse(time.Until(s.down))
+	l.Freeze(time.Until(s.frozen))
+}
+
+// until notes that the server is down, or frozen, for d from now on.
+func (s *server) until(t *time.Time, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end := time.Now().Add(d); end.After(*t) {
+		*t = end
+	}
+}
+
 // load has the server refuse all commands for d, from now on.
 func (s *server) load(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loading = time.Now().Add(d)
-}
-
-// stop has no one connect for d, from now on.
-func (s *server) stop(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stopped = time.Now().Add(d)
-}
-
-// freeze has nothing arrive for d, from now on.
-func (s *server) freeze(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.frozen = time.Now().Add(d)
-}
-
-// link returns the way to it of a process that begins: what has befallen the server since before does to that, too.
-func (s *server) link(latency time.Duration, seed uint64) *network.Link {
-	l := network.NewLink(s.serve, s.arrives, latency, seed)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.Refuse(time.Until(s.stopped))
-	l.Freeze(time.Until(s.frozen))
-	return l
 }
 
 // copyOf is what a replica knows.

@@ -3,8 +3,8 @@ package play
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/relock-go/relock"
@@ -19,41 +19,59 @@ type use struct {
 	locks  []string
 	owner  string
 	shared bool // another worker acts as the same owner: the levels are not the worker's alone
-	fixed  bool // the lease is not renewed
-	fair   bool // it is served in order
-	read   bool // others may read, too
+	lease  time.Duration
+	fixed  bool          // the lease is not renewed for ever, or not at all
+	least  time.Duration // its min hold; 0: none
+	eager  bool          // it does not wait
+	fair   bool          // it is served in order
+	read   bool          // others may read, too
 	depth  int
 	op     int // number of the outermost Lock; 0 before it has returned
 	asking int // number of the Lock that is under way
 
+	inCall  *atomic.Bool    // a Lock or Unlock of another level is under way
 	hold    context.Context // of the hold, while it is held
 	unwatch func()          // ends watching it
 }
 
 func (w *worker) use(locks []string, owner string, opts ...relock.MutexOption) *use {
+	return w.useOf(w.process.locks, locks, owner, opts...)
+}
+
+func (w *worker) useOf(client *relock.Client, locks []string, owner string, opts ...relock.MutexOption) *use {
 	u := w.prepare(locks, owner)
 	opts = u.options(opts...)
 	switch {
 	case len(locks) > 1:
-		u.m = locker.Mutex{Mutex: w.process.locks.MultiMutex(locks, opts...)}
+		u.m = locker.Mutex{Mutex: client.MultiMutex(locks, opts...)}
 	case w.chance(w.plan.Fair):
 		u.fair = true
-		u.m = locker.Mutex{Mutex: w.process.locks.FairMutex(locks[0], opts...)}
+		u.m = locker.Mutex{Mutex: client.FairMutex(locks[0], opts...)}
 	default:
-		u.m = locker.Mutex{Mutex: w.process.locks.Mutex(locks[0], opts...)}
+		u.m = locker.Mutex{Mutex: client.Mutex(locks[0], opts...)}
 	}
 	return u
 }
 
 // prepare draws what does not depend on the kind of lock.
 func (w *worker) prepare(locks []string, owner string) *use {
-	return &use{worker: w, locks: locks, owner: owner, fixed: w.chance(w.plan.Fixed)}
+	u := &use{worker: w, locks: locks, owner: owner, lease: w.plan.TTL, fixed: w.chance(w.plan.Fixed), inCall: new(atomic.Bool)}
+	if w.chance(w.plan.OwnLease) {
+		u.lease = w.between(w.plan.TTL/2, w.plan.TTL).Truncate(time.Millisecond)
+	}
+	return u
 }
 
 // options adds those of the use.
 func (u *use) options(opts ...relock.MutexOption) []relock.MutexOption {
 	opts = append(opts, relock.WithHooks(relock.Hooks{Renewed: u.renewed, Contended: u.contended}))
-	if u.fixed {
+	if u.lease != u.plan.TTL {
+		opts = append(opts, relock.WithTTL(u.lease))
+	}
+	switch {
+	case u.fixed && u.chance(0.3):
+		opts = append(opts, relock.WithMaxHold(u.between(u.lease, 2*u.lease)))
+	case u.fixed:
 		opts = append(opts, relock.WithoutRenewal())
 	}
 	return opts
@@ -71,7 +89,7 @@ func (u *use) tell(e history.Event) {
 // local is when a hold is over that was confirmed by a request sent at the given time: it
 // is a hundredth earlier than on Redis.
 func (u *use) local(sent int64) int64 {
-	lasts := u.plan.TTL - max(u.plan.TTL/100, 5*time.Millisecond)
+	lasts := u.lease - max(u.lease/100, 5*time.Millisecond)
 	if u.plan.Servers > 1 {
 		lasts -= 2 * time.Millisecond // how exactly servers end leases
 	}
@@ -99,14 +117,18 @@ func (u *use) lock() history.Outcome {
 	defer end()
 	op := int(u.calls.Add(1))
 	u.asking = op
-	try := u.chance(u.plan.Try)
-	u.tell(history.Event{Op: op, Kind: history.LockCall, Wait: int64(wait), Fixed: u.fixed, Fair: u.fair && !u.shared && u.depth == 0, Note: kindOf(u, try)})
+	try := u.eager || u.chance(u.plan.Try)
+	u.tell(history.Event{Op: op, Kind: history.LockCall, Wait: int64(wait), MinHold: int64(u.least), Fixed: u.fixed, Fair: u.fair && !u.shared && u.depth == 0, Note: kindOf(u, try)})
 	held, err := true, error(nil)
+	u.inCall.Store(u.depth > 0)
 	if try {
 		held, err = u.m.TryLock(ctx)
 	} else {
+		u.waiting.Add(1)
 		err = u.m.Lock(ctx)
+		u.waiting.Add(-1)
 	}
+	u.inCall.Store(false)
 	u.gate()
 	e := history.Event{Op: op, Kind: history.LockReturn, Outcome: locker.OutcomeOf(err), Err: locker.Text(err)}
 	switch {
@@ -180,6 +202,11 @@ func (u *use) watch() {
 			u.tell(history.Event{At: u.journal.now() - 1, Kind: history.Held})
 		}
 		if cause := context.Cause(ctx); errors.Is(cause, relock.ErrLost) {
+			if u.plan.Untokened && u.inCall.Load() && !u.jumps {
+				// A rename may have proven the hold since it could last be asked: see follows.
+				now := u.journal.now()
+				u.tell(history.Event{At: now - 1, Kind: history.Renewed, Until: now})
+			}
 			u.tell(history.Event{Kind: history.Lost, Err: locker.Text(cause)})
 		}
 	})
@@ -224,7 +251,9 @@ func (u *use) unlock() {
 	op := int(u.calls.Add(1))
 	u.tell(history.Event{Op: op, Kind: history.UnlockCall, Depth: u.depth})
 	distrust := u.trust()
+	u.inCall.Store(u.depth > 1)
 	err := u.m.Unlock()
+	u.inCall.Store(false)
 	distrust()
 	u.gate()
 	if u.depth--; u.depth == 0 {
@@ -267,7 +296,7 @@ func (u *use) spend(d time.Duration) {
 	if u.plan.Theme == "doubt" && u.chance(0.5) {
 		u.compare()
 	}
-	for again := 0.15; u.hold.Err() == nil && !u.over(); again /= 2 {
+	for again := 0.15; u.valid() && !u.over(); again /= 2 {
 		u.act(again)
 		left := time.Until(end)
 		if left <= 0 {
@@ -284,17 +313,21 @@ func (u *use) spend(d time.Duration) {
 	}
 }
 
+// valid asks whether the hold is valid, in one of the two ways in which that is done.
+func (u *use) valid() bool {
+	if u.chance(0.5) {
+		return u.ask()
+	}
+	return u.hold.Err() == nil
+}
+
 // lockLost locks inside a lost hold, which has to be refused.
 func (u *use) lockLost() {
 	ctx, cancel := context.WithTimeout(u.life, u.plan.TTL)
 	defer cancel()
 	err := u.m.Lock(ctx)
 	u.gate()
-	e := history.Event{Kind: history.Misused, Outcome: history.OK, Note: "Lock inside a lost hold"}
-	if !errors.Is(err, relock.ErrLost) {
-		e.Outcome, e.Err = history.Failed, fmt.Sprintf("%v, not %v", err, relock.ErrLost)
-	}
-	u.tell(e)
+	u.expect(err, relock.ErrLost, "Lock inside a lost hold")
 }
 
 // act is something that is done under a lock: lock it again, for instance, with the

@@ -30,9 +30,11 @@ func (w *worker) run() {
 	w.rest(w.life, w.between(0, 200*time.Millisecond))
 	for !w.over() {
 		switch p := w.Float64(); {
-		case p < w.plan.Shared:
+		case p < w.plan.Misuse:
+			w.misuse()
+		case p < w.plan.Misuse+w.plan.Shared:
 			w.together()
-		case p < w.plan.Shared+w.plan.Sides:
+		case p < w.plan.Misuse+w.plan.Shared+w.plan.Sides:
 			w.readOrWrite()
 		default:
 			w.alone()
@@ -65,11 +67,17 @@ func (w *worker) rest(ctx context.Context, d time.Duration) {
 
 // breathe is the pause between two uses: with one that is brief another may follow at once.
 func (w *worker) breathe() {
-	if w.plan.Busy && w.chance(0.4) {
+	if w.plan.Busy && w.chance(0.4) || w.plan.Crowd && w.rush() {
 		w.rest(w.life, w.between(0, 10*time.Millisecond))
 		return
 	}
 	w.rest(w.life, w.between(0, w.plan.Think))
+}
+
+// rush reports whether it is a time at which all of a crowd want the lock again at once: a second of each
+// six, the same one for all processes or not.
+func (w *worker) rush() bool {
+	return (time.Since(w.journal.began)+time.Duration(w.place)*w.plan.Apart)%(6*time.Second) < time.Second
 }
 
 // length is how long a hold is to last.
@@ -77,6 +85,8 @@ func (w *worker) length() time.Duration {
 	switch {
 	case w.chance(w.plan.Long):
 		return w.between(w.plan.TTL/2, 3*w.plan.TTL)
+	case w.plan.Crowd && w.chance(0.15):
+		return w.between(20*time.Millisecond, w.plan.TTL/3)
 	case w.plan.Busy:
 		return w.between(0, 20*time.Millisecond)
 	default:
@@ -89,20 +99,28 @@ func (w *worker) names() []string {
 		return w.plan.Names[:2]
 	}
 	i := w.IntN(len(w.plan.Names))
-	if w.plan.Crowd && w.chance(0.9) {
-		i = len(w.plan.Names) - 1
+	if w.plan.Hot && w.chance(0.9) {
+		i = w.plan.hot()
 	}
 	return w.plan.Names[i : i+1]
 }
 
 // alone is a use by the worker itself.
 func (w *worker) alone() {
-	u := w.use(w.names(), fmt.Sprintf("p%d.w%d", w.number, w.id))
-	if u.lock() == history.OK {
+	least, opts := time.Duration(0), []relock.MutexOption(nil)
+	if w.chance(w.plan.MinHold) {
+		least = w.between(50*time.Millisecond, w.plan.TTL/2)
+		opts = append(opts, relock.WithMinHold(least))
+	}
+	u := w.use(w.names(), w.self(), opts...)
+	if u.least = least; u.lock() == history.OK {
 		u.spend(w.length())
 		u.unlockAll()
 	}
 }
+
+// self is the owner that a goroutine is by itself.
+func (w *worker) self() string { return fmt.Sprintf("p%d.w%d", w.number, w.id) }
 
 // together is a use that the worker shares with a goroutine that helps it: they lock at
 // the same time as one owner, and each unlocks what the other has locked.
@@ -138,6 +156,9 @@ func (w *worker) readOrWrite() {
 	if w.chance(w.plan.Reads) {
 		if read.lock() == history.OK {
 			read.spend(w.length())
+			if w.chance(0.1) {
+				read.upgrade(write)
+			}
 			read.unlockAll()
 		}
 		return
@@ -146,11 +167,36 @@ func (w *worker) readOrWrite() {
 		return
 	}
 	write.spend(w.length())
-	if w.chance(0.3) && read.lock() == history.OK {
+	if w.chance(0.4) && read.inside(write) {
 		write.unlockAll()
 		read.spend(w.length())
 		read.unlockAll()
 		return
 	}
 	write.unlockAll()
+}
+
+// inside locks the read side inside a write hold, which never has to wait.
+func (u *use) inside(write *use) bool {
+	u.eager = u.chance(0.7)
+	outcome := u.lock()
+	u.eager = false
+	if outcome == history.Taken && !u.lossy && write.ask() {
+		u.tell(history.Event{Kind: history.Misused, Outcome: history.Failed, Err: "false", Note: "TryRLock inside a write hold"})
+	}
+	return outcome == history.OK
+}
+
+// upgrade locks the write side inside a read hold, which has to be refused.
+func (u *use) upgrade(write *use) {
+	if !u.ask() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(u.life, u.plan.TTL)
+	defer cancel()
+	err := write.m.Lock(ctx)
+	u.gate()
+	if u.ask() && ctx.Err() == nil {
+		u.expect(err, relock.ErrUpgrade, "Lock inside a read hold")
+	}
 }

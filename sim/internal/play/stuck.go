@@ -1,0 +1,113 @@
+package play
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/relock-go/relock/chaos/check"
+	"github.com/relock-go/relock/chaos/history"
+)
+
+// Two things keep a play from its end. A goroutine that waits for a mutex for ever stops the clock of the
+// bubble, and with it all others: only real time tells. And a goroutine may wait for ever while time goes by.
+// Either way some call does not return, though its context has ended.
+
+// standstill is for how much real time nothing may happen in a play: many times what a whole play takes.
+const standstill = 15 * time.Second
+
+// watchProgress looks from outside the bubble whether the play goes on, until it is ended.
+func (p *play) watchProgress() (end func()) {
+	ended := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(standstill / 3)
+		defer tick.Stop()
+		seen, same := -1, 0
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			if n := p.journal.length(); n != seen {
+				seen, same = n, 0
+			} else if same++; same == 3 {
+				p.hangs("time stands still; these do not wait for it", notDurable...)
+			}
+		}
+	}()
+	return func() { close(ended) }
+}
+
+// notDurable is how the stack of a goroutine begins for which the clock of the bubble waits.
+var notDurable = []string{"[sync.Mutex.Lock", "[sync.RWMutex", "[semacquire", "[running", "[runnable"}
+
+// hangs tells of the goroutines whose stacks contain one of marks, and of calls that have not returned.
+func (p *play) hangs(what string, marks ...string) {
+	all := make([]byte, 4<<20)
+	all = all[:runtime.Stack(all, true)]
+	var b strings.Builder
+	fmt.Fprintf(&b, "the play does not come to its end: %s:\n", what)
+	for stack := range strings.SplitSeq(string(all), "\n\n") {
+		for _, mark := range marks {
+			if strings.Contains(stack, mark) && strings.Contains(stack, "play.") {
+				b.WriteString(frames(stack))
+				break
+			}
+		}
+	}
+	b.WriteString("calls that have not returned:\n")
+	events := p.journal.soFar()
+	for _, line := range unreturned(events) {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	p.stuck(&Result{Plan: p.plan, Events: events, Report: check.Report{Violations: []check.Violation{{Invariant: "I6", Text: b.String()}}}})
+}
+
+// frames returns the first functions of a stack, without arguments.
+func frames(stack string) string {
+	const most = 14
+	var b strings.Builder
+	n := 0
+	for line := range strings.SplitSeq(stack, "\n") {
+		if strings.HasPrefix(line, "\t") {
+			continue
+		}
+		if n++; n > most {
+			break
+		}
+		if i := strings.LastIndex(line, "("); n > 1 && i > 0 {
+			line = "    " + line[:i]
+		}
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	return b.String()
+}
+
+// unreturned describes the calls that have not returned, of processes that are not gone.
+func unreturned(events []history.Event) []string {
+	type id struct{ process, op int }
+	open := make(map[id]history.Event)
+	var order []id
+	gone := make(map[int]bool)
+	for _, e := range events {
+		at := id{e.Process, e.Op}
+		switch e.Kind {
+		case history.LockCall, history.UnlockCall:
+			open[at] = e
+			order = append(order, at)
+		case history.LockReturn, history.UnlockReturn:
+			delete(open, at)
+		case history.Killed:
+			gone[e.Process] = true
+		}
+	}
+	var lines []string
+	for _, at := range order {
+		if e, is := open[at]; is && !gone[at.process] {
+			lines = append(lines, told(e))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,52 @@
+package play
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/chaos/history"
+)
+
+func TestAPlayThatDoesNotEndSaysWhichCallsHaveNotReturned(t *testing.T) {
+	var res *Result
+	p := &play{plan: Draw(1), journal: &journal{}, stuck: func(r *Result) { res = r }}
+	for _, e := range []history.Event{
+		{At: 1, Process: 1, Worker: 2, Op: 1, Kind: history.LockCall, Lock: "returned"},
+		{At: 2, Process: 1, Worker: 2, Op: 1, Kind: history.LockReturn, Lock: "returned", Outcome: history.OK},
+		{At: 3, Process: 1, Worker: 3, Op: 2, Kind: history.LockCall, Lock: "asked for"},
+		{At: 4, Process: 1, Worker: 2, Op: 3, Kind: history.UnlockCall, Lock: "being released"},
+		{At: 5, Process: 2, Worker: 1, Op: 1, Kind: history.LockCall, Lock: "of one that is gone"},
+		{At: 6, Process: 2, Kind: history.Killed},
+	} {
+		p.journal.add(e)
+	}
+	p.hangs("a goroutine that waits", "play.(*play).hangs")
+	require.Equal(t, []string{"I6"}, res.Broken())
+	story := res.Story()
+	require.Contains(t, story, "a goroutine that waits")
+	require.Contains(t, story, "TestAPlayThatDoesNotEndSaysWhichCallsHaveNotReturned")
+	require.Len(t, unreturned(p.journal.soFar()), 2)
+	require.Contains(t, story, "process 1, goroutine 3   2: asks for asked for")
+	require.Contains(t, story, "process 1, goroutine 2   3: unlocks being released")
+}
+
+func TestLateCommandsComeOneAtATime(t *testing.T) {
+	met := 0
+	for seed := uint64(1); seed < 300; seed++ {
+		p := Draw(seed)
+		if p.Theme != "late" {
+			continue
+		}
+		for i, f := range p.Faults {
+			require.Equal(t, trap, f.What)
+			require.False(t, f.Silent)
+			require.Less(t, f.At, p.Lasts)
+			if i > 0 {
+				require.GreaterOrEqual(t, f.At-p.Faults[i-1].At, 2*p.TTL)
+				met++
+			}
+		}
+	}
+	require.Positive(t, met)
+}
