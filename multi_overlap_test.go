@@ -219,7 +219,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 		first, second := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		id := first.ID()
 		locked := first.Lock(b.t.Context(), one)
-		redistest.Eventually(b.t, "the re-entry waits", func() bool { return isIn(id, "(*hold).take") })
+		redistest.Eventually(b.t, "the re-entry waits", func() bool { return isIn(id, "(*Slot).Take") })
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- second.Call(both.Unlock) }()
 		redistest.Eventually(b.t, "the level is taken away", func() bool {

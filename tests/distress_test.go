@@ -162,6 +162,8 @@ func (c *course) copies() int {
 		return 0
 	case c.Means.Resend:
 		return acquire.CallOptions.Attempts
+	case c.Says == "NOPERM":
+		return 2 // once more without the line, which the user may not be allowed to use
 	default:
 		return 1
 	}

@@ -328,7 +328,8 @@ func testLateCopy(t *testing.T, moments []int, install func(*redistest.Relay, re
 }
 
 // dismiss ends what a late copy has acquired beside those who had the lock before: a reader
-// of a name that is given up, whose lease would be over in time. Other kinds let nobody in.
+// of a name that is given up, whose lease would be over in time. Other kinds let nobody in. The library
+// may have released it meanwhile.
 func (b *faultBench) dismiss(before map[string]string) {
 	b.t.Helper()
 	if b.kind.against == nil {
@@ -336,9 +337,9 @@ func (b *faultBench) dismiss(before map[string]string) {
 	}
 	for field := range b.fields() {
 		if _, there := before[field]; !there {
-			released, out := inside.OfMutex(b.m).Protocol.Release(b.ctx, acquire.CallOptions, inside.OfMutex(b.m).Keys, field, []int{0})
+			_, out := inside.OfMutex(b.m).Protocol.Release(b.ctx, acquire.CallOptions, inside.OfMutex(b.m).Keys, field, []int{0})
 			require.NoError(b.t, out.Err)
-			require.True(b.t, released.Ours)
+			require.NotContains(b.t, b.fields(), field)
 		}
 	}
 }
