@@ -105,7 +105,7 @@ var All = []Mutant{
 	{
 		Name:   "go-redis-resends",
 		Breaks: "go-redis sends commands again by itself, and the library does not know of it",
-		Edits: []Edit{{"internal/redisexec/exec.go",
+		Edits: []Edit{{"internal/redisexec/call.go",
 			"func (*call) NoRetry() bool { return true }",
 			"func (*call) NoRetry() bool { return false }"}},
 		Catch: []string{"release-lost", "late-release"},
@@ -341,7 +341,7 @@ var All = []Mutant{
 	{
 		Name:   "quorum-token-not-raised",
 		Breaks: "a token is the highest that was minted, and other masters never hear of it",
-		Edits: []Edit{{"internal/quorum/protocol.go",
+		Edits: []Edit{{"internal/quorum/elect.go",
 			"return n.plain.Raise(q.env.Background, e, t, field, s, g.Token)",
 			"return true, redisexec.Outcome{}"}},
 		Catch: []string{"quorum-clocks"},
@@ -357,7 +357,7 @@ var All = []Mutant{
 	{
 		Name:   "quorum-undo-dropped",
 		Breaks: "an owner that gets no majority keeps the masters that it got",
-		Edits: []Edit{{"internal/quorum/protocol.go",
+		Edits: []Edit{{"internal/quorum/elect.go",
 			"clean := q.takeBack(ctx, b, e, t, field)",
 			"clean := true"}},
 		Catch: []string{"quorum-calm"},

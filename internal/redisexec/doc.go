@@ -3,6 +3,7 @@
 // that. It knows nothing of locks.
 //
 //   - exec.go sends copies until one is answered, or the call is given up.
+//   - call.go has what a call asks for, how it ended, and the command that go-redis sends for one copy.
 //   - engine.go gets a copy to one Redis process: through a pipeline, or directly.
 //   - pipeline.go is that pipeline, and the only file that uses go-redis' experimental API for it.
 //   - verdict.go judges the error of one copy: was it executed, may it be sent again?
