@@ -283,7 +283,10 @@ func TestATryThatANodeGrantsTooLateCostsTheNextLockThatNodeAlone(t *testing.T) {
 
 		late.Release()
 		b.awaitHeldOn(1)
+		before := b.relays[1].Count(tries)
 		b.me.Locks(b.t, m)
+		// The hold does not wait for it to be asked. Asked when the try has been taken back, it would take part.
+		redistest.Eventually(b.t, "it is asked, too", func() bool { return b.relays[1].Count(tries) > before })
 		ctx := b.me.ContextOf(m)
 		require.Greater(b.t, b.me.TokenOf(m), last)
 		answer() // and it is taken back
