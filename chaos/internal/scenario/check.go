@@ -26,11 +26,12 @@ func spansOf(events []history.Event) []span {
 	type worker struct {
 		process, worker int
 		lock, owner     string
+		read            bool // the two sides of a lock are unlocked in any order
 	}
 	open := map[worker][]span{}
 	var spans []span
 	for _, e := range events {
-		w := worker{e.Process, e.Worker, e.Lock, e.Owner}
+		w := worker{e.Process, e.Worker, e.Lock, e.Owner, e.Read}
 		last := len(open[w]) - 1
 		switch {
 		case e.Kind == history.LockReturn && e.Outcome == history.OK:

@@ -89,3 +89,22 @@ func TestMisuseIsCountedAndAWrongAnswerIsABreach(t *testing.T) {
 	require.Len(t, seen.Breaches, 1)
 	require.Contains(t, seen.Breaches[0], "a third")
 }
+
+func TestTheSidesOfALockAreUnlockedInAnyOrder(t *testing.T) {
+	event := func(at int64, kind history.Kind, read bool, outcome history.Outcome) history.Event {
+		return history.Event{At: at, Process: 1, Worker: 1, Owner: "p1.w1.sides", Lock: "rw", Kind: kind, Read: read, Outcome: outcome}
+	}
+	spans := spansOf([]history.Event{
+		event(1, history.LockReturn, false, history.OK),
+		event(2, history.LockReturn, true, history.OK),
+		event(3, history.UnlockCall, false, ""),
+		event(4, history.UnlockReturn, false, history.IsLost),
+		event(5, history.UnlockCall, true, ""),
+		event(6, history.UnlockReturn, true, history.OK),
+	})
+	require.Len(t, spans, 2)
+	require.Equal(t, int64(1), spans[0].returned)
+	require.Equal(t, history.IsLost, spans[0].outcome)
+	require.Equal(t, int64(2), spans[1].returned)
+	require.Equal(t, history.OK, spans[1].outcome)
+}
