@@ -219,6 +219,7 @@ func TestANameOfWhichACopyMayComeLateIsReleasedAgainAfterPausesThatDouble(t *tes
 		<-Add(n, q)
 		require.Empty(t, q.Pending(), "no one waits for what comes late")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, []time.Duration{0, 200 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond, 3 * time.Second}, at)
 		require.Zero(t, q.late)
 	})
@@ -237,6 +238,7 @@ func TestANameOfWhichACopyMayComeLateIsNotReleasedAgainAfterTheClientIsClosed(t 
 		end()
 		running.Wait(t.Context())
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, 1, released)
 	})
 }
