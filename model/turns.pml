@@ -70,12 +70,12 @@ inline enqueue(p) { line[length] = p; length++; lives[p] = TTL; mark[p] = (liste
 #endif
 
 /* serve, of line_prelude.lua: the lock, which is free, goes to the first live place that is not passed over. */
-inline serve(poller) {
+inline serve() {
 	next = N; i = 0;
 	do
 	:: i < length && next == N ->
 		if
-		:: passedOver(line[i]) && line[i] != poller -> mark[line[i]] = 1
+		:: passedOver(line[i]) -> mark[line[i]] = 1
 		:: else -> next = line[i]
 		fi;
 		i++
@@ -108,7 +108,7 @@ inline ask(p) {
 	:: else ->
 		enqueue(p); phase[p] = waiting; printf("process %d waits\n", p);
 		if
-		:: key == FREE && !window -> serve(p); check()
+		:: key == FREE && !window -> serve(); check()
 		:: else
 		fi
 	fi
@@ -127,7 +127,7 @@ inline poll(p) {
 #ifdef NO_LINE
 			leave(p); key = p; setLease()
 #else
-			serve(p)
+			serve()
 #endif
 		:: else
 		fi
@@ -152,7 +152,7 @@ inline release(p) {
 #ifndef NO_STRANGERS_TURN
 		:: length > 0 && turn -> turn = 0; window = 1; asked = 0; printf("the lock is left to strangers\n")
 #endif
-		:: else -> turn = 1; serve(N)
+		:: else -> turn = 1; serve()
 #endif
 		fi
 	:: else

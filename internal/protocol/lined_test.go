@@ -217,18 +217,32 @@ func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) 
 	})
 }
 
-// The second came before its process listened, the first has said since that it waits.
-func TestWaitersOfAProcessThatIsGoneAreNotServedOutOfTheirOrder(t *testing.T) {
+func TestAWaiterThatHasLostItsConnectionIsServedInItsTurnIfItPolls(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
+		deafen := b.listen()
 		b.take(me)
 		b.enqueue(you)
-		b.enqueue(them)
+		deafen()
+		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
+		b.release(me)
+		require.Equal(b.t, you, b.holder(), "it has said that it waits, though it does not listen")
+		b.release(you)
+		b.requireFree()
+	})
+}
+
+func TestTheFirstWaiterOfAProcessIsServedIfALaterOneShowsThatTheProcessLives(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
-		b.poll(you)
+		b.take(me)
+		b.enqueue(you)
 		deafen()
 		b.release(me)
-		require.Empty(b.t, b.holder())
-		require.Equal(b.t, []EntryState{EntryGranted, EntryWaiting}, b.poll(you, them))
+		require.Empty(b.t, b.holder(), "it is passed over")
+		b.take(me)
+		b.enqueue(them)
+		b.release(me)
+		require.Equal(b.t, you, b.holder(), "and is served before the one that came later")
 		b.release(you)
 		require.Equal(b.t, them, b.holder())
 		b.release(them)

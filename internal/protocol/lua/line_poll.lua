@@ -28,9 +28,9 @@ local now, longest, waiting = clock(), 0, {}
 for i = 3, #ARGV, 3 do
   local field, lease = ARGV[i], tonumber(ARGV[i + 1])
   local entry = redis.call('hget', entries, field)
-  local terms, mark, channel = string.match(entry or '', '^%d+( %d+ %-?%d+ %d+ )([012])( .*)$')
+  local terms, channel = string.match(entry or '', '^%d+( %d+ %-?%d+ %d+ )[012] (.*)$')
   if terms and redis.call('zscore', queue, field) then
-    if mark ~= '0' then mark = deaf(count, string.sub(channel, 2)) and '2' or '0' end
+    local mark = deaf(count, channel) and '2 ' or '0 '
     redis.call('hset', entries, field, string.format('%.0f', now + lease) .. terms .. mark .. channel)
     waiting[field], longest = true, math.max(longest, lease)
   else
@@ -51,7 +51,7 @@ if busy then
 elseif wait > 0 then
   busy = {0, wait, 1, ''}
 else
-  served = serve(publish, count, nil, waiting)
+  served = serve(publish, count)
   if served then
     waiting[served] = nil
     _, busy = examine(lock, 1, '')

@@ -18,8 +18,8 @@
 --   0  it listened when it last said that it waits
 --   1  it did not listen when the lock was to be granted: it is passed over, keeps its place, and gets
 --      nothing until it says again that it waits
---   2  it did not listen when it last said so, as one that has only just come: it is alive, and gets
---      the lock whether it hears of it or not
+--   2  it did not listen when it last said so, as one that has only just come, or has lost its connection:
+--      it is alive, and gets the lock whether it hears of it or not
 -- To look comes before the grant: a count of those who heard a grant would come too late, since a
 -- process that listens to a former master hears it, too.
 --
@@ -58,8 +58,10 @@ local function store(token, keep)
 end
 
 -- Whether no process listens on channel, as the subcommand `count` of PUBSUB says; not if it cannot.
+local silent = {}
 local function deaf(count, channel)
-  return count ~= '' and redis.pcall('pubsub', count, channel)[2] == 0
+  if silent[channel] == nil then silent[channel] = count ~= '' and redis.pcall('pubsub', count, channel)[2] == 0 end
+  return silent[channel]
 end
 
 -- Has field wait behind all others; if it waits already it keeps its place.
@@ -140,10 +142,10 @@ end
 
 -- Grants the lock, which no one holds but `last`, to the first live entry that is not passed over, and
 -- tells its process the ticket and the token, which is 0 if none was wished or could be had. Dead
--- entries before it are dropped. The processes of the fields in `present` are known to be alive. Where one
--- entry of a process is passed over, so are those behind it: its waiters keep their order.
+-- entries before it are dropped. If the process of that entry has an earlier one that was passed over, this one
+-- gets the lock instead: the process lives, and its waiters keep their order.
 -- Returns the field that got the lock, if any, and how many heard it.
-local function serve(publish, count, last, present)
+local function serve(publish, count, last)
   local now, passed, gone = nil, 0, {}
   while true do
     local field = redis.call('zrange', queue, passed, passed)[1]
@@ -152,14 +154,16 @@ local function serve(publish, count, last, present)
     local entry = redis.call('hget', entries, field) or ''
     local till, lease, keep, ticket, mark, channel = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) ([012]) (.*)$')
     local live = till and tonumber(till) > now
-    if live and not (present and present[field])
-      and (gone[channel] or mark == '1' or mark == '0' and deaf(count, channel)) then
-      gone[channel] = true
+    if live and (mark == '1' or mark == '0' and deaf(count, channel)) then
+      gone[channel] = gone[channel] or {field, lease, keep, ticket}
       if mark == '0' then
         redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
         redis.call('hset', entries, field, table.concat({till, lease, keep, ticket, '1', channel}, ' '))
       end
       passed, live = passed + 1, false
+    elseif live then
+      field, lease, keep, ticket = unpack(gone[channel] or {field, lease, keep, ticket})
+      leave(field)
     else
       leave(field)
     end
