@@ -95,7 +95,7 @@ type Batch struct {
 
 	// A channel is in one of these at most, and gets one answer: by answered, refused or End.
 	waiting []chan error // of those that a command is to be sent for
-	asked   []chan error // of those that the command under way was sent for
+	asked   []chan error // of those that the command under way tells for
 
 	telling bool               // a goroutine is there that tells Redis
 	last    bool               // the holder has ended, and no one follows: its own command tells for all
@@ -360,8 +360,16 @@ func (b *Batch) Settled() identity.Name {
 func (b *Batch) Known(h Hold) (told <-chan error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over || b.holder != h || b.settled == b.name && b.sent.Field == "" && len(b.waiting) == 0 {
+	switch {
+	case b.over, b.holder != h, b.settled == b.name && b.sent.Field == "" && len(b.waiting) == 0:
 		return nil
+	case b.sent == b.name && len(b.waiting) == 0:
+		// The rename under way tells it. One more, after a re-entry of another goroutine of this owner, would set
+		// its count back.
+		told := make(chan error, 1)
+		b.asked = append(b.asked, told)
+		return told
+	default:
+		return b.wait()
 	}
-	return b.wait()
 }

@@ -184,6 +184,22 @@ func TestTheHolderHasItsNameToldIfRedisDoesNotKnowIt(t *testing.T) {
 	})
 }
 
+// A second rename, after the holder has come back, would set its count back to 1.
+func TestTheRenameThatIsUnderWayTellsTheNameOfTheHolderForAllThatNeedIt(t *testing.T) {
+	begin(t, func(b *trial) {
+		next := b.newHold("next")
+		b.follows(next)
+		b.sent(b.first, next)
+		first, second := b.Known(next), b.Known(next)
+		b.waits(first)
+		b.waits(second)
+		b.ours()
+		b.hears(first)
+		b.hears(second)
+		b.nothingSent()
+	})
+}
+
 func TestInABatchThatIsOverThereIsNothingToTell(t *testing.T) {
 	begin(t, func(b *trial) {
 		next := b.newHold("next")
