@@ -2,6 +2,8 @@ package check
 
 import (
 	"testing"
+
+	"github.com/relock-go/relock/chaos/history"
 )
 
 func TestReadersMayOverlapEachOtherAndNobodyElse(t *testing.T) {
@@ -73,6 +75,14 @@ func TestReadersDoNotKeepAWriterOut(t *testing.T) {
 			s.pause(9, 200, 900)
 			stream(s, 0, 900)
 			s.by(3, "w").locks(0, 1100, 1).holds(1101).unlocks(1102, 1103, ok)
+		}},
+		{name: "who had no answer", tell: func(s *script) {
+			stream(s, 0, 900)
+			s.by(3, "w").waits(0, 900, 0, history.Failed).lives(1500)
+		}},
+		{name: "who was answered, and gave up", want: []string{"I6"}, tell: func(s *script) {
+			stream(s, 0, 900)
+			s.by(3, "w").waits(0, 900, 900, ended).lives(1500)
 		}},
 		{name: "one after the other", want: []string{"I6"}, tell: func(s *script) {
 			stream(s, 0, 900)

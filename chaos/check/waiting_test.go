@@ -77,6 +77,9 @@ func TestAWaitEndsWhenItIsOver(t *testing.T) {
 			s.pause(2, 100, 1000)
 			s.by(2, "b").waits(5, 1190, 150, ended).lives(9000)
 		}},
+		{name: "when the process goes on after two stalls in a row", tell: func(s *script) {
+			s.by(2, "b").waits(5, 1190, 150, ended).beats(0, 50).beats(600, 600).beats(1000, 1050).lives(9000)
+		}},
 		{name: "the process was killed before", tell: func(s *script) {
 			s.by(2, "b").waits(5, 0, 150, ended).lives(50)
 			s.kill(2, 160)

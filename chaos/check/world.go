@@ -83,11 +83,13 @@ const director = 0
 // workers wait for.
 func (w *world) stalls(beats map[int][]int64) {
 	for process, at := range beats {
+		var stalled []window
 		for i := 1; i < len(at); i++ {
 			if at[i]-at[i-1] > int64(w.rules.Slack/2) && !w.wasPaused(process, at[i-1], at[i]) {
-				w.paused[process] = append(w.paused[process], window{at[i-1], at[i]})
+				stalled = append(stalled, window{at[i-1], at[i]})
 			}
 		}
+		w.paused[process] = append(w.paused[process], stalled...) // only now: two stalls in a row touch each other
 	}
 }
 

@@ -201,7 +201,7 @@ func (p *play) drain() {
 			c.end()
 		}
 	})
-	never := time.AfterFunc(40*p.plan.TTL+10*time.Minute, func() { p.hangs("goroutines that never end", "play.(*worker).run", "play.(*process).close") })
+	never := time.AfterFunc(40*p.plan.TTL+10*time.Minute, func() { p.hangs("goroutines that never end", contains("play.(*worker).run", "play.(*process).close")) })
 	var all sync.WaitGroup
 	for _, c := range p.processes {
 		all.Go(c.close)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/sim/internal/embedded"
 	"github.com/relock-go/relock/sim/internal/network"
 )
 
@@ -168,6 +169,24 @@ func TestSignsOfLifeStopWhereAProcessDoes(t *testing.T) {
 		}
 	}
 	require.InDelta(t, 20, signs, 3)
+}
+
+func TestAServerThatLoadsItsDataIsConnectedToAndRefusesScripts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := newServer(0)
+		require.NoError(t, err)
+		defer s.mini.Close()
+		s.load(time.Second)
+		rdb := redis.NewClient(embedded.Options(network.NewLink(s.serve, s.arrives, time.Millisecond, 1), 1))
+		defer rdb.Close()
+		ps := rdb.Subscribe(t.Context(), "channel")
+		defer ps.Close()
+		_, err = ps.Receive(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, rdb.Eval(t.Context(), "return 1", nil).Err(), "LOADING")
+		time.Sleep(time.Second)
+		require.NoError(t, rdb.Eval(t.Context(), "return 1", nil).Err())
+	})
 }
 
 func TestAProcessThatBeginsMeetsAServerThatIsStopped(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ type server struct {
 
 	mu       sync.Mutex // guards the rest
 	ahead    time.Duration
-	loading  time.Time // until then it refuses all commands
+	loading  time.Time // until then it refuses all commands that need data
 	down     time.Time // until then no one reaches it, nor does a process that begins meanwhile
 	frozen   time.Time // until then it stands still, also for those
 	commands int
@@ -67,12 +68,16 @@ func (s *server) before(peer *mini.Peer, name string, args ...string) bool {
 		fmt.Fprint(h, s.trace, now.Sub(s.began), name, args)
 		s.trace = h.Sum64()
 	}
-	if now.Before(s.loading) {
+	if now.Before(s.loading) && !slices.Contains(needNoData, name) {
 		peer.WriteError("LOADING Redis is loading the dataset in memory")
 		return true
 	}
 	return false
 }
+
+// needNoData are commands that Redis answers while it loads its data. If they were refused, go-redis would try again
+// with the mutex of a subscription held, and the clock of the bubble would stand still for all that wait for that.
+var needNoData = []string{"HELLO", "AUTH", "CLIENT", "SUBSCRIBE", "UNSUBSCRIBE"}
 
 // step sets the clock of the server.
 func (s *server) step(d time.Duration) {
@@ -103,7 +108,7 @@ func (s *server) until(t *time.Time, d time.Duration) {
 	}
 }
 
-// load has the server refuse all commands for d, from now on.
+// load has the server refuse all commands that need data for d, from now on.
 func (s *server) load(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

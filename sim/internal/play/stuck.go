@@ -3,6 +3,7 @@ package play
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,28 +34,36 @@ func (p *play) watchProgress() (end func()) {
 			if n := p.journal.length(); n != seen {
 				seen, same = n, 0
 			} else if same++; same == 3 {
-				p.hangs("time stands still; these do not wait for it", notDurable...)
+				p.hangs("time stands still; these do not wait for it", holdsTimeUp)
 			}
 		}
 	}()
 	return func() { close(ended) }
 }
 
-// notDurable is how the stack of a goroutine begins for which the clock of the bubble waits.
-var notDurable = []string{"[sync.Mutex.Lock", "[sync.RWMutex", "[semacquire", "[running", "[runnable"}
+// holdsTimeUp reports whether the clock of the bubble waits for a goroutine, which has that stack: it runs, or waits
+// for something that may come from outside the bubble, as a mutex.
+func holdsTimeUp(stack string) bool {
+	status, _, _ := strings.Cut(stack, "\n")
+	return strings.Contains(status, "synctest bubble") && !strings.Contains(status, "(durable)")
+}
 
-// hangs tells of the goroutines whose stacks contain one of marks, and of calls that have not returned.
-func (p *play) hangs(what string, marks ...string) {
+// contains returns what reports whether a stack contains one of marks.
+func contains(marks ...string) func(stack string) bool {
+	return func(stack string) bool {
+		return slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(stack, mark) })
+	}
+}
+
+// hangs tells of the goroutines whose stacks are of interest, and of calls that have not returned.
+func (p *play) hangs(what string, interesting func(stack string) bool) {
 	all := make([]byte, 4<<20)
 	all = all[:runtime.Stack(all, true)]
 	var b strings.Builder
 	fmt.Fprintf(&b, "the play does not come to its end: %s:\n", what)
 	for stack := range strings.SplitSeq(string(all), "\n\n") {
-		for _, mark := range marks {
-			if strings.Contains(stack, mark) && strings.Contains(stack, "play.") {
-				b.WriteString(frames(stack))
-				break
-			}
+		if interesting(stack) {
+			b.WriteString(frames(stack))
 		}
 	}
 	b.WriteString("calls that have not returned:\n")
