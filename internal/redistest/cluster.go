@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -219,6 +220,9 @@ func (c *Cluster) Replica(ctx context.Context, key string) (*Server, error) {
 	return nil, fmt.Errorf("redistest: no replica of %s answers", master.Addr)
 }
 
+// manualFailover is after how long Redis gives a failover up that not all needed masters have voted for in time.
+const manualFailover = 5 * time.Second
+
 // Failover makes the key's replica its master in agreement with the old master, which
 // loses no write, and waits until every node that answers knows. It returns the new master.
 func (c *Cluster) Failover(ctx context.Context, key string) (*Server, error) {
@@ -229,17 +233,27 @@ func (c *Cluster) Failover(ctx context.Context, key string) (*Server, error) {
 	if err := replica.do(ctx, "cluster", "failover").Err(); err != nil {
 		return nil, err
 	}
-	return replica, c.AwaitMaster(ctx, key, replica)
+	asked := time.Now()
+	return replica, eventually(replica.Addr+" to be master", func() (bool, error) {
+		if time.Since(asked) > manualFailover+time.Second {
+			asked = time.Now()
+			_ = replica.do(ctx, "cluster", "failover").Err() // it refuses if it is master by now
+		}
+		return c.agree(ctx, key, replica)
+	})
 }
 
 // AwaitMaster waits until every node that answers takes master for the key's master.
 func (c *Cluster) AwaitMaster(ctx context.Context, key string, master *Server) error {
-	return eventually(master.Addr+" to be master", func() (bool, error) {
-		for _, node := range c.Nodes {
-			if addr, err := node.masterOf(ctx, key); err == nil && addr != master.Addr {
-				return false, ctx.Err()
-			}
+	return eventually(master.Addr+" to be master", func() (bool, error) { return c.agree(ctx, key, master) })
+}
+
+// agree reports whether every node that answers takes master for the key's master.
+func (c *Cluster) agree(ctx context.Context, key string, master *Server) (bool, error) {
+	for _, node := range c.Nodes {
+		if addr, err := node.masterOf(ctx, key); err == nil && addr != master.Addr {
+			return false, ctx.Err()
 		}
-		return true, nil
-	})
+	}
+	return true, nil
 }

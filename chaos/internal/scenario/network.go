@@ -208,7 +208,11 @@ var deafSubscriber = stage.Fault{Name: "subscriber deaf", Inject: func(a *stage.
 	return nil
 }}
 
-// deafProcess turns all connections of a process into black holes; new ones work.
+// readTimeout is how long go-redis waits for an answer on a connection before it opens another one.
+const readTimeout = 5 * time.Second
+
+// deafProcess turns all connections of a process into black holes; new ones work. So it is in force until go-redis
+// has given the others up.
 var deafProcess = stage.Fault{Name: "process deaf", Inject: func(a *stage.Act) error {
 	p := a.Victim()
 	a.Begin("process %d: all its connections are black holes", p.Number)
@@ -217,5 +221,6 @@ var deafProcess = stage.Fault{Name: "process deaf", Inject: func(a *stage.Act) e
 		r.Deafen()
 	}
 	a.Hit()
+	a.Lasts(readTimeout)
 	return nil
 }}

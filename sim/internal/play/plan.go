@@ -222,9 +222,10 @@ func (p *Plan) has(kinds ...What) bool {
 func (p *Plan) lossy() bool { return p.has(wipe, failover, remove, clocks) }
 
 // inLine are the names for which processes have their turns in the order in which they came, and serve all of
-// their waiters then: after a hold that is kept for its min hold no one follows.
+// their waiters then: after a hold that is kept for its min hold no one follows. A waiter that gives up leaves its
+// place to the next of its process only if both use the same options.
 func (p *Plan) inLine() []string {
-	if len(p.Faults) > 0 || p.Servers > 1 || p.Handoffs < 16 || p.MinHold > 0 {
+	if len(p.Faults) > 0 || p.Servers > 1 || p.Handoffs < 16 || p.MinHold > 0 || p.Fixed > 0 || p.OwnLease > 0 {
 		return nil
 	}
 	return p.Names

@@ -10,6 +10,7 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.BaseConfig;
 import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.Config;
+import org.redisson.config.ReadMode;
 import org.redisson.config.ShardedSubscriptionMode;
 
 /** The Redisson clients of this process, by name. */
@@ -67,6 +68,7 @@ final class Clients {
 
     private static <T extends BaseMasterSlaveServersConfig<T>> T small(T servers) {
         return patient(servers)
+                .setReadMode(ReadMode.MASTER) // a replica may be behind, and what is read under a lock would be too old
                 .setMasterConnectionMinimumIdleSize(IDLE_CONNECTIONS)
                 .setSlaveConnectionMinimumIdleSize(1);
     }
