@@ -62,14 +62,25 @@ func (m ReadSide) Context(ctx context.Context) context.Context { return m.RConte
 
 func (m ReadSide) Levels(ctx context.Context) (int, error) {
 	s, err := m.State(ctx)
+	if err != nil {
+		return 0, err
+	}
 	n := 0
 	for field, count := range s.Readers {
-		if strings.HasSuffix(field, ":"+m.Owner) {
-			n = max(n, count) // one that was given up may not be undone yet
+		switch {
+		case !strings.HasSuffix(field, ":"+m.Owner):
+		case n > 0:
+			return 0, errGivenUp
+		default:
+			n = count
 		}
 	}
-	return n, err
+	return n, nil
 }
+
+// errGivenUp says that an owner has two names: one that it has given up, and that is not undone yet, or was made again
+// by commands that came late. It is not known which is which.
+var errGivenUp = errors.New("an earlier hold of the owner is still on Redis")
 
 // OutcomeOf says how a call ended.
 func OutcomeOf(err error) history.Outcome {
