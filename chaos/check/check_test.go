@@ -170,6 +170,10 @@ func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 			s.dataLoss(5).fault(100, 800)
 			overlap(s, 11, 700, 2)
 		}},
+		{name: "until the lease is over, where several faults in a row delay the next renewal", rules: splitBrain(), tell: func(s *script) {
+			s.dataLoss(5).fault(100, 180).fault(300, 380)
+			overlap(s, 11, 700, 2)
+		}},
 		{name: "until it is noticed by the newer one, which followed a hold that Redis had forgotten", rules: splitBrain(), tell: func(s *script) {
 			s.dataLoss(5).fault(1400, 2600)
 			s.by(2, "b").locks(6, 11, 2).renews(330).renews(660).renews(990).renews(1320).holds(1390).loses(2310).unlocks(2311, 2312, isLost)

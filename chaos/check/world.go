@@ -106,11 +106,15 @@ func (w *world) lossAt(e history.Event) loss {
 	return l
 }
 
-// outage reports whether a fault that lasts was in force in a period.
+// outage reports whether faults were in force for long in a period, be it one or several.
 func (w *world) outage(from, to int64) bool {
-	return slices.ContainsFunc(w.faults, func(f window) bool {
-		return f.overlaps(from, to) && f.to-f.from >= int64(w.rules.Slack/2)
-	})
+	var lasted int64
+	for _, f := range w.faults {
+		if f.overlaps(from, to) {
+			lasted = later(lasted, f.to-f.from)
+		}
+	}
+	return lasted >= int64(w.rules.Slack/2)
 }
 
 // renewals is how many there are in the length of a lease.
