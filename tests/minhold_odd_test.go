@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -232,6 +233,14 @@ func TestMostNodesOfAQuorumHaveToKeepAMinHold(t *testing.T) {
 				return n == len(nodes)
 			})
 		}
+		// Most nodes are enough for it: one that has just come back may miss the first.
+		force := func() {
+			redistest.Eventually(b.t, "free", func() bool {
+				_, err := b.rival.Mutex(b.key).ForceUnlock(b.t.Context())
+				require.NoError(b.t, err)
+				return !slices.ContainsFunc(b.fields(), func(on map[string]string) bool { return len(on) > 0 })
+			})
+		}
 		b.me.Locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
 		b.down(2)
@@ -240,8 +249,7 @@ func TestMostNodesOfAQuorumHaveToKeepAMinHold(t *testing.T) {
 		require.False(b.t, b.rivalTries())
 		b.up(2)
 		kept(0, 1, 2)
-		require.NoError(b.t, second(b.rival.Mutex(b.key).ForceUnlock(b.t.Context())))
-		b.awaitFree()
+		force()
 
 		b.me.Locks(b.t, m)
 		b.awaitOn(1, 0, 1, 2)
@@ -250,8 +258,7 @@ func TestMostNodesOfAQuorumHaveToKeepAMinHold(t *testing.T) {
 		require.ErrorAs(b.t, b.me.Call(m.Unlock), &few)
 		b.up(1, 2)
 		kept(0, 1, 2)
-		require.NoError(b.t, second(b.rival.Mutex(b.key).ForceUnlock(b.t.Context())))
-		b.awaitFree()
+		force()
 	})
 }
 
