@@ -3,13 +3,16 @@ package protocol
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -149,4 +152,33 @@ func TestWhereKeysHaveSlotsOnlyThoseWithTheSameTagAreRenewedTogether(t *testing.
 			})
 		})
 	}
+}
+
+// As it does within the millisecond of the acquisition. Otherwise a WAIT behind it would count all replicas.
+func TestARenewalWritesThoughTheLeaseIsAsLongAlready(t *testing.T) {
+	t.Parallel()
+	rdb, names := redistest.NewServer(t).Client(t), []string{redistest.Key(t)}
+	writes := func() (n int) {
+		t.Helper()
+		for line := range strings.Lines(rdb.Info(t.Context(), "persistence").Val()) {
+			if _, err := fmt.Sscanf(line, "rdb_changes_since_last_save:%d", &n); err == nil {
+				return n
+			}
+		}
+		t.Fatal("the server does not count writes")
+		return 0
+	}
+	inOneMillisecond := func(scripts ...*redisexec.Script) int {
+		before := writes()
+		_, err := rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+			for _, s := range scripts {
+				p.Eval(t.Context(), s.Source, names, me, 10_000)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, rdb.Del(t.Context(), names...).Err())
+		return writes() - before
+	}
+	require.Equal(t, inOneMillisecond(AcquireScript)+1, inOneMillisecond(AcquireScript, RenewScript))
 }
