@@ -69,7 +69,7 @@ func (w *worker) run(o order) (runResult, error) {
 type loop struct {
 	order
 	until  time.Time
-	failed atomic.Bool // somebody has: all end
+	failed atomic.Bool // one has: all end
 	lost   atomic.Bool
 	ops    atomic.Int64
 	spans  [][]span

@@ -33,7 +33,7 @@ func newTestBench(t *testing.T) *bench {
 	return b
 }
 
-// longEnough runs f with longer and longer windows, until somebody got the lock in one: how
+// longEnough runs f with longer and longer windows, until a contender got the lock in one: how
 // long that takes is up to the machine.
 func longEnough(t *testing.T, f func(window time.Duration) error) {
 	t.Helper()

@@ -203,7 +203,7 @@ func TestALostWaiterIsVoid(t *testing.T) {
 	grace = 2 * time.Second
 	f, c := newFake(t, &fake{forgets: true})
 	held := f.mutex("a")
-	require.NoError(t, held.Lock(t.Context())) // until somebody has to wait
+	require.NoError(t, held.Lock(t.Context())) // until another owner has to wait
 	go func() {
 		<-f.waited
 		_ = held.Unlock()

@@ -9,6 +9,7 @@
  *   - Commands in doubt, and what proves a grant: line.pml. Here a command is executed and answered at once.
  *   - Time without bounds: a process that lives polls in time, a stranger that was woken asks within the window, and a
  *     holder unlocks within its lease. Without that no lock can promise to serve.
+ *   - Several places of one process, and their order: the tests of the scripts.
  *   - When strangers have their turn: after every second release, not by the clock, and not less often when none comes.
  *
  * gate:

@@ -54,7 +54,7 @@ func (b *cancelBench) mutex(opts ...relock.MutexOption) *relock.Mutex {
 	return b.kindBench.mutex(append([]relock.MutexOption{relock.WithTTL(faultTTL), relock.WithHooks(hooks)}, opts...)...)
 }
 
-// heldBy has somebody of that client hold the lock on all servers until it is called.
+// heldBy has an owner of that client hold the lock on all servers until it is called.
 func (b *cancelBench) heldBy(c *relock.Client) (unlock func()) {
 	b.t.Helper()
 	rival := b.kind.rival(c, b.key, relock.WithTTL(faultTTL))

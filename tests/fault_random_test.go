@@ -143,7 +143,7 @@ func TestExclusionHoldsUnderRandomFaults(t *testing.T) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	began := time.Now()
-	stormy := func() bool { // a busy machine gets longer to show that somebody comes through
+	stormy := func() bool { // a busy machine gets longer to show that some come through
 		d := time.Since(began)
 		return d < crowdTime || c.section.entered.Load() <= crowdAtLeast && d < faultPatience
 	}

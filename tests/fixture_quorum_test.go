@@ -95,7 +95,7 @@ func (b *quorumBench) awaitOn(count int, nodes ...int) {
 	})
 }
 
-// awaitHeldOn waits until these nodes have the lock for somebody.
+// awaitHeldOn waits until these nodes have the lock for any owner.
 func (b *quorumBench) awaitHeldOn(nodes ...int) {
 	b.t.Helper()
 	redistest.Eventually(b.t, fmt.Sprintf("held on %v", nodes), func() bool {

@@ -344,7 +344,7 @@ func TestCloseOfAQuorumDoesNotWaitForAMinorityForLong(t *testing.T) {
 	}
 }
 
-// Somebody else had one of the fast nodes when the lock was taken: without the slow ones
+// Another owner had one of the fast nodes when the lock was taken: without the slow ones
 // there was no majority. They are not needed to give it back.
 func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
 	t.Parallel()
@@ -404,7 +404,7 @@ func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
 	})
 }
 
-// pausedContext ends when somebody looks whether it has, and everything under way has settled:
+// pausedContext ends when a caller looks whether it has, and everything under way has settled:
 // as if the process had stood still over its end.
 type pausedContext struct {
 	context.Context

@@ -294,7 +294,7 @@ func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 	})
 }
 
-// Between two tries of a TryLock somebody of its process takes one of the names.
+// Between two tries of a TryLock another owner of its process takes one of the names.
 func TestATryLockWhoseVotesWereSplitAndWhoIsOvertakenThenIsNoError(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {

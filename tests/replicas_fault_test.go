@@ -68,7 +68,7 @@ func TestAPairWithoutAnAnswerIsSentAgain(t *testing.T) {
 	b.awaitFree(b.key)
 }
 
-// A master that was frozen executes what it was sent meanwhile when somebody else is master.
+// A master that was frozen executes what it was sent meanwhile when another server is master.
 func TestAMasterThatWasReplacedGrantsNothing(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 500*time.Millisecond))
 	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)

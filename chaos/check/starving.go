@@ -12,7 +12,7 @@ import (
 //
 // After a writer both sides have the same chance, and one who gives up may have been the one
 // who kept readers out, so the time begins anew then. While something is at fault, or
-// somebody does not run, nothing is promised. A writer whose Lock failed had no answer: Redis may not have known that
+// a process does not run, nothing is promised. A writer whose Lock failed had no answer: Redis may not have known that
 // it waits.
 func (r *run) starving() {
 	asked := make(map[string][]*call) // by writers, of locks that are read, too

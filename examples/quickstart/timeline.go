@@ -30,7 +30,7 @@ func (t *timeline) part(title string) {
 	fmt.Fprintf(t.out, "\n%d. %s\n", t.parts, title)
 }
 
-// say prints what somebody does.
+// say prints what an actor does.
 func (t *timeline) say(who, format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -217,6 +217,23 @@ func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) 
 	})
 }
 
+func TestWaitersOfAProcessThatIsGoneAreNotServedUntilItIsBackAndThenInTheirOrder(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		deafen := b.listen()
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		deafen()
+		b.release(me)
+		require.Empty(b.t, b.holder())
+		require.Equal(b.t, []EntryState{EntryGranted, EntryWaiting}, b.poll(you, them))
+		b.release(you)
+		require.Equal(b.t, them, b.holder())
+		b.release(them)
+		b.requireFree()
+	})
+}
+
 func TestAWaiterThatHasLostItsConnectionIsServedInItsTurnIfItPolls(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()

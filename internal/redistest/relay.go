@@ -46,7 +46,7 @@ func StartRelay(addr string) (*Relay, error) {
 	r := &Relay{upstream: addr, conns: map[*conn]bool{}}
 	r.life, r.end = context.WithCancel(context.Background())
 	var err error
-	for range 5 { // somebody else may take the port that was just free
+	for range 5 { // another program may take the port that was just free
 		var port int
 		if port, err = freePort(); err != nil {
 			break

@@ -110,7 +110,7 @@ func newServer(dir string) (*Server, error) {
 }
 
 // startOnFreePort starts the server with the arguments that place it between head and
-// args. A port that somebody else takes first costs a try.
+// args. A port that another program takes first costs a try.
 func (s *Server) startOnFreePort(head, args []string) error {
 	var failed error
 	for range 5 {
@@ -212,7 +212,7 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 }
 
 // awaitReady waits until the server at addr answers and is the process that we started,
-// not somebody else's server that took the port first.
+// not another program's server that took the port first.
 func awaitReady(addr string, p *process) error {
 	err := eventually(addr+" to answer", func() (bool, error) {
 		if !p.alive() {

@@ -47,7 +47,7 @@ func (c *choir) eventually(cond func() bool) {
 	require.Eventually(c.t, cond, soon, tick)
 }
 
-// says publishes on server i, which somebody listens to.
+// says publishes on server i, which a subscriber listens to.
 func (c *choir) says(i int) {
 	c.t.Helper()
 	c.eventually(func() bool { return c.servers[i].Publish("orders", "0") == 1 })

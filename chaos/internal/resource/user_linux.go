@@ -14,7 +14,7 @@ import (
 type user struct{ credential *syscall.Credential } // nil: whoever we are
 
 // unprivileged returns who is to run PostgreSQL: whoever we are, or, if that is root,
-// somebody who may do nothing.
+// a user who may do nothing.
 func unprivileged() (user, error) {
 	if os.Getuid() != 0 {
 		return user{}, nil

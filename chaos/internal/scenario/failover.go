@@ -184,7 +184,8 @@ var migrate = stage.Fault{Name: "slot migrated", Inject: func(a *stage.Act) erro
 	if err := move(a, slot, from, to); err != nil {
 		return err
 	}
-	a.Disturb("slot %v, of %s, has moved", slot, key) // those that listened at the former master are deaf until they have found the new one
+	// Those that listened at the former master are deaf until they have found the new one.
+	a.Disturb("slot %v, of %s, has moved", slot, key)
 	a.Hit()
 	return a.Deployment.AwaitMaster(a, key, to)
 }}

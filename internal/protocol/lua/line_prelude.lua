@@ -161,10 +161,8 @@ local function serve(publish, count, last)
         redis.call('hset', entries, field, table.concat({till, lease, keep, ticket, '1', channel}, ' '))
       end
       passed, live = passed + 1, false
-    elseif live then
-      field, lease, keep, ticket = unpack(gone[channel] or {field, lease, keep, ticket})
-      leave(field)
     else
+      if live and gone[channel] then field, lease, keep, ticket = unpack(gone[channel]) end
       leave(field)
     end
     if live then

@@ -45,18 +45,15 @@ func TestTheClockWaitsForGoroutinesThatRunOrWaitForAMutex(t *testing.T) {
 			close(stopped)
 		}()
 		go func() { <-stop }()
-		all := make([]byte, 1<<20)
-		holds := 0
-		for holds < 2 { // this one, and the one that waits for mu; the third is on its way to the channel
-			runtime.Gosched()
-			text := string(all[:runtime.Stack(all, true)])
-			if !strings.Contains(text, "[sync.Mutex.Lock") || !strings.Contains(text, "[chan receive (durable)") {
-				continue
-			}
-			for stack := range strings.SplitSeq(text, "\n\n") {
-				if holdsTimeUp(stack) {
-					holds++
-				}
+		all, stacks := make([]byte, 1<<20), ""
+		for !strings.Contains(stacks, "[sync.Mutex.Lock") || !strings.Contains(stacks, "[chan receive (durable)") {
+			runtime.Gosched() // until both wait
+			stacks = string(all[:runtime.Stack(all, true)])
+		}
+		holds := 0 // this one, and the one that waits for mu
+		for stack := range strings.SplitSeq(stacks, "\n\n") {
+			if holdsTimeUp(stack) {
+				holds++
 			}
 		}
 		require.Equal(t, 2, holds)
