@@ -356,7 +356,7 @@ func misuse(rdb *redis.Client, c *relock.Client, names []string) {
 	if rand.N(2) == 0 {
 		opts = append(opts, relock.WithOwner("job"))
 	}
-	expires := rand.N(20) == 0
+	expires := rand.N(8) == 0 // often: most of them get no lock
 	if expires {
 		opts = append(opts, relock.WithTTL(100*time.Millisecond), relock.WithoutRenewal())
 	}
