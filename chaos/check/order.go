@@ -47,5 +47,15 @@ func (r *run) orderOf(name string, holds []*hold) {
 // excused reports whether something may have cost h its place in the queue.
 func (r *run) excused(h *hold) bool {
 	return r.disturbed(h.called, h.returned) || r.dataLost(h.lock, h.called, h.returned) ||
-		r.wasPaused(h.process, h.called, h.returned) || r.wasPaused(director, h.called, h.returned)
+		r.stopped(h.process, h) || r.stopped(director, h)
+}
+
+// stopped reports whether a process did not run for long enough that h may have lost its place. A place lives
+// for two safety polls, and no longer than the lease of the lock, and is asked for three times in that.
+func (r *run) stopped(process int, h *hold) bool {
+	place := 2 * int64(r.rules.Poll)
+	if len(h.until) > 0 {
+		place = min(place, h.until[0]-h.returned)
+	}
+	return r.wasPaused(process, h.called, h.returned) || r.stoodStill(process, h.called, h.returned, place/2)
 }

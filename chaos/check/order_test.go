@@ -28,6 +28,16 @@ func TestFairLocksAreServedInOrder(t *testing.T) {
 	hasty := func(s *script, called, token int64) {
 		s.by(3, "c").waitsInOrder(called, 0, 200, token).unlocks(210, 211, ok).lives(2000)
 	}
+	// brief is patient with a lease of so many milliseconds, after whom one is served that came later.
+	brief := func(s *script, lease int64) {
+		patient(s, 3)
+		for i, e := range s.events {
+			if e.Kind == history.LockReturn && e.Process == 2 {
+				s.events[i].Until = e.At + lease*ms
+			}
+		}
+		hasty(s, 105, 2)
+	}
 	runCases(t, []testCase{
 		{name: "one after the other", tell: func(s *script) {
 			patient(s, 2)
@@ -50,6 +60,18 @@ func TestFairLocksAreServedInOrder(t *testing.T) {
 			s.pause(2, 20, 30)
 			patient(s, 3)
 			hasty(s, 105, 2)
+		}},
+		{name: "not while the machine lets the waiter's process wait for so long that its place may be over", tell: func(s *script) {
+			s.by(2, "b").beats(0, 20).beats(100, 300)
+			brief(s, 150)
+		}},
+		{name: "also while it lets it wait for less", want: []string{"I7"}, tell: func(s *script) {
+			s.by(2, "b").beats(0, 20).beats(80, 300)
+			brief(s, 150)
+		}},
+		{name: "also while it lets it wait for as long, and its place lives for longer", want: []string{"I7"}, tell: func(s *script) {
+			s.by(2, "b").beats(0, 20).beats(100, 300)
+			brief(s, 990)
 		}},
 		{name: "also while another one is stopped", want: []string{"I7"}, tell: func(s *script) {
 			s.pause(1, 500, 700)

@@ -16,6 +16,7 @@ type world struct {
 	paused map[int][]window
 	killed map[int]int64
 	signs  map[int][]int64 // of life, of each process, in order
+	beats  map[int][]int64 // those of them that come all the time, whatever its workers do
 }
 
 // window is a period of time, ends included.
@@ -35,9 +36,8 @@ type loss struct {
 const never = math.MaxInt64
 
 func survey(events []history.Event, rules Rules) world {
-	w := world{rules: rules, paused: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64)}
-	faults := make(map[int]int)    // by number: where it is in w.faults
-	beats := make(map[int][]int64) // of each process
+	w := world{rules: rules, paused: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64), beats: make(map[int][]int64)}
+	faults := make(map[int]int) // by number: where it is in w.faults
 	for _, e := range events {
 		switch e.Kind {
 		case history.FaultBegin:
@@ -62,11 +62,11 @@ func survey(events []history.Event, rules Rules) world {
 				w.signs[e.Process] = append(w.signs[e.Process], e.At)
 			}
 			if e.Kind == history.Alive {
-				beats[e.Process] = append(beats[e.Process], e.At)
+				w.beats[e.Process] = append(w.beats[e.Process], e.At)
 			}
 		}
 	}
-	w.stalls(beats)
+	w.stalls()
 	for _, e := range events {
 		if e.Kind == history.DataLoss && rules.SplitBrain {
 			w.losses = append(w.losses, w.lossAt(e))
@@ -81,8 +81,8 @@ const director = 0
 // stalls takes it for a pause, too, when a machine that was too busy did not let a process
 // run, or the director: every process tells that it runs, all the time and whatever its
 // workers wait for.
-func (w *world) stalls(beats map[int][]int64) {
-	for process, at := range beats {
+func (w *world) stalls() {
+	for process, at := range w.beats {
 		var stalled []window
 		for i := 1; i < len(at); i++ {
 			if at[i]-at[i-1] > int64(w.rules.Slack/2) && !w.wasPaused(process, at[i-1], at[i]) {
@@ -174,6 +174,18 @@ func (w *world) disturbed(from, to int64) bool {
 // wasPaused reports whether a process was stopped in a period.
 func (w *world) wasPaused(process int, from, to int64) bool {
 	return slices.ContainsFunc(w.paused[process], func(p window) bool { return p.overlaps(from, to) })
+}
+
+// stoodStill reports whether a process did not run for longer than d at a time, in a period or partly in it.
+func (w *world) stoodStill(process int, from, to, d int64) bool {
+	at := w.beats[process]
+	i, _ := slices.BinarySearch(at, from)
+	for i = max(i, 1); i < len(at) && at[i-1] <= to; i++ {
+		if at[i]-at[i-1] > d {
+			return true
+		}
+	}
+	return false
 }
 
 // due returns until when a process has time for what is to happen at t: a process that was

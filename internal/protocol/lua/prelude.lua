@@ -54,12 +54,10 @@ local function take(key, field, lease)
   return set
 end
 
--- Raises key's time to live to lease; never shortens it. It writes even if that is so long already: a WAIT for
--- replicas behind a script that has written nothing would tell nothing.
+-- Raises key's time to live to lease; never shortens it. It writes even if that is so long already, or longer:
+-- a WAIT for replicas behind a script that has written nothing would tell nothing.
 local function lengthen(key, lease)
-  if redis.call('pttl', key) <= tonumber(lease) then
-    redis.call('pexpire', key, lease)
-  end
+  redis.call('pexpire', key, math.max(tonumber(lease), redis.call('pttl', key)))
 end
 
 -- Wakes the waiters on channel, and returns how many processes heard it; -1 if the
