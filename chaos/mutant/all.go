@@ -276,6 +276,14 @@ var All = []Mutant{
 		Catch: []string{"line-long-holds"},
 	},
 	{
+		Name:   "line-poll-listens",
+		Breaks: "a poll says that its process listens, though it does not: it is passed over again and again",
+		Edits: []Edit{{"internal/protocol/lua/line_poll.lua",
+			"local mark = deaf(count, channel) and '2 ' or '0 '",
+			"local mark = '0 '"}},
+		Catch: []string{"line-unheard"},
+	},
+	{
 		Name:   "multi-keeps-forever",
 		Breaks: "a MultiMutex keeps what it has been given until it gets the rest",
 		Edits: []Edit{{"internal/acquire/multi.go",

@@ -7,6 +7,7 @@ import (
 	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/chaos/internal/stage"
 	"github.com/relock-go/relock/chaos/internal/worker"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // targeted are aimed at one promise each, to see whether a library that breaks it
@@ -247,6 +248,16 @@ var targeted = []*Scenario{
 			}),
 		}},
 	},
+	{
+		Number: 128, Name: "line-unheard",
+		What: "processes in the line may not subscribe for a while: their waiters have their turn by their polls",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Faults: []stage.Fault{unsubscribed},
+			Work: queueing().With(func(w *worker.Workload) {
+				w.Processes, w.Workers, w.Long, w.Fair, w.Impatient = 4, 6, 0.03, 1, 0
+			}),
+		}},
+	},
 }
 
 // slowness makes every message take longer, which keeps no waiter waiting for long.
@@ -307,6 +318,22 @@ var slowThenSilentInABatch = slowUntil("silent at a rename", func(a *stage.Act, 
 	}
 	return nil
 })
+
+// unsubscribed cuts the connections of a process, and has its subscriptions refused for a while. It is a disturbance
+// only at the beginning: a process that is known to hear nothing has its turns.
+var unsubscribed = stage.Fault{Name: "subscriptions refused", Inject: func(a *stage.Act) error {
+	p, relay, err := aim(a)
+	if err != nil {
+		return err
+	}
+	a.Disturb("process %d: its connections are cut, and it may not subscribe any more", p.Number)
+	rule := relay.ReplyWith("-NOPERM no permission to access the channel\r\n", redistest.Named("SUBSCRIBE", "SSUBSCRIBE")).Always()
+	relay.Cut()
+	a.Lasts(2 * a.Work.TTL)
+	rule.Remove()
+	a.Hit()
+	return nil
+}}
 
 // slowUntil makes every message of a process take longer, until what comes then, which is its silence.
 func slowUntil(what string, comes func(*stage.Act, *stage.Process) error) stage.Fault {
