@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
@@ -157,22 +158,38 @@ var loseRenewal = stage.Fault{Name: "reply to renew lost", Inject: func(a *stage
 	return nil
 }}
 
-// killConnections has a server cut its connections of one type.
+// killConnections has a server cut its connections of one type. Those of sentinels stay: they could take the master
+// for dead, and replace it, which would be a fault of its own.
 func killConnections(of string) stage.Fault {
 	return stage.Fault{Name: of + " connections killed", Inject: func(a *stage.Act) error {
 		server, err := master(a)
 		if err != nil {
 			return err
 		}
-		n, err := a.Deployment.Ask(a, server, "client", "kill", "type", of)
-		if err != nil {
-			return err
-		}
-		a.Disturb("%s: %v connections of type %s killed", server.Addr, n, of)
-		if n.(int64) > 0 {
+		a.Disturb("%s: connections of type %s killed", server.Addr, of)
+		killed := int64(0)
+		err = a.Deployment.Session(a, server, func(ask func(...any) (any, error)) error {
+			list, err := ask("client", "list", "type", of)
+			if err != nil {
+				return err
+			}
+			for connection := range strings.Lines(list.(string)) {
+				id, about, _ := strings.Cut(strings.TrimPrefix(connection, "id="), " ")
+				if strings.Contains(about, " name=sentinel-") {
+					continue
+				}
+				n, err := ask("client", "kill", "id", id) // spares the one that asks
+				if err != nil {
+					return err
+				}
+				killed += n.(int64)
+			}
+			return nil
+		})
+		if killed > 0 {
 			a.Hit()
 		}
-		return nil
+		return err
 	}}
 }
 
