@@ -9,6 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/session"
 )
 
@@ -400,14 +401,23 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if out.Unconfirmed != nil {
 		return out.Unconfirmed
 	}
+	return h.entered(lv, out, g.Token)
+}
+
+// entered opens lv, which Redis has answered. It is open only if its Lock succeeds: after an error no caller would
+// unlock it, and the hold would stay.
+func (h *hold) entered(lv level, out redisexec.Outcome, token int64) error {
 	h.mu.Lock()
 	if h.phase == held {
 		h.lease.Prove(out.Sent, lv.Terms.TTL, h.levels.TTL())
 		h.lease.Note(out.LeaseLeft, out.Sent)
-		h.name.Token = max(h.name.Token, g.Token)
-		now := h.session.Now()
-		h.levels.Push(lv, now)
-		h.replan(now)
+		h.name.Token = max(h.name.Token, token)
+		if now := h.session.Now(); h.lease.Left(now) > 0 {
+			h.levels.Push(lv, now)
+			h.replan(now)
+			h.mu.Unlock()
+			return nil
+		}
 	}
 	h.mu.Unlock()
 	return h.usable()

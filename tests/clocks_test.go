@@ -9,6 +9,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -57,6 +58,23 @@ func TestAWallClockBeyondTheLeaseIsALossForWhoeverIsAsked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A machine is suspended before it has the answer to a re-entry. The Lock that fails has left no level for which there is
+// no Unlock: its owner could never lock the name again.
+func TestALockInsideAHoldThatIsLostMeanwhileLeavesNoLevel(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		c, clocks := locksWithClock(t, rdb)
+		m := c.Mutex(redistest.Key(t))
+		locktest.RequireLocked(t, m)
+		relay.After(locktest.RunsOf(protocol.ReenterScript), func(redistest.Command, string) { clocks.Set(jumpBeyondLease) })
+		require.ErrorIs(t, m.Lock(t.Context()), relock.ErrLost)
+		require.ErrorIs(t, m.Unlock(), relock.ErrLost)
+		require.ErrorIs(t, m.Unlock(), relock.ErrNotHeld)
+		locktest.RequireLocked(t, m)
+		locktest.RequireUnlocked(t, m)
+	})
 }
 
 func TestTheContextOfDoLooksAtTheClocksItself(t *testing.T) {

@@ -30,6 +30,9 @@ type Rules struct {
 	// of its own process. Otherwise every fault is one.
 	Lossless bool
 
+	// Quorum says that several masters vote on each lock.
+	Quorum bool
+
 	// Untokened says that no hold asked for a token.
 	Untokened bool
 

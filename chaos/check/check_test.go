@@ -179,6 +179,22 @@ func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 			s.by(2, "b").locks(6, 11, 2).renews(330).renews(660).renews(990).renews(1320).holds(1390).loses(2310).unlocks(2311, 2312, isLost)
 			s.by(1, "a").locks(20, 100, 0).loses(110).unlocks(111, 112, isLost)
 		}},
+		{name: "until it is noticed by the newer one, which followed such a hold, and whose Unlock had no answer", rules: splitBrain(), tell: func(s *script) {
+			s.dataLoss(5).fault(1400, 2600)
+			s.by(2, "b").locks(6, 11, 2).renews(330).renews(660).renews(990).renews(1320).holds(1390).loses(2310).unlocks(2311, 2312, isLost)
+			s.by(1, "a").locks(20, 100, 0).unlocks(110, 1000, failed)
+		}},
+		{name: "until a replica brings back the lock that was lost", rules: splitBrain(), tell: func(s *script) {
+			s.dataLoss(5)
+			s.by(1, "a").locks(0, 1, 1).holds(100).loses(700).unlocks(701, 702, isLost)
+			s.by(2, "b").locks(6, 11, 2).unlocks(50, 51, ok)
+			s.dataLoss(300)
+		}},
+		{name: "for longer than it takes to notice, though the newer one has given the lock back", rules: splitBrain(), want: []string{"I3"}, tell: func(s *script) {
+			s.dataLoss(5)
+			s.by(1, "a").locks(0, 1, 1).holds(100).loses(700).unlocks(701, 702, isLost).lives(2000)
+			s.by(2, "b").locks(6, 11, 2).unlocks(50, 51, ok)
+		}},
 		{name: "where it cannot happen", want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 330, 2) }},
 		{name: "before data was lost", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(12); overlap(s, 11, 330, 2) }},
 		{name: "for longer than it takes to renew", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 550, 2) }},

@@ -9,7 +9,7 @@ import "github.com/relock-go/relock/chaos/history"
 // was lost, resent or delivered late: no command had another count than one. With more
 // levels a late copy of an older command may have the last word on Redis, to no harm,
 // because the next command says how many there are: then only what happened without any
-// fault is judged.
+// fault is judged. So it is with a quorum: while nodes do not answer, another owner may be named.
 func (r *run) counts() {
 	shared := r.sharedOwners()
 	for _, h := range r.holds {
@@ -45,7 +45,10 @@ func (r *run) count(h *hold, c count) {
 	who := "the library"
 	if c.redis {
 		who = "Redis"
-		if c.nested && (!h.calm || r.disturbed(h.called-int64(r.rules.TTL), c.at) || r.wasPaused(h.process, h.called, c.at)) {
+		if c.nested && !h.calm {
+			return
+		}
+		if (c.nested || r.rules.Quorum) && (r.disturbed(h.called-int64(r.rules.TTL), c.at) || r.wasPaused(h.process, h.called, c.at)) {
 			return
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 func TestCountsAreExact(t *testing.T) {
 	held, counted := history.Held, history.Counted
+	quorum := strict
+	quorum.Quorum = true
 	runCases(t, []testCase{
 		{name: "as they should be", tell: func(s *script) {
 			a := s.by(1, "a").locks(0, 1, 1).counts(2, held, 1).counts(3, counted, 1)
@@ -26,6 +28,13 @@ func TestCountsAreExact(t *testing.T) {
 		}},
 		{name: "Redis', of a single level whose request was sent again", want: []string{"I4"}, tell: func(s *script) {
 			s.fault(0, 6)
+			s.by(1, "a").locks(0, 1, 1).counts(7, counted, 2).unlocks(8, 9, ok)
+		}},
+		{name: "a quorum's, of which a node does not answer", rules: quorum, tell: func(s *script) {
+			s.fault(0, 6)
+			s.by(1, "a").locks(0, 1, 1).counts(7, counted, 2).unlocks(8, 9, ok)
+		}},
+		{name: "a quorum's, of which all answer", rules: quorum, want: []string{"I4"}, tell: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).counts(7, counted, 2).unlocks(8, 9, ok)
 		}},
 		{name: "after the last Unlock", want: []string{"I4"}, tell: func(s *script) {

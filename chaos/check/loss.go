@@ -62,7 +62,8 @@ func (r *run) noticedFirst(name string, holds []*hold) {
 			due := r.due(l.process, h.returned)
 			until := l.ended()
 			// Where data was lost, the newer one may be that which Redis had forgotten: it followed a hold of before.
-			if h.wasLost() {
+			// And with data of before, the lock of the older one may have come back.
+			if h.wasLost() || h.endedInDoubt() || r.lostAgain(name, h.returned, until) {
 				until = min(until, h.ended())
 			}
 			if l.excludes(h) && due != 0 && l.ended() > due && !r.forked(l, name, h.returned, until) {

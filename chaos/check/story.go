@@ -120,6 +120,12 @@ func (h *hold) wasLost() bool {
 	return h.lost != 0 || u != nil && u.outcome == history.IsLost
 }
 
+// endedInDoubt reports whether h was unlocked without a word of Redis.
+func (h *hold) endedInDoubt() bool {
+	u := h.unlocked()
+	return u != nil && u.outcome == history.Failed
+}
+
 // ended is when the worker knew that the hold was over, or had given it up; 0: never.
 func (h *hold) ended() int64 {
 	u := h.unlocked()

@@ -161,6 +161,13 @@ func (w *world) dataLost(lock string, from, to int64) bool {
 	})
 }
 
+// lostAgain reports whether data of the lock were lost after one time, and by another.
+func (w *world) lostAgain(lock string, after, by int64) bool {
+	return slices.ContainsFunc(w.losses, func(l loss) bool {
+		return after < l.from && l.from <= by && (l.lock == "" || slices.Contains(names(l.lock), lock))
+	})
+}
+
 // faulty reports whether a fault was in force in a period.
 func (w *world) faulty(from, to int64) bool {
 	return slices.ContainsFunc(w.faults, func(f window) bool { return f.overlaps(from, to) })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/chaos/internal/deployment"
 )
 
 // judge adds to res what the round's history shows. An error says that nothing was tested.
@@ -21,6 +22,7 @@ func (r *round) judge(res *Result) (untested error) {
 	report := check.Run(events, check.Rules{
 		TTL: r.work.TTL, Poll: r.work.Poll, Slack: slack,
 		SplitBrain: r.setup.SplitBrain, Lossless: r.setup.Lossless, Prompt: r.setup.Prompt, Untokened: r.work.Untokened,
+		Quorum: r.setup.Kind == deployment.Quorum || r.setup.Kind == deployment.SkewedQuorum,
 	})
 	e := &Evidence{Setup: r.setup, Began: r.journal.began, Events: events, Outages: r.outages, round: r}
 	if r.plan.Check != nil {
