@@ -195,6 +195,16 @@ func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 			s.by(1, "a").locks(0, 1, 1).holds(100).loses(700).unlocks(701, 702, isLost).lives(2000)
 			s.by(2, "b").locks(6, 11, 2).unlocks(50, 51, ok)
 		}},
+		{name: "until the former master takes no more writes", rules: splitBrain(), tell: func(s *script) {
+			s.add(5, history.Event{Kind: history.DataLoss, Op: 1})
+			overlap(s, 500, 1350, 2)
+			s.add(1400, history.Event{Kind: history.DataLoss, Op: 1})
+		}},
+		{name: "not between two losses of several faults", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) {
+			s.add(5, history.Event{Kind: history.DataLoss, Op: 1})
+			overlap(s, 500, 1350, 2)
+			s.add(1400, history.Event{Kind: history.DataLoss, Op: 2})
+		}},
 		{name: "where it cannot happen", want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 330, 2) }},
 		{name: "before data was lost", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(12); overlap(s, 11, 330, 2) }},
 		{name: "for longer than it takes to renew", rules: splitBrain(), want: []string{"I1"}, tell: func(s *script) { s.dataLoss(5); overlap(s, 11, 550, 2) }},

@@ -67,9 +67,15 @@ func survey(events []history.Event, rules Rules) world {
 		}
 	}
 	w.stalls()
+	until := make(map[int]int64) // by number of a fault: when it lost data for the last time
+	for _, e := range events {
+		if e.Kind == history.DataLoss && e.Op != 0 {
+			until[e.Op] = e.At
+		}
+	}
 	for _, e := range events {
 		if e.Kind == history.DataLoss && rules.SplitBrain {
-			w.losses = append(w.losses, w.lossAt(e))
+			w.losses = append(w.losses, w.lossAt(e, max(e.At, until[e.Op])))
 		}
 	}
 	return w
@@ -93,10 +99,10 @@ func (w *world) stalls() {
 	}
 }
 
-// lossAt returns the consequences of a DataLoss. Where Redis was not to be reached for a
-// while, then or when the next renewal was due, that is heard of when the lease is over.
-func (w *world) lossAt(e history.Event) loss {
-	healed, slack := w.healed(e.At), int64(w.rules.Slack)
+// lossAt returns the consequences of a DataLoss, if its fault went on losing data until a time. Where Redis was not
+// to be reached for a while, then or when the next renewal was due, that is heard of when the lease is over.
+func (w *world) lossAt(e history.Event, until int64) loss {
+	healed, slack := w.healed(until), int64(w.rules.Slack)
 	end := later(healed, int64(w.rules.TTL)+slack)
 	l := loss{window: window{e.At, end}, heard: end, lock: e.Lock}
 	next := later(healed, int64(w.rules.TTL)/renewals+slack)

@@ -92,14 +92,17 @@ var sentinelFailover = stage.Fault{Name: "SENTINEL FAILOVER", Inject: func(a *st
 // moved waits until the deployment is complete again after a failover. The fault ends when
 // clients have moved to the new master: their subscriptions may stay on the old one, and
 // deaf, for longer. But if every replica has to confirm, there is one missing until the end.
+// A client that has not heard of the new master may write to the old one until that is a replica.
 func moved(a *stage.Act) error {
 	a.Lasts(time.Second)
 	if a.Work.Replicas == 0 {
 		a.End()
-		return a.Deployment.AwaitReady(a)
+	} else {
+		defer a.End()
 	}
-	defer a.End()
-	return a.Deployment.AwaitReady(a)
+	err := a.Deployment.AwaitReady(a)
+	a.LoseData()
+	return err
 }
 
 // zombie stops a master until a replica has taken over, and lets it go on then.
