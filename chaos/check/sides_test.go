@@ -76,6 +76,11 @@ func TestReadersDoNotKeepAWriterOut(t *testing.T) {
 			stream(s, 0, 900)
 			s.by(3, "w").locks(0, 1100, 1).holds(1101).unlocks(1102, 1103, ok)
 		}},
+		{name: "where a writer that has given up may have come late", tell: func(s *script) {
+			s.fault(-200, -100)
+			stream(s, 0, 800)
+			s.by(3, "w").locks(0, 1000, 1).holds(1001).unlocks(1002, 1003, ok)
+		}},
 		{name: "who had no answer", tell: func(s *script) {
 			stream(s, 0, 900)
 			s.by(3, "w").waits(0, 900, 0, history.Failed).lives(1500)

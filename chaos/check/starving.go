@@ -82,7 +82,8 @@ func (r *run) writing(name string, reader *hold) bool {
 	})
 }
 
-// troubled reports whether anything was at fault in a period, or anybody did not run.
+// troubled reports whether anything was at fault in a period, or anybody did not run. What a fault has delivered late,
+// for an owner that has given up, may stay for a TTL.
 func (w *world) troubled(from, to int64) bool {
 	for process := range w.paused {
 		if w.wasPaused(process, from, to) {
@@ -94,5 +95,5 @@ func (w *world) troubled(from, to int64) bool {
 			return true
 		}
 	}
-	return w.disturbed(from, to) || w.dataLost("", from, to)
+	return w.disturbed(from-int64(w.rules.TTL), to) || w.dataLost("", from, to)
 }
