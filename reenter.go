@@ -26,6 +26,7 @@ import (
 //   - All or nothing: if the rest is not got, the levels that were added are taken back.
 //   - A level is there only if Redis has confirmed its count. Without an answer it is not, and the
 //     next command of the hold sets the count right: counts are absolute.
+//   - A level is there if and only if its Lock succeeds: one that no caller unlocks would keep the hold for ever.
 //   - A key without a level never gets the count 0 by a re-entry: to others a 0 is no lock.
 //   - While the rest is waited for, the loss of what is held ends the wait.
 //   - One command of a hold is under way at a time (slot.Slot).
@@ -404,8 +405,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	return h.entered(lv, out, g.Token)
 }
 
-// entered opens lv, which Redis has answered. It is open only if its Lock succeeds: after an error no caller would
-// unlock it, and the hold would stay.
+// entered opens lv, which Redis has confirmed, unless the hold is over by now.
 func (h *hold) entered(lv level, out redisexec.Outcome, token int64) error {
 	h.mu.Lock()
 	if h.phase == held {

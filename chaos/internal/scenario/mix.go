@@ -24,7 +24,7 @@ var mix = &Scenario{
 }
 
 // mixed are the deployments of mix, those that cost least most often.
-var mixed = []deployment.Kind{deployment.Standalone, deployment.Standalone, deployment.Standalone, deployment.Persistent, deployment.Skewed, deployment.Cluster, deployment.Cluster, deployment.Sentinel}
+var mixed = []deployment.Kind{deployment.Standalone, deployment.Standalone, deployment.Standalone, deployment.Persistent, deployment.Skewed, deployment.Cluster, deployment.Cluster, deployment.Sentinel, deployment.Quorum}
 
 func drawMix(r *rand.Rand) stage.Setup {
 	k := mixed[r.IntN(len(mixed))]
@@ -32,6 +32,9 @@ func drawMix(r *rand.Rand) stage.Setup {
 		k = deployment.Standalone
 	}
 	work := usual()
+	if k == deployment.Quorum {
+		work = voting
+	}
 	work.Misuse = 0.03
 	if r.IntN(3) == 0 {
 		work.TTL = 600 * time.Millisecond
@@ -50,7 +53,7 @@ var anywhere = []int{1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 15, 18, 22, 27}
 func faultsOn(k deployment.Kind) []stage.Fault {
 	single := k == deployment.Standalone || k == deployment.Persistent || k == deployment.Skewed
 	var faults []stage.Fault
-	for _, s := range slices.Concat(networkScenarios, serverScenarios, failoverScenarios, clientScenarios) {
+	for _, s := range slices.Concat(networkScenarios, serverScenarios, failoverScenarios, clientScenarios, quorumScenarios) {
 		for _, c := range s.setups {
 			if c.Kind != k && (c.Kind != deployment.Standalone || !single && !slices.Contains(anywhere, s.Number)) {
 				continue
