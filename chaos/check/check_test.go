@@ -217,6 +217,31 @@ func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 	require.Equal(t, 1, Run(s.events, splitBrain()).Overlaps)
 }
 
+func TestALossIsToldToThoseWhoHaveAHold(t *testing.T) {
+	runCases(t, []testCase{
+		{name: "inside it", tell: func(s *script) {
+			s.fault(5, 1100)
+			s.by(1, "a").locks(0, 1, 1).loses(991).waits(1000, 1001, 0, isLost).unlocks(1002, 1003, isLost)
+		}},
+		{name: "after its end", want: []string{"I3"}, tell: func(s *script) {
+			s.fault(5, 1100)
+			s.by(1, "a").locks(0, 1, 1).loses(991).unlocks(1002, 1003, isLost).waits(1004, 1005, 0, isLost)
+		}},
+		{name: "on another lock", want: []string{"I3"}, tell: func(s *script) {
+			s.fault(5, 1100)
+			a := s.by(1, "a").locks(0, 1, 1).loses(991)
+			a.on("m").waits(1000, 1001, 0, isLost)
+			a.unlocks(1002, 1003, isLost)
+		}},
+		{name: "on one of several", tell: func(s *script) {
+			s.fault(5, 1100)
+			a := s.by(1, "a").locks(0, 1, 1).loses(991)
+			a.on("l,m").waits(1000, 1001, 0, isLost)
+			a.unlocks(1002, 1003, isLost)
+		}},
+	})
+}
+
 func TestTokensRise(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "locks that were asked for at once are in any order", tell: func(s *script) {

@@ -3,6 +3,8 @@ package check
 import (
 	"slices"
 	"time"
+
+	"github.com/relock-go/relock/chaos/history"
 )
 
 // I3: a loss is noticed no later than the deadline that the holder could work out itself,
@@ -20,6 +22,7 @@ func (r *run) loss() {
 		r.noticedFirst(name, holds)
 	}
 	r.notHeldAfterwards()
+	r.nothingToLose()
 }
 
 // noticed judges that a hold whose last deadline has passed was known to be over.
@@ -130,4 +133,26 @@ func (r *run) unexplained(h *hold) bool {
 	}
 	// A process that did not run, or a machine too slow for such a lease, is a reason, too.
 	return r.rules.Slack <= r.rules.TTL/2 && time.Duration(r.silence(h.process, max(end-lease, h.returned), end)) < r.rules.Slack
+}
+
+// nothingToLose judges that a Lock which was told of a loss was inside a hold: a hold that no Unlock ends would keep
+// its owner from the lock for ever.
+func (r *run) nothingToLose() {
+	shared := r.sharedOwners()
+	for _, c := range r.calls {
+		if c.outcome == history.IsLost && !shared[c.owner] && !slices.ContainsFunc(r.holds, func(h *hold) bool { return h.openFor(c) }) {
+			r.breach("I3", c.lock, "%s (process %d, worker %d, Lock %d) asked at %s, and was told that its hold is lost, but it had none",
+				c.owner, c.process, c.worker, c.op, r.at(c.called))
+		}
+	}
+}
+
+// openFor reports whether c was called inside h, or while that ended.
+func (h *hold) openFor(c *call) bool {
+	if h.owner != c.owner || h.process != c.process || h.returned > c.called {
+		return false
+	}
+	u := h.unlocked()
+	return (u == nil || u.returned == 0 || u.returned >= c.called) &&
+		slices.ContainsFunc(names(h.lock), func(name string) bool { return slices.Contains(names(c.lock), name) })
 }
