@@ -115,6 +115,10 @@ func (r *run) notHeldAfterwards() {
 	}
 }
 
+// adjusted is how much the wall clock may be ahead after a lease, because the system adjusts it: of the two clocks
+// the one counts for the library that has less left.
+const adjusted = int64(10 * time.Millisecond)
+
 // unexplained reports whether nothing that happened is a reason for h to have been lost.
 func (r *run) unexplained(h *hold) bool {
 	end := h.lost
@@ -124,7 +128,7 @@ func (r *run) unexplained(h *hold) bool {
 	lease := int64(r.rules.TTL)
 	from := end - 2*lease // a renewal that failed then may be the reason
 	switch {
-	case h.fixed && (len(h.until) == 0 || end >= h.until[0]-(h.returned-h.called)): // it was granted between the two
+	case h.fixed && (len(h.until) == 0 || end >= h.until[0]-(h.returned-h.called)-adjusted): // it was granted between the two
 		return false
 	case r.wasPaused(h.process, from, end), r.wasPaused(director, from, end), r.dataLost(h.lock, from, end):
 		return false
