@@ -9,7 +9,6 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/session"
 )
 
@@ -314,17 +313,13 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 
 // missingKeys returns the keys of t that none of holds has.
 func missingKeys(holds []*hold, t *keys.Set) []string {
-	var missing []string
-	for _, key := range t.Keys {
-		if !slices.ContainsFunc(holds, func(h *hold) bool {
+	return slices.DeleteFunc(slices.Clone(t.Keys), func(key string) bool {
+		return slices.ContainsFunc(holds, func(h *hold) bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.target.Has(key)
-		}) {
-			missing = append(missing, key)
-		}
-	}
-	return missing
+		})
+	})
 }
 
 // usable says why h cannot be entered.
@@ -402,16 +397,11 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if out.Unconfirmed != nil {
 		return out.Unconfirmed
 	}
-	return h.entered(lv, out, g.Token)
-}
-
-// entered opens lv, which Redis has confirmed, unless the hold is over by now.
-func (h *hold) entered(lv level, out redisexec.Outcome, token int64) error {
 	h.mu.Lock()
 	if h.phase == held {
 		h.lease.Prove(out.Sent, lv.Terms.TTL, h.levels.TTL())
 		h.lease.Note(out.LeaseLeft, out.Sent)
-		h.name.Token = max(h.name.Token, token)
+		h.name.Token = max(h.name.Token, g.Token)
 		if now := h.session.Now(); h.lease.Left(now) > 0 {
 			h.levels.Push(lv, now)
 			h.replan(now)
