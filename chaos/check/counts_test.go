@@ -6,10 +6,24 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
+func quorum() Rules {
+	r := strict
+	r.Quorum = true
+	return r
+}
+
+// runsOut has a fixed lease, which was asked for at 0 and granted at 9, and loses it.
+func (a *actor) runsOut(at int64) {
+	a.fixed = true
+	a.locks(0, 9, 1)
+	for t := int64(10); t < at; t += 100 {
+		a.holds(t)
+	}
+	a.loses(at).unlocks(at+1, at+2, isLost)
+}
+
 func TestCountsAreExact(t *testing.T) {
 	held, counted := history.Held, history.Counted
-	quorum := strict
-	quorum.Quorum = true
 	runCases(t, []testCase{
 		{name: "as they should be", tell: func(s *script) {
 			a := s.by(1, "a").locks(0, 1, 1).counts(2, held, 1).counts(3, counted, 1)
@@ -30,11 +44,11 @@ func TestCountsAreExact(t *testing.T) {
 			s.fault(0, 6)
 			s.by(1, "a").locks(0, 1, 1).counts(7, counted, 2).unlocks(8, 9, ok)
 		}},
-		{name: "a quorum's, of which a node does not answer", rules: quorum, tell: func(s *script) {
+		{name: "a quorum's, of which a node does not answer", rules: quorum(), tell: func(s *script) {
 			s.fault(0, 6)
 			s.by(1, "a").locks(0, 1, 1).counts(7, counted, 2).unlocks(8, 9, ok)
 		}},
-		{name: "a quorum's, of which all answer", rules: quorum, want: []string{"I4"}, tell: func(s *script) {
+		{name: "a quorum's, of which all answer", rules: quorum(), want: []string{"I4"}, tell: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).counts(7, counted, 2).unlocks(8, 9, ok)
 		}},
 		{name: "after the last Unlock", want: []string{"I4"}, tell: func(s *script) {
@@ -57,13 +71,13 @@ func TestUnlockSaysWhatIsTrue(t *testing.T) {
 			s.by(1, "a").locks(0, 1, 1).unlocks(5, 90, isLost).lives(3000)
 		}},
 		{name: "a fixed lease has run out", tell: func(s *script) {
-			a := s.by(1, "a")
-			a.fixed = true
-			a.locks(0, 9, 1)
-			for at := int64(10); at < 990; at += 100 {
-				a.holds(at)
-			}
-			a.loses(982).unlocks(983, 984, isLost) // the wall clock was adjusted
+			s.by(1, "a").runsOut(991)
+		}},
+		{name: "a fixed lease on a quorum has run out, but for what a key may expire earlier", rules: quorum(), tell: func(s *script) {
+			s.by(1, "a").runsOut(989)
+		}},
+		{name: "so early elsewhere", want: []string{"I4"}, tell: func(s *script) {
+			s.by(1, "a").runsOut(989)
 		}},
 		{name: "nothing is told where the process did not run", tell: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).holds(300).loses(991).unlocks(1000, 1001, isLost)
@@ -82,13 +96,7 @@ func TestUnlockSaysWhatIsTrue(t *testing.T) {
 			s.by(1, "a").locks(0, 1, 1).holds(2, 3, 4).unlocks(5, 6, isLost)
 		}},
 		{name: "lost, for no reason, before a fixed lease has run out", want: []string{"I4"}, tell: func(s *script) {
-			a := s.by(1, "a")
-			a.fixed = true
-			a.locks(0, 9, 1)
-			for at := int64(10); at < 600; at += 100 {
-				a.holds(at)
-			}
-			a.loses(600).unlocks(601, 602, isLost)
+			s.by(1, "a").runsOut(600)
 		}},
 		{name: "lost by a fault that is no reason", rules: lossless(), want: []string{"I4"}, tell: func(s *script) {
 			s.fault(2, 100)

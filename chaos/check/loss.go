@@ -115,9 +115,8 @@ func (r *run) notHeldAfterwards() {
 	}
 }
 
-// adjusted is how much the wall clock may be ahead after a lease, because the system adjusts it: of the two clocks
-// the one counts for the library that has less left.
-const adjusted = int64(10 * time.Millisecond)
+// expiryPrecision is what a quorum allows for: a key may expire so much earlier, by the clock of its node.
+const expiryPrecision = int64(2 * time.Millisecond)
 
 // unexplained reports whether nothing that happened is a reason for h to have been lost.
 func (r *run) unexplained(h *hold) bool {
@@ -125,10 +124,13 @@ func (r *run) unexplained(h *hold) bool {
 	if end == 0 {
 		end = h.unlocked().returned
 	}
-	lease := int64(r.rules.TTL)
+	lease, precision := int64(r.rules.TTL), int64(0)
+	if r.rules.Quorum {
+		precision = expiryPrecision
+	}
 	from := end - 2*lease // a renewal that failed then may be the reason
 	switch {
-	case h.fixed && (len(h.until) == 0 || end >= h.until[0]-(h.returned-h.called)-adjusted): // it was granted between the two
+	case h.fixed && (len(h.until) == 0 || end >= h.until[0]-(h.returned-h.called)-precision): // it was granted between the two
 		return false
 	case r.wasPaused(h.process, from, end), r.wasPaused(director, from, end), r.dataLost(h.lock, from, end):
 		return false

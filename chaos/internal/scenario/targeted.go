@@ -331,7 +331,11 @@ var unsubscribed = stage.Fault{Name: "subscriptions refused", Inject: func(a *st
 	relay.Cut()
 	a.Lasts(2 * a.Work.TTL)
 	rule.Remove()
-	a.Hit()
+	select {
+	case <-rule.Caught():
+		a.Hit()
+	default:
+	}
 	return nil
 }}
 
