@@ -57,6 +57,32 @@ func TestAScriptForReplicasFollowsItsSlotOverIPv6(t *testing.T) {
 	require.ErrorIs(t, out.Unconfirmed, lockerr.ErrNotReplicated) // there are none; but it was executed
 }
 
+// As at the end of a slot's move, while not all nodes agree on who serves it: go-redis follows some times in a row.
+func TestNodesThatReferToEachOtherAreAskedAgain(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	loadScripts(t, b.Client(t), counting)
+	relay := redistest.NewRelay(t, b.Addr)
+	rdb := redistest.NewOneMaster(t, relay.Addr)
+	relay.ReplyWith("+OK\r\n", redistest.Named("ASKING")).Always()
+	x, key := executorOn(t, rdb.ClusterClient), redistest.Key(t)
+	const follows = 4 // by go-redis, after one copy of the engine
+	for _, redirect := range []string{"MOVED", "ASK"} {
+		refer := relay.ReplyWith("-"+redirect+" 1 "+relay.Addr+"\r\n", runsOf(counting)).Times(3 * (1 + follows))
+		_, out := x.Run(t.Context(), once, counting, []any{key})
+		require.ErrorContains(t, out.Err, redirect)
+		require.True(t, SlotMoves(out.Err))
+		require.False(t, out.Ambiguous)
+		require.False(t, out.Permanent)
+		ran, out := x.Run(t.Context(), CallOptions{Attempts: 9}, counting, []any{key})
+		require.NoError(t, out.Err)
+		require.False(t, out.Ambiguous)
+		require.EqualValues(t, 1, ran)
+		refer.Wait(t)
+		require.NoError(t, b.Client(t).Del(t.Context(), key).Err())
+	}
+}
+
 // Addresses of masters change, as those of pods.
 func TestNothingIsKeptForANodeThatHasLeft(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package redisexec
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -169,6 +170,9 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 // errNotSent says that a copy has not got as far as the master of its key.
 var errNotSent = errors.New("not sent: no master is known, or no connection is free")
 
+// errUnsettled says that no node of a Cluster took a copy. That is so for a moment at the end of a slot's move.
+var errUnsettled = errors.New("the nodes of the Cluster do not agree which of them serves the slot")
+
 // silent reports whether err says no more than that time was up: also that of getting a connection.
 func silent(err error) bool {
 	return errors.Is(err, lockerr.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded)
@@ -186,6 +190,9 @@ func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, arg
 	// executed says more than that, and stays.
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
 		a.err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))
+	}
+	if _, follows := x.rdb.(*redis.ClusterClient); follows && isRedirect(a.err) {
+		a.err = fmt.Errorf("%w: %w", errUnsettled, a.err)
 	}
 	return a
 }
@@ -222,7 +229,7 @@ func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd 
 	}
 	switch {
 	case a.err == nil:
-	case redis.HasErrorPrefix(a.err, "MOVED"), redis.HasErrorPrefix(a.err, "ASK"):
+	case isRedirect(a.err):
 		// An engine is bound to one node; the Cluster client follows.
 		return x.process(ctx, nil, e, newCopy(ctx, cmd))
 	// The next copy goes by another connection.

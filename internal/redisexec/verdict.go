@@ -81,7 +81,7 @@ func judge(err error) verdict {
 		return halfway // and it would again
 	case errors.Is(err, redis.ErrClosed):
 		return forbidden
-	case errors.Is(err, errNotSent):
+	case errors.Is(err, errNotSent), errors.Is(err, errUnsettled):
 		return transient
 	case errors.As(err, &server):
 		return judgeReply(server.Error())
@@ -118,6 +118,11 @@ func isElsewhere(err error) bool {
 // isTryAgain reports whether Redis refused a command because not all of its keys are on one node.
 func isTryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
 
+// isRedirect reports whether a node of a Cluster refused a command because another one serves its slot.
+func isRedirect(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"))
+}
+
 // lacksKeys reports whether Redis refused a command, before its first write, because of some of its keys.
 // To undo what a name has takes all keys that it may have something at: not those that it may not touch.
 func lacksKeys(err error, undoes bool) bool {
@@ -125,7 +130,9 @@ func lacksKeys(err error, undoes bool) bool {
 }
 
 // SlotMoves reports whether err says that the slot of the keys is on the move.
-func SlotMoves(err error) bool { return isTryAgain(err) || isElsewhere(err) }
+func SlotMoves(err error) bool {
+	return isTryAgain(err) || isElsewhere(err) || errors.Is(err, errUnsettled)
+}
 
 // judge classifies the error of one copy of s. A script that looks first has written nothing when it meets a key
 // that is elsewhere. Any other may have.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -256,4 +257,44 @@ func (c *Cluster) agree(ctx context.Context, key string, master *Server) (bool, 
 		}
 	}
 	return true, nil
+}
+
+// haveOneMap reports whether the nodes that answer say the same of each master: its slots, and its epoch, by
+// which they decide between two that claim a slot.
+func (c *Cluster) haveOneMap(ctx context.Context) bool {
+	var first []string
+	for _, node := range c.Nodes {
+		var nodes string
+		if node.with(func(rdb *redis.Client) (err error) { nodes, err = rdb.ClusterNodes(ctx).Result(); return err }) != nil {
+			continue
+		}
+		masters := mastersOf(nodes)
+		if first == nil {
+			first = masters
+		}
+		if !slices.Equal(first, masters) {
+			return false
+		}
+	}
+	return first != nil
+}
+
+// mastersOf returns the id, the epoch and the slots of each master in the output of CLUSTER NODES, but not which
+// slots are on the move: of those, only the node itself knows.
+func mastersOf(nodes string) (masters []string) {
+	for line := range strings.Lines(nodes) {
+		words := strings.Fields(line)
+		if len(words) < 8 || !strings.Contains(words[2], "master") {
+			continue
+		}
+		master := []string{words[0], words[6]}
+		for _, slots := range words[8:] {
+			if !strings.HasPrefix(slots, "[") {
+				master = append(master, slots)
+			}
+		}
+		masters = append(masters, strings.Join(master, " "))
+	}
+	slices.Sort(masters)
+	return masters
 }

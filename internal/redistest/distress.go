@@ -99,7 +99,8 @@ type Patient struct {
 	Source, Target *redis.Client // on a Cluster: of the slot of the names
 	Ill            <-chan error  // ends with what occupies the server
 
-	tb testing.TB
+	tb    testing.TB
+	nodes *Cluster // nil elsewhere
 }
 
 // standalone admits a server whose application is the user of that name.

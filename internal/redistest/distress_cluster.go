@@ -32,7 +32,7 @@ func NewWard(tb testing.TB, cluster *Cluster) *Patient {
 	tb.Helper()
 	tag := "{" + Key(tb) + "}"
 	p := &Patient{
-		tb: tb, Rdb: cluster.Client(tb), Admin: cluster.Client(tb),
+		tb: tb, nodes: cluster, Rdb: cluster.Client(tb), Admin: cluster.Client(tb),
 		Names: func(purpose string) []string { return []string{tag + purpose + ":a", tag + purpose + ":b"} },
 	}
 	master, err := cluster.Master(tb.Context(), tag)
@@ -71,7 +71,8 @@ func (p *Patient) BeginMove() {
 }
 
 // moving is held while a node sends keys to another one: it serves nobody until that has taken them, and
-// two that send each other some would stand still until both give up.
+// two that send each other some would stand still until both give up. It is held, too, from when a node takes a
+// slot until all know of it: of two that take slots from each other at once, each may think that the other has one.
 var moving sync.Mutex
 
 // Move moves those keys of the slot that exist.
@@ -92,9 +93,12 @@ func (p *Patient) EndMove() {
 	keys, err := p.Source.ClusterGetKeysInSlot(p.tb.Context(), p.slot(), 1000).Result()
 	must(p.tb, err)
 	p.Move(keys...)
+	moving.Lock()
+	defer moving.Unlock()
 	to := p.cluster(p.Target, "myid")
 	p.cluster(p.Target, "setslot", p.slot(), "node", to)
 	p.cluster(p.Source, "setslot", p.slot(), "node", to)
+	Eventually(p.tb, "all nodes have the same map", func() bool { return p.nodes.haveOneMap(p.tb.Context()) })
 }
 
 // A Misrouting is a request to a node of a Cluster by a client that knows this node only.
