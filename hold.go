@@ -24,7 +24,7 @@ import (
 //	    |         |        | (Close)
 //	    |         +----> lost ---> gone
 //	    +------------------------> gone
-type phase int
+type phase uint8
 
 const (
 	acquiring phase = iota // wants the keys; waits, or has asked Redis
@@ -52,12 +52,12 @@ type hold struct {
 
 	mu    sync.Mutex
 	phase phase
+	// excused says that the goroutine which acquires the hold is in Close, and so is not waited for there.
+	excused bool
 	// changed is closed at the next change of phase, or of excused; made when that is waited for.
 	changed chan struct{}
-	// acquirer is the goroutine on which a fixed owner's hold is acquired. excused says that the
-	// one which acquires the hold is in Close, and so is not waited for there.
+	// acquirer is the goroutine on which a fixed owner's hold is acquired.
 	acquirer int64
-	excused  bool
 	// sharers are the Locks of a fixed owner that wait for the attempt.
 	sharers sharers
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -569,4 +570,11 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 		require.Greater(t, valid, ttl-ttl/50-10*time.Millisecond)
 		_ = m.Unlock()
 	}
+}
+
+// Programs have tens of thousands of holds. Go allocates in classes of size, and adds a header of 8 bytes to what has
+// pointers and is this large: one field more would cost each hold 128 bytes.
+func TestAHoldFitsItsSizeClass(t *testing.T) {
+	const class, header = 1152, 8
+	require.LessOrEqual(t, unsafe.Sizeof(hold{})+header, uintptr(class))
 }
