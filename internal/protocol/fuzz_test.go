@@ -22,7 +22,7 @@ import (
 )
 
 func FuzzReply(f *testing.F) {
-	for _, seed := range []string{"", "i\x01", "li\x01i\x05.", "li\x00i\x05i\x01sab..", "lnes.", "li\x01i\x05s0.sa.s1..", "lllll", "li\xffi\x01."} {
+	for _, seed := range []string{"", "i\x01", "li\x01i\x05.", "li\x00i\x05i\x01sab..", "lnes.", "li\x01i\x05s0.sa.s1..", "lllll", "li\xffi\x01.", "i\x30", "i\xfe"} {
 		f.Add([]byte(seed))
 	}
 	rdb := &puppet{}
@@ -37,7 +37,12 @@ func FuzzReply(f *testing.F) {
 			switch {
 			case out.Err == nil:
 				require.False(t, out.Ambiguous)
-				require.Contains(t, []any{int64(0), int64(1)}, first, "%s understood %v", name, rdb.value)
+				heard, bare := rdb.value.(int64) // by so many processes: what a release says of its messages
+				if name != "release" || !bare {
+					require.Contains(t, []any{int64(0), int64(1)}, first, "%s understood %v", name, rdb.value)
+				} else {
+					require.GreaterOrEqual(t, heard, int64(-1))
+				}
 			default:
 				require.False(t, answer, "%s took something from %v", name, rdb.value)
 				require.True(t, out.Permanent)
