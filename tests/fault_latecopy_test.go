@@ -41,8 +41,12 @@ func TestACopyThatTakesTheLockAfterItsUnlockIsReleasedSoon(t *testing.T) {
 func TestACopyThatTakesTheLockAfterItsUndoIsReleasedSoon(t *testing.T) {
 	eachLateAcquire(t, func(b *faultBench, m *relock.Mutex) {
 		ctx, cancel := context.WithCancel(b.ctx)
-		refused := b.relay.Before(b.runs(protocol.AcquireScript), func(redistest.Command) { cancel() }) // of the second copy
+		executed, release := b.stopReply(protocol.AcquireScript) // of the second copy
+		go func() {
+			<-executed
+			cancel()
+		}()
 		require.ErrorIs(b.t, b.me.lock(ctx, m), context.Canceled)
-		refused.Wait(b.t)
+		release()
 	})
 }
