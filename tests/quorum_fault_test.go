@@ -353,8 +353,7 @@ func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
 		m := b.mutex(relock.WithFencing())
 		depend := func() {
 			b.strangersOn(0)
-			b.me.Locks(b.t, m)
-			b.awaitHeldOn(1, 2, 3, 4)
+			b.locksOn(m, 1, 2, 3, 4)
 			b.strangersGone(0)
 			b.relays[3].BlackHole(true)
 			b.relays[4].BlackHole(true)
