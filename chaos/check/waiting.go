@@ -30,7 +30,8 @@ func keepers(calls []*call, from, to int64) (n int) {
 // Poll of that the waiters of every process have asked. While a fault is in force, and for
 // a TTL after it, because of what it may have left on Redis, nothing is promised. A
 // process that is killed or stopped may have been granted the lock without ever being able
-// to say so: that costs one more TTL each.
+// to say so: that costs one more TTL each. Its place in the line, too, stays for a TTL at most,
+// and so long it may yet be granted the lock if it was not listening at the end.
 //
 // Where nothing keeps a wake-up from its waiter, half a poll has to do.
 func (r *run) waiting() {
@@ -117,17 +118,17 @@ func (r *run) idle(c *call, end int64, claims map[string][]window) []window {
 	return gaps
 }
 
-// silenced returns how many processes were stopped or killed in a period.
+// silenced returns how many processes were stopped or killed in a period, or a TTL before it at most.
 func (r *run) silenced(gap window) int64 {
 	n := int64(0)
 	for _, at := range r.killed {
-		if gap.overlaps(at, at) {
+		if gap.overlaps(at, later(at, int64(r.rules.TTL))) {
 			n++
 		}
 	}
 	for _, pauses := range r.paused {
 		for _, p := range pauses {
-			if gap.overlaps(p.from, p.from) {
+			if gap.overlaps(p.from, later(p.from, int64(r.rules.TTL))) {
 				n++
 			}
 		}

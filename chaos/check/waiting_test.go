@@ -34,6 +34,14 @@ func TestEverybodyIsServed(t *testing.T) {
 			s.kill(3, 10).kill(4, 1000)
 			s.by(2, "b").locks(5, 3000, 2).unlocks(3010, 3011, ok).lives(9000)
 		}},
+		{name: "later, if another was killed shortly before", tell: func(s *script) {
+			s.kill(3, 10)
+			s.by(2, "b").locks(1005, 3400, 2).unlocks(3410, 3411, ok).lives(9000)
+		}},
+		{name: "not later, if another was killed long before", want: []string{"I6"}, tell: func(s *script) {
+			s.kill(3, 10)
+			s.by(2, "b").locks(1015, 3400, 2).unlocks(3410, 3411, ok).lives(9000)
+		}},
 		{name: "not at all", want: []string{"I6"}, tell: func(s *script) {
 			s.by(2, "b").waits(5, 5005, wait, ended).lives(9000)
 		}},
