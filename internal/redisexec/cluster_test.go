@@ -69,12 +69,12 @@ func TestNodesThatReferToEachOtherAreAskedAgain(t *testing.T) {
 	const follows = 4 // by go-redis, after one copy of the engine
 	for _, redirect := range []string{"MOVED", "ASK"} {
 		refer := relay.ReplyWith("-"+redirect+" 1 "+relay.Addr+"\r\n", runsOf(counting)).Times(3 * (1 + follows))
-		_, out := x.Run(t.Context(), once, counting, []any{key})
+		_, out := x.Run(t.Context(), CallOptions{Attempts: 1, Patience: redistest.SoonEnough}, counting, []any{key})
 		require.ErrorContains(t, out.Err, redirect)
 		require.True(t, SlotMoves(out.Err))
 		require.False(t, out.Ambiguous)
 		require.False(t, out.Permanent)
-		ran, out := x.Run(t.Context(), CallOptions{Attempts: 9}, counting, []any{key})
+		ran, out := x.Run(t.Context(), CallOptions{Attempts: 9, Patience: redistest.SoonEnough}, counting, []any{key})
 		require.NoError(t, out.Err)
 		require.False(t, out.Ambiguous)
 		require.EqualValues(t, 1, ran)
