@@ -233,7 +233,7 @@ var targeted = []*Scenario{
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Prompt: true, Faults: []stage.Fault{nothing},
 			Work: patient.With(func(w *worker.Workload) {
-				w.Processes, w.Workers, w.Joint, w.Shared, w.Long, w.Impatient = 4, 1, 0.25, 0, 0.5, 0
+				w.Processes, w.Workers, w.Torn, w.Shared, w.Impatient = 4, 1, true, 0, 0
 				w.TTL, w.Poll = 5*time.Second, 2500*time.Millisecond // what is kept has the longest lease there is
 			}),
 		}},

@@ -49,6 +49,7 @@ type Workload struct {
 	Reads     float64 // and of those the share that only reads
 
 	Enduring bool // long holds last for two to four TTLs, and not for a half to two
+	Torn     bool // of two names the first process always has the second for long, the next wants both, and the others the first
 	Kept     bool // nothing but the end of its lease takes a hold away
 	Counts   bool // compare the levels with what Redis says
 	PoolSize int  // of the go-redis client; 0: its default

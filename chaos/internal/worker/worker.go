@@ -74,7 +74,14 @@ func (w *worker) between(least, most time.Duration) time.Duration {
 // names chooses the locks of one use.
 func (w *worker) names() []string {
 	i := w.r.IntN(len(w.Locks))
-	if len(w.Locks) > 1 && w.chance(w.Work.Joint) {
+	joint := len(w.Locks) > 1 && w.chance(w.Work.Joint)
+	if w.Work.Torn {
+		i, joint = 0, w.Process == 2
+		if w.Process == 1 {
+			i = 1
+		}
+	}
+	if joint {
 		// The first two have a common tag.
 		return w.Locks[:2]
 	}
@@ -83,7 +90,7 @@ func (w *worker) names() []string {
 
 // length is how long a hold is to last.
 func (w *worker) length() time.Duration {
-	if w.chance(w.Work.Long) {
+	if w.chance(w.Work.Long) || w.Work.Torn && w.Process == 1 {
 		if w.Work.Enduring {
 			return w.between(2*w.Work.TTL, 4*w.Work.TTL)
 		}
