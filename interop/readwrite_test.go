@@ -259,7 +259,7 @@ func TestWatchdogsOfBothLanguagesKeepReadersLongerThanTheirTTL(t *testing.T) {
 	d.requireFree(t, p.name)
 }
 
-// Java's watchdog gives the lock its own lease, whoever else needs a longer one.
+// Java's watchdog gives the lock its own lease, also when another holder needs a longer one.
 func TestAReaderInGoWithALongTTLOutlivesAJavaReaderThatCrashes(t *testing.T) {
 	t.Parallel()
 	d := single(t)

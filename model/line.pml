@@ -6,7 +6,7 @@
  * executed at any time, any number of times; so is an undo. The waiter may give up, be paused, or die.
  *
  * Left out, and why that is sound:
- *   - The order of the line, and who is passed over: whoever gives the lock back may give it to this place or not.
+ *   - The order of the line, and who is passed over: a release may give the lock to this place or not.
  *     They are in turns.pml, and concern no hold's validity.
  *   - Renewals, re-entry, and what a release in doubt does: a lock that was granted is like any other (name.pml).
  *   - The other owners' commands: see name.pml.

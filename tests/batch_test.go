@@ -339,7 +339,7 @@ func TestARenameThatIsNeverAnsweredLosesTheHoldAndBothNamesAreUndone(t *testing.
 						late <- err
 					})
 				}
-				// Someone keeps the key alive, as a Redis that is slow by its clock would.
+				// The key stays alive, as on a Redis that is slow by its clock.
 				require.NoError(t, b.server.PExpire(b.ctx, b.key, time.Minute).Err())
 				unlocked := b.other.start(b.m.Unlock)
 				require.NoError(t, faultError(t, b.waiting))

@@ -16,7 +16,7 @@ import (
 // jumpBeyondLease is how far the clock is set forward: the default TTL is over then.
 const jumpBeyondLease = time.Hour
 
-// The wall clock goes on while the machine is suspended, and the lease with it. Whoever is
+// The wall clock goes on while the machine is suspended, and the lease with it. Whichever method is
 // asked next finds out, whether or not the watchdog has run.
 func TestAWallClockBeyondTheLeaseIsALossForWhoeverIsAsked(t *testing.T) {
 	asked := map[string]func(t *testing.T, m *relock.Mutex, ctx context.Context){

@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// A dead place is dropped by whoever finds the lock free; the clock that decides is Redis'.
+// A dead place is dropped by the script that finds the lock free; the clock that decides is Redis'.
 func TestClocksOfClientsDoNotMatter(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -178,7 +178,7 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 	}, longPlaces)
 }
 
-// Whoever polls for a process does it as often as the briefest place needs.
+// A waiter that polls for a process does it as often as the briefest place needs.
 func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {

@@ -21,7 +21,7 @@ import (
 const promptly = 600 * time.Millisecond
 
 // onceWithin calls f, which reports how long something took, again until that was less than d: a
-// machine that stalls makes it late now and then, but whoever waits in vain is late every time.
+// machine that stalls makes it late now and then, but a caller that waits in vain is late every time.
 func onceWithin(t *testing.T, d time.Duration, f func() time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(locktest.SoonEnough); f() >= d; {

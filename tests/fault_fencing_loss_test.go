@@ -54,7 +54,7 @@ func (f *fence) pass() {
 	}
 }
 
-// replaced asserts that whoever takes the lock over after its loss has a higher token than
+// replaced asserts that the owner that takes the lock over after its loss has a higher token than
 // the holder, who learns of it.
 func (f *fence) replaced() {
 	f.t.Helper()

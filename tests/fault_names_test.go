@@ -43,7 +43,7 @@ func TestAHoldKeepsItsNameAfterTheClientHasTakenAnother(t *testing.T) {
 	})
 }
 
-// Whoever gets the lock next must find the hold ended.
+// The next owner must find the hold ended.
 func TestAHoldEndsHereBeforeRedisHearsOfIt(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// critical is a section that at most one valid holder is in. It checks that: whoever comes
+// critical is a section that at most one valid holder is in. It checks that: a holder that comes
 // finds the hold of the one before ended, also by its Unlock.
 type critical struct {
 	owner   atomic.Pointer[context.Context]

@@ -53,7 +53,7 @@ func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
 		c := locksOn(t, b.Client(t), relock.WithSafetyPoll(time.Hour))
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
 		locktest.AwaitListening(t, c, key)
-		relay.BlackHole(true) // nothing that it does reaches anybody
+		relay.BlackHole(true) // nothing that it does reaches Redis
 		start := time.Now()
 		require.NoError(t, locktest.OutcomeOf(t, waiting))
 		require.Less(t, time.Since(start), ttl+2*time.Second, "a poll would come in an hour")

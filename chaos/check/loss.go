@@ -8,7 +8,7 @@ import (
 )
 
 // I3: a loss is noticed no later than the deadline that the holder could work out itself,
-// and before anybody else gets the lock; nothing brings a lost hold back.
+// and before another owner gets the lock; nothing brings a lost hold back.
 //
 // Noticing takes a goroutine that runs: there is slack for it, and a process that is
 // stopped has its time when it goes on. What a hold that is noticed late has claimed

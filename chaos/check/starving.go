@@ -82,7 +82,7 @@ func (r *run) writing(name string, reader *hold) bool {
 	})
 }
 
-// troubled reports whether anything was at fault in a period, or anybody did not run. What a fault has delivered late,
+// troubled reports whether anything was at fault in a period, or a process did not run. What a fault has delivered late,
 // for an owner that has given up, may stay for a TTL.
 func (w *world) troubled(from, to int64) bool {
 	for process := range w.paused {

@@ -114,7 +114,7 @@ func (h *hold) excludes(o *hold) bool { return h.owner != o.owner && !(h.read &&
 // unlocked is the Unlock of the outermost level, or nil.
 func (h *hold) unlocked() *unlock { return h.levels[0].unlock }
 
-// wasLost reports whether anybody was told that the hold was lost.
+// wasLost reports whether any holder was told that the hold was lost.
 func (h *hold) wasLost() bool {
 	u := h.unlocked()
 	return h.lost != 0 || u != nil && u.outcome == history.IsLost

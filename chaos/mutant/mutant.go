@@ -52,7 +52,7 @@ func (m *Mutant) apply(root string) (map[string]string, error) {
 // Builder builds programs with the library broken.
 type Builder struct {
 	Root string // of the library
-	Dir  string // for what is built, to be removed by whoever made it
+	Dir  string // for what is built, to be removed by its maker
 }
 
 // NewBuilder finds the library that the module in the working directory uses.

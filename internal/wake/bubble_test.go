@@ -32,7 +32,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{Miniredis: miniredis.NewMiniRedis(), commands: make(map[string]int)}
 		// The first Dial starts the server. Start would start a listener, and the
-		// fake clock stands still while anybody waits for a real one.
+		// fake clock stands still while a goroutine waits for a real one.
 		first, err := b.Dial()
 		require.NoError(t, err)
 		require.NoError(t, first.Close())

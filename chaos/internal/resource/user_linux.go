@@ -11,9 +11,9 @@ import (
 )
 
 // user is whom PostgreSQL runs as: it refuses to be root.
-type user struct{ credential *syscall.Credential } // nil: whoever we are
+type user struct{ credential *syscall.Credential } // nil: the user that runs this
 
-// unprivileged returns who is to run PostgreSQL: whoever we are, or, if that is root,
+// unprivileged returns who is to run PostgreSQL: the user that runs this, or, if that is root,
 // a user who may do nothing.
 func unprivileged() (user, error) {
 	if os.Getuid() != 0 {
