@@ -70,7 +70,7 @@ func (u *use) options(opts ...relock.MutexOption) []relock.MutexOption {
 	}
 	switch {
 	case u.fixed && u.chance(0.3):
-		opts = append(opts, relock.WithMaxHold(u.between(u.lease, 2*u.lease)))
+		opts = append(opts, relock.WithMaxHold(u.between(u.lease+time.Millisecond, 2*u.lease))) // a TTL is rounded up to one
 	case u.fixed:
 		opts = append(opts, relock.WithoutRenewal())
 	}
