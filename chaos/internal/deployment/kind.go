@@ -15,7 +15,7 @@ type Kind string
 // The kinds that there are. Their values are shown by -scenario list.
 const (
 	Standalone   Kind = "standalone" // one server that keeps nothing on disk
-	Persistent   Kind = "aof"        // one that writes every command to disk before it answers
+	Persistent   Kind = "aof"        // one that has written every command to a file when it answers
 	Skewed       Kind = "clock"      // one whose clock can be set
 	Cluster      Kind = "cluster"    // three masters with a replica each
 	Sentinel     Kind = "sentinel"   // a master with two replicas and three sentinels
