@@ -56,6 +56,16 @@ func TestFairLocksAreServedInOrder(t *testing.T) {
 			patient(s, 3)
 			hasty(s, 105, 2)
 		}},
+		{name: "not while a disturbance lasts", tell: func(s *script) {
+			s.disturbed(-1100, 320)
+			patient(s, 3)
+			hasty(s, 105, 2)
+		}},
+		{name: "also a TTL after it", want: []string{"I7"}, tell: func(s *script) {
+			s.disturbed(-1100, -1050)
+			patient(s, 3)
+			hasty(s, 105, 2)
+		}},
 		{name: "not while the waiter is stopped", tell: func(s *script) {
 			s.pause(2, 20, 30)
 			patient(s, 3)

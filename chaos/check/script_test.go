@@ -171,6 +171,14 @@ func (s *script) fault(from, to int64) *script {
 	return s
 }
 
+// disturbed is a fault that keeps no one waiting.
+func (s *script) disturbed(from, to int64) *script {
+	s.ops++
+	s.add(from, history.Event{Kind: history.Disturbed, Op: s.ops})
+	s.add(to, history.Event{Kind: history.Disturbed, Op: s.ops})
+	return s
+}
+
 func (s *script) dataLoss(at int64) *script {
 	s.add(at, history.Event{Kind: history.DataLoss})
 	return s

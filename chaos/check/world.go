@@ -37,7 +37,7 @@ const never = math.MaxInt64
 
 func survey(events []history.Event, rules Rules) world {
 	w := world{rules: rules, paused: make(map[int][]window), killed: make(map[int]int64), signs: make(map[int][]int64), beats: make(map[int][]int64)}
-	faults := make(map[int]int) // by number: where it is in w.faults
+	faults, shocks := make(map[int]int), make(map[int]int) // by number: where it is in w.faults, and in w.shocks
 	for _, e := range events {
 		switch e.Kind {
 		case history.FaultBegin:
@@ -48,7 +48,13 @@ func survey(events []history.Event, rules Rules) world {
 				w.faults[i].to = e.At
 			}
 		case history.Disturbed:
-			w.shocks = append(w.shocks, window{e.At, e.At + int64(rules.TTL)})
+			end := e.At + int64(rules.TTL)
+			if i, begun := shocks[e.Op]; begun && e.Op != 0 { // it has lasted until now
+				w.shocks[i].to = end
+				continue
+			}
+			shocks[e.Op] = len(w.shocks)
+			w.shocks = append(w.shocks, window{e.At, end})
 		case history.Paused:
 			w.paused[e.Process] = append(w.paused[e.Process], window{e.At, never})
 		case history.Resumed:

@@ -232,7 +232,9 @@ var denyPublish = stage.Fault{Name: "PUBLISH denied", Inject: func(a *stage.Act)
 	}
 	a.Hit()
 	a.Lasts(d)
-	return do(a, server, "acl", "setuser", "default", "+publish")
+	err = do(a, server, "acl", "setuser", "default", "+publish")
+	a.Disturb("PUBLISH is allowed again")
+	return err
 }}
 
 var pauseWrites = stage.Fault{Name: "CLIENT PAUSE", Inject: func(a *stage.Act) error {
