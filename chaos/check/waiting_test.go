@@ -38,6 +38,14 @@ func TestEverybodyIsServed(t *testing.T) {
 			s.kill(3, 10)
 			s.by(2, "b").locks(1005, 3400, 2).unlocks(3410, 3411, ok).lives(9000)
 		}},
+		{name: "later, if another was stopped shortly before", tell: func(s *script) {
+			s.pause(3, 10, 20)
+			s.by(2, "b").locks(1005, 3400, 2).unlocks(3410, 3411, ok).lives(9000)
+		}},
+		{name: "not later, if another was stopped long before", want: []string{"I6"}, tell: func(s *script) {
+			s.pause(3, 10, 20)
+			s.by(2, "b").locks(1015, 3400, 2).unlocks(3410, 3411, ok).lives(9000)
+		}},
 		{name: "not later, if another was killed long before", want: []string{"I6"}, tell: func(s *script) {
 			s.kill(3, 10)
 			s.by(2, "b").locks(1015, 3400, 2).unlocks(3410, 3411, ok).lives(9000)

@@ -40,7 +40,8 @@ func (a *Act) Begin(format string, args ...any) { a.note(history.FaultBegin, for
 // End records that the fault is in force no more.
 func (a *Act) End() { a.tell(history.Event{Kind: history.FaultEnd}) }
 
-// Disturb records, instead of Begin and End, a fault that keeps no waiter waiting for long.
+// Disturb records, instead of Begin and End, a fault that keeps no waiter waiting for long. Called again, it says
+// that the fault has lasted until then.
 func (a *Act) Disturb(format string, args ...any) { a.note(history.Disturbed, format, args...) }
 
 func (a *Act) note(kind history.Kind, format string, args ...any) {
