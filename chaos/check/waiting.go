@@ -26,8 +26,8 @@ func keepers(calls []*call, from, to int64) (n int) {
 // I6: everybody is served, or told that the wait is over.
 //
 // A waiter does not wait for longer than TTL + Poll + Slack while nobody claims to hold
-// the lock: the last holder's lease runs out within a TTL of its last claim, and within a
-// Poll of that the waiters of every process have asked. While a fault is in force, and for
+// the lock: the last holder's lease runs out within a TTL of its last claim or renewal, and
+// within a Poll of that the waiters of every process have asked. While a fault is in force, and for
 // a TTL after it, because of what it may have left on Redis, nothing is promised. A
 // process that is killed or stopped may have been granted the lock without ever being able
 // to say so: that costs one more TTL each. Its place in the line, too, stays for a TTL at most,
@@ -39,7 +39,7 @@ func (r *run) waiting() {
 	claims := make(map[string][]window)
 	together := make(map[string][]*call) // those that want a name together with others
 	for name, holds := range r.byName() {
-		claims[name] = merge(holds)
+		claims[name] = r.merge(holds)
 	}
 	for _, c := range r.calls {
 		if strings.Contains(c.lock, ",") {
@@ -136,14 +136,17 @@ func (r *run) silenced(gap window) int64 {
 	return n
 }
 
-// merge returns the periods in which any of the holds was claimed, or kept, in order and apart.
-func merge(holds []*hold) []window {
+// merge returns the periods in which any of the holds was claimed, renewed, or kept, in order and apart.
+func (r *run) merge(holds []*hold) []window {
 	var merged []window
 	for _, h := range holds {
 		if h.outcome != history.OK {
 			continue
 		}
 		end := max(h.claimed(), h.keptFrom(h.returned))
+		if len(h.until) > 0 {
+			end = max(end, slices.Max(h.until)-int64(r.rules.TTL)) // when the last renewal was sent that was confirmed
+		}
 		if last := len(merged) - 1; last >= 0 && h.returned <= merged[last].to {
 			merged[last].to = max(merged[last].to, end)
 			continue

@@ -22,6 +22,14 @@ func TestEverybodyIsServed(t *testing.T) {
 			busy(s, 0, 6000, 10)
 			s.by(2, "b").waits(5, 5005, wait, ended).lives(9000)
 		}},
+		{name: "while it is renewed by a holder who says nothing, and then loses it", tell: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).renews(900).renews(1800).renews(2700).loses(3690).unlocks(3700, 3701, isLost)
+			s.by(2, "b").locks(5, 4130, 2).unlocks(4135, 4136, ok).lives(9000)
+		}},
+		{name: "late after the last renewal", want: []string{"I6"}, tell: func(s *script) {
+			s.by(1, "a").locks(0, 1, 1).renews(900).renews(1800).renews(2700).loses(3690).unlocks(3700, 3701, isLost)
+			s.by(2, "b").locks(5, 4150, 2).unlocks(4160, 4161, ok).lives(9000)
+		}},
 		{name: "not while a fault is in force, and a TTL longer", tell: func(s *script) {
 			s.fault(0, 3000)
 			s.by(2, "b").waits(5, 5005, wait, ended).lives(9000)
