@@ -186,7 +186,7 @@ var targeted = []*Scenario{
 		Number: 120, Name: "batches-deleted",
 		What: "locks are deleted whose holds follow one another before Redis knows: the next command tells of it",
 		setups: []stage.Setup{{
-			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{rarely(deleteLock), rarely(flush)},
+			Kind: deployment.Standalone, SplitBrain: true, Faults: []stage.Fault{rarely(deleteAtRename), rarely(deleteLock), rarely(flush)},
 			Work: untokened().With(func(w *worker.Workload) { w.Long = 0.3 }),
 		}},
 	},
@@ -318,6 +318,28 @@ var slowThenSilentInABatch = slowUntil("silent at a rename", func(a *stage.Act, 
 	}
 	return nil
 })
+
+// deleteAtRename deletes a lock when Redis is about to be told of holds that have followed one another, and
+// leaves others time to get it before Redis is.
+var deleteAtRename = stage.Fault{Name: "DEL at a rename", Inject: func(a *stage.Act) error {
+	server, err := master(a)
+	if err != nil {
+		return err
+	}
+	p, late := a.Victim(), a.Between(0, a.Work.TTL/2)
+	a.Begin("process %d: before its next rename the lock is deleted, and the rename comes %v later", p.Number, late)
+	defer a.End()
+	a.LoseData()
+	deleted := make(chan error, 1)
+	rename := p.RelayTo(server).Before(a.Script(scripts.Rename), func(command redistest.Command) {
+		deleted <- do(a, server, "del", command.Arg(3))
+		a.Lasts(late)
+	})
+	if a.Meets(rename) {
+		return <-deleted
+	}
+	return nil
+}}
 
 // unsubscribed cuts the connections of a process, and has its subscriptions refused for a while. It is a disturbance
 // only at the beginning: a process that is known to hear nothing has its turns.
