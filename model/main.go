@@ -2,7 +2,7 @@
 // rule is switched off. README.md says what is modelled.
 //
 //	go run ./model                     what the gate checks
-//	go run ./model -long               larger sizes besides, half an hour in all
+//	go run ./model -long               larger sizes besides, 30 to 40 minutes in all
 //	go run ./model -rule NO_RETIRE     what happens without that rule
 package main
 
