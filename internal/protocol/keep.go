@@ -48,7 +48,7 @@ func (k keeping) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	if rest <= 0 || freed == nil {
 		return k.Protocol.Release(ctx, e, t, field, counts)
 	}
-	answer, out := k.Keep(ctx, e, freed, field, keys.Kept(field, k.until), rest)
+	answer, out := k.Keep(ctx, e, freed, field, k.until, rest)
 	answer.Kept = true
 	if out.Err != nil || len(freed.Keys) == len(t.Keys) {
 		return answer, out
@@ -66,14 +66,14 @@ func (k keeping) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 func wholeMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
 // Keep implements [Protocol].
-func (p *Plain) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
-	return p.keep(ctx, e, t, t.Freeing, from, to, rest)
+func (p *Plain) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
+	return p.keep(ctx, e, t, t.Freeing, field, keys.Kept(field, until), rest)
 }
 
 // Keep implements [Protocol]. Like a release it gives up the place in the line.
-func (l *Lined) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
+func (l *Lined) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
 	line := keys.LineOf(t.Keys[0])
-	return l.plain.keep(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), from, to, rest)
+	return l.plain.keep(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), field, keys.Kept(field, until), rest)
 }
 
 // keep is Keep with the words that go to the script as KEYS: the locks, and then what else it looks after.
@@ -88,13 +88,13 @@ func (p *Plain) keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 }
 
 // Keep implements [Protocol].
-func (p *ReadSide) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
-	return p.rw.keep(ctx, e, t, from, to, rest)
+func (p *ReadSide) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
+	return p.rw.keep(ctx, e, t, field, keys.Kept(field, until), rest)
 }
 
 // Keep implements [Protocol].
-func (p *WriteSide) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
-	return p.rw.keep(ctx, e, t, from, to, rest)
+func (p *WriteSide) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
+	return p.rw.keep(ctx, e, t, field, keys.Kept(field, until), rest)
 }
 
 func (p *bothSides) keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {

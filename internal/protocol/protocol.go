@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -25,8 +26,8 @@ type Protocol interface {
 	Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome)
 	// Release sets counts on their way down; a key whose count is 0 is given back.
 	Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome)
-	// Keep passes every key from a field to one that no hold has, for so long: then it is free.
-	Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome)
+	// Keep passes every key from field to [keys.Kept], which no hold has, until then: after the rest it is free.
+	Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome)
 	// Handoff passes every key from one field to another, on the terms s of the new one.
 	Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome)
 	// Force deletes key i of t if its fields are still those given.

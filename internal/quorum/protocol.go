@@ -153,17 +153,16 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 // Keep counts when most nodes keep the lock: fewer would not keep other owners out. Nodes that fail are told
 // again in the background. Unlike Release it is not lenient: a node that is silent may not keep the lock, and
 // then too few nodes do.
-func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (protocol.Released, redisexec.Outcome) {
-	until := q.env.Now().After(rest)
+func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (protocol.Released, redisexec.Outcome) {
 	var b *ballot[protocol.Released] // mend reads its result
 	b = put(ctx, q, q.nodes, e, question[protocol.Released]{
-		names: []string{from, to},
+		names: []string{field, keys.Kept(field, until)},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
-			return n.plain.Keep(q.env.Background, e, t, from, to, rest)
+			return n.plain.Keep(q.env.Background, e, t, field, until, rest)
 		},
 		yes: func(v vote[protocol.Released]) bool { return v.answer.Ours },
 		mend: func(n *node) {
-			u := undo.Name{Keys: t, Field: from, Until: q.until()}
+			u := undo.Name{Keys: t, Field: field, Until: q.until()}
 			if b.final == carried { // else it had been lost
 				u.KeepUntil = until
 			}
