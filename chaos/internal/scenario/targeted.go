@@ -195,7 +195,9 @@ var targeted = []*Scenario{
 		What: "a process' network is slow and then dead, while its holds follow one another: none of them outlives the lease",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Faults: []stage.Fault{slowThenSilentInABatch},
-			Work: untokened().With(func(w *worker.Workload) { w.Names, w.Impatient, w.Long, w.Enduring = 1, 0, 0.15, true }),
+			Work: untokened().With(func(w *worker.Workload) {
+				w.Names, w.Impatient, w.Long, w.Lasting = 1, 0, 1, [2]float64{0.26, 0.45} // several follow within one lease
+			}),
 		}},
 	},
 	{

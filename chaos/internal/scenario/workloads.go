@@ -10,7 +10,7 @@ import (
 func usual() worker.Workload {
 	return worker.Workload{
 		Processes: 3, Workers: 6, Names: 3,
-		TTL: time.Second, Poll: 250 * time.Millisecond,
+		TTL: time.Second, Poll: 250 * time.Millisecond, Lasting: [2]float64{0.5, 2},
 		Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7,
 	}
 }
@@ -64,7 +64,7 @@ func withLongLeases(w *worker.Workload) { w.TTL, w.Long, w.Fixed = 1500*time.Mil
 // sure to run out on a network that is dead.
 func enduring(w *worker.Workload) {
 	w.Processes, w.Workers, w.Names = 2, 2, 1
-	w.Long, w.Fixed, w.Enduring = 1, 0, true
+	w.Long, w.Fixed, w.Lasting = 1, 0, [2]float64{2, 4}
 }
 
 // sided has all workers use read-write locks, and nothing else.

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // brief is a workload with leases so short that faults soon outlast them.
 var brief = worker.Workload{
 	Processes: 3, Workers: 6, Names: 3,
-	TTL: 600 * time.Millisecond, Poll: 250 * time.Millisecond,
+	TTL: 600 * time.Millisecond, Poll: 250 * time.Millisecond, Lasting: [2]float64{0.5, 2},
 	Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7,
 }
 

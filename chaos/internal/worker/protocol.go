@@ -35,9 +35,10 @@ type Workload struct {
 	Workers   int           // goroutines in each
 	Names     int           // of locks
 	TTL, Poll time.Duration // of the library's client
+	Lasting   [2]float64    // how many TTLs a long hold lasts, at least and at most
 
 	// The rest are shares, from 0 to 1.
-	Long      float64 // of holds that outlive the TTL
+	Long      float64 // of holds that last for long
 	Fixed     float64 // of holds that are not renewed
 	Joint     float64 // of holds of two names at once
 	Fair      float64 // of holds of one name that are served in order
@@ -48,7 +49,6 @@ type Workload struct {
 	Sides     float64 // of holds of read-write locks,
 	Reads     float64 // and of those the share that only reads
 
-	Enduring bool // long holds last for two to four TTLs, and not for a half to two
 	Torn     bool // of two names the first process always has the second for long, the next wants both, and the others the first
 	Kept     bool // nothing but the end of its lease takes a hold away
 	Counts   bool // compare the levels with what Redis says

@@ -91,10 +91,8 @@ func (w *worker) names() []string {
 // length is how long a hold is to last.
 func (w *worker) length() time.Duration {
 	if w.chance(w.Work.Long) || w.Work.Torn && w.Process == 1 {
-		if w.Work.Enduring {
-			return w.between(2*w.Work.TTL, 4*w.Work.TTL)
-		}
-		return w.between(w.Work.TTL/2, 2*w.Work.TTL)
+		ttl, lasting := float64(w.Work.TTL), w.Work.Lasting
+		return w.between(time.Duration(lasting[0]*ttl), time.Duration(lasting[1]*ttl))
 	}
 	return w.between(0, 20*time.Millisecond)
 }
