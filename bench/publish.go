@@ -188,22 +188,31 @@ func rounds(n int) string {
 func (r *report) speedBlock() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "![Bars: relock and other Go libraries on one Redis](docs/pictures/results.svg)\n\n")
-	par := scenarioNamed("par")
-	if rival, ok := r.bestRival(par, "512 goroutines"); ok {
-		f, _ := r.ratio("par", "512 goroutines", relockName, rival, "ops")
-		fmt.Fprintf(&b, "* 512 goroutines with a name each: **%.1f times** the locks per second of the fastest rival, %s.\n", f.median, rival)
+	const processes, goroutines, names = "32 processes, 1 ms", "64 goroutines", "512 goroutines"
+	median := func(scenario, load, name, figure string) float64 {
+		f, _ := r.figure(scenario, load, name, figure)
+		return f.median
 	}
-	if rival, ok := r.bestRival(scenarioNamed("contended"), "64 goroutines"); ok {
-		f, _ := r.ratio("contended", "64 goroutines", relockName, rival, "rate")
-		ours, _ := r.figure("contended", "64 goroutines", relockName, "jain")
-		theirs, _ := r.figure("contended", "64 goroutines", rival, "jain")
-		fmt.Fprintf(&b, "* 64 goroutines, one name: **%.1f times** the holds per second of the fastest rival, %s. Fairness (Jain's index, 1 is best) is %.2f; there it is %.2f.\n",
-			f.median, rival, ours.median, theirs.median)
+	if rival, ok := r.bestRival(scenarioNamed("fleet"), processes); ok {
+		f, _ := r.ratio("fleet", processes, relockName, rival, "rate")
+		fmt.Fprintf(&b, "* 32 processes, one name, held for 1 ms: **%.2f times** the holds per second of the fastest rival, %s. "+
+			"Fairness (Jain's index, 1 is best): %.2f, there %.2f; longest wait: %.0f ms, there %s ms.\n", f.median, rival,
+			median("fleet", processes, relockName, "jain"), median("fleet", processes, rival, "jain"),
+			median("fleet", processes, relockName, "max"), draw.Thousands(median("fleet", processes, rival, "max")))
+	}
+	if rival, ok := r.bestRival(scenarioNamed("contended"), goroutines); ok {
+		f, _ := r.ratio("contended", goroutines, relockName, rival, "rate")
+		fmt.Fprintf(&b, "* 64 goroutines, one name: **%.1f times** the holds per second of the fastest rival, %s. Fairness: %.2f, there %.2f.\n",
+			f.median, rival, median("contended", goroutines, relockName, "jain"), median("contended", goroutines, rival, "jain"))
+	}
+	if rival, ok := r.bestRival(scenarioNamed("par"), names); ok {
+		f, _ := r.ratio("par", names, relockName, rival, "ops")
+		fmt.Fprintf(&b, "* 512 goroutines with a name each: **%.1f times** the locks per second of the fastest rival, %s.\n", f.median, rival)
 	}
 	if rival, ok := r.bestRival(scenarioNamed("wake"), "idle for 30 ms before"); ok {
 		f, _ := r.ratio("wake", "idle for 30 ms before", fairName, rival, "p50")
 		plain, _ := r.ratio("wake", "idle for 30 ms before", relockName, rival, "p50")
-		fmt.Fprintf(&b, "* From `Unlock` to the waiter in another process: **%.2f times** as long as with the fastest rival, %s; with a `FairMutex` %.2f times.\n",
+		fmt.Fprintf(&b, "* From `Unlock` to the waiter in another process: **%.2f times** as long as with the fastest rival, %s; `FairMutex`: %.2f times.\n",
 			plain.median, rival, f.median)
 	}
 	fmt.Fprintf(&b, "\nMeasured by `%s` ([how](bench/README.md)) on %s.\n", publishCommand, r.source())

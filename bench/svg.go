@@ -19,10 +19,11 @@ type chart struct {
 
 // charts are the main results.
 var charts = []chart{
-	{"seq", "1 goroutine", "One goroutine, one name", "µs per lock + unlock, less is better"},
-	{"par", "64 goroutines", "64 goroutines, a name each", "locks + unlocks per second"},
-	{"contended", "64 goroutines", "64 goroutines, one name", "hand-overs per second"},
+	{"fleet", "32 processes, 1 ms", "32 processes × 1 goroutine, one name, held for 1 ms", "holds per second"},
 	{"processes", "4 processes", "4 processes × 16 goroutines, one name", "hand-overs per second"},
+	{"contended", "64 goroutines", "64 goroutines, one name", "hand-overs per second"},
+	{"par", "64 goroutines", "64 goroutines, a name each", "locks + unlocks per second"},
+	{"seq", "1 goroutine", "One goroutine, one name", "µs per lock + unlock, less is better"},
 	{"wake", "idle for 30 ms before", "Waking a waiter in another process", "µs, less is better"},
 }
 
