@@ -459,7 +459,7 @@ func TestAnUnlockThatFindsOneNameGoneGivesTheOtherBackThoughAWaiterWouldFollow(t
 func TestAPartOfAHoldIsKept(t *testing.T) {
 	const minHold = 600 * time.Millisecond
 	eachPartly(t, func(b *partly) {
-		me, you, both := locktest.NewActor(t), locktest.NewActor(t), b.both(WithMinHold(minHold))
+		me, you, both := locktest.NewActor(b.t), locktest.NewActor(b.t), b.both(WithMinHold(minHold))
 		earliest := time.Now()
 		me.Locks(b.t, both)
 		me.Locks(b.t, b.one())
@@ -477,7 +477,7 @@ func TestAPartOfAHoldIsKept(t *testing.T) {
 
 func TestAHoldThatLostANameKeepsNone(t *testing.T) {
 	eachPartly(t, func(b *partly) {
-		me, you, both := locktest.NewActor(t), locktest.NewActor(t), b.both(WithMinHold(time.Hour))
+		me, you, both := locktest.NewActor(b.t), locktest.NewActor(b.t), b.both(WithMinHold(time.Hour))
 		me.Locks(b.t, both)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
 		require.ErrorIs(b.t, me.Call(both.Unlock), ErrLost)
@@ -489,7 +489,7 @@ func TestAHoldThatLostANameKeepsNone(t *testing.T) {
 func TestALockThatFailedAsksForNoMinHold(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
-		me, you := locktest.NewActor(t), locktest.NewActor(t)
+		me, you := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		me.Locks(b.t, b.one())
 		require.False(b.t, me.Tries(b.t, b.both(WithMinHold(time.Hour))))
 		me.Unlocks(b.t, b.one())

@@ -64,7 +64,7 @@ const (
 func newFleet(t *testing.T, b *redistest.Backend, kind fleetKind, n int) *fleet {
 	t.Helper()
 	relay, _ := locktest.RelayedTo(t, b)
-	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, ReadTimeout: fleetPatience})
+	rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) { o.ReadTimeout = fleetPatience }))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return newFleetOn(t, rdb, relay, b.Client(t), kind, n)
 }
@@ -185,7 +185,6 @@ func onFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 	t.Helper()
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		test(t, newFleet(t, b, batchable["plain"], n))
 	})
 }
@@ -338,12 +337,12 @@ func TestAHoldWhoseKeyTheUserMayNotUseFailsAlone(t *testing.T) {
 // Each hold tries again by itself, on a connection of its own.
 func TestALostReplyToABatchLosesNoHold(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
-		for name, lose := range map[string]func(*redistest.Relay, redistest.Match) *redistest.Rule{
-			"silently": (*redistest.Relay).LoseReply, "and its connection cut": (*redistest.Relay).DropReply,
-		} {
-			t.Run(name, func(t *testing.T) {
+	for name, lose := range map[string]func(*redistest.Relay, redistest.Match) *redistest.Rule{
+		"silently": (*redistest.Relay).LoseReply, "and its connection cut": (*redistest.Relay).DropReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
 				events := &chronicle{}
 				c := locksOn(t, rdb, WithTTL(4*time.Second), WithRenewInterval(slowly), WithHooks(events.Hooks()))
@@ -382,8 +381,8 @@ func TestALostReplyToABatchLosesNoHold(t *testing.T) {
 				}
 				require.Empty(t, events.Of("lost"))
 			})
-		}
-	})
+		})
+	}
 }
 
 // since returns the events of a hook that came after the first one of another.
@@ -571,7 +570,7 @@ func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
-	rdb, events := redis.NewClient(&redis.Options{Addr: relay.Addr}), &chronicle{}
+	rdb, events := redis.NewClient(redistest.Options(relay.Addr)), &chronicle{}
 	t.Cleanup(func() { _ = rdb.Close() })
 	dawdle := redisexec.NewScript("return 1") // of no effect
 	for _, s := range []*redisexec.Script{dawdle, protocol.RenewScript} {

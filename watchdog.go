@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -108,8 +109,8 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	}
 	interval := h.levels.RenewInterval(now, h.lease.Acquired())
 	if wait, renew = h.lease.Next(now, interval); renew {
-		if h.watchdog.failures > 0 { // not before it is time to try again
-			wait = max(wait, now.Until(h.watchdog.retry))
+		if h.watchdog.failures > 0 { // not before it is time to try again, nor after the lease is over
+			wait = min(max(wait, now.Until(h.watchdog.retry)), h.lease.Left(now))
 		}
 		wait = max(0, wait)
 	}
@@ -199,10 +200,10 @@ func (h *hold) renewOptions() redisexec.CallOptions {
 }
 
 // renewalSettled records how a renewal ended, and returns its failure. mu is held.
-func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error {
+func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error {
 	w := &h.watchdog
 	if out.Err == nil {
-		h.lease.Prove(out.Sent, lease, h.levels.TTL())
+		h.lease.Prove(out.Sent, lasts, h.levels.TTL())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		w.failures, w.failure = 0, nil
 		return nil
@@ -213,7 +214,8 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lease time.Duration) error 
 	}
 	w.failure = redisexec.MoreTelling(w.failure, out.Err)
 	now := h.session.Now()
-	w.retry = now.After(min(clock.Backoff(w.failures), max(0, h.lease.Left(now))/4))
+	// Ever shorter pauses would be without number before the lease is over, if the failures come at once.
+	w.retry = now.After(max(lease.MinRenewInterval, min(clock.Backoff(w.failures), h.lease.Left(now)/4)))
 	return out.Err
 }
 

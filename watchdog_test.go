@@ -290,7 +290,6 @@ const slowly = 500 * time.Millisecond
 func TestHooksTellTheStoryOfALock(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		rdb, key := b.Client(t), redistest.Key(t)
 		events, other := &chronicle{}, locktest.NewActor(t)
 		c := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly), WithFencing())
@@ -348,7 +347,6 @@ func TestHooksTellOfRenewalsThatFailed(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
 		m := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly)).Mutex(key)
@@ -366,7 +364,6 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
 		const ttl = 2 * time.Second
@@ -430,12 +427,12 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 // On a Cluster a command has keys of one slot.
 func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		for name, of := range map[string]struct {
-			prefix   string
-			together bool
-		}{"one tag": {"{tag}", true}, "no tag": {"", false}} {
-			t.Run(name, func(t *testing.T) {
+	for name, of := range map[string]struct {
+		prefix   string
+		together bool
+	}{"one tag": {"{tag}", true}, "no tag": {"", false}} {
+		t.Run(name, func(t *testing.T) {
+			redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 				relay, _ := locktest.RelayedTo(t, b)
 				rdb := redistest.NewOneMaster(t, relay.Addr)
 				rdb.ClusterClient.Options().ReadTimeout = fleetPatience // before a connection is made
@@ -460,8 +457,8 @@ func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
 				}
 				w.requireRenewed(0, 1, 2, 3)
 			})
-		}
-	})
+		})
+	}
 }
 
 // Replicas confirm each by itself.

@@ -214,7 +214,7 @@ func TestAWriteWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		ctx, key := t.Context(), redistest.Key(t)
 		relay := redistest.NewRelay(t, b.Addr)
-		rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+		rdb := redis.NewClient(redistest.Options(relay.Addr))
 		t.Cleanup(func() { rdb.Close() })
 		require.NoError(t, appendScript.Run(ctx, rdb, 1, []string{key}, "a").Err()) // known to Redis from now on
 		lost := relay.DropReply(redistest.Scripts)

@@ -384,6 +384,7 @@ func TestAForceFindsTheHoldThatIsValidBehindTheNameOnRedis(t *testing.T) {
 func TestAForceFindsTheHoldThatIsValidThoughRedisKnowsItByAnotherNameMeanwhile(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		hold := b.me.holdOf(b.ctx, b.m)
+		time.Sleep(time.Microsecond) // so that it is asked after the batch has begun, not at the same time
 		looked, goOn := b.stopReply(protocol.StateScript)
 		forced := b.third.start(func() error {
 			done, err := b.m.ForceUnlock(b.ctx)
@@ -444,13 +445,13 @@ func TestHooksHearOfEachHoldOfABatchOnce(t *testing.T) {
 }
 
 func TestAWaiterThatWantsMoreThanALeaseIsToldToRedisFirst(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		for name, opts := range map[string][]relock.MutexOption{
-			"a token":         {relock.WithFencing()},
-			"a fixed lease":   {relock.WithoutRenewal()},
-			"a shorter lease": {relock.WithTTL(5 * time.Second)},
-		} {
-			t.Run(name, func(t *testing.T) {
+	for name, opts := range map[string][]relock.MutexOption{
+		"a token":         {relock.WithFencing()},
+		"a fixed lease":   {relock.WithoutRenewal()},
+		"a shorter lease": {relock.WithTTL(5 * time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
 				c := locksOn(t, rdb)
 				m := c.Mutex(redistest.Key(t))
@@ -460,8 +461,8 @@ func TestAWaiterThatWantsMoreThanALeaseIsToldToRedisFirst(t *testing.T) {
 				require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.HandoffScript)))
 				require.Zero(t, relay.Executed(locktest.RunsOf(protocol.RenameScript)))
 			})
-		}
-	})
+		})
+	}
 }
 
 // If no other process waits, a turn has no end that WithLocalHandoffs sets; but it has one.

@@ -31,8 +31,7 @@ func (w wrapper) Process(ctx context.Context, cmd redis.Cmder) error {
 // A Ring panics when it is asked to subscribe to channels that are not known yet.
 func TestLocksOnARingBehindAWrapperArePolledFor(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
+	redistest.EachInRealTime(t, func(t *testing.T, backend *redistest.Backend) {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": backend.Addr}})
 		t.Cleanup(func() { _ = ring.Close() })
 		locks := locksOn(t, wrapper{UniversalClient: ring})
@@ -58,7 +57,6 @@ func TestLocksOnARingBehindAWrapperArePolledFor(t *testing.T) {
 func TestAPanicOfTheRedisClientIsAnErrorOfTheCallThatMetIt(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
 		events, bug := &chronicle{}, new(atomic.Bool)
 		locks := locksOn(t, wrapper{backend.Client(t), bug}, relock.WithTTL(2*time.Second), relock.WithHooks(events.Hooks()))
 		m, other := locks.Mutex(redistest.Key(t)), locks.Mutex(redistest.Key(t))
@@ -103,9 +101,8 @@ func (limiter) ReportResult(error) {}
 func TestAPanicInWhatTheApplicationGaveTheClientIsAnErrorOnEveryGoroutine(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
 		events, bug := &chronicle{}, new(atomic.Bool)
-		rdb := redis.NewClient(&redis.Options{Addr: backend.Addr, Limiter: limiter{bug}})
+		rdb := redis.NewClient(redistest.Options(backend.Addr, func(o *redis.Options) { o.Limiter = limiter{bug} }))
 		t.Cleanup(func() { _ = rdb.Close() })
 		locks := locksOn(t, rdb, relock.WithTTL(2*time.Second), relock.WithHooks(events.Hooks()))
 		m := locks.Mutex(redistest.Key(t))

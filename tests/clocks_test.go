@@ -92,8 +92,8 @@ func TestTheContextOfDoLooksAtTheClocksItself(t *testing.T) {
 }
 
 func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		c, clocks := locksWithClock(t, b.Client(t))
 		renewed, fixed := c.Mutex(redistest.Key(t)), c.Mutex(redistest.Key(t), relock.WithoutRenewal())
 		locktest.RequireLocked(t, renewed)
@@ -183,7 +183,6 @@ func TestAfterTheWallClockWasSetBackTheLeaseStillEndsInTime(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		const ttl = 500 * time.Millisecond
 		c, clocks := locksWithClock(t, b.Client(t), relock.WithTTL(ttl))
 		m := c.Mutex(redistest.Key(t), relock.WithoutRenewal())

@@ -150,7 +150,6 @@ func TestWaitersThatHaveGoneLeaveNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		rdb, key := b.Client(t), redistest.Key(t)
 		locktest.HeldByStranger(t, rdb, key, time.Minute)
 		c := locksOn(t, rdb)

@@ -122,7 +122,7 @@ func TestTheGrantOfAFairLockComesWithTheMessage(t *testing.T) {
 		subscribed(w.t, w.c, w.key) // a confirmation is a reason to ask
 		w.queue()
 		before := w.polls()
-		w.holder.Unlocks(t, w.rival)
+		w.holder.Unlocks(w.t, w.rival)
 		w.served()
 		require.Equal(w.t, before, w.polls(), "it asked")
 	}, longPlaces)

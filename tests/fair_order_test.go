@@ -167,7 +167,7 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		ctx, cancel := context.WithCancel(w.t.Context())
-		brief := locktest.NewActor(t).Lock(ctx, locksOn(w.t, w.direct, relock.WithTTL(time.Second)).FairMutex(w.key))
+		brief := locktest.NewActor(w.t).Lock(ctx, locksOn(w.t, w.direct, relock.WithTTL(time.Second)).FairMutex(w.key))
 		locktest.AwaitFairQueue(w.t, w.direct, w.key, 2)
 		require.Greater(w.t, locktest.TTLOf(w.direct, keys.LineOf(w.key).Queue), 2*time.Second)
 		cancel()
@@ -183,7 +183,7 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
-		brief := locktest.NewActor(t).Lock(w.t.Context(), w.c.FairMutex(w.key, relock.WithTTL(2*time.Second), relock.WithOwner("brief")))
+		brief := locktest.NewActor(w.t).Lock(w.t.Context(), w.c.FairMutex(w.key, relock.WithTTL(2*time.Second), relock.WithOwner("brief")))
 		locktest.AwaitFairQueue(w.t, w.direct, w.key, 2)
 		locktest.Throughout(w.t, 4*time.Second, func() bool { return w.lives(":brief") }, "its place")
 		w.holder.Unlocks(w.t, w.rival)

@@ -115,7 +115,7 @@ func scriptsPerHandOff(t *testing.T, waiters int) float64 {
 	key := redistest.Key(t)
 	var clients []*relock.Client
 	for range min(waiters, 8) {
-		rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+		rdb := redis.NewClient(redistest.Options(relay.Addr))
 		t.Cleanup(func() { _ = rdb.Close() })
 		clients = append(clients, locksOn(t, rdb))
 	}

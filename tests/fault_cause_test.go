@@ -123,7 +123,6 @@ func TestSilenceIsThatOfAServerWithAnAddress(t *testing.T) {
 func TestARefusalOfOneCallExplainsTheSilenceThatAnotherMeets(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
 		relay, rdb := locktest.RelayedTo(t, backend)
 		t.Cleanup(func() { comesBack(relay) })
 		locks := locksOn(t, rdb, relock.WithTTL(time.Second))
@@ -141,13 +140,13 @@ func TestARefusalOfOneCallExplainsTheSilenceThatAnotherMeets(t *testing.T) {
 func countedRedis(t *testing.T, addr string) (*redis.Client, *atomic.Int64) {
 	t.Helper()
 	dials := new(atomic.Int64)
-	rdb := redis.NewClient(&redis.Options{
-		Addr: addr, PoolSize: 10,
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	rdb := redis.NewClient(redistest.Options(addr, func(o *redis.Options) {
+		o.PoolSize = 10
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			dials.Add(1)
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		},
-	})
+			return redistest.Dial(ctx, network, addr)
+		}
+	}))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb, dials
 }
@@ -155,7 +154,6 @@ func countedRedis(t *testing.T, addr string) (*redis.Client, *atomic.Int64) {
 func TestManyWhoFailTogetherDoNotEachDial(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
 		relay := redistest.NewRelay(t, backend.Addr)
 		t.Cleanup(func() { comesBack(relay) })
 		rdb, dials := countedRedis(t, relay.Addr)

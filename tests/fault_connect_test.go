@@ -25,24 +25,31 @@ func gatedRedis(t *testing.T, addr string) (rdb *redis.Client, open *atomic.Bool
 	t.Helper()
 	open = new(atomic.Bool)
 	open.Store(true)
-	rdb = redis.NewClient(&redis.Options{
-		Addr: addr, DialTimeout: 2 * time.Second, DialerRetries: 1, // longer than a copy is waited for
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	over := make(chan struct{})
+	rdb = redis.NewClient(redistest.Options(addr, func(o *redis.Options) {
+		o.DialTimeout, o.DialerRetries = 2*time.Second, 1 // longer than a copy is waited for
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if !open.Load() {
-				<-ctx.Done()
-				return nil, ctx.Err()
+				select {
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				case <-over: // go-redis dials without a deadline, and goes on after Close
+					return nil, net.ErrClosed
+				}
 			}
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		},
+			return redistest.Dial(ctx, network, addr)
+		}
+	}))
+	t.Cleanup(func() {
+		close(over)
+		_ = rdb.Close()
 	})
-	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb, open
 }
 
 func TestAnUnlockGoesByTheConnectionThatHasWorkedWhereNewOnesHang(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
 		rdb, open := gatedRedis(t, backend.Addr)
 		locks := locksOn(t, rdb)
 		m, id := locks.Mutex(redistest.Key(t)), locks.ID()
@@ -87,7 +94,6 @@ func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-				t.Parallel()
 				relay, _ := locktest.RelayedTo(t, backend)
 				rdb, open := gatedRedis(t, relay.Addr)
 				locks := locksOn(t, rdb, relock.WithTTL(time.Minute))
@@ -108,7 +114,6 @@ func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
 func TestARenewalFindsTheOneConnectionThatStillWorks(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
 		relay, _ := locktest.RelayedTo(t, backend)
 		rdb, open := gatedRedis(t, relay.Addr)
 		events := &chronicle{}

@@ -126,26 +126,26 @@ func (l *errorLog) hooks() relock.Hooks {
 // Whatever becomes of Redis: the caller's context is alive, so nothing may say that it has ended.
 func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
+	redistest.Timed(t)
 	timedOut := redistest.DialTimedOut(t)
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		for fault, refusal := range map[string]error{"silence": nil, "dials time out": timedOut} {
-			for kind, locks := range map[string]func(*testing.T, *cable, ...relock.ClientOption) (*relock.Client, lockMaker){
-				"plain": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
-					c := locksOn(t, l.client(t, 0), opts...)
-					return c, c.Mutex
-				},
-				"fair": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
-					c := locksOn(t, l.client(t, 0), opts...)
-					return c, c.FairMutex
-				},
-				"quorum": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
-					c := quorumOn(t, []redis.UniversalClient{l.client(t, 0), l.client(t, 1), l.client(t, 2)}, opts...)
-					return c, c.Mutex
-				},
-			} {
-				t.Run(fault+", "+kind, func(t *testing.T) {
-					t.Parallel()
+	for fault, refusal := range map[string]error{"silence": nil, "dials time out": timedOut} {
+		for kind, locks := range map[string]func(*testing.T, *cable, ...relock.ClientOption) (*relock.Client, lockMaker){
+			"plain": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
+				c := locksOn(t, l.client(t, 0), opts...)
+				return c, c.Mutex
+			},
+			"fair": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
+				c := locksOn(t, l.client(t, 0), opts...)
+				return c, c.FairMutex
+			},
+			"quorum": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
+				c := quorumOn(t, []redis.UniversalClient{l.client(t, 0), l.client(t, 1), l.client(t, 2)}, opts...)
+				return c, c.Mutex
+			},
+		} {
+			t.Run(fault+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				redistest.EachInRealTime(t, func(t *testing.T, backend *redistest.Backend) {
 					l, seen := cableTo(backend.Client(t), refusal), &errorLog{}
 					c, mutex := locks(t, l, relock.WithTTL(900*time.Millisecond), relock.WithHooks(seen.hooks()))
 					seen.everyCall(t, l, mutex)
@@ -155,9 +155,9 @@ func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 					l.mend()
 					seen.requireNoContextError(t)
 				})
-			}
+			})
 		}
-	})
+	}
 }
 
 type lockMaker func(name string, opts ...relock.MutexOption) *relock.Mutex

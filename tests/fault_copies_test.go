@@ -379,8 +379,8 @@ func TestALateCopyAfterASilentConnectionDoesNoHarm(t *testing.T) {
 // what is right again.
 func TestACountPutBackByALateCopyIsSetRightByTheNextCommand(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Run("re-entry", func(t *testing.T) {
+	t.Run("re-entry", func(t *testing.T) {
+		redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 			b := newFaultBench(t, backend.Addr)
 			lockOnce(b)
 			held := b.relay.HoldBack(b.runs(protocol.ReenterScript))
@@ -396,7 +396,9 @@ func TestACountPutBackByALateCopyIsSetRightByTheNextCommand(t *testing.T) {
 			b.unwind(b.me, b.m, 2, hold)
 			b.requireGone()
 		})
-		t.Run("release of an inner level", func(t *testing.T) {
+	})
+	t.Run("release of an inner level", func(t *testing.T) {
+		redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 			b := newFaultBench(t, backend.Addr)
 			lockTwice(b)
 			held := b.relay.HoldBack(b.runs(protocol.ReleaseScript))

@@ -18,16 +18,19 @@ import (
 // be executed and loses the reply, and with one that loses every copy itself.
 func eachTotalLoss(t *testing.T, fn func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool), kinds ...string) {
 	t.Parallel()
-	eachKindOf(t, kinds, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
-		t.Run("executed", func(t *testing.T) {
-			b := newFaultBenchOf(t, kind, backend.Addr)
-			fn(b, func(s *redisexec.Script) *redistest.Rule { return b.relay.DropReply(b.runs(s)).Always() }, true)
+	for name, executed := range map[string]bool{"executed": true, "not executed": false} {
+		t.Run(name, func(t *testing.T) {
+			eachKindOf(t, kinds, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
+				b := newFaultBenchOf(t, kind, backend.Addr)
+				fn(b, func(s *redisexec.Script) *redistest.Rule {
+					if executed {
+						return b.relay.DropReply(b.runs(s)).Always()
+					}
+					return b.relay.HoldBack(b.runs(s)).Always().Rule
+				}, executed)
+			})
 		})
-		t.Run("not executed", func(t *testing.T) {
-			b := newFaultBenchOf(t, kind, backend.Addr)
-			fn(b, func(s *redisexec.Script) *redistest.Rule { return b.relay.HoldBack(b.runs(s)).Always().Rule }, false)
-		})
-	})
+	}
 }
 
 // requireLockable asserts that the lock works as on the first day.

@@ -76,13 +76,15 @@ type quitter struct {
 // eachQuitter runs fn with the hand-over stopped before Redis executes it, and after.
 func eachQuitter(t *testing.T, fn func(q *quitter)) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Run("before it is executed", func(t *testing.T) {
+	t.Run("before it is executed", func(t *testing.T) {
+		redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 			b := newFaultBench(t, backend.Addr)
 			rule := b.relay.Block(b.runs(protocol.HandoffScript))
 			fn(b.quit(rule.Caught(), rule.Release))
 		})
-		t.Run("before it is answered", func(t *testing.T) {
+	})
+	t.Run("before it is answered", func(t *testing.T) {
+		redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 			b := newFaultBench(t, backend.Addr)
 			executed, released := b.stopReply(protocol.HandoffScript)
 			fn(b.quit(executed, released))

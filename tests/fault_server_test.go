@@ -225,15 +225,16 @@ func newPatientBench(t *testing.T, addr string) *faultBench {
 
 func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		for _, refusal := range []string{
-			"READONLY You can't write against a read only replica.",
-			"LOADING Redis is loading the dataset in memory",
-			"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-			"NOREPLICAS Not enough good replicas to write.",
-			"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-		} {
-			t.Run(refusal[:4], func(t *testing.T) {
+	for _, refusal := range []string{
+		"READONLY You can't write against a read only replica.",
+		"LOADING Redis is loading the dataset in memory",
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"NOREPLICAS Not enough good replicas to write.",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+	} {
+		t.Run(refusal[:4], func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 				b := newPatientBench(t, backend.Addr)
 				id := b.locks.ID()
 				refuse := func(s *redisexec.Script) { b.relay.ReplyWith("-"+refusal+"\r\n", b.runs(s)).Times(2) }
@@ -261,8 +262,8 @@ func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 				b.requireGone()
 				require.Equal(t, id, b.locks.ID(), "nothing was in doubt")
 			})
-		}
-	})
+		})
+	}
 }
 
 func TestAMissingPermissionIsAnErrorAtOnce(t *testing.T) {

@@ -104,7 +104,7 @@ func (b *faultBench) mutex(opts ...relock.MutexOption) *relock.Mutex {
 // faultRedis returns a go-redis client with default options.
 func faultRedis(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(redistest.Options(addr))
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }

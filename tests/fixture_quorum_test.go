@@ -34,7 +34,6 @@ func onQuorum(t *testing.T, n int, fn func(b *quorumBench), opts ...relock.Clien
 	t.Helper()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		t.Parallel()
 		nodes := backend.Nodes(t, n)
 		b := &quorumBench{t: t, key: redistest.Key(t), servers: locktest.ClientsOf(t, nodes), minis: nodes}
 		b.me, b.you = locktest.NewActor(t), locktest.NewActor(t)

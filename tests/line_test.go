@@ -99,7 +99,7 @@ func TestAHoldThatOthersWaitForCostsTwoCommandsAndNoTryBeforeThePlace(t *testing
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, one := locktest.RelayedTo(t, b)
-		two := redis.NewClient(&redis.Options{Addr: relay.Addr})
+		two := redis.NewClient(redistest.Options(relay.Addr))
 		t.Cleanup(func() { _ = two.Close() })
 		direct, key := b.Client(t), redistest.Key(t)
 		owners := []*locktest.Actor{locktest.NewActor(t), locktest.NewActor(t)}

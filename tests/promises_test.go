@@ -44,7 +44,6 @@ func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, waiter := redistest.Key(t), locktest.NewActor(t)
 		const ttl = 2 * time.Second

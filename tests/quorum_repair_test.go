@@ -78,7 +78,7 @@ func TestANodeIsNotSentAReleaseBeforeItHasAnsweredTheAcquisition(t *testing.T) {
 	onQuorum(t, 3, func(b *quorumBench) {
 		var rdbs []redis.UniversalClient
 		for _, relay := range b.relays {
-			rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+			rdb := redis.NewClient(redistest.Options(relay.Addr))
 			b.t.Cleanup(func() { _ = rdb.Close() })
 			rdbs = append(rdbs, &labelled{UniversalClient: rdb})
 		}
@@ -164,7 +164,7 @@ func TestASlowNodeIsToldOfALongerFixedLease(t *testing.T) {
 func (b *quorumBench) impatient() *relock.Client {
 	var rdbs []redis.UniversalClient
 	for _, relay := range b.relays {
-		rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, MaxRetries: -1, DialerRetries: 1})
+		rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }))
 		b.t.Cleanup(func() { _ = rdb.Close() })
 		rdbs = append(rdbs, rdb)
 	}

@@ -78,10 +78,10 @@ func TestAThousandLocksAreRenewedByFewCommands(t *testing.T) {
 
 func TestHoldsOfOtherKindsAreRenewedAlone(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
-		for _, kind := range append(slices.Clone(quorumKinds), kindNamed("read")) {
-			t.Run(kind.name, func(t *testing.T) {
+	for _, kind := range append(slices.Clone(quorumKinds), kindNamed("read")) {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
 				rdbs := []redis.UniversalClient{rdb}
 				for _, node := range b.Nodes(t, 3)[1:] {
@@ -95,6 +95,6 @@ func TestHoldsOfOtherKindsAreRenewedAlone(t *testing.T) {
 				redistest.Eventually(t, "renewals", func() bool { return len(events.Of("renewed")) >= 15 })
 				require.Zero(t, relay.Count(locktest.RunsOf(protocol.RenewManyScript)))
 			})
-		}
-	})
+		})
+	}
 }

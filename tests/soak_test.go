@@ -106,7 +106,7 @@ func init() {
 }
 
 func soakChild(o soakOrder) soakReport {
-	rdb := redis.NewClient(&redis.Options{Addr: o.Addr})
+	rdb := redis.NewClient(redistest.Options(o.Addr))
 	defer rdb.Close()
 	locks, err := relock.New(rdb)
 	if err != nil {

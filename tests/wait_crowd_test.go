@@ -153,6 +153,7 @@ func floods(b *kindBench, channel string) (stop func()) {
 		flooding.Go(func() {
 			for ctx.Err() == nil {
 				_ = rdb.Publish(ctx, channel, "0").Err()
+				time.Sleep(500 * time.Microsecond)
 			}
 		})
 	}

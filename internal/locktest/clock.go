@@ -3,10 +3,8 @@ package locktest
 import (
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
@@ -35,30 +33,16 @@ func (c *TwoClocks) Set(d time.Duration) {
 	c.wall += d
 }
 
-// InBubble runs test in a synctest bubble, in which time passes at once when nothing else
-// is to be done, with a miniredis that lives in memory alone.
+// InBubble is redistest.InBubble for a test that needs a client.
 func InBubble(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 	t.Helper()
-	InBubbleOf(t, 1, func(t *testing.T, rdbs []redis.UniversalClient) { test(t, rdbs[0].(*redis.Client)) })
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) { test(t, b.Client(t)) })
 }
 
 // InBubbleOf is InBubble with n independent servers.
 func InBubbleOf(t *testing.T, n int, test func(t *testing.T, rdbs []redis.UniversalClient)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		var rdbs []redis.UniversalClient
-		for range n {
-			m := miniredis.NewMiniRedis()
-			m.ClockTTL(true)
-			rdb := redis.NewClient(redistest.MiniDialer(m))
-			t.Cleanup(func() {
-				_ = rdb.Close()
-				m.Close()
-			})
-			rdbs = append(rdbs, rdb)
-		}
-		test(t, rdbs)
-	})
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) { test(t, ClientsOf(t, b.Nodes(t, n))) })
 }
 
 // OnEveryClock runs test on both backends: on miniredis in a bubble, on real Redis with
@@ -70,7 +54,7 @@ func OnEveryClock(t *testing.T, test func(t *testing.T, rdb *redis.Client, ttl t
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		redistest.Slow(t)
+		redistest.Timed(t)
 		test(t, redistest.Redis(t).Client(t), 2*time.Second)
 	})
 }

@@ -64,7 +64,7 @@ func RelayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Cli
 	t.Helper()
 	LoadScripts(t, b.Client(t))
 	relay := redistest.NewRelay(t, b.Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+	rdb := redis.NewClient(redistest.Options(relay.Addr))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return relay, rdb
 }

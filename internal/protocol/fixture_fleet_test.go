@@ -101,14 +101,13 @@ func multiKind(n int) lockKind {
 }
 
 // newFleet has n owners hold one lock of the kind each.
-func newFleet(t *testing.T, addr string, direct *redis.Client, user *redis.Options, kind lockKind, n int) *fleet {
+func newFleet(t *testing.T, addr string, direct *redis.Client, user func(*redis.Options), kind lockKind, n int) *fleet {
 	t.Helper()
 	for _, s := range allScripts { // so that a rule for one meets a run of it
 		require.NoError(t, direct.ScriptLoad(t.Context(), s.Source).Err())
 	}
 	w := &fleet{t: t, relay: redistest.NewRelay(t, addr), direct: direct, clock: &aheadClock{}}
-	user.Addr, user.ReadTimeout = w.relay.Addr, fleetPatience
-	rdb := redis.NewClient(user)
+	rdb := redis.NewClient(redistest.Options(w.relay.Addr, user, func(o *redis.Options) { o.ReadTimeout = fleetPatience }))
 	t.Cleanup(func() { _ = rdb.Close() })
 	x := executorOn(t, rdb, w.clock.now, fleetTTL)
 	x.Patience = fleetPatience
@@ -133,8 +132,7 @@ func newFleet(t *testing.T, addr string, direct *redis.Client, user *redis.Optio
 func onFleetOf(t *testing.T, kind lockKind, n int, test func(t *testing.T, w *fleet)) {
 	t.Helper()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
-		test(t, newFleet(t, b.Addr, b.Client(t), &redis.Options{}, kind, n))
+		test(t, newFleet(t, b.Addr, b.Client(t), func(*redis.Options) {}, kind, n))
 	})
 }
 

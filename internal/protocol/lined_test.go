@@ -94,9 +94,9 @@ func (b *linedBench) requireFree() {
 
 func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		told := b.rdb.Subscribe(t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
+		told := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
 		defer told.Close()
-		all := b.rdb.Subscribe(t.Context(), b.on.Channels[0])
+		all := b.rdb.Subscribe(b.t.Context(), b.on.Channels[0])
 		defer all.Close()
 		for _, s := range []interface {
 			Receive(context.Context) (any, error)

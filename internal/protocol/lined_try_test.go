@@ -14,7 +14,7 @@ import (
 // onRelay returns b with a protocol that goes through a relay to backend, on connections that know the scripts.
 func (b *linedBench) onRelay(backend *redistest.Backend) (*linedBench, *redistest.Relay) {
 	relay := redistest.NewRelay(b.t, backend.Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+	rdb := redis.NewClient(redistest.Options(relay.Addr))
 	b.t.Cleanup(func() { _ = rdb.Close() })
 	require.NoError(b.t, b.rdb.ScriptLoad(b.t.Context(), AcquireScript.Source).Err())
 	through := *b

@@ -49,24 +49,21 @@ func strangers(held, kind, mode string) []situation {
 // do any number of times.
 func (b *bench) check(situations []situation, run func(b *bench, t *keys.Set) string) {
 	for _, s := range situations {
-		b.t.Run(s.name, func(t *testing.T) {
-			b := b.with(t)
-			target := b.target(1)
-			b.paint(target.Keys[0], s.before)
+		target := b.target(1)
+		b.paint(target.Keys[0], s.before)
 
-			heard := b.heard(target, func() { require.Equal(t, s.reply, run(b, target)) })
-			require.Equal(t, s.after, b.look(target.Keys[0]))
-			want := [][]string{nil}
-			if s.told {
-				want = [][]string{{"0"}}
-			}
-			require.Equal(t, want, heard)
+		heard := b.heard(target, func() { require.Equal(b.t, s.reply, run(b, target), s.name) })
+		require.Equal(b.t, s.after, b.look(target.Keys[0]), s.name)
+		want := [][]string{nil}
+		if s.told {
+			want = [][]string{{"0"}}
+		}
+		require.Equal(b.t, want, heard, s.name)
 
-			heard = b.heard(target, func() { run(b, target) })
-			require.Equal(t, s.after, b.look(target.Keys[0]), "after the replay")
-			require.Equal(t, [][]string{nil}, heard, "nobody is woken by a replay")
-			require.Equal(t, absent, b.look(target.Counters[0]), "no token was wished")
-		})
+		heard = b.heard(target, func() { run(b, target) })
+		require.Equal(b.t, s.after, b.look(target.Keys[0]), "%s, after the replay", s.name)
+		require.Equal(b.t, [][]string{nil}, heard, "%s: nobody is woken by a replay", s.name)
+		require.Equal(b.t, absent, b.look(target.Counters[0]), "%s: no token was wished", s.name)
 	}
 }
 

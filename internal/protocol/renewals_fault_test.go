@@ -81,7 +81,7 @@ func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
 		require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "resetkeys", keys, "allchannels", "+@all").Err())
 	}
 	user("~*")
-	w := newFleet(t, server.Addr, admin, &redis.Options{Username: "app", Password: "secret"}, plainKind, 5)
+	w := newFleet(t, server.Addr, admin, func(o *redis.Options) { o.Username, o.Password = "app", "secret" }, plainKind, 5)
 	user("~*-[0124]")
 	for i, r := range w.together() {
 		require.False(t, r.out.Ambiguous, "nothing was executed that is not known")

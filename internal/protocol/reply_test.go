@@ -172,7 +172,7 @@ var lame = map[string]map[string]string{
 // called with.
 func hostile(t *testing.T, ttl time.Duration) (p *Plain, say func(raw string)) {
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
+	rdb := redis.NewClient(redistest.Options(relay.Addr))
 	t.Cleanup(func() { rdb.Close() })
 	last := relay.ReplyWith("", redistest.Scripts)
 	x := executorOn(t, rdb, clock.System, ttl) // which waits a quarter of it for a reply

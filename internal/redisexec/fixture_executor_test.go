@@ -36,7 +36,7 @@ func executorOn(t *testing.T, rdb redis.UniversalClient) *Executor {
 // clientOf returns a client of what is at addr, with go-redis' default options.
 func clientOf(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(redistest.Options(addr))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }

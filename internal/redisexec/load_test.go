@@ -21,7 +21,7 @@ var evals = redistest.Named("EVAL")
 func forgetful(t *testing.T, b *redistest.Backend) (*redistest.Relay, *Executor, *Script) {
 	t.Helper()
 	relay := redistest.NewRelay(t, b.Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, ReadTimeout: time.Minute})
+	rdb := redis.NewClient(redistest.Options(relay.Addr, func(o *redis.Options) { o.ReadTimeout = time.Minute }))
 	t.Cleanup(func() { _ = rdb.Close() })
 	x := executorOn(t, rdb)
 	x.Patience = time.Minute                                                  // only what a test says keeps a call waiting
@@ -35,7 +35,6 @@ func patiently(d time.Duration) CallOptions {
 func TestAScriptThatIsUnknownIsSentInFullOnceHoweverManyNeedIt(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		relay, x, s := forgetful(t, b)
 		key := redistest.Key(t)
 		relay.Latency(20 * time.Millisecond) // so that all have asked before the first knows
@@ -79,7 +78,6 @@ func unknownTo(t *testing.T, x *Executor, s *Script, stopped *redistest.Rule, e 
 func TestWhoWaitsForAnothersLoadThatIsSlowLoadsTheScriptItself(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		relay, x, s := forgetful(t, b)
 		stopped := relay.Block(evals)
 		first, second := unknownTo(t, x, s, stopped, patiently(8*time.Second))
@@ -95,7 +93,6 @@ func TestWhoWaitsForAnothersLoadThatIsSlowLoadsTheScriptItself(t *testing.T) {
 func TestWhoWaitsForAnothersLoadThatFailsLoadsTheScriptItself(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		t.Parallel()
 		relay, x, s := forgetful(t, b)
 		stopped := relay.Block(evals)
 		relay.ReplyWith("-NOPERM this user has no permissions to run the 'eval' command\r\n", evals)

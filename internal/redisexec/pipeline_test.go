@@ -38,6 +38,23 @@ func eachContext(t *testing.T, fn func(t *testing.T, ctx context.Context)) {
 	}
 }
 
+// eachContextOn is eachContext on each backend.
+func eachContextOn(t *testing.T, fn func(t *testing.T, b *redistest.Backend, ctx context.Context)) {
+	t.Helper()
+	for name, ends := range map[string]bool{"endless": false, "cancellable": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
+				ctx := context.Background()
+				if ends {
+					ctx = t.Context()
+				}
+				fn(t, b, ctx)
+			})
+		})
+	}
+}
+
 func TestWithoutThePipelineACommandWaitsForAConnectionOfThePool(t *testing.T) {
 	t.Parallel()
 	eachContext(t, func(t *testing.T, ctx context.Context) {
@@ -62,25 +79,23 @@ func TestWithoutThePipelineACommandWaitsForAConnectionOfThePool(t *testing.T) {
 // So it is where the machine of the server has died, and another one has taken over its address.
 func TestWithoutThePipelineACommandGetsPastAPoolWhoseConnectionsAreAllStuck(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		eachContext(t, func(t *testing.T, ctx context.Context) {
-			relay, rdb := relayedTo(t, b, idle)
-			const n = 8 // more than copies are sent
-			var conns []*redis.Conn
-			for range n {
-				conn := rdb.Conn()
-				require.NoError(t, conn.Ping(t.Context()).Err())
-				conns = append(conns, conn)
-			}
-			for _, conn := range conns {
-				require.NoError(t, conn.Close())
-			}
-			require.EqualValues(t, n, rdb.PoolStats().IdleConns)
-			relay.Deafen()
-			x := unpipelinedOn(t, rdb)
-			_, out := x.Run(ctx, CallOptions{Attempts: 3}, idle, []any{redistest.Key(t)})
-			require.NoError(t, out.Err)
-		})
+	eachContextOn(t, func(t *testing.T, b *redistest.Backend, ctx context.Context) {
+		relay, rdb := relayedTo(t, b, idle)
+		const n = 8 // more than copies are sent
+		var conns []*redis.Conn
+		for range n {
+			conn := rdb.Conn()
+			require.NoError(t, conn.Ping(t.Context()).Err())
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			require.NoError(t, conn.Close())
+		}
+		require.EqualValues(t, n, rdb.PoolStats().IdleConns)
+		relay.Deafen()
+		x := unpipelinedOn(t, rdb)
+		_, out := x.Run(ctx, CallOptions{Attempts: 3}, idle, []any{redistest.Key(t)})
+		require.NoError(t, out.Err)
 	})
 }
 
@@ -104,43 +119,41 @@ func TestWithoutThePipelineAClosedEngineSendsNothing(t *testing.T) {
 
 func TestWithoutThePipelineCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		eachContext(t, func(t *testing.T, ctx context.Context) {
-			relay, rdb := relayedTo(t, b, idle)
-			x := unpipelinedOn(t, rdb)
-			x.Patience = time.Minute
-			answered := make(chan error, 3)
-			begin := func(start func(func())) *redistest.Rule {
-				key := redistest.Key(t)
-				stopped := relay.Block(runsOf(idle).And(redistest.With(key)))
-				start(func() {
-					_, out := x.Run(ctx, once, idle, []any{key})
-					answered <- out.Err
-				})
-				redistest.Receive(t, stopped.Caught())
-				return stopped
-			}
-			spawn := func(f func()) { go f() }
-			alone, ours, callers := begin(spawn), begin(x.Go), begin(spawn)
+	eachContextOn(t, func(t *testing.T, b *redistest.Backend, ctx context.Context) {
+		relay, rdb := relayedTo(t, b, idle)
+		x := unpipelinedOn(t, rdb)
+		x.Patience = time.Minute
+		answered := make(chan error, 3)
+		begin := func(start func(func())) *redistest.Rule {
+			key := redistest.Key(t)
+			stopped := relay.Block(runsOf(idle).And(redistest.With(key)))
+			start(func() {
+				_, out := x.Run(ctx, once, idle, []any{key})
+				answered <- out.Err
+			})
+			redistest.Receive(t, stopped.Caught())
+			return stopped
+		}
+		spawn := func(f func()) { go f() }
+		alone, ours, callers := begin(spawn), begin(x.Go), begin(spawn)
 
-			closed := make(chan struct{})
-			go func() {
-				defer close(closed)
-				x.Close(t.Context())
-			}()
-			redistest.Eventually(t, "closing", x.isClosed)
-			for _, stopped := range []*redistest.Rule{alone, ours, callers} {
-				select {
-				case <-closed:
-					require.Fail(t, "it has not waited")
-				case <-time.After(50 * time.Millisecond):
-				}
-				stopped.Release()
-				require.NoError(t, redistest.Receive(t, answered))
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			x.Close(t.Context())
+		}()
+		redistest.Eventually(t, "closing", x.isClosed)
+		for _, stopped := range []*redistest.Rule{alone, ours, callers} {
+			select {
+			case <-closed:
+				require.Fail(t, "it has not waited")
+			case <-time.After(50 * time.Millisecond):
 			}
-			redistest.Receive(t, closed)
-			_, out := x.Run(ctx, once, idle, []any{redistest.Key(t)})
-			require.ErrorIs(t, out.Err, redis.ErrClosed)
-		})
+			stopped.Release()
+			require.NoError(t, redistest.Receive(t, answered))
+		}
+		redistest.Receive(t, closed)
+		_, out := x.Run(ctx, once, idle, []any{redistest.Key(t)})
+		require.ErrorIs(t, out.Err, redis.ErrClosed)
 	})
 }

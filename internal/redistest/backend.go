@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -23,14 +24,22 @@ type Backend struct {
 
 	// Miniredis is the server itself when it is not Real, else nil.
 	Miniredis *miniredis.Miniredis
+
+	latency time.Duration // in memory
 }
 
-// Each runs fn as the subtests "miniredis" and "redis". The first has a server for itself, whose
-// TTLs run with the clock, and which may know scripts of earlier tests. The second skips when
-// there is no real server, see Redis.
+// Each runs fn as the subtests "miniredis" and "redis". The first has a server for itself, in a bubble, see InBubble.
+// The second skips when there is no real server, see Redis, and where that is not enough, see Timed.
 func Each(t *testing.T, fn func(t *testing.T, b *Backend)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { fn(t, minis.lend(t)) })
+	t.Run("miniredis", func(t *testing.T) { inBubble(t, memoryLatency, fn) })
+	t.Run("redis", func(t *testing.T) { fn(t, Redis(t)) })
+}
+
+// EachInRealTime is Each with a miniredis behind a socket, for what no bubble allows.
+func EachInRealTime(t *testing.T, fn func(t *testing.T, b *Backend)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { fn(t, Mini(t)) })
 	t.Run("redis", func(t *testing.T) { fn(t, Redis(t)) })
 }
 
@@ -67,8 +76,12 @@ func (b *Backend) Nodes(tb testing.TB, n int) []*Backend {
 	tb.Helper()
 	nodes := []*Backend{b}
 	for i := 1; i < n; i++ {
+		if isInMemory(b.Addr) {
+			nodes = append(nodes, memoryBackend(tb, b.latency))
+			continue
+		}
 		if !b.Real {
-			nodes = append(nodes, minis.lend(tb))
+			nodes = append(nodes, Mini(tb))
 			continue
 		}
 		RequireServer(tb)
@@ -89,7 +102,7 @@ func (b *Backend) Client(tb testing.TB) *redis.Client {
 
 func newClient(tb testing.TB, addr string) *redis.Client {
 	tb.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(Options(addr))
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb
 }

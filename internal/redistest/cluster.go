@@ -48,11 +48,11 @@ func StartCluster() (*Cluster, error) {
 	return c, nil
 }
 
-// NewCluster is StartCluster for the length of a test, which is skipped when no
-// redis-server is installed, and with -short.
+// NewCluster is StartCluster for the length of a test, a [Timed] one, which is skipped when no
+// redis-server is installed.
 func NewCluster(tb testing.TB) *Cluster {
 	tb.Helper()
-	Slow(tb)
+	Timed(tb)
 	RequireServer(tb)
 	c, err := StartCluster()
 	if err != nil {

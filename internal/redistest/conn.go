@@ -2,9 +2,9 @@ package redistest
 
 import (
 	"bufio"
-	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // conn is one client's connection through the relay. Four goroutines serve it:
@@ -17,7 +17,7 @@ import (
 type conn struct {
 	relay          *Relay
 	id             int
-	client, server *net.TCPConn
+	client, server duplex
 
 	commands *line[*exchange] // nil: the client has hung up
 	replies  *line[[]byte]    // nil: hang up on the client
@@ -27,6 +27,11 @@ type conn struct {
 	muted           atomic.Bool // let no later reply reach the client
 
 	toServer *bufio.Writer // of forward
+
+	// greets says that a connection in memory has sent no more than its greetings. These take no time, whatever the
+	// latency: go-redis waits for their answers with the mutex of a subscription held, and the clock of a bubble stands
+	// still while another goroutine waits for that.
+	greets atomic.Bool
 
 	mu         sync.Mutex  // guards pending and subscriber
 	pending    []*exchange // forwarded commands that wait for their replies, oldest first
@@ -46,12 +51,22 @@ type exchange struct {
 	answer func()
 }
 
-func newConn(r *Relay, id int, client, server *net.TCPConn) *conn {
-	return &conn{
+func newConn(r *Relay, id int, client, server duplex) *conn {
+	c := &conn{
 		relay: r, id: id, client: client, server: server,
 		commands: newLine[*exchange](), replies: newLine[[]byte](),
 		toServer: bufio.NewWriter(server),
 	}
+	c.greets.Store(isInMemory(r.Addr))
+	return c
+}
+
+// delay is how long what is sent now is under way.
+func (c *conn) delay() time.Duration {
+	if c.greets.Load() {
+		return 0
+	}
+	return time.Duration(c.relay.latency.Load())
 }
 
 // run serves the connection until the client and the server have both hung up.
@@ -68,11 +83,14 @@ func (c *conn) readCommands() {
 	r := bufio.NewReader(c.client)
 	for {
 		command, raw, err := readCommand(r)
+		if name := command.Name(); err == nil && name != "HELLO" && name != "CLIENT" {
+			c.greets.Store(false)
+		}
 		if err != nil {
-			c.commands.push(nil, c.relay.delay())
+			c.commands.push(nil, c.delay())
 			return
 		}
-		c.commands.push(&exchange{command: command, raw: raw, replies: 1}, c.relay.delay())
+		c.commands.push(&exchange{command: command, raw: raw, replies: 1}, c.delay())
 	}
 }
 
@@ -214,7 +232,7 @@ func isMessage(kind string) bool {
 // reply sends the frame to the client.
 func (c *conn) reply(frame []byte) {
 	if !c.muted.Load() {
-		c.replies.push(frame, c.relay.delay())
+		c.replies.push(frame, c.delay())
 	}
 }
 
@@ -222,7 +240,7 @@ func (c *conn) reply(frame []byte) {
 // for the server once it has executed what it was sent.
 func (c *conn) hangUp() {
 	c.swallowCommands.Store(true)
-	c.replies.push(nil, c.relay.delay())
+	c.replies.push(nil, c.delay())
 	c.hangUpOnServer()
 }
 

@@ -23,7 +23,6 @@ func Main(m *testing.M) {
 	runMoreAtOnce()
 	code := m.Run()
 	shared.stop()
-	minis.stop()
 	if code == 0 {
 		if err := FindLeaks(); err != nil {
 			fmt.Fprintln(os.Stderr, "redistest: goroutines left after the tests:", err)
@@ -39,6 +38,16 @@ func Slow(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("redistest: it takes long, or is about faults: left out with -short")
+	}
+}
+
+// Timed leaves a test out unless RELOCK_TIMED=1: one in real time, whose outcome depends on a machine that has time for
+// it. The gate runs these tests with nothing beside them.
+func Timed(tb testing.TB) {
+	tb.Helper()
+	Slow(tb)
+	if os.Getenv("RELOCK_TIMED") != "1" {
+		tb.Skip("redistest: it needs a machine with nothing else to do: left out without RELOCK_TIMED=1")
 	}
 }
 

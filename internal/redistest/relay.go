@@ -45,6 +45,10 @@ type Relay struct {
 func StartRelay(addr string) (*Relay, error) {
 	r := &Relay{upstream: addr, conns: map[*conn]bool{}}
 	r.life, r.end = context.WithCancel(context.Background())
+	if isInMemory(addr) {
+		r.Addr = inMemory.newAddr()
+		return r, r.Refuse(false)
+	}
 	var err error
 	for range 5 { // another program may take the port that was just free
 		var port int
@@ -60,9 +64,12 @@ func StartRelay(addr string) (*Relay, error) {
 	return nil, err
 }
 
-// NewRelay is StartRelay for the length of a test.
+// NewRelay is StartRelay for the length of a test, which is a [Timed] one unless the server is in memory.
 func NewRelay(tb testing.TB, addr string) *Relay {
 	tb.Helper()
+	if !isInMemory(addr) {
+		Timed(tb)
+	}
 	r, err := StartRelay(addr)
 	if err != nil {
 		tb.Fatal(err)
@@ -86,7 +93,9 @@ func (r *Relay) Close() {
 	}
 	r.mu.Unlock()
 	r.running.Wait()
-	givePortBack(r.Addr)
+	if !isInMemory(r.Addr) {
+		givePortBack(r.Addr)
+	}
 }
 
 // Refuse has new connections fail with "connection refused" if on is true, while existing
@@ -102,7 +111,7 @@ func (r *Relay) Refuse(on bool) error {
 		r.listener = nil
 		return err
 	case !on && r.listener == nil:
-		l, err := net.Listen("tcp", r.Addr)
+		l, err := listen(r.Addr)
 		if err != nil {
 			return err
 		}
@@ -110,6 +119,13 @@ func (r *Relay) Refuse(on bool) error {
 		r.running.Go(func() { r.accept(l) })
 	}
 	return nil
+}
+
+func listen(addr string) (net.Listener, error) {
+	if isInMemory(addr) {
+		return inMemory.listen(addr, 0), nil
+	}
+	return net.Listen("tcp", addr)
 }
 
 func (r *Relay) accept(l net.Listener) {
@@ -123,7 +139,7 @@ func (r *Relay) accept(l net.Listener) {
 			client.Close()
 			return
 		}
-		r.running.Go(func() { r.serve(client.(*net.TCPConn), opened) })
+		r.running.Go(func() { r.serve(client.(duplex), opened) })
 	}
 }
 
@@ -139,7 +155,7 @@ func (r *Relay) opens(l net.Listener) (opening, bool) {
 }
 
 // serve passes one client's connection on until both ends are through with it.
-func (r *Relay) serve(client *net.TCPConn, opened opening) {
+func (r *Relay) serve(client duplex, opened opening) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(r.life, readyTimeout)
 	defer cancel()
@@ -154,17 +170,22 @@ func (r *Relay) serve(client *net.TCPConn, opened opening) {
 	}
 }
 
-func dial(ctx context.Context, addr string) (*net.TCPConn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+// duplex is a connection whose two directions end one by one: a socket, or one in memory.
+type duplex interface {
+	net.Conn
+	CloseWrite() error
+}
+
+func dial(ctx context.Context, addr string) (duplex, error) {
+	conn, err := Dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	return conn.(*net.TCPConn), nil
+	return conn.(duplex), nil
 }
 
 // register makes the connection known to the relay, unless that was closed, or cut, meanwhile.
-func (r *Relay) register(client, server *net.TCPConn, opened opening) *conn {
+func (r *Relay) register(client, server duplex, opened opening) *conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.life.Err() != nil || r.cuts > opened.cuts {
@@ -233,8 +254,6 @@ func (r *Relay) BlackHole(on bool) {
 // Latency delays every command and every reply by d from now on, without changing their
 // order and without holding up what follows: a round trip takes 2d longer.
 func (r *Relay) Latency(d time.Duration) { r.latency.Store(int64(d)) }
-
-func (r *Relay) delay() time.Duration { return time.Duration(r.latency.Load()) }
 
 // Conns is the number of connections that are open now. One that was cut counts until
 // its client has closed it too.

@@ -14,7 +14,7 @@ func TestWhatIsDoneToTheCurrentConnectionsIsDoneToThoseThatAreBeingOpened(t *tes
 	r := NewRelay(t, l.Addr().String())
 	opened, welcome := r.opens(r.listener)
 	require.True(t, welcome)
-	pipe := func() *net.TCPConn {
+	pipe := func() duplex {
 		c, err := dial(t.Context(), l.Addr().String())
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })

@@ -26,24 +26,23 @@ const shortly = 500 * time.Millisecond
 func relayed(t *testing.T, b *Backend, protocol int) (relay *Relay, through, direct *redis.Client) {
 	t.Helper()
 	relay = NewRelay(t, b.Addr)
-	through = redis.NewClient(&redis.Options{
-		Addr: relay.Addr, Protocol: protocol,
-		MaxRetries: -1, DialerRetries: 1, ReadTimeout: 20 * time.Second,
-	})
+	through = redis.NewClient(Options(relay.Addr, func(o *redis.Options) {
+		o.Protocol, o.MaxRetries, o.DialerRetries, o.ReadTimeout = protocol, -1, 1, 20*time.Second
+	}))
 	t.Cleanup(func() { through.Close() })
 	return relay, through, b.Client(t)
 }
 
 // eachProtocol runs fn against both backends with RESP2 and RESP3.
 func eachProtocol(t *testing.T, fn func(t *testing.T, relay *Relay, through, direct *redis.Client)) {
-	Each(t, func(t *testing.T, b *Backend) {
-		for _, protocol := range []int{2, 3} {
-			t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
+			Each(t, func(t *testing.T, b *Backend) {
 				relay, through, direct := relayed(t, b, protocol)
 				fn(t, relay, through, direct)
 			})
-		}
-	})
+		})
+	}
 }
 
 func wantValue(t *testing.T, rdb *redis.Client, key, want string) {

@@ -31,11 +31,11 @@ func StartReplicated(n int) (*Replicated, error) {
 	return r, nil
 }
 
-// NewReplicated is StartReplicated for the length of a test, which is skipped when no
-// redis-server is installed, and with -short.
+// NewReplicated is StartReplicated for the length of a test, a [Timed] one, which is skipped when no
+// redis-server is installed.
 func NewReplicated(tb testing.TB, n int) *Replicated {
 	tb.Helper()
-	Slow(tb)
+	Timed(tb)
 	RequireServer(tb)
 	r, err := StartReplicated(n)
 	if err != nil {

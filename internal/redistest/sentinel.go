@@ -48,11 +48,11 @@ func StartSentinel() (*Sentinel, error) {
 	return s, nil
 }
 
-// NewSentinel is StartSentinel for the length of a test, which is skipped when no
-// redis-server is installed, and with -short.
+// NewSentinel is StartSentinel for the length of a test, a [Timed] one, which is skipped when no
+// redis-server is installed.
 func NewSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
-	Slow(tb)
+	Timed(tb)
 	RequireServer(tb)
 	s, err := StartSentinel()
 	if err != nil {
