@@ -6,20 +6,28 @@ BENCHTIME ?= 1s
 SOAKTIME ?= 60s
 CHAOSTIME ?= 60s
 SIMTIME ?= 60s
+BUSYRUNS ?= 10
 
 REPEATS ?= 10
 REPEATED = $(wildcard multi*_test.go watchdog_test.go hold_test.go $(addprefix tests/,*kinds*_test.go clocks_test.go \
 	fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go explain_test.go connections_test.go demotion_test.go slots*_test.go))
 
-.PHONY: help test race repeat soak lint bench fuzz chaos mutants sim scale model servers versus publish tidy-check quickstart interop ci
+.PHONY: help test busy race repeat soak lint bench fuzz chaos mutants sim scale model servers versus publish tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-test: ## all tests of the core module; those for a real Redis are skipped without one
+test: ## the tests of the core module that pass on any machine; those for a real Redis are skipped without one
 	go test ./...
 
-race: ## the same with the race detector, a real Redis required
+busy: ## the same, BUSYRUNS (10) times with Redis and as often without, beside four busy loops and a dd
+	@for run in $$(seq $(BUSYRUNS)); do for redis in "" .ci/without-redis; do \
+		began=$$(date +%s); \
+		.ci/busy 4 $$redis go test -count=1 ./... || exit; \
+		echo "== run $$run of $(BUSYRUNS), $${redis:-with Redis}: passed in $$(($$(date +%s) - began)) s"; \
+	done; done
+
+race: ## all tests, those too that need real servers and a machine with time for them, with the race detector
 	RELOCK_REQUIRE_REDIS=1 go test -race ./...
 
 NO_MINIREDIS = -skip '.*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.*/miniredis'

@@ -46,6 +46,16 @@ func flat(code string) string {
 	return strings.Join(lines, "\n")
 }
 
+// The two things that a newcomer does in a fresh clone: the gate does them, too.
+func TestReadme_ShowsItsTwoCommandsInBlocksOfTheirOwn(t *testing.T) {
+	commands := []string{"go run ./examples/quickstart\n", "go test ./...\n"}
+	require.Subset(t, blocks(readFile(t, "README.md"), ""), commands)
+	gate := readFile(t, ".ci/run")
+	for _, command := range commands {
+		require.Contains(t, gate, command)
+	}
+}
+
 func TestTheCodeInTheReadmeAndInTheDocsCompiles(t *testing.T) {
 	compiled := flat(readFile(t, "example_test.go")) + "\n" + flat(readFile(t, "recipes_test.go")) + "\n" + flat(readFile(t, "docs_test.go"))
 	for _, page := range pages(t) {

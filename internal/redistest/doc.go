@@ -6,7 +6,8 @@
 // Programs that have no testing.TB use the Start functions, which return errors.
 //
 // Three environment variables steer it: RELOCK_REDIS=host:port names a running server
-// to share instead of starting one; RELOCK_REQUIRE_REDIS=1 turns "no server to be
-// had, test skipped" into a failure, so that a CI run cannot pass by skipping;
+// to share instead of starting one; RELOCK_REQUIRE_REDIS=1 leaves no test of a real
+// server out, neither where there is none, which is a failure then, nor those that
+// need a machine with time for them, see [Timed];
 // RELOCK_WITHOUT_PIPELINING=1 has the clients of tests do without the pipeline.
 package redistest
