@@ -173,6 +173,9 @@ var errNotSent = errors.New("not sent: no master is known, or no connection is f
 // errUnsettled says that no node of a Cluster took a copy. That is so for a moment at the end of a slot's move.
 var errUnsettled = errors.New("the nodes of the Cluster do not agree which of them serves the slot")
 
+// errOneNode says that a client of one server was made for a node of a Cluster, which serves only some of the slots.
+var errOneNode = errors.New("this server is a node of a Cluster: use a *redis.ClusterClient")
+
 // silent reports whether err says no more than that time was up: also that of getting a connection.
 func silent(err error) bool {
 	return errors.Is(err, lockerr.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded)
@@ -191,8 +194,13 @@ func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, arg
 	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
 		a.err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))
 	}
-	if _, follows := x.rdb.(*redis.ClusterClient); follows && isRedirect(a.err) {
-		a.err = fmt.Errorf("%w: %w", errUnsettled, a.err)
+	if isRedirect(a.err) {
+		switch x.rdb.(type) {
+		case *redis.ClusterClient:
+			a.err = fmt.Errorf("%w: %w", errUnsettled, a.err)
+		case *redis.Client:
+			a.err = fmt.Errorf("%w: %w", errOneNode, a.err)
+		}
 	}
 	return a
 }
