@@ -62,7 +62,12 @@ func command(t *testing.T, redisURL string, args ...string) *exec.Cmd {
 // start starts the program. It is told to end in the cleanup if it still runs.
 func start(t *testing.T, redisURL string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: command(t, redisURL, args...), out: &output{}, err: &output{}, ended: make(chan struct{})}
+	return startCommand(t, command(t, redisURL, args...))
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{cmd: cmd, out: &output{}, err: &output{}, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
 	p.cmd.WaitDelay = 2 * time.Second // what it has left in the background may have its outputs
 	require.NoError(t, p.cmd.Start())
@@ -74,7 +79,7 @@ func start(t *testing.T, redisURL string, args ...string) *process {
 		p.stop()
 		require.NotContains(t, p.err.String(), "DATA RACE")
 		if t.Failed() {
-			t.Logf("relock %s: %d\n%s%s", strings.Join(args, " "), p.cmd.ProcessState.ExitCode(), p.out, p.err)
+			t.Logf("%s: %d\n%s%s", strings.Join(p.cmd.Args, " "), p.cmd.ProcessState.ExitCode(), p.out, p.err)
 		}
 	})
 	return p

@@ -5,7 +5,9 @@ package main_test
 import (
 	"io"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -15,8 +17,14 @@ import (
 // onTerminal starts the program on a terminal of its own.
 func onTerminal(t *testing.T, env []string, args ...string) (*process, *os.File) {
 	t.Helper()
-	p := &process{cmd: command(t, "", args...), out: &output{}, err: &output{}, ended: make(chan struct{})}
-	p.cmd.Env = append(p.cmd.Env, env...)
+	cmd := command(t, "", args...)
+	cmd.Env = append(cmd.Env, env...)
+	return commandOnTerminal(t, cmd)
+}
+
+func commandOnTerminal(t *testing.T, cmd *exec.Cmd) (*process, *os.File) {
+	t.Helper()
+	p := &process{cmd: cmd, out: &output{}, err: &output{}, ended: make(chan struct{})}
 	tty, err := pty.StartWithSize(p.cmd, &pty.Winsize{Rows: 24, Cols: 100})
 	require.NoError(t, err)
 	read := make(chan struct{})
@@ -30,6 +38,11 @@ func onTerminal(t *testing.T, env []string, args ...string) (*process, *os.File)
 	}()
 	t.Cleanup(func() {
 		p.stop()
+		if t.Failed() { // one that is stopped would keep the terminal open
+			for _, pid := range processesOf(thisRun, t.Name()) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 		_ = tty.Close()
 		<-read
 		if t.Failed() {

@@ -13,7 +13,7 @@ import (
 type Child struct{}
 
 // Start fails.
-func Start(argv, env []string) (*Child, error) { return nil, errors.ErrUnsupported }
+func Start(argv, env []string, say func(string)) (*Child, error) { return nil, errors.ErrUnsupported }
 
 // Supported says why no command can be run.
 func Supported() error {
@@ -34,9 +34,6 @@ func (c *Child) Terminate() {}
 
 // Kill does nothing.
 func (c *Child) Kill() {}
-
-// Left is false.
-func (c *Child) Left() bool { return false }
 
 // AwaitGone is true.
 func (c *Child) AwaitGone(time.Time) bool { return true }

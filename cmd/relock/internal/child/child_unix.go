@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"syscall"
 	"time"
@@ -17,14 +18,16 @@ import (
 type Child struct {
 	pid      int // and number of the group
 	terminal *terminal
+	wants    bool // the terminal; of wait
+	say      func(string)
 	ended    chan struct{}
 	status   unix.WaitStatus // after ended
 }
 
-// Start starts a command with the standard input and outputs of this process. If it reads from a
-// terminal, it gets that for itself until it ends.
-func Start(argv, env []string) (*Child, error) {
-	c := &Child{terminal: ownTerminal(os.Stdin), ended: make(chan struct{})}
+// Start starts a command with the standard input and outputs of this process. It gets the terminal when it needs
+// that, until it ends. say reports why it does not stop, or stays stopped.
+func Start(argv, env []string, say func(string)) (*Child, error) {
+	c := &Child{terminal: openTerminal(), say: say, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel takes the end of the thread that started a child for the end of its parent.
@@ -34,6 +37,7 @@ func Start(argv, env []string) (*Child, error) {
 		started <- err
 		if err == nil {
 			c.wait()
+			reapAll()
 		}
 	}()
 	return c, <-started
@@ -44,9 +48,13 @@ func (c *Child) start(argv, env []string) error {
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.terminal.lend(cmd.SysProcAttr)
+	c.terminal.lendFromStart(cmd.SysProcAttr)
 	dieWithParent(cmd.SysProcAttr)
-	if err := cmd.Start(); err != nil {
+	err := cmd.Start()
+	// From the background, where this process is while the terminal is lent, to take it back or to write to it would
+	// stop this process. The command has not inherited this.
+	signal.Ignore(unix.SIGTTOU)
+	if err != nil {
 		c.terminal.takeBack()
 		return err
 	}
@@ -54,29 +62,74 @@ func (c *Child) start(argv, env []string) error {
 	return cmd.Process.Release() // wait asks the kernel itself, to hear of stops
 }
 
-// wait waits for the end of the command. One that the terminal has stopped goes on: its lock is
-// renewed, so others would wait for a program that does nothing.
+// lookAgain is how often a command that is stopped for the terminal is looked after: a shell tells nobody that it has
+// brought a job that runs to the foreground.
+const lookAgain = 100 * time.Millisecond
+
+// wait waits for the end of the command, and reaps all others. As process 1 of a container, or as a subreaper, this
+// process inherits what has lost its parent, and nobody else can reap that.
 func (c *Child) wait() {
 	defer close(c.ended)
 	defer c.terminal.takeBack()
-	options := 0
-	if c.terminal != nil {
-		options = unix.WUNTRACED
-	}
 	for {
-		_, err := unix.Wait4(c.pid, &c.status, options, nil)
+		options := unix.WUNTRACED
+		if c.wants {
+			options |= unix.WNOHANG
+		}
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, options, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			c.status = 0xff00 // not ours to wait for: it is said to have failed
 			return
-		case !c.status.Stopped():
+		case pid == 0:
+			time.Sleep(lookAgain)
+			c.lend()
+		case pid != c.pid:
+		case status.Stopped():
+			c.stopped(status.StopSignal())
+		default:
+			c.status = status
 			return
-		case c.status.StopSignal() == unix.SIGTSTP:
-			c.terminal.say("relock: it holds a lock and cannot be suspended\r\n")
-			c.Signal(unix.SIGCONT)
 		}
 	}
+}
+
+// reapAll reaps those that are left when the command has ended, until there are none.
+func reapAll() {
+	for {
+		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+const noSuspend = "a command that holds a lock cannot be suspended: others would wait for it"
+
+// stopped has a command that was stopped go on: its lock is renewed, so others would wait for a program that does
+// nothing. SIGSTOP is left in force, because only a person sends it.
+func (c *Child) stopped(sig syscall.Signal) {
+	switch sig {
+	case unix.SIGTSTP:
+		c.say(noSuspend)
+		c.Signal(unix.SIGCONT)
+	case unix.SIGTTIN, unix.SIGTTOU:
+		c.wants = c.terminal != nil
+		if c.wants && !c.lend() {
+			c.say("the command is stopped and holds the lock: it needs the terminal; bring it to the foreground (fg)")
+		}
+	}
+}
+
+// lend gives the terminal to a command that is stopped because it needs it, if this process is in the foreground.
+func (c *Child) lend() bool {
+	if !c.terminal.lend(c.pid) {
+		return false
+	}
+	c.wants = false
+	c.Signal(unix.SIGCONT)
+	return true
 }
 
 // Supported says why no command can be run; nil: it can.
@@ -94,10 +147,15 @@ func (c *Child) Code() int {
 	return c.status.ExitStatus()
 }
 
-// Signal sends sig to all of the group. One that asks for an end also wakes those that are stopped.
+// Signal sends sig to all of the group. One that asks for an end also wakes those that are stopped. One that asks for
+// a stop is answered.
 func (c *Child) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
-	if !ok {
+	switch {
+	case !ok || number == unix.SIGTTIN: // another process of this job has read while the terminal was lent
+		return
+	case number == unix.SIGTSTP:
+		c.say(noSuspend)
 		return
 	}
 	_ = unix.Kill(-c.pid, number) // it has gone: as was wished
@@ -112,12 +170,15 @@ func (c *Child) Terminate() { c.Signal(unix.SIGTERM) }
 // Kill ends all of the group.
 func (c *Child) Kill() { _ = unix.Kill(-c.pid, unix.SIGKILL) }
 
-// Left reports whether any of the group is left.
-func (c *Child) Left() bool { return !errors.Is(unix.Kill(-c.pid, 0), unix.ESRCH) }
+// left reports whether any of the group lives. One that has ended is of the group until its parent reaps it, which
+// may be never.
+func (c *Child) left() bool {
+	return !errors.Is(unix.Kill(-c.pid, 0), unix.ESRCH) && lives(c.pid)
+}
 
 // AwaitGone waits until none of the group is left, but not beyond the deadline.
 func (c *Child) AwaitGone(deadline time.Time) bool {
-	for pause := time.Millisecond; c.Left(); pause = min(2*pause, 20*time.Millisecond) {
+	for pause := time.Millisecond; c.left(); pause = min(2*pause, 100*time.Millisecond) {
 		left := time.Until(deadline)
 		if left <= 0 {
 			return false

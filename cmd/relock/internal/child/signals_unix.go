@@ -17,7 +17,10 @@ var ending = []os.Signal{
 
 // forwarded are those that only a command which runs gets to see. Left out are SIGCHLD, SIGPIPE and SIGURG, which
 // are about this process; SIGKILL and SIGSTOP, which no process sees; and those of a fault, which are Go's.
-var forwarded = []os.Signal{syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGWINCH, syscall.SIGIO}
+var forwarded = []os.Signal{syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGIO}
+
+// stopping are those that would stop this process, which then could not renew a lock. [Child.Signal] answers them.
+var stopping = []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN}
 
 // Signals delivers the signals to this process.
 type Signals struct{ C chan os.Signal }
@@ -32,7 +35,10 @@ func WatchSignals() *Signals {
 }
 
 // All delivers all signals from now on.
-func (s *Signals) All() { s.add(forwarded) }
+func (s *Signals) All() {
+	s.add(forwarded)
+	s.add(stopping)
+}
 
 func (s *Signals) add(signals []os.Signal) {
 	for _, sig := range signals {

@@ -51,7 +51,7 @@ func (r *runner) run() (err error) {
 		return r.failed(&exit{codeLost, errors.New("the lock was lost before the command was started")})
 	}
 	r.signals.All()
-	command, err := child.Start(r.argv, r.flags.environ(os.Environ(), r.name, r.lock.token()))
+	command, err := child.Start(r.argv, r.flags.environ(os.Environ(), r.name, r.lock.token()), r.say)
 	if err != nil {
 		r.release()
 		return r.failed(&exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)})
@@ -152,6 +152,9 @@ func (r *runner) noteRenewed(relock.Event) {
 	default:
 	}
 }
+
+// say reports what is not about Redis.
+func (r *runner) say(text string) { r.log.Warn(text, "name", r.name) }
 
 // stopped is the error of a wait that sig has ended.
 func stopped(sig os.Signal) error {
