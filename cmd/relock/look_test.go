@@ -90,7 +90,7 @@ func TestLocksOfEveryKindAreListedAndNothingElse(t *testing.T) {
 
 	code, _, said := run(t, url, "state", "user:1")
 	require.Equal(t, 64, code)
-	require.Contains(t, said, "is no lock")
+	require.Contains(t, said, "is not a lock: it is a hash of another program")
 	code, _, _ = run(t, url, "state", "dead")
 	require.Equal(t, 1, code)
 	code, out, _ := run(t, url, "force", "java:rw")

@@ -30,14 +30,14 @@ func (a *app) doctorCommand() *cobra.Command {
 			return a.look(func(t *target.Target) error {
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 				defer stop()
-				e.Target = t
+				e.Target, e.Timeout = t, a.timeout
 				return a.showFindings(t, e.Run(ctx))
 			})
 		},
 	}
 	cmd.Flags().StringVar(&e.Name, "name", "relock_doctor", "the beginning of the names of the locks that it takes")
 	cmd.Flags().StringVar(&e.User, "user", "", "ask what this `USER` may do")
-	a.addJSON(cmd, "the findings")
+	a.lookFlags(cmd, "the findings")
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/cmd/relock/internal/hint"
 	"github.com/relock-go/relock/cmd/relock/internal/look"
 )
 
@@ -32,7 +33,8 @@ const codesText = `    the command's own    it ran, and the lock was held all th
     124                  the lock was lost, or --max-hold was over: the command got SIGTERM, and ended
     137                  the same, but the command had to be killed (SIGKILL)
     126, 127             the command cannot be run; there is no such command
-    64                   wrong call: a bad flag or argument
+    64                   wrong call: a bad flag or argument, a key that is not a lock, a lock that is held around this
+                         relock
     69                   Redis cannot be reached, or cannot serve
     77                   this user of Redis has no permission`
 
@@ -91,43 +93,10 @@ func forbidden(text string) bool {
 		strings.Contains(text, "Protocol error: unauthenticated")
 }
 
-// hints are what can be done about an error that has one of these words in it; the first that fits counts.
-var hints = []struct{ words, hint string }{
-	{"MOVED ", "this server is a node of a Cluster: use redis-cluster://"},
-	{"cluster support disabled", "this server is not a Cluster: use redis://"},
-	{"READONLY ", "this server is a replica: give the address of the master, or of its Sentinels"},
-	{"NOREPLICAS", "it has too few replicas that follow it, and so refuses writes: see min-replicas-to-write"},
-	{"MISCONF", "it cannot save to its disk, and so refuses writes: look at its log"},
-	{"OOM ", "it is out of memory: see relock doctor"},
-	{"NOAUTH", passwordHint},
-	{"unauthenticated", passwordHint},
-	{"WRONGPASS", "the user or the password is wrong; in a URL a password is %-encoded"},
-	{"NOPERM", permissionHint},
-	{"ACL failure", permissionHint},
-	{"can't run this command", permissionHint},
-	{"x509:", "its certificate is not trusted: SSL_CERT_FILE names the file of the authority; see relock help urls"},
-	{"no answer from Redis", reachHint},
-	{"timeout", reachHint},
-	{"connection refused", reachHint},
-	{"no such host", reachHint},
-}
-
-const (
-	passwordHint   = "it wants a password: redis://USER:PASSWORD@HOST"
-	permissionHint = "this user may not do that: relock doctor --name NAME says what it may not"
-	reachHint      = "see that Redis runs there, and that --redis or RELOCK_REDIS names it"
-)
-
 // advice says what can be done about err; "" if there is nothing to say.
 func advice(err error) string {
 	if errors.Is(err, relock.ErrTimeout) || errors.Is(err, relock.ErrLost) {
 		return ""
 	}
-	text := err.Error()
-	for _, h := range hints {
-		if strings.Contains(text, h.words) {
-			return h.hint
-		}
-	}
-	return ""
+	return hint.For(err)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ func (a *app) forceCommand() *cobra.Command {
 			return a.look(func(t *target.Target) error { return a.force(cmd, t, args[0]) })
 		},
 	}
-	a.addJSON(cmd, "what was taken away")
+	a.lookFlags(cmd, "what was taken away")
 	return cmd
 }
 
@@ -45,7 +46,9 @@ func (a *app) force(cmd *cobra.Command, t *target.Target, name string) error {
 		return err
 	}
 	defer locks.Close()
-	done, err := forceKind(cmd, locks, before)
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+	defer cancel()
+	done, err := forceKind(ctx, locks, before)
 	if err != nil {
 		return err
 	}
@@ -65,9 +68,9 @@ func (a *app) force(cmd *cobra.Command, t *target.Target, name string) error {
 }
 
 // forceKind forces the lock open as the kind that it is.
-func forceKind(cmd *cobra.Command, locks *relock.Client, l *look.Lock) (bool, error) {
+func forceKind(ctx context.Context, locks *relock.Client, l *look.Lock) (bool, error) {
 	if l.Kind == look.ReadWrite {
-		return locks.RWMutex(l.Name).ForceUnlock(cmd.Context())
+		return locks.RWMutex(l.Name).ForceUnlock(ctx)
 	}
-	return locks.Mutex(l.Name).ForceUnlock(cmd.Context())
+	return locks.Mutex(l.Name).ForceUnlock(ctx)
 }

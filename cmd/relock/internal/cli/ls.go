@@ -53,7 +53,7 @@ func (a *app) lsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "show owners in full")
-	a.addJSON(cmd, "them")
+	a.lookFlags(cmd, "them")
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -23,8 +24,10 @@ import (
 // app is one run of the program.
 type app struct {
 	*console
-	urls []string
-	json bool
+	urls    []string
+	tls     target.Settings // what is in it of TLS
+	json    bool
+	timeout time.Duration // of those who look
 }
 
 // Main runs the program and returns its exit code.
@@ -98,14 +101,29 @@ func (a *app) root() *cobra.Command {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.PersistentFlags().StringArrayVar(&a.urls, "redis", nil, "`URL` of Redis, several times for a quorum; see relock help urls (default $RELOCK_REDIS, or redis://localhost:6379)")
+	root.PersistentFlags().StringVar(&a.tls.Cert, "cert", "", "`FILE` of a certificate, for a server with TLS that wants one of its clients (default $RELOCK_CERT)")
+	root.PersistentFlags().StringVar(&a.tls.Key, "key", "", "`FILE` of the key of --cert (default $RELOCK_KEY)")
+	root.PersistentFlags().StringVar(&a.tls.CA, "cacert", "", "`FILE` of the authorities that are trusted to know a server with TLS (default $RELOCK_CACERT, or the system's)")
 	root.AddCommand(a.runCommand(), a.lsCommand(), a.stateCommand(), a.watchCommand(), a.forceCommand(), a.doctorCommand(), a.manCommand(),
 		&cobra.Command{Use: "urls", Short: "How to say which Redis to use", Long: urlsText},
 		&cobra.Command{Use: "exit-codes", Short: "What the exit codes of relock run mean", Long: "The exit codes of relock run:\n\n" + codesText})
 	return root
 }
 
-// open returns the Redis that the user wants. It has to be closed.
-func (a *app) open() (*target.Target, error) {
+// settings are those of the flags, or of the environment.
+func (a *app) settings(timeout time.Duration) target.Settings {
+	s := a.tls
+	s.Timeout = timeout
+	for variable, file := range map[string]*string{"RELOCK_CERT": &s.Cert, "RELOCK_KEY": &s.Key, "RELOCK_CACERT": &s.CA} {
+		if *file == "" {
+			*file = os.Getenv(variable)
+		}
+	}
+	return s
+}
+
+// open returns the Redis that the user wants.
+func (a *app) open(timeout time.Duration) (*target.Target, error) {
 	urls := a.urls
 	if len(urls) == 0 {
 		urls = strings.Fields(os.Getenv("RELOCK_REDIS"))
@@ -113,34 +131,38 @@ func (a *app) open() (*target.Target, error) {
 	if len(urls) == 0 {
 		urls = []string{"redis://localhost:6379"}
 	}
-	t, err := target.Open(urls)
+	t, err := target.Open(urls, a.settings(timeout))
 	if err != nil {
 		return nil, &exit{codeUsage, err}
 	}
 	return t, nil
 }
 
-// with runs f with the Redis that the user wants.
-func (a *app) with(f func(*target.Target) error) (err error) {
-	t, err := a.open()
+// with runs f with the Redis that the user wants. Each answer may take as long as timeout; 0: as locks need it. The
+// connections end with this process: to close them may take long if Redis does not answer.
+func (a *app) with(timeout time.Duration, f func(*target.Target) error) error {
+	t, err := a.open(timeout)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
 	return f(t)
 }
 
 // look is with for those who only look.
 func (a *app) look(f func(*target.Target) error) error {
-	return a.with(func(t *target.Target) error {
-		t.Hurry()
-		return f(t)
-	})
+	if a.timeout <= 0 {
+		return usage("--timeout %v: it has to be positive", a.timeout)
+	}
+	return a.with(a.timeout, f)
 }
 
-// addJSON gives cmd the flag --json.
-func (a *app) addJSON(cmd *cobra.Command, what string) {
+// defaultTimeout is how long those who look wait for each answer.
+const defaultTimeout = 5 * time.Second
+
+// lookFlags gives cmd the flags of those who look: --json prints what.
+func (a *app) lookFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print "+what+" as JSON")
+	cmd.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for each answer of Redis")
 }
 
 // exactly wants so many arguments.

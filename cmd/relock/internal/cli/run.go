@@ -81,7 +81,7 @@ func (a *app) runCommand() *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return a.with(func(t *target.Target) error {
+			return a.with(0, func(t *target.Target) error {
 				return newRunner(a, f, t, args[0], args[1:]).run()
 			})
 		},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/cmd/relock/internal/child"
+	"github.com/relock-go/relock/cmd/relock/internal/look"
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
@@ -163,6 +165,9 @@ func stopped(sig os.Signal) error {
 
 // failed says why the command was not run, unless that is what -n asks for.
 func (r *runner) failed(err error) error {
+	if errors.Is(err, relock.ErrInvalidName) {
+		err = cmp.Or(r.foreign(), err)
+	}
 	code := codeOf(err)
 	if errors.Is(err, errBusy) || code == codeBusy {
 		code = r.flags.busyCode
@@ -176,6 +181,17 @@ func (r *runner) failed(err error) error {
 		r.log.Debug("lock not acquired: another owner has it", "name", r.name)
 	}
 	return &exit{code: code}
+}
+
+// foreign says that the key is no lock, and what it is; nil if it is one, or can be none.
+func (r *runner) foreign() error {
+	ctx, cancel := context.WithTimeout(context.Background(), defaultTimeout)
+	defer cancel()
+	l, err := look.One(ctx, r.target, r.name)
+	if err != nil || !l.Foreign {
+		return nil
+	}
+	return errForeign(l)
 }
 
 // ending is why a command that ran was told to end. nil: it was not.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -39,7 +40,7 @@ func (a *app) stateCommand() *cobra.Command {
 			})
 		},
 	}
-	a.addJSON(cmd, "it")
+	a.lookFlags(cmd, "it")
 	return cmd
 }
 
@@ -47,12 +48,19 @@ func (a *app) stateCommand() *cobra.Command {
 func (a *app) lookAt(cmd *cobra.Command, t *target.Target, name string) (*look.Lock, error) {
 	l, err := look.One(cmd.Context(), t, name)
 	if err == nil && l.Foreign {
-		return nil, usage("%q is no lock: some other program has that key", name)
+		return nil, errForeign(l)
 	}
 	if err != nil {
 		err = fmt.Errorf("look at %q: %w", name, err)
 	}
 	return l, err
+}
+
+// errForeign says what is there in place of a lock.
+func errForeign(l *look.Lock) error {
+	what := map[string]string{"string": "a string", "list": "a list", "set": "a set", "zset": "a sorted set", "stream": "a stream",
+		"hash": "a hash of another program"}[l.Type]
+	return usage("%q is not a lock: it is %s", l.Name, cmp.Or(what, "a key of another program"))
 }
 
 // describe prints l for eyes. unsure: too few nodes of a quorum have answered.

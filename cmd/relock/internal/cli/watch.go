@@ -37,7 +37,7 @@ func (a *app) watchCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "the longest time between two looks")
-	a.addJSON(cmd, "a line for each change")
+	a.lookFlags(cmd, "a line for each change")
 	return cmd
 }
 

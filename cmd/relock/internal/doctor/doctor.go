@@ -8,11 +8,13 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/relock-go/relock/cmd/relock/internal/hint"
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
@@ -41,23 +43,30 @@ type Exam struct {
 	Name   string // of the locks that are tried: something is put behind it
 	User   string // of the ACL, whose permissions are asked for; "": the one that is connected
 
+	Timeout time.Duration // for each answer
+
 	findings []Finding
 	node     string
 }
 
-// patience bounds what is done with one node.
-const patience = 20 * time.Second
-
 // Run examines the target, and returns what was found.
 func (e *Exam) Run(ctx context.Context) []Finding {
 	e.Name += ":" + uuid.NewString()
+	nodes := make([]Exam, len(e.Target.Nodes)) // each notes what it finds by itself: silent ones are waited for together
+	answers := make([]bool, len(nodes))
+	var all sync.WaitGroup
+	for i, n := range e.Target.Nodes {
+		nodes[i] = *e
+		all.Go(func() { answers[i] = nodes[i].examine(ctx, n) })
+	}
+	all.Wait()
 	answering := 0
-	for _, n := range e.Target.Nodes {
-		if e.examine(ctx, n) {
+	for i, found := range nodes {
+		e.findings = append(e.findings, found.findings...)
+		if answers[i] {
 			answering++
 		}
 	}
-	e.node = ""
 	if answering >= e.Target.Majority() && e.User == "" {
 		e.kinds(ctx)
 	}
@@ -78,14 +87,20 @@ func Worst(findings []Finding) Status {
 	return worst
 }
 
+// remedy is what can be done about err: permission, if that is what is missing.
+func remedy(err error, permission string) string {
+	if hint.Forbidden(err) {
+		return permission
+	}
+	return hint.For(err)
+}
+
 func (e *Exam) note(s Status, check, advice, text string, args ...any) {
 	e.findings = append(e.findings, Finding{s, e.node, check, fmt.Sprintf(text, args...), advice})
 }
 
 // examine looks at one node, and reports whether it answers.
 func (e *Exam) examine(ctx context.Context, n *target.Node) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	e.node = n.Name
 	answers := false
 	err := n.EachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
@@ -102,7 +117,7 @@ func (e *Exam) examine(ctx context.Context, n *target.Node) bool {
 		return nil
 	})
 	if err != nil {
-		e.note(Broken, "reach", "", "%v", err)
+		e.note(Broken, "reach", hint.For(err), "%v", err)
 		return false
 	}
 	e.node = n.Name

@@ -22,7 +22,7 @@ func (f facts) number(name string) int64 {
 func (e *Exam) info(ctx context.Context, n *target.Node, rdb *redis.Client) {
 	text, err := rdb.Info(ctx).Result()
 	if err != nil {
-		e.note(Warning, "info", "allow +info, or look as another user", "cannot be asked for: %v", err)
+		e.note(Warning, "info", remedy(err, "allow +info, or look as another user"), "cannot be asked for: %v", err)
 		return
 	}
 	f := make(facts)
@@ -33,6 +33,9 @@ func (e *Exam) info(ctx context.Context, n *target.Node, rdb *redis.Client) {
 	}
 	e.version(f)
 	e.role(f, n)
+	if f["redis_mode"] == "sentinel" {
+		return // it has no locks to lose
+	}
 	e.memory(f)
 	e.persistence(f)
 	e.replicas(f, n)
@@ -59,6 +62,8 @@ func (e *Exam) version(f facts) {
 // role looks at whether it takes writes.
 func (e *Exam) role(f facts, n *target.Node) {
 	switch {
+	case f["redis_mode"] == "sentinel":
+		e.note(Broken, "role", "use redis-sentinel://HOST/MASTER", "a Sentinel, which has no locks")
 	case f["role"] == "slave":
 		e.note(Broken, "role", "give the address of the master, or of its Sentinels", "a replica of %s:%s: locks are held on masters", f["master_host"], f["master_port"])
 	case f["cluster_enabled"] == "1" && n.Kind == target.Server:

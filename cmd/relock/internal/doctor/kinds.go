@@ -12,8 +12,6 @@ import (
 
 // kinds takes a lock of each kind, under a name that is used for nothing else, and gives it back.
 func (e *Exam) kinds(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	locks, err := e.Target.Locks(relock.WithTTL(10*time.Second), relock.WithFencing())
 	if err != nil {
 		e.note(Broken, "locks", "", "%v", err)
@@ -23,17 +21,17 @@ func (e *Exam) kinds(ctx context.Context) {
 	defer e.forgetToken()
 	const plain, line = Broken, Warning
 	m := locks.Mutex(e.Name)
-	e.kind(plain, "Mutex", "docs/operations.md#permissions has the rules of an ACL", turn(ctx, m.TryLock, m.Unlock))
+	e.kind(plain, "Mutex", "docs/operations.md#permissions has the rules of an ACL", e.turn(ctx, m.TryLock, m.Unlock))
 	if e.Target.Quorum() {
 		return
 	}
 	f := locks.FairMutex(e.Name)
 	e.kind(line, "FairMutex, and the line of all waiters", "allow the keys relock_line* and the commands on sorted sets: without them waiters are served in no order, and --fair fails",
-		turn(ctx, f.TryLock, f.Unlock))
+		e.turn(ctx, f.TryLock, f.Unlock))
 	rw := locks.RWMutex(e.Name + ":rw")
-	err = turn(ctx, rw.TryRLock, rw.RUnlock)
+	err = e.turn(ctx, rw.TryRLock, rw.RUnlock)
 	if err == nil {
-		err = turn(ctx, rw.TryLock, rw.Unlock)
+		err = e.turn(ctx, rw.TryLock, rw.Unlock)
 	}
 	e.kind(line, "RWMutex", "allow the keys relock_rw_claim* and {NAME*, and +hget +exists +del +hmget +hkeys +hrandfield: without them --shared and --exclusive fail", err)
 }
@@ -41,14 +39,16 @@ func (e *Exam) kinds(ctx context.Context) {
 // kind notes how a turn with a kind of lock went.
 func (e *Exam) kind(s Status, what, advice string, err error) {
 	if err != nil {
-		e.note(s, "locks", advice, "%s: %v", what, err)
+		e.note(s, "locks", remedy(err, advice), "%s: %v", what, err)
 		return
 	}
 	e.note(Fine, "locks", "", "%s: taken and given back", what)
 }
 
 // turn takes a lock and gives it back.
-func turn(ctx context.Context, try func(context.Context) (bool, error), unlock func() error) error {
+func (e *Exam) turn(ctx context.Context, try func(context.Context) (bool, error), unlock func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
 	held, err := try(ctx)
 	switch {
 	case err != nil:

@@ -21,7 +21,7 @@ func (e *Exam) script(ctx context.Context, n *target.Node) {
 	for range tries {
 		began := time.Now()
 		if err := n.Redis.Eval(ctx, "return redis.call('exists', KEYS[1])", []string{e.Name}).Err(); err != nil {
-			e.note(Broken, "scripts", "allow +eval +evalsha +exists, and the keys of locks", "refused: %v", err)
+			e.note(Broken, "scripts", remedy(err, "allow +eval +evalsha +exists, and the keys of locks"), "refused: %v", err)
 			return
 		}
 		longest = max(longest, time.Since(began))
@@ -37,9 +37,9 @@ func (e *Exam) messages(ctx context.Context, n *target.Node) {
 		return
 	}
 	sub := n.Redis.Subscribe(ctx, names.Channel)
-	took, err := roundTrip(ctx, sub, func() error { return n.Redis.Publish(ctx, names.Channel, "0").Err() })
+	took, err := e.roundTrip(ctx, sub, func() error { return n.Redis.Publish(ctx, names.Channel, "0").Err() })
 	if err != nil {
-		e.note(Warning, "messages", "allow +subscribe +unsubscribe +publish, and the channels of locks", "waiters have to poll: %v", err)
+		e.note(Warning, "messages", remedy(err, "allow +subscribe +unsubscribe +publish, and the channels of locks"), "waiters have to poll: %v", err)
 	} else {
 		e.speed("messages", fmt.Sprintf("a message takes %v", round(took)), took)
 	}
@@ -47,7 +47,7 @@ func (e *Exam) messages(ctx context.Context, n *target.Node) {
 		return
 	}
 	sub = n.Redis.SSubscribe(ctx, names.Channel)
-	took, err = roundTrip(ctx, sub, func() error { return n.Redis.SPublish(ctx, names.Channel, "0").Err() })
+	took, err = e.roundTrip(ctx, sub, func() error { return n.Redis.SPublish(ctx, names.Channel, "0").Err() })
 	if err != nil {
 		e.note(Fine, "sharded messages", "", "not to be had (WithShardedPubSub in Go): %v", err)
 	} else {
@@ -64,9 +64,9 @@ func (e *Exam) speed(check, text string, took time.Duration) {
 }
 
 // roundTrip returns how long a message takes.
-func roundTrip(ctx context.Context, sub *redis.PubSub, publish func() error) (time.Duration, error) {
+func (e *Exam) roundTrip(ctx context.Context, sub *redis.PubSub, publish func() error) (time.Duration, error) {
 	defer sub.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
 	if _, err := sub.Receive(ctx); err != nil {
 		return 0, err

@@ -29,6 +29,7 @@ type Lock struct {
 	Nodes     []Lock   `json:"nodes,omitempty"`      // what each node of a quorum says
 	Disagree  []string `json:"disagree,omitempty"`   // what they do not agree on
 	Foreign   bool     `json:"not_a_lock,omitempty"` // the key is there, but is no lock
+	Type      string   `json:"type,omitempty"`       // of a key that is no lock, if this user may know it
 }
 
 // Kind is a kind of lock.

@@ -1,6 +1,7 @@
 package look
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ func Together(name string, nodes []Lock, majority int) *Lock {
 		if n.Kind != Free {
 			l.Kind = n.Kind
 		}
-		l.Foreign = l.Foreign || n.Foreign
+		l.Foreign, l.Type = l.Foreign || n.Foreign, cmp.Or(l.Type, n.Type)
 		l.Token, l.Listeners = max(l.Token, n.Token), max(l.Listeners, n.Listeners)
 		for _, h := range n.Holders {
 			l.count(h)

@@ -50,6 +50,9 @@ func One(ctx context.Context, t *target.Target, name string) (*Lock, error) {
 		if err != nil {
 			return nil, err
 		}
+		if locks[0].Foreign {
+			locks[0].Type = n.Redis.Type(ctx, name).Val()
+		}
 		identify(ctx, n.Redis, locks)
 		return map[string]*Lock{name: locks[0]}, nil
 	})
@@ -81,8 +84,15 @@ func All(ctx context.Context, t *target.Target, pattern string) ([]*Lock, error)
 func allOn(ctx context.Context, n *target.Node, pattern string, like *regexp.Regexp) (map[string]*Lock, error) {
 	names := make(map[string]bool)
 	err := n.EachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
-		if n.Kind == target.Server && strings.Contains(rdb.Info(ctx, "cluster").Val(), "cluster_enabled:1") {
-			return ErrPart
+		if n.Kind == target.Server {
+			about, err := rdb.Info(ctx, "cluster").Result()
+			var refused redis.Error // INFO, and maybe nothing else
+			if err != nil && !errors.As(err, &refused) {
+				return err
+			}
+			if strings.Contains(about, "cluster_enabled:1") {
+				return ErrPart
+			}
 		}
 		err := scan(ctx, rdb, pattern, "hash", func(key string) { names[key] = true })
 		for _, h := range helperPrefixes {

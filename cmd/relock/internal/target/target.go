@@ -2,13 +2,14 @@
 // Sentinel, a Cluster, or several of them as a quorum.
 //
 //   - url.go reads the URLs.
-//   - target.go has the connections.
+//   - target.go has the connections; settings.go what the URLs do not say of them: TLS and a time-out.
 package target
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +24,8 @@ type Node struct {
 	Name  string // for people: its address, without a password
 	Kind  Kind
 	Redis redis.UniversalClient
+
+	timeout time.Duration // for an answer, if not zero
 }
 
 // Kind is how a node is reached.
@@ -36,18 +39,21 @@ const (
 )
 
 // Open returns the Redis that these URLs lead to, several as a quorum. It sends nothing.
-func Open(urls []string) (*Target, error) {
+func Open(urls []string, s Settings) (*Target, error) {
+	if err := s.load(urls); err != nil {
+		return nil, err
+	}
 	t := &Target{}
 	seen := make(map[string]bool)
 	for _, text := range urls {
-		n, err := openNode(text)
+		n, err := openNode(text, s)
 		if err != nil {
-			t.Close()
+			t.close()
 			return nil, err
 		}
 		t.Nodes = append(t.Nodes, n)
 		if seen[n.Name] {
-			t.Close()
+			t.close()
 			return nil, fmt.Errorf("%s is there twice: it would have two votes of a quorum", n.Name)
 		}
 		seen[n.Name] = true
@@ -61,7 +67,7 @@ func (t *Target) Quorum() bool { return len(t.Nodes) > 1 }
 // Majority is how many nodes have to agree.
 func (t *Target) Majority() int { return len(t.Nodes)/2 + 1 }
 
-// Locks returns a client of the library on t, to be closed before t.
+// Locks returns a client of the library on t, to be closed.
 func (t *Target) Locks(opts ...relock.ClientOption) (*relock.Client, error) {
 	if !t.Quorum() {
 		return relock.New(t.Nodes[0].Redis, opts...)
@@ -73,39 +79,50 @@ func (t *Target) Locks(opts ...relock.ClientOption) (*relock.Client, error) {
 	return relock.NewQuorum(rdbs, opts...)
 }
 
-// Hurry has each node of a Cluster dialed once, for those who look: one after another they would be tried for a
-// minute if all are down. It is to be called before anything is sent.
-func (t *Target) Hurry() {
+// close closes all clients.
+func (t *Target) close() {
 	for _, n := range t.Nodes {
-		if rdb, is := n.Redis.(*redis.ClusterClient); is {
-			rdb.Options().DialerRetries = 1
-		}
+		_ = n.Redis.Close()
 	}
 }
 
-// Close closes all connections.
-func (t *Target) Close() error {
-	var errs []error
-	for _, n := range t.Nodes {
-		errs = append(errs, n.Redis.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// EachMaster calls f for each server that has locks: all masters of a Cluster, one after another, or
+// EachMaster calls f for each server that has locks, until one fails: all masters of a Cluster, one after another, or
 // the only one.
 func (n *Node) EachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error {
+	masters, err := n.masters(ctx)
+	for _, rdb := range masters {
+		if err = f(ctx, rdb); err != nil {
+			break
+		}
+	}
+	return err
+}
+
+// masters returns the servers that have locks.
+func (n *Node) masters(ctx context.Context) (all []*redis.Client, err error) {
 	switch rdb := n.Redis.(type) {
 	case *redis.ClusterClient:
-		turn := make(chan struct{}, 1)
-		return rdb.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-			turn <- struct{}{}
-			defer func() { <-turn }()
-			return f(ctx, master)
+		ctx, cancel := n.limited(ctx) // nodes are asked for the others one after another
+		defer cancel()
+		var mu sync.Mutex
+		err = rdb.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, master)
+			return nil
 		})
+		return all, limit(n.timeout).explain(ctx, err)
 	case *redis.Client:
-		return f(ctx, rdb)
+		return []*redis.Client{rdb}, nil
 	default:
-		return fmt.Errorf("a %T has no masters", rdb)
+		return nil, fmt.Errorf("a %T has no masters", rdb)
 	}
+}
+
+// limited returns ctx with the time that one answer may take.
+func (n *Node) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if n.timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, n.timeout)
 }

@@ -20,9 +20,12 @@ const Syntax = `    redis://[USER:PASSWORD@]HOST[:PORT][/DB]                    
     unix://[USER:PASSWORD@]/PATH/TO/SOCKET[?db=DB]              one server, by a socket
     HOST[:PORT]                                                 as redis://HOST:PORT
 
-With TLS they begin with rediss: rediss://, rediss-cluster://, rediss-sentinel://. The certificates
-that count are the system's, or those of SSL_CERT_FILE; ?skip_verify=true trusts any server. Time-outs are
-?dial_timeout=, ?read_timeout= and ?write_timeout=, as 2s. A password is %-encoded, as everywhere in URLs.`
+With TLS they begin with rediss: rediss://, rediss-cluster://, rediss-sentinel://. Redis asks for a certificate
+of the client, unless it has tls-auth-clients no: --cert and --key, or RELOCK_CERT and RELOCK_KEY, name the files of one
+and of its key. --cacert or RELOCK_CACERT names the file of the authorities that are trusted to know the server; otherwise
+those are the system's, or those of SSL_CERT_FILE. ?skip_verify=true trusts any server. All files are in PEM format.
+
+Time-outs are ?dial_timeout=, ?read_timeout= and ?write_timeout=, as 2s. A password is %-encoded, as everywhere in URLs.`
 
 const defaultPort, defaultSentinelPort = "6379", "26379"
 
@@ -37,15 +40,16 @@ type parts struct {
 }
 
 // openNode returns the node that a URL leads to.
-func openNode(text string) (*Node, error) {
-	n, err := parseNode(text)
+func openNode(text string, s Settings) (*Node, error) {
+	n, err := parseNode(text, s)
 	if err != nil {
 		return nil, fmt.Errorf("the Redis URL %s: %w", hidden(text), withoutURL(err))
 	}
+	n.timeout = s.Timeout
 	return n, nil
 }
 
-func parseNode(text string) (*Node, error) {
+func parseNode(text string, s Settings) (*Node, error) {
 	if !strings.Contains(text, "://") {
 		text = "redis://" + text
 	}
@@ -54,7 +58,7 @@ func parseNode(text string) (*Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Node{Name: opts.Addr, Kind: Server, Redis: redis.NewClient(opts)}, nil
+		return newServer(opts, s), nil
 	}
 	p, err := split(text)
 	if err != nil {
@@ -62,11 +66,11 @@ func parseNode(text string) (*Node, error) {
 	}
 	switch p.kind {
 	case Cluster:
-		return p.cluster()
+		return p.cluster(s)
 	case Sentinel:
-		return p.sentinel()
+		return p.sentinel(s)
 	default:
-		return p.server()
+		return p.server(s)
 	}
 }
 
@@ -137,7 +141,7 @@ func (p parts) retries(given int) int {
 	return 1
 }
 
-func (p parts) server() (*Node, error) {
+func (p parts) server(s Settings) (*Node, error) {
 	if len(p.hosts) > 1 {
 		return nil, errors.New("several hosts: redis-cluster:// and redis-sentinel:// have them; for a quorum give --redis several times")
 	}
@@ -146,10 +150,24 @@ func (p parts) server() (*Node, error) {
 		return nil, err
 	}
 	opts.DisableIdentity, opts.MaxRetries = true, p.retries(opts.MaxRetries)
-	return &Node{Name: opts.Addr, Kind: Server, Redis: redis.NewClient(opts)}, nil
+	return newServer(opts, s), nil
 }
 
-func (p parts) cluster() (*Node, error) {
+func newServer(opts *redis.Options, s Settings) *Node {
+	s.use(opts.TLSConfig)
+	opts.ContextTimeoutEnabled = s.Timeout > 0
+	return &Node{Name: opts.Addr, Kind: Server, Redis: limited(redis.NewClient(opts), s)}
+}
+
+// limited returns rdb with the time-out of s.
+func limited(rdb *redis.Client, s Settings) *redis.Client {
+	if s.Timeout > 0 {
+		rdb.AddHook(limit(s.Timeout))
+	}
+	return rdb
+}
+
+func (p parts) cluster(s Settings) (*Node, error) {
 	if p.path != "" {
 		return nil, errors.New("a Cluster has no databases: leave the path out")
 	}
@@ -158,10 +176,17 @@ func (p parts) cluster() (*Node, error) {
 		return nil, err
 	}
 	opts.DisableIdentity, opts.MaxRetries = true, p.retries(opts.MaxRetries)
-	return &Node{Name: strings.Join(p.hosts, ","), Kind: Cluster, Redis: redis.NewClusterClient(opts)}, nil
+	s.use(opts.TLSConfig)
+	opts.ContextTimeoutEnabled = s.Timeout > 0
+	rdb := redis.NewClusterClient(opts)
+	if s.Timeout > 0 {
+		rdb.AddHook(limit(s.Timeout))
+		rdb.OnNewNode(func(node *redis.Client) { limited(node, s) })
+	}
+	return &Node{Name: strings.Join(p.hosts, ","), Kind: Cluster, Redis: rdb}, nil
 }
 
-func (p parts) sentinel() (*Node, error) {
+func (p parts) sentinel(s Settings) (*Node, error) {
 	master, db, _ := strings.Cut(p.path, "/")
 	if master == "" {
 		return nil, errors.New("the name of the master is missing, as in redis-sentinel://host:26379/mymaster")
@@ -183,7 +208,9 @@ func (p parts) sentinel() (*Node, error) {
 	}
 	opts.Username, opts.Password = own.Username, own.Password
 	opts.DisableIdentity, opts.MaxRetries = true, p.retries(opts.MaxRetries)
-	return &Node{Name: master + " by " + strings.Join(p.hosts, ","), Kind: Sentinel, Redis: redis.NewFailoverClient(opts)}, nil
+	s.use(opts.TLSConfig)
+	opts.ContextTimeoutEnabled = s.Timeout > 0
+	return &Node{Name: master + " by " + strings.Join(p.hosts, ","), Kind: Sentinel, Redis: limited(redis.NewFailoverClient(opts), s)}, nil
 }
 
 var passwords = regexp.MustCompile(`(password=)[^&]*`)

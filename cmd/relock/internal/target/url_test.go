@@ -10,7 +10,7 @@ import (
 
 func open(t *testing.T, text string) *Node {
 	t.Helper()
-	n, err := openNode(text)
+	n, err := openNode(text, Settings{})
 	require.NoError(t, err)
 	t.Cleanup(func() { n.Redis.Close() })
 	return n
@@ -58,7 +58,7 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 		"redis-cluster://u:s3cret@a/2", "redis-sentinel://u:s3cret@a", "redis-sentinel://a/m?sentinel_password=s3cret&x=1",
 		"redis://u:s3cret@host?nonsense=1", "u:s3cret@host:x", "redis-other://u:s3cret@h", "redis://u:s3 cret@host",
 	} {
-		_, err := openNode(text)
+		_, err := openNode(text, Settings{})
 		require.Error(t, err, text)
 		for _, part := range []string{"s3cret", "s3", "cret"} {
 			require.False(t, strings.Contains(err.Error(), part), "%s: %v", text, err)
@@ -67,6 +67,6 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 }
 
 func TestANodeHasOneVote(t *testing.T) {
-	_, err := Open([]string{"redis://a", "redis://b", "a:6379"})
+	_, err := Open([]string{"redis://a", "redis://b", "a:6379"}, Settings{})
 	require.ErrorContains(t, err, "a:6379 is there twice")
 }

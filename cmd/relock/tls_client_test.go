@@ -1,0 +1,68 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Redis asks for certificates of clients unless it is told not to.
+func TestTLS_AServerThatWantsACertificateGetsOne(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	other, otherKey := certificate(t)
+	port := freePort(t)
+	server(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert)
+	url := "rediss://127.0.0.1:" + port
+	flags := []string{"--cert", cert, "--key", key, "--cacert", cert}
+	for _, args := range [][]string{{"run", "a", "--", "echo", "ran"}, {"ls"}, {"doctor"}} {
+		code, _, said := run(t, url, append(args[:1:1], append(flags, args[1:]...)...)...)
+		require.Equal(t, 0, code, "%v: %s", args, said)
+	}
+	byVariables := command(t, url, "run", "a", "--", "sh", "-c", "echo ran")
+	byVariables.Env = append(byVariables.Env, "RELOCK_CERT="+cert, "RELOCK_KEY="+key, "RELOCK_CACERT="+cert)
+	p := startCommand(t, byVariables)
+	require.Equal(t, 0, p.wait(t))
+	require.Equal(t, "ran\n", p.out.String())
+
+	for hint, args := range map[string][]string{
+		"see --cert and --key":       {"--cacert", cert},
+		"refuses this client's":      {"--cacert", cert, "--cert", other, "--key", otherKey},
+		"certificate is not trusted": {"--cert", cert, "--key", key, "--cacert", other},
+	} {
+		code, out, said := run(t, url, append([]string{"run", "--ttl", "1s", "a"}, append(args, "--", "echo", "ran")...)...)
+		require.Equal(t, 69, code, "%v: %s", args, said)
+		require.Contains(t, said, hint, "%v", args)
+		require.Empty(t, out)
+	}
+}
+
+func TestTLS_FilesThatCannotBeUsedAreAWrongCall(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	_, otherKey := certificate(t)
+	empty := inDir(t, "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	const url = "rediss://127.0.0.1:1"
+	for _, c := range []struct {
+		url, says string
+		args      []string
+	}{
+		{url, "go together", []string{"--cert", cert}},
+		{url, "go together", []string{"--key", key}},
+		{url, "private key does not match", []string{"--cert", cert, "--key", otherKey}},
+		{url, "no such file", []string{"--cert", cert, "--key", "/no/such"}},
+		{url, "no such file", []string{"--cacert", "/no/such"}},
+		{url, empty + " has no certificate", []string{"--cacert", empty}},
+		{"redis://127.0.0.1:1", "no URL begins with rediss", []string{"--cacert", cert}},
+		{"127.0.0.1:1", "no URL begins with rediss", []string{"--cert", cert, "--key", key}},
+	} {
+		code, out, said := run(t, c.url, append([]string{"state", "a"}, c.args...)...)
+		require.Equal(t, 64, code, "%v: %s", c.args, said)
+		require.Contains(t, said, c.says, "%v", c.args)
+		require.Empty(t, out)
+	}
+}
