@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/relock-go/relock"
@@ -35,20 +34,3 @@ func (f *runFlags) lockOf(locks *relock.Client, name string, opts ...relock.Mute
 	}
 	return lock{m.Lock, m.TryLock, m.Unlock, m.Context, m.Deadline, m.FencingToken}
 }
-
-// environ is that of the command.
-func (f *runFlags) environ(env []string, name string, token int64) []string {
-	var all []string
-	for _, entry := range env {
-		if !hasKey(entry, "RELOCK_NAME") && !hasKey(entry, "RELOCK_TOKEN") { // of a relock that runs us
-			all = append(all, entry)
-		}
-	}
-	all = append(all, "RELOCK_NAME="+name)
-	if token != 0 {
-		all = append(all, "RELOCK_TOKEN="+strconv.FormatInt(token, 10))
-	}
-	return all
-}
-
-func hasKey(entry, key string) bool { return len(entry) > len(key) && entry[:len(key)+1] == key+"=" }

@@ -36,10 +36,12 @@ const runText = `Take the lock NAME, run CMD with ARGS, and give the lock back.
 
 CMD is run without a shell, in a process group of its own, with this terminal if there is one. Its environment has
 RELOCK_NAME and RELOCK_TOKEN. The token is a number that is higher with each holder: what CMD writes to can refuse a
-lower one than it has seen. (With --shared there is no token.)
+lower one than it has seen. (With --shared there is no token.) A relock run inside CMD that would wait for the same lock
+exits with 64 at once.
 
-Every signal to relock goes to CMD's group. While relock waits, a signal such as SIGINT or SIGTERM ends the wait, and CMD
-is never started.
+Signals to relock go to CMD's group, but SIGTSTP, as by Ctrl-Z, suspends neither: others would wait for a command that
+stands still. In the background, a CMD that reads from the terminal is stopped until it is brought to the foreground;
+the lock stays held. While relock waits, a signal such as SIGINT or SIGTERM ends the wait, and CMD is never started.
 
 relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock renews the
 lock. If that fails, CMD's group gets SIGTERM, --kill-after before the lease ends, and SIGKILL when that time is over: no

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/relock-go/relock"
@@ -28,17 +29,21 @@ type runner struct {
 	lock    lock
 	again   lock          // the same one, to enter it once more without a word
 	renewed chan struct{} // has something when a renewal has gone well
+
+	contended chan struct{} // has something when the wait has begun
+	owner     atomic.Value  // on Redis, of the hold
 }
 
 func newRunner(a *app, f *runFlags, t *target.Target, name string, argv []string) *runner {
 	return &runner{app: a, flags: f, target: t, name: name, argv: argv, log: logger(a.err, f.log == "json", f.verbose),
-		renewed: make(chan struct{}, 1)}
+		renewed: make(chan struct{}, 1), contended: make(chan struct{}, 1)}
 }
 
 // run returns how it ended, as an exit code.
 func (r *runner) run() (err error) {
 	r.signals = child.WatchSignals()
-	r.locks, err = r.target.Locks(r.flags.options(relock.JoinHooks(relock.LogHooks(r.log), relock.Hooks{Renewed: r.noteRenewed}))...)
+	own := relock.Hooks{Renewed: r.noteRenewed, Contended: r.noteContended, Acquired: r.noteAcquired}
+	r.locks, err = r.target.Locks(r.flags.options(relock.JoinHooks(relock.LogHooks(r.log), own))...)
 	if err != nil {
 		return err
 	}
@@ -53,7 +58,7 @@ func (r *runner) run() (err error) {
 		return r.failed(&exit{codeLost, errors.New("the lock was lost before the command was started")})
 	}
 	r.signals.All()
-	command, err := child.Start(r.argv, r.flags.environ(os.Environ(), r.name, r.lock.token()), r.say)
+	command, err := child.Start(r.argv, r.environ(os.Environ()), r.say)
 	if err != nil {
 		r.release()
 		return r.failed(&exit{child.CodeOfStart(err), fmt.Errorf("cannot run %s: %w", r.argv[0], err)})
@@ -70,8 +75,20 @@ func (r *runner) acquire() error {
 	go func() { got <- r.get(ctx) }()
 	done := r.showProgress()
 	defer done()
+	around := make(chan error, 1)
 	for {
 		select {
+		case <-r.contended:
+			go func() { around <- r.heldAround(ctx) }()
+		case err := <-around:
+			if err == nil {
+				continue
+			}
+			cancel()
+			if <-got == nil {
+				r.release()
+			}
+			return err
 		case sig := <-r.signals.C:
 			if !child.EndsWait(sig) {
 				continue
@@ -147,10 +164,16 @@ func (r *runner) awaitLease(ctx context.Context) error {
 	return nil
 }
 
-// noteRenewed is a hook: it must not wait.
-func (r *runner) noteRenewed(relock.Event) {
+// noteRenewed is a hook: it must not wait. So are the others.
+func (r *runner) noteRenewed(relock.Event) { note(r.renewed) }
+
+func (r *runner) noteContended(relock.Event) { note(r.contended) }
+
+func (r *runner) noteAcquired(e relock.Event) { r.owner.Store(e.Owner) }
+
+func note(c chan struct{}) {
 	select {
-	case r.renewed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
