@@ -28,14 +28,18 @@ func TestTLS_AServerThatWantsACertificateGetsOne(t *testing.T) {
 	require.Equal(t, 0, p.wait(t))
 	require.Equal(t, "ran\n", p.out.String())
 
-	for hint, args := range map[string][]string{
-		"see --cert and --key":       {"--cacert", cert},
-		"refuses this client's":      {"--cacert", cert, "--cert", other, "--key", otherKey},
-		"certificate is not trusted": {"--cert", cert, "--key", key, "--cacert", other},
+	const wants, distrusts = "see --cert and --key", "certificate is not trusted"
+	for _, c := range []struct {
+		hint string
+		args []string
+	}{
+		{wants, []string{"--cacert", cert}},
+		{wants, []string{"--cacert", cert, "--cert", other, "--key", otherKey}},
+		{distrusts, []string{"--cert", cert, "--key", key, "--cacert", other}},
 	} {
-		code, out, said := run(t, url, append([]string{"run", "--ttl", "1s", "a"}, append(args, "--", "echo", "ran")...)...)
-		require.Equal(t, 69, code, "%v: %s", args, said)
-		require.Contains(t, said, hint, "%v", args)
+		code, out, said := run(t, url, append([]string{"run", "--ttl", "1s", "a"}, append(c.args, "--", "echo", "ran")...)...)
+		require.Equal(t, 69, code, "%v: %s", c.args, said)
+		require.Contains(t, said, c.hint, "%v", c.args)
 		require.Empty(t, out)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/relock-go/relock/cmd/relock/internal/look"
 	"github.com/relock-go/relock/internal/keys"
 )
 
@@ -42,9 +41,7 @@ func (r *runner) heldAround(ctx context.Context) error {
 	if len(around) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
-	defer cancel()
-	l, err := look.One(ctx, r.target, r.name)
+	l, err := r.look(ctx)
 	if err != nil {
 		return nil
 	}

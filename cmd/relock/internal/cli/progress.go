@@ -45,9 +45,7 @@ func (r *runner) progress(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
-		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
-		l, err := look.One(asking, r.target, r.name)
-		cancel()
+		l, err := r.look(ctx)
 		if ctx.Err() != nil {
 			continue
 		}

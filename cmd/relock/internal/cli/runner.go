@@ -208,13 +208,18 @@ func (r *runner) failed(err error) error {
 
 // foreign says that the key is no lock, and what it is; nil if it is one, or can be none.
 func (r *runner) foreign() error {
-	ctx, cancel := context.WithTimeout(context.Background(), defaultTimeout)
-	defer cancel()
-	l, err := look.One(ctx, r.target, r.name)
+	l, err := r.look(context.Background())
 	if err != nil || !l.Foreign {
 		return nil
 	}
 	return errForeign(l)
+}
+
+// look returns what Redis has about the lock. It waits no longer than those who only look.
+func (r *runner) look(ctx context.Context) (*look.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	return look.One(ctx, r.target, r.name)
 }
 
 // ending is why a command that ran was told to end. nil: it was not.

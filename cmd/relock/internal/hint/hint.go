@@ -47,7 +47,8 @@ const (
 	clientHint     = "it refuses this client's certificate, or wants one: see --cert and --key"
 	sentinelHint   = "it does not have locks: if it is a Sentinel, use redis-sentinel://HOST/MASTER"
 	reachHint      = "see that Redis runs there, with TLS if the URL begins with rediss, and that --redis or RELOCK_REDIS names it"
-	closedHint     = "it closed the connection: if it wants TLS, use rediss:// in place of redis://"
+	// A server that refuses a certificate may have closed the connection before its reason is read.
+	closedHint = "it closed the connection: if it wants TLS, use rediss:// in place of redis://; if it wants a certificate, see --cert and --key"
 )
 
 // For returns what can be done about err; "" if that is not known.
