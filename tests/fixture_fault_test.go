@@ -70,13 +70,12 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...relock.Cl
 	redistest.Slow(t)
 	b := &faultBench{
 		t: t, ctx: t.Context(), key: redistest.Key(t), kind: kind,
-		relay:   redistest.NewRelay(t, addr),
+		relay:   locktest.Relay(t, addr),
 		me:      newFaultOwner(t),
 		other:   newFaultOwner(t),
 		renewed: make(chan relock.Event, 1024), contended: make(chan relock.Event, 1024), lost: make(chan relock.Event, 1024),
 	}
 	b.server = faultRedis(t, addr)
-	locktest.LoadScripts(t, b.server)
 	b.locks = faultLocks(t, b.relay.Addr, opts...)
 	b.hooks = relock.Hooks{
 		Renewed:   func(e relock.Event) { b.renewed <- e },

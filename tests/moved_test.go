@@ -3,7 +3,6 @@ package tests
 import (
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
@@ -17,16 +16,13 @@ import (
 func TestMoved_AClientOfOneServerIsToldWhatToUse(t *testing.T) {
 	for name, opts := range map[string][]relock.ClientOption{"pipelined": nil, "without pipelining": {relock.WithoutPipelining()}} {
 		t.Run(name, func(t *testing.T) {
-			relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
-			relay.ReplyWith("-MOVED 1 127.0.0.1:1\r\n", locktest.RunsOf(protocol.AcquireScript)).Always()
-			rdb := redis.NewClient(&redis.Options{Addr: relay.Addr})
-			defer rdb.Close()
-			c, err := relock.New(rdb, opts...)
-			require.NoError(t, err)
-			defer c.Close()
-			_, err = c.Mutex("a").TryLock(t.Context())
-			require.ErrorContains(t, err, `"a": `+relay.Addr+`: this server is a node of a Cluster: use a *redis.ClusterClient: MOVED 1 127.0.0.1:1`)
-			require.True(t, redisexec.Replied(err))
+			redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+				relay, rdb := locktest.RelayedTo(t, b)
+				relay.ReplyWith("-MOVED 1 127.0.0.1:1\r\n", locktest.RunsOf(protocol.AcquireScript)).Always()
+				_, err := locksOn(t, rdb, opts...).Mutex("a").TryLock(t.Context())
+				require.ErrorContains(t, err, `"a": `+relay.Addr+`: this server is a node of a Cluster: use a *redis.ClusterClient: MOVED 1 127.0.0.1:1`)
+				require.True(t, redisexec.Replied(err))
+			})
 		})
 	}
 }

@@ -23,6 +23,9 @@ func TestTheMainJobRunsOnAnEmbeddedRedis(t *testing.T) {
 	redistest.Slow(t)
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
+			if kind != "plain" { // many at once take time from each other
+				redistest.Timed(t)
+			}
 			t.Parallel()
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), &out, "", kind))
@@ -33,6 +36,7 @@ func TestTheMainJobRunsOnAnEmbeddedRedis(t *testing.T) {
 
 func TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
+	redistest.Timed(t)
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +76,7 @@ func requireTimeline(t *testing.T, out string) {
 
 func TestTwoRunsOnOneRedisDoNotMeet(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
+	redistest.Timed(t)
 	b := redistest.Mini(t)
 	failed := make(chan error)
 	for range 2 {
@@ -167,6 +171,7 @@ func TestWrongLevelsAreDetected(t *testing.T) {
 
 func TestALongJobWithoutAWatchdogIsDetected(t *testing.T) {
 	t.Parallel()
+	redistest.Timed(t)
 	d := newTestDemo(t)
 	err := d.longJob(t.Context(), relock.WithTTL(jobTTL), relock.WithoutRenewal())
 	require.ErrorIs(t, err, relock.ErrLost)
@@ -174,7 +179,7 @@ func TestALongJobWithoutAWatchdogIsDetected(t *testing.T) {
 
 func TestALongJobThatDidNotNeedItsWatchdogIsDetected(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
+	redistest.Timed(t)
 	d := newTestDemo(t)
 	err := d.longJob(t.Context(), relock.WithTTL(time.Minute))
 	require.EqualError(t, err, "the lock was never renewed")
@@ -182,7 +187,7 @@ func TestALongJobThatDidNotNeedItsWatchdogIsDetected(t *testing.T) {
 
 func TestAHolderThatDoesNotLoseItsLockIsDetected(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
+	redistest.Timed(t)
 	d := newTestDemo(t)
 	err := d.lose(t.Context(), func(context.Context) error { return nil })
 	require.ErrorContains(t, err, "the holder's context did not end by the loss")
@@ -213,6 +218,7 @@ func (stubborn) Lock(ctx context.Context) error {
 
 func TestAWaiterThatGivesUpTooLateIsDetected(t *testing.T) {
 	t.Parallel()
+	redistest.Timed(t)
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], stubborn{}), "gave up after")
 }

@@ -42,6 +42,18 @@ func RunsAmong(scripts map[*redisexec.Script][]*redisexec.Script, s *redisexec.S
 	}
 }
 
+// Relay returns a relay to the server at addr that teaches it every script.
+func Relay(t *testing.T, addr string) *redistest.Relay {
+	t.Helper()
+	relay := redistest.NewRelay(t, addr)
+	scripts := make(map[string]string)
+	for _, s := range AllScripts {
+		scripts[s.Digest.(string)] = s.Source
+	}
+	relay.Teach(scripts)
+	return relay
+}
+
 // LoadScripts has the server know every script.
 func LoadScripts(t *testing.T, rdb *redis.Client) {
 	t.Helper()
@@ -62,8 +74,7 @@ func LoadScripts(t *testing.T, rdb *redis.Client) {
 // known to the server, so that a rule for one meets a run of it.
 func RelayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Client) {
 	t.Helper()
-	LoadScripts(t, b.Client(t))
-	relay := redistest.NewRelay(t, b.Addr)
+	relay := Relay(t, b.Addr)
 	rdb := redis.NewClient(redistest.Options(relay.Addr))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return relay, rdb

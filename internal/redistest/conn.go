@@ -116,6 +116,7 @@ func (c *conn) flush() { c.toServer.Flush() }
 
 // send forwards the command. Its failure needs no care: readReplies sees it too.
 func (c *conn) send(ex *exchange) {
+	c.relay.teach(ex.command)
 	if len(ex.command) > 0 { // an empty line has no reply
 		ex.entry = c.relay.record(c.id, ex.command)
 		c.expect(ex)

@@ -1,8 +1,11 @@
 package redistest
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -38,6 +41,7 @@ type Relay struct {
 	deaf     bool // swallow what new connections send
 	rules    []*Rule
 	log      []*Entry
+	scripts  map[string]string // what the server is still to be taught: sources by digest
 }
 
 // StartRelay starts a relay to the server at addr. It needs no server yet: a client
@@ -204,6 +208,39 @@ func (r *Relay) forget(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.conns, c)
+}
+
+// Teach has the server know each of these scripts, sources by digest, before it is asked to run it by that: so a rule for
+// the script meets its run, and not an EVALSHA that is answered with NOSCRIPT. To load all of them at once would take a
+// miniredis longer than most tests do.
+func (r *Relay) Teach(scripts map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.scripts = maps.Clone(scripts)
+}
+
+// teach loads the script that the command runs by its digest, if the server does not know it yet. A failure shows in the
+// run.
+func (r *Relay) teach(command Command) {
+	if command.Name() != "EVALSHA" {
+		return
+	}
+	digest := command.Arg(1)
+	r.mu.Lock()
+	source, unknown := r.scripts[digest]
+	delete(r.scripts, digest)
+	r.mu.Unlock()
+	if !unknown {
+		return
+	}
+	server, err := dial(r.life, r.upstream)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	defer context.AfterFunc(r.life, func() { server.Close() })()
+	fmt.Fprintf(server, "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%s\r\n", len(source), source)
+	_, _ = readFrame(bufio.NewReader(server))
 }
 
 func (r *Relay) current() []*conn {

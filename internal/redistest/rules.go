@@ -266,7 +266,9 @@ func (h *Held) Deliver(ctx context.Context) (reply string, err error) {
 	}
 	defer server.Close()
 	defer context.AfterFunc(ctx, func() { server.Close() })()
-	entry := h.relay.record(0, bulks(frame))
+	command := bulks(frame)
+	h.relay.teach(command)
+	entry := h.relay.record(0, command)
 	if _, err := server.Write(frame); err != nil {
 		return "", errors.Join(err, context.Cause(ctx))
 	}
