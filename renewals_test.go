@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -442,12 +441,8 @@ func TestCloseDoesNotWaitForABatchUnderWay(t *testing.T) {
 // and is not sent before the first is answered, which proceed lets happen.
 func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func())) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		defer m.Close()
-		m.ClockTTL(true)
-		rdb := redis.NewClient(redistest.MiniDialer(m))
-		defer rdb.Close()
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		rdb := b.Client(t)
 		w := &fleet{t: t, direct: rdb, events: &chronicle{}}
 		w.c = locksOn(t, rdb, WithHooks(w.events.Hooks()))
 		defer w.c.Close()
@@ -462,7 +457,7 @@ func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, s
 		begins := sync.OnceFunc(func() { close(first) })
 		var sent atomic.Int64 // keys of others that were in batches
 		// A command that is kept back keeps others of its connection back, too.
-		m.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
+		b.Miniredis.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
 			switch {
 			case command == "EVALSHA" && args[0] == protocol.RenewScript.Digest.(string):
 				begins()

@@ -72,6 +72,7 @@ func TestAPanicOfTheRedisClientIsAnErrorOfTheCallThatMetIt(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), relock.ErrLost)
 		require.ErrorContains(t, context.Cause(ctx), "the wrapper has a bug")
 		require.ErrorContains(t, events.Of("renew failed")[0].Err, "the wrapper has a bug")
+		require.Less(t, len(events.Of("renew failed")), 50, "it pauses between tries, up to the end of the lease")
 		require.ErrorIs(t, m.Unlock(), relock.ErrLost)
 
 		bug.Store(false) // what is left is undone in the background, which has survived, too

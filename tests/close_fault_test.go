@@ -7,10 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +24,7 @@ const soonClosed = 2 * time.Second
 // A refusing Redis is a miniredis in a bubble that can be taken down: its connections end, and new
 // ones are refused.
 type refusing struct {
-	*miniredis.Miniredis
+	*redistest.Backend
 	rdb *redis.Client
 
 	mu    sync.Mutex
@@ -36,31 +34,27 @@ type refusing struct {
 
 func inBubbleRefusing(t *testing.T, test func(t *testing.T, r *refusing)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := &refusing{Miniredis: miniredis.NewMiniRedis()}
-		r.ClockTTL(true)
-		o := redistest.MiniDialer(r.Miniredis)
-		o.Dialer = r.dial
-		r.rdb = redis.NewClient(o)
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		r := &refusing{Backend: b}
+		r.rdb = redis.NewClient(redistest.Options(b.Addr, func(o *redis.Options) { o.Dialer = r.dial }))
 		t.Cleanup(func() {
 			// What go-redis still tries is over then. To wait for it in its Close would stop the clock:
 			// that waits for a sync.Once.
 			r.set(up)
 			time.Sleep(time.Minute)
 			_ = r.rdb.Close()
-			r.Close()
 		})
 		test(t, r)
 	})
 }
 
-func (r *refusing) dial(context.Context, string, string) (net.Conn, error) {
+func (r *refusing) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
-	conn, err := r.Dial()
+	conn, err := redistest.Dial(ctx, network, addr)
 	r.conns = append(r.conns, conn)
 	return conn, err
 }
@@ -80,7 +74,7 @@ func TestEveryHoldThatRedisDidNotHearOfIsInTheErrorOfClose(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*refusing){
 		"refused": func(r *refusing) { r.set(down) },
-		"loading": func(r *refusing) { r.SetError("LOADING Redis is loading the dataset in memory") },
+		"loading": func(r *refusing) { r.Miniredis.SetError("LOADING Redis is loading the dataset in memory") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubbleRefusing(t, func(t *testing.T, r *refusing) {

@@ -513,7 +513,7 @@ func testKindsInTime(t *testing.T, properties []property, kinds []lockKind) {
 				t.Parallel()
 				t.Run("miniredis", func(t *testing.T) { locktest.InBubbleOf(t, max(k.nodes, 1), test) })
 				t.Run("redis", func(t *testing.T) {
-					redistest.Slow(t)
+					redistest.Timed(t)
 					test(t, locktest.ClientsOf(t, redistest.Redis(t).Nodes(t, max(k.nodes, 1))))
 				})
 			})

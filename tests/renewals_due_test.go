@@ -8,10 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -36,18 +34,14 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 
 // Locks that were taken one after the other fall into step.
 func TestAThousandLocksAreRenewedByFewCommands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		defer m.Close()
-		m.ClockTTL(true)
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		words := map[string]*atomic.Int64{protocol.RenewScript.Digest.(string): {}, protocol.RenewManyScript.Digest.(string): {}}
-		options := redistest.MiniDialer(m)
-		dial := options.Dialer
-		options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			return &watchedConn{Conn: conn, words: words}, err
-		}
-		rdb := redis.NewClient(options)
+		rdb := redis.NewClient(redistest.Options(b.Addr, func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := redistest.Dial(ctx, network, addr)
+				return &watchedConn{Conn: conn, words: words}, err
+			}
+		}))
 		defer rdb.Close()
 		var renewed atomic.Int64
 		c := locksOn(t, rdb, relock.WithHooks(relock.Hooks{Renewed: func(relock.Event) { renewed.Add(1) }}))

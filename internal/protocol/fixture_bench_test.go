@@ -69,12 +69,6 @@ func eachBench(t *testing.T, fn func(t *testing.T, b *bench)) {
 	})
 }
 
-// with returns b for a subtest.
-func (b *bench) with(t *testing.T) *bench {
-	t.Helper()
-	return &bench{Plain: b.Plain, t: t, rdb: b.rdb}
-}
-
 // target returns n keys that no other test uses.
 func (b *bench) target(n int) *keys.Set {
 	b.t.Helper()

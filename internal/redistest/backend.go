@@ -1,10 +1,8 @@
 package redistest
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Backend is a Redis to test against.
@@ -105,23 +102,6 @@ func newClient(tb testing.TB, addr string) *redis.Client {
 	rdb := redis.NewClient(Options(addr))
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb
-}
-
-// MiniDialer returns client options that reach m through memory alone, fit for a
-// testing/synctest bubble: no socket, no host name to look up, no notifications, whose
-// set-up outlives the bubble. Start m inside the bubble with miniredis.NewMiniRedis and
-// ClockTTL(true), and Close it there.
-func MiniDialer(m *miniredis.Miniredis) *redis.Options {
-	return &redis.Options{
-		Addr:   "127.0.0.1:6379",
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
-		// A pool that is never full: go-redis waits for a place with timers that it keeps for
-		// the next to wait, who may be in another bubble.
-		PoolSize: 1000, PipelinePoolSize: 1000,
-		MaintNotificationsConfig: &maintnotifications.Config{
-			Mode: maintnotifications.ModeDisabled,
-		},
-	}
 }
 
 // Key returns a name for a lock or key that no other test uses: the test's name with

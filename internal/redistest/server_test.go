@@ -10,10 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	. "github.com/relock-go/relock/internal/redistest"
@@ -134,12 +132,8 @@ func TestBackendsAnswerAndKeysAreUniqueAndPlain(t *testing.T) {
 }
 
 func TestAMiniredisInABubbleRunsOnTheBubblesClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		defer m.Close()
-		rdb := redis.NewClient(MiniDialer(m))
-		defer rdb.Close()
+	InBubble(t, func(t *testing.T, b *Backend) {
+		rdb := b.Client(t)
 		ctx := context.Background()
 		if err := rdb.Set(ctx, "k", "v", time.Hour).Err(); err != nil {
 			t.Fatal(err)
