@@ -55,6 +55,7 @@ func TestLocksOnARingBehindAWrapperArePolledFor(t *testing.T) {
 }
 
 func TestAPanicOfTheRedisClientIsAnErrorOfTheCallThatMetIt(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		events, bug := &chronicle{}, new(atomic.Bool)
@@ -100,6 +101,7 @@ func (l limiter) Allow() error {
 func (limiter) ReportResult(error) {}
 
 func TestAPanicInWhatTheApplicationGaveTheClientIsAnErrorOnEveryGoroutine(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		events, bug := &chronicle{}, new(atomic.Bool)

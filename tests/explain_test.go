@@ -101,6 +101,7 @@ func TestALockWithoutAnyAnswerSaysSo(t *testing.T) {
 }
 
 func TestALossSaysWhetherItWasMeant(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for _, c := range []struct {
 		opt  relock.MutexOption
@@ -139,6 +140,7 @@ func TestALossSaysWhyTheLeaseWasNotRenewed(t *testing.T) {
 }
 
 func TestAWriterWhoOnlyWaitsIsNotSaidToHoldTheLock(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		claim := b.claims("1 waiting:7:write")
 		ctx, cancel := context.WithTimeout(b.t.Context(), 200*time.Millisecond)

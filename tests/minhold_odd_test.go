@@ -153,6 +153,7 @@ func TestDoKeepsAMinHoldAlsoAfterAPanic(t *testing.T) {
 }
 
 func TestASideOfAnRWMutexIsKeptAsWhatItWas(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m, other := b.mutex(relock.WithMinHold(aMinHold)), b.another()
 		earliest := time.Now()
@@ -181,6 +182,7 @@ func TestASideOfAnRWMutexIsKeptAsWhatItWas(t *testing.T) {
 
 // A writer that reads when it unlocks is kept as a reader, however its read side goes on.
 func TestAWriterThatReadsOnIsKeptAsAReader(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m, other := b.mutex(), b.another()
 		writes := b.mutex(relock.WithMinHold(aMinHold))
@@ -281,6 +283,7 @@ func TestWithReplicasAMinHoldIsConfirmed(t *testing.T) {
 
 // Waiters of Redisson, who sleep for as long as they were told, hear that they may ask again.
 func TestStrangersAreToldOfAMinHold(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	eachOf(t, lockKinds, func(t *testing.T, backend *redistest.Backend, k lockKind) {
 		b := newKindBench(t, backend, k)

@@ -30,7 +30,12 @@ type Backend struct {
 func Each(t *testing.T, fn func(t *testing.T, b *Backend)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) { inBubble(t, memoryLatency, fn) })
-	t.Run("redis", func(t *testing.T) { fn(t, Redis(t)) })
+	t.Run("redis", func(t *testing.T) {
+		if isSlow(t) {
+			Timed(t)
+		}
+		fn(t, Redis(t))
+	})
 }
 
 // EachInRealTime is Each with a miniredis behind a socket, for what no bubble allows.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,11 +35,29 @@ func Main(m *testing.M) {
 }
 
 // Slow leaves a test out of a run with -short, which is for the loop of edit and test: ten
-// seconds for all, and what is promised on a sound Redis.
+// seconds for all, and what is promised on a sound Redis. What the test does on a real server is [Timed].
 func Slow(tb testing.TB) {
 	tb.Helper()
+	slow.Store(tb.Name(), true)
 	if testing.Short() {
 		tb.Skip("redistest: it takes long, or is about faults: left out with -short")
+	}
+}
+
+// slow has the names of the tests that called Slow.
+var slow sync.Map
+
+// isSlow reports whether the test, or one that it is a part of, called Slow.
+func isSlow(tb testing.TB) bool {
+	for name := tb.Name(); ; {
+		if _, is := slow.Load(name); is {
+			return true
+		}
+		end := strings.LastIndexByte(name, '/')
+		if end < 0 {
+			return false
+		}
+		name = name[:end]
 	}
 }
 

@@ -86,11 +86,11 @@ func StartServer(dir string, args ...string) (*Server, error) {
 	return s, nil
 }
 
-// NewServer is StartServer in a directory of its own for the length of a test, which
-// is skipped when no redis-server is installed, and with -short.
+// NewServer is StartServer in a directory of its own for the length of a test, a [Timed] one, which
+// is skipped when no redis-server is installed.
 func NewServer(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	Slow(tb)
+	Timed(tb)
 	RequireServer(tb)
 	s, err := StartServer("", args...)
 	if err != nil {
