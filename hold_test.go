@@ -380,6 +380,7 @@ func BenchmarkRegistry(b *testing.B) {
 }
 
 func TestAnUnlockDoesNotWaitForAHookOfARenewal(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c := locksOn(t, b.Client(t), WithRenewInterval(20*time.Millisecond))

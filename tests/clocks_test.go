@@ -92,6 +92,7 @@ func TestTheContextOfDoLooksAtTheClocksItself(t *testing.T) {
 }
 
 func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, clocks := locksWithClock(t, b.Client(t))

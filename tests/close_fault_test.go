@@ -152,6 +152,7 @@ func TestCloseDoesNotWaitForARedisThatRefusesConnectionsToAWaiter(t *testing.T) 
 }
 
 func TestCloseIsOverAtOnceIfTheRedisClientWasClosedFirst(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
 		b := newKindBench(t, backend, k)

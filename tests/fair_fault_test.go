@@ -170,6 +170,7 @@ func TestAMessageProvesNothingIfACopyOfTheRequestIsStillUnderWay(t *testing.T) {
 
 // Both channels are subscribed to from an earlier wait, so no confirmation will come.
 func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -258,6 +259,7 @@ func TestADeadWaiterKeepsOthersWaitingForItsLeaseAtMost(t *testing.T) {
 
 // Redis sees that the connections of a killed process are closed.
 func TestAWaiterWhoseProcessIsKilledKeepsNoOneWaiting(t *testing.T) {
+	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		next := locktest.NewActor(w.t)
@@ -283,6 +285,7 @@ func TestAWaiterWhoseProcessIsKilledKeepsNoOneWaiting(t *testing.T) {
 
 // A process that no message reaches polls, and is served like any other.
 func TestADeafProcessIsServedWithinAPoll(t *testing.T) {
+	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.relay.ReplyWith("-NOPERM this user has no permissions to access one of the channels\r\n", redistest.Named("SUBSCRIBE")).Always()
 		w.waiting = w.me.Lock(context.WithoutCancel(w.t.Context()), w.m)
@@ -361,6 +364,7 @@ func TestAPlaceOfWhichRedisHasLostAPartIsTakenAnew(t *testing.T) {
 }
 
 func TestAWaiterThatGivesUpLeavesTheQueueAtOnce(t *testing.T) {
+	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		ctx, cancel := context.WithCancel(w.t.Context())
 		w.waiting = w.me.Lock(ctx, w.m)
@@ -467,6 +471,7 @@ func TestALostAnswerToAPollCostsNoBriefPlace(t *testing.T) {
 
 // The wake-up on which a waiter asks that leaves before the answer is acted on by the next one.
 func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
+	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		subscribed(w.t, w.c, w.key)
 		ctx, giveUp := context.WithCancel(context.WithoutCancel(w.t.Context()))

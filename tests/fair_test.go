@@ -180,6 +180,7 @@ func TestANewcomerDoesNotOvertakeWhenTheLockHasBecomeFreeUnheard(t *testing.T) {
 
 // Nobody here polls in time: what wakes them is a message.
 func TestFairAndPlainLocksOfOneNameExcludeAndWakeEachOther(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	fair := func(c *relock.Client, key string) *relock.Mutex { return c.FairMutex(key) }
 	plain := func(c *relock.Client, key string) *relock.Mutex { return c.Mutex(key) }

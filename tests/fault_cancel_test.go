@@ -345,6 +345,7 @@ func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
 }
 
 func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		onceWithin(t, promptly, func() time.Duration {

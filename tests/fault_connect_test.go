@@ -48,6 +48,7 @@ func gatedRedis(t *testing.T, addr string) (rdb *redis.Client, open *atomic.Bool
 }
 
 func TestAnUnlockGoesByTheConnectionThatHasWorkedWhereNewOnesHang(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, open := gatedRedis(t, backend.Addr)

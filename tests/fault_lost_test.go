@@ -45,6 +45,7 @@ func (b *faultBench) requireLockable() {
 }
 
 func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
+	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		rule := lose(protocol.AcquireScript)
 		id, began := b.name(), time.Now()
@@ -81,6 +82,7 @@ func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
 }
 
 func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing.T) {
+	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(relock.WithUnlockTimeout(200 * time.Millisecond))
 		lockAndQueueFirst(b)
@@ -125,6 +127,7 @@ func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
 }
 
 func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
+	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		m := b.mutex(relock.WithUnlockTimeout(faultTTL / 4))
 		require.NoError(b.t, b.me.lock(b.ctx, m))
@@ -168,6 +171,7 @@ func TestAnInnerReleaseThatIsNeverAnsweredTakesTheLevelAllTheSame(t *testing.T) 
 }
 
 func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
+	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		const ttl = faultTTL / 2 // that is waited for
 		b.m = b.mutex(relock.WithTTL(ttl))
@@ -190,6 +194,7 @@ func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
 }
 
 func TestAForceThatIsNeverAnsweredIsAnError(t *testing.T) {
+	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		lockByRival(b)
 		lose(protocol.ForceScript)

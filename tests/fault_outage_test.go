@@ -76,6 +76,7 @@ func TestWaitersRideOutAnOutageThatIsShorterThanTheLease(t *testing.T) {
 }
 
 func TestAllWhoWaitedThroughALongOutageGetItsErrorTogether(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	eachExclusiveKindOnRedis(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newFaultBenchOf(t, kind, backend.Addr, relock.WithTTL(defaultTTL))

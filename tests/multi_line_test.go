@@ -134,6 +134,7 @@ func eachMultiWait(t *testing.T, test func(w *multiWait)) {
 }
 
 func TestAMultiMutexKeepsANameForABoundedTimeWhileItWaitsForAnother(t *testing.T) {
+	redistest.InTime(t)
 	eachMultiWait(t, func(w *multiWait) {
 		m, owner := locksOn(w.t, w.b.Client(w.t)).Mutex(w.one), locktest.NewActor(w.t)
 		next := owner.Lock(w.t.Context(), m)
@@ -179,6 +180,7 @@ func TestAMultiMutexKeepsNothingWhileItWaitsForAnEarlierName(t *testing.T) {
 
 // What it has when it gives up: a place in one line, in another one, or a name and a place.
 func TestAMultiMutexThatGivesUpLeavesNothingBehind(t *testing.T) {
+	redistest.InTime(t)
 	for name, until := range map[string]func(w *multiWait){
 		"in the line of the first": func(w *multiWait) {},
 		"it keeps the first, in the line of the second": func(w *multiWait) {

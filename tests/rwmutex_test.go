@@ -141,6 +141,7 @@ func TestBothSidesAreReentrantAndCountedApart(t *testing.T) {
 }
 
 func TestAWriterMayGoOnReadingAndLetsOthersRead(t *testing.T) {
+	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another(relock.WithSafetyPoll(time.Minute))
 		b.me.Locks(b.t, toWrite(m))
@@ -236,6 +237,7 @@ func TestAWriterThatWaitsKeepsNewReadersOut(t *testing.T) {
 }
 
 func TestAWriterThatGivesUpLetsReadersInAtOnce(t *testing.T) {
+	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another(relock.WithSafetyPoll(time.Minute))
 		reader, late := locktest.NewActor(b.t), locktest.NewActor(b.t)

@@ -62,6 +62,7 @@ func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *tes
 }
 
 func TestTheLossOfAHoldWakesTheOtherSideOfItsProcess(t *testing.T) {
+	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithSafetyPoll(time.Minute), relock.WithRenewInterval(20*time.Millisecond))
 		for _, sides := range [][2]*relock.Mutex{{toWrite(m), toRead(m)}, {toRead(m), toWrite(m)}} {
@@ -82,6 +83,7 @@ func TestTheLossOfAHoldWakesTheOtherSideOfItsProcess(t *testing.T) {
 }
 
 func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for _, before := range []int{0, 1} { // so many others in line
@@ -127,6 +129,7 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 
 // It waits for its turn behind a writer who waits for its read hold to end.
 func TestAFixedOwnerInLineIsToldAtOnceThatItCannotWrite(t *testing.T) {
+	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		b.strangerReads("alive:1", time.Hour)
 		job := b.mutex(relock.WithOwner("job-17"), relock.WithSafetyPoll(time.Minute))
@@ -151,6 +154,7 @@ func TestAFixedOwnerInLineIsToldAtOnceThatItCannotWrite(t *testing.T) {
 }
 
 func TestAFixedOwnerThatGetsToReadIsToldAtOnceThatItCannotWrite(t *testing.T) {
+	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		job := b.mutex(relock.WithOwner("job-17"), relock.WithSafetyPoll(time.Minute))
 		writer, reader := locktest.NewActor(b.t), locktest.NewActor(b.t)

@@ -113,6 +113,7 @@ func mostAsked(d time.Duration) int {
 
 // A read-write lock has two messages, which are the same to a waiter.
 func TestMessagesWithoutAMeaningCostSomeTensOfRequestsASecond(t *testing.T) {
+	redistest.InTime(t)
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
 		b := newKindBench(t, backend, k)

@@ -31,7 +31,7 @@ func Each(t *testing.T, fn func(t *testing.T, b *Backend)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) { inBubble(t, memoryLatency, fn) })
 	t.Run("redis", func(t *testing.T) {
-		if isSlow(t) {
+		if isInTime(t) {
 			Timed(t)
 		}
 		fn(t, Redis(t))

@@ -38,19 +38,22 @@ func Main(m *testing.M) {
 // seconds for all, and what is promised on a sound Redis. What the test does on a real server is [Timed].
 func Slow(tb testing.TB) {
 	tb.Helper()
-	slow.Store(tb.Name(), true)
+	InTime(tb)
 	if testing.Short() {
 		tb.Skip("redistest: it takes long, or is about faults: left out with -short")
 	}
 }
 
-// slow has the names of the tests that called Slow.
-var slow sync.Map
+// InTime says that the test is [Timed] on a real server: it is about leases or pauses.
+func InTime(tb testing.TB) { inTime.Store(tb.Name(), true) }
 
-// isSlow reports whether the test, or one that it is a part of, called Slow.
-func isSlow(tb testing.TB) bool {
+// inTime has the names of the tests that called InTime.
+var inTime sync.Map
+
+// isInTime reports whether the test, or one that it is a part of, called InTime.
+func isInTime(tb testing.TB) bool {
 	for name := tb.Name(); ; {
-		if _, is := slow.Load(name); is {
+		if _, is := inTime.Load(name); is {
 			return true
 		}
 		end := strings.LastIndexByte(name, '/')
