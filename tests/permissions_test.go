@@ -53,7 +53,7 @@ func rulesOf(kind string, all []string) []string {
 
 func TestTheDocumentedPermissionsAreEnoughForEachKindAndNoneIsTooMuch(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
+	redistest.Timed(t)
 	redistest.RequireServer(t) // what no kind has used is not compared
 	rules := documentedRules(t)
 	used := make(map[string]bool)
