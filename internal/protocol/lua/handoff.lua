@@ -18,7 +18,7 @@
 if #KEYS == 1 and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('pexpire', KEYS[1], ARGV[2]) -- needs no memory, and so opens the way for HSET
   redis.call('hset', KEYS[1], ARGV[5], '1')
-  redis.call('hdel', KEYS[1], ARGV[1])
+  if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then redis.call('pexpire', KEYS[1], ARGV[2]) end -- made anew: see take
   return 1
 end
 
@@ -37,8 +37,9 @@ for i = 1, n do
   if passed[i] then
     lengthen(KEYS[i], lease)
   else
-    redis.call('pexpire', KEYS[i], lease) -- as above
-    redis.call('hset', KEYS[i], to, '1')
+    redis.call('hdel', KEYS[i], '') -- needs no memory, and so opens the way for HSET
+    local refused = take(KEYS[i], to, lease)
+    if refused then return refused end
   end
   redis.call('hdel', KEYS[i], from)
 end

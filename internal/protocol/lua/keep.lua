@@ -14,8 +14,9 @@ local from, to, rest, publish = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local n, ours, kept = #ARGV - 4, true, {}
 for i = 1, n do
   if held(KEYS[i], from) then
-    redis.call('pexpire', KEYS[i], rest) -- needs no memory, and so opens the way for HSET
-    redis.call('hset', KEYS[i], to, '1')
+    redis.call('hdel', KEYS[i], '') -- needs no memory, and so opens the way for HSET
+    local refused = take(KEYS[i], to, rest)
+    if refused then return refused end
     redis.call('hdel', KEYS[i], from)
     kept[#kept + 1] = i
   elseif not held(KEYS[i], to) then

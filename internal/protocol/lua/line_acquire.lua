@@ -33,12 +33,14 @@ if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has
   and redis.pcall('hexists', KEYS[4], has[1]) == 0 then -- see enqueue
   local lease, now = tonumber(ARGV[7]), redis.call('time')
   local keeps = redis.call('pttl', KEYS[3])
-  redis.call('pexpire', KEYS[3], keeps > lease and keeps or ARGV[7])
+  if keeps < lease then keeps = ARGV[7] end
+  redis.call('pexpire', KEYS[3], keeps)
   local deaf = ARGV[5] ~= '' and redis.pcall('pubsub', ARGV[5], ARGV[9])[2] == 0
   redis.call('hset', KEYS[4], ARGV[1], string.format('%.0f %s %s %s %s %s',
     now[1] * 1000 + math.floor(now[2] / 1000) + lease, ARGV[7], ARGV[3], ARGV[8], deaf and '2' or '0', ARGV[9]))
   redis.call('zadd', KEYS[3], 'nx', last + 1, ARGV[1])
-  if redis.call('pttl', KEYS[4]) < lease then redis.call('pexpire', KEYS[4], ARGV[7]) end
+  redis.call('pexpire', KEYS[3], keeps) -- again, after what may have made it; the entries live as long as the line
+  redis.call('pexpire', KEYS[4], keeps)
   return {0, redis.call('pttl', KEYS[1]), 1, has[1], 1}
 end
 

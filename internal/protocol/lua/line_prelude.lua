@@ -91,8 +91,10 @@ local function strangers()
   return tonumber(at), tonumber(interval), tonumber(till), tonumber(polls), tonumber(left)
 end
 
+-- Without entries there is nothing to note: they may have been lost before the line.
 local function set_strangers(at, interval, till, polls, left)
   redis.pcall('hset', entries, '', string.format('%.0f %d %.0f %d %d', at, interval, till, polls, left))
+  if redis.call('pttl', entries) == -1 then redis.call('hdel', entries, '') end
 end
 
 -- Ends a turn of strangers, which took the lock or did not.
@@ -158,7 +160,7 @@ local function serve(publish, count, last)
       gone[channel] = gone[channel] or {field, lease, keep, ticket}
       if mark == '0' then
         redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
-        redis.call('hset', entries, field, table.concat({till, lease, keep, ticket, '1', channel}, ' '))
+        recount(entries, field, table.concat({till, lease, keep, ticket, '1', channel}, ' '))
       end
       passed, live = passed + 1, false
     else

@@ -1,5 +1,9 @@
 -- Shared by the scripts: plain.go puts this file before each, or where it says "prelude".
 --
+-- No script leaves a key without expiry, whatever time passes between two of its commands and whatever lease it
+-- is given: a lease may run out in between, and PEXPIRE deletes a key whose lease is over. So what may make a key
+-- comes before its expiry (take), or finds out that it has made one, and takes it back (recount).
+--
 -- Numbers that go to Redis are texts where they can be, as those of ARGV are: Redis 7.0 takes
 -- longer to print one than to execute the command that it is for.
 
@@ -52,6 +56,13 @@ local function take(key, field, lease)
   if type(set) ~= 'table' then return nil end
   redis.call('hdel', key, field)
   return set
+end
+
+-- Sets field of a hash, which has it, to value. false: the lease ran out within this script, and the hash is gone.
+local function recount(key, field, value)
+  if redis.call('hset', key, field, value) == 0 then return true end
+  redis.call('hdel', key, field)
+  return false
 end
 
 -- Raises key's time to live to lease; never shortens it. It writes even if that is so long already, or longer:

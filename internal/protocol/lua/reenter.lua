@@ -5,7 +5,7 @@
 --
 -- Replies
 --   {1, token}   every key holds field = its count, for at least the lease; token 0, or 1 alone, without counters
---   {0, i}       lost: key i does not hold field; nothing was changed
+--   {0, i}       lost: key i does not hold field; no other owner's hold was changed
 --   {-3, i}      counter i holds something else than a token
 
 -- The usual case, one key and no token. To define functions costs more than it does.
@@ -15,8 +15,9 @@ if #KEYS == 1 and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
   else
     redis.call('hdel', KEYS[1], '')
   end
-  redis.call('hset', KEYS[1], ARGV[1], ARGV[5])
-  return 1
+  if redis.call('hset', KEYS[1], ARGV[1], ARGV[5]) == 0 then return 1 end
+  redis.call('hdel', KEYS[1], ARGV[1]) -- see recount
+  return {0, 1}
 end
 
 -- prelude
@@ -33,7 +34,7 @@ for i = 1, n do
   -- even on a server that is out of memory.
   redis.call('hdel', KEYS[i], '')
   lengthen(KEYS[i], lease)
-  redis.call('hset', KEYS[i], field, ARGV[4 + i])
+  if not recount(KEYS[i], field, ARGV[4 + i]) then return {0, i} end
 end
 store_token(n, token, keep)
 return {1, token}

@@ -26,8 +26,8 @@ if not ARGV[5] and channel ~= '' then
     end
   elseif try('hexists', KEYS[1], ARGV[1]) == 1 then
     redis.call('hdel', KEYS[1], '') -- needs no memory, and so opens the way for HSET
-    redis.call('hset', KEYS[1], ARGV[1], count)
-    return 0
+    if redis.call('hset', KEYS[1], ARGV[1], count) == 0 then return 0 end
+    redis.call('hdel', KEYS[1], ARGV[1]) -- see recount
   end
 end
 
@@ -41,7 +41,7 @@ for i = 1, n do
     ours = false
   elseif count ~= '0' then
     redis.call('hdel', KEYS[i], '') -- needs no memory, and so opens the way for HSET
-    redis.call('hset', KEYS[i], field, count)
+    ours = recount(KEYS[i], field, count) and ours
   else
     redis.call('hdel', KEYS[i], field)
     if channel ~= '' then freed[#freed + 1] = i end

@@ -21,9 +21,11 @@ if redis.pcall('hexists', KEYS[1], from) == 1 then
   else
     redis.call('hdel', KEYS[1], '')
   end
-  redis.call('hset', KEYS[1], to, '1')
-  if from ~= to then redis.call('hdel', KEYS[1], from) end
-  return {1, waiters}
+  local made = redis.call('hset', KEYS[1], to, '1')
+  if from ~= to then made = 1 - redis.call('hdel', KEYS[1], from) end
+  if made == 0 then return {1, waiters} end
+  redis.call('hdel', KEYS[1], to) -- see recount
+  return {0, 0}
 end
 
 -- prelude

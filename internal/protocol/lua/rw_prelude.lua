@@ -135,7 +135,7 @@ local function settle(gone, heir, longest)
     return true
   end
   if writes(heir) then return false end
-  redis.call('hset', lock, 'mode', 'read')
+  recount(lock, 'mode', 'read')
   if longest and longest >= 0 then redis.call('pexpire', lock, math.max(longest, 1)) end
   return false
 end

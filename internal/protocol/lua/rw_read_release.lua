@@ -45,7 +45,7 @@ local had = levels_of(field)
 left(field, had) -- or, while the slot moves, an error
 if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
-  redis.call('hset', lock, field, count)
+  if not recount(lock, field, count) then return {0, 0} end
   untime(field, count + 1, had)
   return 0
 end

@@ -34,8 +34,7 @@ end
 if not ours then return {0, 0} end
 if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
-  redis.call('hset', lock, field, count)
-  return 0
+  return recount(lock, field, count) and 0 or {0, 0}
 end
 settle(gone, other, longest)
 return wake_all(publish, channel)

@@ -1,0 +1,468 @@
+package protocol
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// No script may leave a key without expiry, whatever time passes between any two of its commands, and whatever
+// lease it is given. On Redis itself little time passes within a script: but the clock may tick, and a PEXPIRE of
+// one millisecond then deletes the key.
+
+// leaping runs a script for which time leaps before one command. The leap is made by hand, so it is the same on
+// every server: keys whose lease is over by then go, and the others have less left.
+const leaping = `
+local leap, at, pattern, real, command, ahead = %d, %d, '%s', redis, 0, 0
+local function passes()
+  command = command + 1
+  if command ~= at then return end
+  ahead = leap
+  for _, key in ipairs(real.call('keys', pattern)) do
+    local left = real.call('pttl', key)
+    if left > leap then real.call('pexpire', key, left - leap) elseif left >= 0 then real.call('del', key) end
+  end
+  real.call('set', '%s', '1', 'px', 60000)
+end
+local function timed(run)
+  return function(name, ...)
+    passes()
+    local reply = run(name, ...)
+    if name == 'time' then reply = {reply[1] + math.floor(ahead / 1000), reply[2]} end
+    return reply
+  end
+end
+local redis = {call = timed(real.call), pcall = timed(real.pcall)}
+`
+
+// expiring is a bench for one script after another.
+type expiring struct {
+	*rwBench
+	lined *Lined
+	two   *keys.Set // two plain locks
+}
+
+func newExpiring(t *testing.T, backend *redistest.Backend, prefix string) *expiring {
+	t.Helper()
+	b := &expiring{rwBench: newRWBench(t, backend.Client(t))}
+	b.on = keysOf(t, prefix+"-a")
+	b.on.ReadWrite()
+	b.two = keysOf(t, prefix+"-a", prefix+"-b")
+	b.two.Mints()
+	b.on.Mints()
+	b.lined = NewLined(b.Plain, "p")
+	return b
+}
+
+// with returns the terms of a lock with a token, for a lease.
+func fencedFor(lease time.Duration) *Terms {
+	return termsOf(fencing, func(s *Terms) { s.TTL = lease })
+}
+
+func unfencedFor(lease time.Duration) *Terms { return termsOf(func(s *Terms) { s.TTL = lease }) }
+
+// expiryCase is a state on Redis and a script that meets it.
+type expiryCase struct {
+	name   string
+	before func(b *expiring)
+	ask    func(b *expiring, lease time.Duration)
+}
+
+// hashes has keys be locks of field, for short.
+func hashes(fields ...string) func(b *expiring) {
+	return func(b *expiring) {
+		for _, key := range b.two.Keys {
+			b.paint(key, hashOf(short, fields...))
+		}
+	}
+}
+
+// inLine has the lock be held, and some wait in the line.
+func inLine(s *Terms, waiters ...string) func(b *expiring) {
+	return func(b *expiring) {
+		b.paint(b.on.Keys[0], hashOf(short, me, "1"))
+		for i, field := range waiters {
+			_, out := b.lined.Enqueue(b.t.Context(), once, b.on, field, s, uint64(i+1))
+			mustDo(b.t, out)
+		}
+	}
+}
+
+// entries is the key of those who wait in the line.
+func (b *expiring) entries() string { return keys.LineOf(b.on.Keys[0]).Entries }
+
+// strangersAre notes when strangers have their turn, behind the waiters of inLine.
+func strangersAre(note func(now int64) string, waiters ...string) func(b *expiring) {
+	return func(b *expiring) {
+		inLine(unfencedFor(long), waiters...)(b)
+		now := b.rdb.Time(b.t.Context()).Val().UnixMilli()
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.entries(), "", note(now)).Err())
+	}
+}
+
+func first(steps ...func(b *expiring)) func(b *expiring) {
+	return func(b *expiring) {
+		for _, step := range steps {
+			step(b)
+		}
+	}
+}
+
+func nothing(*expiring) {}
+
+// free has no one hold the lock.
+func free(b *expiring) { require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err()) }
+
+// asking has a field read or write in the way of the library, for short.
+func reading(fields ...string) func(b *expiring) {
+	return func(b *expiring) {
+		for _, field := range fields {
+			_, out := b.reads.Take(b.t.Context(), once, b.on, field, unfencedFor(short), keys.AsWriter(field))
+			mustDo(b.t, out)
+		}
+	}
+}
+
+func writing(field string) func(b *expiring) {
+	return func(b *expiring) {
+		_, out := b.writes.Acquire(b.t.Context(), once, b.on, field+keys.WriteSuffix, unfencedFor(short))
+		mustDo(b.t, out)
+	}
+}
+
+func readingTwice(field string) func(b *expiring) {
+	return first(reading(field), func(b *expiring) {
+		_, out := b.reads.Reenter(b.t.Context(), once, b.on, field, unfencedFor(short), false, []int{2})
+		mustDo(b.t, out)
+	})
+}
+
+// deafSince has a waiter's process be one that listened when it polled last, and does not now.
+func deafSince(field string) func(b *expiring) {
+	return func(b *expiring) {
+		entry := b.rdb.HGet(b.t.Context(), b.entries(), field).Val()
+		entry = strings.Replace(entry, " 2 ", " 0 ", 1)
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.entries(), field, entry).Err())
+	}
+}
+
+// release is the release of some keys, to these counts.
+func releasing(p func(b *expiring) Protocol, t func(b *expiring) *keys.Set, field string, counts ...int) func(*expiring, time.Duration) {
+	return func(b *expiring, _ time.Duration) { p(b).Release(b.t.Context(), once, t(b), field, counts) }
+}
+
+func keepingAs(p func(b *expiring) Protocol, t func(b *expiring) *keys.Set, field string) func(*expiring, time.Duration) {
+	return func(b *expiring, lease time.Duration) {
+		p(b).Keep(b.t.Context(), once, t(b), field, b.Exec.Now().After(lease), lease)
+	}
+}
+
+func polling(s func(time.Duration) *Terms, fields ...string) func(*expiring, time.Duration) {
+	return func(b *expiring, lease time.Duration) {
+		var all []Waiter
+		for _, field := range fields {
+			all = append(all, Waiter{Field: field, Terms: s(lease)})
+		}
+		_, _, _ = b.lined.Poll(b.t.Context(), once, b.on, all)
+	}
+}
+
+func enqueueing(s func(time.Duration) *Terms, field string) func(*expiring, time.Duration) {
+	return func(b *expiring, lease time.Duration) {
+		_, _ = b.lined.Enqueue(b.t.Context(), once, b.on, field, s(lease), 9)
+	}
+}
+
+func plainSide(b *expiring) Protocol { return b.Plain }
+func lineSide(b *expiring) Protocol  { return b.lined }
+func readSide(b *expiring) Protocol  { return b.reads }
+func writeSide(b *expiring) Protocol { return b.writes }
+
+func single(b *expiring) *keys.Set { return b.on }
+func both(b *expiring) *keys.Set   { return b.two }
+
+var expiryCases = []expiryCase{
+	{"acquire", nothing, func(b *expiring, lease time.Duration) {
+		b.Acquire(b.t.Context(), once, b.on, me, unfencedFor(lease))
+	}},
+	{"acquire two with a token", nothing, func(b *expiring, lease time.Duration) {
+		b.Acquire(b.t.Context(), once, b.two, me, fencedFor(lease))
+	}},
+	{"acquire again", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Acquire(b.t.Context(), once, b.two, me, fencedFor(lease))
+	}},
+	{"reenter", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Reenter(b.t.Context(), once, b.on, me, unfencedFor(lease), false, []int{2})
+	}},
+	{"reenter two with a token", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Reenter(b.t.Context(), once, b.two, me, fencedFor(lease), true, []int{2, 1})
+	}},
+	{"renew", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Renew(b.t.Context(), once, b.two, me, lease)
+	}},
+	{"renew many", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.renewMany(b.t.Context(), once, b.two.Locks(), []any{me, me}, lease)
+	}},
+	{"release", hashes(me, "1"), releasing(plainSide, both, me, 0, 0)},
+	{"release a level", hashes(me, "2"), releasing(plainSide, single, me, 1)},
+	{"release a level, and a key", hashes(me, "2"), releasing(plainSide, both, me, 1, 0)},
+	{"hand over", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Handoff(b.t.Context(), once, b.on, me, you, unfencedFor(lease))
+	}},
+	{"hand two over with a token", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Handoff(b.t.Context(), once, b.two, me, you, fencedFor(lease))
+	}},
+	{"hand over again", hashes(you, "1"), func(b *expiring, lease time.Duration) {
+		b.Handoff(b.t.Context(), once, b.two, me, you, fencedFor(lease))
+	}},
+	{"rename", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Rename(b.t.Context(), once, b.on, me, you, lease)
+	}},
+	{"rename to the same", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.Rename(b.t.Context(), once, b.on, me, me, lease)
+	}},
+	{"rename again", hashes(you, "1"), func(b *expiring, lease time.Duration) {
+		b.Rename(b.t.Context(), once, b.on, me, you, lease)
+	}},
+	{"force", hashes(me, "1"), func(b *expiring, _ time.Duration) {
+		b.Force(b.t.Context(), once, b.on, 0, []string{me})
+	}},
+	{"keep", hashes(me, "1"), keepingAs(plainSide, both, me)},
+	{"keep in the line", inLine(unfencedFor(long), you), keepingAs(lineSide, single, me)},
+	{"keep what one has kept", hashes(you, "1"), keepingAs(plainSide, single, me)},
+	{"raise the counters", first(hashes(me, "1"), func(b *expiring) {
+		b.paint(b.two.Counters[0], textOf(short, "5"))
+	}), func(b *expiring, _ time.Duration) {
+		b.Raise(b.t.Context(), once, b.two, me, fencedFor(long), 9)
+	}},
+
+	{"acquire in the line", nothing, func(b *expiring, lease time.Duration) {
+		b.lined.Strict().Acquire(b.t.Context(), once, b.on, me, unfencedFor(lease))
+	}},
+	{"acquire in the line with a token", nothing, func(b *expiring, lease time.Duration) {
+		b.lined.Acquire(b.t.Context(), once, b.on, me, fencedFor(lease))
+	}},
+	{"acquire in the line again", hashes(me, "1"), func(b *expiring, lease time.Duration) {
+		b.lined.Acquire(b.t.Context(), once, b.on, me, fencedFor(lease))
+	}},
+	{"be the first to wait", inLine(nil), enqueueing(unfencedFor, you)},
+	{"wait behind another", inLine(unfencedFor(short), you), enqueueing(unfencedFor, them)},
+	{"wait again", inLine(unfencedFor(short), you), enqueueing(unfencedFor, you)},
+	{"find a line without a lock", first(inLine(fencedFor(long), you), free), enqueueing(fencedFor, them)},
+	{"find the lock left to strangers", first(strangersAre(func(now int64) string {
+		return fmt.Sprintf("%d 100 %d 0 0", now, now+9000)
+	}, you), free), enqueueing(unfencedFor, them)},
+	{"poll", inLine(unfencedFor(short), you, them), polling(unfencedFor, you, them)},
+	{"poll a free lock", first(inLine(unfencedFor(short), you, them), free), polling(unfencedFor, you, them)},
+	{"poll a free lock for a token", first(inLine(fencedFor(short), you, them), free), polling(fencedFor, you, them)},
+	{"poll what has been granted", hashes(you, "1"), polling(fencedFor, you)},
+	{"poll while a stranger holds", strangersAre(func(now int64) string {
+		return fmt.Sprintf("%d 100 %d 2 0", now, now+9000)
+	}, you), polling(unfencedFor, you)},
+	{"poll in the turn of strangers", first(strangersAre(func(now int64) string {
+		return fmt.Sprintf("%d 100 %d 0 0", now, now+9000)
+	}, you), free), polling(unfencedFor, you)},
+	{"poll after the turn of strangers", first(strangersAre(func(now int64) string {
+		return fmt.Sprintf("%d 100 %d 0 0", now-9000, now-1000)
+	}, you), free), polling(unfencedFor, you)},
+	{"poll past one who does not listen", first(inLine(unfencedFor(short), you, them), deafSince(you), free), polling(unfencedFor, them)},
+
+	{"release to no one", inLine(nil), releasing(lineSide, single, me, 0)},
+	{"release a level in the line", inLine(unfencedFor(long), you), releasing(lineSide, single, me, 1)},
+	{"release to the line", inLine(unfencedFor(long), you, them), releasing(lineSide, single, me, 0)},
+	{"release to the line, known to have no strangers", first(strangersAre(func(now int64) string {
+		return fmt.Sprintf("%d 100 0 0 0", now+5000)
+	}, you, them), func(b *expiring) { deafSince(you)(b) }), releasing(lineSide, single, me, 0)},
+	{"release to one who wants a token", inLine(fencedFor(long), you), releasing(lineSide, single, me, 0)},
+	{"release to strangers", strangersAre(func(now int64) string { return fmt.Sprintf("%d 100 0 0 0", now-1) }, you), releasing(lineSide, single, me, 0)},
+	{"release a grant before strangers", strangersAre(func(now int64) string { return fmt.Sprintf("%d 10 0 0 5", now) }, you), releasing(lineSide, single, me, 0)},
+	{"release to a line without entries", first(inLine(unfencedFor(long), you, them), func(b *expiring) {
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.entries()).Err())
+	}), releasing(lineSide, single, me, 0)},
+	{"release past one who does not listen", first(inLine(unfencedFor(long), you, them), deafSince(you)), releasing(lineSide, single, me, 0)},
+	{"give a place up", first(inLine(unfencedFor(long), you, them), free), releasing(lineSide, single, you, 0)},
+
+	{"read", nothing, func(b *expiring, lease time.Duration) {
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+	}},
+	{"read with another", reading(you), func(b *expiring, lease time.Duration) {
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+	}},
+	{"read while writing", writing(me), func(b *expiring, lease time.Duration) {
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+	}},
+	{"read again", reading(me), func(b *expiring, lease time.Duration) {
+		b.reads.Take(b.t.Context(), once, b.on, me, unfencedFor(lease), keys.AsWriter(me))
+	}},
+	{"read a level more", reading(me), func(b *expiring, lease time.Duration) {
+		b.reads.Reenter(b.t.Context(), once, b.on, me, unfencedFor(lease), false, []int{2})
+	}},
+	{"read on", reading(me, you), func(b *expiring, lease time.Duration) { b.reads.Renew(b.t.Context(), once, b.on, me, lease) }},
+	{"end the last read", reading(me), releasing(readSide, single, me, 0)},
+	{"end one read of several", reading(me, you, them), releasing(readSide, single, me, 0)},
+	{"end a level of a read", readingTwice(me), releasing(readSide, single, me, 1)},
+	{"end a read while writing", first(writing(me), reading(me)), releasing(readSide, single, me, 0)},
+	{"write", nothing, func(b *expiring, lease time.Duration) {
+		b.writes.Acquire(b.t.Context(), once, b.on, keys.AsWriter(me), fencedFor(lease))
+	}},
+	{"write at once", nothing, func(b *expiring, lease time.Duration) {
+		b.writes.Acquire(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(lease))
+	}},
+	{"write again", writing(me), func(b *expiring, lease time.Duration) {
+		b.writes.Acquire(b.t.Context(), once, b.on, keys.AsWriter(me), fencedFor(lease))
+	}},
+	{"claim", reading(you), func(b *expiring, lease time.Duration) {
+		b.writes.Take(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(lease), long)
+	}},
+	{"withdraw a claim", first(reading(you), func(b *expiring) {
+		b.writes.Take(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(long), long)
+	}), func(b *expiring, _ time.Duration) {
+		e := once
+		e.Undoes = true
+		b.writes.Release(b.t.Context(), e, b.on, keys.AsWriter(me), []int{0})
+	}},
+	{"write a level more", writing(me), func(b *expiring, lease time.Duration) {
+		b.writes.Reenter(b.t.Context(), once, b.on, keys.AsWriter(me), unfencedFor(lease), false, []int{2})
+	}},
+	{"end a level of a write", writing(me), releasing(writeSide, single, me+keys.WriteSuffix, 1)},
+	{"end a write", writing(me), releasing(writeSide, single, me+keys.WriteSuffix, 0)},
+	{"end a write while reading", first(writing(me), readingTwice(me)), releasing(writeSide, single, me+keys.WriteSuffix, 0)},
+	{"hand a write over", writing(me), func(b *expiring, lease time.Duration) {
+		b.writes.Handoff(b.t.Context(), once, b.on, keys.AsWriter(me), keys.AsWriter(you), unfencedFor(lease))
+	}},
+	{"hand a write over with a token", writing(me), func(b *expiring, lease time.Duration) {
+		b.writes.Handoff(b.t.Context(), once, b.on, keys.AsWriter(me), keys.AsWriter(you), fencedFor(lease))
+	}},
+	{"keep a write", writing(me), keepingAs(writeSide, single, me+keys.WriteSuffix)},
+	{"keep a write while reading", first(writing(me), reading(me)), keepingAs(writeSide, single, me+keys.WriteSuffix)},
+	{"keep a read", reading(me), keepingAs(readSide, single, me)},
+	{"keep one read of several", reading(me, you, them), keepingAs(readSide, single, me)},
+	{"keep a read while writing", first(writing(me), reading(me)), keepingAs(readSide, single, me)},
+	{"force one reader of several", reading(me, you, them), func(b *expiring, _ time.Duration) {
+		b.reads.Force(b.t.Context(), once, b.on, 0, []string{me})
+	}},
+	{"force a writer that reads", first(writing(me), reading(me)), func(b *expiring, _ time.Duration) {
+		b.writes.Force(b.t.Context(), once, b.on, 0, []string{keys.AsWriter(me)})
+	}},
+}
+
+// evaluated is a script and its words, as a client sent them.
+type evaluated struct {
+	digest string
+	words  []any // how many keys, the keys, and the rest
+}
+
+// sent returns the script that ask sends, on a miniredis.
+func sent(b *expiring, mini *redistest.Backend, ask func()) (all []evaluated) {
+	b.t.Helper()
+	var mu sync.Mutex
+	mini.Miniredis.Server().SetPreHook(func(_ *server.Peer, name string, args ...string) bool {
+		if name == "EVALSHA" {
+			e := evaluated{digest: args[0]}
+			for _, word := range args[1:] {
+				e.words = append(e.words, word)
+			}
+			mu.Lock()
+			all = append(all, e)
+			mu.Unlock()
+		}
+		return false
+	})
+	defer mini.Miniredis.Server().SetPreHook(nil)
+	ask()
+	mu.Lock()
+	defer mu.Unlock()
+	require.NotEmpty(b.t, all)
+	return all
+}
+
+// readOnly are the scripts that write nothing.
+var readOnly = []*redisexec.Script{StateScript, RWStateScript}
+
+func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
+	t.Parallel()
+	sources, met := map[string]string{}, map[string]bool{}
+	for _, s := range allScripts {
+		sources[s.Digest.(string)] = s.Source
+	}
+	for _, s := range readOnly {
+		met[s.Digest.(string)] = true
+	}
+	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+		mini, prefix := redistest.Mini(t), redistest.Key(t)
+		recorder, b := newExpiring(t, mini, prefix), newExpiring(t, backend, prefix)
+		for _, s := range allScripts {
+			require.NoError(t, recorder.rdb.ScriptLoad(t.Context(), s.Source).Err())
+		}
+		for _, c := range expiryCases {
+			t.Run(c.name, func(t *testing.T) {
+				recorder, b := recorder.in(t), b.in(t)
+				for _, times := range [][2]time.Duration{{time.Millisecond, time.Millisecond}, {long, short + time.Second}, {long, 2 * day}} {
+					lease, leap := times[0], times[1]
+					recorder.begin(c)
+					for _, e := range sent(recorder, mini, func() { c.ask(recorder, lease) }) {
+						met[e.digest] = true
+						b.requireExpiry(c, sources[e.digest], e.words, leap)
+					}
+				}
+			})
+		}
+	})
+	for _, s := range allScripts {
+		require.True(t, met[s.Digest.(string)], "no case runs %s", s.Source)
+	}
+}
+
+// in returns b for a subtest.
+func (b *expiring) in(t *testing.T) *expiring {
+	t.Helper()
+	of, rw := *b, *b.rwBench
+	rw.bench = b.bench.with(t)
+	of.rwBench = &rw
+	return &of
+}
+
+// pattern matches all keys of the locks.
+func (b *expiring) pattern() string { return "*" + strings.TrimSuffix(b.on.Keys[0], "-a") + "*" }
+
+// leapt is the key that says that the leap has come.
+func (b *expiring) leapt() string { return b.on.Keys[0] + "-leapt" }
+
+// begin has the state of c, and nothing else, be on Redis.
+func (b *expiring) begin(c expiryCase) {
+	b.t.Helper()
+	for _, key := range b.rdb.Keys(b.t.Context(), b.pattern()).Val() {
+		require.NoError(b.t, b.rdb.Del(b.t.Context(), key).Err())
+	}
+	c.before(b)
+}
+
+// requireExpiry runs a script on the state of c, with a leap before each of its commands in turn, and requires
+// that it is no error and leaves no key without expiry.
+func (b *expiring) requireExpiry(c expiryCase, source string, words []any, leap time.Duration) {
+	b.t.Helper()
+	ctx := context.Background()
+	for at, leapt := 1, true; leapt; at++ {
+		b.begin(c)
+		wrapped := fmt.Sprintf(leaping, leap.Milliseconds(), at, b.pattern(), b.leapt()) + source
+		reply, err := b.rdb.Do(ctx, append([]any{"eval", undeclared + wrapped}, words...)...).Result()
+		where := fmt.Sprintf("%v pass before command %d: reply %v", leap, at, reply)
+		require.NoError(b.t, err, where)
+		for _, key := range b.rdb.Keys(ctx, b.pattern()).Val() {
+			require.NotEqual(b.t, -time.Nanosecond, b.rdb.PTTL(ctx, key).Val(), "%s has no expiry: %s", key, where)
+		}
+		n, err := b.rdb.Del(ctx, b.leapt()).Result()
+		require.NoError(b.t, err)
+		leapt = n == 1
+	}
+}
