@@ -302,6 +302,14 @@ var All = []Mutant{
 		Catch: []string{"min-holds"},
 	},
 	{
+		Name:   "min-hold-expiry-first",
+		Breaks: "what is kept gets its expiry before its field: if hardly anything is left, it is made anew, for ever",
+		Edits: []Edit{{"internal/protocol/lua/keep.lua",
+			"    redis.call('hdel', KEYS[i], '') -- needs no memory, and so opens the way for HSET\n    local refused = take(KEYS[i], to, rest)\n    if refused then return refused end\n",
+			"    redis.call('pexpire', KEYS[i], rest)\n    redis.call('hset', KEYS[i], to, '1')\n"}},
+		Catch: []string{"min-holds-of-a-moment"},
+	},
+	{
 		Name:   "reader-joins-writer",
 		Breaks: "a reader does not mind that another owner writes",
 		Edits: []Edit{{"internal/protocol/lua/rw_read.lua",

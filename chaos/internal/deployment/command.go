@@ -3,6 +3,7 @@ package deployment
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,25 @@ func (d *Deployment) Session(ctx context.Context, s *redistest.Server, fn func(a
 // LockKeys returns the keys of locks that exist, on any server that is a master. Counters of
 // fencing tokens are left out: they live for a day.
 func (d *Deployment) LockKeys(ctx context.Context) ([]string, error) {
+	found, err := d.keysOnMasters(ctx, "keys", "*")
+	return slices.DeleteFunc(found, func(name string) bool { return strings.HasPrefix(name, "redisson_lock_token:") }), err
+}
+
+// withoutExpiry is a script that returns the keys of a server that have no expiry.
+const withoutExpiry = `
+local found = {}
+for _, key in ipairs(redis.call('keys', '*')) do
+  if redis.call('pttl', key) == -1 then found[#found + 1] = key end
+end
+return found`
+
+// EternalKeys returns the keys that have no expiry, on any server that is a master: a lock has none.
+func (d *Deployment) EternalKeys(ctx context.Context) ([]string, error) {
+	return d.keysOnMasters(ctx, "eval", withoutExpiry, "0")
+}
+
+// keysOnMasters returns the keys that a command lists, on any server that is a master.
+func (d *Deployment) keysOnMasters(ctx context.Context, command ...any) ([]string, error) {
 	var found []string
 	for _, s := range d.Servers {
 		role, err := d.Ask(ctx, s, "info", "replication")
@@ -55,14 +75,12 @@ func (d *Deployment) LockKeys(ctx context.Context) ([]string, error) {
 		if !strings.Contains(fmt.Sprint(role), "role:master") {
 			continue
 		}
-		keys, err := d.Ask(ctx, s, "keys", "*")
+		keys, err := d.Ask(ctx, s, command...)
 		if err != nil {
 			return nil, err
 		}
 		for _, key := range keys.([]any) {
-			if name := fmt.Sprint(key); !strings.HasPrefix(name, "redisson_lock_token:") {
-				found = append(found, name)
-			}
+			found = append(found, fmt.Sprint(key))
 		}
 	}
 	return found, nil

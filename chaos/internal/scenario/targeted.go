@@ -127,6 +127,16 @@ var targeted = []*Scenario{
 		}},
 	},
 	{
+		Number: 129, Name: "min-holds-of-a-moment",
+		What: "no fault at all: holds end as their min hold does, over and over: no key is left without expiry",
+		setups: []stage.Setup{{
+			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
+			Work: plain().With(func(w *worker.Workload) {
+				w.Moments, w.Names, w.Joint, w.Shared, w.Impatient = true, 12, 0, 0, 0
+			}),
+		}},
+	},
+	{
 		Number: 113, Name: "sides-calm",
 		What: "no fault at all: readers read together, writers alone, each waiter is woken, and a writer may go on reading",
 		setups: []stage.Setup{{

@@ -70,7 +70,9 @@ func (r *round) run(ctx context.Context, duration time.Duration) error {
 	if err := r.broken(); err != nil {
 		return err
 	}
-	r.calm(ctx)
+	if err := r.calm(ctx); err != nil {
+		return err
+	}
 	for _, p := range r.alive() {
 		p.stop()
 	}
@@ -164,13 +166,26 @@ func (r *round) alive() []*Process {
 }
 
 // calm lets the processes go on without a fault for so long that every orphan has run out, and
-// every waiter has been served.
-func (r *round) calm(ctx context.Context) {
+// every waiter has been served. Meanwhile no key may be without expiry: one that is found so may have been for
+// as long as there were faults.
+func (r *round) calm(ctx context.Context) error {
 	r.logf("calm")
-	select {
-	case <-ctx.Done():
-	case <-time.After(2*r.work.TTL + r.work.Poll + slack):
+	told := false
+	for end := time.Now().Add(2*r.work.TTL + r.work.Poll + slack); time.Now().Before(end) && ctx.Err() == nil; {
+		keys, err := r.deployment.EternalKeys(ctx)
+		if err != nil {
+			return err
+		}
+		if len(keys) > 0 && !told {
+			r.journal.tell(history.Event{Kind: history.Left, Note: "keys without expiry: " + strings.Join(keys, " ")})
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(time.Until(end), 50*time.Millisecond)):
+		}
 	}
+	return nil
 }
 
 // sweep looks for keys that were left, when every lease has run out.

@@ -223,7 +223,7 @@ func TestKeysThatAreLeftAreTold(t *testing.T) {
 	setup := fixture(Fault{Inject: func(a *Act) error {
 		a.Hit()
 		d, server := a.Deployment, a.Deployment.Servers[0]
-		return errors.Join(d.Do(a, server, "hset", "leftover", "x", 1), d.Do(a, server, "set", "redisson_lock_token:{x}", 1))
+		return errors.Join(d.Do(a, server, "set", "leftover", "x", "ex", 3600), d.Do(a, server, "set", "redisson_lock_token:{x}", 1, "ex", 3600))
 	}})
 	setup.Work.TTL, setup.Work.Processes, setup.Work.Workers = 200*time.Millisecond, 1, 1
 	res, err := s.Play(t.Context(), &Plan{Name: "untidy", Setups: []Setup{setup}}, 50*time.Millisecond)
@@ -233,6 +233,22 @@ func TestKeysThatAreLeftAreTold(t *testing.T) {
 	require.Equal(t, "I5", res.Violations[0].Invariant)
 	require.Contains(t, res.Violations[0].Text, "leftover")
 	require.NotContains(t, res.Violations[0].Text, "token")
+}
+
+func TestStage_TellsOfKeysWithoutExpiry(t *testing.T) {
+	t.Parallel()
+	s := newTestStage(t)
+	setup := fixture(Fault{Inject: func(a *Act) error {
+		a.Hit()
+		return a.Deployment.Do(a, a.Deployment.Servers[0], "set", "redisson_lock_token:{x}", 1)
+	}})
+	setup.Work.TTL, setup.Work.Processes, setup.Work.Workers = 200*time.Millisecond, 1, 1
+	res, err := s.Play(t.Context(), &Plan{Name: "eternal", Setups: []Setup{setup}}, 50*time.Millisecond)
+	forget(t, res)
+	require.NoError(t, err)
+	require.Len(t, res.Violations, 1)
+	require.Equal(t, "I5", res.Violations[0].Invariant)
+	require.Contains(t, res.Violations[0].Text, "without expiry: redisson_lock_token:{x}")
 }
 
 func TestAViolationComesWithTheEventsAroundIt(t *testing.T) {

@@ -50,6 +50,7 @@ type Workload struct {
 	Reads     float64 // and of those the share that only reads
 
 	Torn     bool // of two names the first process always has the second for long, the next wants both, and the others the first
+	Moments  bool // each hold ends at once, and its min hold is a millisecond: hardly anything is left to be kept
 	Kept     bool // nothing but the end of its lease takes a hold away
 	Counts   bool // compare the levels with what Redis says
 	PoolSize int  // of the go-redis client; 0: its default

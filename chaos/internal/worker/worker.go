@@ -100,14 +100,23 @@ func (w *worker) length() time.Duration {
 // alone is a use by the worker itself.
 func (w *worker) alone() {
 	least, opts := time.Duration(0), []relock.MutexOption(nil)
-	if w.Work.Brief > 0 && w.chance(w.Work.Brief) {
+	switch {
+	case w.Work.Moments:
+		least = time.Millisecond
+	case w.Work.Brief > 0 && w.chance(w.Work.Brief):
 		least = w.between(50*time.Millisecond, w.Work.TTL/2)
+	}
+	if least > 0 {
 		opts = append(opts, relock.WithMinHold(least))
 	}
 	u := w.use(w.names(), fmt.Sprintf("p%d.w%d", w.Process, w.id), opts...)
 	u.least = least
 	if u.lock() != history.OK {
 		w.breathe()
+		return
+	}
+	if w.Work.Moments {
+		u.unlockAll()
 		return
 	}
 	u.spend(w.length())

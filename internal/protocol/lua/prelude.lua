@@ -47,7 +47,7 @@ local function examine(key, i, field)
   return false, {0, redis.call('pttl', key), i, found[1]}
 end
 
--- Has field hold a key that is free. HSET comes first because it is what a server out of
+-- Has field hold a key that is free, or that its owner before is about to leave. HSET comes first because it is what a server out of
 -- memory refuses; a refused PEXPIRE is taken back, so that no key stays without expiry,
 -- and returned.
 local function take(key, field, lease)

@@ -155,6 +155,7 @@ func (p *play) run() error {
 			return err
 		}
 	}
+	defer p.watchExpiry()()
 	var faults sync.WaitGroup
 	for _, f := range p.plan.Faults {
 		faults.Go(func() {
@@ -215,6 +216,39 @@ func (p *play) drain() {
 		for _, key := range s.left() {
 			p.journal.add(history.Event{Kind: history.Left, Note: fmt.Sprintf("on server %d, after all leases: %s", i+1, key)})
 		}
+	}
+}
+
+// watchExpiry looks for keys without expiry, until stop is called. One that has none at two looks in a row is left
+// over: a failover sets the expiry of a key after the key.
+func (p *play) watchExpiry() (stop func()) {
+	over := make(chan struct{})
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		ticker := time.NewTicker(100 * time.Millisecond)
+		defer ticker.Stop()
+		looks := make(map[string]int) // in a row
+		for {
+			before := looks
+			looks = make(map[string]int)
+			for i, s := range p.servers {
+				for _, key := range s.eternal() {
+					where := fmt.Sprintf("on server %d, without expiry: %s", i+1, key)
+					if looks[where] = before[where] + 1; looks[where] == 2 {
+						p.journal.add(history.Event{Kind: history.Left, Note: where})
+					}
+				}
+			}
+			select {
+			case <-ticker.C:
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		looking.Wait()
 	}
 }
 

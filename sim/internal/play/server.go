@@ -178,6 +178,11 @@ func (s *server) become(c copyOf) {
 	}
 }
 
+// eternal returns the keys that have no expiry.
+func (s *server) eternal() []string {
+	return slices.DeleteFunc(s.mini.Keys(), func(name string) bool { return s.mini.TTL(name) != 0 })
+}
+
 // left returns the keys that should not be there when all leases are over.
 func (s *server) left() []string {
 	s.arrives()
