@@ -97,8 +97,7 @@ func (h *hold) Late() bool {
 
 // Reject gives a grant back that does not count.
 func (h *hold) Reject() {
-	h.batch.End(acquire.ErrLate)
-	h.retireAndUndo()
+	h.giveUp(acquire.ErrLate)
 	h.forget()
 }
 

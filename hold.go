@@ -275,20 +275,20 @@ func (h *hold) wanted() bool {
 // Owner is who holds, or wants to.
 func (h *hold) Owner() keys.Owner { return h.owner }
 
-// retireAndUndo retires the hold's name, and those by which Redis may know its batch, and has them
-// released in the background.
-func (h *hold) retireAndUndo() {
+// giveUp retires the names by which Redis may know h, and only then tells those who wait in its batch why, and has the
+// names released. Whoever heard of the doubt before could lock again by such a name, and would lose that to the release.
+func (h *hold) giveUp(why error) {
 	h.mu.Lock()
 	n, b, lasts := h.name, h.batch, h.lease.Longest()
 	h.mu.Unlock()
 	h.session.Identities.Retire(n.Identity)
+	b.End(why)
 	if b == nil {
 		h.undoName(n, lasts)
 		return
 	}
 	var fields []string
 	for _, n := range b.Names() {
-		h.session.Identities.Retire(n.Identity)
 		fields = append(fields, n.Field)
 	}
 	until := h.session.Now().After(lasts)

@@ -208,8 +208,7 @@ func (h *hold) begin(ctx context.Context, c *call) (bool, error) {
 // opened makes h, which was granted, held, for the Lock that r is the record of.
 func (h *hold) opened(lv *level, r *record) (bool, error) {
 	if !h.open(lv) {
-		h.batch.End(ErrClosed)
-		h.retireAndUndo()
+		h.giveUp(ErrClosed)
 		h.leave()
 		h.unregister()
 		return false, ErrClosed

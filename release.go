@@ -24,8 +24,8 @@ import (
 //	finish         on Redis: handOver to the next of this process, or else giveBack to all, which keeps the
 //	               keys for no one if its min hold is not over;
 //	               abandon if Redis does not answer. release is that with the hook Released.
-//	retireAndUndo  retires the name and has it released in the background. It is part of abandon,
-//	               of lose, and of rejectGrant, which forgets a grant that does not count.
+//	giveUp         retires the name, tells those who wait in its batch, and has it released in the background. It is
+//	               part of abandon, of lose, and of Reject, which forgets a grant that does not count.
 //	leave          lets the next in the queues go on.
 //	unregister     takes it out of its gates: it is gone.
 //
@@ -312,10 +312,11 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket
 		}
 		return true, h.abandon(out.Err)
 	case !g.Held:
+		err := h.notOurs(began, out)
 		ticket.Refuse()
 		h.leave()
 		h.other.wake()
-		return true, h.notOurs(began, out)
+		return true, err
 	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		c.Identities.Retire(id)
 		next.undoName(to, next.settings.TTL)
@@ -394,6 +395,11 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	if out.Err != nil {
 		return h.abandon(out.Err)
 	}
+	var lost error
+	if !answer.Ours {
+		lost = h.notOurs(began, out)
+		h.forgetKept(answer, h.target, n)
+	}
 	for i, p := range h.places {
 		p.Gate.Heard()
 		if len(h.places) == 1 && !answer.Kept {
@@ -417,8 +423,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	}
 	h.other.released(answer)
 	if !answer.Ours {
-		h.forgetKept(answer, h.target, n)
-		return h.notOurs(began, out)
+		return lost
 	}
 	if out.Unconfirmed != nil {
 		return fmt.Errorf("it is unlocked and stays taken for WithMinHold, but too few replicas confirmed that: %w", out.Unconfirmed)
@@ -429,7 +434,8 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 // notOurs judges the answer to a command begun at began that Redis does not know the hold.
 // If an earlier copy of the same command may have been executed, that one succeeded, however
 // late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
-// by a command of another owner's, of which late copies may be on their way to the name.
+// by a command of another owner's, of which late copies may be on their way to the name. So the name is retired, before
+// anyone hears of that.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 	h.session.Identities.Retire(h.onRedis().Identity)
 	h.mu.Lock()
@@ -443,8 +449,7 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 // abandon ends the hold without Redis' answer: its name is released in the background, and
 // the next waiter tries under a new one.
 func (h *hold) abandon(err error) error {
-	h.batch.End(err)
-	h.retireAndUndo()
+	h.giveUp(err)
 	h.leave()
 	h.other.wake()
 	h.mu.Lock()

@@ -287,8 +287,7 @@ func (h *hold) lose(why error) {
 	if errors.Is(why, lockerr.ErrNotOnRedis) {
 		why = h.cause // which is an ErrLost also for those whose Unlock waits
 	}
-	h.batch.End(why)
-	h.retireAndUndo()
+	h.giveUp(why)
 	h.other.wake()
 	if unclaimed { // no one will unlock it
 		h.unregister()

@@ -17,6 +17,7 @@
 //   - What gives the lock away, a release or a hand-over by Redis, is sent when no hold is valid, and no
 //     one enters before it is answered.
 //   - An Unlock is answered by a command that was sent after its hold had ended.
+//   - The names are retired before anyone hears that they are in doubt.
 //   - The names belong to the batch. A rename is sent again until it is answered or the batch is over,
 //     even if no one waits for it any more.
 //
@@ -276,6 +277,8 @@ func (b *Batch) lost() {
 
 // End ends the batch: err, or nil, is what those hear that wait for Redis. It cuts a rename under way short, and
 // does not wait for it: a copy may still be executed, which is why Names tells the name that was sent, too.
+// After an error its names are in doubt. They are retired before anyone hears of that: who does may lock again at
+// once, and what undoes the batch must not meet that hold.
 func (b *Batch) End(err error) {
 	if b == nil {
 		return
@@ -283,6 +286,11 @@ func (b *Batch) End(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = true
+	if err != nil {
+		for _, n := range append(b.names(), b.name) {
+			b.env.Retire(n.Identity)
+		}
+	}
 	if b.stop != nil {
 		b.stop()
 	}
@@ -308,6 +316,11 @@ func (b *Batch) IsOver() bool {
 func (b *Batch) Names() []identity.Name {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.names()
+}
+
+// names is Names. mu is held.
+func (b *Batch) names() []identity.Name {
 	if b.sent.Field == "" {
 		return []identity.Name{b.settled}
 	}
