@@ -19,6 +19,7 @@
  * hand: -DOWNERS=3
  * hand: -DLIVES=3
  * off: NO_RETIRE exclusion: a name is used again though a rename to it, or from it, is in doubt
+ * off: HEARD_FIRST known_loss: who waits in a batch hears that it is over before its names are retired
  * off: ENTERS_DURING_RELEASE exclusion: an owner follows while the release is under way
  * off: FRESH_LEASE exclusion: a hold that follows begins with a lease of its own, not with what is left
  * off: RENEWS_UNKNOWN no_false_loss: a renewal does not wait until Redis knows the name of the hold
@@ -64,6 +65,9 @@ bool asked[OWNERS], taken[OWNERS];       /* asked: the rename under way was sent
 /* The network. */
 bool lateAcquire[NAMES+1], lateRenew[NAMES+1], lateRelease[NAMES+1], undone[NAMES+2];
 byte lateRename[NAMES+1], lateLease[NAMES+1];
+#ifdef HEARD_FIRST
+byte doubtNow, doubtFirst, doubtThen;    /* a batch that is over, whose names are not retired yet */
+#endif
 byte undoFirst, undoThen, undoneFirst;    /* the undo under way, and what that has done */
 
 mtype result = silent;
@@ -170,21 +174,30 @@ inline fail() {
 	}
 }
 
-/* batch.end, hold.retireAndUndo: none of its names counts any more. */
+/* hold.giveUp: none of the names of a batch counts any more. */
+inline giveUp(now, first, then) {
+	retire(now);
+	if
+#ifdef UNDO_REVERSED
+	:: then != 0 -> undo(then, first)
+#else
+	:: then != 0 -> undo(first, then)
+#endif
+	:: else -> undo(first, 0)
+	fi
+}
+
+/* batch.end, by hold.giveUp: first the names, and only then those who wait. */
 inline over() {
 	if
 	:: command != none -> leaveCopy()
 	:: else
 	fi;
-	retire(current);
-	if
-#ifdef UNDO_REVERSED
-	:: sent != 0 -> undo(sent, settled)
+#ifdef HEARD_FIRST
+	doubtNow = current; doubtFirst = settled; doubtThen = sent;
 #else
-	:: sent != 0 -> undo(settled, sent)
+	giveUp(current, settled, sent);
 #endif
-	:: else -> undo(settled, 0)
-	fi;
 	done(); fail();
 	if
 	:: holder != NOBODY -> phase[holder] = idle; taken[holder] = 0
@@ -315,6 +328,9 @@ proctype process() {
 #endif
 	/* hold.check */
 	:: d_step { holder != NOBODY && phase[holder] == held && proof == 0 -> printf("owner %d: its lease is over: lost\n", holder); over(); check() }
+#ifdef HEARD_FIRST
+	:: d_step { doubtFirst != 0 -> giveUp(doubtNow, doubtFirst, doubtThen); doubtFirst = 0; check() }
+#endif
 	/* undo.Queue: one name, and then the other */
 	:: d_step { undoFirst != 0 -> execute(release, undoFirst, 0, 0); printf("Redis: undoes %d: %e\n", undoFirst, result);
 		undone[undoFirst] = (undoThen == 0); undoneFirst = (undoThen == 0 -> 0 : undoFirst); undoFirst = 0; check() }

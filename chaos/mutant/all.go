@@ -92,6 +92,15 @@ var All = []Mutant{
 		},
 		Catch: []string{"batches-late"},
 	},
+	{
+		Name:   "batch-heard-first",
+		Breaks: "who waits in a batch hears that it is lost before its names are retired",
+		Edits: []Edit{
+			{"internal/batch/batch.go", "	if err != nil {\n		for _, n := range append(b.names(), b.name) {\n			b.env.Retire(n.Identity)\n		}\n	}\n", ""},
+			{"internal/batch/batch.go", "lockerr.ErrNotOnRedis))\n	b.mu.Lock()\n", "lockerr.ErrNotOnRedis))\n	time.Sleep(20 * time.Millisecond)\n	b.mu.Lock()\n"},
+		},
+		Catch: []string{"batches-deleted"},
+	},
 
 	// What is known about commands that were not answered.
 	{

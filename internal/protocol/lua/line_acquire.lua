@@ -53,12 +53,15 @@ if not queue and ARGV[6] == '1' then -- raises the error as the server words it
 end
 
 local ours, busy = examine(lock, 1, field)
+local token
 if queue and not ours and not busy then
   local wait = reserved(false)
   if wait > 0 then
     busy = {0, wait, 1, ''}
-  elseif serve(publish, count) then
-    ours, busy = examine(lock, 1, field)
+  else
+    local served, _, minted = serve(publish, count)
+    if served then ours, busy = examine(lock, 1, field) end
+    if served == field then token = minted end
   end
 end
 if busy then
@@ -69,7 +72,7 @@ if busy then
   return busy
 end
 
-local token = token_for(keep)
+token = token or token_for(keep)
 if not token then return {-3, 1} end
 if ours then
   lengthen(lock, lease)

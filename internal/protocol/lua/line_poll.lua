@@ -43,7 +43,7 @@ if longest > 0 then
 end
 
 local _, busy = examine(lock, 1, '')
-local served
+local served, minted
 local wait = not busy and reserved(waiting[redis.call('zrange', queue, '0', '0')[1]]) or 0
 if busy then
   local at, interval, till = strangers()
@@ -51,7 +51,7 @@ if busy then
 elseif wait > 0 then
   busy = {0, wait, 1, ''}
 else
-  served = serve(publish, count)
+  served, _, minted = serve(publish, count)
   if served then
     waiting[served] = nil
     _, busy = examine(lock, 1, '')
@@ -67,7 +67,7 @@ for i = 3, #ARGV, 3 do
   elseif held(lock, field) then
     local keep = ARGV[i + 2]
     lengthen(lock, ARGV[i + 1])
-    token = token_for(keep)
+    if field == served then token = minted else token = token_for(keep) end
     status = token and (field == served and 2 or 1) or -3
     if token then store(token, keep) end
   end

@@ -146,7 +146,8 @@ end
 -- tells its process the ticket and the token, which is 0 if none was wished or could be had. Dead
 -- entries before it are dropped. If the process of that entry has an earlier one that was passed over, this one
 -- gets the lock instead: the process lives, and its waiters keep their order.
--- Returns the field that got the lock, if any, and how many heard it.
+-- Returns the field that got the lock, if any, how many heard it, and the token, nil if it could not be had. One
+-- acquisition has one token: a script whose own field is served returns this one, and mints no other.
 local function serve(publish, count, last)
   local now, passed, gone = nil, 0, {}
   while true do
@@ -174,7 +175,7 @@ local function serve(publish, count, last)
       if token then store(token, keep) end
       local heard = redis.pcall(publish, channel, string.format('%s %.0f', ticket, token or 0))
       if type(heard) == 'table' then heard = -1 end
-      return field, heard
+      return field, heard, token
     end
   end
 end

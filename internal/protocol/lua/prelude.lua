@@ -92,6 +92,8 @@ end
 -- that is given), and not below the server's clock, so that tokens keep rising when a counter
 -- was lost; 0 without counters. Reads only; nil and the position of the counter if one holds
 -- something else than a token.
+-- An owner that has the lock already gets a newer one, too: that may be a copy of its request, but it may also be an
+-- earlier hold by the same name, which a failover has brought back.
 local function next_token(n, last)
   if (last or #KEYS) == n then return 0 end
   local now = redis.call('time')
