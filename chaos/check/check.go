@@ -36,6 +36,9 @@ type Rules struct {
 	// Untokened says that no hold asked for a token.
 	Untokened bool
 
+	// SentOnce says that no command was sent twice, or came late: the counter on Redis has the token of the holder.
+	SentOnce bool
+
 	// Prompt says that no fault of the run keeps a wake-up from its waiter, or leaves
 	// anything on Redis: who waits has the lock as soon as it is free.
 	Prompt bool

@@ -75,8 +75,9 @@ type unlock struct {
 type count struct {
 	at          int64
 	said, depth int
-	redis       bool // Redis said it
-	nested      bool // a second level had been asked for, or had failed
+	token       int64 // of the counter, if Redis said it
+	redis       bool  // Redis said it
+	nested      bool  // a second level had been asked for, or had failed
 }
 
 // write is a write to the resource.
@@ -309,7 +310,7 @@ func (d *reader) told(id opID, e history.Event) {
 		return // of several who share an owner nobody knows how many levels there are
 	}
 	nested := !h.calm || len(h.levels) > 1
-	h.counted = append(h.counted, count{at: e.At, said: e.Count, depth: e.Depth,
+	h.counted = append(h.counted, count{at: e.At, said: e.Count, depth: e.Depth, token: e.Token,
 		redis: e.Kind == history.Counted, nested: nested})
 }
 

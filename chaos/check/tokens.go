@@ -8,12 +8,18 @@ import (
 // I2: tokens rise in real-time order: if one Lock had returned before another was called,
 // it has the lower token. Two holds never have the same; a re-entry has that of its hold.
 // That is promised whatever data was lost: tokens follow the server's clock. Who only reads
-// has none.
+// has none. One acquisition has one token: while it is held no other is minted, unless a command was sent twice, as where
+// a process did not get to run.
 func (r *run) tokens() {
 	for _, h := range r.holds {
 		for _, lv := range h.levels {
 			if lv.token != h.token && lv.token != 0 && h.token != 0 {
 				r.breach("I2", h.lock, "%s has the token %d, and %d on re-entry", r.of(h), h.token, lv.token)
+			}
+		}
+		for _, c := range h.counted {
+			if r.rules.SentOnce && c.token != 0 && h.token != 0 && c.token != h.token && !r.wasPaused(h.process, h.called, c.at) && !r.wasPaused(director, h.called, c.at) {
+				r.breach("I2", h.lock, "%s has the token %d, but at %s the counter on Redis had %d", r.of(h), h.token, r.at(c.at), c.token)
 			}
 		}
 	}

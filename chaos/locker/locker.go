@@ -21,26 +21,26 @@ type Locker interface {
 	Deadline() (time.Time, bool)
 	Context(ctx context.Context) context.Context
 
-	// Levels is what Redis says that HoldCount is.
-	Levels(ctx context.Context) (int, error)
+	// OnRedis is what Redis says that HoldCount and FencingToken are.
+	OnRedis(ctx context.Context) (levels int, token int64, err error)
 }
 
 // Mutex is one of any kind.
 type Mutex struct{ *relock.Mutex }
 
-// Levels implements [Locker].
-func (m Mutex) Levels(ctx context.Context) (int, error) {
+// OnRedis implements [Locker].
+func (m Mutex) OnRedis(ctx context.Context) (levels int, token int64, err error) {
 	s, err := m.State(ctx)
-	return s.Count, err
+	return s.Count, s.FencingToken, err
 }
 
 // WriteSide is the side of a read-write lock that excludes all others.
 type WriteSide struct{ *relock.RWMutex }
 
-// Levels implements [Locker].
-func (m WriteSide) Levels(ctx context.Context) (int, error) {
+// OnRedis implements [Locker].
+func (m WriteSide) OnRedis(ctx context.Context) (levels int, token int64, err error) {
 	s, err := m.State(ctx)
-	return s.Count, err
+	return s.Count, s.FencingToken, err
 }
 
 // ReadSide is the side of a read-write lock that many may have. Its owner has a fixed name, so that it is
@@ -60,22 +60,22 @@ func (m ReadSide) Deadline() (time.Time, bool)               { return m.RDeadlin
 
 func (m ReadSide) Context(ctx context.Context) context.Context { return m.RContext(ctx) }
 
-func (m ReadSide) Levels(ctx context.Context) (int, error) {
+func (m ReadSide) OnRedis(ctx context.Context) (levels int, token int64, err error) {
 	s, err := m.State(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	n := 0
 	for field, count := range s.Readers {
 		switch {
 		case !strings.HasSuffix(field, ":"+m.Owner):
 		case n > 0:
-			return 0, errGivenUp
+			return 0, 0, errGivenUp
 		default:
 			n = count
 		}
 	}
-	return n, nil
+	return n, 0, nil
 }
 
 // errGivenUp says that an owner has two names: one that it has given up, and that is not undone yet, or was made again

@@ -74,7 +74,7 @@ func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 			a.env.Identities.Retire(n.Identity)
 			s.name.Late = true
 		}
-		s.line.Placed(s.entry, out)
+		s.line.Placed(s.entry, g.Token, out)
 	default: // the lock, nothing, or a line that is not to be had
 		if out.Ambiguous {
 			a.env.Identities.Retire(n.Identity)
@@ -120,7 +120,7 @@ func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 		waiters := make([]protocol.Waiter, len(entries))
 		options := a.untilClose()
 		for i, e := range entries {
-			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms}
+			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms, Last: s.line.Standing(e).Token}
 			options = a.env.pacedFor(options, e)
 		}
 		var all []protocol.Standing

@@ -124,12 +124,12 @@ func (l *Line[V]) Adopt(e *Entry, settled func()) {
 	}
 }
 
-// Placed records the answer that e waits. From then on polls keep the place, and messages can settle it.
+// Placed records the answer that e waits, and the last token that was minted. From then on polls keep the place, and messages can settle it.
 // A message of the grant may have come first. It is believed only now, because the answer is its proof.
-func (l *Line[V]) Placed(e *Entry, out redisexec.Outcome) {
+func (l *Line[V]) Placed(e *Entry, last int64, out redisexec.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.now, e.sure = protocol.Standing{State: protocol.EntryWaiting, Proof: out.Sent}, !out.Ambiguous
+	e.now, e.sure = protocol.Standing{State: protocol.EntryWaiting, Proof: out.Sent, Token: last}, !out.Ambiguous
 	if e.told {
 		l.believe(e)
 	}

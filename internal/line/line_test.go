@@ -52,7 +52,7 @@ func (b *trial) enters(ticket uint64, terms *protocol.Terms) *place {
 // placed makes a place of which the request was answered.
 func (b *trial) placed(ticket uint64) *place {
 	p := b.enters(ticket, terms())
-	b.Placed(p.Entry, redisexec.Outcome{Sent: b.now})
+	b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now})
 	return p
 }
 
@@ -77,7 +77,7 @@ func TestAPlaceWaitsOnceItsRequestWasAnswered(t *testing.T) {
 	p := b.enters(1, terms())
 	b.stands(p, asking, 0)
 	require.Empty(t, b.Waiting())
-	b.Placed(p.Entry, redisexec.Outcome{Sent: b.now})
+	b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now})
 	b.stands(p, protocol.EntryWaiting, 0)
 	require.Equal(t, b.now, b.Standing(p.Entry).Proof)
 	require.Equal(t, []*Entry{p.Entry}, b.Waiting())
@@ -119,7 +119,7 @@ func TestAMessageThatComesBeforeTheAnswerIsKeptUntilThat(t *testing.T) {
 	b.message("1 42")
 	b.stands(p, asking, 0)
 	require.True(t, b.Told())
-	b.Placed(p.Entry, redisexec.Outcome{Sent: b.now})
+	b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now})
 	b.stands(p, protocol.EntryGranted, 1)
 	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
 	require.False(t, b.Told())
@@ -149,7 +149,7 @@ func TestAGrantThatIsNotProvenIsNotTaken(t *testing.T) {
 			b := newTrial(t)
 			p := b.enters(1, c.terms)
 			c.out.Sent = b.now
-			b.Placed(p.Entry, c.out)
+			b.Placed(p.Entry, 0, c.out)
 			b.now = b.now.After(c.passes)
 			wakes := b.wakes(func() { b.message(c.message) })
 			if c.granted {
@@ -185,10 +185,10 @@ func TestWhatIsToldToAllWakesThoseInTheLineUnlessItIsForStrangers(t *testing.T) 
 func TestAWakeUpBetweenARequestAndItsAnswerIsGivenAgain(t *testing.T) {
 	b := newTrial(t)
 	p := b.enters(1, terms())
-	require.Zero(t, b.wakes(func() { b.Placed(p.Entry, redisexec.Outcome{Sent: b.now}) }))
+	require.Zero(t, b.wakes(func() { b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now}) }))
 	p = b.enters(2, terms())
 	b.Queue.Wake()
-	require.Equal(t, 1, b.wakes(func() { b.Placed(p.Entry, redisexec.Outcome{Sent: b.now}) }))
+	require.Equal(t, 1, b.wakes(func() { b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now}) }))
 }
 
 // The table of what a poll may say of a place.

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"time"
 
 	"github.com/relock-go/relock/internal/keys"
@@ -109,7 +110,9 @@ func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	}
 	r, out := l.plain.run(ctx, e, LineAcquireScript, t.Line, append(args, entry...)...)
 	g := r.grant(t, s.Fencing)
-	g.Waits, g.Claimed = g.Claimed, false // it says no more than that
+	if g.Waits, g.Claimed = g.Claimed, false; g.Waits {
+		g.Token = r.integer(4)
+	}
 	return understood(g, out, &r)
 }
 
@@ -117,6 +120,7 @@ func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 type Waiter struct {
 	Field string
 	Terms *Terms
+	Last  int64 // token that it was told of while it waits; 0: none
 }
 
 // Poll keeps the places of waiters, and asks how they stand and who has the lock. If the lock is free, the script
@@ -126,7 +130,11 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	args := make([]any, 0, 2+3*len(waiters))
 	args = append(args, l.plain.publishCommand(), l.plain.countCommand())
 	for _, w := range waiters {
-		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keepFor(w.Terms))
+		keep := keepFor(w.Terms)
+		if w.Last > 0 {
+			keep = fmt.Sprint(keep, " ", w.Last)
+		}
+		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keep)
 	}
 	r, out := l.plain.run(ctx, e, LinePollScript, t.Line, args...)
 	if status := r.integer(0); status != 0 {
@@ -151,7 +159,7 @@ func (r *reply) standing(i int, t *keys.Set) Standing {
 	token := r.integer(i + 1)
 	switch status := r.integer(i); status {
 	case 0:
-		return Standing{State: EntryWaiting}
+		return Standing{State: EntryWaiting, Token: token}
 	case 1, 2: // 1 was granted before this poll: a message has told of that, or was lost
 		return Standing{State: EntryGranted, Token: token, Late: status == 1}
 	case -1: // its lease is over, or Redis has lost the line: it holds nothing, and has no place

@@ -50,7 +50,7 @@ type Grant struct {
 	Waits   bool // if not held: the field has a place in the line
 	Split   bool // if not held: no owner has it on a quorum yet, those that want it are in each other's way
 
-	Token int64 // if held: the fencing token, 0 if none was wished
+	Token int64 // if held: the fencing token, 0 if none was wished; if it waits in the line: the last that was minted
 
 	Absent *keys.Nodes // held or not: of the name that was to get it
 

@@ -6,7 +6,7 @@ import "github.com/relock-go/relock/internal/clock"
 type Standing struct {
 	State EntryState
 	Proof clock.Instant // when the request was sent whose answer said last that it waits, or is granted
-	Token int64         // of a grant
+	Token int64         // of a grant; while it waits, the last that was minted, 0 if there is none or none is wished
 	Late  bool          // the grant was given before the poll that tells of it: a message should have told
 	Err   error         // of a failure
 }

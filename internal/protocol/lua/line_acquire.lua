@@ -10,7 +10,7 @@
 --   {1, token}                  field = 1, for at least the lease; token 0, or 1 alone, if none was wished
 --   {0, pttl, 1, holder}        the lock is held by another owner for pttl ms (-1: it has no expiry); by ''
 --                               if it is free, and left to strangers for so long
---   {0, pttl, 1, holder, 1}     and field waits in the line
+--   {0, pttl, 1, holder, last}  and field waits in the line; the last token, 0 if there is none or none was wished
 --   {-1, 1}                     the lock is of another type, {-2, 1} a read-write lock
 --   {-3, 1}                     the counter holds something else than a token
 --   {-4, 1}                     where the line should be is something else
@@ -41,7 +41,9 @@ if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has
   redis.call('zadd', KEYS[3], 'nx', last + 1, ARGV[1])
   redis.call('pexpire', KEYS[3], keeps) -- again, after what may have made it; the entries live as long as the line
   redis.call('pexpire', KEYS[4], keeps)
-  return {0, redis.call('pttl', KEYS[1]), 1, has[1], 1}
+  local token = ARGV[3] ~= '-1' and redis.pcall('get', KEYS[2]) -- see last_token
+  token = type(token) == 'string' and string.find(token, '^%d+$') and tonumber(token) or 0
+  return {0, redis.call('pttl', KEYS[1]), 1, has[1], token}
 end
 
 -- prelude
@@ -67,7 +69,7 @@ end
 if busy then
   if queue and busy[1] == 0 and ARGV[7] then
     enqueue(field, ARGV[7], keep, ARGV[8], count, ARGV[9])
-    busy[5] = 1
+    busy[5] = last_token(keep)
   end
   return busy
 end

@@ -3,7 +3,7 @@
 --
 -- ARGV  publish command, the subcommand of PUBSUB that counts the listeners of a channel ('' = they
 --       cannot be counted here), and for each waiter: field, lease of its entry (ms), life of a counter
---       (ms; 0 = for ever; -1 = no token wished)
+--       (ms; 0 = for ever; -1 = no token wished) and after a blank the last token that it was told of, if any
 --
 -- Replies
 --   {0, pttl, holder, status, token, ...}   of the lock its PTTL and holder, '' if it is left to strangers
@@ -11,7 +11,7 @@
 --                                           0 = it waits, for its entry's lease; 1 = it holds the
 --                                           lock, for at least that, 2 = since this poll; -1 = neither;
 --                                           -3 = it holds the lock, but the counter holds something else
---                                           than a token
+--                                           than a token; token: its own, or the last if it waits
 --   {-1, 1}                                 the lock is of another type, {-2, 1} a read-write lock
 --   {-4, 1}                                 the queue is something else than a queue
 --
@@ -62,12 +62,17 @@ if busy and busy[1] ~= 0 then return busy end
 local reply = {0, busy and busy[2] or -2, busy and busy[4] or ''}
 for i = 3, #ARGV, 3 do
   local field, status, token = ARGV[i], -1, 0
+  local keep, seen = string.match(ARGV[i + 2], '^(%-?%d+) ?(%d*)$')
   if waiting[field] then
-    status = 0
+    status, token = 0, last_token(keep)
   elseif held(lock, field) then
-    local keep = ARGV[i + 2]
     lengthen(lock, ARGV[i + 1])
-    if field == served then token = minted else token = token_for(keep) end
+    token = last_token(keep)
+    if field == served then
+      token = minted
+    elseif seen == '' or token <= tonumber(seen) then -- not that of its grant: the counter, or the grant, was lost
+      token = token_for(keep)
+    end
     status = token and (field == served and 2 or 1) or -3
     if token then store(token, keep) end
   end

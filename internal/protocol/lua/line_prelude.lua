@@ -53,6 +53,13 @@ local function token_for(keep)
   return (next_token(1, 2))
 end
 
+-- The last token that was minted, 0 if there is none, or none is wished. Each that waits is told: so it knows that of its
+-- grant, which is newer.
+local function last_token(keep)
+  local last = keep ~= '-1' and redis.pcall('get', KEYS[2])
+  return type(last) == 'string' and string.find(last, '^%d+$') and tonumber(last) or 0
+end
+
 local function store(token, keep)
   if keep ~= '-1' then store_token(1, token, keep, 2) end
 end

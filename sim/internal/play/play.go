@@ -112,6 +112,7 @@ func Run(run func(func()), plan Plan, stuck func(*Result)) (*Result, error) {
 	res.Report = check.Run(p.journal.withSigns(), check.Rules{
 		TTL: plan.TTL, Poll: plan.Poll, Slack: slack + 20*plan.Latency,
 		SplitBrain: true, Lossless: !harmful, Untokened: plan.Untokened, Quorum: plan.Servers > 1,
+		SentOnce: len(plan.Faults) == 0 && plan.Servers == 1,
 		// Owners who split the votes of a quorum try again after some round trips.
 		Prompt: len(plan.Faults) == 0 && plan.MinHold == 0 && plan.Poll >= 60*plan.Latency,
 		InLine: plan.inLine(),

@@ -378,10 +378,10 @@ func (u *use) compare() {
 	}
 	ctx, cancel := context.WithTimeout(u.life, u.plan.TTL)
 	defer cancel()
-	n, err := u.m.Levels(ctx)
+	n, token, err := u.m.OnRedis(ctx)
 	u.gate()
 	at := u.journal.now() // the hold was valid then, if it is now
 	if err == nil && u.ask() {
-		u.tell(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: n})
+		u.tell(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: n, Token: token})
 	}
 }
