@@ -47,11 +47,11 @@ var (
 	// of a renewal that too few confirmed, in Hooks.RenewFailed.
 	ErrNotReplicated = lockerr.ErrNotReplicated
 
-	// ErrInvalidName is returned for a name that cannot be this lock: it is empty; it has braces that
-	// would put its helper keys into other Cluster slots; it is in use for something else, which may be
-	// a lock of another kind; it is one of a MultiMutex on a Cluster, without a {tag} in common; or it
-	// is a {tag} and nothing else, for a FairMutex or RWMutex, whose helper keys would be those of the
-	// name without the braces.
+	// ErrInvalidName is returned for a name that cannot be this lock: it is empty; it begins as helper keys
+	// do (relock_line:); its braces would put its helper keys into other Cluster slots; it is in use for
+	// something else, which may be a lock of another kind; it is one of a MultiMutex on a Cluster, without
+	// a {tag} in common; or it is a {tag} and nothing else, for a FairMutex or RWMutex, whose helper keys
+	// would be those of the name without the braces.
 	ErrInvalidName = lockerr.ErrInvalidName
 
 	// ErrInvalidOption is returned for an option or argument out of its range, for options that

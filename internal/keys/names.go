@@ -2,6 +2,7 @@ package keys
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/relock-go/relock/internal/lockerr"
@@ -13,7 +14,8 @@ const (
 	counterPrefix = "redisson_lock_token"
 	rwPrefix      = "redisson_rwlock"
 
-	javaQueuePrefix = "redisson_lock_queue" // of Java's fair lock
+	javaQueuePrefix   = "redisson_lock_queue" // of Java's fair lock
+	javaTimeoutPrefix = "redisson_lock_timeout"
 )
 
 // What only this library has begins with its own name. So no key of Redisson's can be one of these.
@@ -79,6 +81,19 @@ func helpersOf(key string) (h helpers) {
 	h.counter, h.channel, h.javaQueue = next(len(counterPrefix)+rest), next(len(channelPrefix)+rest), next(len(javaQueuePrefix)+rest)
 	h.line, h.entries = next(len(linePrefix)+ownRest), all
 	return h
+}
+
+// helperPrefixes begin the keys that belong to a lock, or to a client. Each is followed by a ':'.
+var helperPrefixes = []string{counterPrefix, javaQueuePrefix, javaTimeoutPrefix, linePrefix, entriesPrefix, rwClaimPrefix, fencePrefix, clientPrefix}
+
+// helperPrefix returns what key begins with if it may belong to a lock of another name, and "" otherwise. A lock by
+// such a name would be taken for the helper of the other, and the helper for a lock.
+func helperPrefix(key string) string {
+	prefix, _, found := strings.Cut(key, ":")
+	if !found || !slices.Contains(helperPrefixes, prefix) {
+		return ""
+	}
+	return prefix + ":"
 }
 
 // derivable reports whether the names derived from key stay in key's Cluster slot. They do not if it has a

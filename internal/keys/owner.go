@@ -49,14 +49,18 @@ func Kept(field string, until clock.Instant) string {
 
 // KeptFor returns the field for which the lock is kept; false: kept is not of a lock that is kept.
 func KeptFor(kept string) (field string, is bool) {
-	at := strings.LastIndex(kept, keptMark)
+	owner, writes := strings.CutSuffix(kept, WriteSuffix)
+	at := strings.LastIndex(owner, keptMark)
 	if at < 0 {
+		return "", false // as of an owner called "kept" that writes
+	}
+	if _, err := strconv.ParseInt(owner[at+len(keptMark):], 36, 64); err != nil {
 		return "", false
 	}
-	if SideOf(kept) == Writing {
-		return AsWriter(kept[:at]), true
+	if writes {
+		return AsWriter(owner[:at]), true
 	}
-	return kept[:at], true
+	return owner[:at], true
 }
 
 // AsReader is the field by which the owner of field, of either side of a read-write lock, reads.

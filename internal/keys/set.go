@@ -67,6 +67,10 @@ func (t *Set) Init(prefix string, names []string) error {
 			return fmt.Errorf("%w: %q, with the prefix %q, has braces that do not form a {tag}: remove them, or its helper keys would be in other Cluster slots",
 				lockerr.ErrInvalidName, prefix+name, prefix)
 		}
+		if helper := helperPrefix(prefix + name); helper != "" {
+			return fmt.Errorf("%w: %q may be a key that belongs to another lock: use a name that does not begin with %q",
+				lockerr.ErrInvalidName, prefix+name, helper)
+		}
 		t.Keys = append(t.Keys, prefix+name)
 	}
 	// Sorted, the same names are the same lock, however the user has ordered them. And owners that wait for one

@@ -23,7 +23,7 @@ func (r *round) judge(res *Result) (untested error) {
 		TTL: r.work.TTL, Poll: r.work.Poll, Slack: slack,
 		SplitBrain: r.setup.SplitBrain, Lossless: r.setup.Lossless, Prompt: r.setup.Prompt, Untokened: r.work.Untokened,
 		SentOnce: r.setup.Prompt && r.setup.Kind == deployment.Standalone,
-		Quorum: r.setup.Kind == deployment.Quorum || r.setup.Kind == deployment.SkewedQuorum,
+		Quorum:   r.setup.Kind == deployment.Quorum || r.setup.Kind == deployment.SkewedQuorum,
 	})
 	e := &Evidence{Setup: r.setup, Began: r.journal.began, Events: events, Outages: r.outages, round: r}
 	if r.plan.Check != nil {

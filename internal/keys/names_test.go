@@ -1,0 +1,56 @@
+package keys
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
+)
+
+// Whatever key a lock has besides its own, that key cannot be a lock.
+func TestSet_HelperKeysOfALockAreNoNames(t *testing.T) {
+	for _, name := range []string{"a", "{a}b", "redisson_lock", "relock_line", "relock_linea:b"} {
+		var of Set
+		require.NoError(t, of.Init("", []string{name}))
+		of.ReadWrite()
+		fence, err := FenceOf(name)
+		require.NoError(t, err)
+		line := LineOf(name)
+		helpers := slices.Concat(of.Counters, []string{fence, line.Queue, line.Entries, OfClient("uuid")})
+		for _, key := range slices.Concat(of.Freeing[1:], of.Line, of.WithClaim(true)) {
+			if helper := text(key); helper != name {
+				helpers = append(helpers, helper)
+			}
+		}
+		for _, helper := range helpers {
+			var other Set
+			err := other.Init("", []string{"x", helper})
+			require.ErrorIs(t, err, lockerr.ErrInvalidName, helper)
+			require.ErrorContains(t, err, helper)
+			require.NoError(t, other.Init("app:", []string{helper}), "the prefix is a part of the name")
+			cut := len(helper) / 3
+			require.ErrorIs(t, other.Init(helper[:cut], []string{helper[cut:]}), lockerr.ErrInvalidName)
+		}
+	}
+}
+
+// text is a key as it goes to Redis.
+func text(key any) string {
+	if p, ok := key.(*string); ok {
+		return *p
+	}
+	return key.(string)
+}
+
+func TestKeptFor_TellsAKeptLockFromAnOwnerOfThatName(t *testing.T) {
+	for _, field := range []string{"uuid:kept", "uuid:kept" + WriteSuffix, "uuid:7", "uuid:7" + WriteSuffix} {
+		_, is := KeptFor(field)
+		require.False(t, is, field)
+		of, is := KeptFor(Kept(field, clock.Instant{Mono: 123456789}))
+		require.True(t, is, field)
+		require.Equal(t, field, of)
+	}
+}
