@@ -30,7 +30,7 @@ end
 local last = ARGV[7] and KEYS[3] and redis.pcall('hlen', KEYS[1]) == 1 and redis.pcall('zrevrange', KEYS[3], '0', '0', 'withscores')[2]
 local has = last and redis.call('hgetall', KEYS[1])
 if has and has[1] and has[1] ~= ARGV[1] and has[1] ~= 'mode' and string.find(has[1], ':', 1, true) and string.find(has[2], '^[1-9]%d*$')
-  and redis.pcall('hexists', KEYS[4], has[1]) == 0 then -- see enqueue
+  and redis.pcall('hexists', KEYS[4], has[1]) == 0 and redis.call('hexists', KEYS[4], ARGV[1]) == 0 then -- see enqueue
   local lease, now = tonumber(ARGV[7]), redis.call('time')
   local keeps = redis.call('pttl', KEYS[3])
   if keeps < lease then keeps = ARGV[7] end
@@ -61,7 +61,7 @@ if queue and not ours and not busy then
   if wait > 0 then
     busy = {0, wait, 1, ''}
   else
-    local served, _, minted = serve(publish, count)
+    local served, _, minted = serve(publish, first(count))
     if served then ours, busy = examine(lock, 1, field) end
     if served == field then token = minted end
   end

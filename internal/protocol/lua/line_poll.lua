@@ -27,11 +27,13 @@ redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
 local now, longest, waiting = clock(), 0, {}
 for i = 3, #ARGV, 3 do
   local field, lease = ARGV[i], tonumber(ARGV[i + 1])
-  local entry = redis.call('hget', entries, field)
-  local terms, channel = string.match(entry or '', '^%d+( %d+ %-?%d+ %d+ )[012] (.*)$')
-  if terms and redis.call('zscore', queue, field) then
-    local mark = deaf(count, channel) and '2 ' or '0 '
-    redis.call('hset', entries, field, string.format('%.0f', now + lease) .. terms .. mark .. channel)
+  local place, till, entry_lease, keep, ticket, _, channel = read(field)
+  if till and (place or redis.call('zscore', queue, field)) then
+    if place then
+      redis.call('zadd', queue, place, field)
+      redis.call('hdel', entries, channel)
+    end
+    write(field, now + lease, entry_lease, keep, ticket, deaf(count, channel) and '2' or '0', channel)
     waiting[field], longest = true, math.max(longest, lease)
   else
     leave(field) -- one of the two keys may have been lost
@@ -51,7 +53,7 @@ if busy then
 elseif wait > 0 then
   busy = {0, wait, 1, ''}
 else
-  served, _, minted = serve(publish, count)
+  served, _, minted = serve(publish, first(count))
   if served then
     waiting[served] = nil
     _, busy = examine(lock, 1, '')

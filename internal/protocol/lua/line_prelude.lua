@@ -16,12 +16,18 @@
 -- listens, so they are served in the order in which their scripts were executed. mark says of the
 -- process of an entry:
 --   0  it listened when it last said that it waits
---   1  it did not listen when the lock was to be granted: it is passed over, keeps its place, and gets
---      nothing until it says again that it waits
+--   1  it did not listen when the lock was to be granted: it is skipped. The version before leaves such an
+--      entry in the queue; see set_aside
 --   2  it did not listen when it last said so, as one that has only just come, or has lost its connection:
 --      it is alive, and gets the lock whether it hears of it or not
 -- To look comes before the grant: a count of those who heard a grant would come too late, since a
 -- process that listens to a former master hears it, too.
+--
+-- Each entry that is skipped is paid for once: it leaves the queue, so that no later script walks over it. It is
+-- set aside in the entries, as "aside place end lease keep ticket mark channel", and a poll of its process brings
+-- it back to its place. The entries have two more fields for those that are set aside: that of a channel names the
+-- first skipped entry of its process, and 'aside' says when those whose time is over are to be dropped next.
+-- The version before knows no such entry: its poll says that the entry is gone, and the waiter gets a new place.
 --
 -- Strangers, as waiters of Redisson, have no place in the line: they wait for the key to be free, and for a
 -- message. They have their turn by the clock. Now and then a release leaves the lock free for `window`
@@ -34,6 +40,7 @@
 -- milliseconds to come was noted by a clock that has been set back since: it counts as over.
 local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
 local window, interval_taken, interval_first, interval_most, ahead = 5, 10, 100, 1000, 10000
+local sweep_interval = 5000
 
 -- Whether a foreign value is where the line should be. Where its commands are not allowed there is none.
 local function spoiled()
@@ -71,25 +78,95 @@ local function deaf(count, channel)
   return silent[channel]
 end
 
--- Has field wait behind all others; if it waits already it keeps its place.
+-- Reads the entry of field: its place if it is set aside, else false, and its parts. Without parts there is no
+-- entry, or none that can be read.
+local function read(field)
+  local entry = redis.call('hget', entries, field) or ''
+  local place, skipped = string.match(entry, '^aside (%S+) (.*)$')
+  return place or false, string.match(skipped or entry, '^(%d+) (%d+) (%-?%d+) (%d+) ([012]) (.*)$')
+end
+
+local function write(field, till, ...)
+  redis.call('hset', entries, field, table.concat({string.format('%.0f', till), ...}, ' '))
+end
+
+-- The place behind all others, and behind those that were set aside when the queue had others.
+local function last_place()
+  local last = redis.call('zrevrange', queue, '0', '0', 'withscores')[2]
+  if last then return last + 1 end
+  local now = redis.call('time')
+  return now[1] * 1000000 + now[2]
+end
+
+-- Has field wait behind all others; if it waits already, or is set aside, it keeps its place.
 local function enqueue(field, lease, keep, ticket, count, channel)
   -- Refused, PEXPIRE must not leave a key without expiry. It is free while there is no key.
   redis.call('pexpire', queue, math.max(tonumber(lease), redis.call('pttl', queue)))
-  local till = string.format('%.0f', clock() + lease)
-  redis.call('hset', entries, field, table.concat({till, lease, keep, ticket, deaf(count, channel) and '2' or '0', channel}, ' '))
+  local place = read(field)
+  write(field, clock() + lease, lease, keep, ticket, deaf(count, channel) and '2' or '0', channel)
   if not redis.call('zscore', queue, field) then
-    local last = redis.call('zrevrange', queue, '0', '0', 'withscores')[2] or 0
-    redis.call('zadd', queue, last + 1, field)
+    redis.call('zadd', queue, place or string.format('%.0f', last_place()), field)
   end
   lengthen(entries, lease)
   lengthen(queue, lease)
 end
 
--- Takes field out of the queue. What is known of strangers goes with the last one.
-local function leave(field)
+-- Takes field out of the queue. What is known for the whole queue goes with the last one.
+local function unqueue(field)
   redis.call('zrem', queue, field)
+  if redis.call('exists', queue) == 0 then redis.call('hdel', entries, '', 'aside') end
+end
+
+-- Forgets field, which waits no more.
+local function leave(field)
+  local place, _, _, _, _, _, channel = read(field)
+  if place and channel then redis.call('hdel', entries, channel) end
   redis.call('hdel', entries, field)
-  if redis.call('exists', queue) == 0 then redis.call('hdel', entries, '') end
+  unqueue(field)
+end
+
+-- Drops the entries that are set aside and whose time is over: no one asks for those of a dead process.
+local function sweep(now)
+  local all = redis.call('hgetall', entries)
+  for i = 1, #all, 2 do
+    local place, till = read(all[i])
+    if place and not (till and tonumber(till) > now) then leave(all[i]) end
+  end
+end
+
+-- Skips field, which is in the queue, until its process polls.
+local function set_aside(field, channel, now)
+  local place = redis.call('zscore', queue, field)
+  local entry = redis.call('hget', entries, field)
+  local at = tonumber(redis.call('hget', entries, 'aside') or 0)
+  if at <= now or at > now + ahead then
+    sweep(now)
+    redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
+    redis.call('hset', entries, 'aside', string.format('%.0f', now + sweep_interval))
+  end
+  unqueue(field)
+  redis.call('hset', entries, field, 'aside ' .. place .. ' ' .. entry)
+  if redis.call('hexists', entries, channel) == 0 then redis.call('hset', entries, channel, field) end
+end
+
+-- The first live entry whose process listens, as a table; nil: there is none. The dead before it are dropped,
+-- and those that do not listen are set aside. All that is for the first in line goes to this one: the lock, and
+-- the word that strangers have their turn.
+local function first(count)
+  local now
+  while true do
+    local field = redis.call('zrange', queue, '0', '0')[1]
+    if not field then return nil end
+    now = now or clock()
+    local _, till, lease, keep, ticket, mark, channel = read(field)
+    if not till or tonumber(till) <= now then
+      leave(field)
+    elseif mark == '1' or mark == '0' and deaf(count, channel) then
+      set_aside(field, channel, now)
+    else
+      return {field = field, lease = lease, keep = keep, ticket = ticket, channel = channel}
+    end
+  end
 end
 
 -- Reads and writes when strangers have their turn. It is no loss if it cannot be written.
@@ -142,47 +219,28 @@ local function strangers_turn()
   return true
 end
 
--- Has the first in line ask.
-local function tell_first(publish)
-  local first = redis.call('zrange', queue, '0', '0')[1]
-  local channel = first and string.match(redis.call('hget', entries, first) or '', '^%d+ %d+ %-?%d+ %d+ [012] (.*)$')
-  if channel then redis.pcall(publish, channel, 'ask') end
-end
-
--- Grants the lock, which no one holds but `last`, to the first live entry that is not passed over, and
--- tells its process the ticket and the token, which is 0 if none was wished or could be had. Dead
--- entries before it are dropped. If the process of that entry has an earlier one that was passed over, this one
--- gets the lock instead: the process lives, and its waiters keep their order.
+-- Grants the lock, which no one holds but `last`, to head, the first in line, and tells its process the ticket
+-- and the token, which is 0 if none was wished or could be had. If an earlier entry of that process was skipped, the
+-- earlier one gets the lock instead: the process lives, and its waiters keep their order.
 -- Returns the field that got the lock, if any, how many heard it, and the token, nil if it could not be had. One
 -- acquisition has one token: a script whose own field is served returns this one, and mints no other.
-local function serve(publish, count, last)
-  local now, passed, gone = nil, 0, {}
-  while true do
-    local field = redis.call('zrange', queue, passed, passed)[1]
-    if not field then return nil end
-    now = now or clock()
-    local entry = redis.call('hget', entries, field) or ''
-    local till, lease, keep, ticket, mark, channel = string.match(entry, '^(%d+) (%d+) (%-?%d+) (%d+) ([012]) (.*)$')
-    local live = till and tonumber(till) > now
-    if live and (mark == '1' or mark == '0' and deaf(count, channel)) then
-      gone[channel] = gone[channel] or {field, lease, keep, ticket}
-      if mark == '0' then
-        redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
-        recount(entries, field, table.concat({till, lease, keep, ticket, '1', channel}, ' '))
-      end
-      passed, live = passed + 1, false
-    else
-      if live and gone[channel] then field, lease, keep, ticket = unpack(gone[channel]) end
-      leave(field)
-    end
-    if live then
-      if take(lock, field, lease) then return nil end
-      if last then redis.call('hdel', lock, last) end
-      local token = token_for(keep)
-      if token then store(token, keep) end
-      local heard = redis.pcall(publish, channel, string.format('%s %.0f', ticket, token or 0))
-      if type(heard) == 'table' then heard = -1 end
-      return field, heard, token
+local function serve(publish, head, last)
+  if not head then return nil end
+  local field, lease, keep, ticket = head.field, head.lease, head.keep, head.ticket
+  local before = redis.call('hget', entries, head.channel)
+  if before then
+    redis.call('hdel', entries, head.channel)
+    local place, till, its_lease, its_keep, its_ticket = read(before)
+    if place and till and tonumber(till) > clock() then
+      field, lease, keep, ticket = before, its_lease, its_keep, its_ticket
     end
   end
+  leave(field)
+  if take(lock, field, lease) then return nil end
+  if last then redis.call('hdel', lock, last) end
+  local token = token_for(keep)
+  if token then store(token, keep) end
+  local heard = redis.pcall(publish, head.channel, string.format('%s %.0f', ticket, token or 0))
+  if type(heard) == 'table' then heard = -1 end
+  return field, heard, token
 end

@@ -31,14 +31,15 @@ local entry = first and redis.pcall('hget', KEYS[4], first)
 local known = entry and redis.pcall('hget', KEYS[4], '')
 if type(entry) == 'string' and known and first ~= ARGV[1] then
   local till, lease, ticket, grants = string.match(entry, '^(%d+) (%d+) %-1 (%d+) 0 (.*)$')
-  local strangers = string.match(known, '^(%d+) %d+ 0 0 0$')
+  local strangers = till and redis.call('hexists', KEYS[4], grants) == 0 and string.match(known, '^(%d+) %d+ 0 0 0$') -- see serve
   local now = redis.call('time')
   now = now[1] * 1000 + now[2] / 1000
   if till and tonumber(till) > now and strangers and tonumber(strangers) > now
     and tonumber(strangers) <= now + 10000 -- see ahead
     and (count == '' or redis.pcall('pubsub', count, grants)[2] ~= 0) then
     redis.call('zrem', KEYS[3], first, ARGV[1])
-    redis.call('hdel', KEYS[4], first, ARGV[1], redis.call('exists', KEYS[3]) == 0 and '' or first) -- see leave
+    redis.call('hdel', KEYS[4], first, ARGV[1])
+    if redis.call('exists', KEYS[3]) == 0 then redis.call('hdel', KEYS[4], '', 'aside') end -- see unqueue
     redis.call('hset', KEYS[1], first, '1')
     local heard
     if type(redis.pcall('pexpire', KEYS[1], lease)) == 'table' then
@@ -61,16 +62,20 @@ local served, heard, leaves = false, 0, false
 if queue and not spoiled() and queue then
   leave(field)
   if ours and redis.call('hlen', lock) == 1 then
-    leaves = strangers_turn()
-    if not leaves then served, heard = serve(publish, count, field) end
+    local head = first(count)
+    leaves = head and strangers_turn()
+    if leaves then
+      redis.pcall(publish, head.channel, 'ask')
+    else
+      served, heard = serve(publish, head, field)
+    end
   elseif not ours and redis.call('exists', lock) == 0 and reserved(false) == 0 then
-    served, heard = serve(publish, count, field)
+    served, heard = serve(publish, first(count), field)
   end
 end
 if ours and not served then redis.call('hdel', lock, field) end
 if not ours then return {0, heard or 0} end
 if served then return tostring(heard) end
-if leaves then tell_first(publish) end
 heard = wake(publish, channel, leaves and '1')
 local told = wake_java(publish, channel, KEYS[5])
 return heard < 0 and heard or heard + told

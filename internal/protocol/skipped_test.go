@@ -1,0 +1,204 @@
+package protocol
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+// Entries of processes that are not subscribed are skipped, and set aside: see line_prelude.lua.
+
+// of has fn act as another process.
+func (b *linedBench) of(process string, fn func()) {
+	before := b.lined
+	defer func() { b.lined = before }()
+	b.lined = NewLined(b.Plain, process)
+	fn()
+}
+
+// dies makes n entries of as many processes, all of which are killed, in the line of a lock that me holds.
+func (b *linedBench) dies(n int) {
+	b.t.Helper()
+	b.take(me)
+	var closed []string
+	for i := range n {
+		process := fmt.Sprint("dead", i)
+		channel := keys.GrantsPrefix(b.on.Keys[0]) + process
+		told := b.rdb.Subscribe(b.t.Context(), channel)
+		_, err := told.Receive(b.t.Context())
+		require.NoError(b.t, err)
+		b.of(process, func() { b.enqueue(fmt.Sprintf("uuid-%s:1", process)) })
+		require.NoError(b.t, told.Close())
+		closed = append(closed, channel)
+	}
+	redistest.Eventually(b.t, "no one is subscribed", func() bool {
+		for _, n := range b.rdb.PubSubNumSub(b.t.Context(), closed...).Val() {
+			if n > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// commands counts what the scripts send while fn runs. Only miniredis tells.
+func (b *linedBench) commands(mini *server.Server, fn func()) int {
+	b.t.Helper()
+	n := 0
+	mini.SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+		if !strings.HasPrefix(cmd, "EVAL") {
+			n++
+		}
+		return false
+	})
+	defer mini.SetPreHook(nil)
+	fn()
+	return n
+}
+
+func TestRelease_PaysForASkippedEntryOnce(t *testing.T) {
+	costs := make(map[int]int)
+	for _, dead := range []int{0, 30} {
+		backend := redistest.Mini(t)
+		bench := newBench(t, backend.Client(t))
+		b := &linedBench{bench: bench, lined: NewLined(bench.Plain, "p"), on: bench.target(1), terms: termsOf()}
+		b.dies(dead)
+		b.enqueue(you)
+		b.enqueue(them)
+		b.note(strangersNote{at: soon, interval: time.Second})
+		require.True(t, b.release(me).Granted)
+		require.Equal(t, you, b.holder())
+		require.Equal(t, []string{them}, b.queue())
+		costs[dead] = b.commands(backend.Miniredis.Server(), func() { b.release(you) })
+		require.Equal(t, them, b.holder())
+	}
+	require.NotZero(t, costs[0], "the server told of no command")
+	require.Equal(t, costs[0], costs[30], "commands of a release")
+}
+
+func TestSkippedEntry_KeepsItsPlace(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.dies(2)
+		b.enqueue(you)
+		b.release(me)
+		require.Equal(b.t, you, b.holder())
+		for round := range 2 { // the second one comes back to a line that was empty meanwhile
+			process := fmt.Sprint("dead", round)
+			want := []string{fmt.Sprintf("uuid-%s:1", process), fmt.Sprint("uuid-a:", round), fmt.Sprint("uuid-b:", round)}
+			b.enqueue(want[1])
+			b.enqueue(want[2])
+			b.of(process, func() { require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(want[0])) })
+			require.Equal(b.t, want, b.queue())
+			for _, next := range want {
+				b.release(b.holder())
+				require.Equal(b.t, next, b.holder())
+			}
+			require.Empty(b.t, b.queue())
+		}
+		b.release(b.holder())
+		b.requireFree()
+	})
+}
+
+func TestSkippedEntry_KeepsItsPlaceIfItsRequestComesAgain(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.dies(1)
+		b.enqueue(you)
+		b.enqueue(them)
+		b.release(me)
+		b.of("dead0", func() { b.enqueue("uuid-dead0:1") })
+		require.Equal(b.t, []string{"uuid-dead0:1", them}, b.queue())
+	})
+}
+
+func TestSkippedEntry_LeavesNothingWhenItIsGivenUp(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.dies(2)
+		b.enqueue(you)
+		b.release(me)
+		for _, field := range []string{"uuid-dead0:1", "uuid-dead1:1", you} {
+			b.release(field)
+		}
+		b.requireFree()
+	})
+}
+
+// The line never ends, so its keys never expire: what is set aside has to end by itself.
+func TestSkippedEntry_IsDroppedWhenItsTimeIsOver(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		ctx := b.t.Context()
+		b.dies(2)
+		b.enqueue(you)
+		b.enqueue(them)
+		b.release(me)
+		for field, entry := range b.rdb.HGetAll(ctx, b.entries()).Val() {
+			if parts := strings.SplitN(entry, " ", 4); parts[0] == "aside" && field != "uuid-dead1:1" {
+				entry = strings.Join([]string{parts[0], parts[1], "1", parts[3]}, " ")
+				require.NoError(b.t, b.rdb.HSet(ctx, b.entries(), field, entry).Err())
+			}
+		}
+		require.NoError(b.t, b.rdb.HSet(ctx, b.entries(), "aside", 1).Err())
+		deafen := b.listen()
+		b.enqueue("uuid-3:1")
+		b.poll(them)
+		deafen()
+		b.release(you)
+		left := b.rdb.HGetAll(ctx, b.entries()).Val()
+		require.NotContains(b.t, left, "uuid-dead0:1")
+		require.NotContains(b.t, left, keys.GrantsPrefix(b.on.Keys[0])+"dead0")
+		require.Contains(b.t, left, "uuid-dead1:1", "it may come back")
+	})
+}
+
+// Processes of the version before mark what they skip, and leave it in the queue.
+func TestSkippedEntry_OfTheVersionBefore(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.take(me)
+		b.enqueue(you)
+		b.of("q", func() { b.enqueue(them) })
+		entry := b.rdb.HGet(b.t.Context(), b.entries(), you).Val()
+		marked := strings.Replace(entry, " 2 ", " 1 ", 1)
+		require.NotEqual(b.t, entry, marked)
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.entries(), you, marked).Err())
+		b.release(me)
+		require.Equal(b.t, them, b.holder())
+		require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
+		b.release(them)
+		require.Equal(b.t, you, b.holder())
+		b.release(you)
+		b.requireFree()
+	})
+}
+
+// A process that was killed cannot ask when strangers leave the lock: the first that can is told.
+func TestRelease_AsksTheFirstThatIsSubscribedWhenStrangersHaveTheirTurn(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.dies(1)
+		all, told := b.hears(b.on.Channels[0]), b.hears(b.lined.GrantsFor(b.on.Keys[0]))
+		b.enqueue(you)
+		b.note(strangersNote{interval: 400 * time.Millisecond})
+		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+		require.Empty(b.t, b.holder())
+		require.Equal(b.t, "1", redistest.Receive(b.t, all).Payload)
+		require.Equal(b.t, "ask", redistest.Receive(b.t, told).Payload)
+	})
+}
+
+// If all in line are gone, there is no one to ask, and the lock is free for all.
+func TestRelease_LeavesNoTurnToStrangersIfNobodyInLineIsSubscribed(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.dies(1)
+		all := b.hears(b.on.Channels[0])
+		b.note(strangersNote{interval: 400 * time.Millisecond})
+		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
+		require.Equal(b.t, "0", redistest.Receive(b.t, all).Payload)
+		b.take(you)
+	})
+}
