@@ -119,13 +119,14 @@ func (h *hold) Remaining(now clock.Instant) (time.Duration, bool) {
 // the failure makes the program exit. It is time for a round trip on a slow link.
 const undoGrace = 50 * time.Millisecond
 
-// awaitUndo waits for a moment until an attempt that has failed is over, here and on Redis. It is
-// over for good, unless another caller of the same owner has made it its hold.
+// awaitUndo waits for a moment until Redis has nothing more of an attempt that has failed.
 func (h *hold) awaitUndo() {
 	timer := time.NewTimer(undoGrace)
 	defer timer.Stop()
 	for {
-		next := h.untidy()
+		h.mu.Lock()
+		next := h.attempt.Undos.Next()
+		h.mu.Unlock()
 		if next == nil {
 			return
 		}
@@ -137,17 +138,4 @@ func (h *hold) awaitUndo() {
 			return
 		}
 	}
-}
-
-// untidy returns what awaitUndo has to wait for next; nil if there is nothing.
-func (h *hold) untidy() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.levels.Len() > 0:
-		return nil
-	case h.phase != gone:
-		return h.changes()
-	}
-	return h.attempt.Undos.Next()
 }

@@ -368,28 +368,27 @@ func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
 	})
 }
 
-// Only a fixed owner's may have to, if another goroutine unlocks meanwhile what it was to add to.
+// Only a MultiMutex of a fixed owner may have to, if another goroutine unlocks meanwhile what it was to add to.
 func TestALockThatStartsOverGoesOnWithItsWait(t *testing.T) {
 	var r chronicle
 	m := clientOn(t, offline(t)).Mutex("orders", WithOwner("job"), WithHooks(r.Hooks()))
 	first := newRecord(t.Context(), m)
 	first.Contended()
-	second := first.again()
-	first.Contended() // by an acquisition that goes on for others
-	second.Contended()
-	_, waited := first.begun()
-	require.False(t, waited)
-	_, waited = second.begun()
-	require.True(t, waited)
-	second.ended(false, ErrLost)
+	first.again()
+	first.Contended()
+	require.Len(t, r.Of("contended"), 1)
+	var e Event
+	first.acquired(&e, m.session.Now())
+	require.True(t, e.Waited)
+	first.ended(false, ErrLost)
 	require.Equal(t, []string{"contended"}, r.Names())
-	require.Len(t, r.All(), 1)
 
-	third := second.again()
-	third.Contended()
-	fourth := third.again()
-	fourth.ended(true, nil) // by a level on what another goroutine has got
+	first.again() // after it has got the rest, and lost what it had
+	first.Contended()
+	first.again()
+	first.ended(true, nil) // by a level on what another goroutine has got
 	require.Equal(t, []string{"contended", "failed"}, r.Names())
+	require.Len(t, r.Of("contended"), 2)
 	require.True(t, r.Of("failed")[0].Waited)
 	require.Equal(t, OutcomeBusy, r.Of("failed")[0].Outcome)
 }

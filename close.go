@@ -32,11 +32,7 @@ func (h *hold) Close(ctx context.Context, failed func(error)) {
 	failed(event.Err)
 	h.mu.Lock()
 	h.setPhase(lost)
-	unclaimed := h.levels.Len() == 0
 	h.mu.Unlock()
-	if unclaimed {
-		h.unregister()
-	}
 	report(hooks.Released, h.owner, event)
 }
 
@@ -66,7 +62,7 @@ func (h *hold) endForClose(ctx context.Context) bool {
 func (h *hold) Excuse(caller int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.owner.Goroutine == caller || h.acquirer == caller {
+	if h.acquirer == caller {
 		h.excused = true
 		h.tellChange()
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
@@ -56,10 +57,8 @@ type hold struct {
 	excused bool
 	// changed is closed at the next change of phase, or of excused; made when that is waited for.
 	changed chan struct{}
-	// acquirer is the goroutine on which a fixed owner's hold is acquired.
+	// acquirer is the goroutine on which it is acquired. It does not change.
 	acquirer int64
-	// sharers are the Locks of a fixed owner that wait for the attempt.
-	sharers sharers
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
 	// level is unlocked.
@@ -70,7 +69,7 @@ type hold struct {
 	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
 	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time. It stays once there is a name
 	lease    lease.Lease
-	levels   levels.Levels[*settings] // none is open until the acquirer has claimed it
+	levels   levels.Levels[*settings] // at least one while it is held
 	contexts holdctx.Set
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
@@ -94,6 +93,10 @@ func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings
 		target:   t,
 		lease:    lease.New(s.TTL),
 		other:    newOtherSide(c, t, o),
+		acquirer: o.Goroutine,
+	}
+	if o.Fixed != "" {
+		h.acquirer = goid.Get()
 	}
 	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Target: t, Protocol: k.protocol, Terms: &s.Terms.Terms, Replicas: s.Replicas})
 	h.places, h.slot = h.first.place[:0], &h.first.slot
@@ -158,9 +161,8 @@ func (h *hold) changes() <-chan struct{} {
 	return h.changed
 }
 
-// open makes h held, by the level lv, unless that is nil: then it waits to be claimed.
-// false: the client was closed meanwhile.
-func (h *hold) open(lv *level) bool {
+// open makes h held, by the level lv. false: the client was closed meanwhile.
+func (h *hold) open(lv level) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.session.Closed() {
@@ -169,9 +171,7 @@ func (h *hold) open(lv *level) bool {
 	now := h.session.Now()
 	h.lease.Begin(now)
 	h.setPhase(held)
-	if lv != nil {
-		h.levels.Push(*lv, now)
-	}
+	h.levels.Push(lv, now)
 	h.replan(now)
 	return true
 }

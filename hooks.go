@@ -12,7 +12,6 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/slot"
 )
 
 // Hooks observe what happens to locks: for metrics, traces and logs. Any field may be nil. A hook runs
@@ -28,11 +27,11 @@ import (
 // renewal that was under way.
 //
 // Each Contended is followed by exactly one Acquired or Failed of the same Lock, which has Waited set.
-// If several Locks of one fixed owner wait for the same lock, the first of them calls Contended and
-// Acquired. If it leaves earlier, its Failed ends its wait, and Acquired is then called for the others,
-// without Waited. Each Lock that fails calls Failed for itself. So does a Lock that has waited, and
-// then adds a level to a hold that another goroutine of its fixed owner got meanwhile: it has Outcome
-// busy, though it returns nil.
+// Locks of one fixed owner queue behind each other. Only the first of them waits for the lock, and calls
+// Contended. When it has the lock, each of the others adds a level, which calls no hook. If it fails,
+// the next one waits for the lock. A Lock of a MultiMutex that has waited may find that another
+// goroutine of its fixed owner has got the rest meanwhile, and add a level: then it calls Failed with
+// Outcome busy, though it returns nil.
 //
 // Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest open
 // level.
@@ -41,8 +40,9 @@ type Hooks struct {
 	// waited.
 	Acquired func(Event)
 
-	// Contended is called once by each Lock that finds the lock taken and starts to wait. Locks of a
-	// fixed owner that wait for the same lock count as one. Elapsed is the time since Lock was called.
+	// Contended is called once by each Lock that finds the lock taken and starts to wait. A Lock that
+	// queues behind another one of its fixed owner does not wait for the lock. Elapsed is the time since
+	// Lock was called.
 	Contended func(Event)
 
 	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not get the lock or the
@@ -91,8 +91,7 @@ type Event struct {
 	Waited  bool      // of Acquired and Failed: this ends the wait that a Contended began
 
 	// Context is the context of the Lock, or one derived from it, for Contended, Acquired and Failed.
-	// For the other hooks, and for Acquired if its Lock has left already, it is context.Background(): a
-	// hold does not keep the context of its Lock.
+	// For the other hooks it is context.Background(): a hold does not keep the context of its Lock.
 	Context context.Context
 }
 
@@ -261,20 +260,15 @@ func (k *kind) event(t *keys.Set, elapsed time.Duration, err error) Event {
 	return e
 }
 
-// record is what the hooks were told of one Lock or TryLock that is under way; nil: they hear
-// nothing of it. The acquisition of a fixed owner tells on a goroutine of its own, and may go on
-// for others when the Lock that began it has left.
+// record is what the hooks were told of one Lock or TryLock that is under way; nil: they hear nothing of it. It
+// belongs to the goroutine of the call.
 type record struct {
 	mutex   *Mutex
 	ctx     context.Context // the caller's own
 	owner   keys.Owner
 	started clock.Instant
-
-	// turn guards what follows. It is also taken while Contended is told, for which the rest waits: at a
-	// mutex that would stop the clock of a synctest bubble.
-	turn   slot.Slot
-	waited bool // Contended was told
-	over   bool // Acquired was told, or the Lock has ended
+	waited  bool // Contended was told
+	over    bool // Acquired was told
 }
 
 // newRecord returns the record of a Lock of m with ctx. Most have no such hooks, and no record.
@@ -293,61 +287,40 @@ func (r *record) event(err error) Event {
 	return e
 }
 
-// Contended tells that the lock is taken.
+// Contended tells that the lock is taken, once.
 func (r *record) Contended() {
-	if r == nil {
-		return
-	}
-	r.turn.Take(context.Background())
-	defer r.turn.Free()
-	if r.over || r.waited { // others of its fixed owner wait on; or it waits again
+	if r == nil || r.waited {
 		return
 	}
 	r.waited = true
 	report(r.mutex.settings.hooks.Contended, r.owner, r.event(nil))
 }
 
-// begun notes that Acquired is told, and returns the context for it, and whether it ends a wait.
-func (r *record) begun() (ctx context.Context, waited bool) {
+// acquired completes e, of which Acquired is told: the hold began at that time.
+func (r *record) acquired(e *Event, at clock.Instant) {
 	if r == nil {
-		return nil, false
+		return
 	}
-	if open, waited := r.end(); open {
-		return r.ctx, waited
+	r.over = true
+	e.Outcome, e.Elapsed, e.Context, e.Waited = OutcomeAcquired, at.Since(r.started), r.ctx, r.waited
+}
+
+// again says that the Lock starts over. If it has waited it waits on, unless that was told to have ended.
+func (r *record) again() {
+	if r != nil && r.over {
+		r.waited, r.over = false, false
 	}
-	return nil, false // others of its fixed owner have waited for it
 }
 
 // ended tells that the Lock has failed, if it has. If Acquired was told, the hold tells its end. One that
 // has waited, started over, and found that its fixed owner had got the lock elsewhere has waited in vain.
 func (r *record) ended(locked bool, err error) {
-	if r == nil {
-		return
-	}
-	open, waited := r.end()
-	if !open || locked && !waited {
+	if r == nil || r.over || locked && !r.waited {
 		return
 	}
 	e := r.event(err)
-	e.Outcome, e.Waited = outcomeWith(r.ctx, err), waited
+	e.Outcome, e.Waited = outcomeWith(r.ctx, err), r.waited
 	report(r.mutex.settings.hooks.Failed, r.owner, e)
-}
-
-// again returns the record of the same Lock when it starts over. If it has waited it waits on.
-func (r *record) again() *record {
-	if r == nil {
-		return nil
-	}
-	open, waited := r.end()
-	return &record{mutex: r.mutex, ctx: r.ctx, owner: r.owner, started: r.started, waited: open && waited}
-}
-
-// end has nothing more be told by r. open: that was not so before.
-func (r *record) end() (open, waited bool) {
-	r.turn.Take(context.Background())
-	defer r.turn.Free()
-	open, r.over = !r.over, true
-	return open, r.waited
 }
 
 // outcomeWith is how a Lock with ctx ended that has failed with err.

@@ -65,7 +65,7 @@ func (h *hold) inside() inside.Hold {
 	slot := h.slot
 	view := inside.Hold{
 		Keys: h.target, Field: h.name.Field, Deadline: h.lease.Deadline(), Longest: h.lease.Longest(),
-		Protocol: h.kind.protocol, Terms: &h.settings.Terms.Terms, Callers: h.sharers.callers, Held: h.phase == held,
+		Protocol: h.kind.protocol, Terms: &h.settings.Terms.Terms, Held: h.phase == held, Awaited: h.changed != nil,
 		Occupy: func() (free func()) { slot.Take(context.Background()); return slot.Free },
 	}
 	for i, p := range h.places {

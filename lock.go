@@ -97,8 +97,7 @@ func (m *Mutex) Name() string { return m.target.Name }
 // the latest it ends with its TTL.
 //
 // Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which has to be
-// unlocked first, and for an owner given WithOwner if a hook kept Lock busy until the lease was over;
-// ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and ErrInvalidOption; ErrUnsupported;
+// unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and ErrInvalidOption; ErrUnsupported;
 // Redis' own. If Redis cannot be reached, a new Lock fails after three attempts, in 5 s at most with the
 // default TTL. A Lock that was already waiting survives an outage of one TTL. The error that ends a wait
 // names the holder, or the last holder that it learned of, and says for how long Redis has not answered.

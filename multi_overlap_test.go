@@ -252,28 +252,6 @@ func isIn(id int64, function string) bool {
 	return false
 }
 
-// The hook of the waiter for both has not returned when it leaves, and another has claimed one of them.
-func TestNamesThatNobodyClaimsAreHeldByNobodyAndGivenBack(t *testing.T) {
-	eachPartly(t, func(b *partly) {
-		acquired, goOn := make(chan struct{}), make(chan struct{})
-		both := b.both(WithOwner("job"), WithHooks(Hooks{Acquired: func(Event) { close(acquired); <-goOn }}))
-		one := b.one(WithOwner("job"))
-		ctx, cancel := context.WithCancel(b.t.Context())
-		result := make(chan error, 1)
-		go func() { result <- both.Lock(ctx) }()
-		redistest.Receive(b.t, acquired)
-		require.Zero(b.t, both.HoldCount())
-		require.ErrorIs(b.t, context.Cause(both.Context(b.t.Context())), ErrNotHeld)
-		locktest.RequireLocked(b.t, one)
-		cancel()
-		require.ErrorIs(b.t, redistest.Receive(b.t, result), context.Canceled)
-		close(goOn)
-		redistest.Eventually(b.t, "the second name is free", func() bool { return len(locktest.OnRedis(b.t, b.rdb, b.names[1])) == 0 })
-		require.Len(b.t, locktest.OnRedis(b.t, b.rdb, b.names[0]), 1)
-		locktest.RequireUnlocked(b.t, one)
-	})
-}
-
 func TestAContextEndsWithTheNamesThatItIsOf(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		one, two, both := b.one(), b.c.Mutex(b.names[1]), b.both()

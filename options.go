@@ -204,7 +204,8 @@ func WithUnlockTimeout(d time.Duration) Option {
 
 // WithOwner gives the handle a fixed owner instead of the calling goroutine. Every goroutine that uses
 // a handle with this owner locks and unlocks as that owner, so a lock can be passed between goroutines.
-// Goroutines that share an owner do not exclude each other: give each job its own owner ("job-17"). The
+// Goroutines that share an owner do not exclude each other: give each job its own owner ("job-17"). If
+// several of them wait for a lock, one waits for all, and each has its own timeout. The
 // id must contain a character that is not a digit, and no ':'; "write" is reserved. Owners of different
 // clients never collide.
 func WithOwner(id string) MutexOption {

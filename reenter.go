@@ -18,7 +18,8 @@ import (
 //	none          a new hold for all keys, by an attempt (enterNew)
 //	all keys      one more level on each hold (enter): one request that sets the counts
 //	some keys     a level on those first, then a new hold for the rest (enterRest)
-//	unsettled     one is being acquired or released: wait for its next phase, and look again
+//	unsettled     one is being acquired or released: wait for its next phase, and look again. So Locks of one
+//	              fixed owner, on several goroutines, queue behind each other
 //	lost          ErrLost, until it has been unlocked
 //
 // Invariants:
@@ -32,6 +33,9 @@ import (
 //
 // What can come late: the end of the hold while the request is under way. Then Redis may have the
 // new count, and the release that ends the hold has the last word; enter reports how the hold ended.
+
+// errHookEnded is the failure of a Lock of which a hook called runtime.Goexit, or panicked.
+var errHookEnded = errors.New("a hook panicked, or ended the goroutine that it was called on")
 
 // errAgain says that a hold ended while a level was being added to it, by an Unlock of the
 // same owner: there is a new hold to be acquired.
@@ -104,9 +108,6 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 			if !waits {
 				return false, h.explain(h.outage())
 			}
-			if h.join(m.target) {
-				defer h.part() // at the end: until then it keeps the acquisition going
-			}
 			if err := h.await(ctx); err != nil {
 				return false, h.explain(err)
 			}
@@ -122,7 +123,7 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 		if !errors.Is(err, errAgain) {
 			return held, err
 		}
-		c.record = c.record.again()
+		c.record.again()
 	}
 }
 
@@ -130,7 +131,6 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 // another goroutine of the same owner was faster.
 func (c *call) enterNew(ctx context.Context, t *keys.Set) (bool, error) {
 	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.Settings)
-	h.share(ctx)
 	if !h.register() {
 		return false, errAgain
 	}
@@ -148,17 +148,6 @@ func unsettled(holds []*hold) *hold {
 		}
 	}
 	return nil
-}
-
-// join makes the caller one of those for whom h is acquired, if it is, with the keys of t.
-func (h *hold) join(t *keys.Set) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.phase != acquiring || h.target.ID != t.ID || h.sharers.callers == 0 {
-		return false
-	}
-	h.sharers.callers++
-	return true
 }
 
 // await waits until h has been acquired or released, or ctx ends.
@@ -187,9 +176,6 @@ func (h *hold) begin(ctx context.Context, c *call) (bool, error) {
 		return false, ErrClosed
 	}
 	h.session.Registrar.InUse()
-	if h.owner.Fixed != "" {
-		return h.beginShared(ctx, *c)
-	}
 	acquired, err := false, error(nil)
 	defer func() { // also after a panic in a hook
 		if !acquired {
@@ -202,11 +188,15 @@ func (h *hold) begin(ctx context.Context, c *call) (bool, error) {
 	if acquired, err = h.acquire(ctx, c); !acquired {
 		return false, err
 	}
-	return h.opened(&c.level, c.record)
+	opened, failure := h.opened(c.level, c.record)
+	if opened && h.owner.Fixed != "" {
+		h.other.wakeOwner()
+	}
+	return opened, failure
 }
 
-// opened makes h, which was granted, held, for the Lock that r is the record of.
-func (h *hold) opened(lv *level, r *record) (bool, error) {
+// opened makes h, which was granted, held by the level lv, for the Lock that r is the record of.
+func (h *hold) opened(lv level, r *record) (bool, error) {
 	if !h.open(lv) {
 		h.giveUp(ErrClosed)
 		h.leave()
@@ -214,15 +204,14 @@ func (h *hold) opened(lv *level, r *record) (bool, error) {
 		return false, ErrClosed
 	}
 	h.mu.Lock()
-	event, places := h.event(h.lease.Acquired().Since(h.attempt.Started()), nil), h.places
-	seen := acquire.Sighting{At: h.lease.Acquired(), Holder: h.name.Field, Hold: h}
+	event, places, at := h.event(0, nil), h.places, h.lease.Acquired()
+	seen := acquire.Sighting{At: at, Holder: h.name.Field, Hold: h}
 	h.mu.Unlock()
 	h.seenAt(places, seen)
-	event.Outcome = OutcomeAcquired
-	event.Context, event.Waited = r.begun()
+	r.acquired(&event, at)
 	returned := false
 	defer func() {
-		if !returned && lv != nil { // a panic in the hook: no caller is there to unlock it
+		if !returned { // a panic in the hook: no caller is there to unlock it
 			_ = h.unlock(lv.Target, lv.Settings)
 		}
 	}()
@@ -243,7 +232,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			return false, err
 		}
 	}
-	if !lv.Settings.Reentrant && slices.ContainsFunc(holds, (*hold).claimed) {
+	if !lv.Settings.Reentrant {
 		return false, ErrReentrant
 	}
 	for i, h := range holds {
@@ -336,14 +325,6 @@ func (h *hold) usable() error {
 	}
 }
 
-// claimed reports whether h has a level. Without one it waits for those for whom it was
-// acquired.
-func (h *hold) claimed() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.levels.Len() > 0
-}
-
 // enter adds the level lv to a hold that is held. Without an answer from Redis the level is
 // not there, and what Redis has of it is set right by the next command.
 func (h *hold) enter(ctx context.Context, lv level) error {
@@ -364,20 +345,16 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.Now())
 	e := h.session.Attempts.Paced(acquire.CallOptions, h.settings.TTL).ConfirmedBy(h.levels.Replicas().And(lv.Terms.Replicas).Within(left / 4))
-	claimed := h.levels.Len() > 0
 	h.lease.Lengthen(lv.Terms.TTL)
 	h.mu.Unlock()
 	h.other.Lengthen(lv.Terms.TTL)
-	if claimed && !lv.Settings.Reentrant {
-		return ErrReentrant
-	}
 	common := false
 	for i, key := range t.Keys {
 		if lv.Target.Has(key) {
 			counts[i]++
 			common = true
 		}
-		counts[i] = max(counts[i], 1) // one without a level is about to be given back, or claimed: 0 is no count
+		counts[i] = max(counts[i], 1) // one without a level is about to be given back: 0 is no count
 	}
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common

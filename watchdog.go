@@ -278,7 +278,6 @@ func (h *hold) lose(why error) {
 	event := h.event(h.session.Now().Since(h.lease.Acquired()), why)
 	event.Cause = causeOf(why)
 	hooks := h.hooks()
-	unclaimed := h.levels.Len() == 0
 	for _, p := range h.places {
 		p.Ticket.Leave()
 	}
@@ -289,8 +288,5 @@ func (h *hold) lose(why error) {
 	}
 	h.giveUp(why)
 	h.other.wake()
-	if unclaimed { // no one will unlock it
-		h.unregister()
-	}
 	report(hooks.Lost, h.owner, event)
 }

@@ -176,7 +176,7 @@ var hookProperties = []property{
 		b.me.Locks(b.t, b.rival())
 		var r chronicle
 		m := b.mutex(relock.WithOwner("job"), relock.WithHooks(relock.JoinHooks(r.Hooks(), relock.Hooks{Contended: func(relock.Event) { runtime.Goexit() }})))
-		require.ErrorContains(b.t, m.Lock(b.t.Context()), hookEnded)
+		survive(b.t, func() { _ = m.Lock(b.t.Context()) })
 		require.Equal(b.t, []string{"contended", "failed"}, r.Names())
 		require.True(b.t, r.Of("failed")[0].Waited)
 		b.me.Unlocks(b.t, b.rival())
@@ -254,8 +254,8 @@ func TestHooksAreToldTheSameOfEveryKind(t *testing.T) {
 	testKinds(t, hookProperties, allKinds)
 }
 
-// sharedWait has two goroutines wait for the lock as one owner, one after the other.
-func sharedWait(t *testing.T, test func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func())) {
+// queuedLocks has two goroutines want the lock as one owner, one behind the other. leave ends their contexts.
+func queuedLocks(t *testing.T, test func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func())) {
 	t.Helper()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, key, r := locksOn(t, b.Client(t)), redistest.Key(t), &chronicle{}
@@ -267,20 +267,19 @@ func sharedWait(t *testing.T, test func(t *testing.T, r *chronicle, leave [2]fun
 			ctx, cancel := context.WithCancel(tagged(t.Context(), i))
 			defer cancel()
 			leave[i], locked[i] = cancel, locktest.NewActor(t).Lock(ctx, m)
-			awaitCallers(t, c, key, i+1)
+			redistest.Eventually(t, "the wait of the first", func() bool { return len(r.Of("contended")) == 1 })
 		}
-		redistest.Eventually(t, "the wait", func() bool { return len(r.Of("contended")) == 1 })
+		awaitQueue(t, c, key)
 		require.Equal(t, 0, r.Of("contended")[0].Context.Value(callKey{}))
 		test(t, r, leave, locked, func() { locktest.RequireUnlocked(t, c.Mutex(key)) })
 		for m.HoldCount() > 0 {
 			locktest.RequireUnlocked(t, m)
 		}
-		require.Len(t, r.Of("contended"), 1)
 	})
 }
 
-func TestOfLocksOfOneOwnerTheFirstTellsTheWaitAndTheHold(t *testing.T) {
-	sharedWait(t, func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func()) {
+func TestOwner_OnlyTheFirstOfItsLocksWaits(t *testing.T) {
+	queuedLocks(t, func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func()) {
 		leave[1]()
 		require.ErrorIs(t, locktest.OutcomeOf(t, locked[1]), context.Canceled)
 		unlock()
@@ -294,33 +293,35 @@ func TestOfLocksOfOneOwnerTheFirstTellsTheWaitAndTheHold(t *testing.T) {
 	})
 }
 
-func TestOfLocksOfOneOwnerTheFirstEndsItsWaitWhenItLeaves(t *testing.T) {
-	sharedWait(t, func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func()) {
+func TestOwner_TheNextOfItsLocksWaitsWhenTheFirstLeaves(t *testing.T) {
+	queuedLocks(t, func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func()) {
 		leave[0]()
 		require.ErrorIs(t, locktest.OutcomeOf(t, locked[0]), context.Canceled)
+		redistest.Eventually(t, "the wait of the second", func() bool { return len(r.Of("contended")) == 2 })
 		unlock()
 		require.NoError(t, locktest.OutcomeOf(t, locked[1]))
-		require.Equal(t, []string{"contended", "failed", "acquired"}, r.Names())
+		require.Len(t, r.Of("failed"), 1)
+		require.Len(t, r.Of("acquired"), 1)
 		require.True(t, r.Of("failed")[0].Waited)
-		require.False(t, r.Of("acquired")[0].Waited)
-		require.Nil(t, r.Of("acquired")[0].Context.Value(callKey{}))
+		require.True(t, r.Of("acquired")[0].Waited)
+		require.Equal(t, 1, r.Of("acquired")[0].Context.Value(callKey{}))
 	})
 }
 
-func TestLocksOfOneOwnerThatAllLeaveEndOneWait(t *testing.T) {
-	sharedWait(t, func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func()) {
-		for i := range leave {
+func TestOwner_EachOfItsLocksThatLeavesSaysWhetherItHasWaited(t *testing.T) {
+	queuedLocks(t, func(t *testing.T, r *chronicle, leave [2]func(), locked [2]<-chan error, unlock func()) {
+		for i := 1; i >= 0; i-- {
 			leave[i]()
 			require.ErrorIs(t, locktest.OutcomeOf(t, locked[i]), context.Canceled)
 		}
 		unlock()
 		require.Equal(t, []string{"contended", "failed"}, r.Names())
-		require.True(t, r.Of("failed")[0].Waited)
-		require.False(t, r.Of("failed")[1].Waited)
+		require.False(t, r.Of("failed")[0].Waited)
+		require.True(t, r.Of("failed")[1].Waited)
 	})
 }
 
-// The Lock leaves before the hook Contended has returned, which runs on another goroutine.
+// The context ends before the hook Contended has returned.
 func TestTheEndOfAWaitIsToldAfterItsBeginning(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, key, r := locksOn(t, b.Client(t)), redistest.Key(t), &chronicle{}

@@ -14,6 +14,7 @@ import (
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -70,7 +71,15 @@ func TestConcurrentLocksOfOneOwnerAreAllCounted(t *testing.T) {
 	})
 }
 
-func TestConcurrentLocksOfOneOwnerAreGrantedTogetherAfterAWait(t *testing.T) {
+// awaitQueue waits until a Lock of a fixed owner waits for key, and another one behind it.
+func awaitQueue(t *testing.T, c *relock.Client, key string) {
+	t.Helper()
+	redistest.Eventually(t, "a Lock behind another", func() bool {
+		return slices.ContainsFunc(inside.HoldsOn(c, key), func(h inside.Hold) bool { return h.Waiting && h.Awaited })
+	})
+}
+
+func TestOwner_ConcurrentLocksQueueBehindEachOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -80,8 +89,8 @@ func TestConcurrentLocksOfOneOwnerAreGrantedTogetherAfterAWait(t *testing.T) {
 		for range 8 {
 			waiting = append(waiting, locktest.NewActor(t).Lock(t.Context(), m))
 		}
-		awaitCallers(t, c, key, 8)
-		require.Equal(t, 1, locktest.WaitersOn(c, key), "one attempt serves them all")
+		awaitQueue(t, c, key)
+		require.Equal(t, 1, locktest.WaitersOn(c, key), "one of them waits for the lock")
 		locktest.RequireUnlocked(t, c.Mutex(key))
 		for _, w := range waiting {
 			require.NoError(t, locktest.OutcomeOf(t, w))
@@ -94,16 +103,7 @@ func TestConcurrentLocksOfOneOwnerAreGrantedTogetherAfterAWait(t *testing.T) {
 	})
 }
 
-// awaitCallers waits until n callers of one fixed owner wait for key.
-func awaitCallers(t *testing.T, c *relock.Client, key string, n int) {
-	t.Helper()
-	redistest.Eventually(t, "callers", func() bool {
-		return slices.ContainsFunc(inside.HoldsOn(c, key), func(h inside.Hold) bool { return h.Callers == n }) &&
-			locktest.WaitersOn(c, key) > 0
-	})
-}
-
-func TestAnAttemptGoesOnWhileAnyCallerOfItsOwnerIsThere(t *testing.T) {
+func TestOwner_TheNextLockWaitsWhenTheFirstGivesUp(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -112,26 +112,22 @@ func TestAnAttemptGoesOnWhileAnyCallerOfItsOwnerIsThere(t *testing.T) {
 		m := c.Mutex(key, relock.WithOwner("job-17"))
 		ctx, cancel := context.WithCancel(t.Context())
 		leaves := first.Lock(ctx, m)
-		awaitCallers(t, c, key, 1)
+		locktest.AwaitWaiters(t, c, key, 1)
 		stays := second.Lock(t.Context(), m)
-		awaitCallers(t, c, key, 2)
-		behind := locktest.NewActor(t)
-		later := behind.Lock(t.Context(), c.Mutex(key))
-		locktest.AwaitWaiters(t, c, key, 2)
+		awaitQueue(t, c, key)
 		cancel()
 		require.ErrorIs(t, locktest.OutcomeOf(t, leaves), context.Canceled)
+		locktest.AwaitWaiters(t, c, key, 1)
 		locktest.GoesOn(t, stays)
 		locktest.RequireUnlocked(t, c.Mutex(key))
-		require.NoError(t, locktest.OutcomeOf(t, stays), "the attempt has kept its place")
+		require.NoError(t, locktest.OutcomeOf(t, stays))
 		locktest.RequireOnRedis(t, rdb, key, c.ID()+":job-17", 1)
 		second.Unlocks(t, m)
-		require.NoError(t, locktest.OutcomeOf(t, later))
-		behind.Unlocks(t, c.Mutex(key))
 		locktest.RequireFree(t, rdb, key)
 	})
 }
 
-func TestAnAttemptEndsWithTheLastCallerOfItsOwner(t *testing.T) {
+func TestOwner_NothingIsLeftWhenAllItsLocksGiveUp(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -142,7 +138,7 @@ func TestAnAttemptEndsWithTheLastCallerOfItsOwner(t *testing.T) {
 		for range 3 {
 			leave = append(leave, locktest.NewActor(t).Lock(ctx, m))
 		}
-		awaitCallers(t, c, key, 3)
+		awaitQueue(t, c, key)
 		cancel()
 		for _, w := range leave {
 			require.ErrorIs(t, locktest.OutcomeOf(t, w), context.Canceled)
@@ -151,34 +147,6 @@ func TestAnAttemptEndsWithTheLastCallerOfItsOwner(t *testing.T) {
 		locktest.RequireUnlocked(t, c.Mutex(key))
 		locktest.RequireFree(t, rdb, key)
 		require.Zero(t, locktest.NamesOf(c))
-	})
-}
-
-// The last caller goes when the lock has just been granted: nobody holds what there is.
-func TestAGrantForAnOwnerWhoseCallersHaveGoneIsGivenBack(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, key := b.Client(t), redistest.Key(t)
-		relay, relayed := locktest.RelayedTo(t, b)
-		relay.Latency(3 * time.Millisecond)
-		c, caller := locksOn(t, relayed), locktest.NewActor(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		gone, cancelled := make(chan struct{}), make(chan time.Time, 1)
-		m := c.Mutex(key, relock.WithOwner("job-17"), relock.WithHooks(relock.Hooks{Acquired: func(relock.Event) {
-			cancelled <- time.Now()
-			cancel()
-			<-gone
-		}}))
-		err := locktest.OutcomeOf(t, caller.Lock(ctx, m))
-		left := rdb.Exists(t.Context(), key).Val()
-		if time.Since(<-cancelled) < undoGrace {
-			require.Zero(t, left, "Lock has returned, and the key is there")
-		}
-		close(gone)
-		require.ErrorIs(t, err, context.Canceled)
-		redistest.Eventually(t, "the key to go", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
-		redistest.Eventually(t, "the hold to go", func() bool { return locktest.NamesOf(c) == 0 })
-		require.ErrorIs(t, m.Unlock(), relock.ErrNotHeld)
 	})
 }
 
@@ -234,7 +202,7 @@ func TestAnOwnerKeepsItsWaitTimeoutToItself(t *testing.T) {
 		c, patient := locksOn(t, rdb), locktest.NewActor(t)
 		locktest.RequireLocked(t, c.Mutex(key))
 		impatient := locktest.NewActor(t).Lock(t.Context(), c.Mutex(key, relock.WithOwner("job-17"), relock.WithWaitTimeout(time.Second)))
-		awaitCallers(t, c, key, 1)
+		locktest.AwaitWaiters(t, c, key, 1)
 		waiting := patient.Lock(t.Context(), c.Mutex(key, relock.WithOwner("job-17")))
 		err := locktest.OutcomeOf(t, impatient)
 		require.ErrorIs(t, err, relock.ErrTimeout)
@@ -264,8 +232,7 @@ func (c *endsAtOnce) Err() error {
 	return nil
 }
 
-// Its caller has gone before the acquisition begins, which runs on another goroutine; or before it
-// looks, and then has the lock.
+// Its caller has gone before the acquisition begins; or before it looks, and then has the lock.
 func TestALockOfAFixedOwnerMayEndBeforeItHasBegun(t *testing.T) {
 	t.Parallel()
 	c, key := locksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
@@ -316,5 +283,41 @@ func TestOwnersOfDifferentContextsExcludeEachOther(t *testing.T) {
 			require.ErrorIs(t, other.Unlock(), relock.ErrNotHeld, name)
 		}
 		locktest.RequireUnlocked(t, m)
+	})
+}
+
+// Fixed owners follow one another in a batch as goroutines do: none waits for Redis before it holds the lock.
+func TestOwner_FollowsBeforeRedisKnows(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := locktest.RelayedTo(t, b)
+		c, key := locksOn(t, rdb), redistest.Key(t)
+		var locks []*relock.Mutex
+		for _, owner := range []relock.MutexOption{
+			relock.WithOwner("job-1"), relock.WithOwner("job-2"), relock.WithOwnerFrom(relock.NewOwner(t.Context())),
+		} {
+			locks = append(locks, c.Mutex(key, owner))
+		}
+		locktest.RequireLocked(t, locks[0])
+		var waiting []<-chan error
+		for i, m := range locks[1:] {
+			waiting = append(waiting, locktest.NewActor(t).Lock(t.Context(), m))
+			locktest.AwaitWaiters(t, c, key, i+1)
+		}
+		stopped := relay.Block(locktest.RunsOf(protocol.RenameScript)).Always()
+		var unlocked []<-chan error
+		for i, m := range locks[:2] {
+			unlocked = append(unlocked, locktest.NewActor(t).Begin(m.Unlock))
+			if i == 0 {
+				stopped.Wait(t) // a command about the lock is under way from here on
+			}
+			require.NoError(t, locktest.OutcomeOf(t, waiting[i]), "it waits for Redis")
+		}
+		stopped.Release()
+		for _, u := range unlocked {
+			require.NoError(t, locktest.OutcomeOf(t, u))
+		}
+		locktest.RequireUnlocked(t, locks[2])
+		locktest.RequireFree(t, rdb, key)
 	})
 }

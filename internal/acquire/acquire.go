@@ -152,9 +152,6 @@ func (a *Attempt) Begin(env *Env, h Hold, w Wish) {
 // Hold is what it gets the keys for.
 func (a *Attempt) Hold() Hold { return a.hold }
 
-// Started is when it began.
-func (a *Attempt) Started() clock.Instant { return a.started }
-
 // Alarm wakes the waiter.
 func (a *Attempt) Alarm() *queue.Alarm { return &a.alarm }
 

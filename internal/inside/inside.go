@@ -25,7 +25,7 @@ type Hold struct {
 	Terms     *protocol.Terms
 	Held      bool
 	Waiting   bool
-	Callers   int         // of Lock who wait for it
+	Awaited   bool        // another Lock of its owner queues behind it
 	Turn      func() Turn // to poll that line, of one waiter of its process at a time
 	Listening bool        // a message would reach it
 	Line      func() Line // of its process, for the key; not on a quorum

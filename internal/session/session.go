@@ -112,8 +112,7 @@ type Session struct {
 	Identities *identity.Source
 	Registrar  *presence.Registrar // nil: the client does not register
 
-	// Goroutines are the watchdogs that are awake, the one that watches the clocks, the acquirers of fixed
-	// owners, and those that undo. What runs in one of them ends soon after Closing or Background has: else
+	// Goroutines are the watchdogs that are awake, the one that watches the clocks, and those that undo. What runs in one of them ends soon after Closing or Background has: else
 	// Close would take its whole time.
 	Goroutines group.Group
 	// Background is the context of what no caller waits for: undos, and commands to the nodes of a quorum.
