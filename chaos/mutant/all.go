@@ -292,16 +292,6 @@ var All = []Mutant{
 		Catch: []string{"line-unheard"},
 	},
 	{
-		Name:   "line-skipped-stay-aside",
-		Breaks: "an entry that was skipped stays aside though its process polls: it is served never, and told that it waits",
-		Edits: []Edit{{"internal/protocol/lua/line_poll.lua",
-			"      redis.call('zadd', queue, place, field)\n",
-			""}, {"internal/protocol/lua/line_poll.lua",
-			"    write(field, now + lease, entry_lease, keep, ticket, deaf(count, channel) and '2' or '0', channel)\n",
-			"    if not place then write(field, now + lease, entry_lease, keep, ticket, deaf(count, channel) and '2' or '0', channel) end\n"}},
-		Catch: []string{"line-unheard"},
-	},
-	{
 		Name:   "multi-keeps-forever",
 		Breaks: "a MultiMutex keeps what it has been given until it gets the rest",
 		Edits: []Edit{{"internal/acquire/multi.go",

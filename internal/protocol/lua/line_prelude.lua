@@ -134,18 +134,20 @@ local function sweep(now)
   end
 end
 
--- Skips field, which is in the queue, until its process polls.
-local function set_aside(field, channel, now)
+-- Skips field, which is in the queue with an entry of these parts, until its process polls.
+local swept
+local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
   local place = redis.call('zscore', queue, field)
-  local entry = redis.call('hget', entries, field)
-  local at = tonumber(redis.call('hget', entries, 'aside') or 0)
-  if at <= now or at > now + ahead then
-    sweep(now)
-    redis.call('zrem', queue, '') -- needs no memory, and so opens the way for HSET
-    redis.call('hset', entries, 'aside', string.format('%.0f', now + sweep_interval))
+  unqueue(field) -- needs no memory, and so opens the way for HSET
+  if not swept then
+    swept = true
+    local at = tonumber(redis.call('hget', entries, 'aside') or 0)
+    if at <= now or at > now + ahead then
+      sweep(now)
+      redis.call('hset', entries, 'aside', string.format('%.0f', now + sweep_interval))
+    end
   end
-  unqueue(field)
-  redis.call('hset', entries, field, 'aside ' .. place .. ' ' .. entry)
+  redis.call('hset', entries, field, table.concat({'aside', place, till, lease, keep, ticket, mark, channel}, ' '))
   if redis.call('hexists', entries, channel) == 0 then redis.call('hset', entries, channel, field) end
 end
 
@@ -162,7 +164,7 @@ local function first(count)
     if not till or tonumber(till) <= now then
       leave(field)
     elseif mark == '1' or mark == '0' and deaf(count, channel) then
-      set_aside(field, channel, now)
+      set_aside(field, now, till, lease, keep, ticket, mark, channel)
     else
       return {field = field, lease = lease, keep = keep, ticket = ticket, channel = channel}
     end
