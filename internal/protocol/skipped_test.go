@@ -157,6 +157,17 @@ func TestSkippedEntry_IsDroppedWhenItsTimeIsOver(t *testing.T) {
 	})
 }
 
+func TestSkippedEntry_LeavesNoKeyWithoutExpiry(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		b.dies(2)
+		b.enqueue(you)
+		require.NoError(b.t, b.rdb.Persist(b.t.Context(), b.entries()).Err())
+		b.release(me)
+		require.Equal(b.t, you, b.holder())
+		require.InDelta(b.t, entryLeaseMax, b.ttl(b.entries()), float64(2*time.Second))
+	})
+}
+
 // Processes of the version before mark what they skip, and leave it in the queue.
 func TestSkippedEntry_OfTheVersionBefore(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {

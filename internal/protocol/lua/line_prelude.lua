@@ -139,16 +139,16 @@ local swept
 local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
   local place = redis.call('zscore', queue, field)
   unqueue(field) -- needs no memory, and so opens the way for HSET
-  if not swept then
-    swept = true
-    local at = tonumber(redis.call('hget', entries, 'aside') or 0)
-    if at <= now or at > now + ahead then
-      sweep(now)
-      redis.call('hset', entries, 'aside', string.format('%.0f', now + sweep_interval))
-    end
-  end
   redis.call('hset', entries, field, table.concat({'aside', place, till, lease, keep, ticket, mark, channel}, ' '))
   if redis.call('hexists', entries, channel) == 0 then redis.call('hset', entries, channel, field) end
+  if swept then return end
+  swept = true
+  local at = tonumber(redis.call('hget', entries, 'aside') or 0)
+  if at <= now or at > now + ahead then
+    sweep(now)
+    redis.call('hset', entries, 'aside', string.format('%.0f', now + sweep_interval))
+  end
+  lengthen(entries, sweep_interval) -- HSET makes a key without expiry where that of before has just run out
 end
 
 -- The first live entry whose process listens, as a table; nil: there is none. The dead before it are dropped,
