@@ -138,6 +138,7 @@ end
 local swept
 local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
   local place = redis.call('zscore', queue, field)
+  if not place then return leave(field) end -- the time of the whole line has just run out
   unqueue(field) -- needs no memory, and so opens the way for HSET
   redis.call('hset', entries, field, table.concat({'aside', place, till, lease, keep, ticket, mark, channel}, ' '))
   if redis.call('hexists', entries, channel) == 0 then redis.call('hset', entries, channel, field) end
