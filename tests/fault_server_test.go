@@ -128,6 +128,7 @@ func TestUnlockAfterLostDataSaysSo(t *testing.T) {
 func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	b := newPatientBench(t, redistest.NewServer(t).Addr)
+	b.relay.Teach(nil) // the library does it
 	id := b.locks.ID()
 	afterAFlush := func(steps ...func(*faultBench)) {
 		for _, step := range steps {
