@@ -209,6 +209,7 @@ func TestALeaderStepsDownInAnOutageAndLeadsAgainAfterIt(t *testing.T) {
 
 // Each try fails at once here: only the pauses keep it from a hot loop.
 func TestItPausesBetweenTriesWhileRedisRefusesIt(t *testing.T) {
+	redistest.Slow(t)
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1}) // no one listens there
 	defer rdb.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

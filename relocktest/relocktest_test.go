@@ -351,6 +351,7 @@ func TestATestEndsAtOnceInAnOutage(t *testing.T) {
 
 // A goroutine that waits for the Close of another must not stop the clock of the bubble.
 func TestSeveralGoroutinesMayCloseAClientInABubble(t *testing.T) {
+	redistest.Slow(t)
 	onEachClock(t, func(t *testing.T) {
 		c := relocktest.New(t, relock.WithTTL(time.Second))
 		require.NoError(t, c.Mutex("name").Lock(t.Context()))

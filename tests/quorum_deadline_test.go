@@ -116,7 +116,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 
 func TestAnErrorOfAQuorumBehindSentinelsSaysWhichNodesItIsOf(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
+	redistest.Timed(t)
 	var rdbs []redis.UniversalClient
 	for range 3 {
 		rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}})

@@ -390,6 +390,7 @@ func sent(b *expiring, mini *redistest.Backend, ask func()) (all []evaluated) {
 var readOnly = []*redisexec.Script{StateScript, RWStateScript}
 
 func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	sources, met := map[string]string{}, map[string]bool{}
 	for _, s := range allScripts {

@@ -56,9 +56,17 @@ func (n *memoryNet) listen(addr string, latency time.Duration) *memoryListener {
 func (n *memoryNet) close(l *memoryListener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.listeners[string(l.addr)] == l {
-		delete(n.listeners, string(l.addr))
-		close(l.closed)
+	if n.listeners[string(l.addr)] != l {
+		return
+	}
+	delete(n.listeners, string(l.addr))
+	close(l.closed)
+	for len(l.opened) > 0 { // whom nobody has accepted
+		select {
+		case c := <-l.opened:
+			_ = c.Close()
+		default:
+		}
 	}
 }
 
@@ -299,17 +307,20 @@ func memoryBackend(tb testing.TB, latency time.Duration) *Backend {
 	_ = first.Close()
 	m.ClockTTL(true)
 	l := inMemory.listen(inMemory.newAddr(), latency)
-	go func() {
+	server := m.Server()
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			m.Server().ServeConn(c)
+			server.ServeConn(c)
 		}
-	}()
+	})
 	tb.Cleanup(func() {
 		_ = l.Close()
+		accepting.Wait() // a server that is closed would keep what it is given
 		m.Close()
 	})
 	return &Backend{Name: "miniredis", Addr: l.Addr().String(), Miniredis: m, latency: latency}
