@@ -114,6 +114,7 @@ func TestARedisThatDoesNotAnswerDoesNotHoldTheRunUp(t *testing.T) {
 
 func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := redistest.Mini(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &trigger{text: "TryLock: false, the key has", fire: cancel}
@@ -196,6 +197,7 @@ func TestAHolderThatDoesNotLoseItsLockIsDetected(t *testing.T) {
 
 func TestADeletedKeyStopsItsHolderToo(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	d := newTestDemo(t)
 	require.NoError(t, d.lose(t.Context(), func(ctx context.Context) error {
 		return d.server.rdbs[0].Del(ctx, d.server.prefix+forcedLock).Err()

@@ -58,9 +58,12 @@ func miniBackend(m *miniredis.Miniredis) *Backend {
 
 // Redis returns the real server that all tests of this process share: the one that
 // RELOCK_REDIS names, else a child started on first use and stopped by Main. Without
-// either the test is skipped, or fails if RELOCK_REQUIRE_REDIS=1.
+// either the test is skipped, or fails if RELOCK_REQUIRE_REDIS=1. With -short it is skipped.
 func Redis(tb testing.TB) *Backend {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("redistest: it needs a real Redis: left out with -short")
+	}
 	if os.Getenv("RELOCK_REDIS") == "" {
 		RequireServer(tb)
 	}
