@@ -51,6 +51,7 @@ func (c *testClock) set(d time.Duration) { c.step.Add(int64(d)) }
 // A release or undo of a lost hold is sent to its name at any time: nobody may be able to
 // acquire under that name again by the time the loss can be seen.
 func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	c := reviewClient(t, redistest.Mini(t))
 	for range 200 {
@@ -551,6 +552,7 @@ func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 }
 
 func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for _, ttl := range []time.Duration{protocol.MinTTL, time.Second, 30 * time.Second, time.Hour} {
 		s, now := defaultSettings(), clock.System()

@@ -188,6 +188,7 @@ func TestAtTheEndOfItsContextRunSaysWhatTheLastSetbackWas(t *testing.T) {
 }
 
 func TestALeaderStepsDownInAnOutageAndLeadsAgainAfterIt(t *testing.T) {
+	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		c, j := relocktest.New(t), newJob()
 		setbacks := 0
@@ -223,6 +224,7 @@ func TestItPausesBetweenTriesWhileRedisRefusesIt(t *testing.T) {
 
 // The pauses are long while nothing goes well, and short again after a term.
 func TestTheFirstTryAfterATermComesSoon(t *testing.T) {
+	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		c, j := relocktest.New(t), newJob()
 		relocktest.Outage(t, c, time.Hour)

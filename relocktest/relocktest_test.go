@@ -140,6 +140,7 @@ var optionsOfLeases = map[string][]relock.ClientOption{
 }
 
 func TestWhatIsHeldElsewhereIsHeldAsLongAsTheTestLasts(t *testing.T) {
+	redistest.Slow(t)
 	for name, opts := range optionsOfLeases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,6 +158,7 @@ func TestWhatIsHeldElsewhereIsHeldAsLongAsTheTestLasts(t *testing.T) {
 }
 
 func TestAReleaseElsewhereWaitsForTheEndOfAnOutage(t *testing.T) {
+	redistest.Slow(t)
 	for name, opts := range optionsOfLeases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -30,6 +30,7 @@ func (w wrapper) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // A Ring panics when it is asked to subscribe to channels that are not known yet.
 func TestLocksOnARingBehindAWrapperArePolledFor(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	redistest.EachInRealTime(t, func(t *testing.T, backend *redistest.Backend) {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": backend.Addr}})

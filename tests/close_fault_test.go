@@ -71,6 +71,7 @@ func (r *refusing) set(down bool) {
 }
 
 func TestEveryHoldThatRedisDidNotHearOfIsInTheErrorOfClose(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for name, fail := range map[string]func(*refusing){
 		"refused": func(r *refusing) { r.set(down) },

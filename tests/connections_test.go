@@ -49,6 +49,7 @@ func TestALockDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
 }
 
 func TestWithoutPipeliningNoPipelineIsOpened(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	opens := func(t *testing.T, rdb redis.UniversalClient, opts ...relock.ClientOption) bool {
 		t.Helper()

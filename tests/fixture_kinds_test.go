@@ -181,12 +181,20 @@ func eachKindOf(t *testing.T, names []string, fn func(t *testing.T, b *redistest
 // eachOf runs fn as a subtest for each of these kinds on each backend.
 func eachOf(t *testing.T, kinds []lockKind, fn func(t *testing.T, b *redistest.Backend, k lockKind)) {
 	t.Helper()
-	for _, k := range kinds {
+	for _, k := range tested(kinds) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) { fn(t, b, k) })
 		})
 	}
+}
+
+// tested are those of kinds that a run tests: with -short a few.
+func tested(kinds []lockKind) []lockKind {
+	if testing.Short() {
+		return named(kinds, []string{"plain", "write"})
+	}
+	return kinds
 }
 
 // kindNamed returns the row of that name.

@@ -511,7 +511,7 @@ func testKinds(t *testing.T, properties []property, kinds []lockKind) {
 func testKindsInTime(t *testing.T, properties []property, kinds []lockKind) {
 	t.Helper()
 	for _, p := range properties {
-		for _, k := range kinds {
+		for _, k := range tested(kinds) {
 			test := func(t *testing.T, rdbs []redis.UniversalClient) {
 				b := newKindBenchOn(t, rdbs, k)
 				p.test(b)

@@ -115,6 +115,7 @@ func TestTheLastReaderOfManyFreesALockThatTheDeadHaveLeft(t *testing.T) {
 }
 
 func TestAForceUnlockEndsManyReaders(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for name, args := range map[string][]string{"": nil, "without HRANDFIELD": {"--rename-command", "HRANDFIELD", ""}} {
 		t.Run(name, func(t *testing.T) {

@@ -355,6 +355,7 @@ func TestWhereShardedPubSubIsNotToBeHadWaitersPoll(t *testing.T) {
 }
 
 func TestShardedPubSubWorksWithAClusterThatHasNone(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Mini(t).Addr}})
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -55,6 +55,7 @@ func (b *passing) passes(n int, script func()) (reached bool) {
 }
 
 func TestALeaseThatRunsOutWithinAScriptIsOverAndNoError(t *testing.T) {
+	redistest.Slow(t)
 	ctx := context.Background()
 	plain, written := hashOf(short, them, "1"), hashOf(short, "mode", "write", them+":write", "1")
 	read := hashOf(short, "mode", "read", them, "1")

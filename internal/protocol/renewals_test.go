@@ -80,6 +80,7 @@ func TestARenewalWaitsForCompanyForAMomentOnly(t *testing.T) {
 }
 
 func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for n, of := range map[int]struct{ holds, alone, batches int }{1: {121, 1, 2}, 3: {70, 1, 3}, 50: {6, 1, 3}, 51: {4, 4, 0}} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

@@ -102,6 +102,7 @@ func TestTheReleaseOfAReaderDoesNotLookAtAllOthers(t *testing.T) {
 }
 
 func TestAForceEndsManyReadersAndLeavesTheLockToTheRest(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for name, args := range map[string][]string{"": nil, "without HRANDFIELD": {"--rename-command", "HRANDFIELD", ""}} {
 		t.Run(name, func(t *testing.T) {

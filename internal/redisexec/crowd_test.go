@@ -55,6 +55,7 @@ func TestACallerThatIsNotInACrowdSubmitsForItself(t *testing.T) {
 }
 
 func TestEachOfACrowdGetsItsOwnAnswer(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		x, key := executorOn(t, backend.Client(t)), []any{redistest.Key(t)}

@@ -166,6 +166,7 @@ func TestABlackHoleIsNoticedByTheMissingPong(t *testing.T) {
 }
 
 func TestSuspicionFindsADeafConnectionBeforeThePingIsDue(t *testing.T) {
+	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
 	cfg := config()

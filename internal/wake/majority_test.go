@@ -86,6 +86,7 @@ func TestWhatMostServersSayWakesOnce(t *testing.T) {
 }
 
 func TestWhatOnlyOneServerSaysWakesAfterAMoment(t *testing.T) {
+	redistest.Slow(t)
 	c := newChoir(t, 3, 10*time.Millisecond)
 	for i := range c.servers {
 		before := c.settled()

@@ -33,6 +33,7 @@ func TestTheConfirmationMakesASubscriptionLiveAndWakesIt(t *testing.T) {
 }
 
 func TestAMessageWakesEverySubscriptionOfItsChannel(t *testing.T) {
+	redistest.Slow(t)
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		a1 := subscribeLive(t, h, "a")
