@@ -7,8 +7,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,46 +30,6 @@ func Main(m *testing.M) {
 		}
 	}
 	os.Exit(code)
-}
-
-// Slow leaves a test out of a run with -short, which is for the loop of edit and test: ten
-// seconds for all, and what is promised on a sound Redis. What the test does on a real server is [Timed].
-func Slow(tb testing.TB) {
-	tb.Helper()
-	InTime(tb)
-	if testing.Short() {
-		tb.Skip("redistest: it takes long, or is about faults: left out with -short")
-	}
-}
-
-// InTime says that the test is [Timed] on a real server: it is about leases or pauses.
-func InTime(tb testing.TB) { inTime.Store(tb.Name(), true) }
-
-// inTime has the names of the tests that called InTime.
-var inTime sync.Map
-
-// isInTime reports whether the test, or one that it is a part of, called InTime.
-func isInTime(tb testing.TB) bool {
-	for name := tb.Name(); ; {
-		if _, is := inTime.Load(name); is {
-			return true
-		}
-		end := strings.LastIndexByte(name, '/')
-		if end < 0 {
-			return false
-		}
-		name = name[:end]
-	}
-}
-
-// Timed leaves a test out unless RELOCK_REQUIRE_REDIS=1: a test in real time, which passes only on a machine that has time
-// for it. The gate runs these tests with nothing beside them.
-func Timed(tb testing.TB) {
-	tb.Helper()
-	Slow(tb)
-	if os.Getenv("RELOCK_REQUIRE_REDIS") != "1" {
-		tb.Skip("redistest: it needs a machine that has time for it: left out without RELOCK_REQUIRE_REDIS=1")
-	}
 }
 
 // leakTimeout is how long a goroutine may take to end before it counts as left over.
