@@ -154,7 +154,7 @@ func countedRedis(t *testing.T, addr string) (*redis.Client, *atomic.Int64) {
 func TestManyWhoFailTogetherDoNotEachDial(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, backend *redistest.Backend) {
 		relay := redistest.NewRelay(t, backend.Addr)
 		t.Cleanup(func() { comesBack(relay) })
 		rdb, dials := countedRedis(t, relay.Addr)

@@ -334,20 +334,25 @@ func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
+// memoryPool is the size of a pool that is never full: go-redis waits for a place with timers that it keeps for the next
+// to wait, who may be in another bubble.
+const memoryPool = 1000
+
 // Options returns the options of a client of the server or relay at addr: go-redis' defaults, but for what a bubble
 // does not allow, with these changes.
 func Options(addr string, changes ...func(*redis.Options)) *redis.Options {
 	opt := &redis.Options{Addr: addr}
 	if isInMemory(addr) {
 		opt.Dialer = Dial
-		// A pool that is never full: go-redis waits for a place with timers that it keeps for
-		// the next to wait, who may be in another bubble.
-		opt.PoolSize, opt.PipelinePoolSize = 1000, 1000
+		opt.PoolSize, opt.PipelinePoolSize = memoryPool, memoryPool
 		// Their set-up would outlive the bubble.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	for _, change := range changes {
 		change(opt)
+	}
+	if isInMemory(addr) && opt.PoolSize < memoryPool {
+		panic("redistest: a pool that may be full is for EachInRealTime")
 	}
 	return opt
 }
