@@ -41,7 +41,8 @@ type Relay struct {
 	deaf     bool // swallow what new connections send
 	rules    []*Rule
 	log      []*Entry
-	scripts  map[string]string // what the server is still to be taught: sources by digest
+	scripts  map[string]string        // what the server is to be taught: sources by digest
+	taught   map[string]chan struct{} // by digest: closed once the server knows the script
 }
 
 // StartRelay starts a relay to the server at addr. It needs no server yet: a client
@@ -216,23 +217,35 @@ func (r *Relay) forget(c *conn) {
 func (r *Relay) Teach(scripts map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.scripts = maps.Clone(scripts)
+	r.scripts, r.taught = maps.Clone(scripts), make(map[string]chan struct{})
 }
 
-// teach loads the script that the command runs by its digest, if the server does not know it yet. A failure shows in the
-// run.
+// teach returns when the server knows the script that the command runs by its digest, if that is to be taught. A failure
+// shows in the run.
 func (r *Relay) teach(command Command) {
 	if command.Name() != "EVALSHA" {
 		return
 	}
 	digest := command.Arg(1)
 	r.mu.Lock()
-	source, unknown := r.scripts[digest]
-	delete(r.scripts, digest)
-	r.mu.Unlock()
-	if !unknown {
-		return
+	source, ours := r.scripts[digest]
+	taught, begun := r.taught[digest]
+	if ours && !begun {
+		taught = make(chan struct{})
+		r.taught[digest] = taught
 	}
+	r.mu.Unlock()
+	switch {
+	case begun:
+		<-taught
+	case ours:
+		r.load(source)
+		close(taught)
+	}
+}
+
+// load has the server load a script, unless the relay is closed before.
+func (r *Relay) load(source string) {
 	server, err := dial(r.life, r.upstream)
 	if err != nil {
 		return
