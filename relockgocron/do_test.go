@@ -193,7 +193,7 @@ func TestBesideAnElectorTheLockerHasNoRuns(t *testing.T) {
 }
 
 func TestTheFencingTokenRisesFromRunToRun(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name, last := redistest.Key(t), int64(0)
 		for range nodes {
 			l := lockerOf(t, locksOn(t, b.Client(t), relock.WithFencing()), relockgocron.KeepFor(0))
@@ -216,7 +216,7 @@ func TestALostRunSaysSoAtItsEndAndIsNotKept(t *testing.T) {
 }
 
 func TestASchedulerThatShutsDownInMidRunEndsTheContextAndGivesTheLockBack(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name, begun := redistest.Key(t), make(stay, 1)
 		locks := locksOn(t, b.Client(t))
 		locker := lockerOf(t, locks, relockgocron.KeepFor(0))
@@ -232,7 +232,7 @@ func TestASchedulerThatShutsDownInMidRunEndsTheContextAndGivesTheLockBack(t *tes
 }
 
 func TestATaskThatDoesNotStopKeepsItsLockAfterShutdown(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name := redistest.Key(t)
 		begun, end := make(chan struct{}), make(chan struct{})
 		locks := locksOn(t, b.Client(t))

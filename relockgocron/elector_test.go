@@ -29,7 +29,7 @@ func awaitLead(t *testing.T, e *relockgocron.Elector) {
 }
 
 func TestOneOfSeveralSchedulersLeadsAndMakesAllRuns(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		lead, name := redistest.Key(t), redistest.Key(t)
 		ran := make(chan int, 1000)
 		var electors []*relockgocron.Elector
@@ -73,7 +73,7 @@ func TestOneOfSeveralSchedulersLeadsAndMakesAllRuns(t *testing.T) {
 func TestALeaderThatIsCutOffStopsAndAnotherOneLeadsAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		lead, name, relay := redistest.Key(t), redistest.Key(t), redistest.NewRelay(t, b.Addr)
 		reached := &redistest.Backend{Name: b.Name, Addr: relay.Addr}

@@ -21,7 +21,7 @@ import (
 const nodes = 3
 
 func TestOneOfSeveralSchedulersMakesEachRun(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name := redistest.Key(t)
 		begun, end := make(chan int, nodes), make(chan struct{})
 		var jobs []gocron.Job
@@ -58,7 +58,7 @@ func TestOneOfSeveralSchedulersMakesEachRun(t *testing.T) {
 // By the clock of the machine, which may stall: what must hold then, too, is that runs are apart.
 func TestSchedulersThatRunByTheClockDoNotOverlapAndKeepTheirDistance(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		name := redistest.Key(t)
 		var running atomic.Int32
@@ -154,7 +154,7 @@ func TestALockIsKeptFromTheBeginningOfItsRun(t *testing.T) {
 }
 
 func TestEachRunIsAnOwnerOfItsOwn(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name := redistest.Key(t)
 		l := lockerOf(t, locksOn(t, b.Client(t)), relockgocron.KeepFor(0))
 		ctx := relock.NewOwner(t.Context()) // an owner of the job has no part in it
@@ -180,7 +180,7 @@ func TestEachRunIsAnOwnerOfItsOwn(t *testing.T) {
 func TestAnInstanceThatIsCutOffStopsAndTheOthersGoOnAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		const ttl = time.Second
 		name, relay := redistest.Key(t), redistest.NewRelay(t, b.Addr)
@@ -216,7 +216,7 @@ func TestAnInstanceThatIsCutOffStopsAndTheOthersGoOnAfterTheTTL(t *testing.T) {
 
 func TestAnInstanceThatIsClosedInMidRunStopsAndTheOthersGoOnAtOnce(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
 		name, begun := redistest.Key(t), make(stay, 1000)
 		closing := locksOn(t, b.Client(t))

@@ -269,7 +269,7 @@ func (l *load) requireTold() {
 
 func TestTheCountsOfALoadAreWhatItsCallsReturned(t *testing.T) {
 	const workers, turns = 16, 40
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		l := newLoad(t, b.Client(t), redistest.Key(t))
 		var all sync.WaitGroup
 		for i := range workers {

@@ -254,7 +254,7 @@ func watched(t *testing.T, at endpoint, workers int, done <-chan struct{}) {
 }
 
 func TestWhatIsScrapedIsWhatHappened(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		const workers, rounds = 12, 50
 		collector, registry := registered(t)
 		at, happened := newEndpoint(t, registry), &tally{samples: make(samples)}
@@ -305,7 +305,7 @@ func poll(f func() bool) {
 // Whatever ends a wait or a hold: time-outs, cancellations, losses of all sorts, owners that several goroutines
 // share, locks within locks, and Close while all of that goes on.
 func TestNothingIsHeldOrWaitedForWhenAllIsOver(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		const workers, rounds = 12, 60
 		collector, registry := registered(t, relockprom.WithNameClass(func(name string) string { return name[strings.LastIndex(name, "-"):] }))
 		rdb, key := b.Client(t), redistest.Key(t)+"-"

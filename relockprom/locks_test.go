@@ -37,7 +37,7 @@ func TestALockThatIsLostIsCountedByItsCause(t *testing.T) {
 			},
 		} {
 			t.Run(s.kind+s.side+"/"+cause, func(t *testing.T) {
-				redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+				redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 					collector, registry := registered(t)
 					opts := []relock.ClientOption{relock.WithHooks(collector.Hooks()), relock.WithRenewInterval(10 * time.Millisecond)}
 					if cause == "expired" {

@@ -71,7 +71,7 @@ func newNode(t *testing.T, files string, i issuer, locks *relock.Client) *certma
 }
 
 func TestOneOfTwoNodesObtainsTheCertificate(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		prefix := relock.WithPrefix(redistest.Key(t) + ":")
 		waits := make(chan struct{}, 1)
 		hooks := relock.WithHooks(relock.Hooks{Contended: func(relock.Event) { waits <- struct{}{} }})

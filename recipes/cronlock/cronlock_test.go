@@ -61,7 +61,7 @@ func TestOneOfSeveralNodesMakesEachRun(t *testing.T) {
 }
 
 func TestRunsOfRealNodesDoNotOverlap(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name, told := redistest.Key(t), newLog()
 		var running atomic.Int32
 		runs := make(chan int32, 1000)

@@ -63,7 +63,7 @@ func migrateOnTwo(t *testing.T, b *redistest.Backend, up func(locks *relock.Clie
 }
 
 func TestUpMigratesOnceOnTwoProcesses(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		migrateOnTwo(t, b, func(locks *relock.Client, name string, d *database, migrate func(context.Context) error) error {
 			_, err := gooselock.Up(t.Context(), locks, name, d.provider(t, migrate))
 			return err
@@ -72,7 +72,7 @@ func TestUpMigratesOnceOnTwoProcesses(t *testing.T) {
 }
 
 func TestTheLockerMigratesOnceOnTwoProcesses(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		migrateOnTwo(t, b, func(locks *relock.Client, name string, d *database, migrate func(context.Context) error) error {
 			_, err := d.provider(t, migrate, goose.WithLocker(gooselock.New(locks, name))).Up(t.Context())
 			return err

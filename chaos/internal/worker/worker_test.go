@@ -90,7 +90,7 @@ func seeAll(t *testing.T, d time.Duration, run func(d time.Duration, see func(wh
 }
 
 func TestAClientProcessTellsAllThatItDoesAndLeavesNothing(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		config := clientOf(b.Addr, nil, "{"+key+"}:a", "{"+key+"}:b", key+"-c")
 		if b.Real {
@@ -133,7 +133,7 @@ func TestAClientProcessTellsAllThatItDoesAndLeavesNothing(t *testing.T) {
 }
 
 func TestMisuseIsAnsweredWithTheRightErrors(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
+	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		config := clientOf(b.Addr, func(w *Workload) { w.Misuse, w.Workers = 1, 4 }, redistest.Key(t), redistest.Key(t))
 		seeAll(t, time.Second, func(d time.Duration, see func(string)) {
 			events := runBriefly(t, config, d)
