@@ -334,7 +334,7 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 
 func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		names := []string{"u:job 17", "u:%s-%d", "u:\n\x00\xff", "u:1 2 3", "u:" + fmt.Sprint(1<<53)}
+		names := []string{"u:job 17", "u:%s-%d", "u:\n\x00\xff", "u:1 2 3", "u:" + fmt.Sprint(int64(1<<53))}
 		b.take(me)
 		for _, name := range names {
 			b.enqueue(name)
