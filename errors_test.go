@@ -203,6 +203,7 @@ func TestWhoHoldsNothingSendsNothing(t *testing.T) {
 }
 
 func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		key  redistest.Picture

@@ -475,6 +475,7 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 
 // A hold whose lease was over here is lost, though its key is there yet: nothing of it is kept.
 func TestAHoldThatRanOutKeepsNothing(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	rdb := redistest.Mini(t).Client(t)
 	c, key := locksOn(t, rdb), redistest.Key(t)

@@ -367,6 +367,7 @@ func TestSeveralGoroutinesMayCloseAClientInABubble(t *testing.T) {
 
 // A Lock that gives up waits for its hook. That must not stop the clock of the bubble either.
 func TestALockInABubbleMayEndWhileItsHookSleeps(t *testing.T) {
+	redistest.Slow(t)
 	onEachClock(t, func(t *testing.T) {
 		told := make(chan relock.Event, 2)
 		c := relocktest.New(t, relock.WithHooks(relock.Hooks{

@@ -114,6 +114,7 @@ func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
 
 // The watchdog does not come to look at it.
 func TestAWallClockBeyondTheLeaseIsNoticedWhileAHookStays(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t), relock.WithRenewInterval(20*time.Millisecond))
 	hook, entered := locktest.HookThatStays[relock.Event](t)

@@ -135,6 +135,7 @@ func TestCloseDoesNotWaitForARedisThatRefusesConnectionsIfNothingIsHeld(t *testi
 
 // What the waiter has asked is waited for, but not asked again; then it is tried to be undone.
 func TestCloseDoesNotWaitForARedisThatRefusesConnectionsToAWaiter(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for began := time.Duration(0); began < 2*time.Second; began += 100 * time.Millisecond {
 		inBubbleRefusing(t, func(t *testing.T, r *refusing) {

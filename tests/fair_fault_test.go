@@ -410,6 +410,7 @@ func TestAWakeUpIsNotLostWithTheWaiterThatWasToActOnIt(t *testing.T) {
 
 // The message of the grant and the end of the context race.
 func TestAGrantForAWaiterThatHasJustGivenUpIsGivenBack(t *testing.T) {
+	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		for i := range 30 {
 			ctx, cancel := context.WithCancel(w.t.Context())

@@ -61,6 +61,7 @@ func TestClocksThatAreSetDuringTheWaitReorderNobody(t *testing.T) {
 }
 
 func TestTheClockOfTheServerIsNoOrder(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	b := redistest.Mini(t)
 	now := time.Now()

@@ -308,6 +308,7 @@ func TestAStreamOfReadersDoesNotStarveAWriterNorTheReverse(t *testing.T) {
 }
 
 func TestReadersAndWritersNeverMeet(t *testing.T) {
+	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		handles := []*relock.RWMutex{b.mutex(relock.WithFencing()), b.another(relock.WithFencing()), b.another(relock.WithFencing())}
 		var within, token atomic.Int64 // readers count 1, a writer 1000

@@ -131,6 +131,7 @@ func newFleet(t *testing.T, addr string, direct *redis.Client, user func(*redis.
 // onFleetOf runs test with n holds of a kind on each backend.
 func onFleetOf(t *testing.T, kind lockKind, n int, test func(t *testing.T, w *fleet)) {
 	t.Helper()
+	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		test(t, newFleet(t, b.Addr, b.Client(t), func(*redis.Options) {}, kind, n))
 	})

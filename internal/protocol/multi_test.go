@@ -79,6 +79,7 @@ func TestARefusedKeyIsNamedInTheError(t *testing.T) {
 }
 
 func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	scripts := map[string]func(b *bench, target *keys.Set) string{
 		"reenter": func(b *bench, target *keys.Set) string {

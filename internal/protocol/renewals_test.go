@@ -126,6 +126,7 @@ func TestABatchTellsWhichHoldIsLostAndLengthensNoKeyOfThat(t *testing.T) {
 
 // On a Cluster a command has keys of one slot.
 func TestWhereKeysHaveSlotsOnlyThoseWithTheSameTagAreRenewedTogether(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	for name, of := range map[string]struct {
 		prefix         string

@@ -379,6 +379,7 @@ func startMute(t *testing.T) string {
 }
 
 func TestCloseIsBoundedWhileAHandshakeHangs(t *testing.T) {
+	redistest.Slow(t)
 	rdb := newClient(t, &redis.Options{Addr: startMute(t), ReadTimeout: time.Minute})
 	cfg := config()
 	cfg.CloseTimeout = 50 * time.Millisecond
