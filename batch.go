@@ -86,6 +86,7 @@ func (h *hold) follow(before *hold, n identity.Name, b *batch.Batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name, h.batch, h.slot = n, b, b.Slot()
+	// mutant: batch-own-lease
 	h.lease.Follow(l)
 }
 

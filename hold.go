@@ -179,6 +179,7 @@ func (h *hold) open(lv level) bool {
 // count returns the number of levels on the target t, as far as its keys are in this hold:
 // 0 if one of those is not locked.
 func (h *hold) count(t *keys.Set) int {
+	// mutant: clock-not-asked
 	h.Check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,6 +225,7 @@ func (h *hold) end(p phase, cause error) {
 		h.levels.KeepNothing()
 	}
 	for _, x := range h.contexts.TakeAll() {
+		// mutant: context-ends-late
 		x.End(lockerr.Wrap("hold", h.target.Name, cause))
 	}
 	h.watchdog.timer.Stop()

@@ -319,6 +319,7 @@ func (h *hold) usable() error {
 	case held:
 		return nil
 	case lost:
+		// mutant: loss-forgotten
 		return h.cause
 	default:
 		return errAgain
@@ -351,6 +352,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	common := false
 	for i, key := range t.Keys {
 		if lv.Target.Has(key) {
+			// mutant: reentry-not-counted
 			counts[i]++
 			common = true
 		}

@@ -65,6 +65,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 	last := h.levels.Len() == 0
 	if h.phase != held {
+		// mutant: unlock-hides-loss
 		cause, over := h.cause, last && h.phase == lost
 		h.mu.Unlock()
 		if over {

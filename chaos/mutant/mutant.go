@@ -1,6 +1,6 @@
 // Package mutant breaks the lock library on purpose, one promise at a time, to see whether
 // the harness finds out. A mutant is built from edits of the library's files by
-// `go build -overlay`: nothing of it is in the library, or on any path that is shipped.
+// `go build -overlay`: nothing of it is in the library but comments, which say where the edits are.
 package mutant
 
 import (
@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -24,29 +26,94 @@ type Mutant struct {
 	Catch  []string // scenarios one of which must catch it
 }
 
-// Edit replaces a text that occurs once in a file of the library.
+// Edit changes one line of the library: it replaces Old, which the line has once, or all of the line if Old is empty.
+// The line is where the library has the edit's anchor, wherever that is.
 type Edit struct {
-	File, Old, New string
+	Old, New string
 }
+
+// anchor returns the name of the i-th edit: that of the mutant, which a number follows if it has several.
+func (m *Mutant) anchor(i int) string {
+	if len(m.Edits) == 1 {
+		return m.Name
+	}
+	return fmt.Sprintf("%s/%d", m.Name, i+1)
+}
+
+// anchored is a line with the anchors of edits: // mutant: NAME, NAME. They are about the code before them; if there
+// is none, about the next line.
+var anchored = regexp.MustCompile(`^(.*?)\s*(?://|--) mutant: (\S+(?:, \S+)*)$`)
 
 // apply returns the mutant's files, by their names. root is where the library is.
 func (m *Mutant) apply(root string) (map[string]string, error) {
-	files := make(map[string]string)
-	for _, e := range m.Edits {
-		text, edited := files[e.File]
-		if !edited {
-			source, err := os.ReadFile(filepath.Join(root, e.File))
-			if err != nil {
-				return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
-			}
-			text = string(source)
-		}
-		if n := strings.Count(text, e.Old); n != 1 {
-			return nil, fmt.Errorf("mutant %s: %s has %d times what is to be replaced: %q", m.Name, e.File, n, e.Old)
-		}
-		files[e.File] = strings.Replace(text, e.Old, e.New, 1)
+	files, err := sources(root)
+	if err != nil {
+		return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
 	}
-	return files, nil
+	edited := make(map[string]string)
+	for i, e := range m.Edits {
+		file, err := e.apply(files, m.anchor(i))
+		if err != nil {
+			return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
+		}
+		edited[file] = strings.Join(files[file], "\n")
+	}
+	return edited, nil
+}
+
+// apply edits the line at the anchor, and returns the name of its file.
+func (e Edit) apply(files map[string][]string, anchor string) (string, error) {
+	in, at := "", 0
+	for file, lines := range files {
+		for i, line := range lines {
+			m := anchored.FindStringSubmatch(line)
+			if m == nil || !slices.Contains(strings.Split(m[2], ", "), anchor) {
+				continue
+			}
+			if in != "" {
+				return "", fmt.Errorf("two lines have the anchor %s: one in %s, one in %s", anchor, in, file)
+			}
+			in, at = file, i
+			if strings.TrimSpace(m[1]) == "" {
+				at++
+			}
+		}
+	}
+	if in == "" {
+		return "", fmt.Errorf("no line has the anchor %s", anchor)
+	}
+	line := files[in][at]
+	if e.Old == "" {
+		files[in][at] = e.New
+		return in, nil
+	}
+	if n := strings.Count(line, e.Old); n != 1 {
+		return "", fmt.Errorf("the line at the anchor %s in %s has %q %d times: %s", anchor, in, e.Old, n, line)
+	}
+	files[in][at] = strings.Replace(line, e.Old, e.New, 1)
+	return in, nil
+}
+
+// sources returns the lines of the library's files, by their names.
+func sources(root string) (map[string][]string, error) {
+	files := make(map[string][]string)
+	return files, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			if _, err := os.Stat(filepath.Join(root, name, "go.mod")); name != "." && err == nil {
+				return fs.SkipDir // a module of its own
+			}
+		case strings.HasSuffix(name, ".lua"), strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go"):
+			text, err := os.ReadFile(filepath.Join(root, name))
+			if err != nil {
+				return err
+			}
+			files[name] = strings.Split(string(text), "\n")
+		}
+		return nil
+	})
 }
 
 // Builder builds programs with the library broken.

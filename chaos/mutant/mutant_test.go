@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -50,17 +52,23 @@ func packages(t *testing.T) map[string]goPackage {
 	}
 }
 
-// compile type-checks the packages of the library that the edited files belong to: a
-// compiler would take its time.
+// compile has a server in memory compile the edited scripts, and type-checks the packages of the library that the
+// edited files belong to: a compiler would take its time.
 func compile(t *testing.T, root string, all map[string]goPackage, edited map[string]string) {
 	files := token.NewFileSet()
 	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(all[path].Export)
 	})
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer rdb.Close()
 	done := make(map[string]bool)
-	for name := range edited {
+	for name, text := range edited {
 		dir := path.Dir(name)
-		if path.Ext(name) != ".go" || done[dir] {
+		if path.Ext(name) == ".lua" {
+			require.NoError(t, rdb.ScriptLoad(t.Context(), text).Err(), name)
+			continue
+		}
+		if done[dir] {
 			continue
 		}
 		done[dir] = true
@@ -107,27 +115,75 @@ func TestNamesOfMutantsAreTheirOwn(t *testing.T) {
 	}
 }
 
-func TestAnEditHasToFitOnce(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "f.go"), []byte("a b b"), 0o600))
-	for old, problem := range map[string]string{
-		"b": "2 times",
-		"c": "0 times",
-	} {
-		m := Mutant{Name: "m", Edits: []Edit{{"f.go", old, "x"}}}
-		_, err := m.apply(dir)
-		require.ErrorContains(t, err, problem)
+func TestAnchors_BelongToOneEditEach(t *testing.T) {
+	known := make(map[string]bool)
+	for _, m := range All {
+		for i := range m.Edits {
+			known[m.anchor(i)] = true
+		}
 	}
-	m := Mutant{Edits: []Edit{{"f.go", "a", "x"}, {"f.go", "x b b", "y"}}}
+	files, err := sources(builder(t).Root)
+	require.NoError(t, err)
+	for file, lines := range files {
+		for _, line := range lines {
+			if m := anchored.FindStringSubmatch(line); m != nil {
+				for _, anchor := range strings.Split(m[2], ", ") {
+					require.True(t, known[anchor], "%s has the anchor %s, which no mutant has", file, anchor)
+				}
+			}
+		}
+	}
+}
+
+// write writes a library of some files, and returns its folder.
+func write(t *testing.T, files map[string]string) string {
+	dir := t.TempDir()
+	for name, text := range files {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, path.Dir(name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+func TestEdit_ChangesTheLineOfItsAnchor(t *testing.T) {
+	dir := write(t, map[string]string{
+		"below.go":      "a\n\t// mutant: m/1, other\n\tb c // why\nc\n",
+		"inside/end.go": "a c // mutant: m/2\nc",
+		"inside/a.lua":  "-- mutant: m/3\na\n-- mutant: m/4\nb",
+	})
+	m := Mutant{Name: "m", Edits: []Edit{{"c", "d"}, {New: "d"}, {New: "b\nc"}, {}}}
 	files, err := m.apply(dir)
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"f.go": "y"}, files)
+	require.Equal(t, map[string]string{
+		"below.go":      "a\n\t// mutant: m/1, other\n\tb d // why\nc\n",
+		"inside/end.go": "d\nc",
+		"inside/a.lua":  "-- mutant: m/3\nb\nc\n-- mutant: m/4\n",
+	}, files)
+}
+
+func TestEdit_HasToFitOnce(t *testing.T) {
+	const line = "// mutant: m\nb b a\n"
+	for problem, c := range map[string]struct {
+		files map[string]string
+		old   string
+	}{
+		"2 times":                    {map[string]string{"a.go": line}, "b"},
+		"0 times":                    {map[string]string{"a.go": line}, "c"},
+		"two lines have the anchor":  {map[string]string{"a.go": line + line}, "a"},
+		"two lines have the anchor ": {map[string]string{"a.go": line, "b.go": line}, "a"},
+		"no line has the anchor":     {map[string]string{"a.go": "// mutant: m/1\na"}, "a"},
+		"no line has the anchor m":   {map[string]string{"a_test.go": line, "c/go.mod": "", "c/a.go": line}, "a"},
+	} {
+		m := Mutant{Name: "m", Edits: []Edit{{c.old, "x"}}}
+		_, err := m.apply(write(t, c.files))
+		require.ErrorContains(t, err, problem)
+	}
 }
 
 // An overlay has to reach the scripts, too, which the library embeds.
 func TestAMutantOfAScriptIsEmbedded(t *testing.T) {
 	const mark = "-- a mark that no script has"
-	m := Mutant{Name: "marked", Edits: []Edit{{"internal/protocol/lua/renew.lua", "-- Lengthens", mark + "\n-- Lengthens"}}}
+	m := Mutant{Name: "fence-incr", Edits: []Edit{{New: mark}}}
 	program, err := builder(t).Build(t.Context(), &m, library+"/examples/quickstart")
 	require.NoError(t, err)
 	binary, err := os.ReadFile(program)
@@ -136,7 +192,7 @@ func TestAMutantOfAScriptIsEmbedded(t *testing.T) {
 }
 
 func TestAMutantThatDoesNotCompileIsNoMutant(t *testing.T) {
-	m := Mutant{Name: "nonsense", Edits: []Edit{{"hold.go", "package relock", "package relock; nonsense"}}}
+	m := Mutant{Name: "clock-not-asked", Edits: []Edit{{New: "nonsense"}}}
 	_, err := builder(t).Build(t.Context(), &m, library)
-	require.ErrorContains(t, err, "mutant nonsense does not compile")
+	require.ErrorContains(t, err, "mutant clock-not-asked does not compile")
 }

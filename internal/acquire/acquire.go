@@ -358,6 +358,7 @@ func (a *Attempt) nap(g protocol.Grant) time.Duration {
 	if g.TTL >= 0 && g.TTL < d {
 		d, a.polling = g.TTL+clock.N(4*time.Millisecond), false
 	}
+	// mutant: no-poll/1
 	return min(d, a.longestSleep)
 }
 

@@ -106,6 +106,7 @@ func (t *multiTurn) stands() bool { return t.spot != nil && t.spot.stands() }
 func (t *multiTurn) keeps() bool  { return t.kept.Field != "" }
 
 func (t *multiTurn) timeOver() bool {
+	// mutant: multi-keeps-forever
 	return t.keeps() && t.a.env.Now().Until(t.until) <= 0
 }
 

@@ -144,6 +144,7 @@ func (t *mutexTurn) end(granted bool) {
 	}
 	if t.line != nil {
 		if !granted && t.line.spot.stands() {
+			// mutant: line-spot-kept
 			t.bequeath()
 		}
 		t.line.end(granted)

@@ -121,6 +121,7 @@ func (t *plainTurn) awaitFirst() (bool, error) {
 	if !t.line && !a.news() {
 		// The last holder gave the lock back to all, to give way to other processes:
 		// compete with them, and wait for the message they wait for.
+		// mutant: wakeup-consumed/2
 		if err := a.sleepFor(clock.Jitter(2 * pubsubDelay)); err != nil {
 			return false, err
 		}

@@ -160,6 +160,7 @@ func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	// What wakes the queue after this line is for the next request, even if it comes before this one is answered.
 	t.mark = a.places[0].Queue.Wakes()
 	n := a.newName()
+	// mutant: writer-kept-waiting
 	writes := t.writer.Field()
 	// The script lengthens the key, and so what the owner has there to write. The other side has to know it before the
 	// answer comes: that may never come.

@@ -180,6 +180,7 @@ func (s *spot) giveUp() {
 	a := s.a
 	a.env.Identities.Retire(s.name.Identity)
 	// A poll on its way may have renewed the place once more: it lives for one lease after that.
+	// mutant: fair-place-kept
 	s.undo(s.name, 2*a.terms.EntryLease(), false)
 	s.drop()
 }

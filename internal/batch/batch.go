@@ -197,7 +197,9 @@ func (b *Batch) rename(ctx context.Context, from, to identity.Name, lease time.D
 		ours, waiters, out := b.env.Rename(ctx, e, b.target, from.Field, to.Field, lease)
 		if out.Ambiguous {
 			doubt = true
+			// mutant: batch-doubt-kept/1
 			b.env.Retire(from.Identity)
+			// mutant: batch-doubt-kept/2
 			b.env.Retire(to.Identity)
 		}
 		switch {

@@ -40,6 +40,7 @@ func (s *Source) Current() *Identity { return s.current.Load() }
 
 // Retire makes sure that nothing is acquired under id any more.
 func (s *Source) Retire(id *Identity) {
+	// mutant: uuid-never-retired
 	if s.current.Load() == id {
 		s.current.CompareAndSwap(id, fresh())
 	}

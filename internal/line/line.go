@@ -244,6 +244,7 @@ func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
 	defer l.mu.Unlock()
 	if polled { // for all of them, each as often as its own place needs
 		for _, e := range l.entries {
+			// mutant: no-poll/2
 			d = min(d, e.Terms.EntryPoll())
 		}
 	}

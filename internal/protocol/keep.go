@@ -45,6 +45,7 @@ type keeping struct {
 func (k keeping) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	// By the monotonic clock alone: a wall clock that was set forward must not let another owner in too early.
 	rest, freed := k.now().UntilMono(k.until), t.Without(counts)
+	// mutant: min-hold-not-kept
 	if rest <= 0 || freed == nil {
 		return k.Protocol.Release(ctx, e, t, field, counts)
 	}

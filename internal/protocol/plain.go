@@ -54,7 +54,19 @@ func withPrelude(source string, more ...string) *redisexec.Script {
 	if !found {
 		before, after = "", source
 	}
-	return redisexec.NewScript(before + prelude + strings.Join(more, "") + after)
+	return redisexec.NewScript(code(before + prelude + strings.Join(more, "") + after))
+}
+
+// code returns a script without the lines that are comments. Redis keeps what it is sent, and knows a script by its
+// hash: so a comment that is added or reworded makes no script that Redis has yet to learn.
+func code(source string) string {
+	var b strings.Builder
+	for line := range strings.Lines(source) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // Plain is the protocol of Mutex and MultiMutex: one hash at each key, whose only field is

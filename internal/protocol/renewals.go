@@ -52,7 +52,8 @@ const (
 	batchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
 	companyTime = 5 * time.Millisecond
 	batchPause  = time.Minute
-	duePoints   = 10 // in an interval
+	// mutant: renew-many-deaf/2
+	duePoints = 10 // in an interval
 )
 
 // RenewalDue is when a hold that was renewed at `renewed` is to be renewed again. The points are those
@@ -146,6 +147,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	}
 	b := m.batch
 	if !b.each {
+		// mutant: renew-many-deaf/1
 		return b.out.Err == nil && !slices.Contains(b.lost, m.position), b.out
 	}
 	e.MaxPatience = 0 // some of the time has passed

@@ -30,3 +30,10 @@ func TestTheScriptsThatBuildKeysSaySoToDragonfly(t *testing.T) {
 		}
 	})
 }
+
+func TestScripts_AreSentWithoutComments(t *testing.T) {
+	t.Parallel()
+	for _, s := range allScripts {
+		require.NotRegexp(t, `(?m)^\s*--`, strings.TrimPrefix(s.Source, undeclared))
+	}
+}

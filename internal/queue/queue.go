@@ -226,6 +226,7 @@ func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	}
 	q.line.Remove(next.place)
 	q.give(next)
+	// mutant: wakeup-consumed/1
 	pass(q, next)
 	next.alarm.Ring()
 }
@@ -274,6 +275,7 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	q := t.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	// mutant: handoff-to-nobody
 	if to.state != Reserved {
 		return false
 	}

@@ -279,6 +279,7 @@ func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	if b.unsent != nil {
 		return redisexec.Outcome{Err: b.unsent}
 	}
+	// mutant: quorum-deadline-from-last-vote
 	out := redisexec.Outcome{Sent: b.sent}
 	permanent := 0
 	for _, v := range b.votes {

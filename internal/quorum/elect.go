@@ -45,6 +45,7 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 		// A node that votes in this time can be taken back like the others, and its name is not in doubt.
 		b.linger(ctx, q.grace(b.sent), b.complete)
 	}
+	// mutant: quorum-undo-dropped
 	clean := q.takeBack(ctx, b, e, t, field)
 	out := b.outcome(ctx)
 	out.Ambiguous = out.Ambiguous || !clean
@@ -160,6 +161,7 @@ func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 			if minted[n.at] == g.Token { // its counter has it already
 				return true, redisexec.Outcome{}
 			}
+			// mutant: quorum-token-not-raised
 			return n.plain.Raise(q.env.Background, e, t, field, s, g.Token)
 		},
 		yes: saysYes,

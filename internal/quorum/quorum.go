@@ -71,7 +71,7 @@ func (q *Quorum) Backlog() []*undo.Queue { return q.undos }
 var _ protocol.Protocol = (*Quorum)(nil)
 
 // majority is how many nodes have to agree: more than half, so that two majorities share a node.
-func (q *Quorum) majority() int { return len(q.nodes)/2 + 1 }
+func (q *Quorum) majority() int { return len(q.nodes)/2 + 1 } // mutant: quorum-half-is-enough
 
 // leases notes that a lease is asked for.
 func (q *Quorum) leases(lease time.Duration) {

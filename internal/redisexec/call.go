@@ -109,7 +109,7 @@ type call struct {
 }
 
 // NoRetry switches go-redis' resending off.
-func (*call) NoRetry() bool { return true }
+func (*call) NoRetry() bool { return true } // mutant: go-redis-resends
 
 // Abandoned is the outcome of a call that ctx ended: the reason is the context's, and
 // Redis' last word stays readable.

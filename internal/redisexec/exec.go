@@ -137,6 +137,7 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 		}
 		at = a.server
 		err, v := a.err, s.judge(a.err)
+		// mutant: deadline-from-reply
 		if v.answered {
 			at.answered()
 			out.Err, out.Permanent, out.Unconfirmed = nil, false, lockerr.Fault(a.unconfirmed)

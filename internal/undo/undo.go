@@ -145,6 +145,7 @@ func (q *Queue) Add(next Name) {
 		next.Until = clock.Latest(next.Until, before.Until)
 		next.tallies = slices.Concat(before.tallies, next.tallies)
 	}
+	// mutant: undo-dropped
 	q.pending[next.id()] = &next
 	q.send(&next)
 	for len(q.due)+len(q.unheard) > mostUndos {

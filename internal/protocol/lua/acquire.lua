@@ -40,6 +40,7 @@ if not token then return {-3, bad} end
 
 for i = 1, n do
   if ours[i] then
+    -- mutant: acquire-increments/2
     lengthen(KEYS[i], lease)
   else
     local refused = take(KEYS[i], field, lease)

@@ -30,6 +30,7 @@ for i = 1, n do
   if not passed[i] and not held(KEYS[i], from) then return {0, i} end
 end
 
+-- mutant: handoff-no-token
 local token, bad = next_token(n)
 if not token then return {-3, bad} end
 

@@ -15,6 +15,7 @@ local n, ours, kept = #ARGV - 4, true, {}
 for i = 1, n do
   if held(KEYS[i], from) then
     redis.call('hdel', KEYS[i], '') -- needs no memory, and so opens the way for HSET
+    -- mutant: min-hold-expiry-first
     local refused = take(KEYS[i], to, rest)
     if refused then return refused end
     redis.call('hdel', KEYS[i], from)

@@ -20,6 +20,7 @@
 
 -- The usual cases: the lock is free, no one waits, and no token is wished; or another owner has it, and
 -- field gets in line behind others. To define functions costs more than they do.
+-- mutant: line-newcomers-pass
 if ARGV[3] == '-1' and redis.pcall('exists', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], '1')
   local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
@@ -56,6 +57,7 @@ end
 
 local ours, busy = examine(lock, 1, field)
 local token
+-- mutant: fair-overtaken
 if queue and not ours and not busy then
   local wait = reserved(false)
   if wait > 0 then
@@ -77,6 +79,7 @@ end
 token = token or token_for(keep)
 if not token then return {-3, 1} end
 if ours then
+  -- mutant: acquire-increments/3
   lengthen(lock, lease)
 else
   local refused = take(lock, field, lease)

@@ -33,6 +33,7 @@ for i = 3, #ARGV, 3 do
       redis.call('zadd', queue, place, field)
       redis.call('hdel', entries, channel)
     end
+    -- mutant: line-poll-renews-nothing, line-poll-listens
     write(field, now + lease, entry_lease, keep, ticket, deaf(count, channel) and '2' or '0', channel)
     waiting[field], longest = true, math.max(longest, lease)
   else
@@ -71,7 +72,9 @@ for i = 3, #ARGV, 3 do
     lengthen(lock, ARGV[i + 1])
     token = last_token(keep)
     if field == served then
+      -- mutant: poll-mints-again/1
       token = minted
+    -- mutant: poll-mints-again/2
     elseif seen == '' or token <= tonumber(seen) then -- not that of its grant: the counter, or the grant, was lost
       token = token_for(keep)
     end

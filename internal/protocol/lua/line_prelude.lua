@@ -158,10 +158,12 @@ end
 local function first(count)
   local now
   while true do
+    -- mutant: fair-last-first/2
     local field = redis.call('zrange', queue, '0', '0')[1]
     if not field then return nil end
     now = now or clock()
     local _, till, lease, keep, ticket, mark, channel = read(field)
+    -- mutant: fair-dead-served/2
     if not till or tonumber(till) <= now then
       leave(field)
     elseif mark == '1' or mark == '0' and deaf(count, channel) then
@@ -197,11 +199,13 @@ local function reserved(first)
   local at, interval, till, polls, left = strangers()
   if not at or till == 0 then return 0 end
   local now = clock()
+  -- mutant: line-strangers-stay/1
   if now >= till or till > now + ahead then
     settle(now, interval, polls > 1)
     return 0
   end
   if first then set_strangers(at, interval, till, polls + 1, left) end
+  -- mutant: line-strangers-stay/2
   return till - now
 end
 

@@ -20,12 +20,14 @@
 -- The usual cases: no one waits, or the first in line listens, gets the lock, and wishes for no token. To
 -- define functions costs more than they do.
 local channel, publish, count = ARGV[2], ARGV[3] or 'publish', ARGV[4] or 'numsub'
+-- mutant: release-no-owner/3
 if KEYS[3] and redis.pcall('exists', KEYS[3], KEYS[5]) == 0 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
   local heard = redis.pcall(publish, channel, '0')
   if type(heard) == 'table' then heard = -1 end -- see wake
   return heard
 end
 local alone = KEYS[3] and redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('hlen', KEYS[1]) == 1
+-- mutant: fair-last-first/1
 local first = alone and redis.pcall('zrange', KEYS[3], '0', '0')[1]
 local entry = first and redis.pcall('hget', KEYS[4], first)
 local known = entry and redis.pcall('hget', KEYS[4], '')
@@ -34,6 +36,7 @@ if type(entry) == 'string' and known and first ~= ARGV[1] then
   local strangers = till and redis.call('hexists', KEYS[4], grants) == 0 and string.match(known, '^(%d+) %d+ 0 0 0$') -- see serve
   local now = redis.call('time')
   now = now[1] * 1000 + now[2] / 1000
+  -- mutant: fair-dead-served/1
   if till and tonumber(till) > now and strangers and tonumber(strangers) > now
     and tonumber(strangers) <= now + 10000 -- see ahead
     and (count == '' or redis.pcall('pubsub', count, grants)[2] ~= 0) then
@@ -56,6 +59,7 @@ end
 
 -- prelude
 local field = ARGV[1]
+-- mutant: release-no-owner/4
 local ours = held(lock, field)
 
 local served, heard, leaves = false, 0, false
@@ -69,10 +73,12 @@ if queue and not spoiled() and queue then
     else
       served, heard = serve(publish, head, field)
     end
+  -- mutant: line-grant-without-owner
   elseif not ours and redis.call('exists', lock) == 0 and reserved(false) == 0 then
     served, heard = serve(publish, first(count), field)
   end
 end
+-- mutant: release-no-owner/5
 if ours and not served then redis.call('hdel', lock, field) end
 if not ours then return {0, heard or 0} end
 if served then return tostring(heard) end

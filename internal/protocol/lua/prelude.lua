@@ -51,6 +51,7 @@ end
 -- memory refuses; a refused PEXPIRE is taken back, so that no key stays without expiry,
 -- and returned.
 local function take(key, field, lease)
+  -- mutant: acquire-increments/1
   redis.call('hset', key, field, '1')
   local set = redis.pcall('pexpire', key, lease)
   if type(set) ~= 'table' then return nil end
@@ -97,6 +98,7 @@ end
 local function next_token(n, last)
   if (last or #KEYS) == n then return 0 end
   local now = redis.call('time')
+  -- mutant: fence-incr
   local token = now[1] * 1000000 + now[2]
   for i = n + 1, last or #KEYS do
     local before = redis.pcall('get', KEYS[i])

@@ -37,12 +37,14 @@ local publish = ARGV[2 * n + 2] or 'publish'
 local ours, freed = true, {}
 for i = 1, n do
   local channel, count = ARGV[2 * i], ARGV[2 * i + 1] or '0'
+  -- mutant: release-no-owner/1
   if not held(KEYS[i], field) then
     ours = false
   elseif count ~= '0' then
     redis.call('hdel', KEYS[i], '') -- needs no memory, and so opens the way for HSET
     ours = recount(KEYS[i], field, count) and ours
   else
+    -- mutant: release-no-owner/2
     redis.call('hdel', KEYS[i], field)
     if channel ~= '' then freed[#freed + 1] = i end
   end

@@ -29,6 +29,7 @@ if redis.pcall('hexists', KEYS[1], from) == 1 then
 end
 
 -- prelude
+-- mutant: rename-recreates
 if not held(KEYS[1], to) then return {0, 0} end
 lengthen(KEYS[1], lease)
 return {1, waiters}

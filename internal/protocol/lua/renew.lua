@@ -7,6 +7,7 @@
 -- hold field, nothing was changed
 local field, lease = ARGV[1], ARGV[2]
 for i = 1, #KEYS do
+  -- mutant: renew-no-owner/1, renew-recreates/1
   if not held(KEYS[i], field) then return 0 end
 end
 for i = 1, #KEYS do

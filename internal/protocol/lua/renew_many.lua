@@ -14,6 +14,7 @@ for hold = 1, holds do
   local field, first, last = ARGV[2 + hold], (hold - 1) * n + 1, hold * n
   local ours = true
   for i = first, last do -- the usual case does without the functions: they take a fifth of the time
+    -- mutant: renew-no-owner/2, renew-recreates/2
     ours = ours and (pcall('hexists', KEYS[i], field) == 1 or held(KEYS[i], field))
   end
   if not ours then

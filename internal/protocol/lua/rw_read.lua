@@ -26,6 +26,7 @@ if there == 1 then
   end
 end
 if there and not found[2] and redis.call('exists', KEYS[1], KEYS[2]) == there then
+  -- mutant: reader-never-dies/1
   redis.call('set', ARGV[1] .. ':' .. ARGV[2] .. ':rwlock_timeout:1', '1', 'px', ARGV[3])
   redis.call('hset', KEYS[1], 'mode', 'read', ARGV[2], '1')
   local lease = tonumber(ARGV[3])
@@ -46,9 +47,11 @@ local life = mode and redis.call('hexists', lock, field) == 1 and left(field, le
 local reads = life ~= -2
 
 if mode == 'write' then
+  -- mutant: reader-joins-writer
   if redis.call('hexists', lock, ARGV[4]) == 0 then return busy() end
 elseif not reads then
   local from, writer = claimed(KEYS[2])
+  -- mutant: writer-starves
   if from and clock() >= from then return {0, redis.call('pttl', KEYS[2]), 1, writer, 1} end
 end
 
@@ -56,6 +59,7 @@ if reads then
   for i = 1, levels_of(field) do lengthen(timeout(field, i), lease) end
   return prolong(lease, life)
 end
+-- mutant: reader-never-dies/2
 redis.call('set', timeout(field, 1), '1', 'px', lease)
 local had = redis.call('pttl', lock)
 return join(not mode, mode or 'read', field, lease) or seen(had, lease)

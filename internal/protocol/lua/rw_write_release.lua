@@ -36,5 +36,6 @@ if count > 0 then
   redis.call('hdel', lock, '') -- needs no memory, and so opens the way for HSET
   return recount(lock, field, count) and 0 or {0, 0}
 end
+-- mutant: writer-ends-readers
 settle(gone, other, longest)
 return wake_all(publish, channel)
