@@ -83,13 +83,6 @@ func eachFileOfTheModule(t *testing.T, fn func(file string)) {
 	}))
 }
 
-const (
-	mostFiles     = 22   // in the root, tests apart: each is one idea
-	mostTestFiles = 18   // in the root: tests that look inside, and those of the house itself
-	mostLines     = 600  // of a file
-	mostRootLines = 4300 // of the root's files, tests apart
-)
-
 func TestPackagesImportLowerRanksOnly(t *testing.T) {
 	const module = "github.com/relock-go/relock"
 	for dir, rank := range ranks {
@@ -116,15 +109,6 @@ func TestEachPackageOfTheHouseHasARank(t *testing.T) {
 			require.Contains(t, ranks, dir)
 		}
 	}
-	root, err := build.ImportDir(".", 0)
-	require.NoError(t, err)
-	require.LessOrEqual(t, len(root.GoFiles), mostFiles)
-	lines := 0
-	for _, file := range root.GoFiles {
-		lines += strings.Count(readFile(t, file), "\n")
-	}
-	require.LessOrEqual(t, lines, mostRootLines, "what can be understood alone belongs in a package of its own")
-	require.LessOrEqual(t, len(root.TestGoFiles)+len(root.XTestGoFiles), mostTestFiles, "what needs the API only belongs in tests/")
 }
 
 // A row begins | 0 | `internal/clock` | …, one of a file | `client.go`, `lock.go` | … What ends in a slash is a folder.
@@ -219,13 +203,29 @@ func TestThePageOfTheDesignNamesNoCodeThatIsNotThere(t *testing.T) {
 	require.Greater(t, found, 20)
 }
 
-func TestNoFileIsTooLongToBeRead(t *testing.T) {
-	eachFileOfTheModule(t, func(file string) {
-		switch dir, _, _ := strings.Cut(filepath.ToSlash(file), "/"); {
-		case dir == "internal", dir == "tests", !strings.ContainsRune(filepath.ToSlash(file), '/'):
-			require.LessOrEqual(t, strings.Count(readFile(t, file), "\n"), mostLines, file)
+const (
+	mostLines     = 500 // of a file
+	mostFuncLines = 70  // of a function: it is read on one screen
+)
+
+// Tests are left out.
+func TestHouse_FilesAndFunctionsAreShort(t *testing.T) {
+	require.NoError(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
+			return err
 		}
-	})
+		files := token.NewFileSet()
+		parsed, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		lines := func(n ast.Node) int { return files.Position(n.End()).Line - files.Position(n.Pos()).Line + 1 }
+		require.LessOrEqual(t, files.File(parsed.Pos()).LineCount()-1, mostLines, file)
+		for _, d := range parsed.Decls {
+			if f, is := d.(*ast.FuncDecl); is {
+				require.LessOrEqual(t, lines(f), mostFuncLines, "%s in %s", f.Name, file)
+			}
+		}
+		return nil
+	}))
 }
 
 // What it shows is not promised to anyone.

@@ -44,7 +44,7 @@ func measureLoss(ctx context.Context, addr string) (*timeline, error) {
 	defer near.Close()
 
 	t := &timeline{TTL: lossTTL.Seconds()}
-	var mu sync.Mutex // guards t while hooks write
+	var mu sync.Mutex // guards began, and the lists that hooks write
 	var began time.Time
 	now := func() float64 { return time.Since(began).Seconds() }
 	note := func(list *[]float64) func(relock.Event) {
@@ -81,39 +81,36 @@ func measureLoss(ctx context.Context, addr string) (*timeline, error) {
 	got := make(chan error, 1)
 	go func() {
 		err := waiter.Mutex(name).Lock(ctx)
-		mu.Lock()
 		t.Next = now()
-		mu.Unlock()
 		got <- err
 	}()
 	<-waits
 	<-renewed
 	<-renewed
 	relay.BlackHole(true)
-	cut := now()
+	t.Cut = now()
 	gone := make(chan error, 1)
-	go func() {
-		for {
-			now, err := owners(ctx, near, name)
-			if err != nil || now != first {
-				gone <- err
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}()
+	go func() { gone <- awaitOthers(ctx, near, name, first) }()
 	<-held.Done()
-	cancelled := now()
+	t.Cancelled = now()
 	err = <-gone
-	lost := now()
+	t.Gone = now()
 	err = errors.Join(err, <-got)
-	mu.Lock()
-	defer mu.Unlock()
-	t.Cut, t.Cancelled, t.Gone = cut, cancelled, lost
 	if err == nil && !errors.Is(context.Cause(held), relock.ErrLost) {
 		err = fmt.Errorf("the hold ended with %w, not with a loss", context.Cause(held))
 	}
 	return t, err
+}
+
+// awaitOthers returns when others than the first have the lock on Redis.
+func awaitOthers(ctx context.Context, rdb *redis.Client, name, first string) error {
+	for {
+		now, err := owners(ctx, rdb, name)
+		if err != nil || now != first {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // owners returns who has the lock on Redis.
