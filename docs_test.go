@@ -134,6 +134,27 @@ func TestEachVerbOfTheCommandIsDefinedInTheDocsOnce(t *testing.T) {
 	require.NotZero(t, verbs)
 }
 
+// Pages name tests as evidence: a test that is renamed takes its mentions along.
+func TestDocs_NameTestsThatExist(t *testing.T) {
+	tests := make(map[string]bool)
+	require.NoError(t, filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(file, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(readFile(t, file), -1) {
+				tests[m[1]] = true
+			}
+		}
+		return err
+	}))
+	named := 0
+	for _, page := range everyPage(t) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(prose(readFile(t, page)), -1) {
+			named++
+			require.True(t, tests[m[1]], "%s names %s", page, m[1])
+		}
+	}
+	require.NotZero(t, named)
+}
+
 func TestReadme_ItsCommandsOfBenchHaveTheFlagsOfBench(t *testing.T) {
 	known := make(map[string]bool)
 	for _, m := range regexp.MustCompile(`flags\.\w+\((?:&c\.\w+, )?"(\w+)"`).FindAllStringSubmatch(readFile(t, "bench/main.go"), -1) {
