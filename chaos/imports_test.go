@@ -19,15 +19,15 @@ import (
 var imports = []struct{ pkg, may, tests string }{
 	{"", "check deployment mutant scenario stage worker", ""},
 	{"mutant", "", ""},
-	{"scenario", "deployment history scripts stage worker", ""},
-	{"stage", "check deployment history random resource scripts worker", ""},
-	{"worker", "deployment history locker random resource", "check"},
+	{"scenario", "deployment history player scripts stage worker", ""},
+	{"stage", "check deployment history random resource scripts worker", "player"},
+	{"worker", "deployment history player random resource", "check"},
 	{"check", "history", ""},
 	{"deployment", "", ""},
 	{"scripts", "", ""},
 	{"resource", "", ""},
 	{"random", "", ""},
-	{"locker", "history", ""},
+	{"player", "history", ""},
 	{"history", "", ""},
 }
 

@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,7 +42,7 @@ func (t take) String() string { return fmt.Sprintf("%s, seed %d", t.scenario, t.
 // must catch it, and reports whether all of them were caught. A catch counts only if the
 // library as it is passes the same scenario with the same seed.
 func runMutants(ctx context.Context, out io.Writer, names []string) bool {
-	chosen, err := chooseMutants(names)
+	chosen, err := mutant.Choose(names)
 	if err != nil {
 		fmt.Fprintln(out, err)
 		return false
@@ -77,46 +75,6 @@ func runMutants(ctx context.Context, out io.Writer, names []string) bool {
 	}
 	fmt.Fprintf(out, "\n%d mutants, %d not caught\n", len(chosen), free)
 	return free == 0
-}
-
-// chooseMutants returns the mutants with the given names, all without one. A name k/n is the
-// k-th of n turns.
-func chooseMutants(names []string) ([]mutant.Mutant, error) {
-	if len(names) == 0 {
-		return mutant.All, nil
-	}
-	var chosen []mutant.Mutant
-	for _, name := range names {
-		if k, n, isTurn := strings.Cut(name, "/"); isTurn {
-			some, err := turnOf(k, n)
-			if err != nil {
-				return nil, fmt.Errorf("%w: %q", err, name)
-			}
-			chosen = append(chosen, some...)
-			continue
-		}
-		i := slices.IndexFunc(mutant.All, func(m mutant.Mutant) bool { return m.Name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no mutant %q", name)
-		}
-		chosen = append(chosen, mutant.All[i])
-	}
-	return chosen, nil
-}
-
-// turnOf returns every n-th mutant from the k-th on: neighbours are alike, and take as long
-// to be caught, so turns made of them would last for very different times.
-func turnOf(k, n string) ([]mutant.Mutant, error) {
-	turn, errTurn := strconv.Atoi(k)
-	turns, errTurns := strconv.Atoi(n)
-	if errTurn != nil || errTurns != nil || turn < 1 || turn > turns || turns > len(mutant.All) {
-		return nil, fmt.Errorf("no turn k/n with 1 <= k <= n <= %d", len(mutant.All))
-	}
-	var chosen []mutant.Mutant
-	for i := turn - 1; i < len(mutant.All); i += turns {
-		chosen = append(chosen, mutant.All[i])
-	}
-	return chosen, nil
 }
 
 // hunt reports whether m is caught.

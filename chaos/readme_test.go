@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -44,35 +42,6 @@ func TestScenariosThatCatchMutantsExist(t *testing.T) {
 			_, err := scenario.Choose(name)
 			require.NoError(t, err, m.Name)
 		}
-	}
-}
-
-func TestAMutantIsNamed(t *testing.T) {
-	chosen, err := chooseMutants([]string{"no-poll"})
-	require.NoError(t, err)
-	require.Len(t, chosen, 1)
-	_, err = chooseMutants([]string{"no-such"})
-	require.ErrorContains(t, err, `"no-such"`)
-}
-
-func TestTheTurnsOfMutantsAreAllOfThemOnce(t *testing.T) {
-	for turns := 1; turns <= len(mutant.All); turns++ {
-		seen := make(map[string]int)
-		for turn := 1; turn <= turns; turn++ {
-			chosen, err := chooseMutants([]string{fmt.Sprintf("%d/%d", turn, turns)})
-			require.NoError(t, err)
-			require.LessOrEqual(t, len(chosen), len(mutant.All)/turns+1, "turns are of one size")
-			for _, m := range chosen {
-				seen[m.Name]++
-			}
-		}
-		for _, m := range mutant.All {
-			require.Equal(t, 1, seen[m.Name], "%s in %d turns", m.Name, turns)
-		}
-	}
-	for _, name := range []string{"0/8", "9/8", "1/0", "-1/8", "1/", "/8", "1/1000", "1/8/2", "no-poll/8"} {
-		_, err := chooseMutants([]string{name})
-		require.ErrorContains(t, err, strconv.Quote(name))
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/chaos/mutant"
 	"github.com/relock-go/relock/sim/internal/bubble"
 )
 
@@ -70,15 +69,4 @@ func TestTheFewestFaultsAreFound(t *testing.T) {
 		require.ElementsMatch(t, needed, got)
 		require.Less(t, calls, 400)
 	}
-}
-
-func TestMutantsAreThoseOfChaos(t *testing.T) {
-	chosen, err := choose([]string{"renew-no-owner"})
-	require.NoError(t, err)
-	require.Len(t, chosen, 1)
-	all, err := choose(nil)
-	require.NoError(t, err)
-	require.Len(t, all, len(mutant.All))
-	_, err = choose([]string{"renew-no-owner", "no-such-mutant"})
-	require.ErrorContains(t, err, "no-such-mutant")
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // runMutants builds every mutant of the library, or those named, and plays seeds from 1 on until one breaks
 // a promise that the library as it is keeps with the same seed. A crash is no catch.
 func runMutants(ctx context.Context, out io.Writer, size int, budget time.Duration, seeds uint64, names []string) int {
-	chosen, err := choose(names)
+	chosen, err := mutant.Choose(names)
 	if err != nil {
 		fmt.Fprintln(out, err)
 		return failed
@@ -49,22 +48,6 @@ func runMutants(ctx context.Context, out io.Writer, size int, budget time.Durati
 		return violated
 	}
 	return allKept
-}
-
-// choose returns the mutants with these names, all if there is none.
-func choose(names []string) ([]mutant.Mutant, error) {
-	if len(names) == 0 {
-		return mutant.All, nil
-	}
-	var chosen []mutant.Mutant
-	for _, name := range names {
-		i := slices.IndexFunc(mutant.All, func(m mutant.Mutant) bool { return m.Name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no mutant %q", name)
-		}
-		chosen = append(chosen, mutant.All[i])
-	}
-	return chosen, nil
 }
 
 // hunt catches mutants.

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -114,6 +115,46 @@ func sources(root string) (map[string][]string, error) {
 		}
 		return nil
 	})
+}
+
+// Choose returns the mutants with the given names, all without one. A name k/n is the
+// k-th of n turns.
+func Choose(names []string) ([]Mutant, error) {
+	if len(names) == 0 {
+		return All, nil
+	}
+	var chosen []Mutant
+	for _, name := range names {
+		if k, n, isTurn := strings.Cut(name, "/"); isTurn {
+			some, err := turnOf(k, n)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %q", err, name)
+			}
+			chosen = append(chosen, some...)
+			continue
+		}
+		i := slices.IndexFunc(All, func(m Mutant) bool { return m.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no mutant %q", name)
+		}
+		chosen = append(chosen, All[i])
+	}
+	return chosen, nil
+}
+
+// turnOf returns every n-th mutant from the k-th on: neighbours are alike, and take as long
+// to be caught, so turns made of them would last for very different times.
+func turnOf(k, n string) ([]Mutant, error) {
+	turn, errTurn := strconv.Atoi(k)
+	turns, errTurns := strconv.Atoi(n)
+	if errTurn != nil || errTurns != nil || turn < 1 || turn > turns || turns > len(All) {
+		return nil, fmt.Errorf("no turn k/n with 1 <= k <= n <= %d", len(All))
+	}
+	var chosen []Mutant
+	for i := turn - 1; i < len(All); i += turns {
+		chosen = append(chosen, All[i])
+	}
+	return chosen, nil
 }
 
 // Builder builds programs with the library broken.

@@ -123,7 +123,7 @@ var targeted = []*Scenario{
 		What: "no fault at all: what is unlocked early is kept for its min hold, and had by the next soon after",
 		setups: []stage.Setup{{
 			Kind: deployment.Standalone, Lossless: true, Faults: []stage.Fault{nothing},
-			Work: plain().With(func(w *worker.Workload) { w.Brief, w.Fair, w.Long, w.Fixed = 0.3, 0.3, 0, 0 }),
+			Work: plain().With(func(w *worker.Workload) { w.MinHold, w.Fair, w.Long, w.Fixed = 0.3, 0.3, 0, 0 }),
 		}},
 	},
 	{

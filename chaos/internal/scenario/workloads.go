@@ -4,14 +4,15 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/worker"
+	"github.com/relock-go/relock/chaos/player"
 )
 
 // usual is the workload of most scenarios: some of everything.
 func usual() worker.Workload {
 	return worker.Workload{
+		Habits:    player.Habits{TTL: time.Second, Long: 0.03, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7},
 		Processes: 3, Workers: 6, Names: 3,
-		TTL: time.Second, Poll: 250 * time.Millisecond, Lasting: [2]float64{0.5, 2},
-		Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7,
+		Poll: 250 * time.Millisecond, Joint: 0.1, Lasting: [2]float64{0.5, 2},
 	}
 }
 

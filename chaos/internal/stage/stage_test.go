@@ -17,6 +17,7 @@ import (
 	"github.com/relock-go/relock/chaos/internal/deployment"
 	"github.com/relock-go/relock/chaos/internal/scripts"
 	"github.com/relock-go/relock/chaos/internal/worker"
+	"github.com/relock-go/relock/chaos/player"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -34,9 +35,9 @@ func TestMain(m *testing.M) {
 
 // brief is a workload with leases so short that faults soon outlast them.
 var brief = worker.Workload{
+	Habits:    player.Habits{TTL: 600 * time.Millisecond, Long: 0.03, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7},
 	Processes: 3, Workers: 6, Names: 3,
-	TTL: 600 * time.Millisecond, Poll: 250 * time.Millisecond, Lasting: [2]float64{0.5, 2},
-	Long: 0.03, Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Sides: 0.3, Reads: 0.7,
+	Poll: 250 * time.Millisecond, Joint: 0.1, Lasting: [2]float64{0.5, 2},
 }
 
 // fixture is a setup with nothing but brief uses of one server, and the given faults.

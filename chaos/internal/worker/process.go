@@ -1,3 +1,14 @@
+// Package worker is the client process: a program that uses locks as hard as it can, with many
+// players, and tells on its standard output what it does and sees, one event a line.
+//
+// It knows nothing of faults, of other processes or of what is right: it takes its Redis, its
+// locks and its ways from a [Config], goes on until its input ends, and judges nothing. The
+// files:
+//
+//   - protocol.go: what the process is told, line by line
+//   - process.go: the process, from its configuration to what is left of it
+//   - dialer.go: its connections, all of which have to be closed at the end
+//   - world.go: what its players ask of it
 package worker
 
 import (
@@ -9,7 +20,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,11 +28,12 @@ import (
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/internal/random"
 	"github.com/relock-go/relock/chaos/internal/resource"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// client is what the workers of a process share.
+// client is a client process.
 type client struct {
 	Config
 	record   func(history.Event)
@@ -31,10 +42,6 @@ type client struct {
 	others   []redis.UniversalClient // of the other masters of a quorum
 	locks    *relock.Client
 	resource resource.Resource
-
-	calls    atomic.Int64    // to number them
-	life     context.Context // of the waits that nothing else ends
-	stopping chan struct{}   // closed when no new use is to begin
 }
 
 // Run is the whole life of a client process: it uses locks as the first line of in says, obeys
@@ -57,20 +64,21 @@ func Run(in io.Reader, out io.Writer) error {
 	}
 	life, end := context.WithCancel(context.Background())
 	defer end()
-	c.life = life
+	stopping := make(chan struct{})
+	players := c.players(life, stopping)
 
 	var workers, orders, pulse sync.WaitGroup
 	pulse.Go(func() { c.beat(life) })
 	for i := range config.Work.Workers {
-		workers.Go(func() { newWorker(c, i).run() })
+		workers.Go(func() { players.Play(i, random.New(c.Seed, uint64(c.Process), uint64(i))) })
 	}
 	for lines.Scan() {
 		var o Order
 		if json.Unmarshal(lines.Bytes(), &o) == nil {
-			orders.Go(func() { c.hog(o.Hog) })
+			orders.Go(func() { c.hog(life, o.Hog) })
 		}
 	}
-	close(c.stopping)
+	close(stopping)
 	giveUp := time.AfterFunc(Drain, end)
 	workers.Wait()
 	orders.Wait()
@@ -83,11 +91,9 @@ func Run(in io.Reader, out io.Writer) error {
 
 func newClient(config Config, recorder *history.Recorder) (*client, error) {
 	c := &client{
-		Config:   config,
-		record:   recorder.Record,
-		dialer:   &dialer{relays: config.Relays},
-		life:     context.Background(),
-		stopping: make(chan struct{}),
+		Config: config,
+		record: recorder.Record,
+		dialer: &dialer{relays: config.Relays},
 	}
 	c.rdb = c.connect(config.Addrs)
 	if config.Kind.Votes() {
@@ -145,11 +151,11 @@ func (c *client) beat(ctx context.Context) {
 }
 
 // hog does what a careless application does: it blocks every connection of its pool.
-func (c *client) hog(d time.Duration) {
+func (c *client) hog(life context.Context, d time.Duration) {
 	var blocked sync.WaitGroup
 	for range max(1, c.Work.PoolSize) {
 		blocked.Go(func() {
-			ctx, cancel := context.WithTimeout(c.life, d+time.Second)
+			ctx, cancel := context.WithTimeout(life, d+time.Second)
 			defer cancel()
 			c.rdb.BLPop(ctx, d, c.Locks[0]+":nothing")
 		})
@@ -194,6 +200,3 @@ func settle(count func() int) (n int, ok bool) {
 	}
 	return n, false
 }
-
-// number returns the number of a call.
-func (c *client) number() int { return int(c.calls.Add(1)) }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/player"
 )
 
 // Config is what a client process is to do: the first line of its standard input, as JSON.
@@ -29,37 +30,22 @@ type Order struct {
 // longer than anything can take that is served at all.
 const Drain = 10 * time.Second
 
-// Workload is how the workers of the processes use the locks.
+// Workload is how the client processes use the locks.
 type Workload struct {
+	player.Habits
 	Processes int           // of the clients
 	Workers   int           // goroutines in each
 	Names     int           // of locks
-	TTL, Poll time.Duration // of the library's client
+	Poll      time.Duration // the safety poll of the library's client
+	Joint     float64       // share of holds of two names at once, from 0 to 1
 	Lasting   [2]float64    // how many TTLs a long hold lasts, at least and at most
 
-	// The rest are shares, from 0 to 1.
-	Long      float64 // of holds that last for long
-	Fixed     float64 // of holds that are not renewed
-	Joint     float64 // of holds of two names at once
-	Fair      float64 // of holds of one name that are served in order
-	Shared    float64 // of holds that two goroutines share
-	Brief     float64 // of holds that last for no more than a moment, and keep the lock for longer: their min hold
-	Misuse    float64 // of uses that break a rule of the library on purpose
-	Impatient float64 // of waits that end after some milliseconds
-	Sides     float64 // of holds of read-write locks,
-	Reads     float64 // and of those the share that only reads
-
 	Torn     bool // of two names the first process always has the second for long, the next wants both, and the others the first
-	Moments  bool // each hold ends at once, and its min hold is a millisecond: hardly anything is left to be kept
 	Kept     bool // nothing but the end of its lease takes a hold away
 	Counts   bool // compare the levels with what Redis says
 	PoolSize int  // of the go-redis client; 0: its default
 	Replicas int  // that have to confirm every lease; 0: none
 	Sharded  bool // wake-ups by sharded pub/sub
-
-	// Untokened has no hold ask for a fencing token: those of one process follow one another before
-	// Redis knows.
-	Untokened bool
 }
 
 // With returns w changed by f.

@@ -17,6 +17,7 @@ import (
 	"github.com/relock-go/relock/chaos/check"
 	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/internal/deployment"
+	"github.com/relock-go/relock/chaos/player"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -49,9 +50,8 @@ func runBriefly(t *testing.T, config Config, d time.Duration, orders ...Order) [
 
 func clientOf(addr string, change func(*Workload), locks ...string) Config {
 	work := Workload{
-		Processes: 3, Workers: 6, Names: 3,
-		TTL: 2 * time.Second, Poll: 250 * time.Millisecond,
-		Fixed: 0.05, Joint: 0.1, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Reads: 0.7, Counts: true,
+		Habits:    player.Habits{TTL: 2 * time.Second, Fixed: 0.05, Fair: 0.4, Shared: 0.1, Impatient: 0.25, Reads: 0.7},
+		Processes: 3, Workers: 6, Names: 3, Poll: 250 * time.Millisecond, Joint: 0.1, Counts: true,
 	}
 	if change != nil {
 		change(&work)
@@ -120,7 +120,7 @@ func TestAClientProcessTellsAllThatItDoesAndLeavesNothing(t *testing.T) {
 					if e.Lock == "{"+key+"}:a,{"+key+"}:b" {
 						see("a MultiMutex")
 					}
-					if e.Worker >= helper {
+					if e.Worker >= player.Helper {
 						see("a shared owner")
 					}
 					if e.Depth > 1 {

@@ -83,12 +83,12 @@ func (p *play) await(f Fault) {
 	case remove, lie:
 		hits = func() bool { return p.servers[f.Server].mini.Exists(f.Name) }
 	case pause, kill, fade, slow, partition, trap, cut:
-		hits = func() bool { return p.at(f.Process).holding.Load() > 0 }
+		hits = func() bool { return p.at(f.Process).players.Holding.Load() > 0 }
 	}
 	if held := hits; f.Queue && f.What.meetsProcess() {
 		hits = func() bool {
 			c := p.at(f.Process)
-			return held() && c.holding.Load() > 0 && c.waiting.Load() > 0
+			return held() && c.players.Holding.Load() > 0 && c.players.Waiting.Load() > 0
 		}
 	}
 	for range 100 {

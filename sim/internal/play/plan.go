@@ -6,14 +6,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/relock-go/relock/chaos/player"
 )
 
 // Plan is all that is decided before a play: it comes from its seed alone.
 type Plan struct {
+	player.Habits
 	Seed    uint64
 	Theme   string
 	Servers int           // of a quorum if there are several
-	TTL     time.Duration // of the locks
 	Poll    time.Duration // the safety poll
 	Latency time.Duration // of the network, one way
 	Lasts   time.Duration // for how long locks are used
@@ -22,17 +24,15 @@ type Plan struct {
 	Processes, Workers int
 	Names, Sided       []string
 
-	// Shares, from 0 to 1.
-	Fair, Multi, Sides, Reads, Fixed, Shared, Long, Impatient, Try float64
-	MinHold, OwnLease, Misuse                                      float64
+	Multi float64 // share of holds of two names at once, from 0 to 1
+	Try   float64 // share of locks by TryLock
 
-	Think     time.Duration // between two uses, at most
-	Untokened bool
-	Handoffs  int           // WithLocalHandoffs
-	Busy      bool          // holds are brief, and follow one another quickly
-	Hot       bool          // most want one name
-	Crowd     bool          // so do the goroutines of one process at the same time, again and again: their holds follow one another before Redis knows
-	Apart     time.Duration // the crowd of one process comes so much before that of another
+	Think    time.Duration // between two uses, at most
+	Handoffs int           // WithLocalHandoffs
+	Busy     bool          // holds are brief, and follow one another quickly
+	Hot      bool          // most want one name
+	Crowd    bool          // so do the goroutines of one process at the same time, again and again: their holds follow one another before Redis knows
+	Apart    time.Duration // the crowd of one process comes so much before that of another
 
 	Faults []Fault
 }
@@ -99,20 +99,23 @@ var themes = []struct {
 
 // Draw makes the plan of a seed.
 func Draw(seed uint64) Plan {
-	d := drawer{rand.New(rand.NewPCG(seed, 0x706c616e))}
+	d := player.Drawer{Rand: rand.New(rand.NewPCG(seed, 0x706c616e))}
 	p := Plan{
-		Seed: seed, Servers: 1, Lasts: time.Minute,
-		TTL:       d.between(1500*time.Millisecond, 6*time.Second),
-		Poll:      d.between(time.Second, 3*time.Second),
-		Latency:   pick(d, 100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 15*time.Millisecond, 40*time.Millisecond),
-		Processes: 4 + d.IntN(2), Workers: 4,
+		Seed: seed, Servers: 1, Lasts: time.Minute, Workers: 4, Think: 12 * time.Second,
 		Names: []string{"{x}1", "{x}2", "y"}, Sided: []string{"rw"},
-		Fair: pick(d, 0.15, 0.5, 1), Multi: pick(d, 0, 0.1, 0.3), Sides: pick(d, 0.2, 0.2, 0.2, 0.8), Reads: pick(d, 0.3, 0.9),
-		Fixed: pick(d, 0, 0.15), Shared: 0.05, Long: pick(d, 0.03, 0.3), Impatient: pick(d, 0.1, 0.4), Try: pick(d, 0.05, 0.2),
-		MinHold: pick(d, 0, 0, 0, 0.2), OwnLease: pick(d, 0, 0.1), Misuse: pick(d, 0, 0.05),
-		Think: 12 * time.Second, Untokened: d.chance(0.4), Handoffs: pick(d, 16, 16, 16, 3, 0), Busy: d.chance(0.25),
 	}
-	if d.chance(0.2) {
+	// What is drawn first stays first: a seed that is written down somewhere is to be the same play.
+	p.TTL = d.Between(1500*time.Millisecond, 6*time.Second)
+	p.Poll = d.Between(time.Second, 3*time.Second)
+	p.Latency = player.Pick(d, 100*time.Microsecond, 500*time.Microsecond, 5*time.Millisecond, 15*time.Millisecond, 40*time.Millisecond)
+	p.Processes = 4 + d.IntN(2)
+	p.Fair, p.Multi = player.Pick(d, 0.15, 0.5, 1), player.Pick(d, 0, 0.1, 0.3)
+	p.Sides, p.Reads = player.Pick(d, 0.2, 0.2, 0.2, 0.8), player.Pick(d, 0.3, 0.9)
+	p.Fixed, p.Shared, p.Long = player.Pick(d, 0, 0.15), 0.05, player.Pick(d, 0.03, 0.3)
+	p.Impatient, p.Try = player.Pick(d, 0.1, 0.4), player.Pick(d, 0.05, 0.2)
+	p.MinHold, p.OwnLease, p.Misuse = player.Pick(d, 0, 0, 0, 0.2), player.Pick(d, 0, 0.1), player.Pick(d, 0, 0.05)
+	p.Untokened, p.Handoffs, p.Busy = d.Chance(0.4), player.Pick(d, 16, 16, 16, 3, 0), d.Chance(0.25)
+	if d.Chance(0.2) {
 		p.Servers, p.Sides, p.Fair = 3, 0, 0
 	} else if p.Multi == 0 && p.Fair == 1 {
 		p.Fair = 0.15
@@ -122,30 +125,20 @@ func Draw(seed uint64) Plan {
 		p.Think = time.Second // readers come one after the other
 	}
 	switch {
-	case p.Servers == 1 && d.chance(0.25):
+	case p.Servers == 1 && d.Chance(0.25):
 		p.Crowd, p.Hot, p.Busy, p.Untokened, p.Handoffs = true, true, true, true, 16
 		p.Sides, p.Multi, p.Fair, p.Fixed, p.MinHold, p.OwnLease = 0.05, 0.02, 0.1, 0, 0, 0
-		p.Apart = pick(d, 0, 1200*time.Millisecond)
-		p.Impatient, p.Think, p.Long = pick(d, 0, 0.2), 4*time.Second, pick(d, 0.06, 0.3)
-	case d.chance(0.35):
-		p.Hot, p.Think = true, pick(d, 2*time.Second, 6*time.Second)
+		p.Apart = player.Pick(d, 0, 1200*time.Millisecond)
+		p.Impatient, p.Think, p.Long = player.Pick(d, 0, 0.2), 4*time.Second, player.Pick(d, 0.06, 0.3)
+	case d.Chance(0.35):
+		p.Hot, p.Think = true, player.Pick(d, 2*time.Second, 6*time.Second)
 	}
-	d.theme(&p)
+	drawTheme(d, &p)
 	return p
 }
 
-// drawer draws.
-type drawer struct{ *rand.Rand }
-
-func (d drawer) chance(p float64) bool { return d.Float64() < p }
-
-func (d drawer) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(d.Int64N(int64(most-least)+1))
-}
-
-func pick[T any](d drawer, of ...T) T { return of[d.IntN(len(of))] }
-
-func (d drawer) theme(p *Plan) {
+// drawTheme draws what faults the play has.
+func drawTheme(d player.Drawer, p *Plan) {
 	all := 0
 	for _, t := range themes {
 		all += t.weight
@@ -161,11 +154,11 @@ func (d drawer) theme(p *Plan) {
 		}
 		if t.most > 0 {
 			for i := range 1 + d.IntN(t.most) {
-				p.Faults = append(p.Faults, d.fault(p, i+1, pick(d, t.faults...)))
+				p.Faults = append(p.Faults, drawFault(d, p, i+1, player.Pick(d, t.faults...)))
 			}
 		}
 		if t.name == "late" {
-			d.spread(p)
+			spread(d, p)
 		}
 		break
 	}
@@ -173,10 +166,10 @@ func (d drawer) theme(p *Plan) {
 		p.MinHold = 0 // what is kept may be lost, too
 	}
 	// A master that comes back without its data, while clocks differ, breaks the order of tokens.
-	apart := p.Servers > 1 && d.chance(0.4) && !p.has(wipe)
+	apart := p.Servers > 1 && d.Chance(0.4) && !p.has(wipe)
 	for i := range p.Clocks {
 		if apart || p.Theme == "clocks" {
-			p.Clocks[i] = d.between(-80*time.Second, 80*time.Second)
+			p.Clocks[i] = d.Between(-80*time.Second, 80*time.Second)
 		}
 	}
 	// Who does not run when the data is lost hears of that when it runs again, and no sooner: the judge does not know.
@@ -200,11 +193,11 @@ func (p *Plan) hot() int {
 
 // spread has the faults come one at a time, each when what the one before has done is over, and be heard
 // of at once: no hold is lost then.
-func (d drawer) spread(p *Plan) {
+func spread(d player.Drawer, p *Plan) {
 	at := time.Duration(0)
 	for i := range p.Faults {
 		f := &p.Faults[i]
-		at += d.between(2*p.TTL, 3*p.TTL)
+		at += d.Between(2*p.TTL, 3*p.TTL)
 		f.At, f.Silent = at, false
 		if at > p.Lasts*29/30 {
 			p.Faults = p.Faults[:i]
@@ -231,21 +224,21 @@ func (p *Plan) inLine() []string {
 	return p.Names
 }
 
-func (d drawer) fault(p *Plan, number int, what What) Fault {
+func drawFault(d player.Drawer, p *Plan, number int, what What) Fault {
 	f := Fault{
 		Number: number, What: what,
-		At:      d.between(p.Lasts/30, p.Lasts*29/30),
-		For:     d.between(p.TTL/20, p.TTL*2),
+		At:      d.Between(p.Lasts/30, p.Lasts*29/30),
+		For:     d.Between(p.TTL/20, p.TTL*2),
 		Process: 1 + d.IntN(p.Processes), Server: d.IntN(p.Servers),
-		Amount: d.between(p.TTL/100, p.TTL/3),
-		Name:   pick(d, append(slices.Clone(p.Names), append(p.Sided, "y", "y")...)...),
-		Trap:   pick(d, "command", "reply", "late"), Silent: d.chance(0.3),
-		Wide: p.Servers > 1 && d.chance(0.6), Queue: d.chance(0.4) || p.Crowd, Skip: d.IntN(4),
+		Amount: d.Between(p.TTL/100, p.TTL/3),
+		Name:   player.Pick(d, append(slices.Clone(p.Names), append(p.Sided, "y", "y")...)...),
+		Trap:   player.Pick(d, "command", "reply", "late"), Silent: d.Chance(0.3),
+		Wide: p.Servers > 1 && d.Chance(0.6), Queue: d.Chance(0.4) || p.Crowd, Skip: d.IntN(4),
 	}
-	if p.Hot && d.chance(0.8) {
+	if p.Hot && d.Chance(0.8) {
 		f.Name = p.Names[p.hot()]
 	}
-	if d.chance(0.5) {
+	if d.Chance(0.5) {
 		f.For /= 8
 	}
 	switch what {
@@ -254,17 +247,17 @@ func (d drawer) fault(p *Plan, number int, what What) Fault {
 			f.For += p.TTL + p.TTL/4
 		}
 	case pause: // for longer than a place in the line lasts, too
-		if f.For = d.between(p.TTL/4, 4*p.TTL); d.chance(0.3) {
+		if f.For = d.Between(p.TTL/4, 4*p.TTL); d.Chance(0.3) {
 			f.For /= 8
 		}
 	case fade:
-		f.Amount, f.For = d.between(p.TTL/20, p.TTL/4), d.between(p.TTL, 2*p.TTL)
+		f.Amount, f.For = d.Between(p.TTL/20, p.TTL/4), d.Between(p.TTL, 2*p.TTL)
 	case clocks:
-		if f.Amount = d.between(-p.TTL, p.TTL); f.Amount > 0 && p.Servers > 1 {
+		if f.Amount = d.Between(-p.TTL, p.TTL); f.Amount > 0 && p.Servers > 1 {
 			f.Amount = -f.Amount // forward it would forget votes
 		}
 	case wall:
-		f.Amount = d.between(-2*p.TTL, 2*p.TTL)
+		f.Amount = d.Between(-2*p.TTL, 2*p.TTL)
 	case remove:
 		if p.Servers > 1 {
 			f.What = cut

@@ -7,9 +7,8 @@
 //   - play.go: a play, from its first goroutine to the verdict
 //   - faults.go: what each fault does
 //   - process.go: a client process, which can be stopped, and has clocks of its own
-//   - worker.go, use.go: a goroutine of it, and one use of a lock
+//   - habits.go: which locks its players want, for how long, and when
 //   - server.go: a Redis
-//   - misuse.go: uses that break a rule on purpose, and clients that are closed in the middle
 //   - stuck.go: a play that does not come to its end
 //   - journal.go: what was done and seen
 //   - story.go: that, for people
@@ -203,7 +202,9 @@ func (p *play) drain() {
 			c.end()
 		}
 	})
-	never := time.AfterFunc(40*p.plan.TTL+10*time.Minute, func() { p.hangs("goroutines that never end", contains("play.(*worker).run", "play.(*process).close")) })
+	never := time.AfterFunc(40*p.plan.TTL+10*time.Minute, func() {
+		p.hangs("goroutines that never end", contains("player.(*Process).Play", "play.(*process).close"))
+	})
 	var all sync.WaitGroup
 	for _, c := range p.processes {
 		all.Go(c.close)

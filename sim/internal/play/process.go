@@ -3,6 +3,7 @@ package play
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,12 +13,14 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/chaos/history"
+	"github.com/relock-go/relock/chaos/player"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/sim/internal/embedded"
 	"github.com/relock-go/relock/sim/internal/network"
 )
 
-// process is a client process: a client of the library of its own, on links and by clocks of its own.
+// process is a client process: a client of the library of its own, on links and by clocks of its own. It is a
+// [player.World].
 type process struct {
 	*play
 	number int
@@ -27,13 +30,10 @@ type process struct {
 	locks  *relock.Client
 	clocks watches
 
-	life    context.Context // of the waits that nothing else ends
-	end     context.CancelFunc
+	players *player.Process
+	end     context.CancelFunc // ends all waits
 	workers sync.WaitGroup
 	burial  sync.WaitGroup // of a process that is gone
-	calls   atomic.Int64
-	holding atomic.Int64 // outermost holds that it has
-	waiting atomic.Int64 // of its Locks, that wait in vain so far
 
 	mu     sync.Mutex // guards the rest
 	dead   bool
@@ -113,7 +113,8 @@ func init() {
 
 func (p *play) newProcess(number, place int) (*process, error) {
 	c := &process{play: p, number: number, place: place, clocks: watches{began: p.journal.began}}
-	c.life, c.end = context.WithCancel(context.Background())
+	life, end := context.WithCancel(context.Background())
+	c.end = end
 	for i, s := range p.servers {
 		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
 		s.reached(l)
@@ -122,6 +123,12 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	}
 	var err error
 	c.locks, err = c.newLocks()
+	c.players = &player.Process{
+		World: c, Habits: p.plan.Habits, Number: number,
+		Locks: c.locks, Names: p.plan.Names, Sided: p.plan.Sided, Life: life, Stopping: p.stopping,
+		Try: p.plan.Try, Impatience: p.plan.TTL / 4, Step: [2]time.Duration{20 * time.Millisecond, p.plan.TTL / 4}, Apart: 200 * time.Millisecond,
+		Quorum: p.plan.Servers > 1, Protected: true, Kept: !p.lossy, Counted: !p.lossy, AtOnce: p.plan.Theme == "doubt", Exact: !p.jumps,
+	}
 	return c, err
 }
 
@@ -154,11 +161,11 @@ func (b *brief) close() (err error) {
 	return err
 }
 
-// newBrief makes a client that ends with the process at the latest.
-func (c *process) newBrief() (*brief, error) {
-	locks, err := c.newLocks()
+// NewLocks makes a client that ends with the process at the latest.
+func (c *process) NewLocks() (locks *relock.Client, closed func() error, err error) {
+	locks, err = c.newLocks()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,18 +173,19 @@ func (c *process) newBrief() (*brief, error) {
 	if c.briefs = append(c.briefs, b); c.dead {
 		c.burial.Go(func() { _ = b.close() })
 	}
-	return b, nil
+	return locks, b.close, nil
 }
 
-// start has the workers begin.
+// start has the players begin.
 func (c *process) start() {
 	for i := range c.plan.Workers {
-		c.workers.Go(func() { newWorker(c, i).run() })
+		draws := rand.New(rand.NewPCG(c.plan.Seed, uint64(c.number)<<16|uint64(i)+1))
+		c.workers.Go(func() { c.players.Play(i, draws) })
 	}
 }
 
-// gate returns when the process runs. A goroutine of a process that is gone ends here.
-func (c *process) gate() {
+// Gate returns when the process runs. A goroutine of a process that is gone ends here.
+func (c *process) Gate() {
 	for {
 		c.mu.Lock()
 		dead, resume := c.dead, c.resume
@@ -192,8 +200,8 @@ func (c *process) gate() {
 	}
 }
 
-// record tells what the process did, unless it is gone.
-func (c *process) record(e history.Event) {
+// Record tells what the process did, unless it is gone.
+func (c *process) Record(e history.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.dead {
@@ -281,9 +289,9 @@ func (c *process) close() {
 		}
 	}
 	c.end()
-	c.record(history.Event{Kind: history.Bye})
+	c.Record(history.Event{Kind: history.Bye})
 }
 
 func (c *process) left(format string, args ...any) {
-	c.record(history.Event{Kind: history.Left, Note: fmt.Sprintf(format, args...)})
+	c.Record(history.Event{Kind: history.Left, Note: fmt.Sprintf(format, args...)})
 }

@@ -1,5 +1,4 @@
-// Package locker gives all that a client locks one shape, and what became of a call the words of a history.
-package locker
+package player
 
 import (
 	"context"

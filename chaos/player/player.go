@@ -1,0 +1,124 @@
+// Package player is a goroutine that uses locks, one after the other, and tells what it does and sees. The client
+// processes of chaos have such goroutines, which use real servers, and so have those of sim, in virtual time.
+//
+// It knows nothing of faults, of other processes or of what is right. The files:
+//
+//   - player.go: a player, which makes one use of locks after the other
+//   - process.go: what it needs to know of its process, and what the process decides
+//   - use.go: one use: Lock, levels, Unlock, and the events of each
+//   - under_lock.go: what is done while a lock is held
+//   - sides.go: uses of read-write locks
+//   - misuse.go: uses that break a rule on purpose
+//   - locker.go: the one shape of all that is locked, and the words for the end of a call
+//   - draw.go: chance
+package player
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/history"
+)
+
+// player is a goroutine of a process that uses locks, one after the other.
+type player struct {
+	*Process
+	id int
+	Drawer
+}
+
+// Helper is what the number of a player's helping goroutine is higher by.
+const Helper = 1000
+
+// Play uses locks until the process stops: as its goroutine id, which draws from r.
+func (c *Process) Play(id int, r *rand.Rand) {
+	p := &player{Process: c, id: id, Drawer: Drawer{r}}
+	p.rest(p.Life, p.Between(0, c.Apart))
+	for !p.over() {
+		switch x := p.Float64(); {
+		case x < p.Misuse:
+			p.misuse()
+		case x < p.Misuse+p.Shared:
+			p.together()
+		case x < p.Misuse+p.Shared+p.Sides:
+			p.readOrWrite()
+		default:
+			p.alone()
+		}
+		p.rest(p.Life, p.Pause(p.Drawer))
+	}
+}
+
+// over reports whether no new use is to begin.
+func (p *player) over() bool {
+	select {
+	case <-p.Stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// rest waits, unless ctx ends or no new use is to begin, and until the process runs.
+func (p *player) rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-p.Stopping:
+	}
+	p.Gate()
+}
+
+// self is the owner that a goroutine is by itself.
+func (p *player) self() string { return fmt.Sprintf("p%d.w%d", p.Number, p.id) }
+
+// alone is a use by the player itself.
+func (p *player) alone() {
+	least, opts := time.Duration(0), []relock.MutexOption(nil)
+	if p.Moments {
+		least = time.Millisecond
+	} else if p.Chance(p.MinHold) {
+		least = p.Between(50*time.Millisecond, p.TTL/2)
+	}
+	if least > 0 {
+		opts = append(opts, relock.WithMinHold(least))
+	}
+	u := p.use(p.Choose(p.Drawer), p.self(), opts...)
+	u.least = least
+	if u.lock() != history.OK {
+		return
+	}
+	if !p.Moments {
+		u.spend(p.Length(p.Drawer))
+	}
+	u.unlockAll()
+}
+
+// together is a use that the player shares with a goroutine that helps it: they lock at
+// the same time as one owner, and each unlocks what the other has locked.
+func (p *player) together() {
+	i := p.IntN(len(p.Names))
+	u := p.use(p.Names[i:i+1], p.self()+".shared", relock.WithOwner(fmt.Sprintf("w%d-shared", p.id)))
+	u.shared = true
+	other := *u
+	other.player = &player{Process: p.Process, id: p.id + Helper, Drawer: Drawer{rand.New(rand.NewPCG(p.Uint64(), 0))}}
+	var both sync.WaitGroup
+	both.Go(func() {
+		if other.lock() == history.OK {
+			other.spend(other.Length(other.Drawer))
+		}
+	})
+	if u.lock() == history.OK {
+		u.spend(p.Length(p.Drawer))
+	}
+	both.Wait()
+	both.Go(u.unlockAll)
+	other.unlockAll()
+	both.Wait()
+}

@@ -1,0 +1,108 @@
+package player
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/history"
+)
+
+// spend uses the lock for a time, or for less if the hold is lost or the process stops.
+func (u *use) spend(d time.Duration) {
+	end := time.Now().Add(d)
+	if u.AtOnce && u.Chance(0.5) {
+		u.compare()
+	}
+	// A re-entry lengthens the lease, too: within a long hold they are rare, so that there is something to renew.
+	for again := 0.15; u.valid() && !u.over(); again /= 2 {
+		u.act(again)
+		left := time.Until(end)
+		if left <= 0 {
+			break
+		}
+		u.rest(u.hold, min(u.Between(u.Step[0], u.Step[1]), left))
+	}
+	u.Gate()
+	if u.hold.Err() != nil && u.Chance(0.5) {
+		u.write() // as a careless user does, which does not look
+	}
+	if errors.Is(context.Cause(u.hold), relock.ErrLost) && !u.shared && u.Chance(0.5) {
+		u.lockLost()
+	}
+}
+
+// valid asks whether the hold is valid, in one of the two ways in which that is done.
+func (u *use) valid() bool {
+	if u.Chance(0.5) {
+		return u.ask()
+	}
+	return u.hold.Err() == nil
+}
+
+// lockLost locks inside a lost hold, which has to be refused.
+func (u *use) lockLost() {
+	ctx, cancel := context.WithTimeout(u.Life, u.TTL)
+	defer cancel()
+	err := u.m.Lock(ctx)
+	u.Gate()
+	u.expect(err, relock.ErrLost, "Lock inside a lost hold")
+}
+
+// act is something that is done under a lock: lock it again, for instance, with the
+// probability given.
+func (u *use) act(again float64) {
+	switch p := u.Float64(); {
+	case p < 0.3:
+		if u.ask() {
+			u.write()
+		}
+	case p < 0.3+again && u.depth < 3:
+		u.lock()
+	case p < 0.5 && u.depth > 1:
+		u.unlock()
+	case p < 0.6:
+		u.compare()
+	default:
+		u.ask()
+	}
+}
+
+// write writes to what the lock protects, or to each of what several locks do.
+func (u *use) write() {
+	if !u.Protected || u.read || u.Untokened {
+		return
+	}
+	token := u.m.FencingToken()
+	for _, lock := range u.locks {
+		e := history.Event{Worker: u.id, Owner: u.owner, Lock: lock, Op: u.op, Kind: history.WriteCall, Token: token}
+		u.Record(e)
+		accepted, err := u.Write(u.Drawer, lock, token, fmt.Sprintf("%s/%d", u.owner, u.op))
+		u.Gate()
+		e.Kind, e.Outcome, e.Err = history.WriteReturn, OutcomeOf(err), Text(err)
+		if err == nil && !accepted {
+			e.Outcome = history.Refused
+		}
+		u.Record(e)
+	}
+}
+
+// compare records what Redis says of the levels, if the hold is valid before and after.
+func (u *use) compare() {
+	if !u.Counted || len(u.locks) > 1 || u.shared || !u.ask() {
+		return
+	}
+	if u.Untokened && u.depth < 2 {
+		return // Redis may not know the hold yet: to lock it again waits for that
+	}
+	ctx, cancel := context.WithTimeout(u.Life, u.TTL)
+	defer cancel()
+	n, token, err := u.m.OnRedis(ctx)
+	u.Gate()
+	at := u.Now() // the hold was valid then, if it is now
+	if err == nil && u.ask() {
+		u.tell(history.Event{At: at, Kind: history.Counted, Depth: u.depth, Count: n, Token: token})
+	}
+}

@@ -1,0 +1,291 @@
+package player
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/chaos/history"
+)
+
+// use is a player's hold of a lock, or of several at once, from the wish for it to its end.
+type use struct {
+	*player
+	m      Locker
+	locks  []string
+	owner  string
+	shared bool // another player acts as the same owner: the levels are not the player's alone
+	lease  time.Duration
+	fixed  bool          // the lease is not renewed for ever, or not at all
+	least  time.Duration // its min hold; 0: none
+	eager  bool          // it does not wait
+	fair   bool          // it is served in order
+	read   bool          // others may read, too
+	depth  int
+	op     int // number of the outermost Lock; 0 before it has returned
+	asking int // number of the Lock that is under way
+
+	inCall  *atomic.Bool    // a Lock or Unlock of another level is under way
+	hold    context.Context // of the hold, while it is held
+	unwatch func()          // ends watching it
+}
+
+// use prepares a hold of locks by owner.
+func (p *player) use(locks []string, owner string, opts ...relock.MutexOption) *use {
+	u := p.prepare(locks, owner)
+	u.of(p.Locks, opts...)
+	return u
+}
+
+// of has it be a use of a client's locks.
+func (u *use) of(client *relock.Client, opts ...relock.MutexOption) {
+	opts = u.options(opts...)
+	switch {
+	case len(u.locks) > 1:
+		u.m = Mutex{client.MultiMutex(u.locks, opts...)}
+	case u.Chance(u.Fair):
+		u.fair = true
+		u.m = Mutex{client.FairMutex(u.locks[0], opts...)}
+	default:
+		u.m = Mutex{client.Mutex(u.locks[0], opts...)}
+	}
+}
+
+// prepare draws what does not depend on the kind of lock.
+func (p *player) prepare(locks []string, owner string) *use {
+	u := &use{player: p, locks: locks, owner: owner, lease: p.TTL, fixed: p.Chance(p.Fixed), inCall: new(atomic.Bool)}
+	if p.Chance(p.OwnLease) {
+		u.lease = p.Between(p.TTL/2, p.TTL).Truncate(time.Millisecond)
+	}
+	return u
+}
+
+// options adds those of the use.
+func (u *use) options(opts ...relock.MutexOption) []relock.MutexOption {
+	opts = append(opts, relock.WithHooks(relock.Hooks{Renewed: u.renewed, Contended: u.contended}))
+	if u.lease != u.TTL {
+		opts = append(opts, relock.WithTTL(u.lease))
+	}
+	switch {
+	case u.fixed && u.Chance(0.3):
+		opts = append(opts, relock.WithMaxHold(u.Between(u.lease+time.Millisecond, 2*u.lease))) // a TTL is rounded up to one
+	case u.fixed:
+		opts = append(opts, relock.WithoutRenewal())
+	}
+	return opts
+}
+
+// tell records e, which is about the outermost Lock unless it has a number.
+func (u *use) tell(e history.Event) {
+	e.Worker, e.Owner, e.Lock, e.Read = u.id, u.owner, strings.Join(u.locks, ","), u.read
+	if e.Op == 0 {
+		e.Op = u.op
+	}
+	u.Record(e)
+}
+
+// local is when a hold is over that was confirmed by a request sent at the given time: it
+// is a hundredth earlier than on Redis.
+func (u *use) local(sent int64) int64 {
+	lasts := u.lease - max(u.lease/100, 5*time.Millisecond)
+	if u.Quorum {
+		lasts -= 2 * time.Millisecond // how exactly servers end leases
+	}
+	return sent + int64(lasts)
+}
+
+// renewed is called by the watchdog's goroutine, which must not look at what the player changes.
+func (u *use) renewed(e relock.Event) {
+	now := u.Now()
+	u.Record(history.Event{
+		At: now, Kind: history.Renewed, Worker: u.id, Owner: u.owner, Lock: strings.Join(u.locks, ","), Read: u.read,
+		Token: e.Token, Until: u.local(now - int64(e.Elapsed)),
+	})
+}
+
+// contended is called by the goroutine that waits, when it has a place in the line if the lock is a
+// fair one. A shared owner is left out: its other goroutine may have asked earlier.
+func (u *use) contended(relock.Event) {
+	if !u.shared {
+		u.tell(history.Event{Op: u.asking, Kind: history.Queued})
+	}
+}
+
+// lock adds a level.
+func (u *use) lock() history.Outcome {
+	u.Gate()
+	ctx, wait, end := u.patience()
+	defer end()
+	op := u.number()
+	u.asking = op
+	try := u.eager || u.Chance(u.Try)
+	u.tell(history.Event{
+		Op: op, Kind: history.LockCall, Wait: int64(wait), MinHold: int64(u.least), Fixed: u.fixed,
+		Fair: u.fair && !u.shared && u.depth == 0, Note: u.kind(try),
+	})
+	held, err := true, error(nil)
+	u.inCall.Store(u.depth > 0)
+	if try {
+		held, err = u.m.TryLock(ctx)
+	} else {
+		u.Waiting.Add(1)
+		err = u.m.Lock(ctx)
+		u.Waiting.Add(-1)
+	}
+	u.inCall.Store(false)
+	u.Gate()
+	e := history.Event{At: u.Now(), Op: op, Kind: history.LockReturn, Outcome: OutcomeOf(err), Err: Text(err)}
+	switch {
+	case err == nil && !held:
+		e.Outcome = history.Taken
+	case e.Outcome == history.Failed && ctx.Err() != nil:
+		e.Outcome = history.Ended
+	case e.Outcome == history.OK:
+		if u.depth++; u.depth == 1 {
+			u.op = op
+			u.Holding.Add(1)
+		}
+		e.Token, e.Until = u.m.FencingToken(), u.local(e.At)
+		if !u.shared {
+			e.Depth, e.Count = u.depth, u.m.HoldCount()
+		}
+	}
+	u.tell(e)
+	if e.Outcome == history.OK && u.depth == 1 {
+		u.watch()
+	}
+	return e.Outcome
+}
+
+// kind says in a word what is called.
+func (u *use) kind(try bool) string {
+	kind := "Mutex"
+	switch {
+	case u.read:
+		kind = "RWMutex, read"
+	case strings.HasSuffix(u.owner, ".sides"):
+		kind = "RWMutex, write"
+	case u.fair:
+		kind = "FairMutex"
+	case len(u.locks) > 1:
+		kind = "MultiMutex"
+	}
+	if try {
+		kind += ", try"
+	}
+	return kind
+}
+
+// patience draws how long a Lock may take: for ever, or until its context is cancelled or
+// its deadline passes.
+func (u *use) patience() (ctx context.Context, wait time.Duration, end func()) {
+	switch p := u.Float64(); {
+	case p < u.Impatient:
+		wait = u.Between(time.Millisecond, u.Impatience)
+	case p < 0.85:
+		wait = u.Between(u.TTL, 4*u.TTL)
+	default:
+		return u.Life, 0, func() {}
+	}
+	if u.Chance(0.5) {
+		ctx, cancel := context.WithTimeout(u.Life, wait)
+		return ctx, wait, cancel
+	}
+	ctx, cancel := context.WithCancel(u.Life)
+	timer := time.AfterFunc(wait, cancel)
+	return ctx, wait, func() { timer.Stop(); cancel() }
+}
+
+// watch records the loss of the hold, if it is lost before it is unlocked.
+func (u *use) watch() {
+	u.hold = u.m.Context(u.Life)
+	noticed, ctx := make(chan struct{}), u.hold
+	stop := context.AfterFunc(ctx, func() {
+		defer close(noticed)
+		if u.Exact { // by the context it was valid up to now
+			u.tell(history.Event{At: u.Now() - 1, Kind: history.Held})
+		}
+		if cause := context.Cause(ctx); errors.Is(cause, relock.ErrLost) {
+			if u.Untokened && u.inCall.Load() && u.Exact {
+				// A rename may have proven the hold since it could last be asked: see follows.
+				now := u.Now()
+				u.tell(history.Event{At: now - 1, Kind: history.Renewed, Until: now})
+			}
+			u.tell(history.Event{Kind: history.Lost, Err: Text(cause)})
+		}
+	})
+	u.unwatch = func() {
+		if !stop() {
+			<-noticed
+		}
+	}
+}
+
+// ask records that the library says that the hold is valid, if it does.
+func (u *use) ask() bool {
+	u.Gate()
+	e := history.Event{At: u.Now(), Kind: history.Held, Count: u.m.HoldCount()}
+	if e.Count == 0 {
+		return false
+	}
+	if !u.shared {
+		e.Depth = u.depth
+	}
+	u.tell(e)
+	u.follows()
+	return true
+}
+
+// follows records until when the hold is proven, of which no hook tells if a rename has done it: that of a
+// hold which followed another one.
+func (u *use) follows() {
+	until, held := u.m.Deadline()
+	if held && u.Exact {
+		now := u.Now()
+		u.tell(history.Event{At: now, Kind: history.Renewed, Token: u.m.FencingToken(), Until: now + int64(time.Until(until))})
+	}
+}
+
+// unlock takes one level away.
+func (u *use) unlock() {
+	u.ask()
+	if u.depth == 1 {
+		u.unwatch()
+	}
+	op := u.number()
+	u.tell(history.Event{Op: op, Kind: history.UnlockCall, Depth: u.depth})
+	distrust := u.trust()
+	u.inCall.Store(u.depth > 1)
+	err := u.m.Unlock()
+	u.inCall.Store(false)
+	distrust()
+	u.Gate()
+	if u.depth--; u.depth == 0 {
+		u.Holding.Add(-1)
+	}
+	e := history.Event{At: u.Now(), Op: op, Kind: history.UnlockReturn, Outcome: OutcomeOf(err), Err: Text(err), Depth: u.depth}
+	if !u.shared {
+		e.Count = u.m.HoldCount()
+	}
+	u.tell(e)
+}
+
+func (u *use) unlockAll() {
+	for u.depth > 0 {
+		u.unlock()
+	}
+}
+
+// trust goes by the context of the hold, as work does that was started under the lock, until that ends or
+// distrust is called, which records when it was last valid.
+func (u *use) trust() (distrust func()) {
+	last := u.Trust(u.m.Context(u.Life))
+	return func() {
+		if at := last(); at != 0 {
+			u.tell(history.Event{At: at, Kind: history.Held})
+		}
+	}
+}
