@@ -18,6 +18,7 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/fence"
+	"github.com/relock-go/relock/internal/pagetest"
 )
 
 // What holds for README and the pages in docs/: their code runs, their links lead somewhere, and each option, error,
@@ -52,15 +53,10 @@ func everyPage(t *testing.T) []string {
 	return list
 }
 
-// prose is a page without its blocks of code.
-func prose(text string) string {
-	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
-}
-
 func TestTheTextsLinkToNothingThatIsNotThere(t *testing.T) {
 	links := 0
 	for _, page := range everyPage(t) {
-		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(prose(readFile(t, page)), -1) {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(pagetest.Prose(pagetest.Read(t, page)), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
@@ -73,7 +69,7 @@ func TestTheTextsLinkToNothingThatIsNotThere(t *testing.T) {
 			_, err := os.Stat(target)
 			require.NoError(t, err, "%s links to %s", page, m[1])
 			if anchored {
-				require.Contains(t, headings(readFile(t, target)), anchor, "%s links to %s", page, m[1])
+				require.Contains(t, headings(pagetest.Read(t, target)), anchor, "%s links to %s", page, m[1])
 			}
 		}
 	}
@@ -83,7 +79,7 @@ func TestTheTextsLinkToNothingThatIsNotThere(t *testing.T) {
 // headings returns the anchors that GitHub makes of a page's headings.
 func headings(markdown string) []string {
 	var anchors []string
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(prose(markdown), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(pagetest.Prose(markdown), -1) {
 		kept := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		anchors = append(anchors, strings.ReplaceAll(kept, " ", "-"))
 	}
@@ -98,7 +94,7 @@ func TestEachOptionErrorAndHookIsDefinedInTheDocsOnce(t *testing.T) {
 		if page == "docs/migrating.md" { // its first columns are of other libraries
 			continue
 		}
-		for _, m := range row.FindAllStringSubmatch(readFile(t, page), -1) {
+		for _, m := range row.FindAllStringSubmatch(pagetest.Read(t, page), -1) {
 			defined[m[1]] = append(defined[m[1]], page)
 		}
 	}
@@ -121,11 +117,11 @@ func TestEachVerbOfTheCommandIsDefinedInTheDocsOnce(t *testing.T) {
 	verb := regexp.MustCompile(`Use: "(\w+)[^"]*", Short: "[^"]*", Long: \w+Text,\n`)
 	docs := ""
 	for _, page := range pages(t) {
-		docs += readFile(t, page)
+		docs += pagetest.Read(t, page)
 	}
 	verbs := 0
 	for _, file := range files {
-		for _, m := range verb.FindAllStringSubmatch(readFile(t, file), -1) {
+		for _, m := range verb.FindAllStringSubmatch(pagetest.Read(t, file), -1) {
 			verbs++
 			rows := regexp.MustCompile("(?m)^\\| `relock "+m[1]+"[^`|]*` \\|").FindAllString(docs, -1)
 			require.Len(t, rows, 1, "relock %s", m[1])
@@ -139,7 +135,7 @@ func TestDocs_NameTestsThatExist(t *testing.T) {
 	tests := make(map[string]bool)
 	require.NoError(t, filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(file, "_test.go") {
-			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(readFile(t, file), -1) {
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(pagetest.Read(t, file), -1) {
 				tests[m[1]] = true
 			}
 		}
@@ -147,7 +143,7 @@ func TestDocs_NameTestsThatExist(t *testing.T) {
 	}))
 	named := 0
 	for _, page := range everyPage(t) {
-		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(prose(readFile(t, page)), -1) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(pagetest.Prose(pagetest.Read(t, page)), -1) {
 			named++
 			require.True(t, tests[m[1]], "%s names %s", page, m[1])
 		}
@@ -157,10 +153,10 @@ func TestDocs_NameTestsThatExist(t *testing.T) {
 
 func TestReadme_ItsCommandsOfBenchHaveTheFlagsOfBench(t *testing.T) {
 	known := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`flags\.\w+\((?:&c\.\w+, )?"(\w+)"`).FindAllStringSubmatch(readFile(t, "bench/main.go"), -1) {
+	for _, m := range regexp.MustCompile(`flags\.\w+\((?:&c\.\w+, )?"(\w+)"`).FindAllStringSubmatch(pagetest.Read(t, "bench/main.go"), -1) {
 		known[m[1]] = true
 	}
-	commands := regexp.MustCompile("`go run -C bench \\. ([^`]*)`").FindAllStringSubmatch(readFile(t, "README.md"), -1)
+	commands := regexp.MustCompile("`go run -C bench \\. ([^`]*)`").FindAllStringSubmatch(pagetest.Read(t, "README.md"), -1)
 	require.NotEmpty(t, commands)
 	for _, m := range commands {
 		for _, flag := range regexp.MustCompile(`(?:^| )-(\w+)`).FindAllStringSubmatch(m[1], -1) {

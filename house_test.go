@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/pagetest"
 )
 
 // ranks of the packages of this module. Each imports packages of lower ranks only.
@@ -37,7 +39,7 @@ var experimental = regexp.MustCompile(`AutoPipelin|AutoFuture|FullDuplex|FDPipel
 
 func TestOneFileUsesTheExperimentalPartsOfGoRedis(t *testing.T) {
 	var users []string
-	eachFileOfTheModule(t, func(file string) {
+	pagetest.EachGoFile(t, ".", func(file string) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		used := false
@@ -55,31 +57,13 @@ func TestOneFileUsesTheExperimentalPartsOfGoRedis(t *testing.T) {
 
 // A module that is not in the list stays with the dependencies that it has.
 func TestEachModuleIsOneThatDependabotKnows(t *testing.T) {
-	config := readFile(t, ".github/dependabot.yml")
+	config := pagetest.Read(t, ".github/dependabot.yml")
 	require.NoError(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Name() == "go.mod" {
 			dir := path.Join("/", path.Dir(filepath.ToSlash(file)))
 			require.Contains(t, config, "\n      - "+dir+"\n", ".github/dependabot.yml")
 		}
 		return err
-	}))
-}
-
-// eachFileOfTheModule calls fn for each Go file of this module, in alphabetical order.
-func eachFileOfTheModule(t *testing.T, fn func(file string)) {
-	t.Helper()
-	require.NoError(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir():
-			if _, err := os.Stat(filepath.Join(file, "go.mod")); file != "." && err == nil {
-				return filepath.SkipDir // a module of its own
-			}
-		case filepath.Ext(file) == ".go":
-			fn(file)
-		}
-		return nil
 	}))
 }
 
@@ -113,7 +97,7 @@ func TestEachPackageOfTheHouseHasARank(t *testing.T) {
 
 // A row begins | 0 | `internal/clock` | …, one of a file | `client.go`, `lock.go` | … What ends in a slash is a folder.
 func TestThePageOfTheDesignHasEachPackageWithItsRankAndEachFileOfTheRoot(t *testing.T) {
-	page := readFile(t, "docs/design.md")
+	page := pagetest.Read(t, "docs/design.md")
 	quoted := regexp.MustCompile("`([^`]*[^/`])`")
 
 	described := make(map[string]int)
@@ -138,66 +122,12 @@ func TestThePageOfTheDesignHasEachPackageWithItsRankAndEachFileOfTheRoot(t *test
 	require.ElementsMatch(t, root.GoFiles, files, "docs/design.md, the table of files")
 }
 
-// declared are the names of the module, in lower case: package.name, and type.member.
-func declared(t *testing.T) map[string]bool {
-	t.Helper()
-	names := make(map[string]bool)
-	eachFileOfTheModule(t, func(file string) {
-		if strings.HasSuffix(file, "_test.go") {
-			return
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		add := func(of, name string) { names[strings.ToLower(of+"."+name)] = true }
-		members := func(of string, list *ast.FieldList) {
-			for _, field := range list.List {
-				for _, name := range field.Names {
-					add(of, name.Name)
-				}
-			}
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncDecl:
-				if n.Recv == nil {
-					add(parsed.Name.Name, n.Name.Name)
-				} else {
-					add(receiver(n.Recv.List[0].Type), n.Name.Name)
-				}
-			case *ast.TypeSpec:
-				add(parsed.Name.Name, n.Name.Name)
-				switch typ := n.Type.(type) {
-				case *ast.StructType:
-					members(n.Name.Name, typ.Fields)
-				case *ast.InterfaceType:
-					members(n.Name.Name, typ.Methods)
-				}
-			}
-			return true
-		})
-	})
-	return names
-}
-
-// receiver returns the name of a method's type.
-func receiver(typ ast.Expr) string {
-	switch typ := typ.(type) {
-	case *ast.StarExpr:
-		return receiver(typ.X)
-	case *ast.IndexExpr: // of a generic type
-		return receiver(typ.X)
-	case *ast.Ident:
-		return typ.Name
-	}
-	return ""
-}
-
 func TestThePageOfTheDesignNamesNoCodeThatIsNotThere(t *testing.T) {
-	there, found := declared(t), 0
-	for _, m := range regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)`").FindAllStringSubmatch(prose(readFile(t, "docs/design.md")), -1) {
+	declared, found := pagetest.Declared(t, "."), 0
+	for _, m := range regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)`").FindAllStringSubmatch(pagetest.Prose(pagetest.Read(t, "docs/design.md")), -1) {
 		if name := m[1]; path.Ext(name) != ".go" && path.Ext(name) != ".lua" {
 			found++
-			require.True(t, there[strings.ToLower(name)], "docs/design.md names %s", name)
+			require.True(t, declared(name), "docs/design.md names %s", name)
 		}
 	}
 	require.Greater(t, found, 20)
@@ -231,7 +161,7 @@ func TestHouse_FilesAndFunctionsAreShort(t *testing.T) {
 // What it shows is not promised to anyone.
 func TestOnlyTestsLookInside(t *testing.T) {
 	var users []string
-	eachFileOfTheModule(t, func(file string) {
+	pagetest.EachGoFile(t, ".", func(file string) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
 		require.NoError(t, err)
 		for _, imported := range parsed.Imports {

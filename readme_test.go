@@ -15,55 +15,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/pagetest"
 	"github.com/relock-go/relock/internal/redistest"
 )
-
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	return string(text)
-}
-
-// blocks returns what stands between fences of the given language.
-func blocks(markdown, language string) []string {
-	var found []string
-	for _, m := range regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$").FindAllStringSubmatch(markdown, -1) {
-		if m[1] == language {
-			found = append(found, m[2])
-		}
-	}
-	return found
-}
-
-// flat returns code with each line trimmed and runs of blanks made one, so that a snippet
-// can be found wherever it is indented.
-func flat(code string) string {
-	lines := strings.Split(strings.TrimSpace(code), "\n")
-	for i, line := range lines {
-		lines[i] = strings.Join(strings.Fields(line), " ")
-	}
-	return strings.Join(lines, "\n")
-}
 
 // The two things that a newcomer does in a fresh clone: the gate does them, too.
 func TestReadme_ShowsItsTwoCommandsInBlocksOfTheirOwn(t *testing.T) {
 	commands := []string{"go run ./examples/quickstart\n", "go test ./...\n"}
-	require.Subset(t, blocks(readFile(t, "README.md"), ""), commands)
-	gate := readFile(t, ".ci/run")
+	require.Subset(t, pagetest.Blocks(pagetest.Read(t, "README.md"), ""), commands)
+	gate := pagetest.Read(t, ".ci/run")
 	for _, command := range commands {
 		require.Contains(t, gate, command)
 	}
 }
 
 func TestTheCodeInTheReadmeAndInTheDocsCompiles(t *testing.T) {
-	compiled := flat(readFile(t, "example_test.go")) + "\n" + flat(readFile(t, "recipes_test.go")) + "\n" + flat(readFile(t, "docs_test.go"))
 	for _, page := range pages(t) {
-		if page == "docs/migrating.md" {
-			continue // its code needs the other libraries: see bench/migrating_test.go
-		}
-		for _, snippet := range blocks(readFile(t, page), "go") {
-			require.True(t, strings.Contains(compiled, flat(snippet)), "no test has this code of %s:\n%s", page, snippet)
+		if page != "docs/migrating.md" && len(pagetest.Blocks(pagetest.Read(t, page), "go")) > 0 { // see bench/migrating_test.go
+			pagetest.RequireCode(t, page, "go", "example_test.go", "recipes_test.go", "docs_test.go")
 		}
 	}
 }
@@ -102,9 +71,9 @@ func TestTheTextsNameNothingThatIsNotThere(t *testing.T) {
 	names := exported(t)
 	mention := regexp.MustCompile(`\b(?:relock\.([A-Z]\w*)|((?:With(?:out)?|Err|New)[A-Z]\w*|[A-Z]\w*Mutex))\b`)
 	for _, file := range append(pages(t), "doc.go", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
-		text := readFile(t, file)
+		text := pagetest.Read(t, file)
 		if file == "docs/migrating.md" { // its code and its first columns are about other libraries
-			text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+			text = pagetest.Prose(text)
 			text = regexp.MustCompile(`(?m)^\| [^|]*\|`).ReplaceAllString(text, "")
 		}
 		// Names of other packages do not count.
@@ -121,7 +90,7 @@ const operations = "docs/operations.md"
 // aclRule returns the words of its ACL SETUSER line.
 func aclRule(t *testing.T) []string {
 	t.Helper()
-	for _, block := range blocks(readFile(t, operations), "") {
+	for _, block := range pagetest.Blocks(pagetest.Read(t, operations), "") {
 		if strings.HasPrefix(block, "ACL SETUSER orders ") {
 			return strings.Fields(block)
 		}
@@ -169,7 +138,7 @@ func TestThePermissionsInTheDocsAreEnoughOnACluster(t *testing.T) {
 	if redistest.Version() < 7 {
 		return // there is no sharded pub/sub
 	}
-	more := regexp.MustCompile(`\+s(?:subscribe|unsubscribe|publish)\b`).FindAllString(readFile(t, operations), -1)
+	more := regexp.MustCompile(`\+s(?:subscribe|unsubscribe|publish)\b`).FindAllString(pagetest.Read(t, operations), -1)
 	require.Len(t, more, 3)
 	setUser(t, append([]string{"ACL", "SETUSER", "orders"}, append(more, "-subscribe", "-unsubscribe", "-publish")...), cluster.Nodes...)
 	useEverything(t, rdb, "8", relock.WithShardedPubSub())
@@ -186,7 +155,7 @@ func TestNoPermissionInTheDocsIsTooMuch(t *testing.T) {
 	entries, err := os.ReadDir("internal/protocol/lua")
 	require.NoError(t, err)
 	for _, entry := range entries {
-		for _, m := range scripted.FindAllStringSubmatch(readFile(t, "internal/protocol/lua/"+entry.Name()), -1) {
+		for _, m := range scripted.FindAllStringSubmatch(pagetest.Read(t, "internal/protocol/lua/"+entry.Name()), -1) {
 			used[m[1]] = true
 		}
 	}

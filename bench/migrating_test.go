@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/pagetest"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -205,22 +203,5 @@ func TestMigratingWithBothLocksGivesBothBack(t *testing.T) {
 }
 
 func TestMigratingCodeIsThatOfThePage(t *testing.T) {
-	code, err := os.ReadFile("migrating_test.go")
-	require.NoError(t, err)
-	page, err := os.ReadFile("../docs/migrating.md")
-	require.NoError(t, err)
-	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
-	require.Len(t, snippets, 7)
-	for _, snippet := range snippets {
-		require.Contains(t, trimmed(string(code)), trimmed(snippet[1]))
-	}
-}
-
-// trimmed returns code with each line trimmed, so that it is found wherever it is indented.
-func trimmed(code string) string {
-	lines := strings.Split(strings.TrimSpace(code), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSpace(line)
-	}
-	return strings.Join(lines, "\n")
+	pagetest.RequireCode(t, "../docs/migrating.md", "go", "migrating_test.go")
 }

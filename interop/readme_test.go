@@ -3,15 +3,13 @@ package interop
 import (
 	"context"
 	"errors"
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/pagetest"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -60,38 +58,14 @@ func TestTheExampleOfTheDocsLosesNoDepositOfEitherLanguage(t *testing.T) {
 }
 
 // sharing is the page about Java.
-func sharing(t *testing.T) string {
-	t.Helper()
-	page, err := os.ReadFile("../docs/java.md")
-	require.NoError(t, err)
-	return string(page)
-}
+const sharing = "../docs/java.md"
 
 func TestTheExampleOfTheDocsIsTheOneThatIsTested(t *testing.T) {
-	tested := map[string]string{
-		"go":   "readme_test.go",
-		"java": "java/src/main/java/relock/interop/Example.java",
-	}
-	part := sharing(t)
-	for language, file := range tested {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		snippet := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(part)
-		require.Len(t, snippet, 2, "no example in %s", language)
-		require.Contains(t, flat(string(text)), flat(snippet[1]), file)
-	}
-}
-
-// flat returns code with each line trimmed, so that it is found wherever it is indented.
-func flat(code string) string {
-	lines := strings.Split(strings.TrimSpace(code), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSpace(line)
-	}
-	return strings.Join(lines, "\n")
+	pagetest.RequireCode(t, sharing, "go", "readme_test.go")
+	pagetest.RequireCode(t, sharing, "java", "java/src/main/java/relock/interop/Example.java")
 }
 
 func TestTheDocsNameTheVersionOfRedissonThatIsTested(t *testing.T) {
 	version := valueOf[string](t, sharedPeer(t).call(t, command{Thread: "main", Op: "version"}))
-	require.Contains(t, sharing(t), "Redisson "+version)
+	require.Contains(t, pagetest.Read(t, sharing), "Redisson "+version)
 }

@@ -2,10 +2,6 @@ package main
 
 import (
 	"bytes"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/pagetest"
 )
 
 // requireSpin skips unless Spin is wanted: it keeps all processors busy, next to tests that watch the clock.
@@ -116,59 +114,16 @@ var row = regexp.MustCompile("(?m)^\\| .* \\| (`.*`) \\|$")
 var code = regexp.MustCompile("`([^`]+)`")
 
 func TestWhatREADMESaysThatTheModelsStandForIsThere(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	there, n := functionsAndScripts(t), 0
-	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+	declared, n := pagetest.Declared(t, ".."), 0
+	for _, m := range row.FindAllStringSubmatch(pagetest.Read(t, "README.md"), -1) {
 		for _, c := range code.FindAllStringSubmatch(m[1], -1) {
 			n++
-			require.True(t, there[strings.ToLower(c[1])], "README.md names %s", c[1])
+			if filepath.Ext(c[1]) == ".lua" {
+				require.FileExists(t, filepath.Join("../internal/protocol/lua", c[1]))
+			} else {
+				require.True(t, declared(c[1]), "README.md names %s", c[1])
+			}
 		}
 	}
 	require.Greater(t, n, 30)
-}
-
-// functionsAndScripts are those of the library, in lower case.
-func functionsAndScripts(t *testing.T) map[string]bool {
-	there := make(map[string]bool)
-	add := func(name string) { there[strings.ToLower(name)] = true }
-	require.NoError(t, filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir():
-			if _, err := os.Stat(filepath.Join(file, "go.mod")); file != ".." && err == nil {
-				return fs.SkipDir // a module of its own
-			}
-		case filepath.Ext(file) == ".lua":
-			add(filepath.Base(file))
-		case filepath.Ext(file) == ".go" && !strings.HasSuffix(file, "_test.go"):
-			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
-			for _, d := range parsed.Decls {
-				switch f, is := d.(*ast.FuncDecl); {
-				case !is:
-				case f.Recv == nil:
-					add(parsed.Name.Name + "." + f.Name.Name)
-				default:
-					add(receiver(f.Recv.List[0].Type) + "." + f.Name.Name)
-				}
-			}
-		}
-		return nil
-	}))
-	return there
-}
-
-// receiver is the name of a type, without what it points to or is made for.
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
 }

@@ -2,9 +2,6 @@ package recipes_test
 
 import (
 	"context"
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/caddyserver/certmagic"
@@ -12,9 +9,9 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/redis/go-redis/v9"
 	"github.com/robfig/cron/v3"
-	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/pagetest"
 	"github.com/relock-go/relock/recipes/asynqlock"
 	"github.com/relock-go/relock/recipes/certlock"
 	"github.com/relock-go/relock/recipes/cronlock"
@@ -50,25 +47,6 @@ func nightly(ctx context.Context, locks *relock.Client, log cron.Logger, report 
 
 var _ = []any{certificates, migrate, tasks, nightly} // for the compiler alone
 
-// flat returns code with each line trimmed, so that a snippet can be found wherever it is indented.
-func flat(code string) string {
-	lines := strings.Split(strings.TrimSpace(code), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSpace(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
 func TestTheCodeInTheReadmeCompiles(t *testing.T) {
-	read := func(name string) string {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		return string(text)
-	}
-	compiled := flat(read("readme_test.go"))
-	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read("README.md"), -1)
-	require.Len(t, snippets, 4)
-	for _, snippet := range snippets {
-		require.True(t, strings.Contains(compiled, flat(snippet[1])), "readme_test.go does not have this code of the README:\n%s", snippet[1])
-	}
+	pagetest.RequireCode(t, "README.md", "go", "readme_test.go")
 }

@@ -2,7 +2,6 @@ package relockotel_test
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,32 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/relock-go/relock/internal/pagetest"
 	"github.com/relock-go/relock/relockotel"
 )
 
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	return string(text)
-}
-
-// flat returns code with each line trimmed, so that it is found wherever it is indented.
-func flat(code string) string {
-	lines := strings.Split(strings.TrimSpace(code), "\n")
-	for i, line := range lines {
-		lines[i] = strings.Join(strings.Fields(line), " ")
-	}
-	return strings.Join(lines, "\n")
-}
-
 func TestTheCodeInTheReadmeIsTheExampleThatRuns(t *testing.T) {
-	compiled := flat(readFile(t, "example_test.go"))
-	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readFile(t, "README.md"), -1)
-	require.NotEmpty(t, snippets)
-	for _, s := range snippets {
-		require.Contains(t, compiled, flat(s[1]))
-	}
+	pagetest.RequireCode(t, "README.md", "go", "example_test.go")
 }
 
 // instrument says of what sort a metric is.
@@ -58,7 +37,7 @@ func instrument(t *testing.T, m metricdata.Metrics) string {
 }
 
 func TestTheTablesInTheReadmeAreWhatIsTold(t *testing.T) {
-	readme := readFile(t, "README.md")
+	readme := pagetest.Read(t, "README.md")
 	var metrics map[string]metricdata.Metrics
 	keys := make(map[string]bool) // of attributes
 	synctest.Test(t, func(t *testing.T) {

@@ -1,40 +1,18 @@
 package relockprom_test
 
 import (
-	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/pagetest"
 )
 
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	return string(text)
-}
-
-// flat returns code with each line trimmed, so that a snippet can be found wherever it is indented.
-func flat(code string) string {
-	lines := strings.Split(strings.TrimSpace(code), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSpace(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
 func TestTheCodeInTheReadmeCompiles(t *testing.T) {
-	compiled := flat(readFile(t, "example_test.go"))
-	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readFile(t, "README.md"), -1)
-	require.NotEmpty(t, snippets)
-	for _, snippet := range snippets {
-		require.Contains(t, compiled, flat(snippet[1]))
-	}
+	pagetest.RequireCode(t, "README.md", "go", "example_test.go")
 }
 
 // The table and the package doc have every metric with its labels, and none that is not there.
@@ -57,7 +35,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 		there = append(there, family.GetName()+" "+label)
 	}
 	documented := func(file, row string) (found []string) {
-		for _, m := range regexp.MustCompile(row).FindAllStringSubmatch(readFile(t, file), -1) {
+		for _, m := range regexp.MustCompile(row).FindAllStringSubmatch(pagetest.Read(t, file), -1) {
 			found = append(found, m[1]+" "+m[2])
 		}
 		slices.Sort(found)
@@ -70,7 +48,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 
 func TestEveryAlertIsDocumented(t *testing.T) {
 	names := func(file, row string) (found []string) {
-		for _, m := range regexp.MustCompile(row).FindAllStringSubmatch(readFile(t, file), -1) {
+		for _, m := range regexp.MustCompile(row).FindAllStringSubmatch(pagetest.Read(t, file), -1) {
 			found = append(found, m[1])
 		}
 		return found
