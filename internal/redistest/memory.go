@@ -1,16 +1,11 @@
 package redistest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +13,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-)
 
-// Servers and relays in memory are for bubbles of testing/synctest: a goroutine that waits for a socket keeps the
-// clock of its bubble from moving on, one that waits for a memoryConn does not.
+	"github.com/relock-go/relock/internal/linktest"
+)
 
 // inMemory are the listeners in memory, by address. A bubble shares none of them with another.
 var inMemory = memoryNet{listeners: make(map[string]*memoryListener)}
@@ -48,7 +42,8 @@ func (n *memoryNet) newAddr() string {
 func (n *memoryNet) listen(addr string, latency time.Duration) *memoryListener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := &memoryListener{addr: memoryAddr(addr), latency: latency, opened: make(chan *memoryConn, 1024), closed: make(chan struct{})}
+	l := &memoryListener{addr: addr, opened: make(chan net.Conn, 1024), closed: make(chan struct{})}
+	l.link = linktest.NewLink(addr, func(c net.Conn) { l.opened <- c }, func() {}, latency, 0)
 	n.listeners[addr] = l
 	return l
 }
@@ -56,10 +51,10 @@ func (n *memoryNet) listen(addr string, latency time.Duration) *memoryListener {
 func (n *memoryNet) close(l *memoryListener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.listeners[string(l.addr)] != l {
+	if n.listeners[l.addr] != l {
 		return
 	}
-	delete(n.listeners, string(l.addr))
+	delete(n.listeners, l.addr)
 	close(l.closed)
 	for len(l.opened) > 0 { // whom nobody has accepted
 		select {
@@ -75,21 +70,17 @@ func (n *memoryNet) dial(addr string) (net.Conn, error) {
 	defer n.mu.Unlock()
 	l := n.listeners[addr]
 	if l == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: memoryAddr(addr), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, linktest.Refused(addr)
 	}
-	there, back := newMemoryHalf(), newMemoryHalf()
-	greeted := new(atomic.Bool)
-	near := &memoryConn{in: back, out: there, remote: l.addr, latency: l.latency, greeted: greeted, client: true}
-	l.opened <- &memoryConn{in: there, out: back, remote: l.addr, latency: l.latency, greeted: greeted}
-	return near, nil
+	return l.link.Dial()
 }
 
-// memoryListener is a net.Listener. Its addr is that of both ends of its connections.
+// memoryListener is a net.Listener.
 type memoryListener struct {
-	addr    memoryAddr
-	latency time.Duration // of each message
-	opened  chan *memoryConn
-	closed  chan struct{}
+	addr   string
+	link   *linktest.Link
+	opened chan net.Conn
+	closed chan struct{}
 }
 
 func (l *memoryListener) Accept() (net.Conn, error) {
@@ -106,171 +97,7 @@ func (l *memoryListener) Close() error {
 	return nil
 }
 
-func (l *memoryListener) Addr() net.Addr { return l.addr }
-
-type memoryAddr string
-
-func (memoryAddr) Network() string  { return "tcp" }
-func (a memoryAddr) String() string { return string(a) }
-
-// memoryHalf is one direction of a connection: what was written and not yet read.
-type memoryHalf struct {
-	mu       sync.Mutex // guards the rest
-	chunks   []memoryChunk
-	end      error // of the reader, once all is read; nil: it goes on
-	deadline time.Time
-	news     chan struct{} // has a token when the rest may have changed
-}
-
-// memoryChunk is what was written at once, and when it arrives.
-type memoryChunk struct {
-	at   time.Time
-	data []byte
-}
-
-func newMemoryHalf() *memoryHalf { return &memoryHalf{news: make(chan struct{}, 1)} }
-
-// change makes a change, and wakes the reader.
-func (h *memoryHalf) change(f func()) {
-	h.mu.Lock()
-	f()
-	h.mu.Unlock()
-	select {
-	case h.news <- struct{}{}:
-	default:
-	}
-}
-
-// finish ends the direction: what was written before is still read, unless drop is true.
-func (h *memoryHalf) finish(end error, drop bool) {
-	h.change(func() {
-		if drop {
-			h.chunks = nil
-		}
-		if h.end == nil || drop {
-			h.end = end
-		}
-	})
-}
-
-// take reads what has arrived. If that is nothing, it returns when to look again; zero: at the next change.
-func (h *memoryHalf) take(p []byte) (n int, again time.Time, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := time.Now()
-	if again = h.deadline; !again.IsZero() && !now.Before(again) {
-		return 0, again, os.ErrDeadlineExceeded
-	}
-	if len(h.chunks) == 0 {
-		return 0, again, h.end
-	}
-	first := &h.chunks[0]
-	if first.at.After(now) {
-		if again.IsZero() || first.at.Before(again) {
-			again = first.at
-		}
-		return 0, again, nil
-	}
-	n = copy(p, first.data)
-	if first.data = first.data[n:]; len(first.data) == 0 {
-		h.chunks = h.chunks[1:]
-	}
-	return n, again, nil
-}
-
-// await returns at a change, or at the time again.
-func (h *memoryHalf) await(again time.Time) {
-	if again.IsZero() {
-		<-h.news
-		return
-	}
-	timer := time.NewTimer(time.Until(again))
-	defer timer.Stop()
-	select {
-	case <-h.news:
-	case <-timer.C:
-	}
-}
-
-// memoryConn is one end of a connection. It has as much room as is written to it, so a write never waits.
-type memoryConn struct {
-	in, out *memoryHalf
-	remote  memoryAddr
-	client  bool
-	latency time.Duration
-	greeted *atomic.Bool // of both ends: more than greetings has been sent
-}
-
-func (c *memoryConn) Read(p []byte) (int, error) {
-	for {
-		n, again, err := c.in.take(p)
-		if n > 0 || err != nil {
-			return n, err
-		}
-		c.in.await(again)
-	}
-}
-
-// isGreeting reports whether p is what go-redis sends first. It waits for the answers with the mutex of a subscription
-// held, and the clock of a bubble stands still while another goroutine waits for that. So greetings take no time.
-func isGreeting(p []byte) bool {
-	return bytes.Contains(p, []byte("\r\nhello\r\n")) || bytes.Contains(p, []byte("\r\nclient\r\n"))
-}
-
-func (c *memoryConn) Write(p []byte) (n int, err error) {
-	if c.client && !isGreeting(p) {
-		c.greeted.Store(true)
-	}
-	at := time.Now()
-	if c.greeted.Load() {
-		at = at.Add(c.latency)
-	}
-	c.out.change(func() {
-		if err = c.out.end; err == nil {
-			c.out.chunks = append(c.out.chunks, memoryChunk{at, bytes.Clone(p)})
-			n = len(p)
-		}
-	})
-	if err != nil {
-		err = &net.OpError{Op: "write", Net: "tcp", Addr: c.remote, Err: os.NewSyscallError("write", syscall.EPIPE)}
-	}
-	return n, err
-}
-
-func (c *memoryConn) Close() error {
-	c.in.finish(net.ErrClosed, true)
-	return c.CloseWrite()
-}
-
-func (c *memoryConn) CloseWrite() error {
-	c.out.finish(io.EOF, false)
-	return nil
-}
-
-func (c *memoryConn) SetReadDeadline(t time.Time) error {
-	c.in.change(func() { c.in.deadline = t })
-	return nil
-}
-
-func (c *memoryConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
-
-func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }
-func (c *memoryConn) LocalAddr() net.Addr              { return c.remote }
-func (c *memoryConn) RemoteAddr() net.Addr             { return c.remote }
-
-// SyscallConn fails once the other end has hung up, and else returns a socket with nothing to read: go-redis asks an
-// idle connection which of the two it is.
-func (c *memoryConn) SyscallConn() (syscall.RawConn, error) {
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
-	return quietSocket{}, c.in.end
-}
-
-type quietSocket struct{}
-
-func (quietSocket) Control(func(fd uintptr)) error    { return nil }
-func (quietSocket) Read(func(fd uintptr) bool) error  { return nil }
-func (quietSocket) Write(func(fd uintptr) bool) error { return nil }
+func (l *memoryListener) Addr() net.Addr { return linktest.Address(l.addr) }
 
 // memoryLatency is how long each message of Each is under way. So time passes for those who lock and unlock in a loop,
 // too, and no two things happen at the same time.

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	lua "github.com/yuin/gopher-lua"
 
-	"github.com/relock-go/relock/sim/internal/network"
+	"github.com/relock-go/relock/internal/linktest"
 )
 
 // A script has a Lua of its own each time it runs. Most of what that costs is its empty stack, which the
@@ -29,10 +29,13 @@ func Start() (m *miniredis.Miniredis, serve func(net.Conn), err error) {
 	return m, m.Server().ServeConn, nil
 }
 
-// Options are those of a client that reaches the server of this number by a link.
-func Options(l *network.Link, number int) *redis.Options {
+// Addr is the address of the server of this number: one that is for documentation, because a name would be looked up.
+func Addr(number int) string { return fmt.Sprintf("192.0.2.%d:6379", number) }
+
+// Options are those of a client that reaches a server by a link.
+func Options(l *linktest.Link) *redis.Options {
 	return &redis.Options{
-		Addr:          fmt.Sprintf("192.0.2.%d:6379", number), // addresses for documentation: a name would be looked up
+		Addr:          l.Addr(),
 		Dialer:        func(context.Context, string, string) (net.Conn, error) { return l.Dial() },
 		DialerRetries: 1, PoolSize: 1000, PipelinePoolSize: 1000,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -12,7 +12,7 @@ import (
 
 func TestPlay_TellsOnceOfAKeyWithoutExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newServer(0)
+		s, err := newServer(1, 0)
 		require.NoError(t, err)
 		defer s.mini.Close()
 		p := &play{journal: &journal{began: time.Now()}, servers: []*server{s}}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/chaos/history"
-	"github.com/relock-go/relock/sim/internal/network"
+	"github.com/relock-go/relock/internal/linktest"
 )
 
 // inject does the harm of a fault, and repairs it.
@@ -15,28 +15,28 @@ func (p *play) inject(f Fault) {
 	case slow:
 		p.lasting(f, func() {
 			ways := p.ways(f)
-			ways.each(func(l *network.Link) { l.Slow(f.Amount) })
+			ways.each(func(l *linktest.Link) { l.Slow(f.Amount) })
 			time.Sleep(f.For)
-			ways.each(func(l *network.Link) { l.Slow(0) })
+			ways.each(func(l *linktest.Link) { l.Slow(0) })
 		})
 	case fade:
 		p.lasting(f, func() {
 			ways := p.ways(f)
-			ways.each(func(l *network.Link) { l.Slow(f.Amount) })
+			ways.each(func(l *linktest.Link) { l.Slow(f.Amount) })
 			time.Sleep(f.For / 4)
 			p.await(f)
-			ways.each(func(l *network.Link) { l.Slow(0) })
+			ways.each(func(l *linktest.Link) { l.Slow(0) })
 			p.separate(ways, f)
 		})
 	case cut:
 		p.disturb(f)
-		p.ways(f).each(func(l *network.Link) { l.Cut(f.loss(), f.Amount) })
+		p.ways(f).each(func(l *linktest.Link) { l.Cut(f.loss(), f.Amount) })
 	case trap:
-		p.at(f.Process).links[f.Server].Set(func(network.Trap) { p.disturb(f) }, network.Trap{Loss: f.loss(), Late: f.Amount, Silent: f.Silent, Skip: f.Skip})
+		p.at(f.Process).links[f.Server].Set(func(linktest.Trap) { p.disturb(f) }, linktest.Trap{Loss: f.loss(), Late: f.Amount, Silent: f.Silent, Skip: f.Skip})
 	case partition:
 		p.lasting(f, func() { p.separate(p.ways(f), f) })
 	case deaf:
-		p.ways(f).each(func(l *network.Link) { l.Deafen(f.For) })
+		p.ways(f).each(func(l *linktest.Link) { l.Deafen(f.For) })
 		for left := f.For; left > 0; left -= p.plan.TTL {
 			p.disturb(f)
 			time.Sleep(min(left, p.plan.TTL))
@@ -45,7 +45,7 @@ func (p *play) inject(f Fault) {
 		p.lasting(f, func() {
 			s := p.servers[f.Server]
 			s.until(&s.frozen, f.For)
-			p.eachLink(f.Server, func(l *network.Link) { l.Freeze(f.For) })
+			p.eachLink(f.Server, func(l *linktest.Link) { l.Freeze(f.For) })
 			time.Sleep(f.For)
 		})
 	case restart, wipe, failover:
@@ -99,8 +99,8 @@ func (p *play) await(f Fault) {
 	}
 }
 
-func (f Fault) loss() network.Loss {
-	return map[string]network.Loss{"command": network.Command, "reply": network.Reply, "late": network.Late}[f.Trap]
+func (f Fault) loss() linktest.Loss {
+	return map[string]linktest.Loss{"command": linktest.Command, "reply": linktest.Reply, "late": linktest.Late}[f.Trap]
 }
 
 // meetsProcess reports whether there is a moment of one process at which a fault does the most harm.
@@ -109,7 +109,7 @@ func (w What) meetsProcess() bool {
 }
 
 // ways are the links of a process that a fault is about.
-type ways []*network.Link
+type ways []*linktest.Link
 
 func (p *play) ways(f Fault) ways {
 	links := p.at(f.Process).links
@@ -119,14 +119,14 @@ func (p *play) ways(f Fault) ways {
 	return links[f.Server : f.Server+1]
 }
 
-func (w ways) each(fn func(*network.Link)) {
+func (w ways) each(fn func(*linktest.Link)) {
 	for _, l := range w {
 		fn(l)
 	}
 }
 
 // eachLink calls fn with the links of all processes to a server.
-func (p *play) eachLink(server int, fn func(*network.Link)) {
+func (p *play) eachLink(server int, fn func(*linktest.Link)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.processes {
@@ -148,12 +148,12 @@ func (p *play) disturb(f Fault) {
 
 // separate has nothing pass on links, and breaks their connections then.
 func (p *play) separate(ways ways, f Fault) {
-	ways.each(func(l *network.Link) {
+	ways.each(func(l *linktest.Link) {
 		l.Refuse(f.For)
 		l.Freeze(f.For)
 	})
 	time.Sleep(f.For)
-	ways.each(func(l *network.Link) { l.Cut(f.loss(), f.Amount) })
+	ways.each(func(l *linktest.Link) { l.Cut(f.loss(), f.Amount) })
 }
 
 // stop stops a server, which comes back, with its data or without, or as a replica that has taken over.
@@ -166,7 +166,7 @@ func (p *play) stop(f Fault) {
 	}
 	p.lasting(f, func() {
 		s.until(&s.down, f.For)
-		p.eachLink(f.Server, func(l *network.Link) {
+		p.eachLink(f.Server, func(l *linktest.Link) {
 			l.Refuse(f.For)
 			l.Cut(f.loss(), 0)
 		})
@@ -189,7 +189,7 @@ func (p *play) stop(f Fault) {
 // forget has a server forget its scripts.
 func (p *play) forget(server int) {
 	s := p.servers[server]
-	l := network.NewLink(s.serve, s.arrives, time.Microsecond, p.plan.Seed)
+	l := s.link(time.Microsecond, p.plan.Seed)
 	conn, err := l.Dial()
 	if err != nil {
 		return // it is never refused

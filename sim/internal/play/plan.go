@@ -49,7 +49,7 @@ type Fault struct {
 	Wide    bool   // it is about all servers of a quorum
 	Queue   bool   // it waits for a process that holds and has another waiter
 	Skip    int    // commands that pass before one is lost
-	Trap    string // what is lost: see network.Loss
+	Trap    string // what is lost: see linktest.Loss
 	Silent  bool
 }
 

@@ -142,8 +142,8 @@ func seedLibrary(seed uint64) (undo func()) {
 func (p *play) run() error {
 	p.journal.began = time.Now()
 	p.journal.add(history.Event{Kind: history.Began})
-	for _, ahead := range p.plan.Clocks {
-		s, err := newServer(ahead)
+	for i, ahead := range p.plan.Clocks {
+		s, err := newServer(i+1, ahead)
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/sim/internal/embedded"
-	"github.com/relock-go/relock/sim/internal/network"
 )
 
 func TestMain(m *testing.M) {
@@ -132,7 +131,7 @@ func TestAStoppedProcessSeesItsClocksJump(t *testing.T) {
 
 func TestAReplicaKnowsWhatItKnewThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newServer(0)
+		s, err := newServer(1, 0)
 		require.NoError(t, err)
 		defer s.mini.Close()
 		s.mini.HSet("lock", "owner", "1")
@@ -173,11 +172,11 @@ func TestSignsOfLifeStopWhereAProcessDoes(t *testing.T) {
 
 func TestAServerThatLoadsItsDataIsConnectedToAndRefusesScripts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newServer(0)
+		s, err := newServer(1, 0)
 		require.NoError(t, err)
 		defer s.mini.Close()
 		s.load(time.Second)
-		rdb := redis.NewClient(embedded.Options(network.NewLink(s.serve, s.arrives, time.Millisecond, 1), 1))
+		rdb := redis.NewClient(embedded.Options(s.link(time.Millisecond, 1)))
 		defer rdb.Close()
 		ps := rdb.Subscribe(t.Context(), "channel")
 		defer ps.Close()
@@ -191,13 +190,13 @@ func TestAServerThatLoadsItsDataIsConnectedToAndRefusesScripts(t *testing.T) {
 
 func TestAProcessThatBeginsMeetsAServerThatIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newServer(0)
+		s, err := newServer(1, 0)
 		require.NoError(t, err)
 		defer s.mini.Close()
 		s.until(&s.down, time.Second)
 		s.until(&s.down, time.Millisecond)
 		for _, down := range []bool{true, false} {
-			l := network.NewLink(s.serve, s.arrives, time.Millisecond, 1)
+			l := s.link(time.Millisecond, 1)
 			s.reached(l)
 			conn, err := l.Dial()
 			require.Equal(t, down, err != nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 	"github.com/relock-go/relock/chaos/player"
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/linktest"
 	"github.com/relock-go/relock/sim/internal/embedded"
-	"github.com/relock-go/relock/sim/internal/network"
 )
 
 // process is a client process: a client of the library of its own, on links and by clocks of its own. It is a
@@ -25,7 +25,7 @@ type process struct {
 	*play
 	number int
 	place  int // in which processes follow one another when they are gone
-	links  []*network.Link
+	links  []*linktest.Link
 	rdbs   []redis.UniversalClient
 	locks  *relock.Client
 	clocks watches
@@ -116,10 +116,10 @@ func (p *play) newProcess(number, place int) (*process, error) {
 	life, end := context.WithCancel(context.Background())
 	c.end = end
 	for i, s := range p.servers {
-		l := network.NewLink(s.serve, s.arrives, p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
+		l := s.link(p.plan.Latency, p.plan.Seed<<16|uint64(number)<<4|uint64(i))
 		s.reached(l)
 		c.links = append(c.links, l)
-		c.rdbs = append(c.rdbs, redis.NewClient(embedded.Options(l, i+1)))
+		c.rdbs = append(c.rdbs, redis.NewClient(embedded.Options(l)))
 	}
 	var err error
 	c.locks, err = c.newLocks()
@@ -249,7 +249,7 @@ func (c *process) kill() bool {
 	c.dead = true
 	for _, l := range c.links {
 		l.Refuse(forever)
-		l.Cut(network.Reply, 0)
+		l.Cut(linktest.Reply, 0)
 	}
 	for _, b := range c.briefs {
 		c.burial.Go(func() { _ = b.close() })

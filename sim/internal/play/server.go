@@ -12,12 +12,13 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	mini "github.com/alicebob/miniredis/v2/server"
 
+	"github.com/relock-go/relock/internal/linktest"
 	"github.com/relock-go/relock/sim/internal/embedded"
-	"github.com/relock-go/relock/sim/internal/network"
 )
 
 // server is an embedded Redis with real Lua. It is reached by the links of a play only.
 type server struct {
+	addr  string
 	mini  *miniredis.Miniredis
 	serve func(net.Conn)
 
@@ -31,19 +32,24 @@ type server struct {
 	began    time.Time
 }
 
-// newServer starts a server whose clock is ahead of the others'.
-func newServer(ahead time.Duration) (*server, error) {
+// newServer starts the server of this number, whose clock is ahead of the others'.
+func newServer(number int, ahead time.Duration) (*server, error) {
 	m, serve, err := embedded.Start()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{mini: m, serve: serve, ahead: ahead, began: time.Now()}
+	s := &server{addr: embedded.Addr(number), mini: m, serve: serve, ahead: ahead, began: time.Now()}
 	if ahead != 0 {
 		m.SetTime(time.Now().Add(ahead))
 	}
 	m.ClockTTL(true)
 	m.Server().SetPreHook(s.before)
 	return s, nil
+}
+
+// link returns a link to the server.
+func (s *server) link(latency time.Duration, seed uint64) *linktest.Link {
+	return linktest.NewLink(s.addr, s.serve, s.arrives, latency, seed)
 }
 
 // arrives has the server's clock show what it does when a command is about to run.
@@ -92,7 +98,7 @@ func (s *server) step(d time.Duration) {
 }
 
 // reached has a link that is new meet what the server does to all others.
-func (s *server) reached(l *network.Link) {
+func (s *server) reached(l *linktest.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.Refuse(time.Until(s.down))

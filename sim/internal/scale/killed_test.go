@@ -9,7 +9,7 @@ import (
 	mini "github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/sim/internal/network"
+	"github.com/relock-go/relock/internal/linktest"
 )
 
 // deployed is what is seen of a line of which the first processes are killed while they wait, as by a rolling
@@ -68,7 +68,7 @@ func deploy(killed, live int) (res deployed, err error) {
 	time.Sleep(settles)
 	for _, p := range w.processes[:killed] {
 		p.link.Refuse(time.Hour)
-		p.link.Cut(network.Reply, 0)
+		p.link.Cut(linktest.Reply, 0)
 	}
 	time.Sleep(10 * time.Millisecond) // Redis has noticed
 	mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relock-go/relock/sim/internal/network"
+	"github.com/relock-go/relock/internal/linktest"
 )
 
 // Outage is processes that all lose Redis at once. One goroutine of each uses the name that they share.
@@ -91,7 +91,7 @@ func (o Outage) begin(w *world) {
 			continue
 		}
 		p.link.Refuse(o.Lasts)
-		p.link.Cut(network.Reply, 0)
+		p.link.Cut(linktest.Reply, 0)
 	}
 }
 

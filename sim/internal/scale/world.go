@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/linktest"
 	"github.com/relock-go/relock/sim/internal/embedded"
-	"github.com/relock-go/relock/sim/internal/network"
 )
 
 // world is one server, and processes that reach it, each by a link of its own.
@@ -26,7 +26,7 @@ type world struct {
 
 // process is a client process: a client of the library of its own, on a link of its own.
 type process struct {
-	link  *network.Link
+	link  *linktest.Link
 	rdb   *redis.Client
 	locks *relock.Client
 }
@@ -53,8 +53,8 @@ func newWorld(processes int, roundTrip time.Duration) (*world, error) {
 		return false
 	})
 	for i := range processes {
-		l := network.NewLink(serve, func() {}, roundTrip/2, uint64(i+1))
-		opts := embedded.Options(l, 1)
+		l := linktest.NewLink(embedded.Addr(1), serve, func() {}, roundTrip/2, uint64(i+1))
+		opts := embedded.Options(l)
 		// What go-redis has by default, on two cores: how often it dials is a part of what is measured.
 		opts.PoolSize, opts.PipelinePoolSize, opts.DialerRetries = 20, 0, 0
 		p := &process{link: l, rdb: redis.NewClient(opts)}

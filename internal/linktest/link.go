@@ -1,13 +1,15 @@
-// Package network connects clients and servers in memory, and does harm to what is on its way.
+// Package linktest connects clients and servers in memory, and does harm to what is on its way. It is for bubbles of
+// testing/synctest: a goroutine that waits for a socket keeps the clock of its bubble from moving on, one that waits for a
+// [Conn] does not.
 //
-// There is one link for each pair of a client process and a server. A link takes time, and can be slow,
-// stand still, refuse connections, or lose a message. What a fault does to a
+// A link takes time, and can be slow, stand still, refuse connections, or lose a message. What a fault does to a
 // command that is under way is known exactly: it is lost, or its reply is, or it arrives late.
-package network
+package linktest
 
 import (
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 
 // Link is the way between one client and one server. Its methods are safe for concurrent use.
 type Link struct {
+	addr    string         // of both ends
 	serve   func(net.Conn) // has the server serve the far end of a connection
 	arrives func()         // is called before the server reads what has arrived
 	latency time.Duration  // one way, of a message that meets no fault
@@ -50,14 +53,17 @@ type Trap struct {
 	Skip   int           // commands that pass before
 }
 
-// NewLink returns a link on which a message takes between latency and a fifth more. serve has the
+// NewLink returns a link to the server at addr, on which a message takes between latency and a fifth more. serve has the
 // server serve a connection, and arrives is called before it reads what has arrived. All
 // that is random comes from seed.
-func NewLink(serve func(net.Conn), arrives func(), latency time.Duration, seed uint64) *Link {
-	return &Link{serve: serve, arrives: arrives, latency: latency, seed: seed, conns: make(map[*Conn]struct{})}
+func NewLink(addr string, serve func(net.Conn), arrives func(), latency time.Duration, seed uint64) *Link {
+	return &Link{addr: addr, serve: serve, arrives: arrives, latency: latency, seed: seed, conns: make(map[*Conn]struct{})}
 }
 
-var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+// Refused is the error of a connection to addr that nobody accepts.
+func Refused(addr string) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Addr: Address(addr), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+}
 
 // Dial connects, or refuses to. It does not wait: go-redis holds a mutex while it dials for messages, and
 // the clock of a bubble stands still while that is waited for.
@@ -66,7 +72,7 @@ func (l *Link) Dial() (net.Conn, error) {
 	defer l.mu.Unlock()
 	l.dials++
 	if time.Now().Before(l.refused) {
-		return nil, errRefused
+		return nil, Refused(l.addr)
 	}
 	there, back := newHalf(), newHalf()
 	open := &atomic.Bool{}
@@ -77,6 +83,9 @@ func (l *Link) Dial() (net.Conn, error) {
 	l.serve(far)
 	return near, nil
 }
+
+// Addr is the address of the server.
+func (l *Link) Addr() string { return l.addr }
 
 // Dials returns how often a connection was asked for.
 func (l *Link) Dials() int {

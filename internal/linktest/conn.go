@@ -1,4 +1,4 @@
-package network
+package linktest
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func (h *half) tell() {
 	}
 }
 
-// add sends data, which arrives then.
+// add sends data, which arrives then. Who sends to an end that is closed hears of that when it reads.
 func (h *half) add(data []byte, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,21 +177,16 @@ func (c *Conn) Write(p []byte) (int, error) {
 	l := c.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.broken.Load() {
-		return 0, syscall.ECONNRESET
-	}
-	if !c.client {
-		if time.Now().Before(l.deaf) && len(p) > 0 && bytes.HasPrefix(p[1:], message) {
-			return len(p), nil
-		}
-		c.out.add(p, c.arrival())
+	switch {
+	case c.broken.Load():
+		return 0, c.fault("write", syscall.ECONNRESET)
+	case !c.client && time.Now().Before(l.deaf) && len(p) > 0 && bytes.HasPrefix(p[1:], message):
 		return len(p), nil
-	}
-	if !bytes.Contains(p, hello) && !bytes.Contains(p, client) {
+	case c.client && !bytes.Contains(p, hello) && !bytes.Contains(p, client):
 		c.open.Store(true)
 	}
 	c.out.add(p, c.arrival())
-	if len(l.traps) > 0 && bytes.Contains(p, script) {
+	if c.client && len(l.traps) > 0 && bytes.Contains(p, script) {
 		if l.traps[0].Skip > 0 {
 			l.traps[0].Skip--
 			return len(p), nil
@@ -204,7 +199,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+// fault is the error of an operation on a socket.
+func (c *Conn) fault(op string, err error) error {
+	return &net.OpError{Op: op, Net: "tcp", Addr: Address(c.link.addr), Err: os.NewSyscallError(op, err)}
+}
 
 // breakNow breaks the connection, of which c is the client's end. The mutex of the link is held.
 func (c *Conn) breakNow(t Trap) {
@@ -222,7 +220,7 @@ func (c *Conn) breakNow(t Trap) {
 	}
 	c.broken.Store(true)
 	delete(c.link.conns, c)
-	c.in.drop(errReset)
+	c.in.drop(c.fault("read", syscall.ECONNRESET))
 }
 
 // mute has nothing arrive any more, and no one hear of that.
@@ -245,6 +243,12 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// CloseWrite has the other end read no more than what is on its way.
+func (c *Conn) CloseWrite() error {
+	c.out.finish(io.EOF, 0)
+	return nil
+}
+
 // SetReadDeadline implements net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.in.mu.Lock()
@@ -261,23 +265,24 @@ func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
 
 // LocalAddr implements net.Conn.
-func (c *Conn) LocalAddr() net.Addr { return addr{} }
+func (c *Conn) LocalAddr() net.Addr { return Address(c.link.addr) }
 
 // RemoteAddr implements net.Conn.
-func (c *Conn) RemoteAddr() net.Addr { return addr{} }
+func (c *Conn) RemoteAddr() net.Addr { return Address(c.link.addr) }
 
-type addr struct{}
+// Address is that of a server.
+type Address string
 
-func (addr) Network() string { return "memory" }
-func (addr) String() string  { return "192.0.2.1:6379" }
+// Network implements net.Addr, as String does.
+func (Address) Network() string  { return "tcp" }
+func (a Address) String() string { return string(a) }
 
 // SyscallConn returns a socket that has nothing to say, or the end of the connection: go-redis asks that
 // of one that was idle.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	if c.broken.Load() {
-		return nil, io.EOF
-	}
-	return quiet{}, nil
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	return quiet{}, c.in.end
 }
 
 type quiet struct{}

@@ -1,4 +1,4 @@
-package network
+package linktest
 
 import (
 	"io"
@@ -16,7 +16,7 @@ const latency = 10 * time.Millisecond
 func pair(t *testing.T, f func(l *Link, client, server net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		served := make(chan net.Conn, 1)
-		l := NewLink(func(c net.Conn) { served <- c }, func() {}, latency, 1)
+		l := NewLink("192.0.2.1:6379", func(c net.Conn) { served <- c }, func() {}, latency, 1)
 		client, err := l.Dial()
 		require.NoError(t, err)
 		server := <-served
