@@ -3,7 +3,7 @@
 //
 // This package is the program: its flags (main.go), the child processes that play (crew.go), how a failure
 // is made small (search.go), the hunt for broken libraries (mutants.go), and how the library grows (scale.go).
-// What is played is in internal/play, and what is measured in internal/scale, on internal/network, in
+// What is played is in internal/play, and what is measured in internal/scale, on links in memory, in
 // internal/bubble. README.md tells more.
 package main
 
