@@ -16,14 +16,14 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// Client makes locks on one Redis deployment, or on a quorum of them, and is the identity under which
-// they are held. Make one Client for each process, and close it before the Redis clients. All methods
-// are safe for concurrent use.
+// Client makes locks on one Redis deployment, or on a quorum of several, and holds them under its own
+// uuid. Make one Client for each process, and close it before the Redis clients. All methods are safe
+// for concurrent use.
 //
-// While there are waiters it has one pub/sub connection to each deployment, or WithShardedPubSub one to
-// each master that has waiters. It has one pipeline to each master, unless WithoutPipelining. A lone
-// command uses an idle connection of the Redis client's pool, or opens one if the pipeline has not
-// answered yet.
+// While there are waiters, a Client has one pub/sub connection to each deployment. With
+// [WithShardedPubSub] it has one to each master that has waiters. Commands share one pipeline to each
+// master, unless the Client was made [WithoutPipelining]. If the pipeline is waiting for an answer, a
+// lone command uses an idle connection of the Redis client's pool, or opens one.
 type Client struct {
 	settings settings
 	prefix   string
@@ -39,17 +39,19 @@ type Client struct {
 	session *session.Session
 }
 
-// New returns a client on the Redis deployment of rdb: a single server, Sentinel, or a Cluster. It does
-// not block and sends nothing. It runs one goroutine until Close. rdb stays the caller's: close it
-// after the Client. A redis.NewFailoverClusterClient counts as a Cluster: for a MultiMutex of any names
-// use a redis.NewFailoverClient.
+// New returns a client for the Redis deployment of rdb: a single server, Sentinel, or a Cluster. A
+// client made by redis.NewFailoverClusterClient counts as a Cluster. To use a [Client.MultiMutex] with
+// any names behind Sentinel, use redis.NewFailoverClient.
 //
-// Few commands, or none, run through the process hooks of rdb: use WithHooks to observe locks. If rdb
-// panics in a call, the call returns an error. If it panics when it subscribes, waiters poll.
+// New does not block and sends nothing. It starts one goroutine, which runs until [Client.Close]. Close
+// does not close rdb: close rdb after the Client.
 //
-// Errors: ErrInvalidOption for a nil rdb or a bad option; ErrUnsupported for a *redis.Ring, whose
-// clients may disagree about where a name lives, for WithShardedPubSub on anything but a
-// *redis.ClusterClient, and for WithReplicas on anything but a *redis.ClusterClient or a *redis.Client.
+// The library sends most commands, or all, without the process hooks of rdb: observe locks [WithHooks].
+// If rdb panics in a call, that call returns an error. If rdb panics while it subscribes, waiters poll.
+//
+// Errors: [ErrInvalidOption] if rdb is nil or an option is invalid. [ErrUnsupported] for a *redis.Ring,
+// because clients may disagree about where a name lives; WithShardedPubSub with anything but a
+// *redis.ClusterClient; and WithReplicas with anything but a *redis.ClusterClient or a *redis.Client.
 func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if err := usableRedis(rdb); err != nil {
 		return nil, err
@@ -114,30 +116,35 @@ func newClientOn(rdbs []redis.UniversalClient, hub session.Hub, s clientSettings
 // releaseWindow is how far apart the messages of the nodes about one release may be.
 const releaseWindow = 5 * time.Millisecond
 
-// NewQuorum returns a client whose locks live on several independent Redis masters, the nodes, and are
-// held by the owner that has them on most: the algorithm known as Redlock. It keeps working as long as
-// a majority of the nodes does, len(rdbs)/2+1, at the speed of the fastest majority. Use 3 or 5. Give
-// the clients of all processes the same nodes, in any order. Each should be one server: behind
-// Sentinel, or on a Cluster, a failover can lose a vote. NewQuorum does not block and sends nothing.
-// The rdbs stay the caller's: close them after the Client.
+// NewQuorum returns a client for several independent Redis masters, the nodes. A majority of the nodes,
+// len(rdbs)/2+1, holds each lock: the algorithm known as Redlock. Locks work as long as a majority of
+// the nodes works, at the speed of the fastest majority. Use 3 or 5 nodes. Give the clients of all
+// processes the same nodes, in any order. Each node should be a single server: behind Sentinel, or on a
+// Cluster, a failover can lose a vote.
 //
-// No failover can lose a lock, since nothing is replicated. Exclusion holds while each node that
-// granted a lock keeps its data and counts time at about the rate of the client. A node that crashes
-// and comes back without its data within a TTL breaks that: run nodes with appendfsync always, or start
-// them again when a TTL is over. Where two holders at once would do harm, use WithFencing as well, and
-// have the resource refuse a lower token.
+// NewQuorum does not block and sends nothing. Close does not close rdbs: close them after the Client.
 //
-// Mutex and MultiMutex work as on one Redis. Every request goes to all nodes at once. A round trip in
-// the docs of the methods is one to the fastest majority; a Lock WithFencing takes one more. A lease
-// counts when a majority has confirmed it, from before the first node was asked. An attempt without a
-// majority is undone on every node. If several owners try at the same time, TryLock may return false to
-// all of them. Unlock, State and ForceUnlock wait for slow nodes for half a second at most. What a
-// single node says shows only in a failure, as *QuorumError.
+// Nothing is replicated, so no failover can lose a lock. One owner holds a lock at a time, provided
+// that each node which granted it keeps its data, and that clocks of nodes and clients run at about the
+// same rate. A node that crashes and returns without its data within a TTL breaks this. Run nodes with
+// appendfsync always, or restart a crashed node only after a TTL. Where two holders would do damage,
+// also use [WithFencing], and let the resource reject a lower token.
 //
-// Errors: ErrInvalidOption if rdbs is empty, or has a nil or the same client twice (two clients of one
-// server are not noticed), and for a bad option; ErrUnsupported for a *redis.Ring, WithShardedPubSub,
-// WithReplicas and WithSharedFencing. The last two are also errors of a handle, and so are FairMutex
-// and RWMutex.
+// [Client.Mutex] and [Client.MultiMutex] work as on one Redis, with these differences:
+//
+//   - Every request goes to all nodes at once. One round trip in the documentation of a method is a
+//     round trip to the fastest majority. A Lock WithFencing takes one more.
+//   - A lease is valid when a majority has confirmed it. It is counted from before the first node
+//     was asked.
+//   - An attempt without a majority is undone on every node. If several owners try at the same
+//     time, TryLock may return false to all of them.
+//   - Unlock, State and ForceUnlock wait for slow nodes for at most half a second.
+//   - The errors of single nodes are reported only if the call fails, as a [*QuorumError].
+//
+// Errors: [ErrInvalidOption] if rdbs is empty, contains nil or the same client twice, or if an option
+// is invalid. Two different clients for the same server are not detected. [ErrUnsupported] for a
+// *redis.Ring, WithShardedPubSub, WithReplicas and WithSharedFencing. A handle with one of the last two
+// options returns the same error, and so does a FairMutex or RWMutex.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
 		return nil, fmt.Errorf("%w: NewQuorum needs at least one Redis client, and 3 or 5 are best", ErrInvalidOption)
@@ -203,64 +210,71 @@ func supportedByQuorum(s *settings) error {
 var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: use a Client of New for a FairMutex or RWMutex",
 	ErrUnsupported)
 
-// MultiMutex returns a handle that locks several names together: Lock takes all of them in one step.
-// Names are sorted and repeated names dropped, so any two handles with the same names are the same
-// lock. It excludes every Mutex and FairMutex of one of its names, and is excluded by them. It makes no
-// round trip. The first call that would use a bad name or option returns the error.
+// MultiMutex returns a handle that locks several names together: Lock acquires all of them in one step,
+// or none. The names are sorted, and repeated names are dropped, so any two handles for the same names
+// are the same lock. A MultiMutex and a [Client.Mutex] or [Client.FairMutex] for one of its names
+// exclude each other. MultiMutex makes no round trip. If a name or option is invalid, the first call
+// that uses it returns the error.
 //
-// A Lock is one level on each name. Unlock of a handle with the same names takes it away. There is one
-// hold: one lease, one watchdog, and the loss of one name is the loss of all. An owner that already
-// holds some of the names adds a level to those, and acquires the rest together. As with any nested
-// locks, owners that nest in different orders can wait for each other.
+// Lock increases the hold count of each name by one. Only Unlock of a handle for the same names
+// decreases it. All names share one hold: one lease, one watchdog, and if one name is lost, all are. If
+// the owner already holds some of the names, Lock increases their hold counts and acquires the rest
+// together. As with any nested locks, owners that nest in different orders can deadlock.
 //
-// A waiter may keep one name for up to 2 s while it asks for all, so it does not starve, but it may be
-// overtaken. It keeps other goroutines of its process from single names only while it collects its
-// turns on all of them: for some tens of milliseconds, or up to 2 s if every name is always in use.
+// Waiters do not starve, but may be overtaken. A waiter may hold one name for up to 2 s while it tries
+// to get the others. It delays other goroutines of its process that want a single name only while it
+// collects its turns on all names: for some tens of milliseconds, or for up to 2 s if every name is
+// always in use.
 //
-// WithFencing mints one token, above the counters of all the names. State after a failure, errors,
-// concurrent use and round trips are those of a Mutex, for any number of names. An owner that already
-// holds some of them takes one more round trip for each of those holds, to lock, to unlock, and to step
-// back if it does not get the rest. Each further name costs Redis some microseconds in every round
-// trip, also in renewals. On a Cluster names without a common {tag} are ErrInvalidName.
+// With [WithFencing] one token is minted, which is higher than the counters of all the names. On a
+// Cluster the names need a common {tag}, otherwise the error is [ErrInvalidName]. The state after a
+// failure, errors, concurrent use and round trips are as for a Mutex, for any number of names. If the
+// owner already holds some of the names, there is one more round trip for each of those holds: to lock,
+// to unlock, and to revert if the rest is not available. Each further name costs Redis some
+// microseconds in every round trip, also in renewals.
 func (c *Client) MultiMutex(names []string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.multi, names, opts)
 }
 
-// FairMutex returns a handle of the lock name that is served in order: first come, first served, over
-// all goroutines of all processes, in the order in which Redis has executed their requests. It is the
-// lock of [Client.Mutex]: both exclude and wake each other, and a goroutine that holds it by one handle
-// re-enters it by the other. A process that uses a Mutex counts as one waiter, which has a turn of up
-// to WithLocalHandoffs holds. Only waiters of Redisson may overtake.
+// FairMutex returns a handle for the lock name that serves its waiters in order: first come, first
+// served, over all goroutines of all processes, in the order in which Redis executed their requests. It
+// is the same lock as [Client.Mutex]: both exclude and wake each other, and a goroutine that holds the
+// lock by one handle re-enters it by the other. A process that uses a Mutex counts as one waiter, which
+// has a turn of up to WithLocalHandoffs holds. Only waiters of Redisson may overtake.
 //
-// Lock waits in a line on Redis. A release gives the lock to the first waiter whose process listens,
-// and tells that process alone. It passes over a waiter whose process does not listen, because it has
-// died or is cut off. Such a waiter keeps its place, and gets the lock at the first release after it
-// has asked again. A place in the line has a lease: 5 s, twice WithSafetyPoll, or the TTL, whichever is
-// shortest. If the machine of a waiter stops, Redis cannot see that it is gone: it keeps the others
-// waiting for that lease at most. A client that was silent for longer waits again, behind the others. A
-// waiter that gives up leaves at once. TryLock does not overtake: it returns false while there are
-// waiters.
+// Each waiting Lock has an entry in a line on Redis. A release grants the lock to the first entry whose
+// process is subscribed, and notifies only that process. If a process is not subscribed, because it
+// died or is cut off, its entries are skipped. A skipped waiter keeps its position, and gets the lock
+// at the first release after its next request. A waiter that gives up leaves the line at once.
 //
-// State after a failure, errors and concurrent use are those of [Mutex.Lock]. The first call that would
-// use a bad name or option returns the error; on a client of NewQuorum that is ErrUnsupported.
-// WithLocalHandoffs has no effect. FairMutex itself makes no round trip. A Lock takes one, which gets
-// the lock or a place in the line, and one more WithReplicas. One request in a third of that lease
-// keeps the places of all waiters of this process.
+// An entry has a lease: the shortest of 5 s, twice WithSafetyPoll, and the TTL. If the machine of a
+// waiter stops, Redis cannot detect that, and the others wait for at most that lease. A client that was
+// silent for longer waits again at the end of the line. TryLock does not overtake: it returns false
+// while there are waiters.
+//
+// The state after a failure, errors and concurrent use are as for [Mutex.Lock]. If a name or option is
+// invalid, the first call that uses it returns the error; for a client of NewQuorum the error is
+// [ErrUnsupported]. WithLocalHandoffs has no effect. FairMutex itself makes no round trip. Lock takes
+// one, which returns the lock or an entry in the line, and one more WithReplicas. While waiters of this
+// process wait, one request per third of the entry's lease renews the entries of all of them.
 func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.fair, []string{name}, opts)
 }
 
-// ID returns the client's current identity: the first part of the fields that its holds have on Redis.
-// It changes when the outcome of a command is not known, when a hold was lost, and when a place in a
-// line, a claim or a grant was given up. So a command that is still on its way cannot change a later
-// hold. No round trip.
+// ID returns the client's current uuid: the first part of the fields that its holds have on Redis. The
+// uuid changes whenever a request may still be in flight, so that a delayed copy cannot affect a later
+// hold. It also changes after a loss. No round trip.
 func (c *Client) ID() string { return string(*c.session.Identities.Current()) }
 
-// Close ends the client. Waiters get ErrClosed. Every hold ends: its context is cancelled with the
-// cause ErrClosed, and the lock is released on Redis. Every goroutine stops. Close blocks until Redis
-// has answered, for 5 s at most. A lock whose release Redis did not confirm ends with its TTL, and is
-// in the error. If nothing is held and no connection can be had, it waits for two attempts at most. A
-// hook may call Close; it then does not wait for the call that the hook belongs to. Later calls return
-// the same. Calls that need Redis fail with ErrClosed afterwards. Errors: Redis' own, one for each
-// hold, joined. One round trip for each hold, all at once.
+// Close ends the client. Waiters return ErrClosed. Every hold ends: its context is cancelled with the
+// cause ErrClosed, and its lock is released on Redis. All goroutines of the client stop. Later calls
+// that need Redis return ErrClosed.
+//
+// Close blocks until Redis has answered, for at most 5 s. If nothing is held, and there is no
+// connection to Redis, it waits for at most two attempts. A hook may call Close; Close then does not
+// wait for the call that the hook belongs to.
+//
+// If Redis does not confirm a release, that lock ends with its TTL, and Close returns an error for it.
+// The errors are Redis' own, one for each hold, joined. Later calls of Close return the same error. One
+// round trip for each hold, all at once.
 func (c *Client) Close() error { return c.session.Close() }

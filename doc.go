@@ -11,92 +11,99 @@
 //		log.Print("another process may have shipped order 42, too")
 //	}
 //
-// # Owner and levels
+// # Owners and hold counts
 //
-// A lock has a name. While it is held, it has one owner: the goroutine that locked it. The owner
-// may lock again, which adds a level. It needs one Unlock for each level to give the lock back.
-// All others wait: other processes, and other goroutines, even those that the owner has started.
+// A lock has a name. While it is held, it has one owner: the goroutine that locked it. The owner may
+// lock again, which increases its hold count. Each Unlock decreases the count, and the last one
+// releases the lock. All others wait: other processes, and other goroutines, even goroutines that the
+// owner has started.
 //
-// A handle made [WithOwner] has a fixed owner instead. Any goroutine may lock and unlock through
-// it. Goroutines that share an owner do not exclude each other, so use a new id for each job.
-// [NewOwner] puts a new owner into a context, and [WithOwnerFrom] makes a handle of that owner.
+// A handle made [WithOwner] has a fixed owner instead. Any goroutine may lock and unlock through it.
+// Goroutines that share an owner do not exclude each other, so use a new id for each job. [NewOwner]
+// puts a new owner into a context, and [WithOwnerFrom] makes a handle for that owner.
 //
 // # Kinds of lock
 //
-// Locks are cheap handles: all handles of one name in one [Client] are the same lock. The docs of
-// [Mutex] hold for every kind; the docs of the other kinds say where they differ.
+// Locks are cheap handles: all handles of one name in one [Client] are the same lock. The documentation
+// of [Mutex] applies to every kind. The other kinds document only what differs.
 //
 //   - [Client.Mutex]: one name, one owner.
 //   - [Client.MultiMutex]: several names in one step, all or none.
 //   - [Client.FairMutex]: first come, first served, over all processes.
 //   - [Client.RWMutex]: many readers, or one writer.
 //
-// The first three exclude each other on one name. An RWMutex needs a name of its own: while the
-// other sort of lock holds the name, Lock returns [ErrInvalidName].
+// The first three exclude each other on one name. An RWMutex needs a name of its own: while a lock of
+// the other sort holds the name, Lock returns [ErrInvalidName].
 //
-// [New] makes a Client on one Redis: a server, Sentinel, or a Cluster. [NewQuorum] makes a Client on
-// several independent masters; a majority holds each lock. It has only Mutex and MultiMutex.
+// [New] returns a Client for one Redis: a server, Sentinel, or a Cluster. [NewQuorum] returns a Client
+// for several independent masters; a majority of them holds each lock. A quorum supports only Mutex and
+// MultiMutex.
 //
 // # Lease and watchdog
 //
-// On Redis a lock has a TTL, the lease, so that a lock outlives a dead holder only by that time:
-// 30 s by default ([WithTTL]). While the lock is held, a watchdog renews the lease every third of
-// the TTL. [Mutex.Deadline] returns the time until which the lease is proven. [WithoutRenewal]
-// turns renewal off; [WithMaxHold] ends it after a time. [WithMinHold] keeps a lock taken after an
+// On Redis a lock has a TTL, its lease: 30 s by default ([WithTTL]). If the holder dies, the lock is
+// free after that time. While the lock is held, a watchdog renews the lease every third of the TTL.
+// [Mutex.Deadline] returns the time until which the lease is proven. [WithoutRenewal] disables renewal,
+// and [WithMaxHold] ends it after a time. [WithMinHold] keeps the lock unavailable for a while after an
 // early Unlock.
 //
 // # Loss
 //
 // A hold is lost when Redis did not answer for the time of the lease, or when the key was deleted,
-// evicted or forced open. Then the context of the hold is cancelled with the cause [ErrLost].
-// [Mutex.Do] gives this context to its function, and [Mutex.Context] returns it.
+// evicted or forced open. The context of the hold is then cancelled with the cause [ErrLost].
+// [Mutex.Do] passes this context to its function, and [Mutex.Context] returns it.
 //
-// Work that does not look at its context goes on. But the error of Unlock is then ErrLost, and Do
-// returns it, joined with the error of its function. A plain defer m.Unlock() drops it. Join it to
-// the named result of your function instead:
+// Work that ignores its context goes on. Unlock then returns ErrLost, and Do returns ErrLost joined
+// with the error of its function. A plain defer m.Unlock() drops the error. Join it to the named result
+// of your function instead:
 //
 //	defer func() { err = errors.Join(err, m.Unlock()) }()
 //
-// Each Unlock of a lost hold returns ErrLost, and so does a Lock inside it. After the last Unlock
-// the owner can lock again.
+// After a loss every Unlock of that hold returns ErrLost, and so does another Lock by its owner. After
+// the last Unlock the owner can lock again.
 //
 // # Waiting
 //
-// [Mutex.Lock] waits until its context ends, or for the time of [WithWaitTimeout]. The waiters of
-// one process stand in a queue. The first has one place for the whole process in a line on
-// Redis. It sleeps until a message says that it has the lock. So processes take turns, of up to
-// [WithLocalHandoffs] holds. [Mutex.TryLock] does not wait, and does not pass the line.
+// [Mutex.Lock] waits until it has the lock, until its context ends, or for the time of
+// [WithWaitTimeout]. The waiters of one process form a local queue. The first of them has one entry in
+// a line on Redis, for the whole process, and sleeps until a message grants it the lock. So processes
+// take turns of up to [WithLocalHandoffs] holds. [Mutex.TryLock] does not wait, and does not overtake
+// the line.
 //
-// With a FairMutex each waiter has its own place in the line. An RWMutex and a quorum have no
-// line: there the first waiter of each process asks again when a message says that the lock is
-// free, and after [WithSafetyPoll].
+// Each waiter for a FairMutex has an entry of its own in the line. An RWMutex and a quorum have no
+// line. There the first waiter of each process asks again when a message reports that the lock is free,
+// and after [WithSafetyPoll].
 //
-// If Redis cannot be reached, a new Lock fails after three attempts, after 5 s at most with the
-// default TTL. A Lock that was already waiting survives an outage of one TTL.
+// If Redis cannot be reached, a new Lock fails after three attempts, in at most 5 s with the default
+// TTL. A Lock that is already waiting survives an outage of one TTL.
 //
 // # Promises
 //
-//   - While a hold is valid, no other owner gets its name. This needs a Redis that keeps its data,
-//     and clocks that run at about the same rate.
-//   - If a lease cannot be renewed, its holder knows that it is lost before it ends on Redis.
-//   - Lost replies and repeated commands change no count.
-//   - A Lock that fails changes nothing for its owner. If Redis granted it, it is undone.
-//   - Unlock takes its level away, whatever Redis answers, and even if the context of Lock has
-//     ended. If it returns an error of Redis, the key may live on for one TTL.
-//   - A lost message delays a waiter by one safety poll at most.
-//   - Bad names and options return errors. The library logs nothing.
+//   - While a hold is valid, no other owner gets its name, provided that Redis keeps its data, and
+//     that clocks run at about the same rate.
+//   - If a lease cannot be renewed, the holder is notified before the lease ends on Redis.
+//   - Lost replies and repeated commands do not change the hold count.
+//   - If Lock fails, existing holds are unchanged. Anything that Redis granted is released.
+//   - Unlock decreases the hold count even if Redis does not answer, and even if the context of
+//     Lock has ended. If Unlock returns an error from Redis, the key may remain for up to one TTL.
+//   - If a message is lost, the waiter is delayed by at most one safety poll.
+//   - Invalid names and options return errors. The library does not log.
 //
-// Not promised: that a failover forgets no lock (see [WithReplicas] and [NewQuorum]); that the
-// holder notices a deleted key before the next renewal; that a paused process does no harm before
-// it looks at its context. Where that matters, use [WithFencing], and let the resource refuse a
-// token that is lower than one it has seen. Package fence does that for data on Redis. Run Redis
-// with maxmemory-policy noeviction: an evicted lock is a lost lock.
+// Not promised:
+//
+//   - A failover may forget a lock. See [WithReplicas] and [NewQuorum].
+//   - If a key is deleted, the holder does not notice it before the next renewal.
+//   - A process that is paused may still write after its lease has ended.
+//
+// Where that matters, use [WithFencing], and let the resource reject a token that is lower than one it
+// has seen. Package fence does this for data on Redis. Run Redis with maxmemory-policy noeviction: an
+// evicted lock is a lost lock.
 //
 // # Shutting down
 //
-// Stop the work, then close the [Client], then the Redis client. [Client.Close] ends every wait
-// with [ErrClosed], cancels the contexts of holds, gives the locks back, and stops all goroutines.
-// It takes 5 s at most.
+// Stop the work, then close the [Client], then the Redis client. [Client.Close] ends every wait with
+// [ErrClosed], cancels the contexts of holds, releases the locks, and stops all goroutines. It takes at
+// most 5 s.
 //
 // The pages in docs/ have recipes, errors and permissions.
 package relock

@@ -19,20 +19,18 @@ import (
 	"github.com/relock-go/relock/internal/session"
 )
 
-// Mutex is a lock on one name, or on several names taken together, shared by all processes
-// that use the same Redis or quorum. It is a cheap handle: any number of handles of one name
-// in one Client are the same lock. [Client.Mutex], [Client.FairMutex] and [Client.MultiMutex]
-// make it.
+// Mutex is a lock on one name, or on several names together, shared by all processes that use the same
+// Redis or quorum. It is a cheap handle: any number of handles for one name in one Client are the same
+// lock. [Client.Mutex], [Client.FairMutex] and [Client.MultiMutex] return it.
 //
-// The owner of a hold is the calling goroutine, or the id given WithOwner. A second Lock by
-// the owner adds a level, and as many Unlocks give the lock back. Other goroutines of the
-// same process wait like any other process.
+// The owner of a hold is the calling goroutine, or the id of [WithOwner]. The owner may lock again,
+// which increases the hold count. The lock is released when the owner has unlocked as often as it
+// locked. Other goroutines of the same process wait, like any other process.
 //
-// A hold can end without its holder's doing: when its lease could not be renewed in time,
-// or its key was deleted or forced open. Do work under the lock with the context of
-// [Mutex.Context] or [Mutex.Do]. If the lease runs out, that is cancelled before another owner
-// can get the lock; if the key was taken away, at the next renewal that Redis carries out, or
-// when the lease ends.
+// A hold can be lost: its lease could not be renewed in time, or its key was deleted or forced open. Do
+// work under the lock with the context of [Mutex.Context] or [Mutex.Do]. If the lease ends, this
+// context is cancelled before another owner can get the lock. If the key was deleted or forced open, it
+// is cancelled at the next renewal that Redis answers, or when the lease ends.
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
@@ -43,8 +41,8 @@ type Mutex struct {
 	err      error // of a bad name or option; every call that would use it returns it
 }
 
-// Mutex returns a handle of the lock name. A bad name or option is returned by the first
-// call that would use it. No round trip.
+// Mutex returns a handle for the lock name. If the name or an option is invalid, the first call that
+// uses it returns the error. No round trip.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	return c.mutex(c.plain, []string{name}, opts)
 }
@@ -80,71 +78,75 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 	return m
 }
 
-// Name returns the name of the lock, without the prefix of WithPrefix; those of a MultiMutex as
-// they were given, joined by commas.
+// Name returns the name of the lock, without the prefix of [WithPrefix]. For a MultiMutex it returns
+// all names as they were given, joined by commas.
 func (m *Mutex) Name() string { return m.target.Name }
 
-// Lock takes the lock, or adds a level to the owner's hold.
+// Lock acquires the lock. If the owner already holds it, Lock increases the hold count.
 //
-// It blocks until it holds the lock; ctx or WithWaitTimeout end the wait. Waiters of one process are
-// served in the order in which they came. The first of them has one place for all of them in the line
-// on Redis. So processes take turns, in the order in which they asked. It sleeps until a message says
-// that it has the lock. A quorum has no line: there the first waiters of all processes compete when the
-// lock is free.
+// Lock blocks until the owner holds the lock, until ctx ends, or for the time of [WithWaitTimeout].
+// Waiters of one process are served in the order in which they called Lock, and processes take turns in
+// the order in which they asked. A process needs only one entry in the line on Redis for all its
+// waiters. The first waiter sleeps until a message grants it the lock. On a quorum, which has no line,
+// the first waiters of all processes compete when the lock becomes free.
 //
-// After a failure the owner holds what it held before. If Redis granted the lock all the same, or keeps
-// a place, that is given up before Lock returns, or in the background if it takes longer than 50 ms. At
-// the latest it ends with its TTL.
+// If Lock fails, existing holds are unchanged. Anything that Redis granted meanwhile is released before
+// Lock returns, or in the background after 50 ms. It ends with its TTL at the latest.
 //
-// Errors: that of ctx with its cause; ErrTimeout; ErrLost inside a hold that was lost, which has to be
-// unlocked first; ErrReentrant; ErrNotReplicated; ErrClosed; ErrInvalidName and ErrInvalidOption; ErrUnsupported;
-// Redis' own. If Redis cannot be reached, a new Lock fails after three attempts, in 5 s at most with the
-// default TTL. A Lock that was already waiting survives an outage of one TTL. The error that ends a wait
-// names the holder, or the last holder that it learned of, and says for how long Redis has not answered.
+// Errors: the error of ctx with its cause; [ErrTimeout]; [ErrReentrant]; [ErrNotReplicated];
+// [ErrClosed]; [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] for an invalid handle; and
+// errors from Redis. [ErrLost] means that the owner has lost this lock and not yet unlocked it. If
+// Redis cannot be reached, a new Lock fails after three attempts, in at most 5 s with the default TTL.
+// A Lock that is already waiting survives an outage of one TTL. An error that ends a wait names the
+// holder, or the last known holder, and reports for how long Redis has not answered.
 //
-// Any number of goroutines may call it. Round trips: one if the lock is free; none if a holder of the
-// same process hands it over; two and a subscription if another process has it. A waiting process then
-// sends a request every third of the shortest of 5 s, twice WithSafetyPoll and the TTL. A Redis user
-// without permission for the keys of the line needs one more round trip for each request.
+// One round trip if the lock is free. None if a holder in this process hands it over. Two, and a
+// subscription, if another process holds it. A waiting process then sends one request per third of the
+// shortest of 5 s, twice [WithSafetyPoll], and the TTL. If the Redis user has no permission for the
+// keys of the line, each request takes one more round trip.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
 	return lockerr.Wrap("lock", m.Name(), err)
 }
 
-// TryLock takes the lock, or adds a level to the owner's hold, if that can be done without waiting.
-// false without an error means that another owner holds it, or that a goroutine of this process waits
-// for it, gives it back, or acquires it for the same fixed owner.
+// TryLock acquires the lock, or increases the hold count, if this is possible without waiting. It
+// returns false without an error if another owner holds the lock, or if a goroutine of this process is
+// waiting for it, releasing it, or acquiring it for the same fixed owner.
 //
-// It blocks for one request only. If Redis cannot be reached, it tries three times, for 5 s at most
-// with the default TTL, and longer WithReplicas. ctx ends that, too. State after a failure and errors
-// are those of [Mutex.Lock]. If Redis cannot be reached, TryLock returns an error, even if another
-// goroutine of this process waits already and gets no answer. At most one round trip, and one more
-// after a failure.
+// TryLock blocks for one request. If Redis cannot be reached, it tries three times, for at most 5 s
+// with the default TTL, and longer [WithReplicas]. It also returns when ctx ends. If Redis cannot be
+// reached, TryLock returns an error even if another goroutine of this process is waiting.
+//
+// The state after a failure and the errors are as for [Mutex.Lock]. At most one round trip, and one
+// more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	held, err := m.lock(ctx, false)
 	return held, lockerr.Wrap("try lock", m.Name(), err)
 }
 
-// Unlock takes one level of the owner's hold away. With the last level the hold ends: its context is
-// cancelled with the cause ErrReleased. The lock goes to the next waiter of this process, or to the
-// first in the line on Redis, or it is free. With WithMinHold it may stay taken for a while.
+// Unlock decreases the hold count. At zero the hold ends, and its context is cancelled with the cause
+// [ErrReleased]. The lock then goes to the next waiter of this process, or to the first entry in the
+// line on Redis, or it is free. [WithMinHold] can keep it unavailable for a while.
 //
-// It blocks until Redis has answered, or until WithUnlockTimeout has passed. It does not depend on the
-// context of Lock. The next waiter of this process does not wait for Redis, unless it needs what only
-// Redis can give: a token, replicas, or a lease of its own. Redis is told once for all holds that have
-// followed one another meanwhile.
+// Unlock blocks until Redis has answered, or for the time of [WithUnlockTimeout]. It does not depend on
+// the context of Lock. The next waiter of this process does not wait for that answer, unless it needs
+// something that only Redis can give: a token, replicas, or a lease of its own.
 //
-// The level is gone even if Unlock returns an error. An error of Redis means that the key may live on
-// for up to one TTL, or that a waiter of this process has the lock. A plain defer m.Unlock() drops the
-// error, and so hides a loss. Use [Mutex.Do], or join the error to the named result of your function:
+// The hold count decreases even if Unlock returns an error. An error from Redis means that the key may
+// remain for up to one TTL, or that a waiter of this process already has the lock. A plain defer
+// m.Unlock() drops the error, and so hides a loss. Use [Mutex.Do], or join the error to the named
+// result of your function:
 //
 //	defer func() { err = errors.Join(err, m.Unlock()) }()
 //
-// Errors: ErrNotHeld if the owner holds nothing, or holds it only by handles with other names; ErrLost
-// for each level of a lost hold, even if this call is the first to notice; ErrClosed for each level of
-// a hold that Close has ended; ErrInvalidName, ErrInvalidOption and ErrUnsupported of the handle;
-// Redis' own. One round trip; none if the error was known before. Two if a waiter of this process
-// follows while a command for the lock is under way, and on a quorum if that waiter is WithFencing.
+// Errors: [ErrNotHeld] if the owner does not hold the lock, or acquired it through a handle for other
+// names; [ErrLost] for every Unlock of a lost hold, even if this call is the first to notice the loss;
+// [ErrClosed] for every Unlock of a hold that Close has ended; [ErrInvalidName], [ErrInvalidOption] and
+// [ErrUnsupported] for an invalid handle; and errors from Redis.
+//
+// One round trip. None if the error is known without asking Redis. Two round trips if a local waiter
+// takes over while another command for the lock is in flight, and on a quorum if that waiter locks
+// WithFencing.
 func (m *Mutex) Unlock() error {
 	if m.err != nil {
 		return lockerr.Wrap("unlock", m.Name(), m.err)
@@ -164,13 +166,13 @@ func (m *Mutex) Unlock() error {
 	return lockerr.Wrap("unlock", m.Name(), lockerr.Join(errs...))
 }
 
-// Do locks, runs fn with the context of the hold, and unlocks, also when fn panics. fn does not run
-// without the lock. The context given to fn ends with fn. fn runs on the calling goroutine. It must not
-// unlock what it did not lock.
+// Do locks, runs fn on the calling goroutine with the context of the hold, and unlocks, even if fn
+// panics. If Lock fails, fn does not run. The context that fn receives ends when fn returns. fn must
+// unlock only what it locked itself.
 //
-// It blocks as Lock, fn and Unlock do. It returns the error of Lock, or the errors of fn and Unlock,
-// joined. ErrLost is among them if the hold was lost before Unlock. The round trips are those of Lock
-// and Unlock.
+// Do blocks as Lock, fn and Unlock do. It returns the error of Lock, or the errors of fn and Unlock,
+// joined. If the hold was lost before Unlock, [ErrLost] is among them. The round trips are those of
+// Lock and Unlock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	if fn == nil {
 		return lockerr.Wrap("do", m.Name(), fmt.Errorf("%w: the function is nil", ErrInvalidOption))
@@ -194,12 +196,16 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 	return fn(ctx)
 }
 
-// Context returns a context that ends with ctx or with the owner's hold of any of the names, whichever
-// is first. The cause wraps ErrReleased, ErrLost or ErrClosed if the hold has ended it. It ends before
-// the lease does on Redis, and its Err looks at the clocks itself. If a key was deleted or forced open
-// from outside, it ends at the next renewal that Redis answers, or with the lease. If the owner holds
-// nothing, the context has already ended, with the cause ErrNotHeld. It uses memory until it ends:
-// within a long hold derive it from a ctx that ends earlier. No round trip.
+// Context returns a context that ends when ctx ends, or when the owner's hold of any of the names ends,
+// whichever is first. If the hold ends it, the cause wraps [ErrReleased], [ErrLost] or [ErrClosed]. If
+// the owner does not hold the lock, the context has already ended with the cause [ErrNotHeld].
+//
+// The context ends before the lease ends on Redis. Its Err checks the deadline itself and does not
+// depend on the watchdog. If the key was deleted or forced open by another process, the context ends at
+// the next renewal that Redis answers, or with the lease.
+//
+// The context uses memory until it ends. Within a long hold, pass a ctx that ends earlier. No round
+// trip.
 func (m *Mutex) Context(ctx context.Context) context.Context {
 	cause := m.err
 	if ctx == nil {
@@ -217,9 +223,9 @@ func (m *Mutex) Context(ctx context.Context) context.Context {
 	return ctx
 }
 
-// HoldCount returns how many levels the owner holds; 0 if its hold was lost. It counts levels that
-// handles with other names have taken, though Unlock of this handle cannot take those away. For a
-// MultiMutex it is the smallest count of its names. No round trip.
+// HoldCount returns how many Unlocks the owner's hold still needs. It returns 0 if the owner does not
+// hold the lock, or has lost it. The count includes Locks through handles for other names, which Unlock
+// of this handle does not undo. For a MultiMutex it is the lowest count of its names. No round trip.
 func (m *Mutex) HoldCount() int {
 	var buf [4]*hold
 	holds := m.covering(buf[:0])
@@ -233,11 +239,11 @@ func (m *Mutex) HoldCount() int {
 	return count
 }
 
-// Deadline returns the time until which the owner's hold is proven, in wall time; of a MultiMutex the
-// earliest of its names. The hold is lost then, unless a renewal or a re-entry moves the deadline: ask
-// again instead of keeping it. Deadline does not notice a key that was deleted or forced open from
-// outside. It returns false if the owner does not hold all of the names, or if the hold was lost. No
-// round trip.
+// Deadline returns the wall-clock time until which the owner's hold is proven; for a MultiMutex, the
+// earliest of its names. At that time the hold is lost, unless a renewal or a re-entry extends it. So
+// call Deadline again instead of storing the result. It does not detect a key that another process
+// deleted or forced open. It returns false if the owner does not hold all of the names, or has lost
+// one. No round trip.
 func (m *Mutex) Deadline() (time.Time, bool) {
 	var buf [4]*hold
 	holds := m.covering(buf[:0])
@@ -255,9 +261,9 @@ func (m *Mutex) Deadline() (time.Time, bool) {
 	return now.After(left).Time(), true
 }
 
-// FencingToken returns the fencing token of the owner's hold; 0 if no Lock of it (re-entries included)
-// was WithFencing, or if the owner does not hold all of the names. A lost hold keeps its token until it
-// is unlocked, so that the resource can refuse it. No round trip.
+// FencingToken returns the fencing token of the owner's hold. It returns 0 if the owner does not hold
+// all of the names, or if no Lock of this hold, re-entries included, was [WithFencing]. A lost hold
+// keeps its token until it is unlocked, so that the resource can reject its writes. No round trip.
 func (m *Mutex) FencingToken() int64 {
 	var buf [4]*hold
 	token := int64(0)
@@ -271,25 +277,25 @@ func (m *Mutex) FencingToken() int64 {
 	return token
 }
 
-// State is what Redis says about a lock.
+// State is the state of a lock on Redis, as [Mutex.State] returns it.
 type State struct {
 	Owner string // the holder's field, uuid:owner; empty if the lock is free
-	Count int    // the holder's levels
+	Count int    // the holder's hold count
 
-	// TTL is the rest of the lease; 0 if the lock is free, negative if the key has no expiry because
-	// another program removed it. Waiters poll then.
+	// TTL is the remaining lease. It is 0 if the lock is free, and negative if another program has
+	// removed the expiry of the key. In that case waiters poll.
 	TTL time.Duration
 
 	FencingToken int64 // the last token that was minted; 0 if there is no counter
 }
 
-// State asks Redis about the lock and its holder. For a MultiMutex it returns the state of the first of
-// its names, in sorted order, that is held. It blocks for the request only, which ctx limits, and
-// changes nothing. While holds of one process follow one another, Redis may still name a hold that has
-// just ended; see [Mutex.Unlock].
+// State returns the state of the lock on Redis, and changes nothing. For a MultiMutex it returns the
+// state of the first of its names, in sorted order, that is held. If the lock is passed between
+// goroutines of one process, Redis may still have the owner of a hold that has just ended.
 //
-// Errors: that of ctx; ErrInvalidName if the key is no lock; ErrInvalidOption and ErrUnsupported of the
-// handle; ErrClosed; Redis' own. At most one round trip for each name.
+// State blocks for the request only, or until ctx ends. Errors: the error of ctx; [ErrInvalidName] if
+// the key is not a lock; [ErrInvalidOption] and [ErrUnsupported] for an invalid handle; [ErrClosed];
+// and errors from Redis. At most one round trip for each name.
 func (m *Mutex) State(ctx context.Context) (State, error) {
 	if err := m.usable(ctx); err != nil {
 		return State{}, lockerr.Wrap("read state of", m.Name(), err)
@@ -309,13 +315,15 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 }
 
 // ForceUnlock ends the hold that it finds, of any owner, and wakes the waiters. It returns false if the
-// lock was free. It is for operators. A holder in this client is told first: its context is cancelled
-// with ErrLost. Other holders learn of it at their next renewal, and may go on working until then. It
-// blocks for the requests only, which ctx limits. After an error it may have ended the hold, or some of
-// the holds of a MultiMutex. If the network delivers its request late, it can end a later hold of the
-// same owner.
+// lock was free. It is for operators.
 //
-// Errors: those of [Mutex.State]. Two round trips for each name, one for each that is free.
+// If the holder belongs to this Client, its context is cancelled with [ErrLost] first. Other holders
+// notice at their next renewal, and may continue to work until then. If ForceUnlock returns an error,
+// it may have ended the hold, or some of the holds of a MultiMutex. If the network delivers its request
+// late, that request can end a later hold of the same owner.
+//
+// ForceUnlock blocks for its requests only, or until ctx ends. Errors are as for [Mutex.State]. Two
+// round trips for each name, or one for a name that is free.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, lockerr.Wrap("force unlock", m.Name(), err)
