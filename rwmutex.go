@@ -9,34 +9,34 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// RWMutex is a lock on one name that many owners may hold to read, or one owner to write, over all
-// processes that use the same Redis. It is a cheap handle, and all handles of one name in one Client
-// are the same lock. It shares its name with Java's getReadWriteLock, and with no other kind of lock:
-// Lock returns ErrInvalidName while the other sort holds the name.
+// RWMutex is a lock on one name that many owners may hold to read, or one owner to write, across all
+// processes that use the same Redis. It is a cheap handle, and all handles for one name in one Client
+// are the same lock. Redisson's getReadWriteLock for the same name is the same lock, too. No other kind
+// of lock may have the name: while one holds it, Lock returns [ErrInvalidName].
 //
-// Lock, TryLock and Unlock are the write side, the methods with an R the read side. Each side is like a
-// [Mutex]: the owner is the calling goroutine or the id of WithOwner, it may lock again, and every hold
-// has its own lease, watchdog and context. Holds do not depend on each other: one may be lost while
-// others go on.
+// Lock, TryLock and Unlock are the write side; the methods with an R are the read side. Each side works
+// like a [Mutex]: the owner is the calling goroutine or the id of [WithOwner], the owner may lock
+// again, and every hold has its own lease, watchdog and context. One hold may be lost while others go
+// on.
 //
-// An owner that writes may read as well, and goes on reading when it has unlocked the write side. A
-// reader cannot become a writer: Lock returns ErrUpgrade, because two such readers would wait for each
-// other for ever. It has to unlock the read side first, and read again what it has read.
+// An owner that holds the write side may also read, and continues to read after it has unlocked the
+// write side. A reader cannot become a writer: Lock returns [ErrUpgrade], because two such readers
+// would wait for each other forever. Unlock the read side first, and read the data again afterwards.
 //
-// A waiting writer keeps new readers out, in all processes of this library, from 25 ms after it first
-// asked. Then it waits only for those that already read. Owners that already read may add levels
-// meanwhile. A goroutine that reads must not wait for another goroutine that wants to read: a writer
-// may wait between them. After a writer, readers and writers have the same chance. Readers that are
-// woken together read together. Java's readers do not know of waiting writers: if they never stop, a
-// writer may wait for ever. A waiting Java writer keeps no readers out.
+// A waiting writer blocks new readers in all processes of this library, from 25 ms after its first
+// request. Then it waits only for owners that already read. These may still increase their hold counts.
+// A goroutine that reads must not wait for another goroutine that wants to read, because a writer may
+// be waiting between them. After a writer unlocks, readers and writers compete equally, and readers
+// that are woken together read together. Readers in Java ignore waiting writers of this library: if
+// they never stop, a writer may wait forever. A waiting writer in Java does not block readers.
 //
-// A reader that has died keeps a writer waiting until its own lease is over, however many others read.
-// A writer that died waiting keeps readers out for 5 s at most, or for twice WithSafetyPoll or the TTL
-// if one of those is less; other waiters may have longer claims.
+// If a reader dies, it blocks writers until its own lease ends, however many others read. If a waiting
+// writer dies, it blocks new readers for at most min(5 s, 2×SafetyPoll, TTL); other waiting writers may
+// block them for longer.
 //
-// Tokens are for writers: WithFencing has no effect on the read side. Read holds are renewed at least
-// every 10 s, unless WithoutRenewal. While Java's watchdog keeps a shorter TTL on the key, they are
-// renewed every third of that. All methods are safe for concurrent use.
+// [WithFencing] gives tokens to writers only. Read holds are renewed at least every 10 s, unless the
+// lock is [WithoutRenewal]. If Java's watchdog sets a shorter TTL on the key, read holds are renewed
+// every third of that TTL. All methods are safe for concurrent use.
 type RWMutex struct {
 	write Mutex
 	read  Mutex
@@ -47,12 +47,12 @@ type RWMutex struct {
 // than that only when a renewal has met it: see pressed.
 const readRenewInterval = 10 * time.Second
 
-// RWMutex returns a handle of the read-write lock name. A bad name or option is returned by
-// the first call that would use it; on a client of NewQuorum that is ErrUnsupported. No
+// RWMutex returns a handle for the read-write lock name. If the name or an option is invalid, the first
+// call that uses it returns the error; for a client of NewQuorum the error is [ErrUnsupported]. No
 // round trip.
 //
-// Beside its key and the token counter it uses relock_rw_claim:{name}, keys that begin with
-// {name}: for the leases of readers, and the channel redisson_rwlock:{name}.
+// Besides the key of the lock and the token counter, it uses the key relock_rw_claim:{name}, keys that
+// begin with {name}: for the leases of readers, and the channel redisson_rwlock:{name}.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	m := &RWMutex{write: *c.mutex(c.write, []string{name}, opts)}
 	if m.write.err == nil {
@@ -70,56 +70,61 @@ func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	return m
 }
 
-// Name returns the name of the lock.
+// Name returns the name of the lock, as [Mutex.Name] does.
 func (m *RWMutex) Name() string { return m.write.Name() }
 
-// Lock takes the lock to write, or adds a level to the owner's write hold.
+// Lock acquires the lock to write. If the owner already holds it to write, Lock increases the hold
+// count.
 //
-// It blocks until no other owner reads or writes; ctx or WithWaitTimeout end the wait. Writers of one
-// process are served in the order in which they came, with its readers between them. State after a
-// failure is that of [Mutex.Lock]. When a claim that kept readers out has been withdrawn, they may read
-// 50 ms later, unless another writer waits.
+// Lock blocks until no other owner reads or writes, until ctx ends, or for the time of
+// [WithWaitTimeout]. Writers of one process are served in the order in which they called Lock, with its
+// readers between them. The state after a failure is as for [Mutex.Lock]. After a writer has given up,
+// the readers that it blocked may read 50 ms later, unless another writer waits.
 //
-// Errors: ErrUpgrade if the owner reads; else those of [Mutex.Lock]; ErrLost also inside a read hold
-// that was lost. Round trips are those of Mutex.Lock; none with ErrUpgrade.
+// Errors: [ErrUpgrade] if the owner reads, and the errors of [Mutex.Lock]. [ErrLost] can also mean that
+// the owner has lost its read hold and not yet unlocked it. The round trips are those of Mutex.Lock;
+// none with ErrUpgrade.
 func (m *RWMutex) Lock(ctx context.Context) error { return m.write.Lock(ctx) }
 
-// TryLock takes the lock to write, or adds a level, if that can be done without waiting. false without
-// an error means that another owner holds it, or that a goroutine of this process waits to write, gives
-// it back, or acquires it for the same fixed owner. It blocks as [Mutex.TryLock] does, and keeps no
-// readers out. Errors are those of [RWMutex.Lock]. At most one round trip, and one more after a
-// failure.
+// TryLock acquires the lock to write, or increases the hold count, if this is possible without waiting.
+// It returns false without an error if another owner holds the lock, or if a goroutine of this process
+// is waiting to write, releasing the lock, or acquiring it for the same fixed owner.
+//
+// TryLock blocks as [Mutex.TryLock] does, and does not block readers. The errors are those of
+// [RWMutex.Lock]. At most one round trip, and one more after a failure.
 func (m *RWMutex) TryLock(ctx context.Context) (bool, error) { return m.write.TryLock(ctx) }
 
-// Unlock takes one level of the owner's write hold away. With the last level the lock goes to the next
-// writer of this process if none of its readers waits, or else to all. If the owner also reads, other
-// readers may read now. It blocks, and fails, as [Mutex.Unlock] does. One round trip.
+// Unlock decreases the hold count of the owner's write hold. At zero the lock goes to the next writer
+// of this process if none of its readers waits, and otherwise to whoever comes first. If the owner also
+// reads, other readers may read from then on. Unlock blocks, and returns errors, as [Mutex.Unlock]
+// does. One round trip.
 func (m *RWMutex) Unlock() error { return m.write.Unlock() }
 
-// RLock takes the lock to read, or adds a level to the owner's read hold.
+// RLock acquires the lock to read. If the owner already holds it to read, RLock increases the hold
+// count.
 //
-// It blocks until no other owner writes, and no waiting writer keeps new readers out; ctx or
-// WithWaitTimeout end the wait. It never blocks an owner that already reads or writes. If several
-// readers of one process have to wait, one of them talks to Redis.
+// RLock blocks while another owner writes, or while a waiting writer blocks new readers. It also
+// returns when ctx ends, or after the time of [WithWaitTimeout]. It never blocks an owner that already
+// reads or writes. If several readers of one process wait, only one of them sends requests.
 //
-// State after a failure and errors are those of [Mutex.Lock]; ErrLost also inside a write hold that was
-// lost. One round trip; if it has to wait, the first waiter sends one more request for each wake-up and
-// poll.
+// The state after a failure and the errors are as for [Mutex.Lock]. [ErrLost] can also mean that the
+// owner has lost its write hold and not yet unlocked it. One round trip. If RLock has to wait, the
+// first waiter of the process sends one more request for each wake-up and poll.
 func (m *RWMutex) RLock(ctx context.Context) error {
 	return m.reading("lock to read", m.read.Lock(ctx))
 }
 
-// TryRLock takes the lock to read, or adds a level, if that can be done without waiting. false without
-// an error means that another owner writes, or waits to write, or that a goroutine of this process
-// waits to read. It blocks as [Mutex.TryLock] does. Errors are those of [RWMutex.RLock]. At most one
-// round trip, and one more after a failure.
+// TryRLock acquires the lock to read, or increases the hold count, if this is possible without waiting.
+// It returns false without an error if another owner writes or waits to write, or if a goroutine of
+// this process is waiting to read. It blocks as [Mutex.TryLock] does. The errors are those of
+// [RWMutex.RLock]. At most one round trip, and one more after a failure.
 func (m *RWMutex) TryRLock(ctx context.Context) (bool, error) {
 	held, err := m.read.TryLock(ctx)
 	return held, m.reading("try lock to read", err)
 }
 
-// RUnlock takes one level of the owner's read hold away. When the last reader has unlocked, the writers
-// are woken. It blocks, and fails, as [Mutex.Unlock] does. One round trip.
+// RUnlock decreases the hold count of the owner's read hold. When the last reader has unlocked, waiting
+// writers are woken. RUnlock blocks, and returns errors, as [Mutex.Unlock] does. One round trip.
 func (m *RWMutex) RUnlock() error { return m.reading("unlock to read", m.read.Unlock()) }
 
 // reading says of an error of the read side that it is one.
@@ -137,55 +142,55 @@ func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error) e
 	return m.read.Do(ctx, fn)
 }
 
-// Context returns a context that ends with ctx or with the owner's write hold, whichever is first, as
+// Context returns a context that ends when ctx or the owner's write hold ends, whichever is first, as
 // [Mutex.Context] does. No round trip.
 func (m *RWMutex) Context(ctx context.Context) context.Context { return m.write.Context(ctx) }
 
-// RContext returns a context that ends with ctx or with the owner's read hold, whichever is first, as
+// RContext returns a context that ends when ctx or the owner's read hold ends, whichever is first, as
 // [Mutex.Context] does. No round trip.
 func (m *RWMutex) RContext(ctx context.Context) context.Context { return m.read.Context(ctx) }
 
-// HoldCount returns how many levels the owner holds to write; 0 if it holds none, or that hold
-// was lost. No round trip.
+// HoldCount returns how many Unlocks the owner's write hold still needs. It returns 0 if the owner does
+// not hold the write side, or has lost it. No round trip.
 func (m *RWMutex) HoldCount() int { return m.write.HoldCount() }
 
-// RHoldCount returns how many levels the owner holds to read; 0 if it holds none, or that hold
-// was lost. No round trip.
+// RHoldCount returns how many RUnlocks the owner's read hold still needs. It returns 0 if the owner
+// does not hold the read side, or has lost it. No round trip.
 func (m *RWMutex) RHoldCount() int { return m.read.HoldCount() }
 
-// Deadline returns until when the owner's write hold is proven, as [Mutex.Deadline] does. No round
-// trip.
+// Deadline returns the time until which the owner's write hold is proven, as [Mutex.Deadline] does. No
+// round trip.
 func (m *RWMutex) Deadline() (time.Time, bool) { return m.write.Deadline() }
 
-// RDeadline returns until when the owner's read hold is proven, as [Mutex.Deadline] does. No round
-// trip.
+// RDeadline returns the time until which the owner's read hold is proven, as [Mutex.Deadline] does. No
+// round trip.
 func (m *RWMutex) RDeadline() (time.Time, bool) { return m.read.Deadline() }
 
-// FencingToken returns the fencing token of the owner's write hold, as [Mutex.FencingToken]
-// does; 0 for an owner that only reads. No round trip.
+// FencingToken returns the fencing token of the owner's write hold, as [Mutex.FencingToken] does. It
+// returns 0 if the owner only reads. No round trip.
 func (m *RWMutex) FencingToken() int64 { return m.write.FencingToken() }
 
-// RWState is what Redis says about a read-write lock.
+// RWState is the state of a read-write lock on Redis, as [RWMutex.State] returns it.
 type RWState struct {
-	// Owner is the writer's field, uuid:owner:write, and Count its levels; empty and 0 if
+	// Owner is the writer's field, uuid:owner:write, and Count its hold count. They are empty and 0 if
 	// no owner writes.
 	Owner string
 	Count int
 
-	// Readers has the levels of each reader, by uuid:owner. Dead readers are left out.
+	// Readers maps each reader's field, uuid:owner, to its hold count. Dead readers are left out.
 	Readers map[string]int
 
-	// TTL is the rest of the longest lease; 0 if the lock is free, negative if the key has no expiry,
-	// because another program removed it.
+	// TTL is what remains of the longest lease. It is 0 if the lock is free, and negative if another
+	// program has removed the expiry of the key.
 	TTL time.Duration
 
 	FencingToken int64 // the last token that was minted; 0 if there is no counter
 }
 
-// State asks Redis about the lock and its holders. It blocks for the request only, which
-// ctx limits, and changes nothing.
+// State returns the state of the lock on Redis and its holders, and changes nothing. It blocks for the
+// request only, or until ctx ends.
 //
-// Errors: those of [Mutex.State]; ErrInvalidName if the key is no read-write lock. One round
+// Errors are as for [Mutex.State]; [ErrInvalidName] if the key is not a read-write lock. One round
 // trip.
 func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
@@ -213,6 +218,6 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 }
 
 // ForceUnlock ends the holds that it finds, of readers and of a writer, and wakes the waiters. It
-// returns false if the lock was free. Readers that come meanwhile keep their holds. It blocks, and
-// fails, as [Mutex.ForceUnlock] does. Two round trips, one if the lock is free.
+// returns false if the lock was free. Readers that acquire the lock meanwhile keep their holds. It
+// blocks, and returns errors, as [Mutex.ForceUnlock] does. Two round trips, or one if the lock is free.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.write.ForceUnlock(ctx) }
