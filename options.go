@@ -13,15 +13,15 @@ import (
 	"github.com/relock-go/relock/internal/terms"
 )
 
-// ClientOption is an option of [New] and [NewQuorum]. One that is also a [MutexOption] sets
-// the default of every lock of the client.
+// ClientOption is an option of [New] and [NewQuorum]. If it is also a [MutexOption], it sets the
+// default for all locks of the client.
 type ClientOption interface{ applyToClient(*clientSettings) }
 
-// MutexOption is an option of one handle, of any kind of lock: of [Client.Mutex],
-// [Client.FairMutex], [Client.MultiMutex] and [Client.RWMutex].
+// MutexOption is an option of one handle, of any kind of lock: [Client.Mutex], [Client.FairMutex],
+// [Client.MultiMutex] and [Client.RWMutex].
 type MutexOption interface{ applyToMutex(*settings) }
 
-// Option is valid for a client and for a handle.
+// Option is an option of a client, or of a handle. For a handle it replaces the option of the client.
 type Option interface {
 	ClientOption
 	MutexOption
@@ -90,8 +90,8 @@ type clientOption func(*clientSettings)
 
 func (o clientOption) applyToClient(s *clientSettings) { o(s) }
 
-// WithTTL sets the lease on Redis: how long a lock outlives a holder that has crashed.
-// Default: 30 s. At least 100 ms, at most 100 years; rounded up to whole milliseconds.
+// WithTTL sets the lease on Redis: how long a lock outlives a holder that has crashed. Default: 30 s.
+// From 100 ms to 100 years, rounded up to whole milliseconds.
 func WithTTL(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinTTL {
@@ -106,14 +106,14 @@ func WithTTL(d time.Duration) Option {
 	})
 }
 
-// WithRenewInterval turns renewal on and sets the watchdog's period. Default: a third of
-// the TTL. At least 10 ms, at most two thirds of the TTL, so that a failed renewal can be
-// tried again in time. Read holds of an RWMutex are renewed at least every 10 s.
+// WithRenewInterval enables renewal, and sets how often the watchdog renews. Default: a third of the
+// TTL. From 10 ms to two thirds of the TTL, so that a failed renewal can be retried in time. Read holds
+// of an RWMutex are renewed at least every 10 s.
 //
-// Renewals that a client has to send at the same time go as one command, of up to 100 keys. To have
-// more of them due together, the first renewal of a hold comes up to a tenth of the interval sooner.
-// Renewals of read holds, WithReplicas, on a quorum, and on a Cluster of names without a common {tag}
-// are sent alone.
+// Renewals of one client that are due at the same time are sent together, up to 100 keys in one
+// command. For this the first renewal of a hold comes earlier, by up to a tenth of the interval.
+// Renewals are sent separately for read holds, [WithReplicas], on a quorum, and on a Cluster for names
+// without a common {tag}.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinRenewInterval {
@@ -124,9 +124,11 @@ func WithRenewInterval(d time.Duration) Option {
 	})
 }
 
-// WithoutRenewal turns renewal off: the hold is lost when the TTL has passed (Redisson's leaseTime).
-// Default: renewed. Beside WithRenewInterval or WithMaxHold it is ErrInvalidOption. On a handle it
-// replaces those options of the client; WithRenewInterval on a handle turns renewal on again.
+// WithoutRenewal disables renewal. If the owner does not unlock within the TTL, the hold is lost, as
+// with Redisson's leaseTime. Default: holds are renewed.
+//
+// Together with [WithRenewInterval] or [WithMaxHold] it is ErrInvalidOption. For a handle it replaces
+// those options of the client, and WithRenewInterval for a handle enables renewal again.
 func WithoutRenewal() Option {
 	return option(func(s *settings) {
 		s.Renewed, s.RenewInterval, s.MaxHold = false, 0, 0
@@ -134,8 +136,8 @@ func WithoutRenewal() Option {
 	})
 }
 
-// WithMaxHold limits a stuck or forgotten holder: the watchdog stops renewing d after the acquisition,
-// and the hold is lost at most one TTL later. d is at least the TTL. Default: no limit.
+// WithMaxHold limits a stuck or forgotten holder: d after the acquisition the watchdog stops renewing,
+// and at most one TTL later the hold is lost. Default: no limit. d must be at least the TTL.
 func WithMaxHold(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -146,28 +148,30 @@ func WithMaxHold(d time.Duration) Option {
 	})
 }
 
-// WithMinHold keeps the lock taken for at least d, so that a short job does not run again on a machine
-// whose clock is late: if the last Unlock comes earlier, the key lives on until d after the
-// acquisition. Default: none. It must be positive, and at most 100 years; rounded up to whole
-// milliseconds.
+// WithMinHold keeps the lock unavailable for at least d after the acquisition. If the last Unlock comes
+// earlier, a placeholder replaces the holder on Redis until then. Use it so that a short job does not
+// run again on a machine whose clock is late. Default: none. d must be positive and at most 100 years,
+// and is rounded up to whole milliseconds.
 //
-// The hold itself ends with Unlock as any hold does: its context, its watchdog, its levels,
-// Hooks.Released. Unlock takes one round trip, and returns nil. Until d is over no owner gets the lock,
-// not even the one that had it: TryLock returns false, and Lock waits. Then the first waiter gets it
-// within some milliseconds. Mutex.State names the owner that had it, with :kept: and a number after it,
-// and ForceUnlock frees it. Close also keeps what it ends, and does not wait for the end of d.
+// Unlock itself takes one round trip, returns nil, and ends the hold as usual. Until d is over, no
+// owner gets the lock, not even the previous one: TryLock returns false, and Lock waits. Afterwards the
+// first waiter gets the lock within a few milliseconds. [Mutex.State] returns the previous owner,
+// followed by :kept: and a number. [Mutex.ForceUnlock] frees the lock. [Client.Close] leaves
+// placeholders, too, and does not wait for the end of d.
 //
-//   - Each level asks for d from its own Lock on, and the longest counts for the hold.
-//   - After a loss (a ForceUnlock is one) nothing is kept. If a process dies, its lock ends with its
-//     TTL as always, which may be sooner than d: if that must not happen, use WithTTL with at least d.
-//   - The kept key is not renewed. d may be longer than the TTL and than WithMaxHold.
-//   - Of an RWMutex each side is kept as the same side: after a reader others may read. A writer that
-//     still reads when it unlocks is kept as a reader.
-//   - A MultiMutex keeps all of its names. On a quorum most nodes have to keep the lock, and
-//     WithReplicas so many replicas have to confirm it; else Unlock returns an error.
-//   - If Redis does not answer, it is told in the background. Until then the lease goes on: the key may
-//     live for the TTL or d, whichever is longer; if Redis does not come back in time, only for the
-//     TTL.
+//   - Nested Locks may have different values of d. Each counts from its own Lock, and the latest
+//     end applies.
+//   - After a loss, also by ForceUnlock, there is no placeholder.
+//   - If the process dies, its lock ends with its TTL, which may be earlier than d. If that must
+//     not happen, use WithTTL with at least d.
+//   - The placeholder is not renewed. d may be longer than the TTL and WithMaxHold.
+//   - On an RWMutex the placeholder belongs to the same side: after a reader, others may read. If a
+//     writer still reads when it unlocks, its placeholder is a reader.
+//   - On a MultiMutex every name gets a placeholder. On a quorum a majority of the nodes has to
+//     confirm it, and WithReplicas n replicas have to. Otherwise Unlock returns an error.
+//   - If Redis is unreachable, the request is retried in the background. Until then the normal
+//     lease applies: the key may remain for the TTL or d, whichever is longer. If Redis does not
+//     return in time, the key remains only for the TTL.
 func WithMinHold(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 || d > terms.MaxTTL {
@@ -178,8 +182,8 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithWaitTimeout limits the wait of each Lock and RLock, in addition to its context: after d it
-// returns ErrTimeout. Default: only the context limits it.
+// WithWaitTimeout limits how long each Lock and RLock waits, in addition to its context: after d it
+// returns [ErrTimeout]. Default: only the context limits the wait. d must be positive.
 func WithWaitTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -190,8 +194,8 @@ func WithWaitTimeout(d time.Duration) Option {
 	})
 }
 
-// WithUnlockTimeout limits how long Unlock and RUnlock try to tell Redis. Default: 5 s, or the TTL if
-// that is shorter. At most the TTL.
+// WithUnlockTimeout limits how long Unlock and RUnlock wait for Redis to confirm. Default: 5 s, or the
+// TTL if that is shorter. d must be positive and at most the TTL.
 func WithUnlockTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
@@ -202,12 +206,14 @@ func WithUnlockTimeout(d time.Duration) Option {
 	})
 }
 
-// WithOwner gives the handle a fixed owner instead of the calling goroutine. Every goroutine that uses
-// a handle with this owner locks and unlocks as that owner, so a lock can be passed between goroutines.
-// Goroutines that share an owner do not exclude each other: give each job its own owner ("job-17"). If
-// several of them wait for a lock, one waits for all, and each has its own timeout. The
-// id must contain a character that is not a digit, and no ':'; "write" is reserved. Owners of different
-// clients never collide.
+// WithOwner gives the handle a fixed owner, in place of the calling goroutine. Every goroutine that
+// uses a handle with this owner locks and unlocks as that owner, so a lock can be passed between
+// goroutines. Goroutines that share an owner do not exclude each other: give each job its own id, for
+// example "job-17". If several of them wait for a lock, only one sends requests, and each has its own
+// timeout.
+//
+// The id must contain a character that is not a digit, must not contain ':', and must not be "write".
+// Owners of different clients never collide.
 func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
@@ -228,8 +234,8 @@ func WithOwner(id string) MutexOption {
 // ownerKey is the key by which a context carries its owner.
 type ownerKey struct{}
 
-// NewOwner returns a child of ctx that carries a new owner, for WithOwnerFrom. The new owner does not
-// share the holds of an owner that ctx already carries. A nil ctx stays nil. No round trip.
+// NewOwner returns a child of ctx with a new owner for [WithOwnerFrom]. If ctx already carries an
+// owner, the new owner does not share its holds. If ctx is nil, NewOwner returns nil. No round trip.
 func NewOwner(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil // WithOwnerFrom says so
@@ -237,10 +243,10 @@ func NewOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, uuid.NewString())
 }
 
-// WithOwnerFrom is WithOwner with the owner that ctx carries. NewOwner puts it there. Call NewOwner
-// where a request or a job begins. Each function that locks with that ctx is then the same owner, on
-// every goroutine. Goroutines that share ctx, or have children of it, do not exclude each other. It is
-// ErrInvalidOption if ctx carries no owner, or is nil.
+// WithOwnerFrom gives the handle the owner that ctx carries, as [WithOwner] does with an id. Call
+// [NewOwner] where a request or a job begins. Each function that locks with that ctx is then the same
+// owner, on every goroutine. Goroutines that share ctx, or use children of it, do not exclude each
+// other. If ctx carries no owner, or is nil, the error is [ErrInvalidOption].
 func WithOwnerFrom(ctx context.Context) MutexOption {
 	return mutexOption(func(s *settings) {
 		if ctx == nil {
@@ -256,49 +262,55 @@ func WithOwnerFrom(ctx context.Context) MutexOption {
 	})
 }
 
-// WithFencing mints a token with every new acquisition: a number that is higher with each holder, for a
-// resource that refuses a lower one than it has seen. The counter is next to the lock on Redis, and
-// expires a day after its last use. Tokens still rise after that, and after Redis has lost its data,
-// because without a counter they start from the server's clock. They can fall only if that clock was
-// set back at the same time. A re-entry keeps the token of the hold; it mints one only if the hold has
-// none, or if a MultiMutex adds names. On a quorum each Lock takes a second round trip. No effect on
-// the read side of an RWMutex. Default: off.
+// WithFencing mints a token with each new acquisition: a number that is higher than all earlier tokens
+// of the lock. A resource that compares tokens can reject writes of an earlier holder. Default: off. It
+// has no effect on the read side of an RWMutex.
+//
+// The counter is a key beside the lock on Redis. It expires a day after its last use. Tokens keep
+// rising after that, and after Redis has lost its data, because a new counter starts from the clock of
+// the server. Tokens can fall only if that clock was also set back at the same time.
+//
+// A re-entry keeps the token of the hold. It mints a token only if the hold has none, or if a
+// MultiMutex adds names. On a quorum each Lock takes a second round trip.
 func WithFencing() Option {
 	return option(func(s *settings) { s.Fencing, s.CounterLife = true, terms.CounterLife })
 }
 
-// WithSharedFencing is WithFencing on a counter that never expires, which Java's
-// getFencedLock of the same name can go on counting. Default: off. On a quorum it is
-// ErrUnsupported.
+// WithSharedFencing is [WithFencing] with a counter that never expires. Java's getFencedLock for the
+// same name can continue that counter. Default: off. On a quorum it is [ErrUnsupported].
 func WithSharedFencing() Option {
 	return option(func(s *settings) { s.Fencing, s.CounterLife = true, 0 })
 }
 
-// WithoutReentrancy makes a second Lock by an owner that holds the lock fail with
-// ErrReentrant; of an RWMutex, a second one on the same side. Default: it adds a level.
+// WithoutReentrancy makes a second Lock by the owner of the lock fail with [ErrReentrant]; on an
+// RWMutex, a second one on the same side. Default: the hold count increases.
 func WithoutReentrancy() Option {
 	return option(func(s *settings) { s.Reentrant = false })
 }
 
-// WithReplicas makes a lease count only when n replicas have confirmed it, so that a failover to one of
-// those does not forget it. Lock, TryLock, re-entry, hand-over and renewal add a WAIT to their round
-// trip, for at most timeout; only Unlock does not. Default: off.
+// WithReplicas makes a lease count only when n replicas have confirmed it. A failover to one of those
+// replicas then does not forget the lock. Lock, TryLock, re-entry, hand-over and renewal add a WAIT to
+// their round trip, for at most timeout. Unlock does not. Default: off.
 //
-// If too few replicas confirm a new lock in time, it is given back, and Lock and TryLock return
-// ErrNotReplicated: Lock does not go on waiting. If too few confirm a re-entry, it fails in the same
-// way and leaves the hold as it was. If too few confirm a renewal, it has failed: Hooks.RenewFailed is
-// called, the watchdog tries again, and if that does not help, the hold is lost before its lease ends.
+// This reduces the risk but does not remove it: unless n covers every replica, one without the lock may
+// be promoted. If the clocks of the servers differ, the lease is shorter by the difference. A master
+// that is cut off from its replicas grants no lock.
+//
+// If too few replicas confirm in time:
+//
+//   - A new lock is released, and Lock and TryLock return [ErrNotReplicated]. Lock does not
+//     continue to wait.
+//   - A re-entry returns ErrNotReplicated, and the hold is unchanged.
+//   - A renewal has failed. Hooks.RenewFailed is called, and the watchdog retries. If no retry
+//     succeeds, the hold is lost before its lease ends.
+//
 // If a replica is down, a TryLock that returns false takes as long as timeout.
 //
-// It makes a forgotten lock less likely, no more: a replica that has not confirmed may be promoted,
-// unless n is the number of all replicas, and clocks of servers that differ shorten the lease by the
-// difference. A master that is cut off from its replicas grants nothing.
-//
-// Each request takes a connection of the Client's own for as long as the replicas take: half as many
-// for each master as PoolSize says, but at least 8. Users need the permission for WAIT. n is at least
-// 1; the timeout at least 10 ms, at most a sixth of the TTL, rounded up to whole milliseconds, and up
-// to 100 ms late. It is ErrUnsupported with a Redis client that is neither a *redis.Client nor a
-// *redis.ClusterClient, and on a quorum.
+// Each request uses a connection of the Client's own until the replicas have answered: for each master
+// up to half of PoolSize, but at least 8. The Redis user needs permission for WAIT. n must be at least
+// 1. The timeout is from 10 ms to a sixth of the TTL, rounded up to whole milliseconds; the answer may
+// come up to 100 ms later. With a Redis client that is neither a *redis.Client nor a
+// *redis.ClusterClient, and on a quorum, it is [ErrUnsupported].
 func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {
@@ -314,10 +326,10 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	})
 }
 
-// WithLocalHandoffs sets how many times in a row a lock is handed to the next waiter of the same
-// process before waiters of other processes get their turn. If no other process waits, a Mutex goes on
-// longer. 0 never hands over within the process. Default: 16. It has no effect on a FairMutex and on
-// the readers of an RWMutex.
+// WithLocalHandoffs sets how often in a row a lock goes to the next waiter of the same process while
+// other processes wait. If no other process waits, a Mutex continues for longer. With 0 the lock never
+// goes directly to a waiter of the same process. Default: 16. It has no effect on a FairMutex or on the
+// readers of an RWMutex.
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {
@@ -328,9 +340,8 @@ func WithLocalHandoffs(n int) Option {
 	})
 }
 
-// WithSafetyPoll sets how long a waiter sleeps at most if its message is lost. At least 10 ms. Default:
-// 5 s. On one Redis a waiter sleeps for a third of the shortest of 5 s, twice d and the TTL; on a
-// quorum for d.
+// WithSafetyPoll limits how long a waiter sleeps if its message is lost: on a quorum for d, on one
+// Redis for a third of the shortest of 5 s, twice d, and the TTL. Default: 5 s. At least 10 ms.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinSafetyPoll {
@@ -341,58 +352,62 @@ func WithSafetyPoll(d time.Duration) Option {
 	})
 }
 
-// WithHooks sets the functions that observe the locks. Default: none. Hooks of a handle replace those
-// of the client; JoinHooks combines both.
+// WithHooks sets the functions that observe the locks. Default: none. Hooks of a handle replace the
+// hooks of the client; [JoinHooks] combines them.
 func WithHooks(h Hooks) Option {
 	return option(func(s *settings) { s.hooks = h })
 }
 
-// WithPrefix puts prefix before every name of the client. All keys and channels are made from the
+// WithPrefix prepends prefix to every name of the client. All keys and channels are derived from the
 // result, so the patterns of an ACL can distinguish them. Default: none.
 func WithPrefix(prefix string) ClientOption {
 	return clientOption(func(s *clientSettings) { s.prefix = prefix })
 }
 
-// WithShardedPubSub wakes waiters by sharded pub/sub (SPUBLISH, SSUBSCRIBE), which stays within the
-// lock's shard of a Cluster; ordinary messages go to every node. Default: off. It needs a
-// *redis.ClusterClient, or New returns ErrUnsupported, as NewQuorum always does. It needs Redis 7: on
-// an older one, or for a user without the permission, locks work, but waiters have to poll.
+// WithShardedPubSub wakes waiters by sharded pub/sub (SPUBLISH, SSUBSCRIBE), whose messages stay within
+// the shard of the lock. Ordinary messages of a Cluster go to every node. Default: off. It needs a
+// *redis.ClusterClient: otherwise New returns [ErrUnsupported], and so does NewQuorum. It needs Redis
+// 7: on an older server, or without the permission, locks work, but waiters poll.
 //
-// There is one connection to each master with a lock that has waiters. If a channel's slot moves, or
-// its master fails, the client finds the new master and subscribes again; its waiters poll meanwhile.
-//
-// All clients of one deployment should use the same setting, and so should Redisson, which uses sharded
-// pub/sub on such a Cluster unless its shardedSubscriptionMode is OFF. Clients that differ still
-// exclude each other, but do not hear each other's wake-ups: a waiter then finds out at its safety
+// The client has one connection to each master that has a lock with waiters. If a channel's slot moves,
+// or its master fails, the client finds the new master and subscribes again. Meanwhile its waiters
 // poll.
+//
+// Use the same setting for all clients of one deployment, and for Redisson, which uses sharded pub/sub
+// on such a Cluster unless its shardedSubscriptionMode is OFF. Clients with different settings exclude
+// each other, but do not receive each other's messages. Their waiters then depend on the safety poll.
 func WithShardedPubSub() ClientOption {
 	return clientOption(func(s *clientSettings) { s.sharded = true })
 }
 
-// WithoutPipelining sends each command alone, on a connection of the Redis client's pool. By default
-// the commands of all goroutines share a connection to each master, by go-redis' auto-pipelining.
-// go-redis marks that as experimental, and may change it with a minor version. Use this option if you
-// do not want to depend on it, or if it does not work with a newer go-redis.
+// WithoutPipelining sends each command separately, on a connection of the Redis client's pool. By
+// default the commands of all goroutines share one connection to each master, by the auto-pipelining of
+// go-redis. go-redis marks that as experimental, and may change it in a minor version. Use this option
+// if you do not want to depend on it, or if it does not work with a newer go-redis.
 //
-// Promises and round trips are the same. A busy process does less: 64 goroutines that lock a name each
-// do 0.6 of what they do by default, and 0.3 where Redis is 1 ms away, with a PoolSize of 20; one
-// goroutine alone does the same. Commands compete with the application's own for connections. If all
-// connections stay in use for as long as a lease, holds are lost: make PoolSize large enough for both.
-// If a command was given up on its way, the next ones for its keys wait for it, up to a second each
-// time, so that they do not overtake it.
+// Promises and round trips are the same, but a busy process does less. With a PoolSize of 20, 64
+// goroutines that lock a name each reach 0.6 times the default rate, or 0.3 times if Redis is 1 ms
+// away. A single goroutine is as fast as by default.
+//
+// Commands of the library compete with those of the application for connections. If all connections are
+// in use for as long as a lease, holds are lost: make PoolSize large enough for both. If a command is
+// given up while it is in flight, the next commands for the same keys wait for it, so that they do not
+// overtake it. Each waits for up to a second.
 func WithoutPipelining() ClientOption {
 	return clientOption(func(s *clientSettings) { s.pipelined = false })
 }
 
-// WithClientInfo registers the client on Redis while it holds or waits. A hold shows only a uuid; with
-// this you can find its process: relock_client:<uuid> is a hash of host, pid, program and since, which
-// is when the client was made. The key has no prefix of WithPrefix. Default: off.
+// WithClientInfo registers the client on Redis while it holds or waits. A hold on Redis contains only a
+// uuid. With this option the key relock_client:<uuid> identifies the process: it is a hash with host,
+// pid, program, and since, the time when the client was made. The key does not have the prefix of
+// [WithPrefix]. Default: off.
 //
-// The client registers in the background, at the first hold and then once a minute at most, while there
-// are holds or waiters: one command for the uuid of Client.ID, and one for each earlier uuid that a
-// hold or a waiter still has. No Lock waits for that or fails by it: an error is ignored until a minute
-// later. The key ends 3 minutes after the last refresh. Close removes it. On a quorum it is on all
-// nodes. Users need the permissions for the keys relock_client:* and for HSET, PEXPIRE and HDEL.
+// The client registers in the background: at its first hold, and then at most once a minute while there
+// are holds or waiters. That takes one command for the current uuid (see [Client.ID]), and one for each
+// earlier uuid that a hold or a waiter still has. Lock neither waits for this nor fails because of it;
+// after an error the client tries again a minute later. The key expires 3 minutes after its last
+// refresh, and Close deletes it. On a quorum it is on all nodes. The Redis user needs permission for
+// the keys relock_client:* and for HSET, PEXPIRE and HDEL.
 func WithClientInfo() ClientOption {
 	return clientOption(func(s *clientSettings) { s.registers = true })
 }
