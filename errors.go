@@ -8,73 +8,77 @@ import (
 	"github.com/relock-go/relock/internal/quorum"
 )
 
-// The sentinel errors. What a method returns is wrapped with the name of the lock
-// and the circumstances: match with [errors.Is]. It matches context.Canceled or
-// context.DeadlineExceeded only if the caller's own context has ended.
+// The sentinel errors. Methods return them wrapped, with the name of the lock and the circumstances:
+// match with [errors.Is]. An error matches context.Canceled or context.DeadlineExceeded only if the
+// caller's own context has ended.
 var (
-	// ErrNotHeld is returned by Unlock and RUnlock when the owner does not hold the lock, or holds it
-	// only by handles with other names. It is also the cause of the context of an owner that holds
-	// nothing.
+	// ErrNotHeld is returned by Unlock and RUnlock if the owner does not hold the lock, or acquired it
+	// through a handle for other names. It is also the cause of a context that was derived for an owner
+	// without a hold.
 	ErrNotHeld = lockerr.ErrNotHeld
 
-	// ErrLost says that a hold ended, but not by Unlock or Close: its lease ran out because Redis did
-	// not answer or the process was paused; its key was deleted, evicted or forgotten by a failover; or
-	// it was forced open. It is the cause of the hold's context. Each Unlock of the hold's levels
-	// returns it, and so does a Lock inside the lost hold: unlock all levels first, then lock again.
+	// ErrLost reports that a lock was lost before it was unlocked: its lease ended because Redis did
+	// not answer or the process was paused; its key was deleted, evicted, or forgotten by a failover;
+	// or it was forced open. It is the cause of the hold's context. Every Unlock of the hold returns
+	// it, and so does another Lock by the owner. Unlock as often as you locked, then lock again.
 	ErrLost = lockerr.ErrLost
 
-	// ErrReleased is the cause of a hold's context after its last Unlock.
+	// ErrReleased is the cause of a hold's context after the last Unlock.
 	ErrReleased = lockerr.ErrReleased
 
-	// ErrTimeout is returned by Lock and RLock, and by Do and RDo, when the time of WithWaitTimeout was
-	// over before the lock was free.
+	// ErrTimeout is returned by Lock and RLock, and by Do and RDo, if the lock was not available within
+	// the time of WithWaitTimeout.
 	ErrTimeout = lockerr.ErrTimeout
 
-	// ErrClosed is returned after Close by every call that needs an open client, and is the
-	// cause of the contexts of the holds that Close ended.
+	// ErrClosed is returned by every call that needs Redis after the client was closed. It is also the
+	// cause of the contexts of holds that Close has ended.
 	ErrClosed = lockerr.ErrClosed
 
-	// ErrReentrant is returned by Lock and TryLock, and by RLock and TryRLock, of a handle
-	// made WithoutReentrancy when the owner holds the lock, or that side of it, already.
+	// ErrReentrant is returned by Lock and TryLock, and by RLock and TryRLock, for a handle made
+	// WithoutReentrancy if the owner already holds the lock, or that side of it.
 	ErrReentrant = lockerr.ErrReentrant
 
-	// ErrUpgrade is returned by Lock and TryLock of an RWMutex when the owner holds the read side: it
-	// would wait for itself. RUnlock first, and then read again what was read.
+	// ErrUpgrade is returned by Lock and TryLock of an RWMutex if the owner holds the read side,
+	// because the owner would wait for itself. Call RUnlock first, and read the data again afterwards.
 	ErrUpgrade = lockerr.ErrUpgrade
 
-	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas
-	// when too few replicas confirmed the lock in time: it was given back. It is also the error
-	// of a renewal that too few confirmed, in Hooks.RenewFailed.
+	// ErrNotReplicated is returned by Lock and TryLock, and by RLock and TryRLock, WithReplicas if too
+	// few replicas confirmed the lock in time. The lock was released. In Hooks.RenewFailed it reports
+	// that too few replicas confirmed a renewal.
 	ErrNotReplicated = lockerr.ErrNotReplicated
 
-	// ErrInvalidName is returned for a name that cannot be this lock: it is empty; it begins as helper keys
-	// do (relock_line:); its braces would put its helper keys into other Cluster slots; it is in use for
-	// something else, which may be a lock of another kind; it is one of a MultiMutex on a Cluster, without
-	// a {tag} in common; or it is a {tag} and nothing else, for a FairMutex or RWMutex, whose helper keys
-	// would be those of the name without the braces.
+	// ErrInvalidName is returned for a name that this kind of lock cannot have. The name
+	//
+	//   - is empty, or begins like a helper key of the library (relock_line:);
+	//   - has braces that would put its helper keys into other slots of a Cluster;
+	//   - is in use for something else on Redis, possibly for a lock of another kind;
+	//   - belongs to a MultiMutex on a Cluster whose names have no common {tag}; or
+	//   - is only a {tag}, for a FairMutex or RWMutex: its helper keys would be those of the name
+	//     without the braces.
 	ErrInvalidName = lockerr.ErrInvalidName
 
-	// ErrInvalidOption is returned for an option or argument out of its range, for options that
+	// ErrInvalidOption is returned for an option or argument that is out of range, for options that
 	// contradict each other, and for a nil argument.
 	ErrInvalidOption = lockerr.ErrInvalidOption
 
-	// ErrUnsupported is returned for what cannot be done with this Redis client, or on a quorum.
+	// ErrUnsupported is returned for an option or kind of lock that this Redis client, or a quorum,
+	// does not support.
 	ErrUnsupported = lockerr.ErrUnsupported
 )
 
-// QuorumError says that too few nodes of a quorum did what was asked, and what each of the others said.
-// errors.Is and errors.As look into all of them.
+// QuorumError reports that too few nodes of a quorum succeeded. It contains the errors of the others,
+// which errors.Is and errors.As find.
 type QuorumError struct {
 	Nodes  int // nodes of the quorum
-	Needed int // how many have to agree
-	Agreed int // how many agreed
+	Needed int // how many have to succeed
+	Agreed int // how many succeeded
 
-	// Errors are those of the nodes that did not agree, in the order of NewQuorum's argument. A
-	// node that was not waited for has none.
+	// Errors are the errors of the other nodes, in the order of NewQuorum's argument. If the call did
+	// not wait for a node, there is no error for it.
 	Errors []*NodeError
 }
 
-// NodeError is what one node of a quorum said.
+// NodeError is the error of one node of a quorum.
 type NodeError struct {
 	Node string // its address, or "number 2 of 3" if the address is not known, as behind Sentinel
 	Err  error
@@ -89,6 +93,7 @@ func quorumError(f quorum.Failure) error {
 	return e
 }
 
+// Error returns how many nodes succeeded, how many were required, and the errors of the others.
 func (e *QuorumError) Error() string {
 	said := make([]string, len(e.Errors))
 	for i, node := range e.Errors {
@@ -97,7 +102,7 @@ func (e *QuorumError) Error() string {
 	return fmt.Sprintf("%d of %d nodes have to do it, but %d did: %s", e.Needed, e.Nodes, e.Agreed, strings.Join(said, "; "))
 }
 
-// Unwrap returns what the nodes said.
+// Unwrap returns the errors of the nodes.
 func (e *QuorumError) Unwrap() []error {
 	errs := make([]error, len(e.Errors))
 	for i, node := range e.Errors {
@@ -106,10 +111,11 @@ func (e *QuorumError) Unwrap() []error {
 	return errs
 }
 
+// Error returns the address of the node, and its error.
 func (e *NodeError) Error() string {
 	said := strings.TrimPrefix(e.Err.Error(), "relock: ")
 	return e.Node + ": " + strings.TrimPrefix(said, e.Node+": ") // it may say so itself
 }
 
-// Unwrap returns what the node said, without its address.
+// Unwrap returns the error of the node, without its address.
 func (e *NodeError) Unwrap() error { return e.Err }
