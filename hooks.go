@@ -14,88 +14,92 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Hooks observe what happens to locks: for metrics, traces and logs. Any field may be nil. A hook runs
-// on the goroutine that met the event, and delays it: be quick, and do not call back into the same
-// lock. The library holds no internal lock meanwhile that another call needs. A Lock that gives up
-// calls Failed after its Contended has returned.
+// Hooks are functions that the library calls for the events of locks: for metrics, traces and logs. Any
+// field may be nil.
 //
-// A panic in a hook is not recovered. It unwinds the call that met the event; on a goroutine of the
-// library, as for a renewal, it ends the program. If Acquired panics, the lock is given back. If
-// another hook panics in Unlock, Unlock first takes all its parts away. A hook may call Client.Close
-// itself, but must not wait for another goroutine that does. Hooks may be called at the same time, on
-// different goroutines: the hook for the end of a hold may be called before or during the hook of a
-// renewal that was under way.
+// Hooks run synchronously and delay the caller: be quick, and do not call methods of the same lock.
+// While a hook runs, the library holds no internal lock that another call needs. Hooks may be called at
+// the same time, on different goroutines. For example, the hook for the end of a hold may be called
+// before or during the hook for a renewal that was in flight. A hook may call [Client.Close], but must
+// not wait for another goroutine that calls it.
 //
-// Each Contended is followed by exactly one Acquired or Failed of the same Lock, which has Waited set.
-// Locks of one fixed owner queue behind each other. Only the first of them waits for the lock, and calls
-// Contended. When it has the lock, each of the others adds a level, which calls no hook. If it fails,
-// the next one waits for the lock. A Lock of a MultiMutex that has waited may find that another
-// goroutine of its fixed owner has got the rest meanwhile, and add a level: then it calls Failed with
-// Outcome busy, though it returns nil.
+// Each Contended is followed by exactly one Acquired or Failed for the same Lock, with Waited set; a
+// Lock that gives up calls Failed after its Contended has returned. Each Acquired is followed by one
+// Released or one Lost. If nested Locks have different hooks, a hold calls the hooks of the oldest Lock
+// that is not yet unlocked.
 //
-// Each Acquired is followed by one Released or one Lost. A hold calls the hooks of its oldest open
-// level.
+// A panic in a hook is not recovered. It passes through the call that reports the event; on a goroutine
+// of the library, for example of a renewal, it ends the program. If Acquired panics, the lock is
+// released. If another hook panics in Unlock, Unlock still does all its work.
+//
+// Locks with one fixed owner ([WithOwner]) queue behind each other. Only the first of them waits for
+// the lock and calls Contended. When it has the lock, each of the others only increases the hold count,
+// which calls no hook. If it fails, the next one waits for the lock. There is one special case: a Lock
+// of a MultiMutex has waited, and meanwhile another goroutine of its fixed owner acquires the missing
+// names. The Lock then calls Failed with Outcome busy, though it returns nil.
 type Hooks struct {
-	// Acquired is called when a hold begins. A re-entry begins no hold. Elapsed is how long the call
-	// waited.
+	// Acquired is called when a hold begins. A re-entry does not begin a hold. Elapsed is how long the
+	// call waited.
 	Acquired func(Event)
 
 	// Contended is called once by each Lock that finds the lock taken and starts to wait. A Lock that
-	// queues behind another one of its fixed owner does not wait for the lock. Elapsed is the time since
-	// Lock was called.
+	// queues behind another one with its fixed owner does not call it. Elapsed is the time since Lock
+	// was called.
 	Contended func(Event)
 
-	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not get the lock or the
-	// level, for any reason. Outcome is the reason, and Err is what Redis or the context said. It is
-	// the last thing that the call does, even if a hook has panicked in it. It is not called after
-	// Acquired, because the hold then reports its own end, and not for a bad name or option or a nil
-	// context, because nothing was asked. Elapsed is the time since the call began.
+	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not acquire the lock or
+	// increase the hold count, for any reason. Outcome is the reason, and Err is the error from Redis
+	// or from the context. Elapsed is the time since the call began. Failed is the last thing that the
+	// call does, even if another hook has panicked. It is not called after Acquired, because the hold
+	// then reports its own end. It is not called for an invalid name or option or a nil context,
+	// because nothing was requested.
 	Failed func(Event)
 
-	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is how long it
-	// was held. Err is the error of Redis if it did not confirm the release.
+	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is how long the
+	// lock was held. If Redis did not confirm the release, Err is its error.
 	Released func(Event)
 
-	// Renewed is called after each renewal of the lease. Elapsed is the time the renewal took.
+	// Renewed is called after each renewal of the lease. Elapsed is how long the renewal took.
 	Renewed func(Event)
 
-	// RenewFailed is called after each renewal that Redis did not answer, or refused, or that too few
-	// replicas confirmed. The hold is not lost yet: the watchdog tries again until the lease has run
-	// out. Elapsed is how long the attempt took, and Err is why it failed.
+	// RenewFailed is called after each renewal that Redis did not answer or refused, or that too few
+	// replicas confirmed. The hold is not lost yet: the watchdog retries until the lease ends. Elapsed
+	// is how long the attempt took, and Err is why it failed.
 	RenewFailed func(Event)
 
-	// Lost is called when a hold was lost: it ended, but not by Unlock or Close. Elapsed is how long it
-	// was held. Err says how the loss was noticed, and Cause is its kind.
+	// Lost is called when a hold was lost: it ended, but not by Unlock or Close. Elapsed is how long
+	// the lock was held. Err reports how the loss was noticed, and Cause is its kind.
 	Lost func(Event)
 }
 
-// Event is what happened to one lock.
+// Event describes an event of one lock.
 type Event struct {
-	Name string   // the lock's name; those of a MultiMutex as they were given, joined by commas
-	Kind LockKind // which method of Client made it
-	Side LockSide // of an RWMutex; else empty
+	Name string   // the lock's name; for a MultiMutex all names as given, joined by commas
+	Kind LockKind // the method of Client that returned the handle
+	Side LockSide // for an RWMutex; otherwise empty
 
-	// OwnerID is the owner that wants or has the lock: the id of WithOwner, or the number of the
+	// OwnerID is the owner that wants or holds the lock: the id of WithOwner, or the number of the
 	// goroutine.
 	OwnerID string
-	// Owner is the owner's field on Redis. It contains OwnerID, and for a writer it ends in :write. It
-	// is empty while the owner is waiting, and in Failed.
+	// Owner is the owner's field on Redis. It contains OwnerID; for a writer it ends in :write. It is
+	// empty while the owner waits, and in Failed.
 	Owner string
 
 	Token   int64         // the fencing token; 0 without WithFencing
 	Elapsed time.Duration // see the hook
 	Err     error         // see the hook
 
-	Outcome Outcome   // of Acquired and Failed; else empty
-	Cause   LossCause // if Err tells of a loss, as that of Lost does; else empty
-	Waited  bool      // of Acquired and Failed: this ends the wait that a Contended began
+	Outcome Outcome   // for Acquired and Failed; otherwise empty
+	Cause   LossCause // if Err reports a loss, as in Lost; otherwise empty
+	Waited  bool      // for Acquired and Failed: this ends the wait that a Contended began
 
-	// Context is the context of the Lock, or one derived from it, for Contended, Acquired and Failed.
-	// For the other hooks it is context.Background(): a hold does not keep the context of its Lock.
+	// For Contended, Acquired and Failed, Context is the context of the Lock, or one derived from it.
+	// For the other hooks it is context.Background(), because a hold does not keep the context of its
+	// Lock.
 	Context context.Context
 }
 
-// LockKind is a kind of lock: how it was made.
+// LockKind is a kind of lock: the method that returned its handle.
 type LockKind string
 
 // The kinds of locks.
@@ -115,7 +119,7 @@ const (
 	SideRead  LockSide = "read"
 )
 
-// Outcome is how a Lock, TryLock, RLock or TryRLock ended.
+// Outcome is the result of a Lock, TryLock, RLock or TryRLock.
 type Outcome string
 
 // The outcomes.
@@ -123,22 +127,22 @@ const (
 	OutcomeAcquired  Outcome = "acquired"
 	OutcomeBusy      Outcome = "busy"      // TryLock or TryRLock returned false without an error
 	OutcomeTimedOut  Outcome = "timeout"   // WithWaitTimeout, or the deadline of the context
-	OutcomeCancelled Outcome = "cancelled" // the context
+	OutcomeCancelled Outcome = "cancelled" // the context was cancelled
 	OutcomeError     Outcome = "error"     // any other error
 )
 
-// LossCause is how a hold was lost.
+// LossCause is the kind of a loss.
 type LossCause string
 
 // The causes of a loss.
 const (
 	LossExpired LossCause = "expired" // the lease ran out
-	LossGone    LossCause = "gone"    // the key is gone or another owner's: also if another process forced it open
+	LossGone    LossCause = "gone"    // the key was deleted, forced open by another process, or is held by another owner
 	LossForced  LossCause = "forced"  // by ForceUnlock of the same client
 )
 
-// JoinHooks returns hooks that call all of the given hooks, in this order. If one panics, the next are
-// still called.
+// JoinHooks returns hooks that call all of the given hooks, in this order. If one panics, the others
+// are still called.
 func JoinHooks(hooks ...Hooks) Hooks {
 	join := func(field func(Hooks) func(Event)) func(Event) {
 		var all []func(Event)
@@ -163,8 +167,8 @@ func JoinHooks(hooks ...Hooks) Hooks {
 	}
 }
 
-// LogHooks returns hooks that log every event: Lost as an error, RenewFailed as a warning, and the
-// rest at debug level. A nil logger is slog.Default().
+// LogHooks returns hooks that log every event to logger: Lost as an error, RenewFailed as a warning,
+// and the rest at debug level. If logger is nil, they use slog.Default().
 func LogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
 	log := func(level slog.Level, text string) func(Event) {
