@@ -20,44 +20,45 @@ type settings struct {
 	setback func(error)
 }
 
-// OnSetback sets a function that Run calls with each error that does not end it: the error of a
-// campaign that failed, as when Redis cannot be reached, and of a term that ended with the loss of
-// the lock, joined with the error of lead. f is called on the goroutine of Run, and delays it.
-// Default: these errors are dropped, except the last one when ctx ends.
+// OnSetback sets a function that [Run] calls with each error that does not end it. Such errors are a
+// failed campaign, for example because Redis cannot be reached, and a term that ended because the lock
+// was lost; the latter is joined with the error of lead. Run calls f on its own goroutine, and waits
+// for it. Default: these errors are dropped, except the last one when ctx ends.
 func OnSetback(f func(error)) Option {
 	return func(s *settings) { s.setback = f }
 }
 
-// Run campaigns for m until it leads, calls lead, and resigns when lead returns. lead gets the
-// context of the hold, which ends when the lock is lost, and its fencing token, 0 unless m is
-// WithFencing. It runs on the goroutine that called Run, and must return soon after its context has
-// ended: another process may lead by then.
+// Run campaigns for m until it leads, calls lead, and resigns when lead returns.
 //
-// It blocks until one of these ends it:
+// lead runs on the goroutine that called Run. It receives the context of the hold, which ends when the
+// lock is lost, and the fencing token of the hold, which is 0 unless m is relock.WithFencing. lead must
+// return soon after its context has ended, because another process may lead by then.
 //
-//   - lead returns while it leads. Run returns the error of lead, or nil, joined with the error of
-//     Unlock.
-//   - ctx ends. While it leads, that ends the context of lead, and Run returns when lead does.
-//     Else Run returns the error of ctx with its cause, and the last setback.
-//   - To try again would not help: the Client or its Redis client was closed, or m cannot be
-//     locked at all. Run returns why.
-//   - lead panics. Run resigns, and the panic goes on.
+// Run blocks until one of these events:
 //
-// Everything else is a setback, after which it campaigns again: the loss of the lock, whatever lead
-// returned, a Lock that timed out WithWaitTimeout, and every error of Redis. There is a pause
-// before that: 8 to 16 ms at first, doubling up to 256 to 512 ms as long as it does not lead.
+//   - lead returns while this process leads. Run returns the error of lead, or nil, joined with the
+//     error of Unlock.
+//   - ctx ends. While this process leads, that also ends the context of lead, and Run returns when
+//     lead does. Otherwise Run returns the error of ctx with its cause, and the last setback.
+//   - The Client or its Redis client was closed, or m is invalid, so that another attempt would not
+//     help. Run returns the reason.
+//   - lead panics. Run resigns, and the panic continues.
 //
-// When Run has returned it does not lead: the lock was given back, or ends with its TTL if Redis
-// could not be told.
+// Everything else is a setback, and Run campaigns again: a loss of the lock, whatever lead returned; a
+// Lock that timed out (relock.WithWaitTimeout); and every error from Redis. Before that it pauses: for
+// 8 to 16 ms at first, and twice as long each time, up to 256 to 512 ms, until it leads again.
 //
-// Errors: those of lead and of ctx; relock.ErrInvalidOption for a nil argument; relock.ErrReentrant
-// if the caller holds m, which Run could not give back, and relock.ErrLost if it has lost m and not
-// unlocked it; relock.ErrClosed; what [relock.Mutex.Lock] returns for a bad handle; Redis' own from
-// Unlock.
+// When Run returns, this process does not lead: the lock was released, or, if Redis could not be
+// reached, it ends with its TTL.
 //
-// Any number of goroutines may call it, also with one m: each is a candidate. Only an owner fixed
-// WithOwner is one candidate: give it to one Run at a time. The round trips are those of Lock and
-// Unlock: none while another process leads, but for wake-ups and safety polls.
+// Errors: those of lead and of ctx; relock.ErrInvalidOption for a nil argument; relock.ErrReentrant if
+// the caller already holds m, because Run could not resign; relock.ErrLost if the caller has lost m and
+// not unlocked it; relock.ErrClosed; the errors of [relock.Mutex.Lock] for an invalid handle; and
+// errors from Redis in Unlock.
+//
+// Any number of goroutines may call Run, also with one m: each is a candidate. With relock.WithOwner,
+// all uses of one id are one candidate, so use it in one Run at a time. The round trips are those of
+// Lock and Unlock. While another process leads, only wake-ups and safety polls cause requests.
 func Run(ctx context.Context, m *relock.Mutex, lead func(ctx context.Context, token int64) error, opts ...Option) error {
 	s := settings{setback: func(error) {}}
 	for _, opt := range opts {

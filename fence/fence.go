@@ -14,29 +14,29 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// ErrStale is returned for a write whose token is lower than one that has come before: a later holder
-// of the lock has written, and nothing of this write was done. Match with [errors.Is].
+// ErrStale is returned for a write whose token is lower than an earlier one: a later holder of the lock
+// has written. The write changed nothing. Match with [errors.Is].
 var ErrStale = errors.New("fence: stale token")
 
-// Life is how long the highest token of a key is remembered after the last write that was not refused.
-// That is as long as relock keeps the counter of relock.WithFencing.
+// Life is how long the highest token of a key is stored after the last write that was not rejected. It
+// is as long as the counter of relock.WithFencing lives.
 const Life = 24 * time.Hour
 
 // maxToken is the highest number up to which Lua can count.
 const maxToken = 1 << 53
 
-// Set sets key to value as SET does: for expiration, rounded up to whole milliseconds, or for ever if
-// that is 0, or for as long as the old value if that is [redis.KeepTTL].
+// Set sets key to value, as SET does, if no write with a later token has come before. The key expires
+// after expiration, rounded up to whole milliseconds. If expiration is 0, the key does not expire. If
+// it is [redis.KeepTTL], the key keeps its expiry.
 //
-// It blocks for the request, with the time-outs of rdb. If a later token has come with a write to
-// key, it writes nothing. It is sent once, whatever Options.MaxRetries says: a second copy could be
-// refused for what came after the first. After an error of the network the write may have been
-// done; to call Set again with the same token does no harm.
+// Set blocks for the request, with the time-outs of rdb. The request is sent once, whatever
+// Options.MaxRetries is, because a second copy could be rejected after a later write. After a network
+// error the write may have been done. To call Set again with the same token is safe.
 //
-// Errors: [ErrStale]; relock.ErrInvalidOption for a nil argument, a token that is none (a hold
-// without relock.WithFencing has 0), and a negative expiration; relock.ErrInvalidName, see the
-// package; Redis' own. It may be called by any number of goroutines. One round trip, and one more if Redis
-// does not know the script yet.
+// Errors: [ErrStale]; relock.ErrInvalidOption for a nil argument, a negative expiration, or an invalid
+// token (a hold without relock.WithFencing has token 0); relock.ErrInvalidName (see the package); and
+// errors from Redis. Any number of goroutines may call Set. One round trip, and one more if Redis does
+// not have the script in its cache.
 func Set(ctx context.Context, rdb redis.UniversalClient, token int64, key string, value any, expiration time.Duration) error {
 	args := []any{value}
 	switch {
@@ -50,10 +50,11 @@ func Set(ctx context.Context, rdb redis.UniversalClient, token int64, key string
 	return set.run(ctx, "set", rdb, token, []string{key}, args).Err()
 }
 
-// HSet sets fields of the hash at key as HSET does: values are fields and values in turn. An expiry
-// of the hash stays as it is.
+// HSet sets fields of the hash at key, as HSET does. The values are fields and their values, in turn.
+// The expiry of the hash does not change.
 //
-// Otherwise it is like [Set]. An odd number of values, or none, is relock.ErrInvalidOption.
+// Otherwise HSet works like [Set]. If values is empty or has an odd length, the error is
+// relock.ErrInvalidOption.
 func HSet(ctx context.Context, rdb redis.UniversalClient, token int64, key string, values ...any) error {
 	if len(values) == 0 || len(values)%2 != 0 {
 		return failed("hset", key, fmt.Errorf("%w: %d values: HSet needs pairs of a field and a value", lockerr.ErrInvalidOption, len(values)))
@@ -61,15 +62,16 @@ func HSet(ctx context.Context, rdb redis.UniversalClient, token int64, key strin
 	return hset.run(ctx, "hset", rdb, token, []string{key}, values).Err()
 }
 
-// Script is a script in Lua that runs only with a token that is not stale. [NewScript] makes it. It is
-// safe for concurrent use.
+// Script is a Lua script that runs only if its token is not stale. [NewScript] returns it. It is safe
+// for concurrent use.
 type Script struct {
 	source, digest string
 	err            error // of a source that cannot be one
 }
 
-// NewScript returns a script with this source. Its KEYS and ARGV are those given to [Script.Run]. A source that begins with a line "#!lua" is relock.ErrInvalidOption when it is run:
-// flags are not supported. No round trip.
+// NewScript returns a script with this source. Its KEYS and ARGV are the arguments of [Script.Run].
+// Flags are not supported: if the source begins with a line "#!lua", Run returns
+// relock.ErrInvalidOption. No round trip.
 func NewScript(source string) *Script {
 	s := &Script{source: check + source}
 	s.digest = redis.NewScript(s.source).Hash()
@@ -79,15 +81,16 @@ func NewScript(source string) *Script {
 	return s
 }
 
-// Run runs the script. The first of keys has the fence: the token is compared with the highest that
-// has come for that key, so give all scripts that write the same data the same first key. On a
-// Cluster all keys have to be in one slot.
+// Run runs the script if token is not stale. The fence belongs to the first of keys: the token is
+// compared with the highest token that came with that key. So give all scripts that write the same data
+// the same first key. On a Cluster all keys have to be in one slot.
 //
-// It returns what go-redis' Script.Run returns; the error is redis.Nil if the script returns nothing.
-// If the token is stale, the script does not run, and the error is [ErrStale]. If the
-// script itself fails, its token counts, and what it did before stays.
+// Run returns the result of go-redis' Script.Run. If the script returns nothing, the error is
+// redis.Nil. If the token is stale, the script does not run, and the error is [ErrStale]. If the script
+// itself fails, its token counts, and what it did before remains.
 //
-// Otherwise it is like [Set]. Run sends the script once; you have to know whether it may run twice.
+// Otherwise Run works like [Set]. It sends the script once. Whether you may run the script again after
+// an error depends on the script.
 func (s *Script) Run(ctx context.Context, rdb redis.UniversalClient, token int64, keys []string, args ...any) *redis.Cmd {
 	return s.run(ctx, "run a script on", rdb, token, keys, args)
 }

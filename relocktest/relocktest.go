@@ -13,11 +13,11 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// New returns a client of relock on an embedded Redis of its own, which is empty. Both are closed
-// when the test is over, whatever is held then.
+// New returns a client of relock on an embedded Redis of its own, which is empty. When the test ends,
+// both are closed, even if locks are held.
 //
-// It does not block. A bad option fails the test. The client is safe for concurrent use, as any
-// is. No round trip.
+// New does not block. If an option is invalid, the test fails. The client is safe for concurrent use.
+// No round trip.
 func New(tb testing.TB, opts ...relock.ClientOption) *relock.Client {
 	tb.Helper()
 	s := startServer(opts)
@@ -49,22 +49,21 @@ func serverOf(tb testing.TB, c *relock.Client) *server {
 	return s.(*server)
 }
 
-// Redis returns a Redis client of the server that c has its locks on: for the data that the code
-// under test keeps beside its locks, or for a second process, which is another [relock.New] on it. It is
-// closed when the test is over; close what is made on it before.
+// Redis returns a Redis client for the server of c: for data that the code under test stores beside its
+// locks, or for a second process, which is another [relock.New] with it. It is closed when the test
+// ends; first close everything that uses it.
 //
-// A c that is not of [New] fails the test. No round trip.
+// If c was not made by [New], the test fails. No round trip.
 func Redis(tb testing.TB, c *relock.Client) *redis.Client {
 	tb.Helper()
 	return serverOf(tb, c).rdb
 }
 
-// Lose ends the hold on name, of any kind of lock: when it returns, the context of a holder in c has
-// ended, with the cause [relock.ErrLost], and Unlock will return that. The lock is free,
-// and goes to the next waiter. A holder in another client finds out at its next renewal, as it does
-// when a key is deleted.
+// Lose ends the hold on name, of any kind of lock. When Lose returns, the context of a holder in c has
+// ended with the cause [relock.ErrLost], and Unlock will return that error. The lock is free, and goes
+// to the next waiter. A holder in another client notices at its next renewal, as when a key is deleted.
 //
-// It blocks for two round trips. If no one holds the name, or Redis does not answer, or c is not of
+// Lose blocks for two round trips. If the name is not held, Redis does not answer, or c was not made by
 // [New], the test fails at once.
 func Lose(tb testing.TB, c *relock.Client, name string) {
 	tb.Helper()
@@ -88,16 +87,16 @@ func Lose(tb testing.TB, c *relock.Client, name string) {
 // forEver is the longest TTL that there is.
 const forEver = 100 * 365 * 24 * time.Hour
 
-// HoldElsewhere lets another process hold name until release is called, or until the test is over. It is a
-// Mutex of a client with the options of c, but for hooks and for how long it lasts: its lease ends
-// with no outage. For a read-write lock make a client of your own, see [Redis].
+// HoldElsewhere makes another process hold name until release is called, or until the test ends. That
+// process is a client with the options of c, except hooks. It holds a Mutex whose lease survives any
+// outage. To hold a read-write lock, make a client of your own: see [Redis].
 //
-// It does not wait for the lock: if name is held or waited for already, the test fails at once, and so it
-// does for a bad name, when Redis does not answer, and if c is not of [New]. One round trip.
+// HoldElsewhere does not wait for the lock. The test fails at once if name is already held or waited
+// for, if the name is invalid, if Redis does not answer, or if c was not made by [New]. One round trip.
 //
-// release gives the lock back, which wakes the waiters, and blocks until Redis has answered: in an
-// [Outage] that is after it. Any goroutine may call it. A second call does nothing, nor does one after
-// [Lose]. If it fails otherwise, the test fails, but goes on.
+// release releases the lock, which wakes the waiters, and blocks until Redis has answered; during an
+// [Outage], until after it. Any goroutine may call release. A second call does nothing, and neither
+// does a call after [Lose]. If the release fails for another reason, the test fails but continues.
 func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()) {
 	tb.Helper()
 	s := serverOf(tb, c)
@@ -121,13 +120,14 @@ func HoldElsewhere(tb testing.TB, c *relock.Client, name string) (release func()
 	})
 }
 
-// Outage cuts Redis off for d, from now on: its connections end, and new ones are refused until
-// d is over. Whether it has carried out what was under way is not known. Keys expire
-// meanwhile. So a hold that cannot be renewed in time is lost, as in production. A second call can
-// make the outage longer, not shorter; the end of the test ends it. After hours of it go-redis may take
-// a second more to connect.
+// Outage disconnects Redis for d, beginning now: its connections end, and new ones are refused until d
+// is over. A command that is in flight may or may not be executed. Keys expire meanwhile, so a hold
+// that cannot be renewed in time is lost, as in production. A second call can extend the outage, but
+// not shorten it. The end of the test ends the outage. After an outage of hours, go-redis may take one
+// second more to connect.
 //
-// It does not block. If d is not positive, or c is not of [New], the test fails at once. No round trip.
+// Outage does not block. If d is not positive, or c was not made by [New], the test fails at once. No
+// round trip.
 func Outage(tb testing.TB, c *relock.Client, d time.Duration) {
 	tb.Helper()
 	s := serverOf(tb, c)
