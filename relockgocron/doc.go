@@ -8,21 +8,22 @@
 //
 // # Locker or Elector
 //
-// With a [Locker] the node that comes first makes the run, and the others skip it. With an [Elector]
-// one node leads and makes all runs. gocron uses only one of them: if it has an elector, it does not
-// ask a locker.
+// With a [Locker], the first node to lock a run makes it, and the others skip it. With an [Elector],
+// one node leads and makes all runs. gocron uses only one of them: a scheduler with an elector ignores
+// its locker.
 //
 // # Loss
 //
-// The lock of a run is renewed for as long as the run lasts. If that fails for a whole lease, as in
-// an outage of Redis, another node may run the job. gocron does not learn of it, and the context that
-// it gives the task does not end. So a task should do its work in [Locker.Do] or [Elector.Do]: they
-// give it a context that ends in time, and a loss becomes an error of the run.
+// The lock of a run is renewed for as long as the run lasts. If renewal fails for a whole lease, for
+// example in an outage of Redis, another node may run the job. gocron does not notice this, and does
+// not end the context that it passes to the task. So a task should do its work in [Locker.Do] or
+// [Elector.Do]. They pass a context that ends when the lock is lost, and return the loss as an error of
+// the run.
 //
 // # Which lock
 //
-// It is a Mutex of the Client, with the name of the job or of the Elector, and the options of the
-// Client. WithTTL says how long a dead node keeps the others from its job. WithPrefix separates the
-// names from other locks. The Client's hooks report every error, also those that gocron drops, as
-// that of Unlock.
+// The lock is a Mutex of the Client. It has the name of the job or of the Elector, and the options of
+// the Client. relock.WithTTL sets how long a dead node blocks its job on the other nodes.
+// relock.WithPrefix separates these names from other locks. The hooks of the Client report every error,
+// also errors that gocron drops, such as the error of Unlock.
 package relockgocron

@@ -14,15 +14,15 @@ import (
 	"github.com/relock-go/relock/election"
 )
 
-// ErrNotLeader is returned by [Elector.IsLeader] when this node does not lead.
+// ErrNotLeader is returned by [Elector.IsLeader] if this node does not lead.
 var ErrNotLeader = errors.New("not the leader")
 
-// Elector lets one of several nodes lead, which makes all runs. It is a gocron.Elector, for
-// gocron.WithDistributedElector. All methods are safe for concurrent use, also by several
-// schedulers. [NewElector] makes it.
+// Elector makes one of several nodes the leader, which makes all runs. It is a gocron.Elector, for
+// gocron.WithDistributedElector. [NewElector] returns it. All methods are safe for concurrent use, also
+// by several schedulers.
 //
-// When a leader stops, another node leads at once; when it dies, after the TTL of the lock. Runs that
-// are due meanwhile are made by no node.
+// If a leader stops, another node leads at once. If a leader dies, another node leads after the TTL of
+// the lock. No node makes the runs that are due in between.
 type Elector struct {
 	mutex   *relock.Mutex // of an owner of its own
 	told    func(error)
@@ -37,19 +37,19 @@ var _ gocron.Elector = (*Elector)(nil)
 // ElectorOption is an option of [NewElector].
 type ElectorOption func(*Elector)
 
-// OnSetback sets a function that is called with each error that does not end the campaign: when Redis cannot be
-// reached, or refuses, and when the lead is lost. f is called on the goroutine of the campaign,
-// and delays it. gocron drops what IsLeader returns, so without f only the Client's hooks tell of
-// it.
+// OnSetback sets a function that is called with each error that does not end the campaign: Redis cannot
+// be reached or refuses a command, or the lead is lost. f runs on the goroutine of the campaign, and
+// delays it. gocron drops the error of IsLeader, so without f only the hooks of the Client report these
+// errors.
 func OnSetback(f func(error)) ElectorOption {
 	return func(e *Elector) { e.told = f }
 }
 
-// NewElector returns an Elector that campaigns for the lock name of locks, which stays the caller's:
-// all nodes give the same name. It leads from [Elector.Start] on.
+// NewElector returns an Elector that campaigns for the lock name of locks. Use the same name on all
+// nodes. The campaign begins with [Elector.Start]. The Elector does not close locks.
 //
-// Errors: relock.ErrInvalidOption for a nil Client, option or function; relock.ErrInvalidName for a
-// name that no lock can have. No round trip.
+// Errors: relock.ErrInvalidOption for a nil Client, option or function; relock.ErrInvalidName for an
+// invalid name. No round trip.
 func NewElector(locks *relock.Client, name string, opts ...ElectorOption) (*Elector, error) {
 	if locks == nil {
 		return nil, fmt.Errorf("relockgocron: new elector: %w: nil Client", relock.ErrInvalidOption)
@@ -88,9 +88,9 @@ type setback struct {
 
 var errStopped = errors.New("the elector was stopped")
 
-// Start begins to campaign, in the background. It does nothing if the Elector campaigns already, and
-// blocks only while a Stop is under way. Call it when the scheduler has started: a node that leads
-// has to make the runs.
+// Start begins to campaign in the background. If the Elector already campaigns, Start does nothing. It
+// blocks only while a Stop is in progress. Call it after the scheduler has started, because a node that
+// leads has to make the runs.
 func (e *Elector) Start() {
 	e.life.Lock()
 	defer e.life.Unlock()
@@ -118,12 +118,13 @@ func (e *Elector) failed(err error) {
 	e.told(err)
 }
 
-// Stop ends the campaign, and gives the lock back if this node leads: the contexts of runs end, and
-// another node leads. So shut the scheduler down first. It blocks until Redis has answered, or
-// WithUnlockTimeout has passed. Start begins anew.
+// Stop ends the campaign. If this node leads, Stop releases the lock: the contexts of runs end, and
+// another node leads. So shut the scheduler down first. Stop blocks until Redis has answered, or for
+// the time of relock.WithUnlockTimeout. Start begins a new campaign.
 //
-// Errors: Redis' own if it could not be told, and another node leads after the TTL; what had ended
-// the campaign before, as IsLeader says. nil if there is no campaign. One round trip.
+// Errors: errors from Redis if it did not confirm the release; then another node leads after the TTL.
+// If the campaign had already ended, its error, as for [Elector.IsLeader]. If there is no campaign,
+// Stop returns nil. One round trip.
 func (e *Elector) Stop() error {
 	e.life.Lock()
 	defer e.life.Unlock()
@@ -148,11 +149,12 @@ func (c *campaign) over() bool {
 	}
 }
 
-// IsLeader returns nil if this node leads, and else why not. gocron calls it before each run.
+// IsLeader returns nil if this node leads, and otherwise an error with the reason. gocron calls it
+// before each run. It does not use its context, and does not block.
 //
-// Errors: ErrNotLeader in any case, with the last setback since this node has led, if there was one;
-// with what has ended the campaign, as relock.ErrClosed, if trying again would not help. It
-// uses no context, and does not block. No round trip.
+// Errors: [ErrNotLeader], which also wraps the last setback since this node last led, if there was one.
+// If the campaign has ended because another attempt would not help, it also wraps the reason, for
+// example relock.ErrClosed. No round trip.
 func (e *Elector) IsLeader(context.Context) error {
 	name, c, last := e.mutex.Name(), e.campaign.Load(), e.setback.Load()
 	switch {
@@ -169,20 +171,20 @@ func (e *Elector) IsLeader(context.Context) error {
 	}
 }
 
-// Do runs work, which is the task or a part of it, with a context that ends with ctx, when this node
-// leads no more, or with work itself. It may be called on any goroutine:
+// Do runs work, which is the task or a part of it. The context of work ends with ctx, when this node no
+// longer leads, or when work returns. Do may be called on any goroutine:
 //
 //	gocron.NewTask(func(ctx context.Context) error {
 //		return elector.Do(ctx, report) // report has to stop when its context ends
 //	})
 //
-// It blocks for as long as work does, and returns its error. If the lead was lost meanwhile
-// relock.ErrLost is joined to that, so gocron tells its listeners that the run has failed. The
-// cause of the context's end wraps relock.ErrLost, too; relock.ErrReleased after Stop; or
-// relock.ErrClosed if the Client was closed.
+// Do blocks until work returns, and returns its error. If the lead was lost meanwhile, relock.ErrLost
+// is joined to that error, and gocron reports to its listeners that the run has failed. The cause of
+// the context wraps relock.ErrLost after a loss, relock.ErrReleased after Stop, and relock.ErrClosed if
+// the Client was closed.
 //
-// Work does not run if the node does not lead. Errors then: those of IsLeader; that of ctx, if it
-// has ended already; relock.ErrInvalidOption for a nil argument. No round trip.
+// If the node does not lead, work does not run. Errors in that case: those of [Elector.IsLeader]; the
+// error of ctx if it has already ended; relock.ErrInvalidOption for a nil argument. No round trip.
 func (e *Elector) Do(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := e.IsLeader(ctx); err != nil {
 		return err
@@ -190,6 +192,6 @@ func (e *Elector) Do(ctx context.Context, work func(ctx context.Context) error) 
 	return under(ctx, e.mutex, work)
 }
 
-// FencingToken returns the fencing token of the lead: 0 unless the Client was made
-// relock.WithFencing, and if this node does not lead. No round trip.
+// FencingToken returns the fencing token of the lead. It is 0 if this node does not lead, or if the
+// Client was not made relock.WithFencing. No round trip.
 func (e *Elector) FencingToken() int64 { return e.mutex.FencingToken() }

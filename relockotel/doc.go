@@ -1,5 +1,5 @@
-// Package relockotel tells OpenTelemetry what the locks of a relock.Client do: metrics of waits,
-// holds, renewals and losses, and spans of waits and of what is done under a lock.
+// Package relockotel exports OpenTelemetry metrics and spans of the locks of a relock.Client: metrics
+// of waits, holds, renewals and losses, and spans of waits and of the work under a lock.
 //
 //	telemetry, err := relockotel.New()
 //	if err != nil {
@@ -13,18 +13,33 @@
 //
 //	return telemetry.Do(ctx, locks.Mutex("orders:42"), ship) // ship gets the span relock.hold
 //
-// Without [Telemetry.Do] there are the same metrics, and the spans of waits. The README lists
-// all metrics, spans and attributes.
+// If you use the Do of the lock instead of [Telemetry.Do], there are all metrics, and the spans of
+// waits.
+//
+// # Metrics and spans
+//
+//	relock.wait.duration   histogram: from the call of Lock or TryLock to its result
+//	relock.waiters         calls that wait now
+//	relock.contentions     calls that found the lock taken and started to wait
+//	relock.holds           locks that are held now
+//	relock.hold.duration   histogram: how long a lock was held
+//	relock.losses          locks that were lost
+//	relock.renew.duration  histogram: how long a renewal of a lease took
+//	relock.lock            span of a Lock that has to wait
+//	relock.hold            span of the work in [Telemetry.Do] and [Telemetry.RDo]
+//
+// Durations are in seconds. The README lists the attributes.
 //
 // # Names
 //
-// The name of a lock is never an attribute of a metric: names are without bound where they have an
-// id in them, and each would be a time series of its own. [WithNameClass] says what locks are to be
-// told apart by. Names, owners and tokens are on the spans.
+// The name of a lock is never an attribute of a metric. Names that contain an id have no limit, and
+// each would be a separate time series. [WithNameClass] maps names to a few classes. Spans have the
+// name, the owner and the token.
 //
-// # Counts that come back to zero
+// # Counts that return to zero
 //
-// relock.waiters and relock.holds rise and fall with the hooks of one handle. So give the hooks to the
-// Client. A handle WithHooks of its own replaces them: join both with relock.JoinHooks. If only
-// some handles of a name have the hooks, a hold may be told of when it begins and not when it ends.
+// relock.waiters and relock.holds rise and fall with the hooks of one handle. So set the hooks for the
+// Client. If a handle has hooks of its own, these replace the hooks of the client: join both with
+// relock.JoinHooks. If only some handles for a name have the hooks, the hooks may see the beginning of
+// a hold but not its end.
 package relockotel

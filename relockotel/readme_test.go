@@ -37,7 +37,7 @@ func instrument(t *testing.T, m metricdata.Metrics) string {
 }
 
 func TestTheTablesInTheReadmeAreWhatIsTold(t *testing.T) {
-	readme := pagetest.Read(t, "README.md")
+	readme, doc := pagetest.Read(t, "README.md"), pagetest.Read(t, "doc.go")
 	var metrics map[string]metricdata.Metrics
 	keys := make(map[string]bool) // of attributes
 	synctest.Test(t, func(t *testing.T) {
@@ -60,6 +60,7 @@ func TestTheTablesInTheReadmeAreWhatIsTold(t *testing.T) {
 			}
 		}
 		require.Contains(t, readme, fmt.Sprintf("\n| `%s` | %s | `%s` | %s |", name, instrument(t, m), m.Unit, strings.Join(more, ", ")))
+		require.Contains(t, doc, "\n//\t"+name+" ", "the package doc names each metric")
 	}
 	for key := range keys {
 		require.Regexp(t, "(?m)^\\| `"+key+"` \\|", readme)

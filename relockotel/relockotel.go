@@ -25,34 +25,37 @@ type settings struct {
 	common  []attribute.KeyValue
 }
 
-// WithMeterProvider sets where the metrics go. Default: the global one, also if that is set later.
+// WithMeterProvider sets where the metrics go. Default: the global MeterProvider, even if it is set
+// later.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) { s.meters = p }
 }
 
-// WithTracerProvider sets where the spans go. Default: the global one, also if that is set later.
+// WithTracerProvider sets where the spans go. Default: the global TracerProvider, even if it is set
+// later.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(s *settings) { s.tracers = p }
 }
 
-// WithNameClass adds the attribute relock.name.class, which is what class returns for the name of
-// the lock; "" adds none. The name is that of Event.Name: those of a MultiMutex are joined by commas.
+// WithNameClass adds the attribute relock.name.class to metrics and spans. Its value is the result of
+// class for the name of the lock, which is Event.Name of relock: for a MultiMutex all names joined by
+// commas. If class returns "", there is no attribute. Default: no such attribute.
 //
-// Let it return one of a few words ("orders" for "orders:42"), and the same for a name each time:
-// each word is a time series of each metric. It is called with each event, by several goroutines at
-// once, and delays the locks as a hook does. Default: no such attribute.
+// Return one of a few words ("orders" for "orders:42"), because each word is a time series of each
+// metric. Always return the same word for a name. class is called for each event, by several goroutines
+// at once, and delays the locks as a hook does.
 func WithNameClass(class func(name string) string) Option {
 	return func(s *settings) { s.class = class }
 }
 
-// WithAttributes adds attributes to all metrics and spans: those that tell one Client from another
-// in the same process. A second use adds more. Default: none.
+// WithAttributes adds attributes to all metrics and spans, for example to distinguish several Clients
+// of one process. If it is used more than once, the attributes add up. Default: none.
 func WithAttributes(attrs ...attribute.KeyValue) Option {
 	return func(s *settings) { s.common = append(s.common, attrs...) }
 }
 
-// Telemetry tells OpenTelemetry what locks do. It keeps nothing of them, needs no Close, and may
-// serve any number of Clients. All methods are safe for concurrent use.
+// Telemetry exports metrics and spans of locks to OpenTelemetry. It stores nothing about locks, needs
+// no Close, and can serve any number of Clients. All methods are safe for concurrent use.
 type Telemetry struct {
 	class       func(name string) string
 	common      []attribute.KeyValue
@@ -62,8 +65,8 @@ type Telemetry struct {
 
 // New returns a Telemetry. It does not block.
 //
-// Errors: relock.ErrInvalidOption for a nil Option, or an Option that was given nil; and what the
-// MeterProvider says if it does not make an instrument.
+// Errors: relock.ErrInvalidOption for a nil Option, or for an Option with a nil argument; and the
+// errors of the MeterProvider if it cannot create an instrument.
 func New(opts ...Option) (*Telemetry, error) {
 	s := settings{
 		meters:  otel.GetMeterProvider(),
@@ -96,8 +99,8 @@ func New(opts ...Option) (*Telemetry, error) {
 	}, nil
 }
 
-// Hooks returns the hooks that tell of locks, for relock.WithHooks. They call neither Redis nor a
-// lock, and block only as long as the providers do.
+// Hooks returns the hooks for relock.WithHooks. They send nothing to Redis, do not lock, and block only
+// as long as the providers do.
 func (t *Telemetry) Hooks() relock.Hooks {
 	return relock.Hooks{
 		Contended:   t.contended,

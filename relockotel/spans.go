@@ -27,20 +27,23 @@ func (t *Telemetry) traceWait(e relock.Event) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// Lock is what [Telemetry.Do] locks: a *relock.Mutex, or a *relock.RWMutex to write.
+// Lock is the argument of [Telemetry.Do]: a *relock.Mutex, or a *relock.RWMutex to write.
 type Lock interface {
 	Name() string
 	Do(ctx context.Context, fn func(ctx context.Context) error) error
 }
 
-// Do is m.Do with a span: fn gets the context of the hold with the span relock.hold in it, which is a
-// child of the span in ctx. It begins when the lock is held, and ends when it was given back. A loss
-// is an event of it, relock.lost, at the time at which it was found out; so the trace shows what
-// was done without the lock. If Do returns an error the span has it as its status.
+// Do works like m.Do, and adds a span: fn receives the context of the hold with the span relock.hold,
+// which is a child of the span in ctx.
 //
-// It blocks, and fails, as m.Do does; relock.ErrInvalidOption for a nil m. A Lock that fails makes
-// no such span, as fn does not run. The attributes of the span are complete if m has the hooks of t;
-// else, and if the owner held m already, it has the name alone. No round trip of its own.
+// The span begins when the lock is acquired, and ends when it is released. A loss is the event
+// relock.lost of the span, at the time when it was noticed, so the trace shows which work was done
+// without the lock. If Do returns an error, the span has it as its status. If Lock fails, fn does not
+// run, and there is no span. The span has all attributes if m has the hooks of t. Without these hooks,
+// or if the owner already holds m, the span has only the name of the lock.
+//
+// Do blocks, and returns errors, as m.Do does; relock.ErrInvalidOption for a nil m. No additional round
+// trips.
 func (t *Telemetry) Do(ctx context.Context, m Lock, fn func(ctx context.Context) error) error {
 	if isNil(m) {
 		return fmt.Errorf("relockotel: do: %w: nil Lock", relock.ErrInvalidOption)
@@ -48,7 +51,7 @@ func (t *Telemetry) Do(ctx context.Context, m Lock, fn func(ctx context.Context)
 	return t.do(ctx, m.Name(), m.Do, fn)
 }
 
-// RDo is m.RDo with a span, as [Telemetry.Do] is m.Do with one.
+// RDo works like m.RDo, and adds a span, as [Telemetry.Do] does for m.Do.
 func (t *Telemetry) RDo(ctx context.Context, m *relock.RWMutex, fn func(ctx context.Context) error) error {
 	if isNil(m) {
 		return fmt.Errorf("relockotel: read do: %w: nil RWMutex", relock.ErrInvalidOption)

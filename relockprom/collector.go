@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Collector counts what its [Collector.Hooks] are told of locks, and is the prometheus.Collector of
-// that. One serves any number of relock Clients, which it adds up; it is safe for concurrent use.
+// Collector is a prometheus.Collector that counts the events of its [Collector.Hooks]. One Collector
+// can serve any number of relock Clients, and adds them up. It is safe for concurrent use.
 type Collector struct {
 	classOf  func(name string) string
 	families *families
@@ -17,10 +17,9 @@ type Collector struct {
 	classes map[string]bool // those in use
 }
 
-// NewCollector returns a collector that has counted nothing yet. Register it, and give its Hooks to
-// relock.
+// NewCollector returns a new collector. Register it, and pass its Hooks to relock.
 //
-// It does not block. Errors: relock.ErrInvalidOption, which says which option cannot be.
+// NewCollector does not block. Errors: relock.ErrInvalidOption, which names the invalid option.
 func NewCollector(opts ...Option) (*Collector, error) {
 	s, err := settingsOf(opts)
 	if err != nil {
@@ -34,14 +33,14 @@ func NewCollector(opts ...Option) (*Collector, error) {
 	}, nil
 }
 
-// Describe is for the prometheus.Registerer.
+// Describe implements prometheus.Collector.
 func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, family := range c.families.all() {
 		family.Describe(descriptions)
 	}
 }
 
-// Collect is for the prometheus.Gatherer. It does not block, nor does it ask Redis.
+// Collect implements prometheus.Collector. It does not block, and sends nothing to Redis.
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	for _, family := range c.families.all() {
 		family.Collect(metrics)

@@ -1,5 +1,5 @@
-// Package relockprom lets Prometheus see the locks of a process: how many are taken, waited for, held,
-// renewed and lost, and how long each of these takes.
+// Package relockprom exports Prometheus metrics of the locks of a process: how many are acquired,
+// waited for, held, renewed and lost, and how long each of these takes.
 //
 //	collector, err := relockprom.NewCollector()
 //	// ...
@@ -8,10 +8,10 @@
 //
 // # Metrics
 //
-// Each metric has the labels kind ("mutex", "fair", "multi" or "rw") and side ("read" or "write", of an
-// RWMutex; else empty), and class, if [WithNameClass] is used.
+// Each metric has the labels kind ("mutex", "fair", "multi" or "rw") and side ("read" or "write" for an
+// RWMutex, otherwise empty). With [WithNameClass] it also has the label class.
 //
-//	relock_acquisitions_total{result}  calls of Lock, TryLock, RLock and TryRLock that have ended
+//	relock_acquisitions_total{result}  finished calls of Lock, TryLock, RLock and TryRLock
 //	relock_wait_seconds{result}        histogram: how long each of these took
 //	relock_contended_total             calls that found the lock taken and started to wait
 //	relock_waiting                     calls that wait now
@@ -19,16 +19,16 @@
 //	relock_hold_seconds{end}           histogram: how long a lock was held, by "released" or "lost"
 //	relock_renewals_total{result}      renewals of a lease, by "renewed" or "failed"
 //	relock_renew_seconds{result}       histogram: how long a renewal took
-//	relock_losses_total{cause}         locks that were lost: "expired", "gone" or "forced"; also if Unlock
-//	                                   was the first to find out
+//	relock_losses_total{cause}         locks that were lost: "expired", "gone" or "forced"; also if
+//	                                   Unlock was the first to notice
 //
 // The result of an acquisition is "acquired", "busy", "timeout", "cancelled" or "error": see
-// [relock.Outcome]. The cause of a loss is a [relock.LossCause]. A Lock that adds a level to what its
-// owner holds already is not counted, unless it fails. What is counted when is said at [relock.Hooks].
+// [relock.Outcome]. The cause of a loss is a [relock.LossCause]. A re-entry is counted only if it
+// fails. [relock.Hooks] documents when each event occurs.
 //
-// The counters and gauges of a kind, side and class begin at 0 with the first event of theirs.
+// The counters and gauges of a kind, side and class start at 0 with their first event.
 //
-// The name of a lock is no label, nor are owners and tokens: a metric has one series for each
-// value of its labels, in the process and in Prometheus, and the names of locks have no end. Names are for
-// logs ([relock.LogHooks]) and traces.
+// Names of locks, owners and tokens are not labels. A metric has one series for each value of its
+// labels, in the process and in Prometheus, and the number of names has no limit. Use names in logs
+// ([relock.LogHooks]) and traces.
 package relockprom

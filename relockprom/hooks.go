@@ -6,11 +6,11 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// Hooks returns the hooks that count: for relock.WithHooks of a client. They do not block.
+// Hooks returns the hooks that count, for relock.WithHooks of a client. They do not block.
 //
-// The hooks of a handle replace those of its client. So if a handle has its own, join them with
-// these, by relock.JoinHooks: the gauges relock_held and relock_waiting are right only if all
-// handles of a name have these hooks, or none has.
+// Hooks of a handle replace the hooks of its client. If a handle has hooks of its own, join them with
+// these (relock.JoinHooks). The gauges relock_held and relock_waiting are correct only if all handles
+// for a name have these hooks, or none has them.
 func (c *Collector) Hooks() relock.Hooks {
 	return relock.Hooks{
 		Contended:   func(e relock.Event) { c.groupOf(e).contended() },

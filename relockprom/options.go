@@ -18,8 +18,8 @@ type settings struct {
 	native  bool
 }
 
-// Buckets are the upper bounds, in seconds, of the buckets of the histograms. Each list has to rise. An
-// empty one stands for the default.
+// Buckets are the upper bounds of the buckets of the histograms, in seconds. Each list must be in
+// increasing order. For an empty list the default applies.
 type Buckets struct {
 	Wait  []float64 // of relock_wait_seconds. Default: 0.0005 to 60
 	Hold  []float64 // of relock_hold_seconds. Default: 0.001 to 3600
@@ -32,17 +32,17 @@ var defaultBuckets = Buckets{
 	Renew: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }
 
-// WithNameClass adds the label class to every metric: what classOf returns for the name of the lock, as
-// Event.Name of relock has it: without the prefix, and those of a MultiMutex joined by commas.
-// Default: there is no such label.
+// WithNameClass adds the label class to every metric. Its value is the result of classOf for the name
+// of the lock, which is Event.Name of relock: without the prefix, and for a MultiMutex all names joined
+// by commas. Default: no such label.
 //
-// The classes have to be few: "orders" and "carts", not "orders:42". Each costs 13 series and the
-// buckets of its histograms, for each kind of lock, in each process. Classes beyond the first 100
-// that come are counted together as "other", for as long as the process runs.
+// Return few classes: "orders" and "carts", not "orders:42". Each class costs 13 series and the buckets
+// of its histograms, for each kind of lock, in each process. After the first 100 classes, all later
+// ones are counted together as "other" until the process ends.
 //
-// classOf is called at each event, on the goroutine of the lock: it must be quick, safe for concurrent
-// use, and always return the same for a name, or the gauges would not come back to 0. A panic in it is one
-// in a hook.
+// classOf is called for each event, on the goroutine of the lock. It must be quick and safe for
+// concurrent use, and must always return the same class for a name, otherwise the gauges do not return
+// to 0. If classOf panics, that is a panic in a hook.
 func WithNameClass(classOf func(name string) string) Option {
 	return func(s *settings) error {
 		if classOf == nil {
@@ -53,8 +53,8 @@ func WithNameClass(classOf func(name string) string) Option {
 	}
 }
 
-// WithBuckets sets the buckets of the histograms. Each bucket costs a series for each of the labels of its
-// histogram.
+// WithBuckets sets the buckets of the histograms. Each bucket costs one series for each combination of
+// labels of its histogram.
 func WithBuckets(b Buckets) Option {
 	return func(s *settings) error {
 		for _, list := range []struct {
@@ -77,9 +77,9 @@ func WithBuckets(b Buckets) Option {
 	}
 }
 
-// WithNativeHistograms adds native histograms, with buckets that are at most 10 % wide, and
-// 100 at most. A Prometheus that scrapes native histograms takes these instead of the classic ones, unless
-// told to take both; others see no difference. Default: classic ones only.
+// WithNativeHistograms adds native histograms, with at most 100 buckets, each at most 10 % wide. A
+// Prometheus that scrapes native histograms uses them in place of the classic ones, unless it is
+// configured to scrape both. For other servers nothing changes. Default: classic histograms only.
 func WithNativeHistograms() Option {
 	return func(s *settings) error {
 		s.native = true

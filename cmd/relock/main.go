@@ -1,4 +1,4 @@
-// The command relock runs programs under a lock on Redis, and shows who holds which.
+// Command relock runs programs under a lock on Redis, and shows who holds which lock.
 package main
 
 import (

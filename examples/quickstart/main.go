@@ -1,13 +1,11 @@
-// Quickstart runs four services that share locks on one Redis, or on a quorum, and shows what
-// happens.
+// Quickstart runs four services that share locks on one Redis, or on a quorum, and shows what happens.
 //
 //	go run ./examples/quickstart                          on an embedded miniredis
 //	go run ./examples/quickstart -redis localhost:6379    on a real Redis
 //	go run ./examples/quickstart -kind fair               with another kind of lock: plain, fair, multi, rw or quorum
 //	go run ./examples/quickstart -kind quorum -redis a:6379,b:6379,c:6379
 //
-// It checks what it shows, leaves nothing behind on Redis, and exits with status 1 if
-// anything is not as it should be.
+// It checks each result and leaves no key on Redis. If a check fails, it exits with status 1.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package asynqlock has tasks of asynq that must not run at the same time run one after another.
+// Package asynqlock is a middleware for asynq: tasks with the same lock do not run at the same time.
 package asynqlock
 
 import (
@@ -13,15 +13,16 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// ErrBusy is the error of a task that was not run because another one has its lock.
+// ErrBusy is the error of a task that did not run because another task has its lock.
 var ErrBusy = errors.New("another task has the lock")
 
-// Exclusive returns a middleware that runs a task under the lock that name gives it. If that is
-// held, the task is not run now, but tried again: see IsFailure and RetryDelay. Without a lock asynq
-// runs a task twice at once when it takes a worker for dead, or gives up on one at shutdown.
+// Exclusive returns a middleware that runs each task under a lock. name returns the name of the lock
+// for a task. If the lock is held, the task does not run, and asynq tries it again later: see
+// [IsFailure] and [RetryDelay]. Without a lock, asynq runs a task twice at once if it wrongly takes a
+// worker for dead, or gives up on a worker at shutdown.
 //
-// The handler has to return soon after its context has ended: another worker may have the lock
-// then.
+// The handler has to return soon after its context has ended, because another worker may have the lock
+// by then. After a loss the error wraps relock.ErrLost, even if the handler succeeded.
 func Exclusive(locks *relock.Client, name func(*asynq.Task) string) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) (err error) {
@@ -44,11 +45,11 @@ func Exclusive(locks *relock.Client, name func(*asynq.Task) string) asynq.Middle
 	}
 }
 
-// IsFailure is for asynq.Config: a task that was busy has not failed, so that uses up no retry. One
-// that has none (MaxRetry(0), or none left) is archived all the same.
+// IsFailure is for asynq.Config. It makes a busy task not count as failed, so that it does not use up a
+// retry. If a task has no retries left (or MaxRetry(0)), asynq archives it all the same.
 func IsFailure(err error) bool { return !errors.Is(err, ErrBusy) }
 
-// RetryDelay is for asynq.Config: a task that was busy comes again soon.
+// RetryDelay is for asynq.Config. A busy task is tried again after 1 to 2 s.
 func RetryDelay(n int, err error, task *asynq.Task) time.Duration {
 	if errors.Is(err, ErrBusy) {
 		return time.Second + rand.N(time.Second)

@@ -1,4 +1,5 @@
-// Package certlock has nodes that share a storage of certmagic obtain each certificate once.
+// Package certlock locks the storage of certmagic: of all nodes that share it, one obtains each
+// certificate.
 package certlock
 
 import (
@@ -12,7 +13,8 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// Storage is a certmagic.Storage with the locks of a relock.Client.
+// Storage is a certmagic.Storage that locks with a relock.Client. [New] returns it. It is safe for
+// concurrent use.
 type Storage struct {
 	certmagic.Storage // for all but the locks
 	locks             *relock.Client
@@ -26,12 +28,12 @@ var (
 	_ certmagic.TryLocker = (*Storage)(nil)
 )
 
-// New returns storage with the locks of locks. Both stay the caller's.
+// New returns a Storage with the data of storage and the locks of locks. It closes neither.
 func New(storage certmagic.Storage, locks *relock.Client) *Storage {
 	return &Storage{Storage: storage, locks: locks, held: make(map[string][]*relock.Mutex)}
 }
 
-// Lock waits for the lock of name. It is renewed until Unlock.
+// Lock waits for the lock of name, or until ctx ends. The lock is renewed until Unlock.
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	m := s.mutex(ctx, name)
 	if err := m.Lock(ctx); err != nil {
@@ -41,7 +43,7 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 	return nil
 }
 
-// TryLock takes the lock of name if it is free.
+// TryLock acquires the lock of name if it is free. Otherwise it returns false.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	m := s.mutex(ctx, name)
 	held, err := m.TryLock(ctx)
@@ -51,8 +53,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return held, err
 }
 
-// Unlock gives the lock of name back, in any goroutine. After a loss it returns relock.ErrLost, which
-// certmagic logs: another node may have done the same meanwhile.
+// Unlock releases the lock of name, on any goroutine. After a loss it returns relock.ErrLost, which
+// certmagic logs: another node may have obtained the same certificate. If this Storage does not hold
+// the lock, it returns relock.ErrNotHeld.
 func (s *Storage) Unlock(_ context.Context, name string) error {
 	m := s.give(name)
 	if m == nil {

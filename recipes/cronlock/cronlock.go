@@ -1,4 +1,4 @@
-// Package cronlock has a job of robfig/cron run on one of several nodes.
+// Package cronlock runs each job of robfig/cron on one of several nodes.
 package cronlock
 
 import (
@@ -14,19 +14,20 @@ import (
 // less do not run the job again. It has to be shorter than the interval of the job.
 const keep = 500 * time.Millisecond
 
-// Job is a cron.Job that gets the context of its lock from OnOneNode. It has to return soon after that
-// has ended: another node may run it then.
+// Job is a cron.Job with a context. [OnOneNode] passes it the context of its lock. It has to return
+// soon after that context has ended, because another node may run it by then.
 type Job func(ctx context.Context) error
 
-// Run is Job without a lock, for a cron that has no OnOneNode.
+// Run runs the job without a lock and with context.Background(), for a cron without OnOneNode.
 func (j Job) Run() { _ = j(context.Background()) }
 
-// OnOneNode returns a cron.JobWrapper that has each run made by one of the nodes whose wrapper has the
-// same name: the one that comes first. Put it last in a chain: it hands its context to a Job, not to
-// what wraps one. That context ends with ctx, too, which is to end when the program has to stop.
+// OnOneNode returns a cron.JobWrapper for a job that is scheduled on several nodes. For each run, the
+// first node to get the lock name runs the job. The others skip the run. Use the same name on all
+// nodes. Put OnOneNode last in a chain, because it passes its context to a [Job], not to a wrapper. The
+// context also ends when ctx ends: end ctx to stop the program.
 //
-// log is told of a run that was made elsewhere (Info), and of an error of Redis, of the job, and of a
-// loss of the lock (Error).
+// log receives a message if the run is made elsewhere (Info), and the errors of Redis and of the job,
+// and a loss of the lock (Error).
 func OnOneNode(ctx context.Context, locks *relock.Client, name string, log cron.Logger) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {

@@ -1,4 +1,4 @@
-// Package gooselock has one process at a time migrate a database with goose.
+// Package gooselock makes one process at a time migrate a database with goose.
 package gooselock
 
 import (
@@ -14,8 +14,9 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// Up migrates under the lock name. The context of the migrations ends when the lock is lost; what the
-// database does with one that is under way then is up to its driver. The provider needs no locker.
+// Up calls p.Up while it holds the lock name, and waits for the lock before. If the lock is lost, the
+// context of the migrations ends; what then happens to a migration in progress depends on the driver of
+// the database. The provider needs no locker.
 func Up(ctx context.Context, locks *relock.Client, name string, p *goose.Provider) (done []*goose.MigrationResult, err error) {
 	err = locks.Mutex(name).Do(ctx, func(ctx context.Context) (err error) {
 		done, err = p.Up(ctx)
@@ -24,8 +25,8 @@ func Up(ctx context.Context, locks *relock.Client, name string, p *goose.Provide
 	return done, err
 }
 
-// Locker is a lock.Locker, for goose.WithLocker: where goose is called by code that cannot call Up.
-// goose is not told of a loss: it shows when the migration has ended, in its error.
+// Locker is a lock.Locker for goose.WithLocker, for code that cannot call [Up]. goose does not notice a
+// loss of the lock until the migration has ended. Then it is in its error.
 type Locker struct {
 	locks *relock.Client
 	name  string
@@ -36,11 +37,12 @@ type Locker struct {
 
 var _ lock.Locker = (*Locker)(nil)
 
-// New returns a Locker of the lock name, which all processes that migrate one database have in common.
+// New returns a Locker with the lock name. Use the same name in all processes that migrate one
+// database.
 func New(locks *relock.Client, name string) *Locker { return &Locker{locks: locks, name: name} }
 
-// Lock waits for the lock. It is renewed until Unlock. The owner is one of its own, because goose lets
-// the next goroutine in before it unlocks.
+// Lock waits for the lock, or until ctx ends. The lock is renewed until Unlock. Each Lock has its own
+// owner, because goose lets the next goroutine in before it unlocks.
 func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	m := l.locks.Mutex(l.name, relock.WithOwnerFrom(relock.NewOwner(ctx)))
 	if err := m.Lock(ctx); err != nil {
@@ -52,7 +54,7 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	return nil
 }
 
-// Unlock gives the lock back.
+// Unlock releases the lock. After a loss it returns relock.ErrLost.
 func (l *Locker) Unlock(context.Context, *sql.DB) error {
 	m := l.give()
 	if m == nil {
