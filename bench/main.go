@@ -1,12 +1,12 @@
-// Command bench runs relock and other Go lock libraries side by side on one Redis, and
-// prints what it measures as Markdown.
+// Command bench runs relock and other Go lock libraries side by side on one Redis, and prints the
+// results as Markdown.
 //
-// Every measurement is a cell: one contender, one scenario, one load. It runs in processes
-// of its own, started for it. The cells of a load are interleaved: each round runs every
-// contender once, in a rotated order, so that what disturbs the machine disturbs all.
+// Every measurement is a cell: one contender, one scenario, one load. Each cell runs in processes of
+// its own. The cells of a load are interleaved: each round runs every contender once, in a rotated
+// order, so that a disturbance of the machine affects all of them.
 //
-// A cell in which two held the lock at once who must not, a call failed, or a waiter was never served
-// is void: it counts as no measurement, however fast it was.
+// A cell is void, and counts as no measurement, if two owners held one lock at the same time, a call
+// failed, or a waiter was never served.
 package main
 
 import (

@@ -1,9 +1,9 @@
-// Command chaos puts the lock library under every fault that can be injected, with real
-// servers and real client processes, and has a machine judge what they saw.
+// Command chaos tests the lock library on real servers, with real client processes, under every fault
+// that can be injected, and checks the history of what the clients did and saw.
 //
-// This package is the program: its flags (main.go), what it prints (table.go), and the hunt for
-// broken libraries (mutants.go). What is played is in internal/scenario, how it is played in
-// internal/stage, and the client processes are internal/worker. README.md and scenarios.md tell more.
+// This package is the program: its flags (main.go), its output (table.go), and the runs of broken
+// libraries (mutants.go). Package internal/scenario contains the scenarios, internal/stage plays them,
+// and internal/worker is the client processes. README.md and scenarios.md have more.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Command model checks the models of the protocol with Spin: every promise holds, and breaks as soon as a
-// rule is switched off. README.md says what is modelled.
+// Command model checks the models of the protocol with Spin: every promise holds, and breaks as soon as
+// a rule is disabled. README.md describes the models.
 //
 //	go run ./model                     what the gate checks
-//	go run ./model -long               larger sizes besides, 30 to 40 minutes in all
+//	go run ./model -long               larger sizes, too: 30 to 40 minutes in all
 //	go run ./model -rule NO_RETIRE     what happens without that rule
 package main
 

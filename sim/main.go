@@ -1,10 +1,11 @@
-// Command sim plays the whole lock library, many clients of it in one process, in virtual time, on embedded
-// servers, with faults that a seed decides, and has the judge of chaos look at what they saw.
+// Command sim runs the whole lock library in virtual time: many clients in one process, on embedded
+// servers, with faults that a seed decides. The judge of chaos checks the history.
 //
-// This package is the program: its flags (main.go), the child processes that play (crew.go), how a failure
-// is made small (search.go), the hunt for broken libraries (mutants.go), and how the library grows (scale.go).
-// What is played is in internal/play, and what is measured in internal/scale, on links in memory, in
-// internal/bubble. README.md tells more.
+// This package is the program: its flags (main.go), the child processes that play (crew.go), the search
+// for the fewest faults that fail (search.go), the runs of broken libraries (mutants.go), and
+// measurements of growth (scale.go). Package internal/play contains the plays, internal/scale the
+// measurements, and internal/bubble the virtual time. Connections are links in memory. README.md has
+// more.
 package main
 
 import (
