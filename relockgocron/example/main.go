@@ -67,7 +67,7 @@ func serve(ctx context.Context, addr string) error {
 	return scheduler.Shutdown() // before locks are closed
 }
 
-// notRun is told of each run that this node does not make.
+// notRun is called for each run that this node does not make.
 func notRun(_ uuid.UUID, job string, err error) {
 	if !errors.Is(err, relockgocron.ErrHeldElsewhere) { // the normal case: another node makes it
 		log.Printf("%s: %v", job, err)
