@@ -12,7 +12,7 @@ REPEATS ?= 10
 REPEATED = $(wildcard multi*_test.go watchdog_test.go hold_test.go $(addprefix tests/,*kinds*_test.go clocks_test.go \
 	fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go explain_test.go connections_test.go demotion_test.go slots*_test.go))
 
-.PHONY: help test busy race repeat soak lint bench fuzz chaos mutants sim scale model servers versus publish tidy-check quickstart interop ci
+.PHONY: help test busy race repeat soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,7 @@ sim: ## the whole library in virtual time, for SIMTIME (60s) of fresh seeds
 
 scale: ## how the library grows with processes, waiters and names, in virtual time; written into docs/scale.md
 	go run -C sim . -scale -publish ..
+	$(MAKE) llms
 
 model: ## the models of the protocol, and what breaks without each rule; RULE=name tells one, LONG=1 checks more; needs spin and gcc
 	go run ./model $(if $(LONG),-long) $(if $(RULE),-rule $(RULE))
@@ -83,6 +84,13 @@ versus: ## relock and other libraries side by side; wants a quiet machine
 
 publish: ## measure what the pages show, and write it into them; wants a quiet machine
 	go run -C bench . -publish ..
+	$(MAKE) llms
+
+llms: ## llms.txt and llms-full.txt, from README.md and docs/
+	go test -run TestLLMs . -update-llms
+
+site: ## the pages as a web site in build/site; needs python3
+	.ci/site
 
 tidy-check: ## go mod tidy would change nothing, in any module
 	@set -e; git ls-files -co --exclude-standard '*go.mod' | while read -r file; do \
