@@ -47,7 +47,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     here = INSIDE.get(page.file.src_uri, "docs/" + page.file.src_uri)
-    page.edit_url = f"{config.repo_url}/blob/main/{here}"
+    page.edit_url = f"{config.repo_url}/edit/main/{here}"
 
     def site_link(match):
         to, _, anchor = match[1].partition("#")
