@@ -10,15 +10,15 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const doctorText = `Find out whether this Redis is good for locks: can it be reached, its version and role, does it evict keys, what a crash or
-a failover forgets, how long scripts and messages take, and may this user do what each kind of lock needs. It takes a
-lock of each kind, under a new name that begins with --name, and gives it back. It sends no command that managed services
-refuse.
+const doctorText = `Check whether this Redis is good for locks: whether it can be reached, its version and role, whether it evicts keys, what
+a crash or a failover forgets, how long scripts and messages take, and whether this user has the permissions for each kind
+of lock. For this, relock acquires and releases a lock of each kind, under a new name that begins with --name. It sends
+no command that managed services refuse.
 
-With --user it asks what that ACL user may do, and changes nothing. That needs Redis 7, and a connection that may run
-ACL DRYRUN.
+With --user it checks the permissions of that ACL user, and changes nothing. This needs Redis 7, and a connection that may
+run ACL DRYRUN.
 
-Exit codes: 0 fine, 1 warnings, 2 broken; 64 for a wrong call.`
+Exit codes: 0 fine, 1 warnings, 2 broken; 64 for wrong usage.`
 
 func (a *app) doctorCommand() *cobra.Command {
 	e := &doctor.Exam{}

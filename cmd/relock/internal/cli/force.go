@@ -11,9 +11,9 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const forceText = `Take the lock NAME away from its holder, and wake the waiters. Use it if you know that the holder is gone or stuck. A
-holder that still works learns of it at its next renewal, within a third of its TTL. Until then it goes on, while the next
-holder may begin. A relock run then ends its command.
+const forceText = `Take the lock NAME away from its holder, and wake the waiters. Use it if you know that the holder is gone or stuck. If the
+holder still works, it notices at its next renewal, within a third of its TTL. Until then it continues, while the next
+holder may begin. If the holder is a relock run, it then ends its command.
 
 Exit codes: 0 if it was taken away, 1 if it was free; 64, 69 and 77 as with relock run.`
 

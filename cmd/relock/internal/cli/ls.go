@@ -14,18 +14,18 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const lsText = `List the locks whose names match PATTERN and that an owner holds or waits for. In PATTERN * stands for any text, ? for one
-character, [ab] for one of these characters. It shows every kind of lock, also those of Go programs and of Redisson, and no
-other keys. It uses SCAN, which does not block Redis, on all masters of a Cluster.
+const lsText = `List the locks whose names match PATTERN and that an owner holds or waits for. In PATTERN, * matches any text, ? one
+character, and [ab] one of these characters. The list contains every kind of lock, also locks of Go programs and of
+Redisson, and no other keys. It uses SCAN, which does not block Redis, on all masters of a Cluster.
 
 OWNER is the client and the owner in it: the beginning of the client's uuid (all of it with --long), then host/pid of a
-relock run, or the number of a goroutine or thread. TTL is the rest of the lease; "never ends" means that another program
-has set the key. (kept) means that the lock was given back before its --min-hold was over. WAITERS are the waiters in
-line, and those in the queue of Redisson's fair lock; ~2 means that there is no line, but two connections listen for a
-release.
+relock run, or the number of a goroutine or thread. TTL is the remaining lease; "never ends" means that another program
+has set the key. (kept) means that the holder has released the lock, and --min-hold keeps it unavailable. WAITERS are
+the waiters in line, and in the queue of Redisson's fair lock. ~2 means that there is no line, but two connections are
+subscribed to releases.
 
-On a quorum each node has a column with the TTL there: - means that the node does not know this owner, ? that it does not
-answer. NOTE says where the nodes disagree.`
+On a quorum each node has a column with the TTL on that node: - means that the node does not have this owner, ? that it
+does not answer. NOTE describes where the nodes disagree.`
 
 func (a *app) lsCommand() *cobra.Command {
 	long := false

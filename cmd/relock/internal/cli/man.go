@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-const manText = `Print the manual page of relock, or of one of its commands, made from the same text as --help; or write all
-pages to a directory.`
+const manText = `Print the manual page of relock, or of one of its commands, from the same text as --help; or write all pages to a
+directory.`
 
 func (a *app) manCommand() *cobra.Command {
 	dir := ""

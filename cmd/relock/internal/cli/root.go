@@ -58,8 +58,8 @@ func (a *app) complain(err error) {
 
 const rootText = `Run a command under a lock on Redis, and see who holds which lock.
 
-While one process holds a lock, no other gets a lock with the same name on the same Redis, on any machine. That holds
-for commands under relock run, Go programs with the library github.com/relock-go/relock, and Java programs with Redisson.
+While one process holds a lock, no other gets a lock with the same name on the same Redis, on any machine. This applies
+to commands under relock run, Go programs with the library github.com/relock-go/relock, and Java programs with Redisson.
 The lock is a lease. relock renews it while the command runs. If relock or its machine dies, the lock is free when the
 lease (--ttl) has ended.`
 
@@ -74,13 +74,13 @@ const rootExample = `  # a cron line on every machine: one machine runs the job,
   relock state deploy
   relock watch deploy`
 
-const urlsText = `relock uses the Redis that --redis names, or RELOCK_REDIS (URLs, with a space in between), or
-redis://localhost:6379. RELOCK_REDIS keeps a password out of the list of processes.
+const urlsText = `relock uses the Redis of --redis, or of RELOCK_REDIS (one or more URLs, separated by spaces), or
+redis://localhost:6379. A password in RELOCK_REDIS does not appear in the list of processes.
 
 ` + target.Syntax + `
 
-With several --redis the lock is on a quorum: independent servers, and a majority has to agree. Give all of them to
-every process. --fair, --shared and --exclusive do not work on a quorum.`
+With several --redis the lock is on a quorum: independent servers, of which a majority holds the lock. Give the same
+servers to every process. --fair, --shared and --exclusive do not work on a quorum.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -101,11 +101,11 @@ func (a *app) root() *cobra.Command {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.PersistentFlags().StringArrayVar(&a.urls, "redis", nil, "`URL` of Redis, several times for a quorum; see relock help urls (default $RELOCK_REDIS, or redis://localhost:6379)")
-	root.PersistentFlags().StringVar(&a.tls.Cert, "cert", "", "`FILE` of a certificate, for a server with TLS that wants one of its clients (default $RELOCK_CERT)")
+	root.PersistentFlags().StringVar(&a.tls.Cert, "cert", "", "`FILE` of the certificate of this client, for a server with TLS that asks for one (default $RELOCK_CERT)")
 	root.PersistentFlags().StringVar(&a.tls.Key, "key", "", "`FILE` of the key of --cert (default $RELOCK_KEY)")
-	root.PersistentFlags().StringVar(&a.tls.CA, "cacert", "", "`FILE` of the authorities that are trusted to know a server with TLS (default $RELOCK_CACERT, or the system's)")
+	root.PersistentFlags().StringVar(&a.tls.CA, "cacert", "", "`FILE` of the authorities that may have signed the certificate of a server with TLS (default $RELOCK_CACERT, or the system's)")
 	root.AddCommand(a.runCommand(), a.lsCommand(), a.stateCommand(), a.watchCommand(), a.forceCommand(), a.doctorCommand(), a.manCommand(),
-		&cobra.Command{Use: "urls", Short: "How to say which Redis to use", Long: urlsText},
+		&cobra.Command{Use: "urls", Short: "Which Redis to use, and how to write its URL", Long: urlsText},
 		&cobra.Command{Use: "exit-codes", Short: "What the exit codes of relock run mean", Long: "The exit codes of relock run:\n\n" + codesText})
 	return root
 }

@@ -32,23 +32,24 @@ type runFlags struct {
 	log      string
 }
 
-const runText = `Take the lock NAME, run CMD with ARGS, and give the lock back.
+const runText = `Acquire the lock NAME, run CMD with ARGS, and release the lock.
 
-CMD is run without a shell, in a process group of its own, with this terminal if there is one. Its environment has
-RELOCK_NAME and RELOCK_TOKEN. The token is a number that is higher with each holder: what CMD writes to can refuse a
-lower one than it has seen. (With --shared there is no token.) A relock run inside CMD that would wait for the same lock
-exits with 64 at once.
+CMD runs without a shell, in a process group of its own, and on this terminal if there is one. Its environment has
+RELOCK_NAME and RELOCK_TOKEN. The token is a number that is higher with each holder: the store that CMD writes to can
+reject a lower number than it has seen. (With --shared there is no token.) If CMD contains a relock run that would wait
+for the same lock, that relock run exits with 64 at once.
 
-Signals to relock go to CMD's group, but SIGTSTP, as by Ctrl-Z, suspends neither: others would wait for a command that
-stands still. In the background, a CMD that reads from the terminal is stopped until it is brought to the foreground;
-the lock stays held. While relock waits, a signal such as SIGINT or SIGTERM ends the wait, and CMD is never started.
+Signals to relock go to the process group of CMD, except SIGTSTP (Ctrl-Z): it suspends neither relock nor CMD, because
+others would wait for a suspended command. If CMD runs in the background and reads from the terminal, it is stopped until
+it is brought to the foreground; relock continues to hold the lock. If a signal such as SIGINT or SIGTERM arrives while
+relock waits, the wait ends, and CMD never starts.
 
 relock holds the lock until CMD ends. Processes that CMD leaves in the background run without the lock. relock renews the
-lock. If that fails, CMD's group gets SIGTERM, --kill-after before the lease ends, and SIGKILL when that time is over: no
-other owner gets the lock while CMD runs. If the lock was deleted or forced open, CMD gets SIGTERM as soon as relock
-learns of that, and SIGKILL after --kill-after.
+lock. If renewal fails, the process group of CMD gets SIGTERM, --kill-after before the lease ends, and SIGKILL when that
+time is over. So no other owner gets the lock while CMD runs. If the lock was deleted or forced open, CMD gets SIGTERM as
+soon as relock notices this, and SIGKILL after --kill-after.
 
-If relock itself is killed (SIGKILL), CMD is killed with it on Linux, but not what CMD has started. The lock is free
+If relock itself is killed (SIGKILL), Linux also kills CMD, but not processes that CMD has started. The lock is free
 after --ttl.
 
 Exit codes:
@@ -89,14 +90,14 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait: exit with 75 if another owner has the lock")
+	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait: exit with 75 if another owner holds the lock")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait for at most this long, such as 90s or 10m, then exit with 75 (default: no limit)")
 	flags.IntVarP(&f.busyCode, "busy-code", "E", codeBusy, "exit with `CODE` instead of 75")
 	flags.BoolVar(&f.fair, "fair", false, "first come, first served, over all processes that use --fair")
-	flags.BoolVar(&f.shared, "shared", false, "share the lock with other --shared commands; --exclusive ones wait")
-	flags.BoolVar(&f.exclusive, "exclusive", false, "let --shared and other --exclusive commands wait; use another name for locks without --shared and --exclusive")
-	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "the lease: how long the lock stays taken if relock is killed")
-	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock taken for at least this long, also if the command ends earlier: for jobs that several machines start at about the same time")
+	flags.BoolVar(&f.shared, "shared", false, "share the lock with other --shared commands; --exclusive commands wait")
+	flags.BoolVar(&f.exclusive, "exclusive", false, "exclude --shared and other --exclusive commands; locks without these two flags need another name")
+	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "the lease: how long the lock remains if relock is killed")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock unavailable for at least this long, even if the command ends earlier: for jobs that several machines start at about the same time")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "end the command after this time (default: no limit)")
 	flags.DurationVar(&f.killAfter, "kill-after", 0, "the time from SIGTERM to SIGKILL, if the lock was lost or --max-hold is over; at most half of --ttl (default 10s, or a third of --ttl if that is less)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "report on standard error what happens to the lock")

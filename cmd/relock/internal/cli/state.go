@@ -13,10 +13,10 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const stateText = `Show all that Redis knows about the lock NAME: who has it, for how much longer, who waits and in which order, and the last
+const stateText = `Show the state of the lock NAME on Redis: who holds it, for how much longer, who waits and in which order, and the last
 fencing token. It changes nothing.
 
-Exit codes: 0 if it is held, 1 if it is free; 64 if the key is no lock; 69 and 77 as with relock run.`
+Exit codes: 0 if it is held, 1 if it is free; 64 if the key is not a lock; 69 and 77 as with relock run.`
 
 func (a *app) stateCommand() *cobra.Command {
 	cmd := &cobra.Command{

@@ -12,15 +12,15 @@ import (
 	"github.com/relock-go/relock/cmd/relock/internal/target"
 )
 
-const watchText = `Follow the lock NAME until you interrupt it: who gets it, for how long, and who waits. Each change is one line. It looks
-when a message announces a change, and every --interval. Holds that are shorter than that may not be seen, if they
-follow each other within one process.
+const watchText = `Follow the lock NAME until you interrupt it: who gets it, for how long, and who waits. Each change is one line. relock
+reads the state when a message announces a change, and every --interval. It may miss holds that are shorter than that, if
+they follow each other within one process.
 
     held      an owner has got it         waits        a waiter has joined the line
-    level     its count has changed       left         a waiter has left the line without the lock
-    ended     it was given back, or       passed over  a waiter did not listen when it was its turn
+    level     its hold count has changed  left         a waiter has left the line without the lock
+    ended     it was released, or         passed over  a waiter was skipped, because its process was not subscribed
               taken away                  free         no owner has it
-    kept      it was given back before    unknown      Redis does not answer
+    kept      it was released before      unknown      Redis does not answer
               --min-hold was over
     expired   its lease has ended`
 
