@@ -20,10 +20,11 @@ const Syntax = `    redis://[USER:PASSWORD@]HOST[:PORT][/DB]                    
     unix://[USER:PASSWORD@]/PATH/TO/SOCKET[?db=DB]              one server, by a socket
     HOST[:PORT]                                                 as redis://HOST:PORT
 
-With TLS they begin with rediss: rediss://, rediss-cluster://, rediss-sentinel://. Redis asks for a certificate
-of the client, unless it has tls-auth-clients no: --cert and --key, or RELOCK_CERT and RELOCK_KEY, name the files of one
-and of its key. --cacert or RELOCK_CACERT names the file of the authorities that are trusted to know the server; otherwise
-those are the system's, or those of SSL_CERT_FILE. ?skip_verify=true trusts any server. All files are in PEM format.
+With TLS they begin with rediss: rediss://, rediss-cluster://, rediss-sentinel://. Unless Redis has tls-auth-clients no,
+it asks for a certificate of the client: --cert and --key, or RELOCK_CERT and RELOCK_KEY, are the files of the certificate
+and its key. --cacert or RELOCK_CACERT is the file of the authorities that may have signed the certificate of the server.
+By default these are the authorities of the system, or of SSL_CERT_FILE. ?skip_verify=true trusts any server. All files
+are in PEM format.
 
 Time-outs are ?dial_timeout=, ?read_timeout= and ?write_timeout=, as 2s. A password is %-encoded, as everywhere in URLs.`
 
