@@ -227,7 +227,7 @@ var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: use 
 // always in use.
 //
 // With [WithFencing] one token is minted, which is higher than the counters of all the names. On a
-// Cluster the names need a common {tag}, otherwise the error is [ErrInvalidName]. The state after a
+// Cluster the names need a common {tag}. Otherwise the error is [ErrInvalidName]. The state after a
 // failure, errors, concurrent use and round trips are as for a Mutex, for any number of names. If the
 // owner already holds some of the names, there is one more round trip for each of those holds: to lock,
 // to unlock, and to revert if the rest is not available. Each further name costs Redis some

@@ -95,9 +95,9 @@
 //   - If a key is deleted, the holder does not notice it before the next renewal.
 //   - A process that is paused may still write after its lease has ended.
 //
-// Where that matters, use [WithFencing], and let the resource reject a token that is lower than one it
-// has seen. Package fence does this for data on Redis. Run Redis with maxmemory-policy noeviction: an
-// evicted lock is a lost lock.
+// Where this would do damage, use [WithFencing], and let the resource reject a token that is lower than
+// one it has seen. Package fence does this for data on Redis. Run Redis with maxmemory-policy
+// noeviction: an evicted lock is a lost lock.
 //
 // # Shutting down
 //

@@ -47,12 +47,12 @@ type Hooks struct {
 	// was called.
 	Contended func(Event)
 
-	// Failed is called once by each Lock, TryLock, RLock and TryRLock that does not acquire the lock or
-	// increase the hold count, for any reason. Outcome is the reason, and Err is the error from Redis
-	// or from the context. Elapsed is the time since the call began. Failed is the last thing that the
-	// call does, even if another hook has panicked. It is not called after Acquired, because the hold
-	// then reports its own end. It is not called for an invalid name or option or a nil context,
-	// because nothing was requested.
+	// Failed is called once by each Lock, TryLock, RLock and TryRLock that neither acquires the lock
+	// nor increases the hold count, for any reason. Outcome is the kind of reason, and Err is the
+	// error. Elapsed is the time since the call began. Failed is the last thing that the call does,
+	// even if another hook has panicked. It is not called after Acquired, because the hold then reports
+	// its own end. It is not called for an invalid name or option or a nil context, because nothing was
+	// requested.
 	Failed func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is how long the

@@ -340,8 +340,9 @@ func WithLocalHandoffs(n int) Option {
 	})
 }
 
-// WithSafetyPoll limits how long a waiter sleeps if its message is lost: on a quorum for d, on one
-// Redis for a third of the shortest of 5 s, twice d, and the TTL. Default: 5 s. At least 10 ms.
+// WithSafetyPoll limits how long a waiter sleeps if its message is lost. On a quorum the limit is d. On
+// one Redis it is a third of the shortest of 5 s, twice d, and the TTL. Default: 5 s. d must be at
+// least 10 ms.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < terms.MinSafetyPoll {
@@ -385,9 +386,9 @@ func WithShardedPubSub() ClientOption {
 // go-redis. go-redis marks that as experimental, and may change it in a minor version. Use this option
 // if you do not want to depend on it, or if it does not work with a newer go-redis.
 //
-// Promises and round trips are the same, but a busy process does less. With a PoolSize of 20, 64
-// goroutines that lock a name each reach 0.6 times the default rate, or 0.3 times if Redis is 1 ms
-// away. A single goroutine is as fast as by default.
+// Promises and round trips are the same, but a busy process locks less often. For example, with a
+// PoolSize of 20, 64 goroutines with different names together reach 0.6 times the default rate, and 0.3
+// times if Redis is 1 ms away. A single goroutine is as fast as by default.
 //
 // Commands of the library compete with those of the application for connections. If all connections are
 // in use for as long as a lease, holds are lost: make PoolSize large enough for both. If a command is

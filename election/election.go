@@ -20,10 +20,10 @@ type settings struct {
 	setback func(error)
 }
 
-// OnSetback sets a function that [Run] calls with each error that does not end it. Such errors are a
-// failed campaign, for example because Redis cannot be reached, and a term that ended because the lock
-// was lost; the latter is joined with the error of lead. Run calls f on its own goroutine, and waits
-// for it. Default: these errors are dropped, except the last one when ctx ends.
+// OnSetback sets a function that [Run] calls with each error that does not end it. There are two kinds:
+// a campaign failed, for example because Redis cannot be reached; or the lock was lost, which is
+// reported together with the error of lead. Run calls f on its own goroutine, and waits for it.
+// Default: these errors are dropped, except the last one when ctx ends.
 func OnSetback(f func(error)) Option {
 	return func(s *settings) { s.setback = f }
 }

@@ -31,8 +31,8 @@
 //
 // The fence of a key is the key relock_fence:{key}. If the key has a {tag} of its own, the fence is
 // relock_fence: followed by the key. So the fence is always in the slot of the data. It expires [Life]
-// after the last write that was not rejected. A process that is paused for longer than that is not
-// rejected any more. Keys with braces that do not form a {tag}, and a {tag} with nothing around it, are
+// after the last write that was not rejected. So the write of a process that was paused for longer is
+// not rejected. Keys with braces that do not form a {tag}, and a {tag} with nothing around it, are
 // relock.ErrInvalidName.
 //
 // Users need +eval +evalsha +get +set on that key and the data, and +hset for HSet, or the commands of
