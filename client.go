@@ -262,8 +262,8 @@ func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 }
 
 // ID returns the client's current uuid: the first part of the fields that its holds have on Redis. The
-// uuid changes whenever a request may still be in flight, so that a delayed copy cannot affect a later
-// hold. It also changes after a loss. No round trip.
+// uuid changes when the client gives up a request that may still be in flight, and after a loss. So a
+// delayed copy of that request cannot affect a later hold. No round trip.
 func (c *Client) ID() string { return string(*c.session.Identities.Current()) }
 
 // Close ends the client. Waiters return ErrClosed. Every hold ends: its context is cancelled with the
