@@ -46,8 +46,8 @@ type Client struct {
 // New does not block and sends nothing. It starts one goroutine, which runs until [Client.Close]. Close
 // does not close rdb: close rdb after the Client.
 //
-// The library sends most commands, or all, without the process hooks of rdb: observe locks [WithHooks].
-// If rdb panics in a call, that call returns an error. If rdb panics while it subscribes, waiters poll.
+// Most commands, or all, bypass the process hooks of rdb. To observe locks, use [WithHooks]. If rdb
+// panics in a call, that call returns an error. If rdb panics while it subscribes, waiters poll.
 //
 // Errors: [ErrInvalidOption] if rdb is nil or an option is invalid. [ErrUnsupported] for a *redis.Ring,
 // because clients may disagree about where a name lives; WithShardedPubSub with anything but a
@@ -125,7 +125,7 @@ const releaseWindow = 5 * time.Millisecond
 // NewQuorum does not block and sends nothing. Close does not close rdbs: close them after the Client.
 //
 // Nothing is replicated, so no failover can lose a lock. One owner holds a lock at a time, provided
-// that each node which granted it keeps its data, and that clocks of nodes and clients run at about the
+// that each node that granted it keeps its data, and that clocks of nodes and clients run at about the
 // same rate. A node that crashes and returns without its data within a TTL breaks this. Run nodes with
 // appendfsync always, or restart a crashed node only after a TTL. Where two holders would do damage,
 // also use [WithFencing], and let the resource reject a lower token.
