@@ -30,18 +30,16 @@ OUTSIDE = {
     "sim/README.md": "sim.md",
 }
 INSIDE = {page: file for file, page in OUTSIDE.items()}
-# Files that the site has at its root.
-VERBATIM = ["llms.txt", "llms-full.txt"]
+# Other files, and where the site has them.
+VERBATIM = {"llms.txt": "llms.txt", "llms-full.txt": "llms-full.txt", ".ci/site.css": "assets/site.css"}
 # The table of contents in docs/ is the navigation of the site: links to it lead home.
 CONTENTS = "docs/README.md"
 
 
 def on_files(files, config):
     files.remove(files.get_file_from_path("README.md"))
-    for file, page in OUTSIDE.items():
-        files.append(File.generated(config, page, abs_src_path=str(ROOT / file)))
-    for file in VERBATIM:
-        files.append(File.generated(config, file, abs_src_path=str(ROOT / file)))
+    for file, target in (OUTSIDE | VERBATIM).items():
+        files.append(File.generated(config, target, abs_src_path=str(ROOT / file)))
     return files
 
 
