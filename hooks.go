@@ -62,9 +62,10 @@ type Hooks struct {
 	// Renewed is called after each renewal of the lease. Elapsed is how long the renewal took.
 	Renewed func(Event)
 
-	// RenewFailed is called after each renewal that Redis did not answer or refused, or that too few
-	// replicas confirmed. The hold is not lost yet: the watchdog retries until the lease ends. Elapsed
-	// is how long the attempt took, and Err is why it failed.
+	// RenewFailed is called after each attempt to renew that Redis did not answer in time or refused, or
+	// that too few replicas confirmed. The hold is not lost yet: the watchdog retries until the lease
+	// ends, and a late answer counts. Elapsed is the time since the renewal began, and Err is why the
+	// attempt failed.
 	RenewFailed func(Event)
 
 	// Lost is called when a hold was lost: it ended, but not by Unlock or Close. Elapsed is how long

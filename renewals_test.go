@@ -235,7 +235,7 @@ func TestAHoldThatHasNoTimeToLoseIsRenewedAlone(t *testing.T) {
 		redistest.Receive(t, renewed)
 		rule.Release()
 		redistest.Receive(t, renewed)
-		redistest.Eventually(t, "both sent", func() bool { alone, _ := w.sent(); return alone == 2 })
+		redistest.Eventually(t, "both sent", func() bool { alone, _ := w.sent(); return alone >= 2 })
 		_, batches := w.sent()
 		require.Zero(t, batches)
 	})
@@ -354,7 +354,7 @@ func TestALostReplyToABatchLosesNoHold(t *testing.T) {
 				}
 				lost.Wait(t)
 				redistest.Eventually(t, "a renewal that failed", func() bool { return len(events.Of("renew failed")) > 0 })
-				require.NotEqual(t, id, c.ID(), "who knows what may still be executed")
+				redistest.Eventually(t, "another id: who knows what may still be executed", func() bool { return c.ID() != id })
 				fails := func() (owners map[string]bool) {
 					owners = map[string]bool{}
 					for _, e := range events.Of("renew failed") {

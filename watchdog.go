@@ -19,7 +19,8 @@ import (
 //	asleep (a timer) --time to renew, or to look--> awake --nothing due--> asleep
 //	awake: renew      answered, and ours           the deadline moves (lease.Prove)
 //	                  answered, and not ours       lost: Redis has told
-//	                  not answered                 tries again soon, by the other route
+//	                  not answered in time         another copy is sent, and the answer to any of them counts
+//	                  refused                      tries again soon
 //	awake: deadline   no renewal came through      lost: here first, before Redis frees the key
 //
 // Invariants:
@@ -46,7 +47,7 @@ type watchdog struct {
 	awake bool        // the goroutine is there, and looks again before it goes
 	stop  func()      // ends the renewal under way; nil if there was none
 
-	failures int           // renewals in a row without an answer
+	failures int           // copies of renewals in a row without an answer
 	failure  error         // the most telling of theirs; nil if the last one was answered
 	retry    clock.Instant // after one: not before
 }
@@ -160,6 +161,7 @@ func (h *hold) renewNow(life context.Context) {
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
 	began := h.session.Now()
+	e.Unanswered = func(err error) { h.unanswered(inTime, began, err) }
 	ours, out := h.kind.protocol.Renew(inTime, e, t, n.Field, lease)
 	if out.Ambiguous {
 		h.session.Identities.Retire(n.Identity)
@@ -188,14 +190,40 @@ func (h *hold) renewNow(life context.Context) {
 	}
 }
 
-// renewOptions are those of one renewal. mu is held.
+// unanswered records that a copy of the renewal that began then was not answered in its time. inTime is the context of
+// the renewal, which goes on. A hook that takes its time delays the next copy, but not the end of the hold.
+func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error) {
+	h.mu.Lock()
+	if h.phase != held {
+		h.mu.Unlock()
+		return
+	}
+	w := &h.watchdog
+	w.failures++
+	w.failure = redisexec.MoreTelling(w.failure, err)
+	hook, event := h.hooks().RenewFailed, h.event(h.session.Now().Since(began), err)
+	h.wakeAtDeadline()
+	h.mu.Unlock()
+	if hook == nil {
+		return
+	}
+	told := make(chan struct{})
+	h.session.Goroutines.Go(func() {
+		defer close(told)
+		report(hook, h.owner, event)
+	})
+	select {
+	case <-told:
+	case <-inTime.Done():
+	}
+}
+
+// renewOptions are those of one renewal, which has until the end of the lease. mu is held.
 func (h *hold) renewOptions() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.Now()), h.watchdog.failures
-	e := redisexec.CallOptions{Attempts: 1, Patience: h.session.Patience, Avoid: redisexec.AvoidAfter(failures)}.ConfirmedBy(h.levels.Replicas().Within(left / 4))
-	e.Patience = max(redisexec.MinPatience, min(e.Patience, left/2))
-	if failures == 0 && e.Replicas.N == 0 {
-		e.MaxPatience, e.Batchable = left/2, true
-	}
+	e := redisexec.CallOptions{Patience: h.session.Patience << min(failures, 10)}.ConfirmedBy(h.levels.Replicas().Within(left / 4))
+	e.Patience, e.MaxPatience = max(redisexec.MinPatience, min(e.Patience, left/2)), left/2
+	e.Batchable = failures == 0 && e.Replicas.N == 0
 	return e
 }
 

@@ -74,7 +74,7 @@ func (e *Env) closed() bool { return group.Closed(e.Closing) }
 
 // Paced is opts for a command about a lease: several copies have to fit into it.
 func (e *Env) Paced(opts redisexec.CallOptions, lease time.Duration) redisexec.CallOptions {
-	opts.Patience = min(e.Patience, redisexec.PatienceFor(lease))
+	opts.Patience, opts.MaxPatience = min(e.Patience, redisexec.PatienceFor(lease)), lease/4
 	return opts
 }
 

@@ -198,11 +198,10 @@ func (s *spot) drop() {
 }
 
 // pacedFor is opts for a command that keeps the place of entry, among others: several copies have to fit into
-// the lease of the briefest place.
+// the lease of the briefest place. A ticket that comes meanwhile counts only while the answer before is not older.
 func (e *Env) pacedFor(opts redisexec.CallOptions, entry *line.Entry) redisexec.CallOptions {
-	patience := min(e.Patience, redisexec.PatienceFor(entry.Terms.EntryLease()))
-	if opts.Patience == 0 || patience < opts.Patience {
-		opts.Patience = patience
+	if paced := e.Paced(opts, entry.Terms.EntryLease()); opts.Patience == 0 || paced.MaxPatience < opts.MaxPatience {
+		return paced
 	}
 	return opts
 }

@@ -166,7 +166,9 @@ func lied(tb testing.TB, l *liar) *Plain {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	tb.Cleanup(func() { _ = rdb.Close() })
-	return plainOn(tb, rdb)
+	p := plainOn(tb, rdb)
+	p.Exec.Unpipelined = true // the connection of a pipeline is not a new one for each command
+	return p
 }
 
 // one is the integer that begins every good answer, as it may be spelled.
@@ -255,5 +257,5 @@ func FuzzReplyOnTheWire(f *testing.F) {
 // tooLong matches what announces more than fits into memory.
 var tooLong = regexp.MustCompile(`[*$%~>|=!(]\+?[0-9]{6,}`)
 
-// outside is one copy, past the engine: its connection does not have to be new.
-var outside = redisexec.CallOptions{Attempts: 1, Avoid: redisexec.AvoidAfter(1)}
+// outside is one copy.
+var outside = redisexec.CallOptions{Attempts: 1}

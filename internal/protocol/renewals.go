@@ -29,10 +29,9 @@ import (
 //	answered    It is renewed, or its hold is lost: the answer says which.
 //	refused     Redis answered the batch with an error, perhaps because of one key: the user may
 //	            not use it, or a Cluster is moving it. The renewal is sent again, alone, at once.
-//	failed      The batch was not answered, or not sent. The hold tries again by itself, as after
-//	            any renewal that failed (see watchdog).
-//	left        Its hold has ended, or it has waited for as long as it would have waited alone. It
-//	            does not wait for the batch. When all have left, the batch is abandoned.
+//	failed      The batch was not answered, or not sent. The renewal is sent again, alone, at once.
+//	left        Its hold has ended, its lease, or, on a quorum, its patience. It does not wait for the batch. When all have left, the batch is
+//	            abandoned.
 //
 // Why that is safe:
 //
@@ -108,7 +107,7 @@ type batch struct {
 	done chan struct{}
 	lost []int // positions
 	out  redisexec.Outcome
-	each bool // every member is to go alone; out says only whether there is a doubt
+	each bool // it was not sent, and every member is to go alone
 }
 
 // member is a renewal in a batch.
@@ -120,8 +119,9 @@ type member struct {
 	position int // in the command, from 1; written by send, read after done is closed
 }
 
-// patience is how long m is waited for.
-func (m *member) patience() time.Duration { return max(m.options.Patience, m.options.MaxPatience) }
+// batchPatience is how many times as long as for one renewal a batch is waited for. Until then its members are told
+// that it was not answered; after that each goes alone, which makes it many commands in place of one.
+const batchPatience = 4
 
 func newRenewals(p *Plain) *renewals {
 	return &renewals{plain: p, oneSlot: p.Exec.OneNode(), company: companyTime, lanes: make(map[alike]*lane)}
@@ -134,7 +134,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	l := r.lane(t, lease)
 	// The first does not wait: it may be the only one. Those that come while it is under way gather. One with little
 	// patience would spend too much of it on waiting for company.
-	if l.underWay == 0 || m.patience() < 10*companyTime {
+	if l.underWay == 0 || e.Patience < 10*companyTime {
 		l.underWay++
 		r.mu.Unlock()
 		defer r.answered(l)
@@ -146,13 +146,18 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		return r.leave(ctx, m)
 	}
 	b := m.batch
-	if !b.each {
+	refused := b.each || b.out.Permanent || redisexec.Replied(b.out.Err)
+	switch {
+	case !b.each && b.out.Err == nil:
 		// mutant: renew-many-deaf/1
-		return b.out.Err == nil && !slices.Contains(b.lost, m.position), b.out
+		return !slices.Contains(b.lost, m.position), b.out
+	case !refused && e.Attempts == 1:
+		return false, b.out
+	case !refused && e.Unanswered != nil:
+		e.Unanswered(b.out.Err)
 	}
-	e.MaxPatience = 0 // some of the time has passed
 	ours, out := r.plain.renewAlone(ctx, e, t, field, lease)
-	// The answer to this command says nothing of a batch that failed half-way.
+	// The answer to this command says nothing of a batch that failed half-way, or was not answered.
 	out.Ambiguous = out.Ambiguous || b.out.Ambiguous
 	return ours, out
 }
@@ -197,17 +202,26 @@ func (r *renewals) join(l *lane, m *member) {
 	}
 }
 
-// await waits for m's batch. false: its patience, or ctx, ended before.
+// await waits for m's batch, and tells m's hold when that takes longer than one renewal would. false: ctx ended
+// before, or the patience of a renewal that is to be sent once.
 func (r *renewals) await(ctx context.Context, m *member) bool {
-	patience := time.NewTimer(m.patience())
+	patience := time.NewTimer(m.options.Patience)
 	defer patience.Stop()
-	select {
-	case <-m.batch.done:
-		return true
-	case <-patience.C:
-	case <-ctx.Done():
+	for {
+		select {
+		case <-m.batch.done:
+			return true
+		case <-patience.C: // once
+			if m.options.Attempts == 1 {
+				return false
+			}
+			if tell := m.options.Unanswered; tell != nil {
+				tell(lockerr.NoAnswerWithin(m.options.Patience))
+			}
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return false
 }
 
 // leave takes m out of its batch, and returns how its renewal has ended by that.
@@ -230,7 +244,7 @@ func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcom
 	if ctx.Err() != nil {
 		return false, out.Abandoned(ctx)
 	}
-	out.Err = lockerr.NoAnswerWithin(m.patience())
+	out.Err = lockerr.NoAnswerWithin(m.options.Patience)
 	return false, out
 }
 
@@ -248,9 +262,9 @@ func (r *renewals) send(b *batch) {
 	for i, m := range b.members {
 		m.position = i + 1
 		keys, fields = append(keys, m.target.Locks()...), append(fields, m.field)
-		// The batch is waited for as long as any member waits: each leaves in its own time.
-		e.Patience, e.MaxPatience = max(e.Patience, m.options.Patience), max(e.MaxPatience, m.options.MaxPatience)
+		e.Patience = max(e.Patience, m.options.Patience)
 	}
+	e.Patience = min(batchPatience*e.Patience, max(e.Patience, b.lane.lease/4))
 	// Not the context of a member: one that leaves must not end the renewal of the others.
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
@@ -263,14 +277,13 @@ func (r *renewals) send(b *batch) {
 	})
 }
 
-// settle tells the members of b what became of it. An error of Redis' may be due to one key of many, so then each
-// member goes alone. After a silence each hold tries again by itself, when its watchdog says so.
+// settle tells the members of b what became of it. If it was not answered, or refused, which may be due to one key
+// of many, each member goes alone.
 func (r *renewals) settle(ctx context.Context, b *batch) {
 	if b.out.Err != nil && ctx.Err() == nil {
 		r.mu.Lock()
 		r.apartEnd = r.plain.Exec.Now().After(batchPause)
 		r.mu.Unlock()
-		b.each = b.out.Permanent || redisexec.Replied(b.out.Err)
 	}
 	close(b.done)
 }

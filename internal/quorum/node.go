@@ -76,7 +76,7 @@ func (t *turn) pass() {
 
 // settle sends an undo to this node, and reports whether nothing is left to do about it. It is called by the
 // queue of undos, in a goroutine of its own. It waits for the commands of the name that are under way, and
-// then for one copy. After a failure the queue calls it again, later.
+// then for two copies. After a failure the queue calls it again, later.
 func (n *node) settle(u undo.Name) bool {
 	t := n.enqueue([]string{u.Field})
 	defer t.pass()
@@ -86,7 +86,7 @@ func (n *node) settle(u undo.Name) bool {
 		return true
 	}
 	var out redisexec.Outcome
-	if e := (redisexec.CallOptions{Attempts: 1}); u.Unobserved {
+	if e := (redisexec.CallOptions{Attempts: 2}); u.Unobserved {
 		_, out = n.plain.ReleaseQuietly(n.env.Background, e, u.Keys, u.Field)
 	} else {
 		p := protocol.KeepingUntil(n.plain, n.env.Now, u.KeepUntil)

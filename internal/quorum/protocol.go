@@ -91,6 +91,7 @@ func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.S
 // A renewal that fails changes nothing: the hold lasts until its deadline, and the watchdog tries again.
 func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	q.leases(lease)
+	e.Attempts, e.Unanswered = 1, nil
 	b := put(ctx, q, q.nodes, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
@@ -99,7 +100,7 @@ func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 		yes: saysYes, repeated: true,
 	})
 	defer b.close()
-	patience := max(e.Patience, e.MaxPatience) + 2*e.Glance() // a node that is silent says why in a moment more
+	patience := e.Patience + 2*e.Glance() // a node that is silent says why in a moment more
 	soon, cancel := context.WithTimeoutCause(ctx, patience, lockerr.NoAnswerWithin(patience))
 	defer cancel()
 	result := b.count(soon)

@@ -8,21 +8,25 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx: then
-// it is given up. f goes on in its goroutine until go-redis returns, which ctx need not end at once.
-func (x *Executor) outside(ctx context.Context, f func() answer, givenUp func()) answer {
+// outside runs f, which talks to Redis past the engines, and waits for its answer, or for ctx: then the answer is
+// pending. f goes on in its goroutine until go-redis returns, which ctx need not end at once.
+func (x *Executor) outside(ctx context.Context, f func() answer) answer {
 	// With room, so that f can end when its caller has gone.
 	answered := make(chan answer, 1)
 	if !x.aside(func() { answered <- guarded(f) }) {
 		return answer{err: redis.ErrClosed}
 	}
+	return receive(ctx, answered)
+}
+
+// receive waits for an answer, or for ctx: then it is pending. An answer may have come at the same moment. To take
+// it for none is a doubt too many, which is safe.
+func receive(ctx context.Context, answered <-chan answer) answer {
 	select {
 	case a := <-answered:
 		return a
 	case <-ctx.Done():
-		// The answer may have come at the same moment. To take it for none is a doubt too many, which is safe.
-		givenUp()
-		return answer{err: ctx.Err()}
+		return answer{err: ctx.Err(), pending: func(ctx context.Context) answer { return receive(ctx, answered) }}
 	}
 }
 

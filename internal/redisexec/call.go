@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,36 +14,16 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// route is how a copy of a command gets to Redis.
-type route int
-
-const (
-	anyRoute route = iota
-	piped          // through an engine's pipeline, with others
-	pooled         // on a connection of the application's pool for single commands
-)
-
-// AvoidAfter returns the route that a copy is not to go after so many that were not answered. The
-// second copy does not go through the pipeline, whose connection may be stuck: the pool can open another one.
-// The third does not use the pool, which may not be able to open one, or may have none but stuck ones.
-func AvoidAfter(failures int) route {
-	switch {
-	case failures == 0:
-		return anyRoute
-	case failures%2 == 1:
-		return piped
-	default:
-		return pooled
-	}
-}
-
 // CallOptions bounds one call.
 type CallOptions struct {
 	Attempts    int           // copies that are sent; 0: until the context ends
-	Patience    time.Duration // with each of them; 0: the executor's
-	MaxPatience time.Duration // patience with an engine that answers others meanwhile, if more
-	Avoid       route         // that the first copy is not to go, if there is another
+	Patience    time.Duration // with the first of them; 0: the executor's
+	MaxPatience time.Duration // with each of them, if more; 0: a quarter of the executor's lease
 	Replicas    Replicas      // that are to confirm what the script wrote
+
+	// Unanswered, if it is not nil, is told of each copy that was not answered in its time, or was refused for now,
+	// when another will be sent. It runs on the goroutine of the call, and delays it.
+	Unanswered func(err error)
 
 	// Batchable says of a renewal that it may be sent together with others.
 	Batchable bool
@@ -62,6 +43,20 @@ type CallOptions struct {
 
 // Needless reports whether the answer is not needed any more.
 func (e CallOptions) Needless() bool { return group.Closed(e.Enough) }
+
+// growing is the patience with the nth copy of a call: twice that with the one before, but all copies are to fit into
+// the lease, and another one into what ctx has left.
+func (e CallOptions) growing(ctx context.Context, n int) time.Duration {
+	return e.atMost(ctx, min(e.Patience<<min(n-1, 10), max(e.Patience, e.MaxPatience)))
+}
+
+// atMost returns d, but no more than half of what ctx has left, unless that is less than the usual patience.
+func (e CallOptions) atMost(ctx context.Context, d time.Duration) time.Duration {
+	if end, ends := ctx.Deadline(); ends {
+		d = min(d, max(MinCopyPatience, time.Until(end)/2))
+	}
+	return min(d, max(mostPatience, e.Patience))
+}
 
 // Outcome is how a call ended.
 type Outcome struct {
@@ -100,12 +95,21 @@ func (o Outcome) Late() bool { return o.Ambiguous && !o.Unobserved }
 // call is a command that go-redis sends once.
 type call struct {
 	*redis.Cmd
-	room [10]any // for the words of most
+	room  [10]any // for the words of most
+	asked atomic.Bool
 
 	// What it is submitted with, see crowd, and then what has come of that.
 	ctx       context.Context
 	submitted bool
 	queued    queued
+}
+
+// Args returns the words, and records that it was asked for them: without that go-redis has not written the command.
+func (c *call) Args() []any {
+	if !c.asked.Load() {
+		c.asked.Store(true)
+	}
+	return c.Cmd.Args()
 }
 
 // NoRetry switches go-redis' resending off.
@@ -133,13 +137,13 @@ func newCall(ctx context.Context, name string, script any, keys []any, args []an
 
 // keysOf returns the keys of a command.
 func keysOf(cmd *call) []any {
-	args := cmd.Args()
+	args := cmd.Cmd.Args()
 	return args[3 : 3+args[2].(int)]
 }
 
 // newCopy returns a fresh command with the words of one that go-redis has had.
 func newCopy(ctx context.Context, cmd *call) *call {
-	again := &call{Cmd: redis.NewCmd(ctx, cmd.Args()...)}
+	again := &call{Cmd: redis.NewCmd(ctx, cmd.Cmd.Args()...)}
 	again.SetFirstKeyPos(3)
 	return again
 }

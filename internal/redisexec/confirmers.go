@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // confirmers are connections of our own to one Redis process, for scripts that replicas confirm:
@@ -32,17 +31,11 @@ func mostConfirmers(node *redis.Client) int {
 }
 
 // newConfirmers opens nothing yet. The connections are like those of node, except that only the context of the
-// caller bounds an answer.
+// caller bounds an answer: WAIT answers when its own time is over, which may be later than any read time-out.
 func newConfirmers(node *redis.Client) *confirmers {
-	o := *node.Options()
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = mostConfirmers(node), 0, 0, 0
-	// WAIT answers when its own time is over, which may be later than the read time-out of the application.
-	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = -1, -1, true
-	o.PipelinePoolSize = -1
-	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
-	o.PushNotificationProcessor = nil // one cannot serve two clients
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &confirmers{rdb: redis.NewClient(&o)}
+	o := ownOptions(node.Options(), mostConfirmers(node), min(node.Options().ReadTimeout, 0))
+	o.ContextTimeoutEnabled, o.PipelinePoolSize = true, -1
+	return &confirmers{rdb: redis.NewClient(o)}
 }
 
 // send sends a script and its WAIT, and what has to go ahead of them.
@@ -58,7 +51,7 @@ func (c *confirmers) send(ctx context.Context, r Replicas, cmd *call, ahead []*c
 	})
 	value, err := cmd.Val(), errorOf(cmd, err)
 	if err != nil && value == nil { // where it is refused, WAIT may be content all the same
-		return answer{err: err}
+		return answerTo(cmd, err)
 	}
 	// A value and an error: the script was answered, and then the connection failed.
 	acks, err := wait.Int()

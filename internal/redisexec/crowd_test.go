@@ -18,7 +18,7 @@ func pipelineWith(t *testing.T, backend *redistest.Backend, others int) (*pipeli
 	redistest.NeedsPipelining(t)
 	rdb, key := backend.Client(t), []any{redistest.Key(t)}
 	counts := func() *call { return newCall(t.Context(), "eval", counting.Source, key, nil) }
-	p := executorOn(t, rdb).engineAt(rdb).pipe.Load()
+	p := executorOn(t, rdb).engineAt(rdb).shared.pipe
 	for range others {
 		other := counts()
 		other.ctx = t.Context()
@@ -32,10 +32,10 @@ func TestTheFirstOfACrowdToRunAgainSubmitsForAllInOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for _, callers := range []int64{fewest, most} {
 			p, others, own := pipelineWith(t, backend, 2)
-			require.NoError(t, p.submit(t.Context(), own, callers).wait(t.Context()))
+			require.NoError(t, p.submit(t.Context(), own, callers).answer(t.Context()).err)
 			require.EqualValues(t, 3, own.Val())
 			for i, other := range others {
-				require.NoError(t, other.queued.wait(t.Context()))
+				require.NoError(t, other.queued.answer(t.Context()).err)
 				require.EqualValues(t, i+1, other.Val())
 			}
 			require.Empty(t, p.crowd.brought)
@@ -48,7 +48,7 @@ func TestACallerThatIsNotInACrowdSubmitsForItself(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for _, callers := range []int64{fewest - 1, most + 1} {
 			p, others, own := pipelineWith(t, backend, 1)
-			require.NoError(t, p.submit(t.Context(), own, callers).wait(t.Context()))
+			require.NoError(t, p.submit(t.Context(), own, callers).answer(t.Context()).err)
 			require.False(t, others[0].submitted)
 		}
 	})

@@ -3,6 +3,7 @@ package redisexec
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -12,19 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/guard"
-	"github.com/relock-go/relock/internal/lockerr"
 )
 
 // An engine is in one of these states:
 //
-//	piped        It has a pipeline. Commands that come together go through it.
-//	unpipelined  It has none, because none is wanted or can be had. Each command has a connection of its own.
-//	demoted      A replica has answered, so the pipeline is being closed, or is closed (ended). Commands go on
-//	             connections of the pool for pipelines, one by one.
-//	dropped      It is in the executor's map no more, and is closed in the background.
+//	open     Commands that come together go by its current lane, through the pipeline of that; unpipelined, each on a
+//	         connection of its own. One that comes alone goes directly.
+//	dropped  It is in the executor's map no more, and is closed in the background.
 //
-//	engineAt --> piped --demote: READONLY--> demoted --promote: Redis has written again, ended--> piped
-//	any --drop: the node has left, or is closed; or Close of the executor--> dropped
+//	engineAt --> open --drop: the node has left, or is closed; or Close of the executor--> dropped
 //
 // Callers, and goroutines of the executor, move it, under the mutex of the executor.
 //
@@ -34,36 +31,32 @@ import (
 //     order (see late).
 //   - One command at most goes directly. When it began no other was waited for.
 //
-// What can come late: a command that has got the engine just before it was demoted or dropped. The pipeline does
-// not take it any more. It is sent another way, at once (Executor.dispatch) or as the next copy (submitTo).
+// What can come late: a command that has got the engine just before it was dropped, or its lane just before that
+// was closed. It is sent another way, at once (Executor.dispatch) or as the next copy (engine.on).
 
-// engine is how commands get to one Redis process: through a pipeline, or directly if there
-// is only one; without a pipeline on connections of the pool, each by itself.
+// engine is how commands get to one Redis process: by a lane, or directly if there is only one.
 type engine struct {
 	exec *Executor
 	// node is the application's client of it.
 	node *redis.Client
-	// plain is the client with our time-outs: a clone that shares the pools, must not be
-	// closed, and has none of the original's process hooks.
-	plain *redis.Client
-	// direct is another, whose time-outs end with the context at the latest.
+	// direct is a clone of it whose time-outs end with the context at the latest.
 	direct *redis.Client
-	// pipe is nil if there is none, and while the engine is demoted.
-	pipe atomic.Pointer[pipeline]
-	// demoted says that a replica has answered: see demote. ended says then that the pipeline it
-	// answered through is closed: go-redis would return the same again before. It is guarded by
-	// the executor.
-	demoted atomic.Bool
-	ended   bool
+
+	lane   atomic.Pointer[lane] // the current one; it changes under the mutex of the executor
+	shared *lane                // that of the application's pools
+	lanes  map[*lane]bool       // of our own that are not closed; guarded by the executor
+
+	// undated says that connections have no deadlines. So nothing would end a read of a command that goes directly.
+	undated bool
+	// slow says that a command that went directly was not answered quickly. A command that goes directly cannot be
+	// given up before its connection is, so none goes directly until a connection of the pool has answered quickly.
+	slow atomic.Bool
 
 	// underWay counts the commands that are waited for; the direct one is the only one when
 	// it begins.
 	underWay atomic.Int64
 	// line is held while a command goes directly, and for good when the engine is closed.
 	line sync.Mutex
-
-	// answers counts what Redis has answered through the pipe.
-	answers atomic.Uint64
 
 	server *server
 
@@ -73,46 +66,159 @@ type engine struct {
 	// went wrong. It is guarded by the executor.
 	confirmers *confirmers
 
-	// warmed is when a connection was last asked of the pool, to have one there, in nanoseconds.
-	warmed atomic.Int64
+	// warmed is when a connection was last asked of the pool, to have one there, in nanoseconds. warming says that
+	// it has not answered yet.
+	warmed  atomic.Int64
+	warming atomic.Bool
 }
 
-// send sends cmd and waits for its answer, or for ctx.
+// send sends cmd and waits for its answer, or until its caller stops waiting.
 //
 // A command that comes alone goes directly: on a connection of the application's pool, which
 // its caller's goroutine writes to and reads from. To wake those of the pipeline, and to be
 // woken by them, takes as long again where system calls are dear. It cannot be given up before
-// its time, so nothing else may end ctx.
-func (g *engine) send(ctx context.Context, e CallOptions, cmd *call) answer {
+// its time, so nothing else may end the wait. Only a first copy goes so, and only where Redis answers quickly: its
+// connection is closed when its time is over, and nothing of the answer is left.
+func (g *engine) send(c try, cmd *call) answer {
 	alone := g.underWay.Add(1) == 1
 	defer g.underWay.Add(-1)
-	// With a ctx that may be cancelled this goroutine would be caught in a read that goes on after that.
-	if bound, byTime := ctx.(*limit); byTime && alone && e.Avoid != pooled {
-		a, sent := g.sendDirectly(bound, cmd)
-		if sent || bound.Err() != nil { // the pipeline would send it all the same
-			a.server = g.server
-			return a
+	l := g.exec.laneOf(g)
+	// With a context that may be cancelled this goroutine would be caught in a read that goes on after that.
+	if bound, byTime := c.wait.(*limit); byTime && !g.undated && c.n == 1 && c.way.lane == nil && (alone || l.pipe == nil) {
+		switch connected, first := g.connected(l); {
+		case connected && l.pipe == nil:
+			return g.exec.inside(func() answer { return g.sendDirectly(bound, l, cmd) })
+		case connected && g.line.TryLock(): // else another command is there, or the engine is closed
+			defer g.line.Unlock()
+			if a := g.sendDirectly(bound, l, cmd); !unsent(a.err) || bound.Err() != nil { // else it is sent all the same
+				return a
+			}
+			cmd = newCopy(c.ctx, cmd) // go-redis may have written an error into the first
+		case first: // so that the next one finds a connection there
+			if a := g.on(way{g.shared, false}, c, cmd); !unsent(a.err) || c.wait.Err() != nil {
+				return a
+			}
+			cmd = newCopy(c.ctx, cmd)
 		}
-		// go-redis may have written an error into the first.
-		cmd = newCopy(ctx, cmd)
 	}
-	a := g.submitTo(ctx, e, cmd)
-	a.server = g.server
+	switch {
+	case c.way.lane != nil:
+		return g.on(c.way, c, cmd)
+	case c.n > 1 && c.n%2 == 1:
+		// No new connection may be had: one of those that there are, and the third copy not as the first.
+		piped := c.piped == (c.n%4 == 1) && g.shared.pipe != nil
+		return g.on(way{g.shared, piped}, c, cmd)
+	default:
+		return g.on(way{l, l.pipe != nil}, c, cmd)
+	}
+}
+
+// way is how a copy gets to Redis: by the pipeline of a lane, or on a connection of its pool to itself.
+type way struct {
+	lane  *lane
+	piped bool
+}
+
+// sendDirectly is send for a command that comes alone.
+func (g *engine) sendDirectly(ctx *limit, l *lane, cmd *call) answer {
+	answers, began := l.answers.Load(), time.Now()
+	a := answerTo(cmd, g.direct.Process(ctx, cmd))
+	if took := time.Since(began); ctx.Err() != nil || isTimeout(a.err) || took > g.exec.Patience/2 {
+		g.slow.Store(true)
+		if a.err != nil {
+			l.unanswered(answers)
+		}
+	}
 	return a
 }
 
-// sendDirectly is send for a command that comes alone; false: there is no connection for it.
-func (g *engine) sendDirectly(ctx *limit, cmd *call) (a answer, sent bool) {
-	if !g.line.TryLock() {
-		// Another command is there, or the engine is closed.
-		return answer{err: errNotSent}, false
+// on sends cmd that way.
+func (g *engine) on(w way, c try, cmd *call) (a answer) {
+	l := w.lane
+	if d := l.pace(c.patience); c.patience > 0 && d > c.patience {
+		var cancel context.CancelFunc
+		c.wait, cancel = g.exec.limits.within(c.ctx, c.e.atMost(c.ctx, d))
+		defer cancel()
 	}
-	defer g.line.Unlock()
-	if !g.connected() {
-		return answer{err: errNotSent}, false
+	if w.piped {
+		a = g.submit(c, l, cmd)
+	} else {
+		answers, began := l.answers.Load(), time.Now()
+		a = g.settled(c, l, answers, began, g.exec.process(c, g.server, l.rdb, cmd))
 	}
-	err := g.direct.Process(ctx, cmd)
-	return answerTo(cmd, err), !unsent(err)
+	if a.way = w; a.pending != nil {
+		pending := a.pending
+		a.pending = func(ctx context.Context) answer {
+			a := pending(ctx)
+			a.way, a.server = w, g.server
+			return a
+		}
+	}
+	switch {
+	case a.err == nil, a.pending != nil:
+	case redis.IsReadOnlyError(a.err):
+		// The address led to another server, or to a master that is none any more, when the connection was opened.
+		// go-redis closes a connection on which a write was refused, but not that of a full-duplex pipeline.
+		l.suspect.Store(true)
+	case errors.Is(a.err, redis.ErrClosed) && (l.own || g.lane.Load() != l):
+		a.err = errNotSent // the lane was closed, not the client
+	case unsent(a.err):
+		g.exec.barred(g, l)
+	}
+	return a
+}
+
+// settled records on l how a command has ended that was sent at began, or that it was not answered in its time. One
+// that was given up before that, because a context ended, does not make l suspect: what undoes it has to come behind it.
+func (g *engine) settled(c try, l *lane, answers uint64, began time.Time, a answer) answer {
+	switch {
+	case a.pending != nil:
+		if left := g.exec.Patience - time.Since(began); c.ctx.Err() != nil && left > 0 {
+			time.AfterFunc(left, func() { l.unanswered(answers) })
+		} else {
+			l.unanswered(answers)
+		}
+		pending := a.pending
+		a.pending = func(ctx context.Context) answer {
+			a := pending(ctx)
+			if a.pending != nil {
+				return a
+			}
+			return g.settled(c, l, answers, began, a)
+		}
+	case a.err == nil || Replied(a.err):
+		g.answered(l, time.Since(began))
+	case isTimeout(a.err):
+		l.unanswered(answers)
+	}
+	return a
+}
+
+// submit sends cmd through the pipeline of l. One on which other commands are answered will come to cmd: it is waited
+// for as long as that is so. When many holds are renewed at once on a slow machine, a second copy of each would make
+// that slower still.
+func (g *engine) submit(c try, l *lane, cmd *call) answer {
+	began := time.Now()
+	queued := l.pipe.submit(c.ctx, cmd, g.underWay.Load())
+	wait, cancel := c.wait, context.CancelFunc(func() {})
+	for {
+		// Read before the wait: an answer to any command that comes during it shows that the lane is alive.
+		answers := l.answers.Load()
+		a := queued.answer(wait)
+		cancel()
+		if a.pending != nil && c.ctx.Err() == nil && c.patience > 0 && l.answers.Load() != answers {
+			wait, cancel = g.exec.limits.within(c.ctx, c.patience)
+			continue
+		}
+		if a.pending != nil {
+			l.stuck.Add(1)
+			go func() {
+				_ = queued.future.Wait()
+				l.stuck.Add(-1)
+			}()
+		}
+		return g.settled(c, l, answers, began, a)
+	}
 }
 
 // errorOf is the error of cmd, which was sent with others, whose first error is err: not
@@ -124,115 +230,75 @@ func errorOf(cmd *call, err error) error {
 	return cmd.Err()
 }
 
-// connected reports whether the pool has a connection to spare: where they are in use, locks
-// do not queue for one. If it has none at all one may be opened, but not while a command waits if
-// there is the pipeline, which has answered: new connections may be refused, or never come about.
-// Then one is opened beside that, for the next command.
-func (g *engine) connected() bool {
-	s := g.plain.PoolStats()
+// connected reports whether the pool has a connection to spare for a command that goes directly: where they are in
+// use, locks do not queue for one. If it has none at all one is opened. first: not in vain, because the pipeline
+// would have to dial as well. But if that has answered, one is opened beside it, for a later command: new
+// connections may be refused, or never come about.
+func (g *engine) connected(l *lane) (connected, first bool) {
+	s := g.shared.rdb.PoolStats()
 	switch {
 	case s.PendingRequests > 0:
-		return false
+		return false, false
+	case g.slow.Load():
 	case s.TotalConns > 0:
-		return s.IdleConns > 0
-	// The first command: the pipeline would have to dial as well.
-	case g.answers.Load() == 0:
-		return true
+		return s.IdleConns > 0, false
+	case l == g.shared && l.answers.Load() == 0:
+		return false, true
 	}
 	g.warm()
-	return false
+	return false, false
 }
 
-// warmPause is how long a pool that has no connection is left alone after one was asked of it.
+// warmPause is how long a pool is left alone after a connection was asked of it.
 const warmPause = time.Second
 
-// warm has the pool open a connection. What it is opened with may be refused: it is there then.
+// warm asks a connection of the pool, which opens it if need be, and finds out whether it answers quickly.
 func (g *engine) warm() {
 	// One of those that come at the same time does it.
 	last, now := g.warmed.Load(), time.Now().UnixNano()
-	if now-last < int64(warmPause) || !g.warmed.CompareAndSwap(last, now) {
+	if now-last < int64(warmPause) || g.warming.Load() || !g.warmed.CompareAndSwap(last, now) {
 		return
 	}
+	g.warming.Store(true)
 	g.exec.aside(func() {
-		ctx, cancel := context.WithTimeout(g.exec.life, g.exec.Patience)
-		defer cancel()
-		_ = g.plain.Process(ctx, &call{Cmd: redis.NewCmd(ctx, "ping")})
+		defer g.warming.Store(false)
+		began := time.Now()
+		err := g.shared.rdb.Process(g.exec.life, &call{Cmd: redis.NewCmd(g.exec.life, "ping")})
+		switch {
+		case errors.Is(err, redis.ErrClosed):
+			g.exec.drop(g)
+		case (err == nil || Replied(err)) && time.Since(began) <= g.exec.Patience/2: // it may not be allowed to ping
+			g.slow.Store(false)
+		}
 	})
 }
 
 // answerTo is the answer to cmd, which has ended with err.
 func answerTo(cmd *call, err error) answer {
-	if err != nil {
-		return answer{err: err}
+	if err == nil {
+		return answer{value: cmd.Val()}
 	}
-	return answer{value: cmd.Val()}
+	if err = noNil(err); !cmd.asked.Load() && judge(err) == unknown { // as a Limiter's, or that of a TLS handshake
+		err = fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	return answer{err: err}
 }
 
-// close ends the pipeline, and waits for the command on the line; no other gets on it any more. It blocks for as
+// close ends the lanes, and waits for the command on the line; no other gets on it any more. It blocks for as
 // long as that command does, which its time-outs bound, and for as long as go-redis takes to close.
 func (g *engine) close() {
 	var err error
 	defer guard.Recover(&err)
 	g.exec.closeConfirmers(g)
+	g.exec.mu.Lock()
+	lanes := slices.Collect(maps.Keys(g.lanes))
+	clear(g.lanes)
+	g.exec.mu.Unlock()
+	for _, l := range lanes {
+		l.close()
+	}
 	g.line.Lock()
-	if pipe := g.pipe.Load(); pipe != nil {
-		pipe.close()
-	}
-}
-
-// submitTo is submit to the pipeline that there is. Without one, cmd goes on a connection of its own.
-func (g *engine) submitTo(ctx context.Context, e CallOptions, cmd *call) answer {
-	pipe := g.pipe.Load()
-	if pipe == nil {
-		return g.sendUnpipelined(ctx, e, cmd)
-	}
-	a := g.submit(ctx, e, pipe, cmd)
-	// The pipeline was closed because of the demotion, not for good: another copy can be sent.
-	if errors.Is(a.err, redis.ErrClosed) && g.demoted.Load() {
-		a.err = errNotSent
-	}
-	return a
-}
-
-// sendUnpipelined is send for a command that does not come alone, where there is no pipeline. What
-// nothing but the clock ends is written and read by its caller's goroutine.
-func (g *engine) sendUnpipelined(ctx context.Context, e CallOptions, cmd *call) answer {
-	if _, byTime := ctx.(*limit); !byTime || e.Avoid != anyRoute {
-		return g.exec.process(ctx, g, e, cmd)
-	}
-	return g.exec.inside(func() answer { return answerTo(cmd, g.direct.Process(ctx, cmd)) })
-}
-
-// submit sends cmd through pipe and waits for its answer, or for ctx. If e has more
-// patience with an engine that is busy, one that has answered nothing at all for as long as
-// e's usual patience is given up before: a connection may be stuck.
-//
-// A busy engine will come to cmd. When many holds are renewed at once on a slow machine, a
-// second copy of each, on a connection of its own, would make that slower still.
-func (g *engine) submit(ctx context.Context, e CallOptions, pipe *pipeline, cmd *call) answer {
-	queued := pipe.submit(ctx, cmd, g.underWay.Load())
-	for {
-		// Read before the wait: an answer to any command that comes during it shows that the engine is alive.
-		seen := g.answers.Load()
-		waiting, cancel := ctx, context.CancelFunc(func() {})
-		if e.MaxPatience > e.Patience {
-			waiting, cancel = context.WithTimeout(ctx, e.Patience)
-		}
-		err := queued.wait(waiting)
-		silent := waiting.Err() != nil
-		cancel()
-		switch {
-		case err == nil:
-			g.answers.Add(1)
-			return answer{value: cmd.Val()}
-		case !silent:
-			return answer{err: err}
-		case ctx.Err() != nil:
-			return answer{err: ctx.Err()}
-		case g.answers.Load() == seen:
-			return answer{err: lockerr.NoAnswerWithin(e.Patience)}
-		}
-	}
+	g.shared.close()
 }
 
 // engineOf returns the engine for the master of key, nil if only the client itself can
@@ -256,21 +322,18 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 	defer x.mu.Unlock()
 	e := x.engines[node]
 	if e == nil && !x.closed {
-		// The read time-out alone ends the wait for a connection that is stuck: until then it keeps all behind it.
-		timeout := x.Patience
-		if own := node.Options().ReadTimeout; own > 0 {
-			timeout = min(timeout, own)
-		}
 		e = &engine{
 			exec:   x,
 			node:   node,
-			plain:  node.WithTimeout(timeout),
-			direct: node.WithTimeout(timeout),
+			direct: x.cloneOf(node),
+			shared: x.openLane(x.cloneOf(node), false),
+			lanes:  make(map[*lane]bool),
 			server: serverOf(node),
 			waits:  make(chan struct{}, mostConfirmers(node)),
 		}
-		e.direct.Options().ContextTimeoutEnabled = true // a copy: nothing else has seen them
-		e.open()
+		e.direct.Options().ContextTimeoutEnabled = true
+		e.lane.Store(e.shared)
+		e.undated = x.readTimeout(node) < 0
 		x.engines[node] = e
 		x.dropDeparted()
 	}
@@ -301,65 +364,6 @@ func (x *Executor) dropDeparted() {
 			}
 		}
 	})
-}
-
-// open gives an engine a pipeline, if there is to be one and it can be had. Plain commands do.
-func (g *engine) open() {
-	if !g.exec.Unpipelined {
-		g.pipe.Store(openPipeline(g.plain))
-	}
-}
-
-// demote ends the pipeline of an engine that a replica has answered: the address led to another
-// server, or to a master that is none any more, when its connection was opened. go-redis closes
-// a connection on which a write was refused, but that of a full-duplex pipeline goes back to the
-// pool of pipelines. Until Redis writes again, commands take theirs from that pool one by one.
-func (x *Executor) demote(g *engine) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	pipe := g.pipe.Load()
-	// It never had one, or another command was before this one.
-	if x.closed || pipe == nil {
-		return
-	}
-	g.demoted.Store(true)
-	g.pipe.Store(nil)
-	x.goAside(func() {
-		pipe.close()
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		g.ended = true
-	})
-}
-
-// promote gives a demoted engine a pipeline again, when it is rid of the former one.
-func (x *Executor) promote(g *engine) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	// Until it has ended, go-redis would return the pipeline that is being closed.
-	if x.closed || !g.ended {
-		return
-	}
-	if x.engines[g.node] == g { // else it has been dropped
-		g.open()
-		g.ended = false
-		g.demoted.Store(false)
-	}
-}
-
-// processDemoted sends cmd through a demoted engine.
-func (x *Executor) processDemoted(ctx context.Context, g *engine, cmd *call) error {
-	err := g.processApart(ctx, cmd)
-	if err == nil {
-		x.promote(g)
-	}
-	return err
-}
-
-// processApart sends cmd on a connection of the pool that go-redis keeps for pipelines.
-func (g *engine) processApart(ctx context.Context, cmd *call) error {
-	_, err := g.plain.Pipelined(ctx, func(p redis.Pipeliner) error { return p.Process(ctx, cmd) })
-	return errorOf(cmd, err)
 }
 
 // drop ends an engine whose node is closed, or has left. Calls that have it go on until they fail, and are sent

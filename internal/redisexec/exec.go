@@ -17,33 +17,46 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// A call sends copies of one command, one after the other:
+// A call sends copies of one command, one after the other, and takes the first answer to any of them:
 //
-//	begins --a copy is sent--> waits --answered-------------------------------> done
+//	begins --a copy is sent--> waits --answered, by whichever copy-------------> done
 //	   ^                         |  \--an error that no other copy can help---> failed
 //	   |                         |   \--the last copy, or no one needs another-> failed
 //	   +--a pause-- no answer in time, or refused for now
 //	any --ctx ends--> given up, at once
 //
 // The goroutine of the caller moves it, and no other. A copy has a life of its own: once go-redis has it, no one
-// can take it back.
+// can take it back. What a copy begins, a connection being opened among it, goes on when the next copy is sent. So
+// a Redis that is slow to answer, or a long way off, is waited for, while a connection that is dead is left.
+//
+// Each copy is waited for twice as long as the one before, up to half of the time that ctx has left. If a lane
+// (lane.go) was slow to answer the command before, that time is longer from the first copy on.
 //
 // Invariants:
 //   - A copy is executed once at most, because go-redis does not resend. But that may be at any time: after the
 //     call has ended, and after commands that were sent later.
 //   - A copy is sent only when the one before was refused, or waited for in vain.
-//   - Ambiguous is never taken back: the answer to one copy says nothing of those before.
+//   - Ambiguous is never taken back: the answer to one copy says nothing of the others.
 //   - Sent is from before the copy was sent that was answered. So a lease that counts from it ends too early
 //     rather than too late.
 //   - A copy that was given up is not touched again: go-redis may still read its words.
 //
-// What can come late: the execution of a copy that was given up. Its answer is thrown away by go-redis.
+// What can come late: the execution of a copy of a call that has ended. Its answer is thrown away.
 
-// PatienceFor is how long one copy of a command is waited for: about a second, or less if
+// PatienceFor is how long the first copy of a command is waited for: about a second, or less if
 // several copies are to fit into a shorter lease, but never less than a slow link needs.
 func PatienceFor(ttl time.Duration) time.Duration {
 	return min(time.Second, max(MinCopyPatience, ttl/4))
 }
+
+// longestFor is how long any copy is waited for: an answer that comes when most of the lease is over is of no use.
+func longestFor(ttl time.Duration) time.Duration {
+	return min(mostPatience, max(MinCopyPatience, ttl/2))
+}
+
+// mostPatience bounds that where leases are long: a copy that has got no answer for so long will get none. go-redis
+// waits for a connection that is stuck in the Close of the application's client, too.
+const mostPatience = 12 * time.Second
 
 // MinPatience is the least time a command is waited for, however close the end of a lease is.
 const MinPatience = 10 * time.Millisecond
@@ -55,15 +68,13 @@ const MinCopyPatience = 50 * time.Millisecond
 // copy of it was answered: all that is safe under lost replies rests on that.
 //
 // Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
-// for each master, with a read timeout that suits locks; one that comes alone goes past it.
-// go-redis' resending is off for every command; the executor resends by itself, by two routes in
-// turns: through the pipeline, where one stuck connection stalls all for its read timeout, or on a
-// connection of the pool, where there may be none to be had. Unpipelined, the first is a connection
-// of the other pool of the application's client, which go-redis keeps for pipelines.
+// for each master; one that comes alone goes past it. go-redis' resending is off for every command; the executor
+// resends by itself, by two routes in turns: a lane, which is a new one after a silence, and the
+// application's pool, in case that no new connection can be opened.
 type Executor struct {
 	// Now is the clock that it times its copies by.
 	Now clock.Clock
-	// Patience is how long one copy of a command is waited for.
+	// Patience is how long the first copy of a command is waited for.
 	Patience time.Duration
 	// Unpipelined has each command go by itself, on a connection of the application's pool. It is
 	// set before the first.
@@ -71,6 +82,7 @@ type Executor struct {
 
 	rdb    redis.UniversalClient
 	limits Limits
+	most   time.Duration // see longest
 
 	// anywhere is what is known of the server of commands that have no engine.
 	anywhere *server
@@ -100,12 +112,16 @@ func New(rdb redis.UniversalClient, now clock.Clock, ttl time.Duration) *Executo
 		rdb:      rdb,
 		Now:      now,
 		Patience: PatienceFor(ttl),
+		most:     longestFor(ttl),
 		anywhere: serverOf(rdb),
 		engines:  make(map[*redis.Client]*engine),
 	}
 	x.life, x.end = context.WithCancel(context.Background())
 	return x
 }
+
+// longest is how long a copy may stay unanswered before its connection is given up.
+func (x *Executor) longest() time.Duration { return max(x.most, x.Patience) }
 
 // Run executes a script until it is answered, cannot be, e is spent or ctx ends. It
 // returns as soon as ctx ends; a copy that is on its way then will still be executed. A
@@ -114,62 +130,69 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 	if e.Patience == 0 {
 		e.Patience = x.Patience
 	}
+	if e.MaxPatience == 0 {
+		e.MaxPatience = x.most / 2
+	}
 	var out Outcome
-	var began clock.Instant
-	at := x.anywhere
+	began := x.Now()
+	if ctx.Err() != nil {
+		return nil, x.givenUp(ctx, out, x.anywhere, began)
+	}
 	// A call of one copy is in a hurry. It has no second copy by which to find out what keeps the first one silent.
 	if e.Attempts == 1 {
 		defer x.lookSoon(ctx, e, keys[0].(string)).Stop()
 	}
-	for attempt := 1; ; attempt++ {
-		if ctx.Err() != nil {
-			return nil, x.givenUp(ctx, out, at, began)
-		}
-		if out.Sent = x.Now(); attempt == 1 {
-			began = out.Sent
-		}
-		a := x.send(ctx, e, s, keys, args, out.Sent)
-		// Refused before its first write, for keys that are not required. This is no further attempt: the answer to
-		// what is sent now counts from the same time, which is too early rather than too late.
-		if e.RequiredKeys > 0 && e.RequiredKeys < len(keys) && lacksKeys(a.err, e.Undoes) {
-			keys = keys[:e.RequiredKeys]
-			a = x.send(ctx, e, s, keys, args, out.Sent)
-		}
-		at = a.server
+	c := try{ctx: ctx, n: 1, e: e, sent: began, patience: e.Patience}
+	a := x.send(c, s, keys, args)
+	c.piped = a.way.piped
+	var f *flights // that are under way, from the second copy on: most calls need none
+	for {
+		at := a.server
 		err, v := a.err, s.judge(a.err)
+		out.Sent = a.sent
 		// mutant: deadline-from-reply
 		if v.answered {
 			at.answered()
 			out.Err, out.Permanent, out.Unconfirmed = nil, false, lockerr.Fault(a.unconfirmed)
+			f.end()
 			return a.value, out
 		}
 		out.Ambiguous = out.Ambiguous || !v.notExecuted
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // that is not Redis' word
-			return nil, x.givenUp(ctx, out, at, began)
+		byCtx := ctx.Err() != nil && errors.Is(err, ctx.Err()) // that is not Redis' word
+		if !byCtx {
+			// Not simply the last error: a silence that follows a refused connection says less than that.
+			if out.Err == nil || telling(err) >= telling(out.Err) {
+				out.Err, out.Permanent = err, v.permanent
+			}
+			at.learn(err, x.Now())
 		}
-		// Not simply the last error: a silence that follows a refused connection says less than that.
-		if out.Err == nil || telling(err) >= telling(out.Err) {
-			out.Err, out.Permanent = err, v.permanent
-		}
-		at.learn(err, x.Now())
-		// It has ended since: what Redis said is told together with that.
-		if ctx.Err() != nil {
-			return nil, x.givenUp(ctx, out, at, began)
-		}
-		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend {
+		// If ctx has ended since: what Redis said is told together with that.
+		over := ctx.Err() != nil || !v.resend || c.n == e.Attempts || e.Needless()
+		if cluster, ok := x.rdb.(*redis.ClusterClient); ok && v.resend && ctx.Err() == nil {
 			cluster.ReloadState(ctx) // in the background: by itself it would look every 10 s
 		}
-		if !v.resend || attempt == e.Attempts || e.Needless() {
-			out.Err = lockerr.Fault(x.explain(ctx, e, at, attempt, out.Err))
+		if over {
+			a.giveUp()
+			f.end()
+			if ctx.Err() != nil {
+				return nil, x.givenUp(ctx, out, at, began)
+			}
+			out.Err = lockerr.Fault(x.explain(ctx, e, at, c.n, out.Err))
 			return nil, out
 		}
-		e.Avoid = AvoidAfter(attempt)
-		clock.Pause(ctx, clock.Backoff(attempt))
+		if f == nil {
+			f = x.newFlights(ctx, e, s, keys, args)
+		}
+		f.goOn(c, a)
+		if e.Unanswered != nil {
+			e.Unanswered(lockerr.Fault(x.explain(ctx, e, at, 1, out.Err)))
+		}
+		a = f.next(&c)
 	}
 }
 
 // errNotSent says that a copy has not got as far as the master of its key.
-var errNotSent = errors.New("not sent: no master is known, or no connection is free")
+var errNotSent = errors.New("not sent")
 
 // errUnsettled says that no node of a Cluster took a copy. That is so for a moment at the end of a slot's move.
 var errUnsettled = errors.New("the nodes of the Cluster do not agree which of them serves the slot")
@@ -182,18 +205,82 @@ func silent(err error) bool {
 	return errors.Is(err, lockerr.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// send sends one copy, by its digest and, if Redis does not know that, in full.
-func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, args []any, sent clock.Instant) answer {
-	attempt, cancel := x.limits.within(ctx, max(e.Patience, e.MaxPatience))
-	defer cancel()
-	a := x.dispatch(attempt, e, keys, newCall(attempt, "evalsha", s.Digest, keys, args))
-	if unknownScript(a.err) { // that is rare: only then args are to outlive the call
-		a = x.sendUnknown(attempt, a.server, e, s, keys, slices.Clone(args), sent)
+// try is one copy of a call.
+type try struct {
+	ctx      context.Context // the caller's, or that of the flights of its call
+	n        int             // how many copies it and those before it are
+	e        CallOptions
+	sent     clock.Instant   // from before it was sent
+	patience time.Duration   // its caller's; 0: until ctx ends
+	wait     context.Context // when the caller stops waiting for it: ctx, or when patience is over
+	way      way             // that it is to go; the zero way: any
+	piped    bool            // the first one has gone through a pipeline
+}
+
+// answer is what became of one copy of a command.
+type answer struct {
+	value       any
+	unconfirmed error // see Outcome
+	err         error
+
+	server *server       // that the command was sent to, or was to be
+	way    way           // that it went, if that was not directly
+	sent   clock.Instant // from before the copy was sent
+	n      int           // of the copy
+
+	// pending is there if the copy was given up before go-redis was done with it: it waits for the answer after
+	// all, or for ctx, after which nothing touches the copy any more.
+	pending func(ctx context.Context) answer
+}
+
+// ended is a context that has.
+var ended = func() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
+}()
+
+// giveUp says that no one waits for the answer any more.
+func (a answer) giveUp() {
+	if a.pending != nil {
+		a.pending(ended)
 	}
+}
+
+// send sends one copy, by its digest and, if Redis does not know that, in full.
+func (x *Executor) send(c try, s *Script, keys, args []any) answer {
+	cancel := context.CancelFunc(func() {})
+	if c.wait = c.ctx; c.patience > 0 {
+		c.wait, cancel = x.limits.within(c.ctx, c.patience)
+	}
+	defer cancel()
+	a := x.sendNamed(c, s, keys, args)
+	a = x.sendAll(c, s, keys, args, a)
 	// The time of this copy was over, in whatever words go-redis says so. An error of a copy that was surely not
 	// executed says more than that, and stays.
-	if a.err != nil && attempt.Err() != nil && ctx.Err() == nil && !judge(a.err).notExecuted {
-		a.err = lockerr.NoAnswerWithin(max(e.Patience, e.MaxPatience))
+	if a.err != nil && c.wait.Err() != nil && c.ctx.Err() == nil && !judge(a.err).notExecuted {
+		a.err = lockerr.NoAnswerWithin(c.patience)
+	}
+	return a
+}
+
+func (x *Executor) sendNamed(c try, s *Script, keys, args []any) answer {
+	return x.dispatch(c, keys, newCall(c.ctx, "evalsha", s.Digest, keys, args))
+}
+
+// sendAll sends a copy in full that Redis has not known by its digest, or without the keys that are not required
+// if it was refused for them before its first write. Both are no further attempts: the answer to what is sent now
+// counts from the same time, which is too early rather than too late.
+func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer {
+	if unknownScript(a.err) { // that is rare: only then args are to outlive the call
+		c.way = a.way // the connection is open there, which may have taken a while
+		a = x.sendUnknown(c, a.server, s, keys, slices.Clone(args))
+	}
+	if c.e.RequiredKeys > 0 && c.e.RequiredKeys < len(keys) && lacksKeys(a.err, c.e.Undoes) {
+		keys = keys[:c.e.RequiredKeys]
+		if a = x.sendNamed(c, s, keys, args); unknownScript(a.err) {
+			a = x.sendUnknown(c, a.server, s, keys, slices.Clone(args))
+		}
 	}
 	if isRedirect(a.err) {
 		switch x.rdb.(type) {
@@ -203,93 +290,176 @@ func (x *Executor) send(ctx context.Context, e CallOptions, s *Script, keys, arg
 			a.err = fmt.Errorf("%w: %w", errOneNode, a.err)
 		}
 	}
+	a.sent, a.n = c.sent, c.n
 	return a
 }
 
-// answer is what became of one copy of a command.
-type answer struct {
-	value       any
-	unconfirmed error // see Outcome
-	err         error
-
-	server *server // that the command was sent to, or was to be
+// flights are the copies of one call that are under way. They outlive the patience with each, but not the call.
+type flights struct {
+	exec       *Executor
+	call       context.Context // the caller's
+	ctx        context.Context // ends with the call
+	cancel     context.CancelFunc
+	script     *Script
+	keys, args []any
+	enough     <-chan struct{} // see CallOptions, as patience
+	patience   time.Duration
+	landed     chan answer
 }
 
-// dispatch sends cmd to the master of its keys and waits for its answer, or for ctx. After ctx
-// has ended the command belongs to go-redis alone: it is not touched again.
-func (x *Executor) dispatch(ctx context.Context, e CallOptions, keys []any, cmd *call) (a answer) {
+func (x *Executor) newFlights(ctx context.Context, e CallOptions, s *Script, keys, args []any) *flights {
+	f := &flights{
+		exec: x, call: ctx, script: s, keys: slices.Clone(keys), args: slices.Clone(args),
+		enough: e.Enough, patience: e.Patience, landed: make(chan answer),
+	}
+	f.ctx, f.cancel = context.WithCancel(ctx)
+	return f
+}
+
+// end gives up all that are under way. f may be nil.
+func (f *flights) end() {
+	if f != nil {
+		f.cancel()
+	}
+}
+
+// fly runs send, which sends a copy, and has its answer land. false: the executor is closed.
+func (f *flights) fly(c try, send func(c try) answer) bool {
+	c.ctx, c.wait, c.patience = f.ctx, f.ctx, 0
+	return f.exec.aside(func() {
+		a := guarded(func() answer { return send(c) })
+		if a.server == nil { // of a panic
+			a.server = f.exec.anywhere
+		}
+		a.sent, a.n = c.sent, c.n
+		select {
+		case f.landed <- a:
+		case <-f.ctx.Done():
+			a.giveUp()
+		}
+	})
+}
+
+// goOn has the copy c, which was given up with a, go on by itself.
+func (f *flights) goOn(c try, a answer) {
+	if a.pending != nil {
+		f.fly(c, func(c try) answer { return f.exec.sendAll(c, f.script, f.keys, f.args, a.pending(f.ctx)) })
+	}
+}
+
+// next sends the copy after c, which becomes c. It returns what that is answered with, or if one before it is
+// answered first, that.
+func (f *flights) next(c *try) answer {
+	pause := clock.Backoff(c.n)
+	if a, landed := f.await(0, pause); landed {
+		return a
+	}
+	c.n++
+	c.sent = f.exec.Now()
+	c.patience = c.e.growing(f.call, c.n)
+	err := redis.ErrClosed
+	if f.fly(*c, func(c try) answer { return f.exec.send(c, f.script, f.keys, f.args) }) {
+		if a, landed := f.await(c.n, c.patience); landed {
+			return a
+		}
+		if err = f.call.Err(); err == nil {
+			err = lockerr.NoAnswerWithin(c.patience)
+		}
+	}
+	return answer{err: err, sent: c.sent, n: c.n, server: f.exec.serverOf(f.ctx, f.keys[0].(string))}
+}
+
+// await waits for d for an answer to any copy, or for an error of the nth. false: none has come. If the answer is
+// not needed any more, it does not wait for longer than the usual patience from then on.
+func (f *flights) await(n int, d time.Duration) (answer, bool) {
+	began, timer, enough := time.Now(), time.NewTimer(d), f.enough
+	defer timer.Stop()
+	for {
+		select {
+		case <-enough:
+			enough = nil
+			timer.Reset(max(0, min(d-time.Since(began), f.patience)))
+		case a := <-f.landed:
+			if f.script.judge(a.err).answered || a.n == n {
+				return a, true
+			}
+			a.server.learn(a.err, f.exec.Now())
+		case <-timer.C:
+			return answer{}, false
+		case <-f.call.Done():
+			return answer{}, false
+		}
+	}
+}
+
+// dispatch sends cmd to the master of its keys and waits for its answer, or until the caller stops waiting. After
+// that the command belongs to go-redis alone, but for the answer's pending.
+func (x *Executor) dispatch(c try, keys []any, cmd *call) (a answer) {
 	defer guard.Recover(&a.err)
 	a.server = x.anywhere
 	key := keys[0].(string)
 	// A script and its WAIT need a connection to themselves.
-	if e.Replicas.N > 0 {
-		return x.confirm(ctx, e.Replicas, key, cmd)
+	if c.e.Replicas.N > 0 {
+		return x.confirm(c, key, cmd)
 	}
-	engine := x.engineOf(ctx, key)
+	engine := x.engineOf(c.wait, key)
 	// The application's client finds the way, as it always does.
 	if engine == nil {
-		return x.process(ctx, nil, e, cmd)
+		return x.process(c, x.anywhere, x.rdb, cmd)
 	}
 	a.server = engine.server // also of a panic
-	if e.Avoid == piped || engine.demoted.Load() {
-		a = x.process(ctx, engine, e, cmd)
-	} else {
-		a = engine.send(ctx, e, cmd)
-	}
+	a = engine.send(c, cmd)
+	a.server = engine.server
 	switch {
 	case a.err == nil:
 	case isRedirect(a.err):
 		// An engine is bound to one node; the Cluster client follows.
-		return x.process(ctx, nil, e, newCopy(ctx, cmd))
-	// The next copy goes by another connection.
-	case redis.IsReadOnlyError(a.err):
-		x.demote(engine)
+		return x.process(c, x.anywhere, x.rdb, newCopy(c.ctx, cmd))
 	case errors.Is(a.err, redis.ErrClosed):
 		// The node has left the Cluster, or the client has been closed: the latter shows.
 		x.drop(engine)
-		return x.process(ctx, nil, e, newCopy(ctx, cmd))
+		return x.process(c, x.anywhere, x.rdb, newCopy(c.ctx, cmd))
 	}
 	return a
 }
 
-// process runs cmd outside of the pipeline, on a connection of its own: that of g's node, or
-// wherever the application's client routes it. A first copy does not overtake commands that were
+// processor is a client, or what else sends a command on a connection of its own.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// process has rdb send cmd on a connection of its own. A first copy does not overtake commands that were
 // given up; those after it are for when something is stuck.
-func (x *Executor) process(ctx context.Context, g *engine, e CallOptions, cmd *call) answer {
-	at := x.anywhere
-	if g != nil {
-		at = g.server
-	}
-	c := newUnderWay(keysOf(cmd))
-	if e.Avoid == anyRoute && !x.late.await(ctx, c.keys) {
+func (x *Executor) process(c try, at *server, rdb processor, cmd *call) answer {
+	u := newUnderWay(keysOf(cmd))
+	if c.n == 1 && !x.late.await(c.wait, u.keys) {
 		return answer{err: errNotSent, server: at}
 	}
-	a := x.outside(ctx, func() answer {
+	ctx, cancel := context.WithCancel(c.ctx)
+	a := x.outside(c.wait, func() answer {
 		// Also after a panic: others wait for it.
-		defer x.late.end(c)
-		err := x.processBy(ctx, g, e, cmd)
+		defer x.late.end(u)
+		err := rdb.Process(ctx, cmd)
 		// A Cluster client has loaded its map for that.
 		if err == nil {
 			x.mapped.Store(true)
 		}
 		return answerTo(cmd, err)
-	}, func() { x.late.giveUp(c) })
+	})
+	if a.pending == nil {
+		cancel()
+	} else {
+		x.late.giveUp(u, x.Patience)
+		pending := a.pending
+		a.pending = func(ctx context.Context) answer {
+			defer cancel() // it does not wait for a connection of the pool any more
+			a := pending(ctx)
+			a.server = at
+			return a
+		}
+	}
 	a.server = at
 	return a
-}
-
-// processBy sends cmd the way that g and e say.
-func (x *Executor) processBy(ctx context.Context, g *engine, e CallOptions, cmd *call) error {
-	switch {
-	case g == nil:
-		return x.rdb.Process(ctx, cmd)
-	case g.demoted.Load():
-		return x.processDemoted(ctx, g, cmd)
-	case e.Avoid == pooled:
-		return g.processApart(ctx, cmd)
-	default:
-		return g.plain.Process(ctx, cmd)
-	}
 }
 
 // Go runs f in a goroutine that Close waits for.
@@ -302,8 +472,8 @@ func (x *Executor) OneNode() bool {
 }
 
 // Close ends the engines and waits for the executor's goroutines, or for ctx: behind a
-// dead server they last until their time-outs. The application's client stays open. Calls that come
-// later fail, with redis.ErrClosed, and send nothing.
+// dead server they last until their time-outs, of which it waits for one patience. The application's client stays
+// open. Calls that come later fail, with redis.ErrClosed, and send nothing.
 func (x *Executor) Close(ctx context.Context) {
 	x.end()
 	x.mu.Lock()
@@ -313,6 +483,8 @@ func (x *Executor) Close(ctx context.Context) {
 	// From here on no engine is made, and no goroutine begins: engineAt and aside look at closed under mu.
 	x.mu.Unlock()
 
+	ctx, cancel := context.WithTimeout(ctx, x.Patience)
+	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // late are the commands that their callers have given up while they were under way, each on a
@@ -14,6 +15,7 @@ import (
 //
 //	under way --end--> ended
 //	under way --giveUp: its caller has gone--> given up, in the map --end--> ended, and those that wait go on
+//	given up --one patience later--> forgotten, and those that wait go on: its connection may be dead
 //
 // The caller gives up, and the goroutine that sends ends: whichever comes first decides whether it is ever in the
 // map. Only first copies wait. A second one is sent because something is stuck, which may be the one waited for.
@@ -37,13 +39,14 @@ func newUnderWay(keys []any) *underWay {
 	return &underWay{keys: keys, over: make(chan struct{})}
 }
 
-// giveUp says that the caller of c does not wait for it any more.
-func (l *late) giveUp(c *underWay) {
+// giveUp says that the caller of c does not wait for it any more. Later commands do so for d at most.
+func (l *late) giveUp(c *underWay, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.ended {
 		return
 	}
+	time.AfterFunc(d, func() { l.end(c) })
 	c.givenUp = true
 	l.n.Add(1)
 	if l.of == nil {
@@ -57,12 +60,14 @@ func (l *late) giveUp(c *underWay) {
 	}
 }
 
-// end says that nothing more comes of c: it was answered, has failed, or was not sent.
+// end says that no command is to wait for c any more: it was answered, has failed, was not sent, or is forgotten.
 func (l *late) end(c *underWay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if c.ended {
+		return
+	}
 	c.ended = true
-	// Once: each command ends once.
 	close(c.over)
 	if !c.givenUp {
 		return

@@ -70,16 +70,15 @@ const loadShare = 2
 
 // sendUnknown sends a copy whose script the server `to` did not know when it was sent by its digest.
 // It waits for the load of another call for a part of its patience, and then goes on by itself.
-func (x *Executor) sendUnknown(ctx context.Context, to *server, e CallOptions, s *Script, keys, args []any, sent clock.Instant) answer {
-	named := func() answer { return x.dispatch(ctx, e, keys, newCall(ctx, "evalsha", s.Digest, keys, args)) }
-	full := func() answer { return x.dispatch(ctx, e, keys, newCall(ctx, "eval", s.Source, keys, args)) }
-	if e.Replicas.N > 0 { // that takes its time, and few do it at once
+func (x *Executor) sendUnknown(c try, to *server, s *Script, keys, args []any) answer {
+	full := func() answer { return x.dispatch(c, keys, newCall(c.ctx, "eval", s.Source, keys, args)) }
+	if c.e.Replicas.N > 0 { // that takes its time, and few do it at once
 		return full()
 	}
-	waiting, cancel := context.WithTimeout(ctx, e.Patience/loadShare)
+	waiting, cancel := context.WithTimeout(c.wait, c.e.Patience/loadShare)
 	defer cancel()
 	for {
-		current, own := to.loads.join(s, sent)
+		current, own := to.loads.join(s, c.sent)
 		if own {
 			a := full()
 			// Also after a failure: then one of those that wait does it next.
@@ -91,7 +90,7 @@ func (x *Executor) sendUnknown(ctx context.Context, to *server, e CallOptions, s
 			return full()
 		}
 		if current.known {
-			if a := named(); !unknownScript(a.err) {
+			if a := x.sendNamed(c, s, keys, args); !unknownScript(a.err) {
 				return a
 			}
 			return full() // another server than that one

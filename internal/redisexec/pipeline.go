@@ -38,7 +38,10 @@ func pipelining() *redis.AutoPipelineOptions {
 	return &redis.AutoPipelineOptions{
 		FullDuplex:       true,
 		FullDuplexWindow: window, // go-redis takes the 64 from it
-		MaxFlushDelay:    100 * time.Microsecond,
+		// Before it gives its connection back, which it does when it is idle, too, it writes nothing until all is
+		// answered. Where answers are slow that must not happen every 5 s, as go-redis has it.
+		FullDuplexMaxHold: 5 * time.Minute,
+		MaxFlushDelay:     100 * time.Microsecond,
 	}
 }
 
@@ -58,9 +61,14 @@ func (p *pipeline) submitAlone(ctx context.Context, cmd *call) queued {
 // queued is a command that was submitted.
 type queued struct{ future redis.AutoFuture }
 
-// wait waits for the answer, and returns its error; or for ctx, after which the command belongs to
-// go-redis alone, which sends it all the same.
-func (q queued) wait(ctx context.Context) error { return q.future.WaitContext(ctx) }
+// answer waits for the answer, or for ctx: then it is pending, and the command is sent all the same.
+func (q queued) answer(ctx context.Context) answer {
+	err := q.future.WaitContext(ctx)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return answer{err: err, pending: q.answer}
+	}
+	return answerTo(q.future.Cmd().(*call), err)
+}
 
 // close ends a pipeline, and cuts short what is under way.
 func (p *pipeline) close() { _ = p.auto.Close() }

@@ -101,12 +101,16 @@ var errNoNode = errors.New("the Redis client does not say which node has the key
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
 // where it tells nothing about the script.
-func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd *call) answer {
+func (x *Executor) confirm(c try, key string, cmd *call) answer {
+	r := c.e.Replicas
+	// Only the context bounds an answer there, and it is not to do so before the answer is useless.
+	ctx, cancel := context.WithTimeout(c.ctx, max(x.longest(), c.e.Patience))
 	var settled atomic.Bool // either it is on its way, or it was given up before
-	a := x.outside(ctx, func() answer {
+	a := x.outside(c.wait, func() answer {
+		defer cancel()
 		node, err := x.masterOf(ctx, key)
 		if err != nil {
-			return answer{err: err}
+			return answer{err: noNil(err)}
 		}
 		// pair sets settled when it sends, and the caller sets it when it gives up. So the one that comes later knows
 		// what the other has done.
@@ -122,9 +126,11 @@ func (x *Executor) confirm(ctx context.Context, r Replicas, key string, cmd *cal
 			return answer{err: fmt.Errorf("%w: %w", errNotSent, a.err)}
 		}
 		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
-	}, func() {})
+	})
 	// The time was over while it waited for the map of the Cluster, or for its turn: there is no doubt.
 	if a.err != nil && settled.CompareAndSwap(false, true) {
+		a.pending = nil
+		cancel()
 		a.err = fmt.Errorf("%w: %w", errNotSent, a.err)
 	}
 	if a.server == nil {

@@ -221,6 +221,7 @@ func (x *Executor) peer(s *server, l *look) {
 		defer guard.Recover(&err)
 		conn, err = s.dial(ctx)
 	}()
+	err = noNil(err)
 	var network *net.OpError
 	switch {
 	case err == nil:

@@ -2,6 +2,7 @@ package redisexec
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -73,16 +74,15 @@ func judge(err error) verdict {
 	var server redis.Error
 	var network *net.OpError
 	var panicked *guard.Panic
-	// The order matters: redis.Nil is an error reply, too.
 	switch {
-	case errors.Is(err, redis.Nil): // a script that returned nothing
-		return fine
 	case errors.As(err, &panicked):
 		return halfway // and it would again
 	case errors.Is(err, redis.ErrClosed):
 		return forbidden
 	case errors.Is(err, errNotSent), errors.Is(err, errUnsettled):
 		return transient
+	case errors.Is(err, redis.Nil): // an error reply to go-redis, but to no script: see noNil
+		return unknown
 	case errors.As(err, &server):
 		return judgeReply(server.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), notTaken(err):
@@ -92,6 +92,19 @@ func judge(err error) verdict {
 	default: // as a time-out, or a connection that broke: nothing says whether before or after the execution
 		return unknown
 	}
+}
+
+// errNoServer says that the client does not know where to send a command.
+var errNoServer = errors.New("nil is no reply of a script: the Redis client has found no server, as when Sentinel does not know the master")
+
+// noNil returns err, but without redis.Nil in it. No script of ours returns nil, so it is a failure of the client: of
+// a Sentinel that does not know the master, or a Cluster of unknown endpoints. As it is, it would be taken for an
+// answer, by callers too.
+func noNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return fmt.Errorf("%w: %v", errNoServer, err) // not wrapped
+	}
+	return err
 }
 
 // elsewhere is what Redis says to a script that touches a key which is not on its node, as is so while
@@ -144,12 +157,26 @@ func (s *Script) judge(err error) verdict {
 	return v
 }
 
+// IsBarred reports whether err says that Redis does not let the client in.
+func IsBarred(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS"))
+}
+
+// IsForbidden reports whether err says that the user may not do that.
+func IsForbidden(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOPERM") }
+
 // unsent reports whether err says that there was no connection to send a command on.
 func unsent(err error) bool {
 	if !judge(err).notExecuted { // most are not: what errors.As writes to is allocated
 		return false
 	}
 	return !Replied(err)
+}
+
+// isTimeout reports whether err is that of a connection on which nothing came in time.
+func isTimeout(err error) bool {
+	var network net.Error
+	return err != nil && errors.As(err, &network) && network.Timeout()
 }
 
 // Replied reports whether err is Redis' own.

@@ -74,7 +74,7 @@ func TestErrorsOfTheWayToRedisAreJudgedByWhetherAnythingWasSent(t *testing.T) {
 		want verdict
 	}{
 		{nil, fine},
-		{redis.Nil, fine},
+		{redis.Nil, unknown},
 		{dial, transient},
 		{fmt.Errorf("wrapped: %w", dial), transient},
 		{&net.OpError{Op: "dial", Net: "tcp", Err: timeout{}}, transient},

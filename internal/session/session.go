@@ -276,13 +276,13 @@ func (s *Session) Undo(p protocol.Protocol, n undo.Name, fields ...string) (sett
 }
 
 // settle releases n on the one deployment, and reports whether nothing is left to do about it. It blocks for
-// one copy of each command. If it fails, the queue of undos calls it again after a pause, until the lease is
+// three copies of each command, or for one when the client is being closed. If it fails, the queue of undos calls it again after a pause, until the lease is
 // over. A refusal does not settle it: the missing permission or password may come back in time.
 func (s *Session) settle(n undo.Name) bool {
 	// Close waits for undos. It need not do so for a Redis that nothing can be sent to.
 	if n.Missed && s.Closed() && s.Execs[0].Unreachable(s.Background, n.Keys.Keys[0]) {
 		return true
 	}
-	out := n.Release(s.Background, redisexec.CallOptions{Attempts: 1, Undoes: true}, n)
+	out := n.Release(s.Background, redisexec.CallOptions{Attempts: 3, Undoes: true, Enough: s.Closing}, n)
 	return out.Err == nil || redisexec.ForGood(out.Err)
 }
