@@ -73,7 +73,7 @@ type Script struct {
 // Flags are not supported: if the source begins with a line "#!lua", Run returns
 // relock.ErrInvalidOption. No round trip.
 func NewScript(source string) *Script {
-	s := &Script{source: check + source}
+	s := &Script{source: check + "return {(function() " + source + "\nend)()}"}
 	s.digest = redis.NewScript(s.source).Hash()
 	if strings.HasPrefix(source, "#!") {
 		s.err = fmt.Errorf("%w: the script begins with #!lua: flags are not supported, remove that line", lockerr.ErrInvalidOption)
@@ -132,7 +132,10 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 		cmd = send(ctx, rdb, "eval", s.source, words)
 	}
 	switch err := cmd.Err(); {
-	case err == nil, errors.Is(err, redis.Nil):
+	case err == nil:
+		unwrap(cmd)
+	case errors.Is(err, redis.Nil): // no reply is nil: so it is not one. In the error that is to be seen no more
+		cmd.SetErr(failed(op, names[0], fmt.Errorf("the Redis client has found no server for it: %v", err)))
 	case redis.HasErrorPrefix(err, staleReply):
 		_, seen, _ := strings.Cut(err.Error(), staleReply)
 		cmd.SetErr(fmt.Errorf("%w: %s %q with token %d, but a later holder has written with token %s", ErrStale, op, names[0], token, seen))
@@ -140,6 +143,28 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 		cmd.SetErr(failed(op, names[0], err))
 	}
 	return cmd
+}
+
+// unwrap gives cmd the reply of the script, which comes in a list. The client itself fails with redis.Nil at times, as
+// when Sentinel does not know the master. Without the list that could not be told from a script that was run and
+// returned nothing.
+func unwrap(cmd *redis.Cmd) {
+	list, _ := cmd.Val().([]any)
+	var reply any
+	if len(list) > 0 {
+		reply = list[0]
+	}
+	err, failed := reply.(error)
+	switch {
+	case failed:
+		cmd.SetVal(nil)
+		cmd.SetErr(err)
+	case reply == nil:
+		cmd.SetVal(nil)
+		cmd.SetErr(redis.Nil)
+	default:
+		cmd.SetVal(reply)
+	}
 }
 
 // once is a command that go-redis sends once.
