@@ -7,10 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -20,7 +18,7 @@ import (
 
 // far is a Redis that is a round trip away, in a bubble. What is sent arrives in order, half a round trip later.
 type far struct {
-	*miniredis.Miniredis
+	*redistest.Backend
 	rtt   atomic.Int64 // of what is sent
 	near  bool         // to connect takes no time: it is Redis that is slow
 	dials atomic.Int64
@@ -40,17 +38,15 @@ type farConn struct {
 // inBubbleFar runs test with a Redis in a bubble.
 func inBubbleFar(t *testing.T, test func(t *testing.T, f *far)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		f := &far{Miniredis: miniredis.NewMiniRedis()}
-		f.ClockTTL(true)
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		f := &far{Backend: b}
 		t.Cleanup(func() {
 			time.Sleep(2 * time.Minute) // all time-outs of go-redis are over
 			f.mu.Lock()
+			defer f.mu.Unlock()
 			for _, c := range f.conns {
 				_, _, _ = c.end.Close(), c.server.Close(), c.Conn.Close()
 			}
-			f.mu.Unlock()
-			f.Miniredis.Close()
 		})
 		test(t, f)
 	})
@@ -58,10 +54,10 @@ func inBubbleFar(t *testing.T, test func(t *testing.T, f *far)) {
 
 // client returns a client of it.
 func (f *far) client(t *testing.T) *redis.Client {
-	o := redistest.MiniDialer(f.Miniredis)
-	o.MaintNotificationsConfig = nil // one round trip more
-	o.Dialer = f.dial
-	rdb := redis.NewClient(o)
+	rdb := redis.NewClient(redistest.Options(f.Addr, func(o *redis.Options) {
+		o.MaintNotificationsConfig = nil // one round trip more
+		o.Dialer = f.dial
+	}))
 	t.Cleanup(func() {
 		f.rtt.Store(0)
 		time.Sleep(time.Minute) // in its Close go-redis waits for a sync.Once, which would stop the clock
@@ -79,7 +75,7 @@ func (f *far) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: ctx.Err()}
 		}
 	}
-	server, err := f.Dial()
+	server, err := redistest.Dial(ctx, "tcp", f.Addr)
 	if err != nil {
 		return nil, err
 	}
