@@ -384,8 +384,8 @@ func TestAForceFindsTheHoldThatIsValidBehindTheNameOnRedis(t *testing.T) {
 func TestAForceFindsTheHoldThatIsValidThoughRedisKnowsItByAnotherNameMeanwhile(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		hold := b.me.holdOf(b.ctx, b.m)
-		time.Sleep(time.Microsecond) // so that it is asked after the batch has begun, not at the same time
-		looked, goOn := b.stopReply(protocol.StateScript)
+		time.Sleep(time.Microsecond)                        // so that it is asked after the batch has begun, not at the same time
+		looked, goOn := b.stopReplies(protocol.StateScript) // the first copy waits behind the rename, and is answered, too
 		forced := b.third.start(func() error {
 			done, err := b.m.ForceUnlock(b.ctx)
 			if !done {

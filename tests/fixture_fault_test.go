@@ -218,6 +218,21 @@ func (b *faultBench) stopReply(s *redisexec.Script) (executed <-chan struct{}, r
 	return reached, release
 }
 
+// stopReplies is stopReply for all copies of a command.
+func (b *faultBench) stopReplies(s *redisexec.Script) (executed <-chan struct{}, release func()) {
+	reached, released := make(chan struct{}, 1), make(chan struct{})
+	b.relay.After(b.runs(s), func(redistest.Command, string) {
+		select {
+		case reached <- struct{}{}:
+		default:
+		}
+		<-released
+	}).Always()
+	release = sync.OnceFunc(func() { close(released) })
+	b.t.Cleanup(release) // before the relay is closed
+	return reached, release
+}
+
 // awaitStop waits until what is to be stopped has come.
 func (b *faultBench) awaitStop(stopped <-chan struct{}) {
 	b.t.Helper()

@@ -111,7 +111,6 @@ type Attempt struct {
 	listens bool           // it is one of the listeners of its places
 	polling bool           // the sleep to come is a safety poll's
 	polled  bool           // the last sleep was, and no message ended it
-	told    uint8          // answers that the lock is taken; 2: or more
 	seen    protocol.Grant // the last answer
 	misses  int            // failed tries in a row
 	splits  int            // split votes in a row
@@ -211,7 +210,6 @@ func (a *Attempt) run() (bool, error) {
 			nap = a.nap(g)
 		default:
 			a.misses, a.at = 0, g.Key
-			a.told = min(a.told+1, 2)
 			a.wakes.Answered(g, out, g.Holder != a.seen.Holder, a.env.Now())
 			a.contend()
 			nap = a.nap(g)
@@ -313,11 +311,10 @@ func (a *Attempt) failed(out redisexec.Outcome) error {
 	return err
 }
 
-// letInBefore reports whether err says that Redis does not let this client in, or not touch the key, though it has
-// answered this attempt before. That passes: a password is being changed, or a new master has not loaded its users yet.
-// The first answer was to a request of another kind, of a user who may not be allowed to stand in line.
+// letInBefore reports whether Redis has answered this attempt, but err says that it does not let this client in, or not
+// touch the key. That passes: a password is being changed, or a new master has not loaded its users yet.
 func (a *Attempt) letInBefore(err error) bool {
-	return a.told > 0 && redisexec.IsBarred(err) || a.told > 1 && redisexec.IsForbidden(err)
+	return a.queued && redisexec.IsBarred(err)
 }
 
 // suspect has the subscription examined if a safety poll found out what a message should

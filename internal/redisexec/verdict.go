@@ -157,13 +157,12 @@ func (s *Script) judge(err error) verdict {
 	return v
 }
 
-// IsBarred reports whether err says that Redis does not let the client in.
+// IsBarred reports whether err says that Redis does not let the client in, or that its user may not do that.
 func IsBarred(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS"))
+	return err != nil && slices.ContainsFunc(bars, func(words string) bool { return redis.HasErrorPrefix(err, words) })
 }
 
-// IsForbidden reports whether err says that the user may not do that.
-func IsForbidden(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOPERM") }
+var bars = []string{"NOAUTH", "WRONGPASS", "NOPERM", "Protocol error: unauthenticated"}
 
 // unsent reports whether err says that there was no connection to send a command on.
 func unsent(err error) bool {
