@@ -160,7 +160,7 @@ func (g *engine) on(w way, c try, cmd *call) (a answer) {
 		// The address led to another server, or to a master that is none any more, when the connection was opened.
 		// go-redis closes a connection on which a write was refused, but not that of a full-duplex pipeline.
 		l.suspect.Store(true)
-	case errors.Is(a.err, redis.ErrClosed) && (l.own || g.lane.Load() != l):
+	case errors.Is(a.err, redis.ErrClosed) && (l.own != nil || g.lane.Load() != l):
 		a.err = errNotSent // the lane was closed, not the client
 	case unsent(a.err):
 		g.exec.barred(g, l)
@@ -211,11 +211,7 @@ func (g *engine) submit(c try, l *lane, cmd *call) answer {
 			continue
 		}
 		if a.pending != nil {
-			l.stuck.Add(1)
-			go func() {
-				_ = queued.future.Wait()
-				l.stuck.Add(-1)
-			}()
+			l.stuck.Go(func() { _ = queued.future.Wait() })
 		}
 		return g.settled(c, l, answers, began, a)
 	}
@@ -326,7 +322,7 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 			exec:   x,
 			node:   node,
 			direct: x.cloneOf(node),
-			shared: x.openLane(x.cloneOf(node), false),
+			shared: x.openLane(x.cloneOf(node)),
 			lanes:  make(map[*lane]bool),
 			server: serverOf(node),
 			waits:  make(chan struct{}, mostConfirmers(node)),

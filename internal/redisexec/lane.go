@@ -1,12 +1,16 @@
 package redisexec
 
 import (
+	"context"
+	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 )
 
 // A lane is a way to one Redis process. Each engine begins with the lane of the application's pools. If a copy of
@@ -29,46 +33,84 @@ type lane struct {
 	rdb  *redis.Client
 	pipe *pipeline // nil: each command has a connection of rdb's pool to itself
 
-	own    bool // rdb is ours, and so is its connection
+	own    *dialed // the connection, if rdb is ours; nil: rdb shares the application's pools
 	opened clock.Instant
 
 	answers atomic.Uint64 // that have come
 	took    atomic.Int64  // how long the last one took
 	suspect atomic.Bool
-	stuck   atomic.Int64 // commands of the pipeline that were given up, and have not ended
+	stuck   group.Group // commands of the pipeline that were given up, and have not ended
 }
 
-// openLane returns the lane of rdb's pools.
-func (x *Executor) openLane(rdb *redis.Client, own bool) *lane {
-	l := &lane{rdb: rdb, own: own, opened: x.Now()}
+// openLane returns a lane on rdb.
+func (x *Executor) openLane(rdb *redis.Client) *lane {
+	l := &lane{rdb: rdb, opened: x.Now()}
 	if !x.Unpipelined {
 		l.pipe = openPipeline(rdb)
 	}
 	return l
 }
 
-// close ends a lane. It blocks until what is under way on a lane of our own has ended. On the application's
-// it does not wait for a connection that is stuck: the application may close its client meanwhile, and of two
-// goroutines that close a pipeline of go-redis' the second waits for a sync.Once, which stops the clock of a synctest bubble.
+// openOwnLane returns a lane to node on a connection of our own; unpipelined, on as many as the application has.
+func (x *Executor) openOwnLane(node *redis.Client) *lane {
+	conns := 1
+	if x.Unpipelined {
+		conns = node.Options().PoolSize
+	}
+	o, own := ownOptions(node.Options(), conns, x.readTimeout(node)), new(dialed)
+	o.Dialer = own.dialer(o.Dialer)
+	l := x.openLane(redis.NewClient(o))
+	l.own = own
+	return l
+}
+
+// close ends a lane. On one of our own it cuts short what is under way: go-redis would wait for that until its
+// time-outs. On the application's it waits. The application may close its client meanwhile, and of two goroutines
+// that close a pipeline of go-redis' the second waits for a mutex, which stops the clock of a bubble of synctest.
 func (l *lane) close() {
 	switch {
-	case l.own:
+	case l.own != nil:
+		l.own.close()
 		_ = l.rdb.Close()
-	case l.pipe == nil:
-	case l.stuck.Load() == 0:
+	case l.pipe != nil:
+		l.stuck.Wait(context.Background()) // each ends with the read time-out
 		l.pipe.close()
-	default:
-		go func() {
-			for l.stuck.Load() > 0 {
-				time.Sleep(stuckPause)
-			}
-			l.pipe.close()
-		}()
 	}
 }
 
-// stuckPause is the pause between two looks at whether a lane is stuck.
-const stuckPause = 50 * time.Millisecond
+// dialed is the last connection that a client of our own has dialed. The pipeline of a lane has one at a time.
+type dialed struct {
+	mu     sync.Mutex
+	conn   net.Conn // nil: none yet
+	closed bool     // connections that are dialed from now on are closed at once
+}
+
+// dialer is dial, of which d keeps the connections.
+func (d *dialed) dialer(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.conn = conn; d.closed {
+			_ = conn.Close()
+		}
+		return conn, nil
+	}
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (d *dialed) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	if d.conn != nil {
+		_ = d.conn.Close()
+	}
+}
 
 // pace returns how long a copy on l is waited for, if patience is the usual time: longer if the last answer was slow.
 func (l *lane) pace(patience time.Duration) time.Duration {
@@ -116,14 +158,10 @@ func (x *Executor) laneOf(g *engine) *lane {
 	switch l = g.lane.Load(); {
 	case x.engines[g.node] != g, !l.suspect.Load():
 		return l
-	case l.own && now.Since(l.opened) < 2*x.Patience:
+	case l.own != nil && now.Since(l.opened) < 2*x.Patience:
 		return l // it may be opening still
 	}
-	conns := 1
-	if x.Unpipelined {
-		conns = g.node.Options().PoolSize
-	}
-	fresh := x.openLane(redis.NewClient(ownOptions(g.node.Options(), conns, x.readTimeout(g.node))), true)
+	fresh := x.openOwnLane(g.node)
 	g.lanes[fresh] = true
 	g.lane.Store(fresh)
 	x.retire(g, l)
@@ -132,7 +170,7 @@ func (x *Executor) laneOf(g *engine) *lane {
 
 // retire has a lane that is not current any more closed when nothing can be answered on it. mu is held.
 func (x *Executor) retire(g *engine, l *lane) {
-	if !l.own {
+	if l.own == nil {
 		return
 	}
 	time.AfterFunc(x.longest(), func() {
@@ -147,7 +185,7 @@ func (x *Executor) retire(g *engine, l *lane) {
 
 // barred gives up a lane on which no connection can be opened.
 func (x *Executor) barred(g *engine, l *lane) {
-	if l.own && l.answers.Load() == 0 {
+	if l.own != nil && l.answers.Load() == 0 {
 		x.switchTo(g, l, g.shared)
 		g.shared.suspect.Store(false)
 	}
