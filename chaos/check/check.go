@@ -30,6 +30,9 @@ type Rules struct {
 	// of its own process. Otherwise every fault is one.
 	Lossless bool
 
+	// Answered says that no fault of the run keeps Redis from answering within a third of a lease: no Lock fails.
+	Answered bool
+
 	// Quorum says that several masters vote on each lock.
 	Quorum bool
 

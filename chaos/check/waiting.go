@@ -34,8 +34,16 @@ func keepers(calls []*call, from, to int64) (n int) {
 // and so long it may yet be granted the lock if it was not listening at the end.
 //
 // Where nothing keeps a wake-up from its waiter, half a poll has to do.
+//
+// Where Redis answers, no call fails.
 func (r *run) waiting() {
 	r.punctual()
+	for _, c := range r.calls {
+		if r.rules.Answered && c.outcome == history.Failed {
+			r.breach("I6", c.lock, "%s (process %d, worker %d, Lock %d) asked at %s, and failed at %s, though Redis answers",
+				c.owner, c.process, c.worker, c.op, r.at(c.called), r.at(c.returned))
+		}
+	}
 	claims := make(map[string][]window)
 	together := make(map[string][]*call) // those that want a name together with others
 	for name, holds := range r.byName() {

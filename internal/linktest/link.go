@@ -145,6 +145,15 @@ func (l *Link) Cut(loss Loss, late time.Duration) {
 	}
 }
 
+// Mute has nothing arrive at the client any more on all connections that there are, and no one hear of that.
+func (l *Link) Mute() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		c.in.mute()
+	}
+}
+
 // Set has commands fall into traps, one after the other. sprung is called when one has.
 func (l *Link) Set(sprung func(Trap), traps ...Trap) {
 	l.mu.Lock()

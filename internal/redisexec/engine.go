@@ -48,7 +48,7 @@ type engine struct {
 
 	// undated says that connections have no deadlines. So nothing would end a read of a command that goes directly.
 	undated bool
-	// slow says that a command that went directly was not answered quickly. A command that goes directly cannot be
+	// slow says that a command was not answered quickly. A command that goes directly cannot be
 	// given up before its connection is, so none goes directly until a connection of the pool has answered quickly.
 	slow atomic.Bool
 

@@ -31,6 +31,9 @@ func (p *play) inject(f Fault) {
 	case cut:
 		p.disturb(f)
 		p.ways(f).each(func(l *linktest.Link) { l.Cut(f.loss(), f.Amount) })
+	case dead:
+		p.disturb(f)
+		p.ways(f).each((*linktest.Link).Mute)
 	case trap:
 		p.at(f.Process).links[f.Server].Set(func(linktest.Trap) { p.disturb(f) }, linktest.Trap{Loss: f.loss(), Late: f.Amount, Silent: f.Silent, Skip: f.Skip})
 	case partition:
@@ -82,7 +85,7 @@ func (p *play) await(f Fault) {
 	switch f.What {
 	case remove, lie:
 		hits = func() bool { return p.servers[f.Server].mini.Exists(f.Name) }
-	case pause, kill, fade, slow, partition, trap, cut:
+	case pause, kill, fade, slow, dead, partition, trap, cut:
 		hits = func() bool { return p.at(f.Process).players.Holding.Load() > 0 }
 	}
 	if held := hits; f.Queue && f.What.meetsProcess() {
@@ -105,7 +108,7 @@ func (f Fault) loss() linktest.Loss {
 
 // meetsProcess reports whether there is a moment of one process at which a fault does the most harm.
 func (w What) meetsProcess() bool {
-	return slices.Contains([]What{remove, lie, pause, kill, fade, slow, partition, trap, cut}, w)
+	return slices.Contains([]What{remove, lie, pause, kill, fade, slow, dead, partition, trap, cut}, w)
 }
 
 // ways are the links of a process that a fault is about.

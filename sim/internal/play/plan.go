@@ -63,6 +63,7 @@ const (
 	cut       What = "cut"       // connections break
 	trap      What = "trap"      // a command is lost, or its reply, or it is late
 	partition What = "partition" // a process and a server do not reach each other
+	dead      What = "dead"      // nothing comes back on connections, and no one hears of that; new ones work
 	deaf      What = "deaf"      // messages of subscriptions are lost
 	freeze    What = "freeze"    // a server stands still
 	restart   What = "restart"   // a server stops, and comes back with its data
@@ -90,6 +91,7 @@ var themes = []struct {
 	{"network", 16, 12, true, []What{slow, fade, fade, cut, partition, deaf}},
 	{"doubt", 18, 40, false, []What{trap, trap, trap, trap, trap, cut, slow}},
 	{"late", 10, 12, false, []What{trap}},
+	{"far", 8, 12, true, []What{slow, dead}},
 	{"servers", 8, 6, true, []What{freeze, restart, loading, forget}},
 	{"data", 12, 10, true, []What{wipe, failover, remove, remove, remove}},
 	{"clients", 14, 10, true, []What{pause, kill}},
@@ -157,7 +159,11 @@ func drawTheme(d player.Drawer, p *Plan) {
 				p.Faults = append(p.Faults, drawFault(d, p, i+1, player.Pick(d, t.faults...)))
 			}
 		}
-		if t.name == "late" {
+		switch t.name {
+		case "late":
+			spread(d, p)
+		case "far":
+			recede(d, p)
 			spread(d, p)
 		}
 		break
@@ -202,6 +208,21 @@ func spread(d player.Drawer, p *Plan) {
 		if at > p.Lasts*29/30 {
 			p.Faults = p.Faults[:i]
 			return
+		}
+	}
+}
+
+// recede has Redis answer slowly, but before a third of the lease is over, or all connections of a process be dead, and
+// new ones work. No hold is lost then, and no Lock fails.
+func recede(d player.Drawer, p *Plan) {
+	p.Impatient, p.Crowd = 0, false // who gives up leaves the next waiter with an old answer, and a hold with little time
+	what := player.Pick(d, slow, dead)
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		f.What, f.For = what, d.Between(2*p.TTL, 4*p.TTL)
+		lease := min(p.TTL, 2*p.Poll, 5*time.Second) // of a place in the line
+		if f.Amount = d.Between(lease*130/1000, lease*145/1000) - p.Latency*12/10; p.Servers > 1 {
+			f.Amount /= 3 // a renewal on a quorum is sent again as a whole
 		}
 	}
 }
@@ -309,6 +330,8 @@ func (f Fault) String() string {
 			text += ", and the process does not hear of that"
 		}
 		return text
+	case dead:
+		return fmt.Sprintf("the connections between %s are dead, and the process does not hear of that", link)
 	case partition:
 		return fmt.Sprintf("%s do not reach each other, for %v", link, ms(f.For))
 	case deaf:

@@ -107,10 +107,10 @@ func Run(run func(func()), plan Plan, stuck func(*Result)) (*Result, error) {
 		res.Commands += s.commands
 		res.Trace = res.Trace*31 + s.trace
 	}
-	harmful := plan.Theme != "late" && slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.What != pause })
+	harmful := plan.Theme != "late" && plan.Theme != "far" && slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.What != pause })
 	res.Report = check.Run(p.journal.withSigns(), check.Rules{
 		TTL: plan.TTL, Poll: plan.Poll, Slack: slack + 20*plan.Latency,
-		SplitBrain: true, Lossless: !harmful, Untokened: plan.Untokened, Quorum: plan.Servers > 1,
+		SplitBrain: true, Lossless: !harmful, Answered: plan.Theme == "far", Untokened: plan.Untokened, Quorum: plan.Servers > 1,
 		SentOnce: len(plan.Faults) == 0 && plan.Servers == 1,
 		// Owners who split the votes of a quorum try again after some round trips.
 		Prompt: len(plan.Faults) == 0 && plan.MinHold == 0 && plan.Poll >= 60*plan.Latency,
