@@ -212,18 +212,16 @@ func spread(d player.Drawer, p *Plan) {
 	}
 }
 
-// recede has Redis answer slowly, but before a third of the lease is over, or all connections of a process be dead, and
-// new ones work. No hold is lost then, and no Lock fails.
+// recede has Redis take a little more than a second for each answer, or all connections of a process be dead while new
+// ones work. Leases are as long as in life, so no hold is lost, and no Lock fails.
 func recede(d player.Drawer, p *Plan) {
+	p.TTL, p.Lasts, p.Long = d.Between(15*time.Second, 30*time.Second), 4*time.Minute, 0.3
+	p.OwnLease, p.Fixed = 0, 0
 	p.Impatient, p.Crowd = 0, false // who gives up leaves the next waiter with an old answer, and a hold with little time
 	what := player.Pick(d, slow, dead)
 	for i := range p.Faults {
 		f := &p.Faults[i]
-		f.What, f.For = what, d.Between(2*p.TTL, 4*p.TTL)
-		lease := min(p.TTL, 2*p.Poll, 5*time.Second) // of a place in the line
-		if f.Amount = d.Between(lease*130/1000, lease*145/1000) - p.Latency*12/10; p.Servers > 1 {
-			f.Amount /= 3 // a renewal on a quorum is sent again as a whole
-		}
+		f.What, f.For, f.Amount = what, d.Between(p.TTL, 2*p.TTL), d.Between(520*time.Millisecond, 600*time.Millisecond)
 	}
 }
 
