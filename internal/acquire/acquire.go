@@ -207,12 +207,12 @@ func (a *Attempt) run() (bool, error) {
 			// A try takes the first answer that says who has the lock. A split vote of a quorum says that no one has.
 			return false, nil
 		case !a.waits: // no owner has it: to say that it is taken would be wrong
-			nap = a.nap(g)
+			nap = a.nap(g, out.Sent)
 		default:
 			a.misses, a.at = 0, g.Key
 			a.wakes.Answered(g, out, g.Holder != a.seen.Holder, a.env.Now())
 			a.contend()
-			nap = a.nap(g)
+			nap = a.nap(g, out.Sent)
 		}
 		if err := a.turn.rest(nap); err != nil {
 			return false, a.Explain(a.places, err)
@@ -333,9 +333,9 @@ func (a *Attempt) suspect(g protocol.Grant) {
 	}
 }
 
-// nap returns how long to sleep after having been told that the lock is taken: until a
-// message is overdue or the lease runs out.
-func (a *Attempt) nap(g protocol.Grant) time.Duration {
+// nap returns how long to sleep after having been told that the lock is taken, by the answer to a request that was
+// sent then: until a message is overdue or the lease runs out.
+func (a *Attempt) nap(g protocol.Grant, sent clock.Instant) time.Duration {
 	changed := g.Holder != a.seen.Holder
 	a.seen = g
 	if g.Split {
@@ -365,8 +365,9 @@ func (a *Attempt) nap(g protocol.Grant) time.Duration {
 	if g.TTL >= 0 && g.TTL < d {
 		d, a.polling = g.TTL+clock.N(4*time.Millisecond), false
 	}
+	// Where answers are slow, a grant must not count from a request that is much older.
 	// mutant: no-poll/1
-	return min(d, a.longestSleep)
+	return min(d, max(fastPoll, a.longestSleep-a.env.Now().Since(sent)))
 }
 
 // TrySplits is how many split votes TryLock tries again after.

@@ -163,7 +163,8 @@ func (a *Attempt) requestEnded(g protocol.Grant, out redisexec.Outcome) {
 // taken" would be a guess while Redis is silent.
 func (a *Attempt) Outage(places []Place) error {
 	now := a.env.Now()
-	patience := a.paced(redisexec.CallOptions{}).ConfirmedBy(a.replicas).Patience
+	paced := a.paced(redisexec.CallOptions{}).ConfirmedBy(a.replicas)
+	patience := max(paced.Patience, paced.MaxPatience)
 	for _, p := range places {
 		_, o := p.Gate.Learned()
 		switch silence := o.Since(o.Asked, now); {

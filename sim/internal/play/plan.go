@@ -215,7 +215,7 @@ func spread(d player.Drawer, p *Plan) {
 // recede has Redis take a little more than a second for each answer, or all connections of a process be dead while new
 // ones work. Leases are as long as in life, so no hold is lost, and no Lock fails.
 func recede(d player.Drawer, p *Plan) {
-	p.TTL, p.Lasts, p.Long = d.Between(15*time.Second, 30*time.Second), 4*time.Minute, 0.3
+	p.TTL, p.Poll, p.Lasts, p.Long = d.Between(15*time.Second, 30*time.Second), 3*time.Second, 4*time.Minute, 0.3
 	p.OwnLease, p.Fixed = 0, 0
 	p.Impatient, p.Crowd = 0, false // who gives up leaves the next waiter with an old answer, and a hold with little time
 	what := player.Pick(d, slow, dead)
