@@ -69,6 +69,9 @@ func runMutants(ctx context.Context, out io.Writer, names []string) bool {
 		strings.Repeat("-", 32), strings.Repeat("-", 34), strings.Repeat("-", 32))
 	free := 0
 	for i := range chosen {
+		if len(chosen[i].Catch) == 0 {
+			continue
+		}
 		if ctx.Err() != nil || !h.hunt(ctx, &chosen[i]) {
 			free++
 		}

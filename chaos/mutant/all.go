@@ -343,4 +343,18 @@ writes = n.Field + keys.WriteSuffix
 		Edits:  []Edit{{Old: "b.sent", New: "clock.System()"}},
 		Catch:  []string{"quorum-slow-then-silent"},
 	},
+	{
+		Name:   "patience-fixed",
+		Breaks: "all copies of a command are waited for as long as the first, and an answer that comes later is thrown away",
+		Edits: []Edit{
+			{Old: "min(e.Patience<<min(n-1, 10), max(e.Patience, e.MaxPatience))", New: "e.Patience"},
+			{Old: "f.script.judge(a.err).answered || ", New: ""},
+			{Old: "max(patience, 2*time.Duration(l.took.Load()))", New: "patience"},
+		},
+	},
+	{
+		Name:   "silent-lane-kept",
+		Breaks: "after a silence the next copy goes on the connection that was silent",
+		Edits:  []Edit{{Old: "x.engines[g.node] != g, !l.suspect.Load()", New: "true"}},
+	},
 }

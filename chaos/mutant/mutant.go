@@ -24,7 +24,7 @@ type Mutant struct {
 	Name   string
 	Breaks string // what the flaw is
 	Edits  []Edit
-	Catch  []string // scenarios one of which must catch it
+	Catch  []string // scenarios one of which must catch it; none: sim does
 }
 
 // Edit changes one line of the library: it replaces Old, which the line has once, or all of the line if Old is empty.

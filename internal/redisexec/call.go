@@ -47,6 +47,7 @@ func (e CallOptions) Needless() bool { return group.Closed(e.Enough) }
 // growing is the patience with the nth copy of a call: twice that with the one before, but all copies are to fit into
 // the lease, and another one into what ctx has left.
 func (e CallOptions) growing(ctx context.Context, n int) time.Duration {
+	// mutant: patience-fixed/1
 	return e.atMost(ctx, min(e.Patience<<min(n-1, 10), max(e.Patience, e.MaxPatience)))
 }
 

@@ -380,6 +380,7 @@ func (f *flights) await(n int, d time.Duration) (answer, bool) {
 			enough = nil
 			timer.Reset(max(0, min(d-time.Since(began), f.patience)))
 		case a := <-f.landed:
+			// mutant: patience-fixed/2
 			if f.script.judge(a.err).answered || a.n == n {
 				return a, true
 			}

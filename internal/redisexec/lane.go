@@ -114,7 +114,7 @@ func (d *dialed) close() {
 
 // pace returns how long a copy on l is waited for, if patience is the usual time: longer if the last answer was slow.
 func (l *lane) pace(patience time.Duration) time.Duration {
-	return max(patience, 2*time.Duration(l.took.Load()))
+	return max(patience, 2*time.Duration(l.took.Load())) // mutant: patience-fixed/3
 }
 
 // unanswered records that a copy on l was not answered in its time, when l had given so many answers before it.
@@ -159,7 +159,7 @@ func (x *Executor) laneOf(g *engine) *lane {
 	defer x.mu.Unlock()
 	now := x.Now()
 	switch l = g.lane.Load(); {
-	case x.engines[g.node] != g, !l.suspect.Load():
+	case x.engines[g.node] != g, !l.suspect.Load(): // mutant: silent-lane-kept
 		return l
 	case l.own != nil && now.Since(l.opened) < 2*x.Patience:
 		return l // it may be opening still
