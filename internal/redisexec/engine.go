@@ -106,7 +106,8 @@ func (g *engine) send(c try, cmd *call) answer {
 		return g.on(c.way, c, cmd)
 	case c.n > 1 && c.n%2 == 1:
 		// No new connection may be had: one of those that there are, and the third copy not as the first.
-		piped := c.piped == (c.n%4 == 1) && g.shared.pipe != nil
+		other := c.piped == (c.n%4 == 1) || g.shared.rdb.PoolStats().IdleConns == 0
+		piped := other && g.shared.pipe != nil
 		return g.on(way{g.shared, piped}, c, cmd)
 	default:
 		return g.on(way{l, l.pipe != nil}, c, cmd)

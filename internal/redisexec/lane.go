@@ -27,8 +27,8 @@ import (
 // Invariants:
 //   - A lane is not closed because it is slow. Commands on a lane that was replaced are still answered; it is
 //     closed when none of them can be any more (Executor.longest).
-//   - A new lane has the time of two copies to answer something before it is replaced in turn. So an outage opens a
-//     few connections, however many calls fail, and is noticed to be over soon.
+//   - A new lane is not replaced for as long as any copy may be waited for. So an outage opens one or two connections,
+//     however many calls fail.
 type lane struct {
 	rdb  *redis.Client
 	pipe *pipeline // nil: each command has a connection of rdb's pool to itself
@@ -161,8 +161,8 @@ func (x *Executor) laneOf(g *engine) *lane {
 	switch l = g.lane.Load(); {
 	case x.engines[g.node] != g, !l.suspect.Load(): // mutant: silent-lane-kept
 		return l
-	case l.own != nil && now.Since(l.opened) < 2*x.Patience:
-		return l // it may be opening still
+	case l.own != nil && now.Since(l.opened) < x.longest():
+		return l // it may be opening still, or Redis does not answer anyone
 	}
 	fresh := x.openOwnLane(g.node)
 	g.lanes[fresh] = true
