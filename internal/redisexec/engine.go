@@ -179,7 +179,7 @@ func (g *engine) settled(c try, l *lane, answers uint64, began time.Time, a answ
 		} else {
 			l.unanswered(answers)
 		}
-		pending := a.pending
+		pending, c := a.pending, c // so that only a copy that is given up has c on the heap
 		a.pending = func(ctx context.Context) answer {
 			a := pending(ctx)
 			if a.pending != nil {

@@ -174,8 +174,11 @@ func unsent(err error) bool {
 
 // isTimeout reports whether err is that of a connection on which nothing came in time.
 func isTimeout(err error) bool {
+	if err == nil { // most are: what errors.As writes to is allocated even if it is not called
+		return false
+	}
 	var network net.Error
-	return err != nil && errors.As(err, &network) && network.Timeout()
+	return errors.As(err, &network) && network.Timeout()
 }
 
 // Replied reports whether err is Redis' own.
