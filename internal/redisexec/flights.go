@@ -1,0 +1,111 @@
+package redisexec
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lockerr"
+)
+
+// flights are the copies of one call that are under way. They outlive the patience with each, but not the call.
+type flights struct {
+	exec       *Executor
+	call       context.Context // the caller's
+	ctx        context.Context // ends with the call
+	cancel     context.CancelFunc
+	script     *Script
+	keys, args []any
+	enough     <-chan struct{} // see CallOptions, as patience
+	patience   time.Duration
+	landed     chan answer
+}
+
+func (x *Executor) newFlights(ctx context.Context, e CallOptions, s *Script, keys, args []any) *flights {
+	f := &flights{
+		exec: x, call: ctx, script: s, keys: slices.Clone(keys), args: slices.Clone(args),
+		enough: e.Enough, patience: e.Patience, landed: make(chan answer),
+	}
+	f.ctx, f.cancel = context.WithCancel(ctx)
+	return f
+}
+
+// end gives up all that are under way. f may be nil.
+func (f *flights) end() {
+	if f != nil {
+		f.cancel()
+	}
+}
+
+// fly runs send, which sends a copy, and has its answer land. false: the executor is closed.
+func (f *flights) fly(c try, send func(c try) answer) bool {
+	c.ctx, c.wait, c.patience = f.ctx, f.ctx, 0
+	return f.exec.aside(func() {
+		a := guarded(func() answer { return send(c) })
+		if a.server == nil { // of a panic
+			a.server = f.exec.anywhere
+		}
+		a.sent, a.n = c.sent, c.n
+		select {
+		case f.landed <- a:
+		case <-f.ctx.Done():
+			a.giveUp()
+		}
+	})
+}
+
+// goOn has the copy c, which was given up with a, go on by itself.
+func (f *flights) goOn(c try, a answer) {
+	if a.pending != nil {
+		f.fly(c, func(c try) answer { return f.exec.sendAll(c, f.script, f.keys, f.args, a.pending(f.ctx)) })
+	}
+}
+
+// next sends the copy after c, which becomes c. It returns what that is answered with, or if one before it is
+// answered first, that.
+func (f *flights) next(c *try) answer {
+	pause := clock.Backoff(c.n)
+	if a, landed := f.await(0, pause); landed {
+		return a
+	}
+	c.n++
+	c.sent = f.exec.Now()
+	c.patience = c.e.growing(f.call, c.n)
+	err := redis.ErrClosed
+	if f.fly(*c, func(c try) answer { return f.exec.send(c, f.script, f.keys, f.args) }) {
+		if a, landed := f.await(c.n, c.patience); landed {
+			return a
+		}
+		if err = f.call.Err(); err == nil {
+			err = lockerr.NoAnswerWithin(c.patience)
+		}
+	}
+	return answer{err: err, sent: c.sent, n: c.n, server: f.exec.serverOf(f.ctx, f.keys[0].(string))}
+}
+
+// await waits for d for an answer to any copy, or for an error of the nth. false: none has come. If the answer is
+// not needed any more, it does not wait for longer than the usual patience from then on.
+func (f *flights) await(n int, d time.Duration) (answer, bool) {
+	began, timer, enough := time.Now(), time.NewTimer(d), f.enough
+	defer timer.Stop()
+	for {
+		select {
+		case <-enough:
+			enough = nil
+			timer.Reset(max(0, min(d-time.Since(began), f.patience)))
+		case a := <-f.landed:
+			// mutant: patience-fixed/2
+			if f.script.judge(a.err).answered || a.n == n {
+				return a, true
+			}
+			a.server.learn(a.err, f.exec.Now())
+		case <-timer.C:
+			return answer{}, false
+		case <-f.call.Done():
+			return answer{}, false
+		}
+	}
+}
