@@ -73,7 +73,9 @@ func (l *lane) close() {
 		l.own.close()
 		_ = l.rdb.Close()
 	case l.pipe != nil:
-		l.stuck.Wait(context.Background()) // each ends with the read time-out
+		ctx, cancel := context.WithTimeout(context.Background(), mostPatience) // where connections have no time-outs
+		defer cancel()
+		l.stuck.Wait(ctx)
 		l.pipe.close()
 	}
 }
