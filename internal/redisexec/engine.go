@@ -45,6 +45,7 @@ type engine struct {
 	lane   atomic.Pointer[lane] // the current one; it changes under the mutex of the executor
 	shared *lane                // that of the application's pools
 	lanes  map[*lane]bool       // of our own that are not closed; guarded by the executor
+	fresh  atomic.Int64         // lanes that were opened since any has answered
 
 	// undated says that connections have no deadlines. So nothing would end a read of a command that goes directly.
 	undated bool
@@ -82,7 +83,7 @@ type engine struct {
 func (g *engine) send(c try, cmd *call) answer {
 	alone := g.underWay.Add(1) == 1
 	defer g.underWay.Add(-1)
-	l := g.exec.laneOf(g)
+	l := g.exec.laneOf(g, c.n)
 	// With a context that may be cancelled this goroutine would be caught in a read that goes on after that.
 	if bound, byTime := c.wait.(*limit); byTime && !g.undated && c.n == 1 && c.way.lane == nil && (alone || l.pipe == nil) {
 		switch connected, first := g.connected(l); {
@@ -104,10 +105,9 @@ func (g *engine) send(c try, cmd *call) answer {
 	switch {
 	case c.way.lane != nil:
 		return g.on(c.way, c, cmd)
-	case c.n > 1 && c.n%2 == 1:
+	case c.n > 1 && c.n%2 == 1 && (c.n > 3 || l.own == nil || g.shared.rdb.PoolStats().IdleConns > 0):
 		// No new connection may be had: one of those that there are, and the third copy not as the first.
-		other := c.piped == (c.n%4 == 1) || g.shared.rdb.PoolStats().IdleConns == 0
-		piped := other && g.shared.pipe != nil
+		piped := g.shared.pipe != nil && (c.piped == (c.n%4 == 1) || g.shared.rdb.PoolStats().IdleConns == 0)
 		return g.on(way{g.shared, piped}, c, cmd)
 	default:
 		return g.on(way{l, l.pipe != nil}, c, cmd)

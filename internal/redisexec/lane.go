@@ -25,10 +25,11 @@ import (
 //	a new lane that cannot be opened --> the lane of the application's pools is current again
 //
 // Invariants:
-//   - A lane is not closed because it is slow. Commands on a lane that was replaced are still answered; it is
-//     closed when none of them can be any more (Executor.longest).
-//   - A new lane is not replaced for as long as any copy may be waited for. So an outage opens one or two connections,
-//     however many calls fail.
+//   - A lane that has answered is not closed because it is slow. Commands on it are still answered when it was
+//     replaced; it is closed when none of them can be any more (Executor.longest).
+//   - A new lane has the time of two copies to answer something before it is replaced, the next one twice as long, and
+//     so on. One that has never answered is closed then. So an outage opens one connection at a time, however many
+//     calls fail, and is noticed to be over soon.
 type lane struct {
 	rdb  *redis.Client
 	pipe *pipeline // nil: each command has a connection of rdb's pool to itself
@@ -136,6 +137,9 @@ func (g *engine) answered(l *lane, took time.Duration) {
 	if l.suspect.Load() {
 		l.suspect.Store(false)
 	}
+	if g.fresh.Load() != 0 {
+		g.fresh.Store(0)
+	}
 	if current := g.lane.Load(); current != l && current.answers.Load() == 0 {
 		g.exec.switchTo(g, current, l)
 	}
@@ -147,12 +151,13 @@ func (x *Executor) switchTo(g *engine, from, to *lane) {
 	defer x.mu.Unlock()
 	if g.lane.Load() == from && (to == g.shared || g.lanes[to]) {
 		g.lane.Store(to)
-		x.retire(g, from)
+		x.retire(g, from, x.longest())
 	}
 }
 
-// laneOf returns the lane for the next command of g.
-func (x *Executor) laneOf(g *engine) *lane {
+// laneOf returns the lane for the nth copy of a command of g. The third has been preceded by two that were silent: one
+// of them may have gone on a new lane that was dead from the beginning, so that is given less time.
+func (x *Executor) laneOf(g *engine, n int) *lane {
 	l := g.lane.Load()
 	if !l.suspect.Load() {
 		return l
@@ -160,25 +165,34 @@ func (x *Executor) laneOf(g *engine) *lane {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.Now()
+	trial := min(x.Patience<<min(g.fresh.Load(), 5), max(2*x.Patience, x.longest()))
+	if n == 3 {
+		trial = x.Patience
+	}
 	switch l = g.lane.Load(); {
 	case x.engines[g.node] != g, !l.suspect.Load(): // mutant: silent-lane-kept
 		return l
-	case l.own != nil && now.Since(l.opened) < x.longest():
-		return l // it may be opening still, or Redis does not answer anyone
+	case l.own != nil && now.Since(l.opened) < trial:
+		return l // it may be opening still
 	}
 	fresh := x.openOwnLane(g.node)
 	g.lanes[fresh] = true
 	g.lane.Store(fresh)
-	x.retire(g, l)
+	g.fresh.Add(1)
+	if l.answers.Load() == 0 {
+		x.retire(g, l, 0)
+	} else {
+		x.retire(g, l, x.longest())
+	}
 	return fresh
 }
 
-// retire has a lane that is not current any more closed when nothing can be answered on it. mu is held.
-func (x *Executor) retire(g *engine, l *lane) {
+// retire has a lane of our own closed in d, unless it is current again by then. mu is held.
+func (x *Executor) retire(g *engine, l *lane, d time.Duration) {
 	if l.own == nil {
 		return
 	}
-	time.AfterFunc(x.longest(), func() {
+	time.AfterFunc(d, func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if !x.closed && g.lanes[l] && g.lane.Load() != l {
