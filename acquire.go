@@ -80,7 +80,7 @@ func (h *hold) RaiseSoon() {
 func (h *hold) Prove(sent clock.Instant, lasts time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lease.Prove(sent, lasts, h.levels.TTL())
+	h.lease.Prove(sent, lasts, h.levels.ttl())
 }
 
 // Late reports whether the grant that h received is past its deadline, or was found not to count;

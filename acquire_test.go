@@ -15,7 +15,6 @@ import (
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
-	"github.com/relock-go/relock/internal/terms"
 )
 
 func TestWaitersOfOneProcessAreServedInTheOrderInWhichTheyCame(t *testing.T) {
@@ -23,7 +22,7 @@ func TestWaitersOfOneProcessAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
 		m := c.Mutex(key)
-		for _, handoffs := range []int{terms.Default().LocalHandoffs, 3, 0} {
+		for _, handoffs := range []int{defaultSettings().localHandoffs, 3, 0} {
 			locktest.RequireLocked(t, m)
 			turns := make(chan int, 20)
 			done := locktest.LineUp(t, c, c.Mutex(key, WithLocalHandoffs(handoffs)), 20, turns)

@@ -19,11 +19,11 @@ func (h *hold) handAhead(s *settings) <-chan error {
 	// A name that a late copy may bring back has to be undone when Redis has it no more, so the batch cannot have it.
 	single := len(h.places) == 1 && !h.name.Late
 	h.mu.Unlock()
-	if h.kind.batches == nil || !single || h.settings.Replicas.N > 0 || h.isKept() {
+	if h.kind.batches == nil || !single || h.settings.replicas.N > 0 || h.isKept() {
 		return nil
 	}
 	for {
-		ticket := h.follower(s.LocalHandoffs)
+		ticket := h.follower(s.localHandoffs)
 		if ticket == nil {
 			return nil
 		}
@@ -50,7 +50,7 @@ func (h *hold) follower(limit int) *acquire.Ticket {
 	return first.Ticket.Reserve(func(x acquire.Hold) bool {
 		w := asHold(x)
 		w.attempt.Offered = acquire.Offer{} // nothing is sent for it
-		return w.target.ID == h.target.ID && w.settings.Follow(left)
+		return w.target.ID == h.target.ID && w.settings.canFollow(left)
 	})
 }
 
@@ -101,7 +101,7 @@ func (h *hold) forget() {
 func (h *hold) WantedLease() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.levels.TTL()
+	return h.levels.ttl()
 }
 
 // Told records that Redis knows the lock by the name of h.

@@ -60,7 +60,7 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Replicas.N > 0 {
+	if s.replicas.N > 0 {
 		if err := redisexec.CanWait(rdb); err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 	c := newClientOn([]redis.UniversalClient{rdb}, hub, s, now)
 	c.session.UndoOnOne()
 	c.supports = func(s *settings) error {
-		if s.Replicas.N > 0 {
+		if s.replicas.N > 0 {
 			return redisexec.CanWait(rdb)
 		}
 		return nil
@@ -198,7 +198,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 // supportedByQuorum says what of s cannot be had on a quorum.
 func supportedByQuorum(s *settings) error {
 	switch {
-	case s.Replicas.N > 0:
+	case s.replicas.N > 0:
 		return fmt.Errorf("%w: WithReplicas on a quorum: leave it out, and run the nodes without replicas, because a failover could forget a vote", ErrUnsupported)
 	case s.Fencing && s.CounterLife == 0:
 		return fmt.Errorf("%w: WithSharedFencing on a quorum: use WithFencing, because Java keeps its counter on one Redis", ErrUnsupported)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -189,7 +188,7 @@ func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
 		redistest.Eventually(t, "the hold to forget the context", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.contexts.Len() == 0
+			return h.contexts.len() == 0
 		})
 		locktest.RequireUnlocked(t, m)
 	})
@@ -289,7 +288,7 @@ func TestContextsThatEndDoNotKeepTheWatchdogWaiting(t *testing.T) {
 		h, end := m.withContexts(t, 1000)
 		h.mu.Lock() // as the watchdog does
 		end()
-		redistest.Eventually(t, "the others are forgotten", func() bool { return h.contexts.Len() == 1 })
+		redistest.Eventually(t, "the others are forgotten", func() bool { return h.contexts.len() == 1 })
 		h.mu.Unlock()
 		require.NoError(t, kept.Err())
 		locktest.RequireUnlocked(t, m)
@@ -320,7 +319,7 @@ func BenchmarkContextsThatEndTogether(b *testing.B) {
 				h, end := m.withContexts(b, n)
 				began := time.Now()
 				end()
-				for h.contexts.Len() > 0 {
+				for h.contexts.len() > 0 {
 					time.Sleep(locktest.LookEvery)
 				}
 				took += time.Since(began)
@@ -332,25 +331,5 @@ func BenchmarkContextsThatEndTogether(b *testing.B) {
 			b.ReportMetric(float64(took.Milliseconds())/float64(b.N), "ms/ending")
 			b.ReportMetric(float64(lost)/float64(b.N), "lost/op")
 		})
-	}
-}
-
-func TestTheContextsOfAHoldAreForgottenInAnyOrder(t *testing.T) {
-	m := locksOn(t, redistest.Mini(t).Client(t)).Mutex(redistest.Key(t))
-	locktest.RequireLocked(t, m)
-	h := holdsOn(m.session, m.target.Keys[0])[0]
-	var all [7]*holdctx.Context
-	for i := range all {
-		all[i] = m.Context(t.Context()).(*holdctx.Context)
-	}
-	for n, i := range []int{3, 6, 0, 3, 5} { // one of them twice
-		h.contexts.Forget(all[i])
-		require.Equal(t, max(3, 6-n+n/3), h.contexts.Len(), "after the forgetting of %d", i)
-	}
-	locktest.RequireUnlocked(t, m)
-	for i, x := range all {
-		require.Equal(t, i == 1 || i == 2 || i == 4, x.Err() != nil, "context %d", i)
-		h.contexts.Forget(x)
-		x.End(nil)
 	}
 }

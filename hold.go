@@ -8,11 +8,9 @@ import (
 	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
-	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
-	"github.com/relock-go/relock/internal/levels"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/slot"
@@ -69,8 +67,8 @@ type hold struct {
 	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
 	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time. It stays once there is a name
 	lease    lease.Lease
-	levels   levels.Levels[*settings] // at least one while it is held
-	contexts holdctx.Set
+	levels   levels // at least one while it is held
+	contexts contextSet
 	watchdog watchdog
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
@@ -80,9 +78,6 @@ type hold struct {
 		ticket acquire.Ticket
 	}
 }
-
-// level is one Lock that has not been unlocked.
-type level = levels.Level[*settings]
 
 func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
 	h := &hold{
@@ -98,9 +93,9 @@ func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings
 	if o.Fixed != "" {
 		h.acquirer = goid.Get()
 	}
-	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Target: t, Protocol: k.protocol, Terms: &s.Terms.Terms, Replicas: s.Replicas})
+	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Target: t, Protocol: k.protocol, Terms: &s.Terms, Replicas: s.replicas})
 	h.places, h.slot = h.first.place[:0], &h.first.slot
-	h.levels.Init(s, &s.Terms)
+	h.levels.init(s)
 	return h
 }
 
@@ -171,7 +166,7 @@ func (h *hold) open(lv level) bool {
 	now := h.session.Now()
 	h.lease.Begin(now)
 	h.setPhase(held)
-	h.levels.Push(lv, now)
+	h.levels.push(lv, now)
 	h.replan(now)
 	return true
 }
@@ -180,13 +175,13 @@ func (h *hold) open(lv level) bool {
 // 0 if one of those is not locked.
 func (h *hold) count(t *keys.Set) int {
 	// mutant: clock-not-asked
-	h.Check()
+	h.check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase != held {
 		return 0
 	}
-	least, counts := -1, h.levels.Counts(h.target.Keys)
+	least, counts := -1, h.levels.counts(h.target.Keys)
 	for i, key := range h.target.Keys {
 		if t.Has(key) && (least < 0 || counts[i] < least) {
 			least = counts[i]
@@ -198,10 +193,10 @@ func (h *hold) count(t *keys.Set) int {
 // left returns for how long after now the target t is proven to be held, as far as its keys are in
 // this hold: 0 if one of those is not.
 func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
-	h.Check()
+	h.check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held || h.levels.Len() == 0 || h.freed(t) {
+	if h.phase != held || len(h.levels.open) == 0 || h.freed(t) {
 		return 0
 	}
 	return max(0, h.lease.Left(now))
@@ -220,13 +215,13 @@ func (h *hold) HoldsAs(field string, asked clock.Instant) bool {
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	h.levels.KeepAll() // Close leaves them open
+	h.levels.keep(h.levels.open...) // Close leaves them open
 	if p == lost {
-		h.levels.KeepNothing()
+		h.levels.keepUntil = clock.Instant{}
 	}
-	for _, x := range h.contexts.TakeAll() {
+	for _, x := range h.contexts.take(nil) {
 		// mutant: context-ends-late
-		x.End(lockerr.Wrap("hold", h.target.Name, cause))
+		x.cancel(lockerr.Wrap("hold", h.target.Name, cause))
 	}
 	h.watchdog.timer.Stop()
 	if h.watchdog.stop != nil {
@@ -238,7 +233,7 @@ func (h *hold) end(p phase, cause error) {
 func (h *hold) keptUntil() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.levels.KeptUntil()
+	return h.levels.keepUntil
 }
 
 // isKept reports whether no one can follow h yet.
@@ -261,7 +256,7 @@ func (h *hold) leave() {
 func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != held && h.phase != lost || h.levels.Len() == 0 || h.freed(t) {
+	if h.phase != held && h.phase != lost || len(h.levels.open) == 0 || h.freed(t) {
 		return 0, false
 	}
 	return h.name.Token, true

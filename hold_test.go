@@ -144,7 +144,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 	require.NoError(t, second.Lock(t.Context()))
 	h := holdOf(first) // as found by a Lock that then waits for the Unlock under way
 	require.NoError(t, both.Unlock())
-	require.ErrorIs(t, h.enter(t.Context(), level{Settings: &first.settings, Terms: &first.settings.Terms, Target: first.target}), errAgain)
+	require.ErrorIs(t, h.enter(t.Context(), level{settings: &first.settings, target: first.target}), errAgain)
 	require.NoError(t, second.Unlock())
 	require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
 }
@@ -547,7 +547,7 @@ func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	clocks.Set(-time.Second)
 	h := holdsOn(c.session, m.Name())[0]
-	require.NotZero(t, h.levels.RenewInterval(c.session.Now(), h.lease.Acquired()))
+	require.NotZero(t, h.levels.renewInterval(c.session.Now(), h.lease.Acquired()))
 	locktest.RequireUnlocked(t, m)
 }
 

@@ -244,7 +244,7 @@ func causeOf(err error) LossCause {
 }
 
 // hooks are those of the oldest open level. mu is held.
-func (h *hold) hooks() *Hooks { return &h.levels.Oldest().hooks }
+func (h *hold) hooks() *Hooks { return &h.levels.oldest().hooks }
 
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {

@@ -43,7 +43,7 @@ func sessionOf(client any) *session.Session {
 }
 
 func (m *Mutex) inside() inside.Mutex {
-	return inside.Mutex{Keys: m.target, Terms: &m.settings.Terms.Terms, Protocol: m.kind.protocol}
+	return inside.Mutex{Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol}
 }
 
 // holdsOn returns the holds of all owners on key.
@@ -65,7 +65,7 @@ func (h *hold) inside() inside.Hold {
 	slot := h.slot
 	view := inside.Hold{
 		Keys: h.target, Field: h.name.Field, Deadline: h.lease.Deadline(), Longest: h.lease.Longest(),
-		Protocol: h.kind.protocol, Terms: &h.settings.Terms.Terms, Held: h.phase == held, Awaited: h.changed != nil,
+		Protocol: h.kind.protocol, Terms: &h.settings.Terms, Held: h.phase == held, Awaited: h.changed != nil,
 		Occupy: func() (free func()) { slot.Take(context.Background()); return slot.Free },
 	}
 	for i, p := range h.places {

@@ -11,7 +11,6 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/guard"
-	"github.com/relock-go/relock/internal/holdctx"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -67,7 +66,7 @@ func (c *Client) mutex(k *kind, names []string, opts []MutexOption) *Mutex {
 			ErrInvalidName, "{"+keys.HashTag(m.target.Keys[0])+"}:a")
 	}
 	if m.err == nil {
-		m.err = m.settings.Err
+		m.err = m.settings.err
 	}
 	if m.err == nil {
 		m.err = c.supports(&m.settings)
@@ -186,10 +185,10 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err
 			err = lockerr.Join(err, unlocked)
 		}
 	}()
-	above := holdctx.Nearest(ctx)
+	above := nearestHoldContext(ctx)
 	ctx = m.Context(ctx)
-	x, _ := ctx.(*holdctx.Context)
-	defer x.EndUpTo(above, lockerr.Wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
+	x, _ := ctx.(*holdContext)
+	defer x.endUpTo(above, lockerr.Wrap("do", m.Name(), ErrReleased)) // also if it was not the outermost level
 	if ctx.Err() != nil && m.HoldCount() == 0 {
 		return nil // what Unlock says
 	}
@@ -385,8 +384,8 @@ func (m *Mutex) usable(ctx context.Context) error {
 
 // owner returns who is calling.
 func (m *Mutex) owner() keys.Owner {
-	if m.settings.Owner != "" {
-		return keys.Owner{Fixed: m.settings.Owner}
+	if m.settings.owner != "" {
+		return keys.Owner{Fixed: m.settings.owner}
 	}
 	return keys.Owner{Goroutine: goid.Get()}
 }

@@ -225,7 +225,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 		redistest.Eventually(b.t, "the level is taken away", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.levels.Len() == 1
+			return len(h.levels.open) == 1
 		})
 		said := make(chan error, 1)
 		b.relay.After(locktest.RunsOf(protocol.ReenterScript), func(redistest.Command, string) {
@@ -317,7 +317,7 @@ func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
 		redistest.Eventually(b.t, "no contexts", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.contexts.Len() == 0
+			return h.contexts.len() == 0
 		})
 		locktest.RequireUnlocked(b.t, one)
 	})
@@ -339,7 +339,7 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 		redistest.Eventually(b.t, "no contexts but that of who waits", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.contexts.Len() == 1
+			return h.contexts.len() == 1
 		})
 		require.ErrorIs(b.t, both.Unlock(), ErrNotHeld, "by the owner that waits")
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[1]).Err())

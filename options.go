@@ -2,7 +2,6 @@ package relock
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
-	"github.com/relock-go/relock/internal/terms"
 )
 
 // ClientOption is an option of [New] and [NewQuorum]. If it is also a [MutexOption], it sets the
@@ -25,56 +23,6 @@ type MutexOption interface{ applyToMutex(*settings) }
 type Option interface {
 	ClientOption
 	MutexOption
-}
-
-// settings are the options of a handle.
-type settings struct {
-	terms.Terms
-	hooks Hooks
-}
-
-// clientSettings are the options of a client.
-type clientSettings struct {
-	settings
-	prefix    string
-	sharded   bool
-	pipelined bool
-	registers bool
-}
-
-// pipelinedByDefault is false only where tests are run without.
-var pipelinedByDefault = true
-
-func defaultSettings() clientSettings {
-	return clientSettings{pipelined: pipelinedByDefault, settings: settings{Terms: terms.Default()}}
-}
-
-// newClientSettings returns the defaults, changed by opts.
-func newClientSettings(opts []ClientOption) (clientSettings, error) {
-	s := defaultSettings()
-	for _, opt := range opts {
-		if opt == nil {
-			return s, fmt.Errorf("%w: a ClientOption is nil", ErrInvalidOption)
-		}
-		opt.applyToClient(&s)
-	}
-	s.EndList()
-	resolved := s.settings
-	resolved.apply(nil)
-	return s, resolved.Err
-}
-
-// apply makes s, the settings of a client, those of a handle with opts.
-func (s *settings) apply(opts []MutexOption) {
-	for _, opt := range opts {
-		if opt == nil {
-			s.Reject("a MutexOption is nil")
-			continue
-		}
-		opt.applyToMutex(s)
-	}
-	s.EndList()
-	s.Resolve()
 }
 
 type option func(*settings)
@@ -94,12 +42,12 @@ func (o clientOption) applyToClient(s *clientSettings) { o(s) }
 // From 100 ms to 100 years, rounded up to whole milliseconds.
 func WithTTL(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < terms.MinTTL {
-			s.Reject("WithTTL(%v): must be at least %v", d, terms.MinTTL)
+		if d < minTTL {
+			s.reject("WithTTL(%v): must be at least %v", d, minTTL)
 			return
 		}
-		if d > terms.MaxTTL {
-			s.Reject("WithTTL(%v): must be at most %v", d, terms.MaxTTL)
+		if d > maxTTL {
+			s.reject("WithTTL(%v): must be at most %v", d, maxTTL)
 			return
 		}
 		s.TTL = (d + time.Millisecond - 1).Truncate(time.Millisecond)
@@ -116,11 +64,11 @@ func WithTTL(d time.Duration) Option {
 // without a common {tag}.
 func WithRenewInterval(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < terms.MinRenewInterval {
-			s.Reject("WithRenewInterval(%v): must be at least %v", d, terms.MinRenewInterval)
+		if d < minRenewInterval {
+			s.reject("WithRenewInterval(%v): must be at least %v", d, minRenewInterval)
 			return
 		}
-		s.Renewed, s.RenewInterval, s.Given.Interval = true, d, true
+		s.Renewed, s.renewInterval, s.given.interval = true, d, true
 	})
 }
 
@@ -131,8 +79,8 @@ func WithRenewInterval(d time.Duration) Option {
 // those options of the client, and WithRenewInterval for a handle enables renewal again.
 func WithoutRenewal() Option {
 	return option(func(s *settings) {
-		s.Renewed, s.RenewInterval, s.MaxHold = false, 0, 0
-		s.Given.Fixed = true
+		s.Renewed, s.renewInterval, s.maxHold = false, 0, 0
+		s.given.fixed = true
 	})
 }
 
@@ -141,10 +89,10 @@ func WithoutRenewal() Option {
 func WithMaxHold(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
-			s.Reject("WithMaxHold(%v): must be positive", d)
+			s.reject("WithMaxHold(%v): must be positive", d)
 			return
 		}
-		s.MaxHold, s.Given.MaxHold = min(d, terms.MaxTTL), true // that is for ever
+		s.maxHold, s.given.maxHold = min(d, maxTTL), true // that is for ever
 	})
 }
 
@@ -174,11 +122,11 @@ func WithMaxHold(d time.Duration) Option {
 //     return in time, the key remains only for the TTL.
 func WithMinHold(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d <= 0 || d > terms.MaxTTL {
-			s.Reject("WithMinHold(%v): must be positive, and at most %v", d, terms.MaxTTL)
+		if d <= 0 || d > maxTTL {
+			s.reject("WithMinHold(%v): must be positive, and at most %v", d, maxTTL)
 			return
 		}
-		s.MinHold = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+		s.minHold = (d + time.Millisecond - 1).Truncate(time.Millisecond)
 	})
 }
 
@@ -187,10 +135,10 @@ func WithMinHold(d time.Duration) Option {
 func WithWaitTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
-			s.Reject("WithWaitTimeout(%v): must be positive; use TryLock to not wait at all", d)
+			s.reject("WithWaitTimeout(%v): must be positive; use TryLock to not wait at all", d)
 			return
 		}
-		s.WaitTimeout = d
+		s.waitTimeout = d
 	})
 }
 
@@ -199,10 +147,10 @@ func WithWaitTimeout(d time.Duration) Option {
 func WithUnlockTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d <= 0 {
-			s.Reject("WithUnlockTimeout(%v): must be positive", d)
+			s.reject("WithUnlockTimeout(%v): must be positive", d)
 			return
 		}
-		s.UnlockTimeout = d
+		s.unlockTimeout = d
 	})
 }
 
@@ -218,15 +166,15 @@ func WithOwner(id string) MutexOption {
 	return mutexOption(func(s *settings) {
 		switch {
 		case id == "":
-			s.Reject("WithOwner(%q): the id must not be empty", id)
+			s.reject("WithOwner(%q): the id must not be empty", id)
 		case strings.Contains(id, ":"):
-			s.Reject("WithOwner(%q): the id must not contain ':'", id)
+			s.reject("WithOwner(%q): the id must not contain ':'", id)
 		case ":"+id == keys.WriteSuffix:
-			s.Reject("WithOwner(%q): this id is reserved, use another", id)
+			s.reject("WithOwner(%q): this id is reserved, use another", id)
 		case strings.Trim(id, "0123456789") == "":
-			s.Reject("WithOwner(%q): the id must not be all digits, because goroutines have such ids", id)
+			s.reject("WithOwner(%q): the id must not be all digits, because goroutines have such ids", id)
 		default:
-			s.Owner = id
+			s.owner = id
 		}
 	})
 }
@@ -250,15 +198,15 @@ func NewOwner(ctx context.Context) context.Context {
 func WithOwnerFrom(ctx context.Context) MutexOption {
 	return mutexOption(func(s *settings) {
 		if ctx == nil {
-			s.Reject("WithOwnerFrom: the context is nil")
+			s.reject("WithOwnerFrom: the context is nil")
 			return
 		}
 		owner, carried := ctx.Value(ownerKey{}).(string)
 		if !carried {
-			s.Reject("WithOwnerFrom: the context carries no owner: make it with NewOwner")
+			s.reject("WithOwnerFrom: the context carries no owner: make it with NewOwner")
 			return
 		}
-		s.Owner = owner
+		s.owner = owner
 	})
 }
 
@@ -273,7 +221,7 @@ func WithOwnerFrom(ctx context.Context) MutexOption {
 // A re-entry keeps the token of the hold. It mints a token only if the hold has none, or if a
 // MultiMutex adds names. On a quorum each Lock takes a second round trip.
 func WithFencing() Option {
-	return option(func(s *settings) { s.Fencing, s.CounterLife = true, terms.CounterLife })
+	return option(func(s *settings) { s.Fencing, s.CounterLife = true, counterLife })
 }
 
 // WithSharedFencing is [WithFencing] with a counter that never expires. Java's getFencedLock for the
@@ -285,7 +233,7 @@ func WithSharedFencing() Option {
 // WithoutReentrancy makes a second Lock by the owner of the lock fail with [ErrReentrant]; on an
 // RWMutex, a second one on the same side. Default: the hold count increases.
 func WithoutReentrancy() Option {
-	return option(func(s *settings) { s.Reentrant = false })
+	return option(func(s *settings) { s.reentrant = false })
 }
 
 // WithReplicas makes a lease count only when n replicas have confirmed it. A failover to one of those
@@ -315,13 +263,13 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return option(func(s *settings) {
 		switch {
 		case n < 1:
-			s.Reject("WithReplicas(%d, %v): must be at least 1 replica", n, timeout)
-		case timeout < terms.MinReplicasWait:
-			s.Reject("WithReplicas(%d, %v): the timeout must be at least %v", n, timeout, terms.MinReplicasWait)
-		case timeout > terms.MaxTTL:
-			s.Reject("WithReplicas(%d, %v): the timeout must be at most a sixth of the TTL", n, timeout)
+			s.reject("WithReplicas(%d, %v): must be at least 1 replica", n, timeout)
+		case timeout < minReplicasWait:
+			s.reject("WithReplicas(%d, %v): the timeout must be at least %v", n, timeout, minReplicasWait)
+		case timeout > maxTTL:
+			s.reject("WithReplicas(%d, %v): the timeout must be at most a sixth of the TTL", n, timeout)
 		default:
-			s.Replicas = redisexec.Replicas{N: n, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
+			s.replicas = redisexec.Replicas{N: n, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond)}
 		}
 	})
 }
@@ -333,10 +281,10 @@ func WithReplicas(n int, timeout time.Duration) Option {
 func WithLocalHandoffs(n int) Option {
 	return option(func(s *settings) {
 		if n < 0 {
-			s.Reject("WithLocalHandoffs(%d): must not be negative", n)
+			s.reject("WithLocalHandoffs(%d): must not be negative", n)
 			return
 		}
-		s.LocalHandoffs = n
+		s.localHandoffs = n
 	})
 }
 
@@ -345,8 +293,8 @@ func WithLocalHandoffs(n int) Option {
 // least 10 ms.
 func WithSafetyPoll(d time.Duration) Option {
 	return option(func(s *settings) {
-		if d < terms.MinSafetyPoll {
-			s.Reject("WithSafetyPoll(%v): must be at least %v", d, terms.MinSafetyPoll)
+		if d < minSafetyPoll {
+			s.reject("WithSafetyPoll(%v): must be at least %v", d, minSafetyPoll)
 			return
 		}
 		s.SafetyPoll = d

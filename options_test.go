@@ -18,7 +18,6 @@ import (
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
-	"github.com/relock-go/relock/internal/terms"
 )
 
 // offline returns a Redis client that fails the test when it is used.
@@ -76,7 +75,7 @@ var badOptions = map[string]struct {
 	"negative handoffs":              {[]Option{WithLocalHandoffs(-1)}, "WithLocalHandoffs(-1): must not be negative"},
 	"zero safety poll":               {[]Option{WithSafetyPoll(0)}, "WithSafetyPoll(0s): must be at least 10ms"},
 	"negative safety poll":           {[]Option{WithSafetyPoll(-1)}, "WithSafetyPoll(-1ns)"},
-	"short safety poll":              {[]Option{WithSafetyPoll(terms.MinSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
+	"short safety poll":              {[]Option{WithSafetyPoll(minSafetyPoll - 1)}, "WithSafetyPoll(9.999999ms)"},
 	"an interval of no renewal":      {[]Option{WithRenewInterval(time.Second), WithoutRenewal()}, "WithoutRenewal and WithRenewInterval contradict each other: use one of them"},
 	"no renewal at an interval":      {[]Option{WithoutRenewal(), WithRenewInterval(time.Second)}, "WithoutRenewal and WithRenewInterval contradict each other: use one of them"},
 	"zero min hold":                  {[]Option{WithMinHold(0)}, "WithMinHold(0s): must be positive"},
@@ -158,17 +157,17 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 		"longest TTL":              {WithTTL(century)},
 		"shortest renew interval":  {WithRenewInterval(lease.MinRenewInterval)},
 		"longest renew interval":   {WithTTL(3 * time.Second), WithRenewInterval(2 * time.Second)},
-		"shortest max hold":        {WithMaxHold(terms.Default().TTL)},
-		"longest min hold":         {WithMinHold(terms.MaxTTL)},
+		"shortest max hold":        {WithMaxHold(defaultSettings().TTL)},
+		"longest min hold":         {WithMinHold(maxTTL)},
 		"min hold without renewal": {WithMinHold(time.Hour), WithoutRenewal()},
 		"endless max hold":         {WithMaxHold(math.MaxInt64)},
 		"shortest wait":            {WithWaitTimeout(1)},
 		"endless wait":             {WithWaitTimeout(math.MaxInt64)},
 		"shortest unlock timeout":  {WithUnlockTimeout(1)},
-		"longest unlock timeout":   {WithUnlockTimeout(terms.Default().TTL)},
+		"longest unlock timeout":   {WithUnlockTimeout(defaultSettings().TTL)},
 		"no handoffs":              {WithLocalHandoffs(0)},
 		"many handoffs":            {WithLocalHandoffs(math.MaxInt)},
-		"shortest safety poll":     {WithSafetyPoll(terms.MinSafetyPoll)},
+		"shortest safety poll":     {WithSafetyPoll(minSafetyPoll)},
 		"endless safety poll":      {WithSafetyPoll(math.MaxInt64)},
 		"no hooks":                 {WithHooks(Hooks{})},
 		"everything that goes off": {WithoutReentrancy(), WithoutRenewal(), WithFencing(), WithSharedFencing()},
@@ -200,24 +199,22 @@ func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := clientOn(t, offline(t)).Mutex("orders").settings
 	require.Equal(t, settings{
-		Terms: terms.Terms{
-			Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
-			RenewInterval: 10 * time.Second,
-			UnlockTimeout: 5 * time.Second,
-			Reentrant:     true,
-			LocalHandoffs: 16,
-		},
+		Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
+		renewInterval: 10 * time.Second,
+		unlockTimeout: 5 * time.Second,
+		reentrant:     true,
+		localHandoffs: 16,
 	}, s)
 }
 
 func TestDefaultsFollowTheTTL(t *testing.T) {
 	locks := clientOn(t, offline(t), WithTTL(3*time.Second))
 	s := locks.Mutex("orders").settings
-	require.Equal(t, time.Second, s.RenewInterval)
-	require.Equal(t, 3*time.Second, s.UnlockTimeout)
+	require.Equal(t, time.Second, s.renewInterval)
+	require.Equal(t, 3*time.Second, s.unlockTimeout)
 	s = locks.Mutex("orders", WithTTL(time.Minute)).settings
-	require.Equal(t, 20*time.Second, s.RenewInterval, "of the handle's TTL, not the client's")
-	require.Equal(t, 5*time.Second, s.UnlockTimeout)
+	require.Equal(t, 20*time.Second, s.renewInterval, "of the handle's TTL, not the client's")
+	require.Equal(t, 5*time.Second, s.unlockTimeout)
 }
 
 func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
@@ -232,14 +229,12 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "client", called)
 	s.hooks = Hooks{}
 	client := settings{
-		Terms: terms.Terms{
-			Terms: protocol.Terms{
-				TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
-			},
-			RenewInterval: time.Second, MaxHold: time.Minute, MinHold: time.Second,
-			WaitTimeout: time.Second, UnlockTimeout: 2 * time.Second,
-			LocalHandoffs: 3,
+		Terms: protocol.Terms{
+			TTL: 10 * time.Second, Renewed: true, Fencing: true, CounterLife: 24 * time.Hour, SafetyPoll: time.Second,
 		},
+		renewInterval: time.Second, maxHold: time.Minute, minHold: time.Second,
+		waitTimeout: time.Second, unlockTimeout: 2 * time.Second,
+		localHandoffs: 3,
 	}
 	require.Equal(t, client, s)
 
@@ -250,11 +245,9 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, "handle", called)
 	s.hooks = Hooks{}
 	require.Equal(t, settings{
-		Terms: terms.Terms{
-			Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
-			RenewInterval: 2 * time.Second, MaxHold: time.Hour, MinHold: time.Millisecond,
-			WaitTimeout: time.Minute, UnlockTimeout: time.Second, Owner: "me",
-		},
+		Terms:         protocol.Terms{TTL: 20 * time.Second, Renewed: true, Fencing: true, SafetyPoll: time.Minute},
+		renewInterval: 2 * time.Second, maxHold: time.Hour, minHold: time.Millisecond,
+		waitTimeout: time.Minute, unlockTimeout: time.Second, owner: "me",
 	}, s)
 
 	s = locks.Mutex("orders").settings
@@ -276,16 +269,16 @@ func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 	fixed := clientOn(t, offline(t), WithoutRenewal())
 	require.False(t, fixed.Mutex("orders").settings.Renewed)
 	s := fixed.Mutex("orders", WithRenewInterval(time.Second), WithMaxHold(time.Hour)).settings
-	require.NoError(t, s.Err)
+	require.NoError(t, s.err)
 	require.True(t, s.Renewed, "an interval turns renewal on")
-	require.Equal(t, time.Hour, s.MaxHold)
+	require.Equal(t, time.Hour, s.maxHold)
 	unusable(t, fixed.Mutex("orders", WithMaxHold(time.Hour)), ErrInvalidOption, "WithMaxHold and WithoutRenewal")
 	unusable(t, fixed.Mutex("orders", WithoutRenewal(), WithRenewInterval(time.Second)), ErrInvalidOption, "contradict")
 
 	s = clientOn(t, offline(t), WithRenewInterval(time.Second), WithMaxHold(time.Minute)).Mutex("orders", WithTTL(time.Hour), WithoutRenewal()).settings
-	require.NoError(t, s.Err, "nothing is left to bound")
+	require.NoError(t, s.err, "nothing is left to bound")
 	require.False(t, s.Renewed)
-	require.Zero(t, s.MaxHold)
+	require.Zero(t, s.maxHold)
 }
 
 func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
@@ -343,38 +336,38 @@ func choose(which byte, d time.Duration) choice {
 	case 1:
 		return choice{
 			WithRenewInterval(d), fmt.Sprintf("WithRenewInterval(%v)", d), d >= 10*time.Millisecond,
-			func(s *settings) { s.Renewed, s.RenewInterval, s.Given.Interval = true, d, true },
+			func(s *settings) { s.Renewed, s.renewInterval, s.given.interval = true, d, true },
 		}
 	case 2:
-		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.Renewed, s.RenewInterval, s.MaxHold, s.Given.Fixed = false, 0, 0, true }}
+		return choice{WithoutRenewal(), "WithoutRenewal", true, func(s *settings) { s.Renewed, s.renewInterval, s.maxHold, s.given.fixed = false, 0, 0, true }}
 	case 3:
-		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.MaxHold, s.Given.MaxHold = min(d, terms.MaxTTL), true }}
+		return choice{WithMaxHold(d), fmt.Sprintf("WithMaxHold(%v)", d), d > 0, func(s *settings) { s.maxHold, s.given.maxHold = min(d, maxTTL), true }}
 	case 4:
-		return choice{WithWaitTimeout(d), fmt.Sprintf("WithWaitTimeout(%v)", d), d > 0, func(s *settings) { s.WaitTimeout = d }}
+		return choice{WithWaitTimeout(d), fmt.Sprintf("WithWaitTimeout(%v)", d), d > 0, func(s *settings) { s.waitTimeout = d }}
 	case 5:
-		return choice{WithUnlockTimeout(d), fmt.Sprintf("WithUnlockTimeout(%v)", d), d > 0, func(s *settings) { s.UnlockTimeout = d }}
+		return choice{WithUnlockTimeout(d), fmt.Sprintf("WithUnlockTimeout(%v)", d), d > 0, func(s *settings) { s.unlockTimeout = d }}
 	case 6:
 		return choice{WithFencing(), "", true, func(s *settings) { s.Fencing, s.CounterLife = true, 24*time.Hour }}
 	case 7:
 		return choice{WithSharedFencing(), "", true, func(s *settings) { s.Fencing, s.CounterLife = true, 0 }}
 	case 8:
-		return choice{WithoutReentrancy(), "", true, func(s *settings) { s.Reentrant = false }}
+		return choice{WithoutReentrancy(), "", true, func(s *settings) { s.reentrant = false }}
 	case 9:
 		n := int(d)
-		return choice{WithLocalHandoffs(n), fmt.Sprintf("WithLocalHandoffs(%d)", n), n >= 0, func(s *settings) { s.LocalHandoffs = n }}
+		return choice{WithLocalHandoffs(n), fmt.Sprintf("WithLocalHandoffs(%d)", n), n >= 0, func(s *settings) { s.localHandoffs = n }}
 	case 10:
 		n := int(which/13) - 1
 		return choice{
 			// An error may name the timeout as it is after rounding.
 			WithReplicas(n, d), fmt.Sprintf("WithReplicas(%d, ", n), n >= 1 && d >= 10*time.Millisecond && d <= century,
 			func(s *settings) {
-				s.Replicas = redisexec.Replicas{N: n, Timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
+				s.replicas = redisexec.Replicas{N: n, Timeout: (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond}
 			},
 		}
 	case 12:
 		return choice{
 			WithMinHold(d), fmt.Sprintf("WithMinHold(%v)", d), d > 0 && d <= century,
-			func(s *settings) { s.MinHold = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
+			func(s *settings) { s.minHold = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond },
 		}
 	default:
 		return choice{WithSafetyPoll(d), fmt.Sprintf("WithSafetyPoll(%v)", d), d >= 10*time.Millisecond, func(s *settings) { s.SafetyPoll = d }}
@@ -422,11 +415,11 @@ func FuzzOptions(f *testing.F) {
 		good = good && documented(&want)
 		for _, got := range []settings{resolved(defaultSettings().settings, opts), resolved(client.settings, nil)} {
 			if !good {
-				require.ErrorIs(t, got.Err, ErrInvalidOption, "%q", names)
-				require.True(t, blames(got.Err, names), "%v, of %q", got.Err, names)
+				require.ErrorIs(t, got.err, ErrInvalidOption, "%q", names)
+				require.True(t, blames(got.err, names), "%v, of %q", got.err, names)
 				continue
 			}
-			require.NoError(t, got.Err, "%q", names)
+			require.NoError(t, got.err, "%q", names)
 			require.Equal(t, want, got, "%q", names)
 		}
 	})
@@ -435,18 +428,18 @@ func FuzzOptions(f *testing.F) {
 // documented fills in the defaults that depend on other options, and reports whether the
 // options suit each other.
 func documented(s *settings) bool {
-	given := s.Given
-	if s.Given = (settings{}).Given; given.Fixed && (given.Interval || given.MaxHold) {
+	given := s.given
+	if s.given = (settings{}).given; given.fixed && (given.interval || given.maxHold) {
 		return false
 	}
-	if s.Renewed && s.RenewInterval > s.TTL*2/3 || s.Replicas.Timeout > s.TTL/6 || s.UnlockTimeout > s.TTL || s.MaxHold != 0 && s.MaxHold < s.TTL {
+	if s.Renewed && s.renewInterval > s.TTL*2/3 || s.replicas.Timeout > s.TTL/6 || s.unlockTimeout > s.TTL || s.maxHold != 0 && s.maxHold < s.TTL {
 		return false
 	}
-	if s.RenewInterval == 0 {
-		s.RenewInterval = s.TTL / 3
+	if s.renewInterval == 0 {
+		s.renewInterval = s.TTL / 3
 	}
-	if s.UnlockTimeout == 0 {
-		s.UnlockTimeout = min(5*time.Second, s.TTL)
+	if s.unlockTimeout == 0 {
+		s.unlockTimeout = min(5*time.Second, s.TTL)
 	}
 	return true
 }
@@ -469,22 +462,22 @@ func FuzzOwner(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		first, second := resolved(defaultSettings().settings, []MutexOption{WithOwner(a)}), resolved(defaultSettings().settings, []MutexOption{WithOwner(b)})
-		if first.Err != nil {
-			require.ErrorIs(t, first.Err, ErrInvalidOption)
-			require.ErrorContains(t, first.Err, fmt.Sprintf("WithOwner(%q)", a))
+		if first.err != nil {
+			require.ErrorIs(t, first.err, ErrInvalidOption)
+			require.ErrorContains(t, first.err, fmt.Sprintf("WithOwner(%q)", a))
 			require.True(t, a == "" || a == "write" || strings.Contains(a, ":") || strings.Trim(a, "0123456789") == "", "%q was refused", a)
 			return
 		}
-		one := keys.Owner{Fixed: first.Owner}
+		one := keys.Owner{Fixed: first.owner}
 		require.Equal(t, a, one.String())
 		require.NotContains(t, one.String(), ":")
 		require.False(t, goroutineLike(one.String()), "%q reads like a goroutine", a)
 		require.Equal(t, keys.Reading, keys.SideOf("uuid:"+one.String()), "%q reads like a writer", a)
-		if second.Err != nil {
-			require.True(t, errors.Is(second.Err, ErrInvalidOption))
+		if second.err != nil {
+			require.True(t, errors.Is(second.err, ErrInvalidOption))
 			return
 		}
-		two := keys.Owner{Fixed: second.Owner}
+		two := keys.Owner{Fixed: second.owner}
 		require.Equal(t, a == b, "uuid:"+one.String() == "uuid:"+two.String())
 		require.Equal(t, a == b, one == two)
 	})
@@ -525,7 +518,7 @@ func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	c := locksOn(t, rdb, WithTTL(600*time.Millisecond), WithReplicas(3, 99500*time.Microsecond))
-	require.Equal(t, redisexec.Replicas{N: 3, Timeout: 100 * time.Millisecond}, c.settings.Replicas)
+	require.Equal(t, redisexec.Replicas{N: 3, Timeout: 100 * time.Millisecond}, c.settings.replicas)
 	require.ErrorIs(t, c.Mutex("name", WithTTL(100*time.Millisecond)).Lock(t.Context()), ErrInvalidOption)
 }
 
@@ -533,7 +526,7 @@ func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 func TestReadersAreRenewedBeforeAJavaReaderCanEndTheirLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).RWMutex("x", WithTTL(5*time.Minute))
-		require.Equal(t, readRenewInterval, m.read.settings.RenewInterval)
-		require.Equal(t, 100*time.Second, m.write.settings.RenewInterval)
+		require.Equal(t, readRenewInterval, m.read.settings.renewInterval)
+		require.Equal(t, 100*time.Second, m.write.settings.renewInterval)
 	})
 }

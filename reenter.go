@@ -86,15 +86,15 @@ type call struct {
 // lock gets the owner of m one more level on every key: by re-entry where it holds the key, by an
 // acquisition of all others together.
 func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure error) {
-	c := call{mutex: m, level: level{Settings: &m.settings, Terms: &m.settings.Terms, Target: m.target}, waits: waits, record: newRecord(ctx, m)}
+	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
 	failure = errHookEnded // unless it returns
 	defer func() { c.record.ended(locked, failure) }()
 	if err := m.usable(ctx); err != nil {
 		return false, err
 	}
-	if waits && m.settings.WaitTimeout > 0 {
+	if waits && m.settings.waitTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.WaitTimeout, lockerr.WaitOver(m.settings.WaitTimeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, lockerr.WaitOver(m.settings.waitTimeout))
 		defer cancel()
 	}
 	c.owner = m.owner()
@@ -130,7 +130,7 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 // enterNew gets the owner a hold on t, whose keys it does not hold, with the level of c. errAgain:
 // another goroutine of the same owner was faster.
 func (c *call) enterNew(ctx context.Context, t *keys.Set) (bool, error) {
-	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.Settings)
+	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.settings)
 	if !h.register() {
 		return false, errAgain
 	}
@@ -212,7 +212,7 @@ func (h *hold) opened(lv level, r *record) (bool, error) {
 	returned := false
 	defer func() {
 		if !returned { // a panic in the hook: no caller is there to unlock it
-			_ = h.unlock(lv.Target, lv.Settings)
+			_ = h.unlock(lv.target, lv.settings)
 		}
 	}()
 	report(h.settings.hooks.Acquired, h.owner, event)
@@ -232,7 +232,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			return false, err
 		}
 	}
-	if !lv.Settings.Reentrant {
+	if !lv.settings.reentrant {
 		return false, ErrReentrant
 	}
 	for i, h := range holds {
@@ -240,7 +240,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			return false, lockerr.Join(err, leaveLevel(ctx, holds[:i], lv))
 		}
 	}
-	missing := missingKeys(holds, lv.Target)
+	missing := missingKeys(holds, lv.target)
 	if len(missing) == 0 {
 		return true, nil
 	}
@@ -249,7 +249,7 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 			held, err = false, lockerr.Join(err, leaveLevel(ctx, holds, lv))
 		}
 	}()
-	rest := lv.Target.Only(missing).FencedWith(lv.Target)
+	rest := lv.target.Only(missing).FencedWith(lv.target)
 	held, err = c.enterRest(ctx, holds, rest)
 	if held && err != nil {
 		holds = c.mutex.find(slices.Clone(holds), c.owner, rest)
@@ -262,8 +262,8 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
-		x := h.context(waiting, c.level.Target)
-		defer x.End(nil)
+		x := h.context(waiting, c.level.target)
+		defer x.cancel(nil)
 		waiting = x
 	}
 	held, err := c.enterNew(waiting, rest)
@@ -284,15 +284,15 @@ func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bo
 // Redis for longer than a moment.
 func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	var errs []error
-	s := *lv.Settings
+	s := *lv.settings
 	if ctx.Err() != nil {
-		s.UnlockTimeout = min(s.UnlockTimeout, undoGrace)
+		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
 	guard.Each(holds, func(h *hold) {
 		h.mu.Lock()
-		h.levels.Revoke(lv.Target)
+		h.levels.revoke(lv.target)
 		h.mu.Unlock()
-		if err := h.unlock(lv.Target, &s); err != nil && !errors.Is(err, ErrLost) {
+		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}
 	})
@@ -312,7 +312,7 @@ func missingKeys(holds []*hold, t *keys.Set) []string {
 
 // usable says why h cannot be entered.
 func (h *hold) usable() error {
-	h.Check()
+	h.check()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch h.phase {
@@ -341,17 +341,17 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	t, n := h.target, h.name
-	mint := lv.Terms.Fencing && (n.Token == 0 || lv.Target.Spans(t))
-	counts := h.levels.Counts(t.Keys)
+	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
+	counts := h.levels.counts(t.Keys)
 	// No renewal gets through meanwhile.
 	left := h.lease.Left(h.session.Now())
-	e := h.session.Attempts.Paced(acquire.CallOptions, h.settings.TTL).ConfirmedBy(h.levels.Replicas().And(lv.Terms.Replicas).Within(left / 4))
-	h.lease.Lengthen(lv.Terms.TTL)
+	e := h.session.Attempts.Paced(acquire.CallOptions, h.settings.TTL).ConfirmedBy(h.levels.replicas().And(lv.settings.replicas).Within(left / 4))
+	h.lease.Lengthen(lv.settings.TTL)
 	h.mu.Unlock()
-	h.other.Lengthen(lv.Terms.TTL)
+	h.other.Lengthen(lv.settings.TTL)
 	common := false
 	for i, key := range t.Keys {
-		if lv.Target.Has(key) {
+		if lv.target.Has(key) {
 			// mutant: reentry-not-counted
 			counts[i]++
 			common = true
@@ -361,7 +361,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	if !common {
 		return errAgain // an Unlock gave the keys back that they had in common
 	}
-	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.Target), n.Field, &lv.Terms.Terms, mint, counts)
+	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
 	if out.Ambiguous {
 		h.session.Identities.Retire(n.Identity)
 	}
@@ -377,11 +377,11 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	}
 	h.mu.Lock()
 	if h.phase == held {
-		h.lease.Prove(out.Sent, lv.Terms.TTL, h.levels.TTL())
+		h.lease.Prove(out.Sent, lv.settings.TTL, h.levels.ttl())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		h.name.Token = max(h.name.Token, g.Token)
 		if now := h.session.Now(); h.lease.Left(now) > 0 {
-			h.levels.Push(lv, now)
+			h.levels.push(lv, now)
 			h.replan(now)
 			h.mu.Unlock()
 			return nil

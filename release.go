@@ -51,19 +51,19 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 			_ = h.unlock(t, s)
 		}
 	}()
-	h.Check()
+	h.check()
 	checked = true
 	h.mu.Lock()
-	lv, popped := h.levels.Pop(t)
+	lv, popped := h.levels.pop(t)
 	if !popped {
-		held := h.levels.Len() > 0
+		held := len(h.levels.open) > 0
 		h.mu.Unlock()
 		if !held { // its owner waits for it, or has just given it back
 			return notHeld(h.owner)
 		}
 		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, so unlock it by those", ErrNotHeld, h.owner.Who())
 	}
-	last := h.levels.Len() == 0
+	last := len(h.levels.open) == 0
 	if h.phase != held {
 		// mutant: unlock-hides-loss
 		cause, over := h.cause, last && h.phase == lost
@@ -73,7 +73,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		}
 		return cause
 	}
-	h.levels.Keep(lv)
+	h.levels.keep(lv)
 	if last {
 		h.end(ending, ErrReleased)
 	} else {
@@ -81,7 +81,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 	h.mu.Unlock()
 
-	ctx := h.session.Limits.After(s.UnlockTimeout)
+	ctx := h.session.Limits.After(s.unlockTimeout)
 	if last {
 		return h.release(ctx, s)
 	}
@@ -93,7 +93,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 // what keeps the engine silent.
 func (h *hold) releaseOptions(s *settings) redisexec.CallOptions {
 	e := h.session.Attempts.Paced(redisexec.CallOptions{}, h.settings.TTL)
-	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.UnlockTimeout/2))
+	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.unlockTimeout/2))
 	return e
 }
 
@@ -115,7 +115,7 @@ func (h *hold) stepLate(s *settings) {
 		return
 	}
 	defer h.slot.Free()
-	ctx, cancel := context.WithTimeout(h.session.Background, s.UnlockTimeout)
+	ctx, cancel := context.WithTimeout(h.session.Background, s.unlockTimeout)
 	defer cancel()
 	_ = h.tellCounts(ctx, s) // the caller was told that Redis does not know
 }
@@ -130,7 +130,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 		}
 		return nil
 	}
-	n, counts, lasts, keep := h.name, h.levels.Counts(h.target.Keys), h.lease.Longest(), h.levels.KeptUntil()
+	n, counts, lasts, keep := h.name, h.levels.counts(h.target.Keys), h.lease.Longest(), h.levels.keepUntil
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
 
@@ -248,7 +248,7 @@ func (h *hold) finishInTurn(ctx context.Context, s *settings) error {
 	if h.isKept() {
 		return h.giveBack(ctx, s, false)
 	}
-	next, crowded := h.successor(s.LocalHandoffs)
+	next, crowded := h.successor(s.localHandoffs)
 	if next != nil {
 		if passed, err := h.handOver(ctx, s, next); passed {
 			return err
@@ -291,11 +291,11 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *acquire.Ticket
 	defer close(next.attempt.Offered.Ended)
 	c, id := h.session, next.attempt.Offered.Identity
 	to := id.Of(h.target, next.owner)
-	e := h.releaseOptions(s).ConfirmedBy(next.settings.Replicas.Before(ctx))
+	e := h.releaseOptions(s).ConfirmedBy(next.settings.replicas.Before(ctx))
 	began := c.Now()
 	from := h.onRedis()
 	t := next.target.Lacking(from.Absent) // the same keys
-	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms.Terms)
+	g, out := h.kind.protocol.Handoff(ctx, e, t, from.Field, to.Field, &next.settings.Terms)
 	to.Token, to.Absent, to.Late = g.Token, g.Absent, out.Late()
 	if out.Ambiguous {
 		c.Identities.Retire(from.Identity)
@@ -355,7 +355,7 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	next.attempt.Undos.Add(passed)
 	h.session.Goroutines.Go(func() {
 		defer close(passed)
-		ctx := h.session.Limits.After(next.settings.UnlockTimeout)
+		ctx := h.session.Limits.After(next.settings.unlockTimeout)
 		// An error is already being dealt with: its name is undone in the background.
 		if orphan.finish(ctx, next.settings) != nil {
 			orphan.awaitUndo()
@@ -385,7 +385,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	}
 	e := h.releaseOptions(s)
 	if h.isKept() {
-		e = e.ConfirmedBy(h.settings.Replicas.Before(ctx))
+		e = e.ConfirmedBy(h.settings.replicas.Before(ctx))
 	}
 	p := protocol.KeepingUntil(h.kind.protocol, h.session.Now, h.keptUntil())
 	began, n := h.session.Now(), h.onRedis()
@@ -461,8 +461,8 @@ func (h *hold) abandon(err error) error {
 // unheard is err for a hold that has ended here, of which Redis may not have heard. mu is held.
 func (h *hold) unheard(err error) error {
 	lasts := h.lease.Longest()
-	if h.levels.KeptUntil() != (clock.Instant{}) {
-		lasts = max(lasts, h.session.Now().UntilMono(h.levels.KeptUntil()).Round(time.Millisecond))
+	if h.levels.keepUntil != (clock.Instant{}) {
+		lasts = max(lasts, h.session.Now().UntilMono(h.levels.keepUntil).Round(time.Millisecond))
 	}
 	return fmt.Errorf("it is unlocked, but Redis did not confirm it, and may keep the key for up to %v: %w", lasts, err)
 }

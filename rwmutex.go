@@ -66,7 +66,7 @@ func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	target.Side = keys.Reading
 	m.read.kind, m.read.target = c.read, &target
 	m.read.settings.Fencing = false
-	m.read.settings.RenewInterval = min(m.read.settings.RenewInterval, readRenewInterval)
+	m.read.settings.renewInterval = min(m.read.settings.renewInterval, readRenewInterval)
 	return m
 }
 

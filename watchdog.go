@@ -31,7 +31,7 @@ import (
 //
 // What can come late: the timer, which may run after the hold has ended, and finds the phase; the
 // answer to a renewal, which finds it, too; and the machine itself after a suspension: ClocksMoved
-// is called when the clocks have moved apart, and every call looks at the deadline (Check).
+// is called when the clocks have moved apart, and every call looks at the deadline (check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
 var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.ErrNoAnswer))
@@ -74,7 +74,7 @@ func (h *hold) watch() {
 	w := &h.watchdog
 	if w.awake { // in a hook: the loss does not wait for that
 		h.mu.Unlock()
-		h.Check()
+		h.check()
 		h.mu.Lock()
 		h.wakeAtDeadline()
 		return
@@ -89,7 +89,7 @@ func (h *hold) watch() {
 		if renew {
 			h.renew()
 		} else {
-			h.Check() // a re-entry may have lengthened the lease at the last moment
+			h.check() // a re-entry may have lengthened the lease at the last moment
 		}
 		h.mu.Lock()
 	}
@@ -108,7 +108,7 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	if h.phase != held {
 		return 0, false
 	}
-	interval := h.levels.RenewInterval(now, h.lease.Acquired())
+	interval := h.levels.renewInterval(now, h.lease.Acquired())
 	if wait, renew = h.lease.Next(now, interval); renew {
 		if h.watchdog.failures > 0 { // not before it is time to try again, nor after the lease is over
 			wait = min(max(wait, now.Until(h.watchdog.retry)), h.lease.Left(now))
@@ -151,7 +151,7 @@ func (h *hold) renewNow(life context.Context) {
 		h.mu.Unlock()
 		return
 	}
-	t, n, lease := h.target, h.name, h.levels.TTL()
+	t, n, lease := h.target, h.name, h.levels.ttl()
 	e := h.renewOptions()
 	left := h.lease.Left(h.session.Now())
 	hooks := *h.hooks()
@@ -221,7 +221,7 @@ func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error
 // renewOptions are those of one renewal, which has until the end of the lease. mu is held.
 func (h *hold) renewOptions() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.Now()), h.watchdog.failures
-	e := redisexec.CallOptions{Patience: h.session.Patience << min(failures, 10)}.ConfirmedBy(h.levels.Replicas().Within(left / 4))
+	e := redisexec.CallOptions{Patience: h.session.Patience << min(failures, 10)}.ConfirmedBy(h.levels.replicas().Within(left / 4))
 	e.Patience, e.MaxPatience = max(redisexec.MinPatience, min(e.Patience, left/2)), left/2
 	e.Batchable = failures == 0 && e.Replicas.N == 0
 	return e
@@ -231,7 +231,7 @@ func (h *hold) renewOptions() redisexec.CallOptions {
 func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error {
 	w := &h.watchdog
 	if out.Err == nil {
-		h.lease.Prove(out.Sent, lasts, h.levels.TTL())
+		h.lease.Prove(out.Sent, lasts, h.levels.ttl())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		w.failures, w.failure = 0, nil
 		return nil
@@ -250,7 +250,7 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 // ClocksMoved has the watchdog look at the hold: the wall clock and the monotonic one, on which timers run,
 // have moved apart.
 func (h *hold) ClocksMoved() {
-	h.Check() // the watchdog may be in a hook, or wait for an answer
+	h.check() // the watchdog may be in a hook, or wait for an answer
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == held {
@@ -258,11 +258,15 @@ func (h *hold) ClocksMoved() {
 	}
 }
 
-// Check loses the hold if its deadline has passed: the watchdog may not have run yet.
-func (h *hold) Check() {
+// check loses the hold if its deadline has passed: the watchdog may not have run yet.
+func (h *hold) check() {
 	h.mu.Lock()
+	if h.phase != held {
+		h.mu.Unlock()
+		return
+	}
 	now := h.session.Now()
-	if h.phase != held || h.lease.Left(now) > 0 {
+	if h.lease.Left(now) > 0 {
 		h.mu.Unlock()
 		return
 	}
@@ -276,9 +280,9 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	switch {
 	case h.watchdog.failure != nil:
 		return fmt.Errorf("%w before it was renewed: %w", errLeaseOver, h.watchdog.failure)
-	case h.levels.RenewInterval(now, h.lease.Acquired()) > 0:
+	case h.levels.renewInterval(now, h.lease.Acquired()) > 0:
 		return fmt.Errorf("%w before it was renewed", errLeaseOver)
-	case h.levels.Renewed():
+	case h.levels.renewed():
 		return fmt.Errorf("%w: WithMaxHold had ended its renewal", errLeaseOver)
 	default:
 		return fmt.Errorf("%w: it is not renewed (WithoutRenewal)", errLeaseOver)

@@ -16,7 +16,6 @@ import (
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
-	"github.com/relock-go/relock/internal/terms"
 )
 
 func TestRenewalKeepsALockForManyLeases(t *testing.T) {
@@ -468,8 +467,8 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.True(t, h.renewOptions().Batchable)
-	terms := terms.Terms{Replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
-	h.levels.Push(level{Terms: &terms, Target: h.target}, w.c.session.Now())
+	confirmed := settings{replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
+	h.levels.push(level{settings: &confirmed, target: h.target}, w.c.session.Now())
 	require.False(t, h.renewOptions().Batchable)
 }
 

@@ -132,13 +132,13 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 	{
 		Name:   "context-ends-late",
 		Breaks: "the context of a hold ends when its release was answered",
-		Edits: []Edit{{Old: "x.End(", New: `func(cause error) {
+		Edits: []Edit{{Old: "x.cancel(", New: `func(cause error) {
 if p != ending {
-x.End(cause)
+x.cancel(cause)
 return
 }
 released := h.changes()
-go func() { <-released; x.End(cause) }()
+go func() { <-released; x.cancel(cause) }()
 }(`}},
 		Catch: []string{"slow-holder"},
 	},

@@ -1,0 +1,178 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/locktest"
+	"github.com/relock-go/relock/internal/redistest"
+)
+
+type plainKey struct{}
+
+var errOver = errors.New("over")
+
+// derived returns contexts of holds of their own, each derived from the one before.
+func derived(t *testing.T, n int) []*holdContext {
+	all := make([]*holdContext, n)
+	ctx := t.Context()
+	for i := range all {
+		all[i] = newHoldContext(ctx, new(hold), new(keys.Set))
+		ctx = context.WithValue(all[i], plainKey{}, i)
+	}
+	return all
+}
+
+func TestAContextOfAHoldEndsWithItsParentOrByItself(t *testing.T) {
+	for name, ends := range map[string]func(parent context.CancelCauseFunc, x *holdContext){
+		"with its parent": func(parent context.CancelCauseFunc, _ *holdContext) { parent(errOver) },
+		"by itself":       func(_ context.CancelCauseFunc, x *holdContext) { x.cancel(errOver) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent, stop := context.WithCancelCause(t.Context())
+			defer stop(nil)
+			x := newHoldContext(parent, new(hold), new(keys.Set))
+			require.NoError(t, x.Err())
+			ends(stop, x)
+			<-x.Done()
+			require.ErrorIs(t, x.Err(), context.Canceled)
+			require.Equal(t, errOver, context.Cause(x))
+			x.cancel(errors.New("again"))
+			require.Equal(t, errOver, context.Cause(x), "the first cause stays")
+		})
+	}
+}
+
+func TestAContextOfAHoldHasTheValuesOfItsParent(t *testing.T) {
+	x := newHoldContext(context.WithValue(t.Context(), plainKey{}, "value"), new(hold), new(keys.Set))
+	require.Equal(t, "value", x.Value(plainKey{}))
+	x.cancel(nil)
+}
+
+func TestTheNearestContextOfAHoldIsFound(t *testing.T) {
+	require.Nil(t, nearestHoldContext(t.Context()))
+	all := derived(t, 3)
+	defer all[0].cancel(nil)
+	require.Nil(t, all[0].above)
+	for i, x := range all {
+		require.Same(t, x, nearestHoldContext(x))
+		below, stop := context.WithCancel(x)
+		require.Same(t, x, nearestHoldContext(below))
+		stop()
+		if i > 0 {
+			require.Same(t, all[i-1], x.above)
+		}
+	}
+}
+
+// The watchdog may not have run yet, as after the machine was suspended.
+func TestErrLosesTheHoldsAboveToo(t *testing.T) {
+	c := locksOn(t, redistest.Mini(t).Client(t))
+	ctx := t.Context()
+	var above []*hold
+	for i := range 3 {
+		m := c.Mutex(fmt.Sprint(redistest.Key(t), i))
+		locktest.RequireLocked(t, m)
+		defer func() { _ = m.Unlock() }()
+		ctx = m.Context(ctx)
+		above = append(above, holdsOn(c.session, m.target.Keys[0])...)
+	}
+	require.NoError(t, ctx.Err())
+	above[0].mu.Lock()
+	above[0].lease.Shorten(c.session.Now())
+	above[0].mu.Unlock()
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(ctx), ErrLost)
+	require.NoError(t, above[1].usable(), "only the context of the one below has ended")
+}
+
+func TestAllContextsUpToAnotherEnd(t *testing.T) {
+	for up := -1; up < 3; up++ {
+		t.Run(fmt.Sprint(up), func(t *testing.T) {
+			all := derived(t, 4)
+			defer all[0].cancel(nil)
+			var above *holdContext
+			if up >= 0 {
+				above = all[up]
+			}
+			all[3].endUpTo(above, errOver)
+			for i, x := range all {
+				require.Equal(t, i > up, x.Context.Err() != nil, i)
+			}
+		})
+	}
+}
+
+// contexts returns so many that are in s, which end when the test is over.
+func contexts(t *testing.T, s *contextSet, n int) []*holdContext {
+	all := make([]*holdContext, n)
+	for i := range all {
+		all[i] = newHoldContext(t.Context(), new(hold), new(keys.Set))
+		s.add(all[i])
+	}
+	t.Cleanup(func() {
+		for _, x := range all {
+			x.cancel(nil)
+		}
+	})
+	return all
+}
+
+func TestAContextThatEndsIsForgottenLongBeforeItsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s contextSet
+		all := contexts(t, &s, 4)
+		require.Len(t, s.all, 4)
+		all[1].cancel(errOver)
+		synctest.Wait()
+		require.Len(t, s.all, 3)
+		require.Equal(t, all[2:3], s.take(func(x *holdContext) bool { return x == all[2] }))
+		require.ElementsMatch(t, []*holdContext{all[0], all[3]}, s.take(nil))
+		require.Empty(t, s.all)
+	})
+}
+
+func TestThoseAreTakenThatAreAgreedTo(t *testing.T) {
+	for wanted := range 1 << 4 {
+		var s contextSet
+		all := contexts(t, &s, 4)
+		var take, keep []*holdContext
+		for i, x := range all {
+			if wanted>>i&1 == 1 {
+				take = append(take, x)
+			} else {
+				keep = append(keep, x)
+			}
+		}
+		require.ElementsMatch(t, take, s.take(func(x *holdContext) bool { return slices.Contains(take, x) }))
+		require.ElementsMatch(t, keep, s.take(nil))
+	}
+}
+
+func TestContextsOfAHoldThatEndInAnyOrderAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s contextSet
+		all := contexts(t, &s, 50)
+		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for i, x := range all {
+			x.cancel(nil)
+			synctest.Wait()
+			require.Len(t, s.all, len(all)-i-1)
+			require.NotContains(t, s.all, x)
+		}
+	})
+}
+
+func (s *contextSet) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}

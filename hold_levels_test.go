@@ -1,0 +1,140 @@
+package relock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// at is the instant so long after the beginning of a test, on both clocks.
+func at(d time.Duration) clock.Instant { return clock.Instant{}.After(d) }
+
+// asks returns the settings of a handle that is renewed a third of its TTL apart.
+func asks(ttl time.Duration, change func(*settings)) *settings {
+	s := &settings{Terms: protocol.Terms{TTL: ttl, Renewed: true}, renewInterval: ttl / 3}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+// setOf is what a handle with these names locks.
+func setOf(t *testing.T, names ...string) *keys.Set {
+	t.Helper()
+	s := new(keys.Set)
+	require.NoError(t, s.Init("", names))
+	return s
+}
+
+// wantedLevels are those of a hold that was wanted for 30 s.
+func wantedLevels() *levels {
+	l := new(levels)
+	l.init(asks(30*time.Second, nil))
+	return l
+}
+
+func TestALevelThatIsYetToComeDecidesUntilOneIsOpen(t *testing.T) {
+	l, a := wantedLevels(), setOf(t, "a")
+	require.Same(t, l.wish, l.oldest())
+	require.Equal(t, 30*time.Second, l.ttl())
+	require.Equal(t, 10*time.Second, l.renewInterval(at(0), at(0)))
+	require.True(t, l.renewed())
+
+	l.push(level{target: a, settings: asks(time.Minute, func(s *settings) { s.Renewed = false })}, at(0))
+	require.Same(t, l.open[0].settings, l.oldest())
+	require.Equal(t, time.Minute, l.ttl())
+	require.Zero(t, l.renewInterval(at(0), at(0)), "no open level asks for it")
+	require.False(t, l.renewed())
+}
+
+func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T) {
+	l, a := wantedLevels(), setOf(t, "a")
+	two := redisexec.Replicas{N: 2, Timeout: time.Second}
+	l.push(level{target: a, settings: asks(time.Minute, nil)}, at(0))
+	l.push(level{target: a, settings: asks(3*time.Second, func(s *settings) { s.replicas = two })}, at(0))
+	require.Equal(t, time.Minute, l.ttl())
+	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)))
+	require.Equal(t, two, l.replicas())
+	require.Same(t, l.open[0].settings, l.oldest())
+	l.push(level{target: a, settings: asks(time.Minute, nil)}, at(0))
+	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)), "a longer one does not count")
+	l.pop(a)
+
+	_, popped := l.pop(a)
+	require.True(t, popped)
+	require.Equal(t, 20*time.Second, l.renewInterval(at(0), at(0)), "the newest has gone")
+	require.Zero(t, l.replicas().N)
+}
+
+func TestALevelIsRenewedForAsLongAsItsMaxHold(t *testing.T) {
+	bounded := asks(3*time.Second, func(s *settings) { s.maxHold = 10 * time.Second })
+	l, a := wantedLevels(), setOf(t, "a")
+	l.push(level{target: a, settings: bounded}, at(5*time.Second))
+	require.NotZero(t, l.renewInterval(at(15*time.Second-1), at(0)))
+	require.Zero(t, l.renewInterval(at(15*time.Second), at(0)))
+	require.True(t, l.renewed(), "it asked for that")
+
+	var wanted levels
+	wanted.init(bounded)
+	require.NotZero(t, wanted.renewInterval(at(12*time.Second-1), at(2*time.Second)))
+	require.Zero(t, wanted.renewInterval(at(12*time.Second), at(2*time.Second)), "from when the hold was acquired")
+}
+
+func TestCountsAreThoseOfEachKey(t *testing.T) {
+	l, both, one := wantedLevels(), setOf(t, "a", "b"), setOf(t, "b")
+	l.push(level{target: both, settings: asks(time.Second, nil)}, at(0))
+	l.push(level{target: one, settings: asks(time.Second, nil)}, at(0))
+	require.Equal(t, []int{1, 2}, l.counts(both.Keys))
+	require.Equal(t, 2, len(l.open))
+
+	_, popped := l.pop(both)
+	require.True(t, popped, "the newest of that target, under one of another")
+	require.Equal(t, []int{0, 1}, l.counts(both.Keys))
+	_, popped = l.pop(both)
+	require.False(t, popped)
+	require.Equal(t, 1, len(l.open))
+}
+
+func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
+	minHold := func(d time.Duration) *settings { return asks(time.Second, func(s *settings) { s.minHold = d }) }
+	l, a := wantedLevels(), setOf(t, "a")
+	l.push(level{target: a, settings: minHold(10 * time.Second)}, at(0))
+	l.push(level{target: a, settings: minHold(5 * time.Second)}, at(2*time.Second))
+	l.push(level{target: a, settings: asks(time.Second, nil)}, at(3*time.Second))
+	require.Zero(t, l.keepUntil, "none has ended")
+	var ended []level
+	for _, until := range []time.Duration{0, 7 * time.Second, 10 * time.Second} {
+		lv, _ := l.pop(a)
+		l.keep(lv)
+		ended = append(ended, lv)
+		want := clock.Instant{}
+		if until > 0 {
+			want = at(until)
+		}
+		require.Equal(t, want, l.keepUntil)
+	}
+	for _, lv := range ended {
+		l.keep(lv)
+		require.Equal(t, at(10*time.Second), l.keepUntil, "an earlier time does not count, nor does none")
+	}
+}
+
+func TestWhatCloseEndsIsKeptTooAndAFailedLockIsNot(t *testing.T) {
+	minHold := asks(time.Second, func(s *settings) { s.minHold = time.Minute })
+	l, a := wantedLevels(), setOf(t, "a")
+	l.push(level{target: a, settings: minHold}, at(0))
+	l.revoke(a)
+	l.keep(l.open...)
+	require.Zero(t, l.keepUntil, "its Lock has failed")
+
+	l.push(level{target: a, settings: minHold}, at(time.Second))
+	l.keep(l.open...)
+	require.Equal(t, at(61*time.Second), l.keepUntil)
+	require.Equal(t, 2, len(l.open), "they stay open")
+}

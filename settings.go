@@ -1,0 +1,156 @@
+package relock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/relock-go/relock/internal/lease"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// What the options of a handle ask for: the defaults, the limits, and what options that belong together must
+// not say.
+//
+// Options are checked at two times. An option that is bad by itself is rejected when it is applied. Options
+// that contradict each other are found when all are known: endList looks at one list of options, resolve at
+// the result of all lists. An option is never adjusted: the first bad one is the error, of New or of each
+// call.
+
+// Limits of the options.
+const (
+	minTTL           = protocol.MinTTL
+	maxTTL           = 100 * 365 * 24 * time.Hour // beyond it points in time overflow
+	minRenewInterval = lease.MinRenewInterval
+	minSafetyPoll    = 10 * time.Millisecond
+	minReplicasWait  = 10 * time.Millisecond
+
+	// counterLife is how long a fencing counter outlives its last use.
+	counterLife = 24 * time.Hour
+
+	defaultUnlockTimeout = 5 * time.Second
+)
+
+// settings are what a handle asks of its holds and its calls. Options write them while a handle is made. They
+// do not change after that, so holds read them without a mutex. Durations are 0 if there is no bound, or none
+// was given: see resolve.
+type settings struct {
+	protocol.Terms
+	renewInterval time.Duration
+	maxHold       time.Duration // a hold is not renewed for longer
+	minHold       time.Duration // its keys are kept for as long
+	waitTimeout   time.Duration
+	unlockTimeout time.Duration
+	owner         string // "": the calling goroutine
+	reentrant     bool
+	localHandoffs int
+	replicas      redisexec.Replicas
+	hooks         Hooks
+
+	// given says which options of renewal are in the list that is being applied. Those of a handle replace its
+	// client's, but within one list they must not contradict each other.
+	given struct{ fixed, interval, maxHold bool }
+
+	err error // of the first bad option
+}
+
+// clientSettings are the options of a client.
+type clientSettings struct {
+	settings
+	prefix    string
+	sharded   bool
+	pipelined bool
+	registers bool
+}
+
+// pipelinedByDefault is false only where tests are run without.
+var pipelinedByDefault = true
+
+func defaultSettings() clientSettings {
+	return clientSettings{
+		pipelined: pipelinedByDefault,
+		settings: settings{
+			Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
+			reentrant:     true,
+			localHandoffs: 16,
+		},
+	}
+}
+
+// newClientSettings returns the defaults, changed by opts.
+func newClientSettings(opts []ClientOption) (clientSettings, error) {
+	s := defaultSettings()
+	for _, opt := range opts {
+		if opt == nil {
+			return s, fmt.Errorf("%w: a ClientOption is nil", ErrInvalidOption)
+		}
+		opt.applyToClient(&s)
+	}
+	s.endList()
+	// A client keeps its settings unresolved, because a handle may still change what they depend on: a third of
+	// the client's TTL would be the wrong interval for a handle with another TTL.
+	resolved := s.settings
+	resolved.apply(nil)
+	return s, resolved.err
+}
+
+// apply makes s, the settings of a client, those of a handle with opts.
+func (s *settings) apply(opts []MutexOption) {
+	for _, opt := range opts {
+		if opt == nil {
+			s.reject("a MutexOption is nil")
+			continue
+		}
+		opt.applyToMutex(s)
+	}
+	s.endList()
+	s.resolve()
+}
+
+// reject records a bad option, unless there was one before.
+func (s *settings) reject(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %s", ErrInvalidOption, fmt.Sprintf(format, args...))
+	}
+}
+
+// endList checks what the options of one list say together, and forgets which options that list has. So a
+// handle may have WithRenewInterval although its client has WithoutRenewal: the later list replaces the
+// earlier one.
+func (s *settings) endList() {
+	switch {
+	case s.given.fixed && s.given.interval:
+		s.reject("WithoutRenewal and WithRenewInterval contradict each other: use one of them")
+	case s.given.maxHold && !s.Renewed:
+		s.reject("WithMaxHold and WithoutRenewal contradict each other: without renewal the TTL is the bound")
+	}
+	s.given = settings{}.given
+}
+
+// resolve fills in what depends on other options, and checks what all of them say together. It comes last.
+func (s *settings) resolve() {
+	if s.renewInterval == 0 {
+		s.renewInterval = s.TTL / 3
+	} else if s.Renewed && s.renewInterval > s.TTL*2/3 {
+		s.reject("WithRenewInterval(%v) is too long for a TTL of %v: use at most two thirds of the TTL, so that a failed renewal can be tried again", s.renewInterval, s.TTL)
+	}
+	if s.unlockTimeout == 0 {
+		s.unlockTimeout = min(defaultUnlockTimeout, s.TTL)
+	} else if s.unlockTimeout > s.TTL {
+		s.reject("WithUnlockTimeout(%v) is longer than the TTL of %v: use at most the TTL, because the lock is free after that", s.unlockTimeout, s.TTL)
+	}
+	if s.maxHold != 0 && s.maxHold < s.TTL {
+		s.reject("WithMaxHold(%v) is shorter than the TTL of %v: use at least the TTL, or set a shorter WithTTL", s.maxHold, s.TTL)
+	}
+	if s.replicas.Timeout > s.TTL/6 {
+		s.reject("WithReplicas(%d, %v) waits too long for a TTL of %v: use at most a sixth of the TTL", s.replicas.N, s.replicas.Timeout, s.TTL)
+	}
+}
+
+// canFollow reports whether a hold with these settings can begin with what is left of the lease of another.
+// Redis is told only afterwards. So the hold can if it asks for nothing that only Redis can give (a token,
+// replicas), if its own lease is renewed and not shorter, and if enough is left to tell Redis in time. With a
+// fixed lease it could never make up for what the hold before has used.
+func (s *settings) canFollow(left time.Duration) bool {
+	return !s.Fencing && s.replicas.N == 0 && s.Renewed && left <= s.TTL && left >= s.EntryLease()/3
+}
