@@ -12,7 +12,7 @@ REPEATS ?= 10
 REPEATED = $(wildcard multi*_test.go watchdog_test.go hold_test.go $(addprefix tests/,*kinds*_test.go clocks_test.go \
 	fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go explain_test.go connections_test.go demotion_test.go slots*_test.go))
 
-.PHONY: help test busy race repeat soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site tidy-check quickstart interop ci
+.PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ repeat: ## the tests of all kinds of locks, of faults, of queues and of wake-ups
 		-run "^($$(sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" . ./tests
 	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
 		./internal/queue ./internal/wake ./internal/redisexec ./internal/protocol ./internal/quorum
+
+walk: ## the functions that an uncontended Lock and Unlock execute, and the frames at the write
+	.ci/walk -v
 
 soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
 	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v ./tests
