@@ -33,7 +33,7 @@ func TestBatch_OwnerThatHearsOfALossLocksByANewName(t *testing.T) {
 			m, first, second := c.Mutex(key), locktest.NewActor(t), locktest.NewActor(t)
 			first.Locks(t, m)
 			before := holdOfActor(t, first, m)
-			require.True(t, before.slot.Take(t.Context()), "no rename is sent yet")
+			require.True(t, before.slot.take(t.Context()), "no rename is sent yet")
 			next := second.Lock(t.Context(), m)
 			locktest.AwaitWaiters(t, c, key, 1)
 			unlocked := first.Begin(m.Unlock)
@@ -50,7 +50,7 @@ func TestBatch_OwnerThatHearsOfALossLocksByANewName(t *testing.T) {
 				}
 				return false
 			})
-			before.slot.Free()
+			before.slot.free()
 			lost, again := locktest.OutcomeOf(t, unlocked), of(c, key)
 			err := locktest.OutcomeOf(t, first.Begin(func() error { return again.lock(t.Context()) }))
 			follower.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redisexec"
-	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/wake"
 )
 
@@ -36,7 +35,7 @@ type Client struct {
 	write *kind // of RWMutex; nil on a quorum, as read is
 	read  *kind
 
-	session *session.Session
+	session *session
 }
 
 // New returns a client for the Redis deployment of rdb: a single server, Sentinel, or a Cluster. A
@@ -84,12 +83,12 @@ func usableRedis(rdb redis.UniversalClient) error {
 
 // newClient returns a client on one deployment.
 func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
-	var hub session.MessageHub = wake.NewHub(rdb, session.HubConfig)
+	var hub messageHub = wake.NewHub(rdb, hubConfig)
 	if cluster, ok := rdb.(*redis.ClusterClient); ok && s.sharded {
-		hub = wake.NewShards(cluster, session.HubConfig)
+		hub = wake.NewShards(cluster, hubConfig)
 	}
 	c := newClientOn([]redis.UniversalClient{rdb}, hub, s, now)
-	c.session.UndoOnOne()
+	c.session.undoOnOne()
 	c.supports = func(s *settings) error {
 		if s.replicas.N > 0 {
 			return redisexec.CanWait(rdb)
@@ -101,15 +100,14 @@ func newClient(rdb redis.UniversalClient, s clientSettings, now clock.Clock) *Cl
 }
 
 // newClientOn returns a client of these deployments, without any kind of lock yet.
-func newClientOn(rdbs []redis.UniversalClient, hub session.Hub, s clientSettings, now clock.Clock) *Client {
+func newClientOn(rdbs []redis.UniversalClient, hub hub, s clientSettings, now clock.Clock) *Client {
 	c := &Client{settings: s.settings, prefix: s.prefix}
 	for _, rdb := range rdbs {
 		_, cluster := rdb.(*redis.ClusterClient)
 		c.cluster = c.cluster || cluster
 	}
-	c.session = session.New(rdbs, hub, session.Options{
-		TTL: s.TTL, Pipelined: s.pipelined, Registers: s.registers, Scattered: c.cluster && !s.sharded,
-	}, now)
+	c.session = newSession(rdbs, hub, &s, now)
+	c.session.scattered = c.cluster && !s.sharded
 	return c
 }
 
@@ -176,21 +174,21 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.Clock) *Client {
 	var hubs []*wake.Hub
 	for _, rdb := range rdbs {
-		hubs = append(hubs, wake.NewHub(rdb, session.HubConfig))
+		hubs = append(hubs, wake.NewHub(rdb, hubConfig))
 	}
 	c := newClientOn(rdbs, wake.NewMajority(hubs, releaseWindow), s, now)
 	c.supports = supportedByQuorum
 	env := c.session
 	q := quorum.New(quorum.Env{
-		Now:        env.Now,
-		Patience:   env.Patience,
-		Background: env.Background,
-		Go:         env.Goroutines.Go,
-		Closed:     env.Closed,
-		Retire:     env.Identities.RetireField,
+		Now:        env.now,
+		Patience:   env.patience,
+		Background: env.background,
+		Go:         env.goroutines.Go,
+		Closed:     env.closed,
+		Retire:     env.identities.RetireField,
 		Failure:    quorumError,
-	}, env.Execs, redisexec.NamesOf(rdbs))
-	env.Undos = q.Backlog()
+	}, env.execs, redisexec.NamesOf(rdbs))
+	env.undos = q.Backlog()
 	c.addQuorumKinds(q)
 	return c
 }
@@ -264,7 +262,7 @@ func (c *Client) FairMutex(name string, opts ...MutexOption) *Mutex {
 // ID returns the client's current uuid: the first part of the fields that its holds have on Redis. The
 // uuid changes when the client gives up a request that may still be in flight, and after a loss. So a
 // delayed copy of that request cannot affect a later hold. No round trip.
-func (c *Client) ID() string { return string(*c.session.Identities.Current()) }
+func (c *Client) ID() string { return string(*c.session.identities.Current()) }
 
 // Close ends the client. Waiters return ErrClosed. Every hold ends: its context is cancelled with the
 // cause ErrClosed, and its lock is released on Redis. All goroutines of the client stop. Later calls
@@ -277,4 +275,4 @@ func (c *Client) ID() string { return string(*c.session.Identities.Current()) }
 // If Redis does not confirm a release, that lock ends with its TTL, and Close returns an error for it.
 // The errors are Redis' own, one for each hold, joined. Later calls of Close return the same error. One
 // round trip for each hold, all at once.
-func (c *Client) Close() error { return c.session.Close() }
+func (c *Client) Close() error { return c.session.close() }

@@ -4,16 +4,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relock-go/relock/internal/acquire"
-	"github.com/relock-go/relock/internal/batch"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/lockerr"
-	"github.com/relock-go/relock/internal/session"
-	"github.com/relock-go/relock/internal/slot"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/undo"
 )
 
@@ -38,16 +35,24 @@ const (
 // one hold never touches another, even of the same owner: on Redis each has a name of its
 // own, or one that no earlier hold can be reached by any more.
 type hold struct {
-	session  *session.Session
+	// These do not change.
+	session  *session
 	kind     *kind
 	owner    keys.Owner
-	settings *settings // of the handle that wanted it
+	settings *settings     // of the handle that wanted it
+	other    *otherSide    // of a read-write lock; nil: it is no such lock
+	started  clock.Instant // when it was wanted
+	acquirer int64         // the goroutine on which it is acquired
 
-	// attempt is its acquisition.
-	attempt acquire.Attempt
-
-	// other is the other side of a read-write lock; nil: it is no such lock.
-	other *otherSide
+	// What others have to do with it while it is acquired.
+	alarm queue.Alarm // wakes the waiter
+	// undos are what the caller waits for after a failure: what Redis may have of the attempt is being undone.
+	undos undo.Waits
+	// given is the place in the line that it was given together with the turn; nil: none was. It is guarded by the
+	// queue, as offered is: the hand-over that was sent for it. Reserve writes them, and they are read after the
+	// ticket was granted, or has left.
+	given   *given
+	offered offer
 
 	mu    sync.Mutex
 	phase phase
@@ -55,17 +60,20 @@ type hold struct {
 	excused bool
 	// changed is closed at the next change of phase, or of excused; made when that is waited for.
 	changed chan struct{}
-	// acquirer is the goroutine on which it is acquired. It does not change.
-	acquirer int64
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
-	// level is unlocked.
+	// level is unlocked. The goroutine that acquires the hold, or ends it, reads them without mu: no other changes
+	// them then.
 	target *keys.Set
-	places []acquire.Place
+	places []place
 
-	name     identity.Name
-	batch    *batch.Batch // of those that follow one another under one lease; nil: it is alone
-	slot     *slot.Slot   // taken while a command about its keys is under way: one at a time. It stays once there is a name
+	// name, batch and slot are written under mu, by the goroutine that acquires the hold, or by that of the hold before,
+	// which then grants the ticket. Who ends the hold reads them without mu: they do not change any more.
+	name  identity.Name
+	batch *batch // of those that follow one another under one lease; nil: it is alone
+	slot  *slot  // taken while a command about its keys is under way: one at a time. It stays once there is a name
+
+	// mu guards the rest.
 	lease    lease.Lease
 	levels   levels // at least one while it is held
 	contexts contextSet
@@ -73,13 +81,20 @@ type hold struct {
 	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
 
 	first struct { // room for the usual one of each
-		slot   slot.Slot
-		place  [1]acquire.Place
-		ticket acquire.Ticket
+		slot    slot
+		place   [1]place
+		ticket  queue.Ticket[*hold]
+		attempt attempt // of the goroutine that acquires it
 	}
 }
 
-func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
+// offer is a hand-over that was sent for a waiter. The zero offer: none was.
+type offer struct {
+	identity *identity.Identity // under which the waiter is to hold the lock
+	ended    chan struct{}      // closed when the hand-over has ended
+}
+
+func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold {
 	h := &hold{
 		session:  c,
 		kind:     k,
@@ -87,13 +102,15 @@ func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings
 		settings: s,
 		target:   t,
 		lease:    lease.New(s.TTL),
-		other:    newOtherSide(c, t, o),
+		started:  c.now(),
 		acquirer: o.Goroutine,
+	}
+	if k.side != keys.Alone {
+		h.other = newOtherSide(c, t, o)
 	}
 	if o.Fixed != "" {
 		h.acquirer = goid.Get()
 	}
-	h.attempt.Begin(&c.Attempts, h, acquire.Wish{Target: t, Protocol: k.protocol, Terms: &s.Terms, Replicas: s.replicas})
 	h.places, h.slot = h.first.place[:0], &h.first.slot
 	h.levels.init(s)
 	return h
@@ -103,17 +120,17 @@ func newHold(c *session.Session, k *kind, o keys.Owner, t *keys.Set, s *settings
 // there already; then h is gone.
 func (h *hold) register() bool {
 	for i := range h.target.Keys {
-		g := h.session.Registry.Enter(session.GateOf(h.target, i), h.target.Channels[i])
-		if !g.Add(h) {
-			h.session.Registry.Exit(g)
+		g := h.session.registry.enter(gateOf(h.target, i), h.target.Channels[i])
+		if !g.add(h) {
+			h.session.registry.exit(g, h)
 			h.unregister()
 			return false
 		}
 		p := h.kind.stand(g)
-		if p.Ticket = &h.first.ticket; i > 0 {
-			p.Ticket = new(acquire.Ticket)
+		if p.ticket = &h.first.ticket; i > 0 {
+			p.ticket = new(queue.Ticket[*hold])
 		}
-		p.Queue.Issue(p.Ticket, h, h.attempt.Alarm())
+		p.queue.Issue(p.ticket, h, &h.alarm)
 		h.mu.Lock() // others can find it from here on
 		h.places = append(h.places, p)
 		h.mu.Unlock()
@@ -129,8 +146,7 @@ func (h *hold) unregister() {
 	h.places = nil
 	h.mu.Unlock()
 	for _, p := range places {
-		p.Gate.Remove(h)
-		h.session.Registry.Exit(p.Gate)
+		h.session.registry.exit(p.gate, h)
 	}
 }
 
@@ -154,21 +170,6 @@ func (h *hold) changes() <-chan struct{} {
 		h.changed = make(chan struct{})
 	}
 	return h.changed
-}
-
-// open makes h held, by the level lv. false: the client was closed meanwhile.
-func (h *hold) open(lv level) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session.Closed() {
-		return false
-	}
-	now := h.session.Now()
-	h.lease.Begin(now)
-	h.setPhase(held)
-	h.levels.push(lv, now)
-	h.replan(now)
-	return true
 }
 
 // count returns the number of levels on the target t, as far as its keys are in this hold:
@@ -202,12 +203,12 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	return max(0, h.lease.Left(now))
 }
 
-// HoldsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
+// holdsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
 // asked.
-func (h *hold) HoldsAs(field string, asked clock.Instant) bool {
+func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.phase == held && (h.name.Field == field || h.batch.Knows(field, asked))
+	return h.phase == held && (h.name.Field == field || h.batch.knows(field, asked))
 }
 
 // end is the local end of a hold that is held, which comes before Redis hears of it:
@@ -239,7 +240,7 @@ func (h *hold) keptUntil() clock.Instant {
 // isKept reports whether no one can follow h yet.
 func (h *hold) isKept() bool {
 	until := h.keptUntil()
-	return until != (clock.Instant{}) && h.session.Now().UntilMono(until) > 0
+	return until != (clock.Instant{}) && h.session.now().UntilMono(until) > 0
 }
 
 // leave gives up the places in the queues; the next in each tries at once.
@@ -247,7 +248,7 @@ func (h *hold) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.places {
-		p.Ticket.Leave()
+		p.ticket.Leave()
 	}
 }
 
@@ -269,27 +270,24 @@ func (h *hold) wanted() bool {
 	return h.phase == acquiring
 }
 
-// Owner is who holds, or wants to.
-func (h *hold) Owner() keys.Owner { return h.owner }
-
 // giveUp retires the names by which Redis may know h, and only then tells those who wait in its batch why, and has the
 // names released. Whoever heard of the doubt before could lock again by such a name, and would lose that to the release.
 func (h *hold) giveUp(why error) {
 	h.mu.Lock()
 	n, b, lasts := h.name, h.batch, h.lease.Longest()
 	h.mu.Unlock()
-	h.session.Identities.Retire(n.Identity)
-	b.End(why)
+	h.session.identities.Retire(n.Identity)
+	b.end(why)
 	if b == nil {
 		h.undoName(n, lasts)
 		return
 	}
 	var fields []string
-	for _, n := range b.Names() {
+	for _, n := range b.names() {
 		fields = append(fields, n.Field)
 	}
-	until := h.session.Now().After(lasts)
-	h.attempt.Undos.Add(h.session.Undo(h.kind.protocol, undo.Name{Keys: b.Target(), Until: until, KeepUntil: h.keptUntil()}, fields...))
+	until := h.session.now().After(lasts)
+	h.undos.Add(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, KeepUntil: h.keptUntil()}, fields...))
 }
 
 // undoName has what h may have on Redis by the name n, which has been retired, given up in
@@ -298,5 +296,5 @@ func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)
 	h.mu.Unlock()
-	h.Undo(h.kind.protocol, t, n, lasts, false)
+	h.undo(h.kind.protocol, t, n, lasts, false)
 }

@@ -87,7 +87,7 @@ func TestErrLosesTheHoldsAboveToo(t *testing.T) {
 	}
 	require.NoError(t, ctx.Err())
 	above[0].mu.Lock()
-	above[0].lease.Shorten(c.session.Now())
+	above[0].lease.Shorten(c.session.now())
 	above[0].mu.Unlock()
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 	require.ErrorIs(t, context.Cause(ctx), ErrLost)

@@ -15,13 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/redistest"
-	"github.com/relock-go/relock/internal/session"
 )
 
 func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Client {
@@ -34,7 +32,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return asHold(m.session.Registry.Find(session.GateOf(m.target, 0), m.owner()))
+	return m.session.registry.find(gateOf(m.target, 0), m.owner())
 }
 
 // testClock is the system's, with a wall clock that can be set.
@@ -64,7 +62,7 @@ func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
 		go h.lose(errForced)
 		<-changed
 		h.mu.Lock()
-		same := h.name.Identity == c.session.Identities.Current()
+		same := h.name.Identity == c.session.identities.Current()
 		h.mu.Unlock()
 		require.False(t, same)
 		require.ErrorIs(t, m.Unlock(), ErrLost)
@@ -80,14 +78,14 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 	require.NoError(t, m.Lock(t.Context()))
 	h := holdOf(m)
 
-	stale := c.session.Identities.Current()
-	c.session.Identities.Retire(stale)
+	stale := c.session.identities.Current()
+	c.session.identities.Retire(stale)
 	waiter := newHold(c.session, m.kind, keys.Owner{Fixed: "second"}, m.target, &m.settings)
 	require.True(t, waiter.register())
-	require.False(t, waiter.places[0].Ticket.Join())
+	require.False(t, waiter.places[0].ticket.Join())
 	next, _ := h.successor(16)
 	require.Same(t, waiter, next.Value)
-	require.Same(t, c.session.Identities.Current(), next.Value.Attempt().Offered.Identity)
+	require.Same(t, c.session.identities.Current(), next.Value.offered.identity)
 	waiter.leave()
 	waiter.unregister()
 	require.NoError(t, m.Unlock())
@@ -159,7 +157,7 @@ func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	clock.set(-time.Hour)
 	h := holdOf(m)
-	renewed := c.session.Now()
+	renewed := c.session.now()
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -239,7 +237,7 @@ func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
 	left := make(chan error)
 	go func() { left <- second.Lock(ctx) }()
 	require.Eventually(t, func() bool {
-		_, waiting := first.places[0].Queue.Handoffs()
+		_, waiting := first.places[0].queue.Handoffs()
 		return waiting
 	}, 10*time.Second, time.Millisecond)
 	unlocked := make(chan error)
@@ -299,9 +297,9 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 	require.NoError(t, relay.Refuse(true))
 	relay.Cut()
 	require.Error(t, hasty.Unlock()) // the last level
-	pending := c.session.Undos[0].Pending()
+	pending := c.session.undos[0].Pending()
 	require.Len(t, pending, 1)
-	require.Greater(t, c.session.Now().Until(pending[0].Until), 30*time.Second)
+	require.Greater(t, c.session.now().Until(pending[0].Until), 30*time.Second)
 	require.NoError(t, relay.Refuse(false))
 	rdb := b.Client(t)
 	require.Eventually(t, func() bool {
@@ -359,15 +357,15 @@ func loseReplies(t *testing.T, relay *redistest.Relay, m *Mutex) error {
 func BenchmarkRegistry(b *testing.B) {
 	for _, names := range []int{1, 10_000} {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
-			r := gate.NewRegistry[*hold](nil)
+			r := newRegistry(nil)
 			for i := range names {
-				r.Enter(gate.ID{Key: fmt.Sprintf("other-%d", i)}, "channel")
+				r.enter(gateID{key: fmt.Sprintf("other-%d", i)}, "channel")
 			}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				key := fmt.Sprintf("key-%p", pb)
+				key, h := fmt.Sprintf("key-%p", pb), new(hold)
 				for pb.Next() {
-					r.Exit(r.Enter(gate.ID{Key: key}, "channel"))
+					r.exit(r.enter(gateID{key: key}, "channel"), h)
 				}
 			})
 		})
@@ -547,7 +545,7 @@ func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	clocks.Set(-time.Second)
 	h := holdsOn(c.session, m.Name())[0]
-	require.NotZero(t, h.levels.renewInterval(c.session.Now(), h.lease.Acquired()))
+	require.NotZero(t, h.levels.renewInterval(c.session.now(), h.lease.Acquired()))
 	locktest.RequireUnlocked(t, m)
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
@@ -282,18 +281,18 @@ func newRecord(ctx context.Context, m *Mutex) *record {
 	if m.err != nil || ctx == nil || hooks.Contended == nil && hooks.Acquired == nil && hooks.Failed == nil {
 		return nil
 	}
-	return &record{mutex: m, ctx: ctx, owner: m.owner(), started: m.session.Now()}
+	return &record{mutex: m, ctx: ctx, owner: m.owner(), started: m.session.now()}
 }
 
 // event describes the Lock.
 func (r *record) event(err error) Event {
-	e := r.mutex.kind.event(r.mutex.target, r.mutex.session.Now().Since(r.started), err)
+	e := r.mutex.kind.event(r.mutex.target, r.mutex.session.now().Since(r.started), err)
 	e.Context = r.ctx
 	return e
 }
 
-// Contended tells that the lock is taken, once.
-func (r *record) Contended() {
+// contended tells that the lock is taken, once.
+func (r *record) contended() {
 	if r == nil || r.waited {
 		return
 	}
@@ -333,7 +332,7 @@ func outcomeWith(ctx context.Context, err error) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeBusy
-	case !acquire.ByContext(err):
+	case !byContext(err):
 		return OutcomeError
 	case errors.Is(ctx.Err(), context.Canceled):
 		return OutcomeCancelled

@@ -21,17 +21,14 @@ import (
 
 // ranks of the packages of this module. Each imports packages of lower ranks only.
 var ranks = map[string]int{
-	"internal/clock": 0, "internal/goid": 0, "internal/guard": 0, "internal/lockerr": 0, "internal/queue": 0, "internal/slot": 0,
+	"internal/clock": 0, "internal/goid": 0, "internal/guard": 0, "internal/lockerr": 0, "internal/queue": 0,
 	"internal/group": 1, "internal/keys": 1, "internal/wake": 1,
 	"internal/identity": 2, "internal/redisexec": 2, "fence": 2,
 	"internal/presence": 3, "internal/protocol": 3, "internal/undo": 3,
-	"internal/batch": 4, "internal/lease": 4, "internal/vain": 4, "internal/line": 4, "internal/quorum": 4,
-	"internal/gate": 5,
-	"internal/acquire": 6,
-	"internal/session": 7,
-	"internal/inside":  8,
-	".":                9,
-	"election":         10, "relocktest": 10,
+	"internal/lease": 4, "internal/line": 4, "internal/quorum": 4,
+	"internal/inside": 5,
+	".":               6,
+	"election":        7, "relocktest": 7,
 }
 
 // experimental are the names of go-redis' auto-pipelining, which may change in its minor versions.

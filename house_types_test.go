@@ -23,20 +23,8 @@ import (
 // indirections are the interfaces inside that one type implements, and the type parameters that stand for one type. The
 // list only gets shorter: whoever removes one deletes its line.
 var indirections = []string{
-	"internal/acquire.Hold",
-	"internal/acquire.OtherSide",
-	"internal/acquire.Record",
-	"internal/batch.Gate",
-	"internal/batch.Hold",
 	"internal/inside.Line",
 	"internal/inside.Turn",
-	"internal/session.Hold",
-	"internal/gate.Gate[H]",
-	"internal/gate.InLine[H]",
-	"internal/gate.NewRegistry[H]",
-	"internal/gate.Registry[H]",
-	"internal/gate.Sighting[H]",
-	"internal/gate.holds[H]",
 	"internal/line.Line[V]",
 	"internal/line.New[V]",
 	"internal/queue.Queue[V]",

@@ -10,18 +10,18 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/queue"
-	"github.com/relock-go/relock/internal/session"
 )
 
 func init() {
-	inside.SessionOf = sessionOf
+	inside.TryOptions, inside.TrySplits, inside.GatheringMax = tryOptions, trySplits, gatheringMax
+	inside.ClientOf = func(client any) inside.Client { return sessionOf(client).inside() }
 	inside.HoldsOn = func(client any, key string) (views []inside.Hold) {
 		for _, h := range holdsOn(sessionOf(client), key) {
 			views = append(views, h.inside())
 		}
 		return views
 	}
-	inside.TellFirst = func(client any) { client.(*Client).plain.batches = nil }
+	inside.TellFirst = func(client any) { client.(*Client).plain.rename = nil }
 	inside.OfMutex = func(mutex any) inside.Mutex { return mutex.(*Mutex).inside() }
 	inside.Sides = func(m any) (write, read any) { return &m.(*RWMutex).write, &m.(*RWMutex).read }
 	inside.Pipelining = func(on bool) { pipelinedByDefault = on }
@@ -35,21 +35,47 @@ func init() {
 }
 
 // sessionOf is the session of a client, or of the client of a handle.
-func sessionOf(client any) *session.Session {
+func sessionOf(client any) *session {
 	if m, ok := client.(*Mutex); ok {
 		return m.session
 	}
 	return client.(*Client).session
 }
 
+func (s *session) inside() inside.Client {
+	return inside.Client{
+		Patience: s.patience, Hub: s.hub, Undos: s.undos, Identities: s.identities, Goroutines: &s.goroutines, Tickets: &s.tickets,
+		Closed: s.closed, Undo: s.undo,
+		Names: func() (n int) {
+			for i := range s.registry.shards {
+				shard := &s.registry.shards[i]
+				shard.mu.Lock()
+				n += len(shard.gates)
+				shard.mu.Unlock()
+			}
+			return n
+		},
+	}
+}
+
 func (m *Mutex) inside() inside.Mutex {
-	return inside.Mutex{Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol}
+	return inside.Mutex{
+		Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol,
+		Learned: func() (string, inside.Outage) {
+			g := m.session.registry.gate(gateOf(m.target, 0))
+			if g == nil {
+				return "", inside.Outage{}
+			}
+			seen, out := g.learned()
+			return seen.holder, inside.Outage{Asked: out.asked, Failed: out.failed, Failure: out.failure}
+		},
+		Wakes: func() uint64 { return m.session.registry.gate(gateOf(m.target, 0)).queue.Wakes() },
+	}
 }
 
 // holdsOn returns the holds of all owners on key.
-func holdsOn(s *session.Session, key string) (holds []*hold) {
-	for _, x := range s.Registry.All() {
-		h := asHold(x)
+func holdsOn(s *session, key string) (holds []*hold) {
+	for _, h := range s.registry.all() {
 		h.mu.Lock()
 		if h.target.Has(key) {
 			holds = append(holds, h)
@@ -66,15 +92,15 @@ func (h *hold) inside() inside.Hold {
 	view := inside.Hold{
 		Keys: h.target, Field: h.name.Field, Deadline: h.lease.Deadline(), Longest: h.lease.Longest(),
 		Protocol: h.kind.protocol, Terms: &h.settings.Terms, Held: h.phase == held, Awaited: h.changed != nil,
-		Occupy: func() (free func()) { slot.Take(context.Background()); return slot.Free },
+		Occupy: func() (free func()) { slot.take(context.Background()); return slot.free },
 	}
 	for i, p := range h.places {
-		state, _ := p.Ticket.State()
+		state, _ := p.ticket.State()
 		view.Waiting = view.Waiting || state != queue.Gone && h.phase == acquiring && len(h.places) == len(h.target.Keys)
 		if i == 0 {
-			view.Listening = p.Messages.Listening()
-			view.Line = func() inside.Line { return p.Gate.Line() }
-			view.Turn = func() inside.Turn { return &p.Gate.Line().Queue }
+			view.Listening = p.listening()
+			view.Line = func() inside.Line { return p.gate.line() }
+			view.Turn = func() inside.Turn { return &p.gate.line().Queue }
 		}
 	}
 	return view

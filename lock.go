@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/guard"
@@ -15,7 +14,6 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
-	"github.com/relock-go/relock/internal/session"
 )
 
 // Mutex is a lock on one name, or on several names together, shared by all processes that use the same
@@ -33,7 +31,7 @@ import (
 //
 // All methods are safe for concurrent use.
 type Mutex struct {
-	session  *session.Session
+	session  *session
 	kind     *kind
 	target   *keys.Set
 	settings settings
@@ -249,7 +247,7 @@ func (m *Mutex) Deadline() (time.Time, bool) {
 	if holds == nil {
 		return time.Time{}, false
 	}
-	now := m.session.Now()
+	now := m.session.now()
 	left := holds[0].left(m.target, now)
 	for _, h := range holds[1:] {
 		left = min(left, h.left(m.target, now))
@@ -301,7 +299,7 @@ func (m *Mutex) State(ctx context.Context) (State, error) {
 	}
 	var state State
 	for i := range m.target.Keys {
-		k, out := m.kind.protocol.State(ctx, acquire.CallOptions, m.target, i)
+		k, out := m.kind.protocol.State(ctx, tryOptions, m.target, i)
 		if out.Err != nil {
 			return State{}, lockerr.Wrap("read state of", m.Name(), out.Err)
 		}
@@ -328,11 +326,11 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		return false, lockerr.Wrap("force unlock", m.Name(), err)
 	}
 	// All names are looked at first: with the first that is free the next in line may have all.
-	asked := m.session.Now()
+	asked := m.session.now()
 	found := make([]protocol.KeyState, len(m.target.Keys))
 	for i := range found {
 		var out redisexec.Outcome
-		if found[i], out = m.kind.protocol.State(ctx, acquire.CallOptions, m.target, i); out.Err != nil {
+		if found[i], out = m.kind.protocol.State(ctx, tryOptions, m.target, i); out.Err != nil {
 			return false, lockerr.Wrap("force unlock", m.Name(), out.Err)
 		}
 	}
@@ -354,12 +352,12 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 func (m *Mutex) forceUnlock(ctx context.Context, i int, fields []string, asked clock.Instant) (bool, error) {
 	ours := false
 	for _, field := range fields {
-		if h := m.session.Holder(m.target, i, field, asked); h != nil {
-			asHold(h).lose(errForced)
+		if h := m.session.holder(m.target, i, field, asked); h != nil {
+			(h).lose(errForced)
 			ours = true
 		}
 	}
-	done, out := m.kind.protocol.Force(ctx, acquire.CallOptions, m.target, i, fields)
+	done, out := m.kind.protocol.Force(ctx, tryOptions, m.target, i, fields)
 	// After a loss in this client its own release may have come first, and of a request that
 	// was sent again the first copy.
 	return done || ours || out.Err == nil && out.Ambiguous, out.Err
@@ -374,7 +372,7 @@ func (m *Mutex) usable(ctx context.Context) error {
 		return m.err
 	case ctx == nil:
 		return errNilContext
-	case m.session.Closed():
+	case m.session.closed():
 		return ErrClosed
 	case ctx.Err() != nil:
 		return lockerr.Ended(ctx)

@@ -38,7 +38,7 @@ func TestAWaitForTheRestOfTheNamesEndsOnceWithClose(t *testing.T) {
 
 // goroutinesOf counts the goroutines that c runs besides the one that watches the clocks.
 func goroutinesOf(c *Client) int {
-	return c.session.Goroutines.Len() - 1
+	return c.session.goroutines.Len() - 1
 }
 
 // Every set overlaps every other, in a circle, and nobody knows of an order of the names.
@@ -109,7 +109,7 @@ func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
 		}
 		for _, s := range steps {
 			locktest.RequireLocked(t, s.m)
-			require.Len(t, c.session.Registry.All(), s.holds)
+			require.Len(t, c.session.registry.all(), s.holds)
 			require.LessOrEqual(t, goroutinesOf(c), s.holds)
 		}
 		before := len(events.Of("renewed"))
@@ -215,11 +215,11 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 		locktest.RequireLocked(b.t, both)
 		locktest.RequireLocked(b.t, one)
 		h := holdsOn(b.c.session, b.names[0])[0]
-		require.True(b.t, h.slot.Take(b.t.Context())) // as a renewal does
+		require.True(b.t, h.slot.take(b.t.Context())) // as a renewal does
 		first, second := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		id := first.ID()
 		locked := first.Lock(b.t.Context(), one)
-		redistest.Eventually(b.t, "the re-entry waits", func() bool { return isIn(id, "(*Slot).Take") })
+		redistest.Eventually(b.t, "the re-entry waits", func() bool { return isIn(id, "(*slot).take") })
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- second.Call(both.Unlock) }()
 		redistest.Eventually(b.t, "the level is taken away", func() bool {
@@ -232,7 +232,7 @@ func TestAReentryWritesNoCountOfZero(t *testing.T) {
 			_, err := b.rivalOfTwo.TryLock(context.Background())
 			said <- err
 		})
-		h.slot.Free()
+		h.slot.free()
 		require.NoError(b.t, locktest.OutcomeOf(b.t, locked))
 		require.NoError(b.t, redistest.Receive(b.t, unlocked))
 		require.NoError(b.t, redistest.Receive(b.t, said), "another process asks for the second name")

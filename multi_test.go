@@ -405,11 +405,11 @@ func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T)
 		locktest.RequireLocked(t, both)
 		locktest.RequireLocked(t, first)
 		h := first.find(nil, first.owner(), first.target)[0]
-		require.True(t, h.slot.Take(t.Context())) // as a renewal does that Redis does not answer
+		require.True(t, h.slot.take(t.Context())) // as a renewal does that Redis does not answer
 		require.ErrorContains(t, both.Unlock(), "Redis has not confirmed it yet")
 		require.Zero(t, both.HoldCount())
 		require.Equal(t, 1, first.HoldCount())
-		h.slot.Free()
+		h.slot.free()
 		require.NoError(t, second.Lock(t.Context()), "it is free long before the TTL")
 		locktest.RequireUnlocked(t, second)
 		locktest.RequireUnlocked(t, first)

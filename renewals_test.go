@@ -72,7 +72,7 @@ func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay,
 	t.Helper()
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
 	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.Hooks()))
-	w.c.session.Patience, w.c.session.Execs[0].Patience = fleetPatience, fleetPatience
+	w.c.session.patience, w.c.session.execs[0].Patience = fleetPatience, fleetPatience
 	for _, p := range []*protocol.Protocol{&w.c.plain.protocol, &w.c.multi.protocol, &w.c.fair.protocol, &w.c.write.protocol} {
 		*p = &countedRenewals{Protocol: *p, begun: &w.begun}
 	}
@@ -581,11 +581,11 @@ func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
 	for range 30 { // together longer than a command is usually waited for
 		busy.Go(func() {
 			e := redisexec.CallOptions{Attempts: 1, Patience: time.Minute}
-			_, _ = c.session.Execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
+			_, _ = c.session.execs[0].Run(context.WithoutCancel(t.Context()), e, dawdle, []any{m.Name()})
 		})
 	}
 	redistest.Eventually(t, "a renewal in a busy pipeline", func() bool {
-		return slices.ContainsFunc(events.Of("renewed"), func(e Event) bool { return e.Elapsed > c.session.Patience })
+		return slices.ContainsFunc(events.Of("renewed"), func(e Event) bool { return e.Elapsed > c.session.patience })
 	})
 	require.Empty(t, events.Of("renew failed"), "a second copy would have followed")
 	locktest.RequireUnlocked(t, m)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -196,7 +195,7 @@ func (m *RWMutex) State(ctx context.Context) (RWState, error) {
 	if err := m.write.usable(ctx); err != nil {
 		return RWState{}, lockerr.Wrap("read state of", m.Name(), err)
 	}
-	k, out := m.write.kind.protocol.State(ctx, acquire.CallOptions, m.write.target, 0)
+	k, out := m.write.kind.protocol.State(ctx, tryOptions, m.write.target, 0)
 	if out.Err != nil {
 		return RWState{}, lockerr.Wrap("read state of", m.Name(), out.Err)
 	}

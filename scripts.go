@@ -1,12 +1,13 @@
 package relock
 
 import (
-	"github.com/relock-go/relock/internal/acquire"
-	"github.com/relock-go/relock/internal/batch"
+	"context"
+	"time"
+
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
-	"github.com/relock-go/relock/internal/session"
+	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // kind is a kind of lock: what it does on Redis, and how its waiters get to ask for it. It
@@ -17,54 +18,65 @@ type kind struct {
 	protocol protocol.Protocol
 	side     keys.Side
 
-	// batches are what batches of holds need; nil: Redis is told before the next waiter enters.
-	batches *batch.Env
+	// lined is how its waiters get into the line on Redis, where others stand, too; nil: it has no line.
+	lined *protocol.Lined
+	// writes or reads is the protocol of a side of a read-write lock.
+	writes *protocol.WriteSide
+	reads  *protocol.ReadSide
 
-	// inLine says that others stand in a line on Redis.
-	inLine bool
-	// newTurn is how an attempt gets to ask.
-	newTurn acquire.NewTurn
-	// stand is the place where the waiters for the key of g stand, without a ticket yet.
-	stand func(g *acquire.Gate) acquire.Place
+	// rename tells Redis of the holds of a batch; nil: Redis is told before the next waiter enters.
+	rename renamer
 }
+
+// renamer tells Redis by which name the lock is held now; see [protocol.Plain.Rename].
+type renamer func(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome)
 
 // addKinds makes the kinds of lock of a client on one deployment.
-func (c *Client) addKinds(hub session.MessageHub, sharded bool) {
-	plain := protocol.NewBatchingPlain(c.session.Execs[0], sharded)
+func (c *Client) addKinds(hub messageHub, sharded bool) {
+	plain := protocol.NewBatchingPlain(c.session.execs[0], sharded)
 	lined := protocol.NewLined(plain, c.ID())
-	strict := lined.Strict()
 	reads, writes := protocol.NewReadWrite(plain)
-	c.session.Registry.NewLine = func(g *acquire.Gate) *acquire.Line {
-		return line.New[acquire.Hold](hub, c.session.Now, g.Channel, lined.GrantsFor(g.ID.Key))
+	c.session.registry.newLine = func(g *gate) *line.Line[*hold] {
+		return line.New[*hold](hub, c.session.now, g.channel, lined.GrantsFor(g.id.key))
 	}
-	c.session.Attempts.Uses = hub.Uses
-	c.plain = &kind{
-		lock: KindMutex, protocol: lined, batches: c.session.BatchEnv(plain.Rename), inLine: true, stand: acquire.AtGateInLine,
-		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMutexTurn(a, lined) },
-	}
-	c.multi = &kind{
-		lock: KindMulti, protocol: plain, inLine: true, stand: acquire.AtGateInLine,
-		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewMultiTurn(a, lined) },
-	}
-	c.fair = &kind{
-		lock: KindFair, protocol: strict, inLine: true, stand: acquire.InLine,
-		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewFairTurn(a, strict) },
-	}
-	c.write = &kind{
-		lock: KindRW, protocol: writes, side: keys.Writing, stand: acquire.AtGate,
-		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewWriterTurn(a, writes, otherSideOf(a)) },
-	}
-	c.read = &kind{
-		lock: KindRW, protocol: reads, side: keys.Reading, stand: acquire.AtGate,
-		newTurn: func(a *acquire.Attempt) acquire.Turn { return acquire.NewReaderTurn(a, reads, otherSideOf(a)) },
-	}
+	c.session.uses = hub.Uses
+	c.plain = &kind{lock: KindMutex, protocol: lined, lined: lined, rename: plain.Rename}
+	c.multi = &kind{lock: KindMulti, protocol: plain, lined: lined}
+	strict := lined.Strict()
+	c.fair = &kind{lock: KindFair, protocol: strict, lined: strict}
+	c.write = &kind{lock: KindRW, protocol: writes, writes: writes, side: keys.Writing}
+	c.read = &kind{lock: KindRW, protocol: reads, reads: reads, side: keys.Reading}
 }
-
-// otherSideOf is the other side of the read-write lock that a is to get.
-func otherSideOf(a *acquire.Attempt) acquire.OtherSide { return asHold(a.Hold()).other }
 
 // addQuorumKinds makes the kinds of lock of a client on several deployments, which have no line.
 func (c *Client) addQuorumKinds(p protocol.Protocol) {
-	c.plain = &kind{lock: KindMutex, protocol: p, newTurn: acquire.NewPlainTurn, stand: acquire.AtGate}
-	c.multi = &kind{lock: KindMulti, protocol: p, newTurn: acquire.NewPlainTurn, stand: acquire.AtGate}
+	c.plain = &kind{lock: KindMutex, protocol: p}
+	c.multi = &kind{lock: KindMulti, protocol: p}
+}
+
+// newTurn returns how a gets to ask.
+func (k *kind) newTurn(a *attempt) turn {
+	switch {
+	case k.writes != nil:
+		return newWriterTurn(a)
+	case k.reads != nil:
+		return newReaderTurn(a)
+	case k.lined == nil:
+		return newPlainTurn(a)
+	case k.lock == KindFair:
+		return newFairTurn(a, a.hold.places[0].ticket)
+	case k.lock == KindMulti:
+		return newMultiTurn(a)
+	default:
+		return newMutexTurn(a)
+	}
+}
+
+// stand returns the place where the waiters for the key of g stand, without a ticket yet: in the queue of the gate, or
+// in that of those that each have a place in the line.
+func (k *kind) stand(g *gate) place {
+	if k.lock == KindFair {
+		return place{gate: g, queue: &g.line().Queue, inLine: true}
+	}
+	return place{gate: g, queue: &g.queue, inLine: k.lined != nil}
 }

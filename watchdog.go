@@ -30,7 +30,7 @@ import (
 //   - lose retires the name before the loss can be seen, because the owner may lock again then.
 //
 // What can come late: the timer, which may run after the hold has ended, and finds the phase; the
-// answer to a renewal, which finds it, too; and the machine itself after a suspension: ClocksMoved
+// answer to a renewal, which finds it, too; and the machine itself after a suspension: clocksMoved
 // is called when the clocks have moved apart, and every call looks at the deadline (check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
@@ -61,7 +61,7 @@ func (h *hold) replan(now clock.Instant) {
 	}
 	wait, _ := h.plan(now)
 	if w.timer == nil {
-		w.timer = time.AfterFunc(wait, func() { h.session.Goroutines.Run(h.watch) })
+		w.timer = time.AfterFunc(wait, func() { h.session.goroutines.Run(h.watch) })
 	} else {
 		w.timer.Reset(wait)
 	}
@@ -80,7 +80,7 @@ func (h *hold) watch() {
 		return
 	}
 	for h.phase == held {
-		wait, renew := h.plan(h.session.Now())
+		wait, renew := h.plan(h.session.now())
 		if w.awake = wait <= 0; !w.awake {
 			w.timer.Reset(wait)
 			return
@@ -98,7 +98,7 @@ func (h *hold) watch() {
 // wakeAtDeadline has the watchdog look at the hold when its lease is over, if not before. mu is held.
 func (h *hold) wakeAtDeadline() {
 	if h.phase == held {
-		h.watchdog.timer.Reset(max(0, h.lease.Left(h.session.Now())))
+		h.watchdog.timer.Reset(max(0, h.lease.Left(h.session.now())))
 	}
 }
 
@@ -128,7 +128,7 @@ func (h *hold) renew() {
 	life, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.watchdog.stop = stop
-	left := h.lease.Left(h.session.Now())
+	left := h.lease.Left(h.session.now())
 	h.mu.Unlock()
 	// Another command of the hold may be under way for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
@@ -136,14 +136,14 @@ func (h *hold) renew() {
 	if waited, _ := h.known(inTime); waited {
 		return // that has renewed the lease, or its failure was reported
 	}
-	if h.slot.Take(inTime) {
+	if h.slot.take(inTime) {
 		h.renewNow(life)
 	}
 }
 
 // renewNow is renew when it is its turn. life ends with the hold.
 func (h *hold) renewNow(life context.Context) {
-	free := sync.OnceFunc(h.slot.Free)
+	free := sync.OnceFunc(h.slot.free)
 	defer free()
 
 	h.mu.Lock()
@@ -153,18 +153,18 @@ func (h *hold) renewNow(life context.Context) {
 	}
 	t, n, lease := h.target, h.name, h.levels.ttl()
 	e := h.renewOptions()
-	left := h.lease.Left(h.session.Now())
+	left := h.lease.Left(h.session.now())
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
 	// The loss must not wait for an answer.
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
-	began := h.session.Now()
+	began := h.session.now()
 	e.Unanswered = func(err error) { h.unanswered(inTime, began, err) }
 	ours, out := h.kind.protocol.Renew(inTime, e, t, n.Field, lease)
 	if out.Ambiguous {
-		h.session.Identities.Retire(n.Identity)
+		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err == nil && !ours {
 		h.lose(lockerr.ErrNotOnRedis)
@@ -179,7 +179,7 @@ func (h *hold) renewNow(life context.Context) {
 		return
 	}
 	out.Err = h.renewalSettled(out, lease)
-	event := h.event(h.session.Now().Since(began), out.Err)
+	event := h.event(h.session.now().Since(began), out.Err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	free() // who unlocks need not wait for a hook
@@ -201,14 +201,14 @@ func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error
 	w := &h.watchdog
 	w.failures++
 	w.failure = redisexec.MoreTelling(w.failure, err)
-	hook, event := h.hooks().RenewFailed, h.event(h.session.Now().Since(began), err)
+	hook, event := h.hooks().RenewFailed, h.event(h.session.now().Since(began), err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	if hook == nil {
 		return
 	}
 	told := make(chan struct{})
-	h.session.Goroutines.Go(func() {
+	h.session.goroutines.Go(func() {
 		defer close(told)
 		report(hook, h.owner, event)
 	})
@@ -220,8 +220,8 @@ func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error
 
 // renewOptions are those of one renewal, which has until the end of the lease. mu is held.
 func (h *hold) renewOptions() redisexec.CallOptions {
-	left, failures := h.lease.Left(h.session.Now()), h.watchdog.failures
-	e := redisexec.CallOptions{Patience: h.session.Patience << min(failures, 10)}.ConfirmedBy(h.levels.replicas().Within(left / 4))
+	left, failures := h.lease.Left(h.session.now()), h.watchdog.failures
+	e := redisexec.CallOptions{Patience: h.session.patience << min(failures, 10)}.ConfirmedBy(h.levels.replicas().Within(left / 4))
 	e.Patience, e.MaxPatience = max(redisexec.MinPatience, min(e.Patience, left/2)), left/2
 	e.Batchable = failures == 0 && e.Replicas.N == 0
 	return e
@@ -241,20 +241,20 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 		out.Err = fmt.Errorf("%w; before that: %w", out.Err, w.failure)
 	}
 	w.failure = redisexec.MoreTelling(w.failure, out.Err)
-	now := h.session.Now()
+	now := h.session.now()
 	// Ever shorter pauses would be without number before the lease is over, if the failures come at once.
 	w.retry = now.After(max(lease.MinRenewInterval, min(clock.Backoff(w.failures), h.lease.Left(now)/4)))
 	return out.Err
 }
 
-// ClocksMoved has the watchdog look at the hold: the wall clock and the monotonic one, on which timers run,
+// clocksMoved has the watchdog look at the hold: the wall clock and the monotonic one, on which timers run,
 // have moved apart.
-func (h *hold) ClocksMoved() {
+func (h *hold) clocksMoved() {
 	h.check() // the watchdog may be in a hook, or wait for an answer
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == held {
-		h.replan(h.session.Now())
+		h.replan(h.session.now())
 	}
 }
 
@@ -265,7 +265,7 @@ func (h *hold) check() {
 		h.mu.Unlock()
 		return
 	}
-	now := h.session.Now()
+	now := h.session.now()
 	if h.lease.Left(now) > 0 {
 		h.mu.Unlock()
 		return
@@ -305,13 +305,13 @@ func (h *hold) lose(why error) {
 		return
 	}
 	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
-	h.session.Identities.Retire(h.name.Identity)
+	h.session.identities.Retire(h.name.Identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
-	event := h.event(h.session.Now().Since(h.lease.Acquired()), why)
+	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
 	event.Cause = causeOf(why)
 	hooks := h.hooks()
 	for _, p := range h.places {
-		p.Ticket.Leave()
+		p.ticket.Leave()
 	}
 	h.mu.Unlock()
 

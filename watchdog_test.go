@@ -148,7 +148,7 @@ func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	ends := map[string]func(t *testing.T, rdb *redis.Client, m *Mutex){
 		"unlock": func(t *testing.T, _ *redis.Client, m *Mutex) { locktest.RequireUnlocked(t, m) },
-		"close":  func(t *testing.T, _ *redis.Client, m *Mutex) { require.NoError(t, m.session.Close()) },
+		"close":  func(t *testing.T, _ *redis.Client, m *Mutex) { require.NoError(t, m.session.close()) },
 		"loss": func(t *testing.T, rdb *redis.Client, m *Mutex) {
 			ctx := m.Context(t.Context())
 			require.NoError(t, rdb.Del(t.Context(), m.Name()).Err())
@@ -178,7 +178,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 		key := redistest.Key(t)
 		c := locksOn(t, rdb, WithTTL(time.Hour))
 		running := func() int {
-			return c.session.Goroutines.Len()
+			return c.session.goroutines.Len()
 		}
 		idle := running()
 		locktest.RequireLocked(t, c.Mutex(key))
@@ -412,7 +412,7 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 		h := holdsOn(m.session, m.Name())[0]
 		redistest.Eventually(t, "a renewal that ends in time", func() bool {
 			h.mu.Lock()
-			h.lease.Shorten(h.session.Now().After(2 * time.Millisecond))
+			h.lease.Shorten(h.session.now().After(2 * time.Millisecond))
 			h.mu.Unlock()
 			began := time.Now()
 			h.renew()
@@ -468,7 +468,7 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	defer h.mu.Unlock()
 	require.True(t, h.renewOptions().Batchable)
 	confirmed := settings{replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
-	h.levels.push(level{settings: &confirmed, target: h.target}, w.c.session.Now())
+	h.levels.push(level{settings: &confirmed, target: h.target}, w.c.session.now())
 	require.False(t, h.renewOptions().Batchable)
 }
 
@@ -482,7 +482,7 @@ func TestAHoldThatRanOutKeepsNothing(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	h := holdsOn(c.session, key)[0]
 	h.mu.Lock()
-	h.lease.Shorten(c.session.Now())
+	h.lease.Shorten(c.session.now())
 	h.mu.Unlock()
 	require.ErrorIs(t, m.Unlock(), ErrLost)
 	redistest.Eventually(t, "free", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
@@ -161,7 +160,7 @@ func (c *course) copies() int {
 	case c.Refuses == redistest.RefusesEntry:
 		return 0
 	case c.Means.Resend:
-		return acquire.CallOptions.Attempts
+		return inside.TryOptions.Attempts
 	case c.Says == "NOPERM":
 		return 2 // once more without the line, which the user may not be allowed to use
 	default:

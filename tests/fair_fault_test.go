@@ -98,7 +98,7 @@ func grantsOf(c *relock.Client, key string) string {
 func (w *fairWait) tell() {
 	w.t.Helper()
 	channel := grantsOf(w.c, w.key)
-	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", inside.SessionOf(w.c).Attempts.Tickets.Load())).Result()
+	heard, err := w.direct.Publish(w.t.Context(), channel, fmt.Sprintf("%d 0", inside.ClientOf(w.c).Tickets.Load())).Result()
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, 1, heard)
 }
@@ -111,7 +111,7 @@ func subscribed(t *testing.T, c *relock.Client, key string) (events <-chan struc
 	t.Helper()
 	all := make(chan struct{}, 8)
 	for _, channel := range []string{locktest.ChannelOf(key), grantsOf(c, key)} {
-		t.Cleanup(inside.SessionOf(c).Hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
+		t.Cleanup(inside.ClientOf(c).Hub.Subscribe(channel, func() { all <- struct{}{} }).Close)
 		redistest.Receive(t, all)
 	}
 	return all
@@ -140,11 +140,11 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 		w.holder.Locks(t, w.rival)
 		w.queue()
 		clocks.Set(longestPlace.EntryLease())
-		before, ticket := w.polls(), inside.SessionOf(c).Attempts.Tickets.Load()
+		before, ticket := w.polls(), inside.ClientOf(c).Tickets.Load()
 		w.tell()
 		redistest.Eventually(t, "a poll", func() bool { return w.polls() > before })
 		locktest.GoesOn(t, w.waiting)
-		require.Equal(t, ticket, inside.SessionOf(c).Attempts.Tickets.Load(), "it has given its place up")
+		require.Equal(t, ticket, inside.ClientOf(c).Tickets.Load(), "it has given its place up")
 		w.holder.Unlocks(t, w.rival)
 		w.served()
 	})
@@ -195,7 +195,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 		w.queue()
 		before := w.polls()
 		channel := grantsOf(w.c, w.key)
-		for _, payload := range []string{fmt.Sprintf("%d 0", inside.SessionOf(w.c).Attempts.Tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
+		for _, payload := range []string{fmt.Sprintf("%d 0", inside.ClientOf(w.c).Tickets.Load()-1), "", "x", "0", "-1 0", "99999999999999999999 0"} {
 			require.NoError(w.t, w.direct.Publish(w.t.Context(), channel, payload).Err())
 		}
 		locktest.GoesOn(w.t, w.waiting)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -53,7 +53,7 @@ func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
 	holder.Locks(t, b.locks.FairMutex(b.key))
 	waiting := waiter.Lock(t.Context(), m)
 	locktest.AwaitFairQueue(t, b.master, b.key, 1)
-	loading := b.relay.ReplyWith("-LOADING it is\r\n", locktest.RunsOf(protocol.RenewScript)).Times(acquire.CallOptions.Attempts)
+	loading := b.relay.ReplyWith("-LOADING it is\r\n", locktest.RunsOf(protocol.RenewScript)).Times(inside.TryOptions.Attempts)
 	holder.Unlocks(t, b.locks.FairMutex(b.key))
 	loading.Wait(t)
 	require.NoError(t, locktest.OutcomeOf(t, waiting))

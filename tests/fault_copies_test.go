@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
@@ -337,7 +336,7 @@ func (b *faultBench) dismiss(before map[string]string) {
 	}
 	for field := range b.fields() {
 		if _, there := before[field]; !there {
-			_, out := inside.OfMutex(b.m).Protocol.Release(b.ctx, acquire.CallOptions, inside.OfMutex(b.m).Keys, field, []int{0})
+			_, out := inside.OfMutex(b.m).Protocol.Release(b.ctx, inside.TryOptions, inside.OfMutex(b.m).Keys, field, []int{0})
 			require.NoError(b.t, out.Err)
 			require.NotContains(b.t, b.fields(), field)
 		}

@@ -200,7 +200,7 @@ func (b *faultBench) awaitIdle() {
 	b.t.Helper()
 	c := b.locks
 	require.Eventually(b.t, func() bool {
-		undoing := len(inside.SessionOf(c).Undos[0].Pending()) > 0
+		undoing := len(inside.ClientOf(c).Undos[0].Pending()) > 0
 		return locktest.NamesOf(c) == 0 && !undoing && locktest.Settled(c)
 	}, faultPatience, faultPoll)
 }

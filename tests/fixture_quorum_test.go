@@ -203,5 +203,5 @@ func (b *quorumBench) withinOnePatience(f func()) {
 	b.t.Helper()
 	began := time.Now()
 	f()
-	require.Less(b.t, time.Since(began), inside.SessionOf(b.locks).Patience, "it has waited for a node")
+	require.Less(b.t, time.Since(began), inside.ClientOf(b.locks).Patience, "it has waited for a node")
 }

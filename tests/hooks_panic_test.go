@@ -46,7 +46,7 @@ func eachEnding(t *testing.T, test func(t *testing.T, b *redistest.Backend, c *r
 				var c *relock.Client
 				var told atomic.Int64
 				c = locksOn(t, b.Client(t), relock.WithHooks(relock.Hooks{Released: func(relock.Event) {
-					if !inside.SessionOf(c).Closed() {
+					if !inside.ClientOf(c).Closed() {
 						told.Add(1)
 						end()
 					}

@@ -103,7 +103,7 @@ func (b *kindBench) free() {
 	b.t.Helper()
 	for _, c := range []*relock.Client{b.c, b.others} {
 		redistest.Eventually(b.t, "nothing left here", func() bool {
-			return c == nil || locktest.NamesOf(c) == 0 && (inside.SessionOf(c).Closed() || locktest.Settled(c))
+			return c == nil || locktest.NamesOf(c) == 0 && (inside.ClientOf(c).Closed() || locktest.Settled(c))
 		})
 	}
 	b.gone()

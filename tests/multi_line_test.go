@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/acquire"
+	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -142,7 +142,7 @@ func TestAMultiMutexKeepsANameForABoundedTimeWhileItWaitsForAnother(t *testing.T
 		w.holder.Unlocks(w.t, w.holding)
 		began := time.Now()
 		require.NoError(w.t, locktest.OutcomeOf(w.t, next))
-		require.Less(w.t, time.Since(began), acquire.GatheringMax, "the first time it keeps it for less")
+		require.Less(w.t, time.Since(began), inside.GatheringMax, "the first time it keeps it for less")
 		locktest.AwaitFairQueue(w.t, w.rdb, w.other, 1)
 		owner.Unlocks(w.t, m)
 		locktest.GoesOn(w.t, w.waiting)
@@ -163,12 +163,12 @@ func TestAMultiMutexKeepsNothingWhileItWaitsForAnEarlierName(t *testing.T) {
 		later.Locks(t, others.Mutex(other))
 		m := locksOn(t, rdb).MultiMutex([]string{one, other})
 		waiting := waiter.Lock(t.Context(), m)
-		time.Sleep(acquire.GatheringMax) // it would keep a name for as long
+		time.Sleep(inside.GatheringMax) // it would keep a name for as long
 		earlier.Locks(t, others.Mutex(one))
 		given := time.Now()
 		later.Unlocks(t, others.Mutex(other))
 		for !later.Tries(t, others.Mutex(other)) {
-			require.Less(t, time.Since(given), acquire.GatheringMax/20, "it keeps the later name")
+			require.Less(t, time.Since(given), inside.GatheringMax/20, "it keeps the later name")
 			time.Sleep(time.Millisecond)
 		}
 		later.Unlocks(t, others.Mutex(other))

@@ -260,7 +260,7 @@ func useEverything(ctx context.Context, rdb redis.UniversalClient, admin *redis.
 	here, there := clients[0], clients[1]
 	// A connection without a channel is closed: keep one, to see the other unsubscribed.
 	for _, c := range clients {
-		defer inside.SessionOf(c).Hub.Subscribe(inside.OfMutex(c.Mutex("kept")).Keys.Channels[0], func() {}).Close()
+		defer inside.ClientOf(c).Hub.Subscribe(inside.OfMutex(c.Mutex("kept")).Keys.Channels[0], func() {}).Close()
 	}
 	for _, name := range names {
 		if err := useName(ctx, here, there, name); err != nil {
@@ -317,7 +317,7 @@ func passOnAndWake(ctx context.Context, m *relock.Mutex, here, there *relock.Cli
 	if err := awaitSubscriber(ctx, there, inside.OfMutex(m).Keys); err != nil {
 		return err
 	}
-	inside.SessionOf(there).Hub.Suspect(inside.OfMutex(m).Keys.Channels[0])
+	inside.ClientOf(there).Hub.Suspect(inside.OfMutex(m).Keys.Channels[0])
 	return errors.Join(m.Unlock(), <-errs, <-errs)
 }
 

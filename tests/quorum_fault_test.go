@@ -66,7 +66,7 @@ func TestAQuorumWorksAtTheSpeedOfItsMajority(t *testing.T) {
 // no longer be waited for.
 func (b *quorumBench) onceWithinPatience(f func()) {
 	b.t.Helper()
-	onceWithin(b.t, inside.SessionOf(b.locks).Patience, func() time.Duration { return locktest.Took(f) })
+	onceWithin(b.t, inside.ClientOf(b.locks).Patience, func() time.Duration { return locktest.Took(f) })
 }
 
 func TestASlowNodeIsReleasedBehindItsAcquisition(t *testing.T) {
@@ -96,7 +96,7 @@ func TestAFrozenServerOfAQuorumCostsNothing(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	locktest.RequireUnlocked(t, m)
 	require.NoError(t, servers[1].Pause())
-	onceWithin(t, inside.SessionOf(c).Patience, func() time.Duration {
+	onceWithin(t, inside.ClientOf(c).Patience, func() time.Duration {
 		return locktest.Took(func() {
 			for range 5 {
 				locktest.RequireLocked(t, m)
@@ -367,7 +367,7 @@ func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
 
 		// unlocks has all of it done again until the Unlock was soon enough.
 		unlocks := func(before, after func()) {
-			onceWithin(b.t, inside.SessionOf(b.locks).Patience, func() time.Duration {
+			onceWithin(b.t, inside.ClientOf(b.locks).Patience, func() time.Duration {
 				depend()
 				before()
 				late := locktest.Took(func() { b.me.Unlocks(b.t, m) })

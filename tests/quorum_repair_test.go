@@ -18,7 +18,7 @@ import (
 
 // owed returns how many names are still to be released on a node.
 func owed(c *relock.Client, node int) int {
-	return len(inside.SessionOf(c).Undos[node].Pending())
+	return len(inside.ClientOf(c).Undos[node].Pending())
 }
 
 func TestANodeThatMissedAHandOffIsReleasedForTheOneWhoHandedOver(t *testing.T) {
@@ -91,7 +91,7 @@ func TestANodeIsNotSentAReleaseBeforeItHasAnsweredTheAcquisition(t *testing.T) {
 		b.me.Locks(b.t, m)
 		b.me.Unlocks(b.t, m)
 		redistest.Eventually(b.t, "all settled", func() bool { return locktest.Settled(c) })
-		late := b.relays[2].Delay(inside.SessionOf(c).Patience/4, locktest.RunsOf(protocol.AcquireScript).And(redistest.With(b.key)))
+		late := b.relays[2].Delay(inside.ClientOf(c).Patience/4, locktest.RunsOf(protocol.AcquireScript).And(redistest.With(b.key)))
 		b.me.Locks(b.t, m)
 		b.me.Unlocks(b.t, m)
 		late.Wait(b.t)
@@ -198,7 +198,7 @@ func (b *quorumBench) awaitAnswers(c *relock.Client, node int) {
 
 // owedOf returns how many names of holds on the bench's key are still to be released on a node.
 func (b *quorumBench) owedOf(c *relock.Client, node int) (n int) {
-	for _, name := range inside.SessionOf(c).Undos[node].Pending() {
+	for _, name := range inside.ClientOf(c).Undos[node].Pending() {
 		if name.Keys.Keys[0] == b.key {
 			n++
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/keys"
@@ -263,13 +262,13 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 		err := target.Init("", []string{redistest.Key(t), redistest.Key(t)})
 		require.NoError(t, err)
 		s := &protocol.Terms{TTL: time.Minute, Fencing: true, CounterLife: time.Hour}
-		g, out := p.Acquire(t.Context(), acquire.CallOptions, target, "me:1", s)
+		g, out := p.Acquire(t.Context(), inside.TryOptions, target, "me:1", s)
 		require.NoError(t, out.Err)
 		require.NoError(t, rdb.Persist(t.Context(), target.Counters[0]).Err())
 		require.NoError(t, rdb.Set(t.Context(), target.Counters[1], g.Token+1000, 0).Err())
 
 		raise := func(field string, token int64) (bool, error) {
-			ours, out := p.Raise(t.Context(), acquire.CallOptions, target, field, s, token)
+			ours, out := p.Raise(t.Context(), inside.TryOptions, target, field, s, token)
 			return ours, out.Err
 		}
 		counters := func() []string {

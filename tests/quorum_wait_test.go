@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
@@ -24,7 +23,7 @@ import (
 // been heard: loses is an Unlock that finds that the lock is lost, if they were.
 func (b *quorumBench) onceHeard(f func(loses func(*relock.Mutex))) {
 	b.t.Helper()
-	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: inside.SessionOf(b.locks).Patience})
+	window := quorum.LossWindow(b.t.Context(), redisexec.CallOptions{Patience: inside.ClientOf(b.locks).Patience})
 	onceWithin(b.t, window, func() (longest time.Duration) {
 		f(func(m *relock.Mutex) {
 			var err error
@@ -259,7 +258,7 @@ func TestATryLockComesBackAfterSplitVotesButNotForEver(t *testing.T) {
 		tries := locktest.RunsOf(protocol.AcquireScript).And(redistest.With(b.key))
 		b.relays[2].ResetLog()
 		require.False(b.t, b.me.Tries(b.t, b.mutex()))
-		require.Equal(b.t, 1+acquire.TrySplits, b.relays[2].Count(tries))
+		require.Equal(b.t, 1+inside.TrySplits, b.relays[2].Count(tries))
 
 		// The stranger goes when the first try is taken back.
 		gone := b.relays[2].Before(locktest.RunsOf(protocol.ReleaseScript).And(redistest.With(b.key)), func(redistest.Command) { b.strangersGone(0) })

@@ -109,7 +109,7 @@ func relayedRW(t *testing.T, fn func(b *rwBench, relay *redistest.Relay, leave f
 // undoing is what is left of the shortest undo that is pending.
 func (b *rwBench) undoing() time.Duration {
 	b.t.Helper()
-	pending := inside.SessionOf(b.c).Undos[0].Pending()
+	pending := inside.ClientOf(b.c).Undos[0].Pending()
 	require.NotEmpty(b.t, pending)
 	shortest := time.Duration(1<<63 - 1)
 	for _, name := range pending {

@@ -52,7 +52,7 @@ func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *tes
 		waiting := you.Lock(t.Context(), sides[1])
 		other := inside.OfMutex(sides[1]).Keys
 		locktest.AwaitWaiters(t, c, other.Keys[0], 1)
-		wakes := func() uint64 { return locktest.GateOf(sides[1]).Queue.Wakes() }
+		wakes := func() uint64 { return inside.OfMutex(sides[1]).Wakes() }
 		woken := wakes()
 		me.Unlocks(t, sides[0])
 		require.Greater(t, wakes(), woken)

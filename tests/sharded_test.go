@@ -286,7 +286,7 @@ func TestADeafShardIsReplaced(t *testing.T) {
 	passed := polled.waits.Lock(t.Context(), m)
 	locktest.AwaitListening(t, s.waiter, m.Name())
 	// Unsubscribed, the channel would test the connection too.
-	defer inside.SessionOf(s.waiter).Hub.Subscribe(inside.OfMutex(m).Keys.Channels[0], func() {}).Close()
+	defer inside.ClientOf(s.waiter).Hub.Subscribe(inside.OfMutex(m).Keys.Channels[0], func() {}).Close()
 
 	relay := relays[s.masterOf(tag).Addr]
 	subscriptions := relay.Count(redistest.Named("SSUBSCRIBE"))

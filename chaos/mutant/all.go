@@ -83,7 +83,7 @@ for i = n + 1, #KEYS do token = math.max(token, tonumber(redis.call('get', KEYS[
 	{
 		Name:   "batch-own-lease",
 		Breaks: "a hold that follows another begins with a lease of its own, which no answer has proven",
-		Edits:  []Edit{{New: "h.lease.Grant(h.session.Now(), max(h.settings.TTL, l.Left(h.session.Now())))"}},
+		Edits:  []Edit{{New: "h.lease.Grant(h.session.now(), max(h.settings.TTL, l.Left(h.session.now())))"}},
 		Catch:  []string{"batches-slow-then-silent"},
 	},
 	{
@@ -311,7 +311,7 @@ local refused = redis.call('hset', KEYS[i], to, '1') and nil`}},
 	{
 		Name:   "writer-kept-waiting",
 		Breaks: "a writer may not read if its client has got a new identity since",
-		Edits: []Edit{{New: `writes := t.writer.Field()
+		Edits: []Edit{{New: `writes := a.hold.other.field()
 if writes != "" {
 writes = n.Field + keys.WriteSuffix
 }`}},

@@ -4,16 +4,40 @@
 package inside
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
-	"github.com/relock-go/relock/internal/session"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/undo"
+	"github.com/relock-go/relock/internal/wake"
 )
+
+// Client is what the holds of a client share.
+type Client struct {
+	Patience   time.Duration
+	Hub        Hub
+	Undos      []*undo.Queue
+	Identities *identity.Source
+	Goroutines *group.Group
+	Tickets    *atomic.Uint64
+	Closed     func() bool
+	Names      func() int // of which it keeps anything
+	Undo       func(p protocol.Protocol, n undo.Name, fields ...string) (settled <-chan struct{})
+}
+
+// Hub wakes waiters by messages.
+type Hub interface {
+	Subscribe(channel string, wake func()) *wake.Subscription
+	Suspect(channel string)
+}
 
 // Hold is one owner's use of a key, from the wish for it to the end.
 type Hold struct {
@@ -52,11 +76,22 @@ type Mutex struct {
 	Keys     *keys.Set
 	Terms    *protocol.Terms
 	Protocol protocol.Protocol
+
+	// Learned is what its client has learned of its first key: who was last told to hold it, and since when Redis
+	// does not answer, and why.
+	Learned func() (holder string, out Outage)
+	Wakes   func() uint64 // of the waiters for its first key
+}
+
+// Outage says since when Redis has not answered about a key.
+type Outage struct {
+	Asked, Failed clock.Instant
+	Failure       error
 }
 
 // Package relock sets these. A client is a *relock.Client, a mutex a *relock.Mutex.
 var (
-	SessionOf func(client any) *session.Session // or a mutex, for the client that it is of
+	ClientOf func(client any) Client // or a mutex, for the client that it is of
 	HoldsOn   func(client any, key string) []Hold
 	OfMutex   func(mutex any) Mutex
 	// TellFirst has a client tell Redis of each hand-over of a Mutex before the next waiter enters, as it
@@ -68,4 +103,8 @@ var (
 	NewClient func(rdb redis.UniversalClient, opts any, now clock.Clock) (client any)
 	// Pipelining says whether clients that are made from now on have a pipeline if no option says so.
 	Pipelining func(on bool)
+
+	TryOptions   redisexec.CallOptions // of a try to acquire
+	TrySplits    int                   // how many split votes TryLock tries again after
+	GatheringMax time.Duration         // how long a MultiMutex keeps a key at most while it asks for all
 )

@@ -7,13 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/acquire"
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/gate"
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/redistest"
-	"github.com/relock-go/relock/internal/session"
 	"github.com/relock-go/relock/internal/undo"
 )
 
@@ -29,37 +26,26 @@ func FieldOf(c interface{ ID() string }) string { return fmt.Sprintf("%s:%d", c.
 // What follows looks into clients: c is a *relock.Client, or a *relock.Mutex for the client that it is of.
 
 // NamesOf counts the names of which c keeps anything.
-func NamesOf(c any) int { return inside.SessionOf(c).Registry.Len() }
+func NamesOf(c any) int { return inside.ClientOf(c).Names() }
 
 // Settled reports whether c does nothing in the background.
 func Settled(c any) bool {
-	return inside.SessionOf(c).Goroutines.Len() == 1 // it watches the clocks
-}
-
-// GateOf is what the client of m knows of its first key; nil if it keeps nothing of that.
-func GateOf(m any) *acquire.Gate {
-	return inside.SessionOf(m).Registry.Gate(session.GateOf(inside.OfMutex(m).Keys, 0))
+	return inside.ClientOf(c).Goroutines.Len() == 1 // it watches the clocks
 }
 
 // LearnedOf returns what the client of m has learned of its key: who was last told to hold it, and since when
 // Redis does not answer.
-func LearnedOf(m any) (holder string, out gate.Outage) {
-	if g := GateOf(m); g != nil {
-		seen, out := g.Learned()
-		return seen.Holder, out
-	}
-	return "", gate.Outage{}
-}
+func LearnedOf(m any) (holder string, out inside.Outage) { return inside.OfMutex(m).Learned() }
 
 // Undo has the client of m release it for field in the background.
 func Undo(m any, until clock.Instant, field string) {
 	of := inside.OfMutex(m)
-	inside.SessionOf(m).Undo(of.Protocol, undo.Name{Keys: of.Keys, Until: until}, field)
+	inside.ClientOf(m).Undo(of.Protocol, undo.Name{Keys: of.Keys, Until: until}, field)
 }
 
 // Retire gives c a new identity, as it does when a request is left in doubt.
 func Retire(c any) {
-	identities := inside.SessionOf(c).Identities
+	identities := inside.ClientOf(c).Identities
 	identities.Retire(identities.Current())
 }
 

@@ -1,0 +1,181 @@
+package relock
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// What the error of a wait says. Who reads it wants to know which owner has the lock, for how much longer, and
+// whether Redis answers at all. An attempt does not ask Redis for that. All who ask for a key note at its gate what
+// they were told, and the error is made of that.
+//
+// What was told may be old. So the error says "was last held" if the lease that it knows of is over by now, and
+// "before that it was held" if Redis does not answer.
+
+// explain adds to the end of a wait for h what it was waiting for: who has the lock, or had it when that
+// was last told, and that Redis does not answer. nil stays nil.
+func (h *hold) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	h.mu.Lock()
+	places := h.places
+	h.mu.Unlock()
+	now := h.session.now()
+	seen, key, outage := h.learned(places, now)
+	// failed: err says already that Redis does not answer.
+	failed := outage.failure != nil && errors.Is(err, outage.failure) || !byContext(err) && errors.Is(err, lockerr.ErrNoAnswer)
+	if !byContext(err) && !failed || errors.Is(err, lockerr.ErrNotReplicated) {
+		return err // says all itself
+	}
+	silence, answers := outage.since(h.started, now), false
+	switch {
+	case failed:
+	case outage.failure != nil:
+		err = fmt.Errorf("%w; no success with Redis%s: %w", err, lasting(silence), outage.failure)
+	case silence >= redisexec.MinCopyPatience:
+		// An answer may take as long as one copy is waited for. After that it is worth a word.
+		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
+	default:
+		answers = true // or it may be on its way
+	}
+	if seen.holder == "" {
+		return err
+	}
+	// The name of a lock is at the beginning of the error. Of several keys it is to say which.
+	it := "it"
+	if len(places) > 1 {
+		it = strconv.Quote(key)
+	}
+	if !answers {
+		return fmt.Errorf("%w; before that %s was %s", err, it, kept(seen))
+	}
+	waited := now.Since(h.started).Round(time.Millisecond)
+	if left, still := leftOf(seen, now); still {
+		return fmt.Errorf("%w; after %v %s was still %s, %s", err, waited, it, kept(seen), left)
+	}
+	return fmt.Errorf("%w; after %v %s was last %s", err, waited, it, kept(seen))
+}
+
+// learned returns what is known of that one of its keys that is in its way, and of Redis: of a key
+// that another hold of this client has, or else of the one that was told of last.
+// Of several keys one is named, the one that is most likely in the way.
+func (h *hold) learned(places []place, now clock.Instant) (seen sighting, key string, out outage) {
+	// here: a hold of this client has the key that was found. That is known for certain, so no other key is named
+	// instead.
+	here := false
+	// Of all that was seen the latest counts, but for a hold of this client.
+	for _, p := range places {
+		s, o := p.gate.learned()
+		// One outage is told. A failure says more than a silence, so the first failure stays.
+		if out.failure == nil && o.asked != (clock.Instant{}) {
+			out = o
+		}
+		if s.holder == "" || s.hold == h || here {
+			continue
+		}
+		_, here = leftOf(s, now)
+		here = here && s.hold != nil
+		if here || seen.holder == "" || s.at.Since(seen.at) > 0 {
+			seen, key = s, p.gate.id.key
+		}
+	}
+	return seen, key, out
+}
+
+// kept says how the one who was seen was in the way.
+func kept(s sighting) string {
+	owner, hasBeen := keys.KeptFor(s.holder)
+	switch {
+	case s.hold != nil:
+		return fmt.Sprintf("held by %s, of this client", s.holder)
+	case s.claims:
+		return "kept from readers by " + s.holder
+	case hasBeen:
+		return fmt.Sprintf("kept for the min hold of %s, which has ended", owner)
+	default:
+		return "held by " + s.holder
+	}
+}
+
+// leftOf says what the one who was seen has left by now. false: nothing, so it may not have the key any
+// more.
+func leftOf(s sighting, now clock.Instant) (string, bool) {
+	// Such a key was made by hand, or by a program that sets no lease.
+	if s.hold == nil && s.lease < 0 {
+		return "without expiry", true
+	}
+	// The lease of a hold of this client is known as it is now, that of another as it was when it was seen.
+	left, still := s.lease-now.Since(s.at), true
+	if s.hold != nil {
+		left, still = s.hold.remaining(now)
+	}
+	return fmt.Sprintf("with %v left", left.Round(time.Millisecond)), still && left > 0
+}
+
+// lasting says how long something has lasted, if that is worth saying.
+func lasting(d time.Duration) string {
+	if d = d.Round(time.Millisecond); d <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for %v", d)
+}
+
+// byContext reports whether err is the end of a caller's patience.
+func byContext(err error) bool {
+	return errors.Is(err, lockerr.ErrTimeout) || lockerr.IsContextError(err)
+}
+
+// learn has the gates know how a request has ended.
+func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
+	h := a.hold
+	for _, p := range h.places {
+		// Every place notes it, so that any waiter at any of the keys can say how Redis does.
+		if out.Err == nil || out.Permanent || errors.Is(out.Err, errLate) { // it was answered; a permanent error ends the wait
+			p.gate.heard()
+		}
+		switch {
+		case out.Err == nil, out.Permanent:
+		case byContext(out.Err):
+			p.gate.stopsAsking(h.session.now())
+		default:
+			p.gate.failsToAsk(h.session.now(), out.Err)
+		}
+	}
+	if out.Err == nil && g.Holder != "" {
+		// A hold of this client knows its lease better than the answer does.
+		here := h.session.holder(h.target, g.Key, g.Holder, clock.Instant{})
+		h.places[g.Key].gate.sees(sighting{at: h.session.now(), holder: g.Holder, hold: here, claims: g.Claimed, lease: g.TTL})
+	}
+}
+
+// outage is the error of a TryLock that does not ask, because another waiter of this process is
+// before it: nil if Redis answers that one, or may be about to.
+// A TryLock behind a waiter of this process answers without a round trip. That must not hide an outage: "the lock is
+// taken" would be a guess while Redis is silent.
+func (h *hold) outage() error {
+	h.mu.Lock()
+	places := h.places
+	h.mu.Unlock()
+	now := h.session.now()
+	paced := h.session.paced(redisexec.CallOptions{}, h.settings.TTL).ConfirmedBy(h.settings.replicas)
+	patience := max(paced.Patience, paced.MaxPatience)
+	for _, p := range places {
+		_, o := p.gate.learned()
+		switch silence := o.since(o.asked, now); {
+		case o.failure != nil:
+			return fmt.Errorf("no success with Redis%s: %w", lasting(silence), o.failure)
+		case silence > patience:
+			return fmt.Errorf("%w%s", lockerr.ErrNoAnswer, lasting(silence))
+		}
+	}
+	return nil
+}

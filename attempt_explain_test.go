@@ -1,0 +1,167 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// remains returns a hold that has so long left.
+func (b *trial) remains(left time.Duration) *hold {
+	h := &hold{phase: held}
+	now := b.session.now()
+	h.lease.Grant(now, 2*left)
+	h.lease.Shorten(now.After(left))
+	return h
+}
+
+// The table of what the end of a wait of five seconds says.
+func TestTheEndOfAWaitSaysWhatItWasFor(t *testing.T) {
+	sees := func(s sighting) func(b *trial, h *asker) {
+		return func(b *trial, h *asker) {
+			s.at = b.session.now()
+			h.places[0].gate.sees(s)
+		}
+	}
+	other := sighting{holder: "other:1", lease: 30 * time.Second}
+	both := func(first, then func(b *trial, h *asker)) func(b *trial, h *asker) {
+		return func(b *trial, h *asker) { first(b, h); then(b, h) }
+	}
+	asks := func(b *trial, h *asker) { h.places[0].gate.asks(b.session.now()) }
+	fails := both(asks, func(b *trial, h *asker) { h.places[0].gate.failsToAsk(b.session.now(), errMissed) })
+	for name, c := range map[string]struct {
+		happens func(b *trial, h *asker)
+		err     error
+		want    string
+	}{
+		"no one was seen":        {func(*trial, *asker) {}, context.Canceled, "context canceled"},
+		"the key is held":        {sees(other), context.Canceled, `context canceled; after 5s it was still held by other:1, with 25s left`},
+		"for ever":               {sees(sighting{holder: "other:1", lease: -1}), context.Canceled, `context canceled; after 5s it was still held by other:1, without expiry`},
+		"by now it may be free":  {sees(sighting{holder: "other:1", lease: time.Second}), context.Canceled, `context canceled; after 5s it was last held by other:1`},
+		"a writer waits":         {sees(sighting{holder: "other:1", lease: 30 * time.Second, claims: true}), context.Canceled, `context canceled; after 5s it was still kept from readers by other:1, with 25s left`},
+		"Redis does not answer":  {asks, context.Canceled, "context canceled; no answer from Redis for 5s"},
+		"it did not, and held":   {both(sees(other), asks), context.Canceled, "context canceled; no answer from Redis for 5s; before that it was held by other:1"},
+		"requests have failed":   {fails, lockerr.ErrTimeout, "relock: wait timed out; no success with Redis for 5s: connection reset"},
+		"they failed, and held":  {both(sees(other), fails), lockerr.ErrTimeout, "relock: wait timed out; no success with Redis for 5s: connection reset; before that it was held by other:1"},
+		"the failure is the end": {both(sees(other), fails), errMissed, "connection reset; before that it was held by other:1"},
+		"a silence is the end":   {sees(other), lockerr.ErrNoAnswer, "no answer from Redis; before that it was held by other:1"},
+		"an error of its own":    {sees(other), lockerr.ErrUpgrade, lockerr.ErrUpgrade.Error()},
+		"too few replicas":       {sees(other), fmt.Errorf("%w: %w", lockerr.ErrNotReplicated, context.DeadlineExceeded), "relock: not replicated: context deadline exceeded"},
+		"its own hold":           {func(b *trial, h *asker) { sees(sighting{holder: "me:1", hold: h.hold, lease: time.Minute})(b, h) }, context.Canceled, "context canceled"},
+		"one of this client": {func(b *trial, h *asker) {
+			sees(sighting{holder: "mine:1", hold: b.remains(8 * time.Second), lease: time.Minute})(b, h)
+		}, context.Canceled, "context canceled; after 5s it was still held by mine:1, of this client, with 3s left"},
+		"one of this client that ended": {func(b *trial, h *asker) {
+			sees(sighting{holder: "mine:1", hold: new(hold), lease: time.Minute})(b, h)
+		}, context.Canceled, "context canceled; after 5s it was last held by mine:1, of this client"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(b *trial) {
+				h := b.wants("me", "key")
+				c.happens(b, h)
+				time.Sleep(5 * time.Second)
+				err := h.explain(c.err)
+				require.EqualError(t, err, c.want)
+				require.ErrorIs(t, err, c.err)
+			})
+		})
+	}
+}
+
+func TestASuccessNeedsNoExplanation(t *testing.T) {
+	begin(t, func(b *trial) {
+		h := b.wants("me", "key")
+		h.places[0].gate.sees(sighting{at: b.session.now(), holder: "other:1", lease: time.Minute})
+		require.NoError(t, h.explain(nil))
+	})
+}
+
+// A hold of this client is what the caller can do something about.
+func TestOfSeveralKeysTheOneInTheWayIsNamed(t *testing.T) {
+	here, gone := new(hold), new(hold) // one that has three seconds left, and one that has ended
+	for name, c := range map[string]struct {
+		a, b *sighting // of the keys; the second is seen later
+		want string
+	}{
+		"the one that was told of last": {&sighting{holder: "x:1", lease: time.Minute}, &sighting{holder: "y:1", lease: time.Minute}, `"b" was still held by y:1, with 59s left`},
+		"the only one":                  {&sighting{holder: "x:1", lease: time.Minute}, nil, `"a" was still held by x:1, with 58s left`},
+		"the one of this client":        {&sighting{holder: "x:1", hold: here}, &sighting{holder: "y:1", lease: time.Minute}, `"a" was still held by x:1, of this client, with 1s left`},
+		"not one of it that is held no more": {&sighting{holder: "x:1", hold: gone}, &sighting{holder: "y:1", lease: time.Minute},
+			`"b" was still held by y:1, with 59s left`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(b *trial) {
+				h := b.wants("me", "a", "b")
+				for i, s := range []*sighting{c.a, c.b} {
+					if s != nil {
+						if s.hold == here {
+							s.hold = b.remains(3 * time.Second)
+						}
+						s.at = b.session.now()
+						h.places[i].gate.sees(*s)
+					}
+					time.Sleep(time.Second)
+				}
+				require.EqualError(t, h.explain(context.Canceled), "context canceled; after 2s "+c.want)
+			})
+		})
+	}
+}
+
+// The table of what a gate learns of the end of a request.
+func TestAGateLearnsHowARequestHasEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		out     redisexec.Outcome
+		lasts   time.Duration
+		failure error
+		outage  bool
+	}{
+		"it was answered":             {redisexec.Outcome{}, time.Second, nil, false},
+		"it was refused for good":     {redisexec.Outcome{Err: errMissed, Permanent: true}, time.Second, nil, false},
+		"it has failed":               {redisexec.Outcome{Err: errMissed}, time.Second, errMissed, true},
+		"its caller had time":         {redisexec.Outcome{Err: context.Canceled}, time.Second, nil, true},
+		"its caller had little time":  {redisexec.Outcome{Err: context.Canceled}, time.Millisecond, nil, false},
+		"the time of its wait was up": {redisexec.Outcome{Err: lockerr.ErrTimeout}, time.Second, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(b *trial) {
+				h := b.wants("me", "a", "b")
+				a := attempt{hold: h.hold}
+				for _, p := range h.places {
+					p.gate.asks(b.session.now())
+				}
+				time.Sleep(c.lasts)
+				a.learn(protocol.Grant{}, c.out)
+				for _, p := range h.places {
+					_, outage := p.gate.learned()
+					require.Equal(t, c.failure, outage.failure)
+					require.Equal(t, c.outage, outage.since(h.started, b.session.now()) > 0)
+				}
+			})
+		})
+	}
+}
+
+func TestTheEndOfACallersPatienceIsTold(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{context.Canceled, true},
+		{fmt.Errorf("of Lock: %w", context.DeadlineExceeded), true},
+		{lockerr.ErrTimeout, true},
+		{lockerr.ErrClosed, false},
+		{errors.New("another"), false},
+		{nil, false},
+	} {
+		require.Equal(t, c.want, byContext(c.err), "%v", c.err)
+	}
+}

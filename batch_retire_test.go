@@ -1,0 +1,40 @@
+package relock
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Who hears of the doubt may lock again at once, and what undoes the batch must not meet that hold.
+func TestBatch_NamesAreRetiredBeforeAnyoneHearsOfTheDoubt(t *testing.T) {
+	for name, ends := range map[string]func(b *batchTrial){
+		"Redis knows neither name":     func(b *batchTrial) { b.renames[0].answer <- renamed{} },
+		"the release was not answered": func(b *batchTrial) { b.end(errMissed) },
+		"the client has no more time":  func(b *batchTrial) { b.session.endBackground(errMissed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			beginBatch(t, func(b *batchTrial) {
+				second, third := b.next("second"), b.next("third")
+				b.follows(second)
+				b.isSent(b.first, second)
+				b.follows(third)
+				for _, channels := range [][]chan error{b.asked, b.waiting} {
+					channels[0] = make(chan error) // so whoever tells waits until it is heard
+				}
+				b.stop = nil // the rename under way would wait for b.mu
+				heard := []<-chan error{b.asked[0], b.waiting[0]}
+				current := b.session.identities.Current()
+				go ends(b)
+				synctest.Wait()
+				retired := b.session.identities.Current() != current // all of them have one identity
+				for _, told := range heard {
+					require.Error(t, <-told)
+				}
+				synctest.Wait()
+				require.True(t, retired)
+			})
+		})
+	}
+}

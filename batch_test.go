@@ -1,0 +1,321 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+func TestABatchIsKnownByTheNameThatItBeganWith(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		b.isKnown(b.first)
+		require.Same(t, b.first.target, b.target)
+		require.Same(t, b.first.slot, b.slot)
+		require.False(t, b.isOver())
+		b.nothingSent()
+	})
+}
+
+func TestRedisIsToldWhoFollows(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		next := b.next("next")
+		next.settings.TTL = time.Minute
+		told := b.follows(next)
+		r := b.isSent(b.first, next)
+		require.Equal(t, time.Minute, r.lease, "what the new holder wants")
+		b.isKnown(b.first, next)
+		require.Equal(t, b.first.name, b.settled)
+		b.waits(told)
+
+		time.Sleep(time.Second)
+		before := proven(b.first)
+		sent := b.ours()
+		b.hears(told)
+		b.isKnown(next)
+		require.Equal(t, before, proven(b.first), "it has ended")
+		require.Equal(t, sent, proven(next))
+		require.Equal(t, clock.Deadline(sent, time.Minute), next.lease.Deadline())
+		require.False(t, b.isRetired(next), "nothing was in doubt")
+		b.nothingSent()
+	})
+}
+
+// Those in between never were on Redis, and all hear the answer to a command that was sent after they
+// had ended.
+func TestOneRenameTellsOfAllThatEndedBeforeItWasSent(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		second, third, fourth := b.next("second"), b.next("third"), b.next("fourth")
+		ofFirst := b.follows(second)
+		b.isSent(b.first, second)
+		ofSecond, ofThird := b.follows(third), b.follows(fourth)
+		b.isSent(b.first, second)
+
+		b.ours()
+		b.hears(ofFirst)
+		b.waits(ofSecond)
+		b.waits(ofThird)
+		b.isSent(second, fourth)
+		b.isKnown(second, fourth)
+
+		b.ours()
+		b.hears(ofSecond)
+		b.hears(ofThird)
+		b.isKnown(fourth)
+		b.nothingSent()
+		require.Zero(t, b.session.goroutines.Len()-1, "but that which watches the clocks")
+	})
+}
+
+func TestTheHolderOfTheMomentIsToldWhateverNameWasSent(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		second, third := b.next("second"), b.next("third")
+		b.follows(second)
+		b.isSent(b.first, second)
+		b.follows(third)
+		time.Sleep(time.Second)
+		before := proven(second)
+		sent := b.ours()
+		require.Equal(t, before, proven(second))
+		require.Equal(t, sent, proven(third), "its lease is proven by the rename to the one before")
+	})
+}
+
+func TestNoRenameIsSentWhileAnotherCommandIsUnderWay(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		require.True(t, b.slot.take(b.t.Context()))
+		second, third := b.next("second"), b.next("third")
+		b.follows(second)
+		b.nothingSent()
+		b.follows(third)
+		b.slot.free()
+		b.isSent(b.first, third)
+		taken, stop := context.WithTimeout(b.t.Context(), time.Second)
+		defer stop()
+		require.False(t, b.slot.take(taken), "the rename has it")
+		b.ours()
+		require.True(t, b.slot.take(b.t.Context()), "it was given back")
+	})
+}
+
+func TestAWaiterThatDoesNotGetTheTurnDoesNotFollow(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		told, over := b.pass(b.next("next"), identity.Name{Field: "next"}, func() bool { return false })
+		require.False(t, over)
+		require.Nil(t, told)
+		b.nothingSent()
+		b.isKnown(b.first)
+		require.Nil(t, b.known(b.first), "it is the holder still")
+	})
+}
+
+func TestNoOneFollowsInABatchThatIsOver(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		b.end(nil)
+		told, over := b.pass(b.next("next"), identity.Name{Field: "next"}, func() bool {
+			t.Error("it was given the turn")
+			return true
+		})
+		require.True(t, over)
+		require.Nil(t, told)
+		b.nothingSent()
+	})
+}
+
+// The release that its owner sends tells of all who ended before.
+func TestNoRenameIsSentAfterTheLastHolderHasEnded(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		require.True(t, b.slot.take(b.t.Context()))
+		told := b.follows(b.next("next"))
+		b.holderEnds()
+		b.slot.free()
+		b.nothingSent()
+		b.isKnown(b.first)
+		b.waits(told)
+
+		b.end(nil)
+		b.hears(told)
+	})
+}
+
+// One that comes after all, before the release is sent.
+func TestAHoldThatFollowsTheLastIsToldOfWithAllBefore(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		require.True(t, b.slot.take(b.t.Context()))
+		second, third := b.next("second"), b.next("third")
+		ofFirst := b.follows(second)
+		b.holderEnds()
+		synctest.Wait()
+		ofSecond := b.follows(third)
+		b.slot.free()
+		b.isSent(b.first, third)
+		b.ours()
+		b.hears(ofFirst)
+		b.hears(ofSecond)
+	})
+}
+
+func TestTheHolderHasItsNameToldIfRedisDoesNotKnowIt(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		require.Nil(t, b.known(b.first), "Redis knows it")
+		second, third := b.next("second"), b.next("third")
+		b.follows(second)
+		b.isSent(b.first, second)
+		require.NotNil(t, b.known(second), "it is not answered yet")
+		b.follows(third)
+		require.Nil(t, b.known(second), "it is not the holder any more")
+		told := b.known(third)
+		require.NotNil(t, told)
+		b.ours()
+		b.waits(told)
+		b.isSent(second, third)
+		b.ours()
+		b.hears(told)
+		require.Nil(t, b.known(third))
+		b.nothingSent()
+	})
+}
+
+// A second rename, after the holder has come back, would set its count back to 1.
+func TestTheRenameThatIsUnderWayTellsTheNameOfTheHolderForAllThatNeedIt(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		next := b.next("next")
+		b.follows(next)
+		b.isSent(b.first, next)
+		first, second := b.known(next), b.known(next)
+		b.waits(first)
+		b.waits(second)
+		b.ours()
+		b.hears(first)
+		b.hears(second)
+		b.nothingSent()
+	})
+}
+
+func TestInABatchThatIsOverThereIsNothingToTell(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		next := b.next("next")
+		b.follows(next)
+		b.isSent(b.first, next)
+		b.end(nil)
+		require.Nil(t, b.known(next))
+	})
+}
+
+func TestTheGateLearnsWhatTheAnswerSays(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		for i, waiters := range []int{0, 2, 0} {
+			b.gate.asks(b.session.now())
+			b.follows(b.next(fmt.Sprint("next", i)))
+			b.answers(renamed{ours: true, waiters: waiters})
+			_, out := b.gate.learned()
+			require.Equal(t, outage{}, out)
+			require.Equal(t, waiters == 0, b.gate.alone)
+		}
+	})
+}
+
+func TestHoldsFollowOneAnotherBeyondTheLimitWhereNoOneElseWaits(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		var none *batch
+		require.False(t, none.goesOn())
+		require.True(t, b.goesOn())
+		b.gate.strangers = strangers{interval: time.Second, due: b.session.now().After(time.Second)}
+		require.True(t, b.goesOn())
+		time.Sleep(time.Second)
+		require.False(t, b.goesOn(), "it is the turn of strangers")
+		b.gate.strangers = strangers{}
+		b.gate.setAlone(false)
+		require.False(t, b.goesOn(), "others stand in the line")
+	})
+}
+
+func TestSeveralCopiesOfARenameFitIntoTheLease(t *testing.T) {
+	for name, c := range map[string]struct{ patience, wanted, copy time.Duration }{
+		"a short lease":                  {time.Minute, 400 * time.Millisecond, 100 * time.Millisecond},
+		"a lease of the usual length":    {time.Minute, 30 * time.Second, time.Second},
+		"a client that has less for all": {200 * time.Millisecond, 30 * time.Second, 200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			beginBatch(t, func(b *batchTrial) {
+				b.session.patience = c.patience
+				next := b.next("next")
+				next.settings.TTL = c.wanted
+				b.follows(next)
+				r := b.underWay()
+				require.Equal(t, c.copy, r.opts.Patience)
+				require.Equal(t, 2, r.opts.Attempts)
+			})
+		})
+	}
+}
+
+// The table of what Redis may have known the lock as, in a batch whose first hold was followed by a
+// second, of which Redis is being told, and by a third.
+func TestAFieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		before := b.session.now()
+		time.Sleep(time.Second)
+		second, third := b.next("second"), b.next("third")
+		b.session.identities.Retire(b.first.name.Identity)
+		other := b.next("owner of another identity")
+		b.follows(second)
+		b.isSent(b.first, second)
+		b.follows(third)
+		for name, c := range map[string]struct {
+			field string
+			asked clock.Instant
+			knows bool
+		}{
+			"by which Redis knows it":                  {b.first.name.Field, before, true},
+			"that a rename makes of it":                {second.name.Field, before, true},
+			"of a hold of it, since it began":          {third.name.Field, b.session.now(), true},
+			"of such a hold, asked before it began":    {third.name.Field, before, false},
+			"of another identity":                      {other.name.Field, b.session.now(), false},
+			"that only begins as the identity does":    {string(*b.first.name.Identity) + "x:third", b.session.now(), false},
+			"of another identity, before it began too": {other.name.Field, before, false},
+		} {
+			require.Equal(t, c.knows, b.knows(c.field, c.asked), name)
+		}
+		var none *batch
+		require.False(t, none.knows(b.first.name.Field, b.session.now()))
+	})
+}
+
+func TestAHoldWithoutABatchHasNothingToEnd(t *testing.T) {
+	var none *batch
+	none.end(errors.New("over"))
+	none.holderEnds()
+	require.False(t, none.isOver())
+}
+
+func TestOneThatDoesNotWaitForTheAnswerHearsWhatRedisHasSaid(t *testing.T) {
+	beginBatch(t, func(b *batchTrial) {
+		ctx, stop := context.WithTimeout(b.t.Context(), 0)
+		defer stop()
+		<-ctx.Done()
+		b.follows(b.next("next"))
+		b.underWay()
+		require.EqualError(t, b.unanswered(ctx), context.DeadlineExceeded.Error(), "Redis has said nothing")
+		b.answers(renamed{out: redisexec.Outcome{Err: errMissed}})
+		b.inTime()
+		b.answers(renamed{out: redisexec.Outcome{Err: lockerr.ErrNoAnswer}})
+		err := b.unanswered(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, errMissed, "which says more than a silence")
+		b.inTime()
+		b.ours()
+		b.follows(b.next("third"))
+		b.underWay()
+		require.NotErrorIs(t, b.unanswered(ctx), errMissed, "that was of the rename before")
+	})
+}

@@ -1,0 +1,202 @@
+package relock
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/line"
+	"github.com/relock-go/relock/internal/wake"
+)
+
+// ownedBy is a hold that a gate knows.
+func ownedBy(owner string) *hold { return &hold{owner: keys.Owner{Fixed: owner}} }
+
+// deafHub counts subscriptions, none of which is ever live: its own hub is closed.
+type deafHub struct {
+	*wake.Hub
+	channels []string
+	wakes    []func()
+}
+
+func newDeafHub() *deafHub {
+	h := &deafHub{Hub: wake.NewHub(nil, wake.Config{CloseTimeout: time.Second})}
+	h.Close()
+	return h
+}
+
+func (h *deafHub) Subscribe(channel string, wake func()) *wake.Subscription {
+	h.channels, h.wakes = append(h.channels, channel), append(h.wakes, wake)
+	return h.Hub.Subscribe(channel, wake)
+}
+
+func idOf(key string) gateID { return gateID{key: key} }
+
+func TestAGateExistsWhileAHoldUsesIt(t *testing.T) {
+	r := newRegistry(newDeafHub())
+	require.Nil(t, r.gate(idOf("a")))
+	first := r.enter(idOf("a"), "channel")
+	require.Equal(t, idOf("a"), first.id)
+	require.Equal(t, "channel", first.channel)
+	require.Same(t, first, r.enter(idOf("a"), "channel"), "all that use a key meet at its gate")
+	r.exit(first, new(hold))
+	require.Same(t, first, r.gate(idOf("a")), "one uses it still")
+	require.Equal(t, 1, gates(r))
+	r.exit(first, new(hold))
+	require.Nil(t, r.gate(idOf("a")))
+	require.Zero(t, gates(r))
+	require.NotSame(t, first, r.enter(idOf("a"), "channel"))
+}
+
+func TestKeysAndTheirSidesHaveGatesOfTheirOwn(t *testing.T) {
+	r := newRegistry(newDeafHub())
+	all := make(map[*gate]bool)
+	for i := range 200 { // more than there are shards
+		for _, side := range []keys.Side{keys.Alone, keys.Writing, keys.Reading} {
+			all[r.enter(gateID{fmt.Sprint(i), side}, "")] = true
+		}
+	}
+	require.Len(t, all, 600)
+	require.Equal(t, 600, gates(r))
+	for g := range all {
+		require.Same(t, g, r.gate(g.id))
+		r.exit(g, new(hold))
+	}
+	require.Zero(t, gates(r))
+}
+
+func TestAGateHasOneHoldOfEachOwner(t *testing.T) {
+	r := newRegistry(newDeafHub())
+	g := r.enter(idOf("a"), "")
+	holds := []*hold{ownedBy("1"), ownedBy("2"), ownedBy("3")}
+	for _, h := range holds {
+		require.Nil(t, g.find(h.owner))
+		require.True(t, g.add(h))
+	}
+	for _, h := range holds {
+		require.False(t, g.add(ownedBy(h.owner.Fixed)), "its owner has one")
+		require.Same(t, h, g.find(h.owner))
+		require.Same(t, h, r.find(idOf("a"), h.owner))
+	}
+	require.Nil(t, r.find(idOf("b"), holds[0].owner))
+	for i, h := range []*hold{holds[1], holds[0], holds[2]} {
+		r.exit(r.enter(g.id, ""), ownedBy(h.owner.Fixed))
+		require.Same(t, h, g.find(h.owner), "another hold of the same owner was removed")
+		r.exit(r.enter(g.id, ""), h)
+		require.Nil(t, g.find(h.owner))
+		require.Len(t, r.all(), 2-i)
+	}
+	require.True(t, g.add(holds[1]), "its owner may come back")
+	require.True(t, g.add(holds[0]))
+	require.ElementsMatch(t, holds[:2], r.all())
+}
+
+func TestAHoldOfSeveralKeysIsListedOnce(t *testing.T) {
+	r := newRegistry(newDeafHub())
+	of := ownedBy("several")
+	want := []*hold{of}
+	for i := range 20 {
+		g := r.enter(idOf(fmt.Sprint(i)), "")
+		require.True(t, g.add(of))
+		alone := ownedBy(fmt.Sprint("alone", i))
+		require.True(t, g.add(alone))
+		want = append(want, alone)
+	}
+	require.ElementsMatch(t, want, r.all())
+}
+
+func TestManyThatComeAndGoMeetAtOneGate(t *testing.T) {
+	r := newRegistry(newDeafHub())
+	var all sync.WaitGroup
+	for i := range 8 {
+		h := ownedBy(fmt.Sprint(i))
+		all.Go(func() {
+			for range 500 {
+				g := r.enter(idOf("a"), "")
+				if !g.add(h) || r.find(idOf("a"), h.owner) != h {
+					t.Error("another gate, or another hold")
+				}
+				r.exit(g, h)
+			}
+		})
+	}
+	all.Wait()
+	require.Zero(t, gates(r))
+}
+
+func TestAGateSubscribesForTheFirstListenerUntilTheLast(t *testing.T) {
+	hub := newDeafHub()
+	r := newRegistry(hub)
+	g := r.enter(idOf("a"), "channel of a")
+	require.False(t, g.listening())
+	for n := 1; n <= 2; n++ {
+		g.listen()
+		g.listen()
+		require.Len(t, hub.channels, n, "one for all")
+		require.Equal(t, "channel of a", hub.channels[n-1])
+		before := g.queue.Wakes()
+		hub.wakes[n-1]()
+		require.Equal(t, before+1, g.queue.Wakes(), "it wakes the queue")
+		g.unlisten()
+		require.NotNil(t, g.subscription, "one listens still")
+		require.False(t, g.listening(), "nothing arrives")
+		g.unlisten()
+		require.Nil(t, g.subscription)
+	}
+}
+
+func TestAGateHasOneLineMadeForTheFirstThatNeedsIt(t *testing.T) {
+	made := 0
+	r := newRegistry(newDeafHub())
+	r.newLine = func(g *gate) *line.Line[*hold] {
+		made++
+		return line.New[*hold](nil, clock.System, g.id.key, "")
+	}
+	g := r.enter(idOf("a"), "")
+	require.Zero(t, made)
+	first := g.line()
+	require.Same(t, first, g.line())
+	require.Equal(t, 1, made)
+	require.NotSame(t, first, r.enter(idOf("b"), "").line())
+}
+
+// A gate in the line listens for what is told to those there.
+func TestThoseInLineListenByTheLine(t *testing.T) {
+	hub := newDeafHub()
+	r := newRegistry(hub)
+	r.newLine = func(*gate) *line.Line[*hold] {
+		return line.New[*hold](lineHub{hub}, clock.System, "releases", "grants")
+	}
+	g := r.enter(idOf("a"), "channel of a")
+	inLine := &place{gate: g, inLine: true}
+	inLine.listen()
+	require.Equal(t, []string{"releases", "grants"}, hub.channels)
+	require.False(t, inLine.listening())
+	inLine.unlisten()
+	inLine.listen()
+	require.Len(t, hub.channels, 4)
+}
+
+// gates counts the gates in use.
+func gates(r *registry) (n int) {
+	for i := range r.shards {
+		n += len(r.shards[i].gates)
+	}
+	return n
+}
+
+// lineHub is a hub that a line subscribes at.
+type lineHub struct{ *deafHub }
+
+func (h lineHub) SubscribeTo(channel string, wake func(), _ func(string)) *wake.Subscription {
+	return h.Subscribe(channel, wake)
+}
+
+func (h lineHub) Rejoin(channel string, wake func(), _ func(string)) *wake.Subscription {
+	return h.Subscribe(channel, wake)
+}

@@ -1,0 +1,395 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/relock-go/relock/internal/guard"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/lockerr"
+)
+
+// How a Lock finds out what it has to do. An owner may have holds on some of the keys already, each
+// with a name and a lease of its own; all of them together are looked at first:
+//
+//	none          a new hold for all keys, by an attempt (enterNew)
+//	all keys      one more level on each hold (enter): one request that sets the counts
+//	some keys     a level on those first, then a new hold for the rest (enterRest)
+//	unsettled     one is being acquired or released: wait for its next phase, and look again. So Locks of one
+//	              fixed owner, on several goroutines, queue behind each other
+//	lost          ErrLost, until it has been unlocked
+//
+// Invariants:
+//   - All or nothing: if the rest is not got, the levels that were added are taken back.
+//   - A level is there only if Redis has confirmed its count. Without an answer it is not, and the
+//     next command of the hold sets the count right: counts are absolute.
+//   - A level is there if and only if its Lock succeeds: one that no caller unlocks would keep the hold for ever.
+//   - A key without a level never gets the count 0 by a re-entry: to others a 0 is no lock.
+//   - While the rest is waited for, the loss of what is held ends the wait.
+//   - One command of a hold is under way at a time (hold.slot).
+//
+// What can come late: the end of the hold while the request is under way. Then Redis may have the
+// new count, and the release that ends the hold has the last word; enter reports how the hold ended.
+
+// errHookEnded is the failure of a Lock of which a hook called runtime.Goexit, or panicked.
+var errHookEnded = errors.New("a hook panicked, or ended the goroutine that it was called on")
+
+// errAgain says that a hold ended while a level was being added to it, by an Unlock of the
+// same owner: there is a new hold to be acquired.
+var errAgain = errors.New("relock: ended meanwhile")
+
+// find appends the holds that o has on keys of t to holds, in any phase.
+func (m *Mutex) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
+	for i := range t.Keys {
+		if h := m.session.registry.find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
+			holds = append(holds, h)
+		}
+	}
+	return holds
+}
+
+// covering appends the caller's holds to holds if they have all keys of m between them; else it
+// returns nil.
+func (m *Mutex) covering(holds []*hold) []*hold {
+	if m.err != nil {
+		return nil
+	}
+	n := 0
+	holds = m.find(holds, m.owner(), m.target)
+	for _, h := range holds {
+		h.mu.Lock()
+		for _, key := range h.target.Keys {
+			if m.target.Has(key) {
+				n++
+			}
+		}
+		h.mu.Unlock()
+	}
+	if n < len(m.target.Keys) {
+		return nil
+	}
+	return holds
+}
+
+// call is one Lock or TryLock that is under way.
+type call struct {
+	mutex  *Mutex
+	owner  keys.Owner
+	level  level   // that it is to add
+	waits  bool    // Lock, not TryLock
+	record *record // of what its hooks are told
+}
+
+// lock gets the owner of m one more level on every key: by re-entry where it holds the key, by an
+// acquisition of all others together.
+func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure error) {
+	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
+	failure = errHookEnded // unless it returns
+	defer func() { c.record.ended(locked, failure) }()
+	if err := m.usable(ctx); err != nil {
+		return false, err
+	}
+	if waits && m.settings.waitTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, lockerr.WaitOver(m.settings.waitTimeout))
+		defer cancel()
+	}
+	c.owner = m.owner()
+	var buf [4]*hold
+	for {
+		if m.session.closed() {
+			return false, ErrClosed
+		}
+		holds := m.find(buf[:0], c.owner, m.target)
+		if i := slices.IndexFunc(holds, (*hold).unsettled); i >= 0 {
+			h := holds[i]
+			if !waits {
+				return false, h.explain(h.outage())
+			}
+			if err := h.await(ctx); err != nil {
+				return false, h.explain(err)
+			}
+			continue
+		}
+		var held bool
+		var err error
+		if len(holds) > 0 {
+			held, err = c.reenter(ctx, holds)
+		} else {
+			held, err = c.enterNew(ctx, m.target)
+		}
+		if !errors.Is(err, errAgain) {
+			return held, err
+		}
+		c.record.again()
+	}
+}
+
+// unsettled reports whether h is being acquired or released.
+func (h *hold) unsettled() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.phase == acquiring || h.phase == ending
+}
+
+// await waits until h has been acquired or released, or ctx ends.
+func (h *hold) await(ctx context.Context) error {
+	h.mu.Lock()
+	if h.phase != acquiring && h.phase != ending {
+		h.mu.Unlock()
+		return nil
+	}
+	changed := h.changes()
+	h.mu.Unlock()
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return lockerr.Ended(ctx)
+	case <-h.session.closing:
+		return ErrClosed
+	}
+}
+
+// enterNew gets the owner a hold on t, whose keys it does not hold, with the level of c. errAgain: another goroutine of
+// the same owner was faster.
+func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err error) {
+	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.settings)
+	if !h.register() {
+		return false, errAgain
+	}
+	if h.session.closed() { // maybe too late for Close to have seen h
+		h.unregister()
+		return false, ErrClosed
+	}
+	h.session.registrar.InUse()
+	acquired := false
+	defer func() { // also after a panic in a hook
+		if !acquired {
+			h.unregister()
+		}
+		if err != nil {
+			h.awaitUndo()
+		}
+	}()
+	if acquired, err = h.acquire(ctx, c.waits, c.record); !acquired {
+		return false, err
+	}
+	locked, err = h.open(c.level, c.record)
+	if locked && h.other != nil && h.owner.Fixed != "" {
+		h.other.wakeOwner()
+	}
+	return locked, err
+}
+
+// open makes h, which was granted, held by the level lv, for the Lock that r is the record of.
+func (h *hold) open(lv level, r *record) (bool, error) {
+	h.mu.Lock()
+	if h.session.closed() {
+		h.mu.Unlock()
+		h.giveUp(ErrClosed)
+		h.leave()
+		h.unregister()
+		return false, ErrClosed
+	}
+	now := h.session.now()
+	h.lease.Begin(now)
+	h.setPhase(held)
+	h.levels.push(lv, now)
+	h.replan(now)
+	places, seen := h.places, sighting{at: now, holder: h.name.Field, hold: h}
+	hook, event := h.settings.hooks.Acquired, Event{}
+	if hook != nil {
+		event = h.event(0, nil)
+	}
+	h.mu.Unlock()
+	if !h.other.shared() { // a reader keeps no other reader out
+		for _, p := range places {
+			p.gate.sees(seen)
+		}
+	}
+	r.acquired(&event, now)
+	if hook != nil {
+		returned := false
+		defer func() {
+			if !returned { // a panic in the hook: no caller is there to unlock it
+				_ = h.unlock(lv.target, lv.settings)
+			}
+		}()
+		report(hook, h.owner, event)
+		returned = true
+	}
+	if h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
+		h.lose(lockerr.ErrNotOnRedis)
+	}
+	return true, nil
+}
+
+// reenter adds the level of c to holds, and acquires the keys that are in none of them as a lock of the
+// kind of c: what is held may be a fair one. All or nothing.
+func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error) {
+	lv := c.level
+	for _, h := range holds {
+		if err := h.usable(); err != nil {
+			return false, err
+		}
+	}
+	if !lv.settings.reentrant {
+		return false, ErrReentrant
+	}
+	for i, h := range holds {
+		if err := h.enter(ctx, lv); err != nil {
+			return false, lockerr.Join(err, leaveLevel(ctx, holds[:i], lv))
+		}
+	}
+	missing := missingKeys(holds, lv.target)
+	if len(missing) == 0 {
+		return true, nil
+	}
+	defer func() { // also after a panic in a hook
+		if !held || err != nil {
+			held, err = false, lockerr.Join(err, leaveLevel(ctx, holds, lv))
+		}
+	}()
+	rest := lv.target.Only(missing).FencedWith(lv.target)
+	held, err = c.enterRest(ctx, holds, rest)
+	if held && err != nil {
+		holds = c.mutex.find(slices.Clone(holds), c.owner, rest)
+	}
+	return held, err
+}
+
+// enterRest acquires rest for the owner of holds, which have the other keys of c. If one of them
+// ends meanwhile, so does the wait, and the error is why.
+func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
+	waiting := ctx
+	for _, h := range holds {
+		x := h.context(waiting, c.level.target)
+		defer x.cancel(nil)
+		waiting = x
+	}
+	held, err := c.enterNew(waiting, rest)
+	if !held && ctx.Err() != nil {
+		return false, err
+	}
+	var over error
+	for _, h := range holds {
+		over = lockerr.Join(over, h.usable())
+	}
+	if over != nil {
+		err = over
+	}
+	return held, err
+}
+
+// leaveLevel takes back a level that was added to holds. If ctx has ended it does not wait for
+// Redis for longer than a moment.
+func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
+	var errs []error
+	s := *lv.settings
+	if ctx.Err() != nil {
+		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
+	}
+	guard.Each(holds, func(h *hold) {
+		h.mu.Lock()
+		h.levels.revoke(lv.target)
+		h.mu.Unlock()
+		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
+			errs = append(errs, err)
+		}
+	})
+	return lockerr.Join(errs...)
+}
+
+// missingKeys returns the keys of t that none of holds has.
+func missingKeys(holds []*hold, t *keys.Set) []string {
+	return slices.DeleteFunc(slices.Clone(t.Keys), func(key string) bool {
+		return slices.ContainsFunc(holds, func(h *hold) bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.target.Has(key)
+		})
+	})
+}
+
+// usable says why h cannot be entered.
+func (h *hold) usable() error {
+	h.check()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.phase {
+	case held:
+		return nil
+	case lost:
+		// mutant: loss-forgotten
+		return h.cause
+	default:
+		return errAgain
+	}
+}
+
+// enter adds the level lv to a hold that is held. Without an answer from Redis the level is
+// not there, and what Redis has of it is set right by the next command.
+func (h *hold) enter(ctx context.Context, lv level) error {
+	if _, err := h.known(ctx); err != nil {
+		return err
+	}
+	if !h.slot.take(ctx) {
+		return lockerr.Ended(ctx)
+	}
+	defer h.slot.free()
+	if err := h.usable(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	t, n := h.target, h.name
+	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
+	counts := h.levels.counts(t.Keys)
+	// No renewal gets through meanwhile.
+	left := h.lease.Left(h.session.now())
+	e := h.session.paced(tryOptions, h.settings.TTL).ConfirmedBy(h.levels.replicas().And(lv.settings.replicas).Within(left / 4))
+	h.lease.Lengthen(lv.settings.TTL)
+	h.mu.Unlock()
+	h.other.lengthen(lv.settings.TTL)
+	common := false
+	for i, key := range t.Keys {
+		if lv.target.Has(key) {
+			// mutant: reentry-not-counted
+			counts[i]++
+			common = true
+		}
+		counts[i] = max(counts[i], 1) // one without a level is about to be given back: 0 is no count
+	}
+	if !common {
+		return errAgain // an Unlock gave the keys back that they had in common
+	}
+	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
+	if out.Ambiguous {
+		h.session.identities.Retire(n.Identity)
+	}
+	if out.Err != nil {
+		return out.Err
+	}
+	if !g.Held {
+		h.lose(lockerr.ErrNotOnRedis)
+		return h.usable()
+	}
+	if out.Unconfirmed != nil {
+		return out.Unconfirmed
+	}
+	h.mu.Lock()
+	if h.phase == held {
+		h.lease.Prove(out.Sent, lv.settings.TTL, h.levels.ttl())
+		h.lease.Note(out.LeaseLeft, out.Sent)
+		h.name.Token = max(h.name.Token, g.Token)
+		if now := h.session.now(); h.lease.Left(now) > 0 {
+			h.levels.push(lv, now)
+			h.replan(now)
+			h.mu.Unlock()
+			return nil
+		}
+	}
+	h.mu.Unlock()
+	return h.usable()
+}

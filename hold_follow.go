@@ -1,0 +1,173 @@
+package relock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/redisexec"
+)
+
+// How the next waiter of this process follows a hold that ends, before Redis knows; and what a hold has to do with its
+// batch (batch.go).
+
+// handAhead has the next waiter of this process follow h, which has ended, if it is still this process' turn, and the
+// waiter may take h's place under its lease. It returns where the answer of Redis will be; nil: no one follows in this
+// way, and h is to find out by itself what becomes of the lock.
+func (h *hold) handAhead(s *settings) <-chan error {
+	// A name that a late copy may bring back has to be undone when Redis has it no more, so the batch cannot have it.
+	if h.kind.rename == nil || len(h.places) > 1 || h.name.Late || h.settings.replicas.N > 0 {
+		return nil
+	}
+	first := h.places[0]
+	for {
+		inRow, waiting := first.queue.Handoffs()
+		if !waiting || h.isKept() {
+			return nil
+		}
+		if inRow >= s.localHandoffs && (s.localHandoffs == 0 || !h.batch.goesOn()) {
+			return nil
+		}
+		h.mu.Lock()
+		left := h.lease.Left(h.session.now())
+		h.mu.Unlock()
+		ticket := first.ticket.Reserve(func(w *hold) bool {
+			w.offered = offer{} // nothing is sent for it
+			return w.target.ID == h.target.ID && w.settings.canFollow(left)
+		})
+		if ticket == nil {
+			return nil
+		}
+		b, next := h.joinBatch(), ticket.Value
+		n := h.session.identities.Current().Of(b.target, next.owner)
+		next.follow(h, n, b)
+		told, over := b.pass(next, n, func() bool { return first.ticket.Grant(ticket) })
+		if over {
+			next.forget()
+			ticket.Refuse()
+			return nil
+		}
+		if told != nil {
+			return told
+		}
+		// That one has left.
+	}
+}
+
+// joinBatch returns the batch of h, which begins with it if there is none.
+func (h *hold) joinBatch() *batch {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.batch == nil {
+		h.batch = newBatch(h)
+	}
+	return h.batch
+}
+
+// follow has h, a waiter, begin with the lease of the hold before.
+func (h *hold) follow(before *hold, n identity.Name, b *batch) {
+	before.mu.Lock()
+	l := before.lease
+	before.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.name, h.batch, h.slot = n, b, b.slot
+	// mutant: batch-own-lease
+	h.lease.Follow(l)
+}
+
+// forget has h be known by no name, and in no batch.
+func (h *hold) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.name, h.batch, h.slot = identity.Name{}, nil, &h.first.slot
+}
+
+// wantedLease is the longest lease of the open levels'.
+func (h *hold) wantedLease() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.levels.ttl()
+}
+
+// told records that Redis knows the lock by the name of h.
+func (h *hold) told(b *batch, out redisexec.Outcome, lease time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.batch == b && (h.phase == held || h.phase == acquiring) {
+		_ = h.renewalSettled(out, lease) // there is none
+	}
+}
+
+// untold has the hook told that a rename was not answered, as a renewal: the slot is taken, so not here.
+func (h *hold) untold(out redisexec.Outcome) {
+	h.mu.Lock()
+	holding := h.phase == held
+	if holding {
+		out.Err = h.renewalSettled(out, 0)
+	}
+	event, hooks := h.event(h.session.now().Since(out.Sent), out.Err), *h.hooks()
+	h.mu.Unlock()
+	if holding && hooks.RenewFailed != nil {
+		h.session.goroutines.Go(func() { report(hooks.RenewFailed, h.owner, event) })
+	}
+}
+
+// endBatch says that no one follows h, which has ended. If it is kept, then by its own name: Redis is told that first.
+func (h *hold) endBatch(ctx context.Context) {
+	if h.isKept() {
+		_, _ = h.known(ctx) // without an answer the name before has to do
+	}
+	h.batch.holderEnds()
+}
+
+// onRedis is the name by which Redis knows the lock. No rename is under way.
+func (h *hold) onRedis() identity.Name {
+	h.mu.Lock()
+	n, b := h.name, h.batch
+	h.mu.Unlock()
+	if b == nil {
+		return n
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.settled
+}
+
+// known waits until Redis knows the lock by the name of h, the holder: the next command of h needs that.
+// waited: there was something to tell, and its lease was proven by that.
+func (h *hold) known(ctx context.Context) (waited bool, err error) {
+	h.mu.Lock()
+	b := h.batch
+	h.mu.Unlock()
+	if b == nil {
+		return false, nil
+	}
+	told := b.known(h)
+	if told == nil {
+		return false, nil
+	}
+	select {
+	case err := <-told:
+		return true, err
+	case <-ctx.Done():
+		return true, b.unanswered(ctx)
+	}
+}
+
+// awaitTold waits for the answer to a command that was sent after h had ended.
+func (h *hold) awaitTold(ctx context.Context, told <-chan error) (err error) {
+	select {
+	case err = <-told:
+		if err == nil || errors.Is(err, ErrLost) {
+			return err
+		}
+	case <-ctx.Done():
+		h.session.identities.Retire(h.name.Identity) // its owner may come back before the answer
+		err = h.batch.unanswered(ctx)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unheard(err)
+}

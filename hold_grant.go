@@ -1,0 +1,106 @@
+package relock
+
+import (
+	"time"
+
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/identity"
+	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/undo"
+)
+
+// A grant of the keys of a hold: it is recorded, or rejected, and what a failed attempt may have on Redis is undone.
+//
+// Invariants:
+//   - A grant counts only while its lease is proven here. One that comes later is rejected: its name is
+//     retired, and released in the background.
+//   - After a failure nothing is left, here or on Redis, that is not being undone.
+
+// named reports whether h has a name on Redis: it was granted.
+func (h *hold) named() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.name.Field != ""
+}
+
+// receive records a grant: that of a request, or of a hand-over by the holder before.
+func (h *hold) receive(n identity.Name, sent clock.Instant, lasts, found time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.name = n
+	h.lease.Grant(sent, lasts)
+	h.lease.Note(found, sent)
+}
+
+// raiseSoon has a lease that was granted for less than the whole raised.
+func (h *hold) raiseSoon() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lease.RaiseSoon(h.session.now())
+}
+
+// prove records an answered request that made the lease so long.
+func (h *hold) prove(sent clock.Instant, lasts time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lease.Prove(sent, lasts, h.levels.ttl())
+}
+
+// late reports whether the grant that h received is past its deadline, or was found not to count;
+// then it is rejected, which counts as a failed try.
+func (h *hold) late() bool {
+	h.mu.Lock()
+	late := h.lease.Left(h.session.now()) <= 0 || h.batch.isOver()
+	h.mu.Unlock()
+	if late {
+		h.reject()
+	}
+	return late
+}
+
+// reject gives a grant back that does not count.
+func (h *hold) reject() {
+	h.giveUp(errLate)
+	h.forget()
+}
+
+// undo has what n, which has been retired, may have of t given up in the background. It ends by itself within lasts.
+// unobserved: no one can have waited for that.
+func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
+	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved, Late: n.Late}
+	h.undos.Add(h.session.undo(p, u, n.Field))
+}
+
+// remaining is for how long h is proven yet; false: it is not held.
+func (h *hold) remaining(now clock.Instant) (time.Duration, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lease.Left(now), h.phase == held
+}
+
+// undoGrace is how long a Lock that has failed waits until Redis has nothing of it any more:
+// the next to try does not meet that, and no one has to wait for it to end by itself if
+// the failure makes the program exit. It is time for a round trip on a slow link.
+const undoGrace = 50 * time.Millisecond
+
+// awaitUndo waits for a moment until Redis has nothing more of an attempt that has failed.
+func (h *hold) awaitUndo() {
+	timer := time.NewTimer(undoGrace)
+	defer timer.Stop()
+	for {
+		h.mu.Lock()
+		next := h.undos.Next()
+		h.mu.Unlock()
+		if next == nil {
+			return
+		}
+		select {
+		case <-next:
+		case <-timer.C:
+			return
+		case <-h.session.closing:
+			return
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package relock
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAFreeSlotIsTakenWithoutAWait(t *testing.T) {
+	var s slot
+	for range 3 {
+		require.True(t, s.take(t.Context()))
+		require.Nil(t, s.freed, "no one waits for it")
+		s.free()
+	}
+}
+
+func TestOneThatHasASlotKeepsItUntilItIsFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s slot
+		require.True(t, s.take(t.Context()))
+		got := false
+		go func() {
+			got = s.take(context.Background())
+		}()
+		synctest.Wait()
+		require.False(t, got)
+		s.free()
+		synctest.Wait()
+		require.True(t, got)
+	})
+}
+
+func TestAWaitForASlotEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s slot
+		require.True(t, s.take(t.Context()))
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		require.False(t, s.take(ctx))
+		require.Error(t, ctx.Err(), "it has waited")
+		s.free()
+		require.True(t, s.take(t.Context()), "the one that left has not got it")
+	})
+}
+
+// As the command of an Unlock has it, whose time is up: what is free need not be waited for.
+func TestAFreeSlotIsTakenUnderAContextThatHasEnded(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var s slot
+	require.True(t, s.take(ctx))
+	require.False(t, s.take(ctx))
+}
+
+func TestOneAtATimeHasASlotAndEachThatWaitsGetsIt(t *testing.T) {
+	const waiters, turns = 8, 50
+	synctest.Test(t, func(t *testing.T) {
+		var s slot
+		require.True(t, s.take(t.Context()))
+		inside, most, taken := 0, 0, 0 // guarded by s
+		var all sync.WaitGroup
+		for range waiters {
+			all.Go(func() {
+				for range turns {
+					if !s.take(context.Background()) {
+						return
+					}
+					inside++
+					most, taken = max(most, inside), taken+1
+					time.Sleep(time.Millisecond)
+					inside--
+					s.free()
+				}
+			})
+		}
+		synctest.Wait()
+		s.free()
+		all.Wait()
+		require.Equal(t, 1, most)
+		require.Equal(t, waiters*turns, taken)
+	})
+}
