@@ -112,7 +112,11 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 	*a = attempt{hold: h, ctx: ctx, waits: waits, record: r}
 	a.turn = h.kind.newTurn(a)
 	defer func() { // also after a panic in a hook
-		a.unlisten()
+		if a.listens {
+			for _, p := range h.places {
+				p.unlisten()
+			}
+		}
 		a.turn.end(granted)
 		if err == nil {
 			h.undos.Forget() // of tries on the way
@@ -169,9 +173,10 @@ func (a *attempt) newName() identity.Name {
 	return a.hold.session.identities.Current().Of(a.hold.target, a.hold.owner)
 }
 
-// callOptions are those of a request for the lock.
+// callOptions are those of a request for the lock. A command is sent again if no answer comes. If the first copy did get
+// the lock, the answer to a later copy must come while the lease lasts, or the grant would be worth nothing.
 func (a *attempt) callOptions() redisexec.CallOptions {
-	return a.paced(a.untilClose()).ConfirmedBy(a.hold.settings.replicas)
+	return a.hold.session.paced(a.untilClose(), a.hold.settings.TTL).ConfirmedBy(a.hold.settings.replicas)
 }
 
 // untilClose is tryOptions but for a Close meanwhile: that waits for one copy at most.
@@ -181,9 +186,9 @@ func (a *attempt) untilClose() redisexec.CallOptions {
 	return e
 }
 
-// doubted gives up what a request for n has left in doubt: Redis may have, for as long as
-// lasts, what no hold here will own.
-func (a *attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outcome, lasts time.Duration) {
+// doubted gives up what a request for n has left in doubt: Redis may have, for as long as the lease lasts, what no hold
+// here will own.
+func (a *attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outcome) {
 	// Ambiguous: a copy may have been carried out of which no answer tells, or may be carried out yet.
 	if !out.Ambiguous {
 		return
@@ -191,7 +196,7 @@ func (a *attempt) doubted(n identity.Name, g protocol.Grant, out redisexec.Outco
 	a.hold.session.identities.Retire(n.Identity)
 	if !g.Held {
 		n.Absent, n.Late = g.Absent, out.Late()
-		a.undo(n, lasts, out.Unobserved)
+		a.undo(n, a.hold.settings.TTL, out.Unobserved)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/queue"
-	"github.com/relock-go/relock/internal/redisexec"
 )
 
 // How an attempt sleeps, and what wakes it: its alarm, which the queue rings when the turn has
@@ -31,16 +30,6 @@ func (a *attempt) contend() {
 		p.listen()
 	}
 	a.record.contended()
-}
-
-func (a *attempt) unlisten() {
-	if !a.listens {
-		return
-	}
-	a.listens = false
-	for _, p := range a.hold.places {
-		p.unlisten()
-	}
 }
 
 // listening reports whether a release of the key that a waits for would reach it as a message.
@@ -217,13 +206,6 @@ func (a *attempt) leave() {
 	for _, p := range a.hold.places {
 		p.ticket.Leave()
 	}
-}
-
-// paced is opts for a command of a: several copies have to fit into the lease.
-// A command is sent again if no answer comes. If the first copy did get the lock, the answer to a later copy must come
-// while the lease lasts, or the grant would be worth nothing.
-func (a *attempt) paced(opts redisexec.CallOptions) redisexec.CallOptions {
-	return a.hold.session.paced(opts, a.hold.settings.TTL)
 }
 
 // undo has what a may have on Redis by the name n, which has been retired, given up in the background. It

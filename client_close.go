@@ -200,7 +200,7 @@ func (h *hold) excuse(caller int64) {
 	defer h.mu.Unlock()
 	if h.acquirer == caller {
 		h.excused = true
-		h.tellChange()
+		h.setPhase(h.phase)
 	}
 }
 

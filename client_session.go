@@ -146,7 +146,7 @@ func (s *session) clocksMoved() {
 // nil: it is another client's, or it has ended here since. The field tells the side of a read-write lock,
 // whichever side t is of.
 func (s *session) holder(t *keys.Set, i int, field string, asked clock.Instant) *hold {
-	id := gateOf(t, i)
+	id := gateID{t.Keys[i], t.Side}
 	if id.side != keys.Alone {
 		id.side = keys.SideOf(field)
 	}

@@ -74,9 +74,6 @@ type gateID struct {
 	side keys.Side
 }
 
-// gateOf returns the id of the gate of key i of t.
-func gateOf(t *keys.Set, i int) gateID { return gateID{t.Keys[i], t.Side} }
-
 // registry finds the gates in use.
 // It is in shards, because every Lock and Unlock of the process comes by. A shard is locked for the look into its map
 // only; what happens at a gate is under the lock of that gate.
@@ -149,10 +146,13 @@ func (r *registry) gate(id gateID) *gate {
 
 // find returns the hold of o at id, or nil. It may be waiting, held, lost, or just ending: its phase says.
 func (r *registry) find(id gateID, o keys.Owner) *hold {
-	if g := r.gate(id); g != nil {
-		return g.find(o)
+	s := r.shard(id.key)
+	g := s.gates[id]
+	s.mu.Unlock()
+	if g == nil {
+		return nil
 	}
-	return nil
+	return g.find(o)
 }
 
 // all returns every hold in use, each once.

@@ -112,7 +112,7 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		h.acquirer = goid.Get()
 	}
 	h.places, h.slot = h.first.place[:0], &h.first.slot
-	h.levels.init(s)
+	h.levels.wish, h.levels.open = s, h.levels.room[:0]
 	return h
 }
 
@@ -120,7 +120,7 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 // there already; then h is gone.
 func (h *hold) register() bool {
 	for i := range h.target.Keys {
-		g := h.session.registry.enter(gateOf(h.target, i), h.target.Channels[i])
+		g := h.session.registry.enter(gateID{h.target.Keys[i], h.target.Side}, h.target.Channels[i])
 		if !g.add(h) {
 			h.session.registry.exit(g, h)
 			h.unregister()
@@ -150,14 +150,9 @@ func (h *hold) unregister() {
 	}
 }
 
-// setPhase moves h on. mu is held.
+// setPhase moves h on, and has those look again that wait for a change. mu is held.
 func (h *hold) setPhase(p phase) {
 	h.phase = p
-	h.tellChange()
-}
-
-// tellChange has those look again that wait for a change. mu is held.
-func (h *hold) tellChange() {
 	if h.changed != nil {
 		close(h.changed)
 		h.changed = nil
@@ -239,7 +234,9 @@ func (h *hold) keptUntil() clock.Instant {
 
 // isKept reports whether no one can follow h yet.
 func (h *hold) isKept() bool {
-	until := h.keptUntil()
+	h.mu.Lock()
+	until := h.levels.keepUntil
+	h.mu.Unlock()
 	return until != (clock.Instant{}) && h.session.now().UntilMono(until) > 0
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -42,7 +41,7 @@ var errAgain = errors.New("relock: ended meanwhile")
 // find appends the holds that o has on keys of t to holds, in any phase.
 func (m *Mutex) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	for i := range t.Keys {
-		if h := m.session.registry.find(gateOf(t, i), o); h != nil && !slices.Contains(holds, h) {
+		if h := m.session.registry.find(gateID{t.Keys[i], t.Side}, o); h != nil && !slices.Contains(holds, h) {
 			holds = append(holds, h)
 		}
 	}
@@ -86,7 +85,9 @@ type call struct {
 func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure error) {
 	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
 	failure = errHookEnded // unless it returns
-	defer func() { c.record.ended(locked, failure) }()
+	if c.record != nil {
+		defer func() { c.record.ended(locked, failure) }()
+	}
 	if err := m.usable(ctx); err != nil {
 		return false, err
 	}
@@ -163,7 +164,9 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 		h.unregister()
 		return false, ErrClosed
 	}
-	h.session.registrar.InUse()
+	if h.session.registrar != nil {
+		h.session.registrar.InUse()
+	}
 	acquired := false
 	defer func() { // also after a panic in a hook
 		if !acquired {
@@ -196,7 +199,7 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 	now := h.session.now()
 	h.lease.Begin(now)
 	h.setPhase(held)
-	h.levels.push(lv, now)
+	h.levels.open = append(h.levels.open, lv.from(now))
 	h.replan(now)
 	places, seen := h.places, sighting{at: now, holder: h.name.Field, hold: h}
 	hook, event := h.settings.hooks.Acquired, Event{}
@@ -204,12 +207,14 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 		event = h.event(0, nil)
 	}
 	h.mu.Unlock()
-	if !h.other.shared() { // a reader keeps no other reader out
+	if h.other == nil || !h.other.shared() { // a reader keeps no other reader out
 		for _, p := range places {
 			p.gate.sees(seen)
 		}
 	}
-	r.acquired(&event, now)
+	if r != nil {
+		r.acquired(&event, now)
+	}
 	if hook != nil {
 		returned := false
 		defer func() {
@@ -220,7 +225,7 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 		report(hook, h.owner, event)
 		returned = true
 	}
-	if h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
+	if h.batch != nil && h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
 		h.lose(lockerr.ErrNotOnRedis)
 	}
 	return true, nil
@@ -291,7 +296,7 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	if ctx.Err() != nil {
 		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
-	guard.Each(holds, func(h *hold) {
+	each(holds, func(h *hold) {
 		h.mu.Lock()
 		h.levels.revoke(lv.target)
 		h.mu.Unlock()
@@ -351,7 +356,9 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	e := h.session.paced(tryOptions, h.settings.TTL).ConfirmedBy(h.levels.replicas().And(lv.settings.replicas).Within(left / 4))
 	h.lease.Lengthen(lv.settings.TTL)
 	h.mu.Unlock()
-	h.other.lengthen(lv.settings.TTL)
+	if h.other != nil {
+		h.other.lengthen(lv.settings.TTL)
+	}
 	common := false
 	for i, key := range t.Keys {
 		if lv.target.Has(key) {
@@ -384,7 +391,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		h.name.Token = max(h.name.Token, g.Token)
 		if now := h.session.now(); h.lease.Left(now) > 0 {
-			h.levels.push(lv, now)
+			h.levels.open = append(h.levels.open, lv.from(now))
 			h.replan(now)
 			h.mu.Unlock()
 			return nil

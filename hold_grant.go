@@ -51,7 +51,7 @@ func (h *hold) prove(sent clock.Instant, lasts time.Duration) {
 // then it is rejected, which counts as a failed try.
 func (h *hold) late() bool {
 	h.mu.Lock()
-	late := h.lease.Left(h.session.now()) <= 0 || h.batch.isOver()
+	late := h.lease.Left(h.session.now()) <= 0 || h.batch != nil && h.batch.isOver()
 	h.mu.Unlock()
 	if late {
 		h.reject()

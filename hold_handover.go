@@ -14,9 +14,6 @@ import (
 // successor reserves the ticket of the next waiter, if it wants just what h holds and it is
 // still this process' turn. crowded: there is one, but others come first.
 func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
-	if h.isKept() {
-		return nil, false
-	}
 	for _, p := range h.places[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
 			return nil, false // an owner wants only a part
@@ -24,10 +21,10 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	}
 	first := h.places[0]
 	inRow, waiting := first.queue.Handoffs()
-	if !waiting {
+	if !waiting || h.isKept() {
 		return nil, false
 	}
-	if inRow >= limit || h.other.rivals() > 0 {
+	if inRow >= limit || h.other != nil && h.other.rivals() > 0 {
 		return nil, true
 	}
 	return first.ticket.Reserve(func(w *hold) bool {
@@ -72,7 +69,9 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		err := h.notOurs(began, out)
 		ticket.Refuse()
 		h.leave()
-		h.other.wake()
+		if h.other != nil {
+			h.other.wake()
+		}
 		return true, err
 	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
 		c.identities.Retire(id)

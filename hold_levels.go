@@ -51,23 +51,6 @@ type levels struct {
 	keepUntil clock.Instant
 }
 
-// init makes l the levels of a hold that a handle with these settings wants.
-func (l *levels) init(wish *settings) {
-	l.wish = wish
-	l.open = l.room[:0]
-}
-
-// oldest returns the settings of the oldest open level. Events of the hold go to its hooks.
-func (l *levels) oldest() *settings {
-	if len(l.open) > 0 {
-		return l.open[0].settings
-	}
-	return l.wish
-}
-
-// push opens a level.
-func (l *levels) push(lv level, now clock.Instant) { l.open = append(l.open, lv.from(now)) }
-
 // pop takes the newest level of t away. false: there is none. Levels on other sets of keys stay, even if they
 // were opened later: an Unlock of a handle never takes away what a handle with other names has locked.
 func (l *levels) pop(t *keys.Set) (lv level, popped bool) {

@@ -35,19 +35,17 @@ func setOf(t *testing.T, names ...string) *keys.Set {
 // wantedLevels are those of a hold that was wanted for 30 s.
 func wantedLevels() *levels {
 	l := new(levels)
-	l.init(asks(30*time.Second, nil))
+	l.wish = asks(30*time.Second, nil)
 	return l
 }
 
 func TestALevelThatIsYetToComeDecidesUntilOneIsOpen(t *testing.T) {
 	l, a := wantedLevels(), setOf(t, "a")
-	require.Same(t, l.wish, l.oldest())
 	require.Equal(t, 30*time.Second, l.ttl())
 	require.Equal(t, 10*time.Second, l.renewInterval(at(0), at(0)))
 	require.True(t, l.renewed())
 
-	l.push(level{target: a, settings: asks(time.Minute, func(s *settings) { s.Renewed = false })}, at(0))
-	require.Same(t, l.open[0].settings, l.oldest())
+	l.open = append(l.open, level{target: a, settings: asks(time.Minute, func(s *settings) { s.Renewed = false })}.from(at(0)))
 	require.Equal(t, time.Minute, l.ttl())
 	require.Zero(t, l.renewInterval(at(0), at(0)), "no open level asks for it")
 	require.False(t, l.renewed())
@@ -56,13 +54,12 @@ func TestALevelThatIsYetToComeDecidesUntilOneIsOpen(t *testing.T) {
 func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T) {
 	l, a := wantedLevels(), setOf(t, "a")
 	two := redisexec.Replicas{N: 2, Timeout: time.Second}
-	l.push(level{target: a, settings: asks(time.Minute, nil)}, at(0))
-	l.push(level{target: a, settings: asks(3*time.Second, func(s *settings) { s.replicas = two })}, at(0))
+	l.open = append(l.open, level{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
+	l.open = append(l.open, level{target: a, settings: asks(3*time.Second, func(s *settings) { s.replicas = two })}.from(at(0)))
 	require.Equal(t, time.Minute, l.ttl())
 	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)))
 	require.Equal(t, two, l.replicas())
-	require.Same(t, l.open[0].settings, l.oldest())
-	l.push(level{target: a, settings: asks(time.Minute, nil)}, at(0))
+	l.open = append(l.open, level{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
 	require.Equal(t, time.Second, l.renewInterval(at(0), at(0)), "a longer one does not count")
 	l.pop(a)
 
@@ -75,21 +72,21 @@ func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T)
 func TestALevelIsRenewedForAsLongAsItsMaxHold(t *testing.T) {
 	bounded := asks(3*time.Second, func(s *settings) { s.maxHold = 10 * time.Second })
 	l, a := wantedLevels(), setOf(t, "a")
-	l.push(level{target: a, settings: bounded}, at(5*time.Second))
+	l.open = append(l.open, level{target: a, settings: bounded}.from(at(5*time.Second)))
 	require.NotZero(t, l.renewInterval(at(15*time.Second-1), at(0)))
 	require.Zero(t, l.renewInterval(at(15*time.Second), at(0)))
 	require.True(t, l.renewed(), "it asked for that")
 
 	var wanted levels
-	wanted.init(bounded)
+	wanted.wish = bounded
 	require.NotZero(t, wanted.renewInterval(at(12*time.Second-1), at(2*time.Second)))
 	require.Zero(t, wanted.renewInterval(at(12*time.Second), at(2*time.Second)), "from when the hold was acquired")
 }
 
 func TestCountsAreThoseOfEachKey(t *testing.T) {
 	l, both, one := wantedLevels(), setOf(t, "a", "b"), setOf(t, "b")
-	l.push(level{target: both, settings: asks(time.Second, nil)}, at(0))
-	l.push(level{target: one, settings: asks(time.Second, nil)}, at(0))
+	l.open = append(l.open, level{target: both, settings: asks(time.Second, nil)}.from(at(0)))
+	l.open = append(l.open, level{target: one, settings: asks(time.Second, nil)}.from(at(0)))
 	require.Equal(t, []int{1, 2}, l.counts(both.Keys))
 	require.Equal(t, 2, len(l.open))
 
@@ -104,9 +101,9 @@ func TestCountsAreThoseOfEachKey(t *testing.T) {
 func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
 	minHold := func(d time.Duration) *settings { return asks(time.Second, func(s *settings) { s.minHold = d }) }
 	l, a := wantedLevels(), setOf(t, "a")
-	l.push(level{target: a, settings: minHold(10 * time.Second)}, at(0))
-	l.push(level{target: a, settings: minHold(5 * time.Second)}, at(2*time.Second))
-	l.push(level{target: a, settings: asks(time.Second, nil)}, at(3*time.Second))
+	l.open = append(l.open, level{target: a, settings: minHold(10 * time.Second)}.from(at(0)))
+	l.open = append(l.open, level{target: a, settings: minHold(5 * time.Second)}.from(at(2*time.Second)))
+	l.open = append(l.open, level{target: a, settings: asks(time.Second, nil)}.from(at(3*time.Second)))
 	require.Zero(t, l.keepUntil, "none has ended")
 	var ended []level
 	for _, until := range []time.Duration{0, 7 * time.Second, 10 * time.Second} {
@@ -128,12 +125,12 @@ func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
 func TestWhatCloseEndsIsKeptTooAndAFailedLockIsNot(t *testing.T) {
 	minHold := asks(time.Second, func(s *settings) { s.minHold = time.Minute })
 	l, a := wantedLevels(), setOf(t, "a")
-	l.push(level{target: a, settings: minHold}, at(0))
+	l.open = append(l.open, level{target: a, settings: minHold}.from(at(0)))
 	l.revoke(a)
 	l.keep(l.open...)
 	require.Zero(t, l.keepUntil, "its Lock has failed")
 
-	l.push(level{target: a, settings: minHold}, at(time.Second))
+	l.open = append(l.open, level{target: a, settings: minHold}.from(at(time.Second)))
 	l.keep(l.open...)
 	require.Equal(t, at(61*time.Second), l.keepUntil)
 	require.Equal(t, 2, len(l.open), "they stay open")

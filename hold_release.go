@@ -91,7 +91,9 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		event = h.event(h.session.now().Since(h.lease.Acquired()), err)
 	}
 	h.mu.Unlock()
-	report(hook, h.owner, event)
+	if hook != nil {
+		report(hook, h.owner, event)
+	}
 	return err
 }
 
@@ -231,7 +233,9 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	if !passed {
 		err = h.giveBack(ctx, s, crowded)
 	}
-	h.batch.end(err)
+	if h.batch != nil {
+		h.batch.end(err)
+	}
 	if h.name.Late {
 		h.undoName(h.name, h.lease.Longest())
 	}
@@ -258,13 +262,18 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	for _, p := range h.places {
 		marks = append(marks, p.queue.Wakes())
 	}
-	e := h.releaseOptions(s)
-	if h.isKept() {
+	h.mu.Lock()
+	t, n, keep := h.target, h.name, h.levels.keepUntil
+	h.mu.Unlock()
+	if h.batch != nil {
+		n = h.onRedis()
+	}
+	e, began := h.releaseOptions(s), h.session.now()
+	if keep != (clock.Instant{}) && began.UntilMono(keep) > 0 {
 		e = e.ConfirmedBy(h.settings.replicas.Before(ctx))
 	}
-	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, h.keptUntil())
-	began, n := h.session.now(), h.onRedis()
-	answer, out := p.Release(ctx, e, h.target.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
+	p := protocol.KeepingUntil(h.kind.protocol, h.session.now, keep)
+	answer, out := p.Release(ctx, e, t.Lacking(n.Absent), n.Field, make([]int, len(h.places)))
 	if out.Ambiguous || out.Unconfirmed != nil {
 		h.session.identities.Retire(n.Identity)
 	}
@@ -274,7 +283,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	var lost error
 	if !answer.Ours {
 		lost = h.notOurs(began, out)
-		h.forgetKept(answer, h.target, n)
+		h.forgetKept(answer, t, n)
 	}
 	for i, p := range h.places {
 		p.gate.heard()
@@ -284,18 +293,24 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		if h.kind.lined != nil && crowded && !answer.Granted {
 			p.gate.leaveToStrangers(h.session.now())
 		}
-		heard := answer.Heard + h.other.rivals()
-		if h.session.scattered && answer.Heard >= 0 {
-			heard = max(heard, 2) // perhaps
+		if crowded && h.kind.lined == nil {
+			heard := answer.Heard
+			if h.other != nil {
+				heard += h.other.rivals()
+			}
+			if h.session.scattered && answer.Heard >= 0 {
+				heard = max(heard, 2) // perhaps
+			}
+			if alone := heard == 0 || heard == 1 && p.gate.listening(); !alone {
+				p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
+				continue
+			}
 		}
-		alone := heard == 0 || heard == 1 && p.gate.listening()
-		if crowded && !alone && h.kind.lined == nil {
-			p.ticket.GiveWay(marks[i], max(heard*(1+answer.Extra), 1))
-		} else {
-			p.ticket.Leave()
-		}
+		p.ticket.Leave()
 	}
-	h.other.released(answer)
+	if h.other != nil {
+		h.other.released(answer)
+	}
 	if !answer.Ours {
 		return lost
 	}
@@ -325,7 +340,9 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 func (h *hold) abandon(err error) error {
 	h.giveUp(err)
 	h.leave()
-	h.other.wake()
+	if h.other != nil {
+		h.other.wake()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.unheard(err)

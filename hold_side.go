@@ -11,7 +11,7 @@ import (
 
 // otherSide is the other side of a read-write lock, as a hold on one side sees it: the same
 // owner may have a hold there, and waiters there are not told by messages of what happens in
-// this process. A nil otherSide is that of a lock with one side: nothing is there.
+// this process.
 type otherSide struct {
 	session *session
 	id      gateID // of the gate there
@@ -32,9 +32,6 @@ func newOtherSide(c *session, t *keys.Set, o keys.Owner) *otherSide {
 
 // gate returns the gate there, or nil if nothing of this process uses it.
 func (s *otherSide) gate() *gate {
-	if s == nil {
-		return nil
-	}
 	return s.session.registry.gate(s.id)
 }
 
@@ -55,7 +52,7 @@ func (s *otherSide) unlock() string {
 }
 
 // shared reports whether holds on this side do not keep each other out: those of readers.
-func (s *otherSide) shared() bool { return s != nil && s.id.side == keys.Writing }
+func (s *otherSide) shared() bool { return s.id.side == keys.Writing }
 
 // usable says how the owner's hold there stands: nil if it is held, an ErrLost if it was lost,
 // and errAgain if there is none.
@@ -109,7 +106,7 @@ func (s *otherSide) released(answer protocol.Released) {
 // queue, before the next of the queue asks: after each writer it is the readers' turn. So it
 // is when the writer itself reads on.
 func (s *otherSide) rivals() int {
-	if s == nil || s.id.side != keys.Reading {
+	if s.id.side != keys.Reading {
 		return 0
 	}
 	if g := s.gate(); g != nil && (g.queue.Taken() || g.find(s.owner) != nil) {
@@ -121,7 +118,7 @@ func (s *otherSide) rivals() int {
 // lengthen tells the write hold of the same owner, if there is one, that for lease from now on
 // its field may live on Redis: what its owner reads with keeps the key, and all that is in it.
 func (s *otherSide) lengthen(lease time.Duration) {
-	if s == nil || s.id.side != keys.Writing {
+	if s.id.side != keys.Writing {
 		return
 	}
 	if writer := s.hold(); writer != nil {

@@ -32,7 +32,7 @@ func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Cli
 
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
-	return m.session.registry.find(gateOf(m.target, 0), m.owner())
+	return m.session.registry.find(gateID{m.target.Keys[0], m.target.Side}, m.owner())
 }
 
 // testClock is the system's, with a wall clock that can be set.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -154,7 +153,7 @@ func JoinHooks(hooks ...Hooks) Hooks {
 		if len(all) == 0 {
 			return nil
 		}
-		return func(e Event) { guard.Each(all, func(hook func(Event)) { hook(e) }) }
+		return func(e Event) { each(all, func(hook func(Event)) { hook(e) }) }
 	}
 	return Hooks{
 		Acquired:    join(func(h Hooks) func(Event) { return h.Acquired }),
@@ -213,6 +212,15 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
+// each calls f with each of all, though it panics with one, or ends the goroutine: a hook of a user may. So no part of
+// what is given back stays locked, and renewed, without an owner. Then the panic goes on.
+func each[T any](all []T, f func(T)) {
+	if len(all) > 0 {
+		defer each(all[1:], f)
+		f(all[0])
+	}
+}
+
 // report calls hook, if there is one, with what is only found out then.
 func report(hook func(Event), o keys.Owner, e Event) {
 	if hook == nil {
@@ -243,7 +251,12 @@ func causeOf(err error) LossCause {
 }
 
 // hooks are those of the oldest open level. mu is held.
-func (h *hold) hooks() *Hooks { return &h.levels.oldest().hooks }
+func (h *hold) hooks() *Hooks {
+	if len(h.levels.open) > 0 {
+		return &h.levels.open[0].settings.hooks
+	}
+	return &h.levels.wish.hooks
+}
 
 // event describes the hold. mu is held.
 func (h *hold) event(elapsed time.Duration, err error) Event {

@@ -62,14 +62,14 @@ func (m *Mutex) inside() inside.Mutex {
 	return inside.Mutex{
 		Keys: m.target, Terms: &m.settings.Terms, Protocol: m.kind.protocol,
 		Learned: func() (string, inside.Outage) {
-			g := m.session.registry.gate(gateOf(m.target, 0))
+			g := m.session.registry.gate(gateID{m.target.Keys[0], m.target.Side})
 			if g == nil {
 				return "", inside.Outage{}
 			}
 			seen, out := g.learned()
 			return seen.holder, inside.Outage{Asked: out.asked, Failed: out.failed, Failure: out.failure}
 		},
-		Wakes: func() uint64 { return m.session.registry.gate(gateOf(m.target, 0)).queue.Wakes() },
+		Wakes: func() uint64 { return m.session.registry.gate(gateID{m.target.Keys[0], m.target.Side}).queue.Wakes() },
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/goid"
-	"github.com/relock-go/relock/internal/guard"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/protocol"
@@ -103,7 +102,7 @@ func (m *Mutex) Name() string { return m.target.Name }
 // keys of the line, each request takes one more round trip.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, true)
-	return lockerr.Wrap("lock", m.Name(), err)
+	return lockerr.Wrap("lock", m.target.Name, err)
 }
 
 // TryLock acquires the lock, or increases the hold count, if this is possible without waiting. It
@@ -118,7 +117,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // more after a failure.
 func (m *Mutex) TryLock(ctx context.Context) (bool, error) {
 	held, err := m.lock(ctx, false)
-	return held, lockerr.Wrap("try lock", m.Name(), err)
+	return held, lockerr.Wrap("try lock", m.target.Name, err)
 }
 
 // Unlock decreases the hold count. At zero the hold ends, and its context is cancelled with the cause
@@ -154,13 +153,16 @@ func (m *Mutex) Unlock() error {
 	if len(holds) == 0 || slices.ContainsFunc(holds, (*hold).wanted) {
 		return lockerr.Wrap("unlock", m.Name(), m.notHeld(o))
 	}
+	if len(holds) == 1 {
+		return lockerr.Wrap("unlock", m.target.Name, holds[0].unlock(m.target, &m.settings))
+	}
 	var errs []error
-	guard.Each(holds, func(h *hold) {
+	each(holds, func(h *hold) {
 		if err := h.unlock(m.target, &m.settings); err != nil {
 			errs = append(errs, err)
 		}
 	})
-	return lockerr.Wrap("unlock", m.Name(), lockerr.Join(errs...))
+	return lockerr.Wrap("unlock", m.target.Name, lockerr.Join(errs...))
 }
 
 // Do locks, runs fn on the calling goroutine with the context of the hold, and unlocks, even if fn
@@ -391,7 +393,7 @@ func (m *Mutex) owner() keys.Owner {
 // notHeld is ErrNotHeld for an owner without a hold of m; it may have the other side.
 func (m *Mutex) notHeld(o keys.Owner) error {
 	other := newOtherSide(m.session, m.target, o)
-	if other.hold() != nil {
+	if other != nil && other.hold() != nil {
 		return fmt.Errorf("%w: %s holds the other side of it: use %s", ErrNotHeld, o.Who(), other.unlock())
 	}
 	return notHeld(o)

@@ -3,6 +3,7 @@ package relock
 import (
 	"time"
 
+	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
@@ -58,28 +59,29 @@ func (t *mutexTurn) await() (bool, error) {
 			return false, err
 		case a.hold.given == nil:
 			// It is the first here, and no place in the line came with the turn.
-			return t.awaitStrangers()
+			until, theirs := a.hold.places[0].gate.strangersUntil()
+			if t.after = theirs; theirs && a.waits {
+				return t.awaitStrangers(until)
+			}
+			return true, nil
 		}
 		t.inherit()
 	}
 	return t.line.await()
 }
 
-// awaitStrangers waits while the lock is left to strangers.
-func (t *mutexTurn) awaitStrangers() (bool, error) {
-	until, theirs := t.a.hold.places[0].gate.strangersUntil()
-	t.after = theirs
-	for theirs && t.a.waits {
-		// Their turn is short, and ends by the clock. Then it asks for the lock, even if one of them has taken it.
+// awaitStrangers waits while the lock is left to strangers. Their turn is short, and ends by the clock. Then it asks for
+// the lock, even if one of them has taken it.
+func (t *mutexTurn) awaitStrangers(until clock.Instant) (bool, error) {
+	for {
 		left := t.a.hold.session.now().Until(until)
 		if left <= 0 {
-			break
+			return true, nil
 		}
 		if err := t.a.sleep(left); err != nil {
 			return false, err
 		}
 	}
-	return true, nil
 }
 
 // inherit has it wait by the place that it was given.
@@ -184,6 +186,6 @@ func (a *attempt) tryFree() (protocol.Grant, redisexec.Outcome) {
 	n := a.newName()
 	// Its lease is the whole TTL at once: the hold need not be raised.
 	g, out := a.hold.kind.lined.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
-	a.doubted(n, g, out, a.hold.settings.TTL)
+	a.doubted(n, g, out)
 	return a.answered(n, g, out)
 }

@@ -70,7 +70,7 @@ func (t *plainTurn) askAs(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 // answered judges the answer to a request for n.
 func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Outcome) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
-	a.doubted(n, g, out, a.hold.settings.TTL)
+	a.doubted(n, g, out)
 	if g, out = a.answered(n, g, out); out.Err != nil {
 		return g, out
 	}

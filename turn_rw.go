@@ -153,7 +153,7 @@ func (t *readerTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a.hold.other.lengthen(a.hold.settings.TTL)
 	t.writes = writes != ""
 	g, out := a.hold.kind.reads.Take(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms, writes)
-	a.doubted(n, g, out, a.hold.settings.TTL)
+	a.doubted(n, g, out)
 	if g, out = a.answered(n, g, out); out.Err == nil {
 		a.suspect(g)
 	}

@@ -319,6 +319,8 @@ func (h *hold) lose(why error) {
 		why = h.cause // which is an ErrLost also for those whose Unlock waits
 	}
 	h.giveUp(why)
-	h.other.wake()
+	if h.other != nil {
+		h.other.wake()
+	}
 	report(hooks.Lost, h.owner, event)
 }

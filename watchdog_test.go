@@ -468,7 +468,7 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 	defer h.mu.Unlock()
 	require.True(t, h.renewOptions().Batchable)
 	confirmed := settings{replicas: redisexec.Replicas{N: 1, Timeout: time.Second}}
-	h.levels.push(level{settings: &confirmed, target: h.target}, w.c.session.now())
+	h.levels.open = append(h.levels.open, level{settings: &confirmed, target: h.target}.from(w.c.session.now()))
 	require.False(t, h.renewOptions().Batchable)
 }
 
