@@ -247,7 +247,7 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 			h := holdsOn(c.session, key)[0]
 			// Unlock close to the first renewal, a little earlier or later each time.
 			h.mu.Lock()
-			due := protocol.RenewalDue(h.lease.Renewed(), lease.MinRenewInterval)
+			due := lease.RenewalDue(h.lease.Renewed(), lease.MinRenewInterval)
 			h.mu.Unlock()
 			at := due.Mono + time.Duration(i-40)*20*time.Microsecond
 			for clock.System().Mono < at {

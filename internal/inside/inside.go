@@ -92,8 +92,8 @@ type Outage struct {
 // Package relock sets these. A client is a *relock.Client, a mutex a *relock.Mutex.
 var (
 	ClientOf func(client any) Client // or a mutex, for the client that it is of
-	HoldsOn   func(client any, key string) []Hold
-	OfMutex   func(mutex any) Mutex
+	HoldsOn  func(client any, key string) []Hold
+	OfMutex  func(mutex any) Mutex
 	// TellFirst has a client tell Redis of each hand-over of a Mutex before the next waiter enters, as it
 	// does where that wants a token.
 	TellFirst func(client any)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/protocol"
 )
 
 // Lease is how long a hold is proven, and when it is to be renewed. It is a value without a
@@ -130,6 +129,22 @@ func (l *Lease) Next(now clock.Instant, interval time.Duration) (wait time.Durat
 	case interval == 0:
 		return left, false
 	default:
-		return min(left, now.Until(protocol.RenewalDue(l.renewed, l.pressed(interval, now)))), true
+		return min(left, now.Until(RenewalDue(l.renewed, l.pressed(interval, now)))), true
 	}
+}
+
+// duePoints is how many points of time in an interval there are at which renewals are due.
+const duePoints = 10 // mutant: renew-many-deaf/2
+
+// RenewalDue is when a hold that was renewed at `renewed` is to be renewed again: up to a tenth of the interval sooner
+// than after the whole, at the nearest of the points that all holds of the process with this interval share. So
+// renewals are due together, and can go as one command. The points are those of the monotonic clock, which each
+// process counts from a time of its own: many processes do not renew at the same moment.
+func RenewalDue(renewed clock.Instant, interval time.Duration) clock.Instant {
+	due, step := renewed.After(interval), interval/duePoints
+	past := due.Mono % step
+	if past < 0 { // in tests
+		past += step
+	}
+	return due.After(-past)
 }

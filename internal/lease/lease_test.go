@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/protocol"
 )
 
 // at is the instant so long after the beginning of a test, on both clocks.
@@ -83,7 +82,7 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 	for range 2000 {
 		var l Lease
 		random := func(limit time.Duration) time.Duration { return rand.N(limit) }
-		sent, lasts := random(time.Minute), protocol.MinTTL+random(time.Minute)
+		sent, lasts := random(time.Minute), 100 * time.Millisecond+random(time.Minute)
 		l.Grant(at(sent), lasts)
 		proven := sent + lasts - clock.Margin(lasts)
 		for range 20 {
@@ -94,8 +93,8 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 			case 1:
 				l.RaiseSoon(at(random(time.Hour)))
 			default:
-				sent, lasts = random(2*time.Minute), protocol.MinTTL+random(time.Minute)
-				l.Prove(at(sent), lasts, protocol.MinTTL+random(time.Minute))
+				sent, lasts = random(2*time.Minute), 100 * time.Millisecond+random(time.Minute)
+				l.Prove(at(sent), lasts, 100 * time.Millisecond+random(time.Minute))
 				proven = max(proven, sent+lasts-clock.Margin(lasts))
 			}
 			require.GreaterOrEqual(t, l.deadline.Mono, before.Mono)
@@ -133,5 +132,26 @@ func TestAReaderRenewsAtAThirdOfTheLeaseThatItFinds(t *testing.T) {
 		l.Note(c.found, now)
 		l.Note(0, after(c.since))
 		require.Equal(t, c.want, l.pressed(interval, after(c.since)), "%+v", c)
+	}
+}
+
+func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
+	const century = 100 * 365 * 24 * time.Hour
+	for _, interval := range []time.Duration{10 * time.Millisecond, 333 * time.Millisecond, 10 * time.Second, century / 3} {
+		for _, at := range []time.Duration{0, 1, time.Microsecond, 12345678901234567, -1, -12345678901234567} {
+			points := map[time.Duration]bool{}
+			for i := range time.Duration(1000) {
+				renewed := clock.Instant{Mono: at + interval*i/1000, Wall: interval + at*2}
+				due := RenewalDue(renewed, interval)
+				wait := due.Since(renewed)
+				require.LessOrEqual(t, wait, interval)
+				require.Greater(t, wait, interval*9/10-1)
+				require.Equal(t, wait, due.Wall-renewed.Wall, "both clocks")
+				points[due.Mono] = true
+				late := due.After(interval / 100) // as timers and round trips are
+				require.Equal(t, due.Mono+interval/10*10, RenewalDue(late, interval/10*10).Mono, "the same point for good")
+			}
+			require.LessOrEqual(t, len(points), 11)
+		}
 	}
 }

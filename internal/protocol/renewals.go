@@ -15,7 +15,7 @@ import (
 // Renewals of different holds that are due together go to Redis as one command, a batch. That saves
 // Redis' time: to receive and answer a command costs more than one renewal in it.
 //
-// RenewalDue makes them due together. It never puts a renewal off, but brings it forward, by up to
+// lease.RenewalDue makes them due together. It never puts a renewal off, but brings it forward, by up to
 // a tenth of its interval, to the nearest of ten points of time that all holds of the process with
 // this interval share. From its second renewal on a hold is at such a point already.
 //
@@ -51,21 +51,7 @@ const (
 	batchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
 	companyTime = 5 * time.Millisecond
 	batchPause  = time.Minute
-	// mutant: renew-many-deaf/2
-	duePoints = 10 // in an interval
 )
-
-// RenewalDue is when a hold that was renewed at `renewed` is to be renewed again. The points are those
-// of the monotonic clock, which each process counts from a time of its own: many processes do not
-// renew at the same moment.
-func RenewalDue(renewed clock.Instant, interval time.Duration) clock.Instant {
-	due, step := renewed.After(interval), interval/duePoints
-	past := due.Mono % step
-	if past < 0 { // in tests
-		past += step
-	}
-	return due.After(-past)
-}
 
 // renewals sends the renewals of plain's holds. A command is sent by the caller that finds none under way, by the
 // one that fills a batch, by a timer, or by the end of another command.

@@ -10,31 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redistest"
 )
-
-func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
-	const century = 100 * 365 * 24 * time.Hour
-	for _, interval := range []time.Duration{10 * time.Millisecond, 333 * time.Millisecond, 10 * time.Second, century / 3} {
-		for _, at := range []time.Duration{0, 1, time.Microsecond, 12345678901234567, -1, -12345678901234567} {
-			points := map[time.Duration]bool{}
-			for i := range time.Duration(1000) {
-				renewed := clock.Instant{Mono: at + interval*i/1000, Wall: interval + at*2}
-				due := RenewalDue(renewed, interval)
-				wait := due.Since(renewed)
-				require.LessOrEqual(t, wait, interval)
-				require.Greater(t, wait, interval*9/10-1)
-				require.Equal(t, wait, due.Wall-renewed.Wall, "both clocks")
-				points[due.Mono] = true
-				late := due.After(interval / 100) // as timers and round trips are
-				require.Equal(t, due.Mono+interval/10*10, RenewalDue(late, interval/10*10).Mono, "the same point for good")
-			}
-			require.LessOrEqual(t, len(points), 11)
-		}
-	}
-}
 
 func TestRenewalsThatAreDueTogetherAreOneCommand(t *testing.T) {
 	eachFleet(t, 7, func(t *testing.T, w *fleet) {
