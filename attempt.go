@@ -119,7 +119,7 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 		}
 		a.turn.end(granted)
 		if err == nil {
-			h.undos.Forget() // of tries on the way
+			h.undos.forget() // of tries on the way
 		}
 		*a = attempt{}
 	}()

@@ -242,7 +242,7 @@ func TestOneThatLeavesDuringAHandOverRetiresTheNameItWasOffered(t *testing.T) {
 		stop()
 		b.gets(ended, false, context.Canceled)
 		require.NotSame(t, offered.identity, b.session.identities.Current())
-		require.EqualValues(t, offered.ended, h.undos.Next(), "it is being undone until then")
+		require.EqualValues(t, offered.ended, h.undos.next(), "it is being undone until then")
 		require.False(t, first.places[0].ticket.Grant(to), "it has left")
 		h.nothingLeft()
 	})

@@ -176,7 +176,7 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 			// The name that the hand-over carries is in use, in an unknown state.
 			a.hold.session.identities.Retire(a.hold.offered.identity)
 			// The caller may wait for that: until it has ended, the lock may be seen as held by this owner.
-			a.hold.undos.Add(a.hold.offered.ended)
+			a.hold.undos.add(a.hold.offered.ended)
 		}
 	}
 	return false

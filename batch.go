@@ -61,7 +61,7 @@ type batch struct {
 	sent    identity.Name // that a rename under way makes of it; without a field: none is
 	failure error         // the most telling one of the rename under way
 
-	// A channel is in one of these at most, and gets one answer: by answered, refused or End.
+	// A channel is in one of these at most, and gets one answer: by answered, refused or end.
 	waiting []chan error // of those that a command is to be sent for
 	asked   []chan error // of those that the command under way tells for
 
@@ -241,7 +241,7 @@ func (b *batch) lost() {
 }
 
 // end ends the batch: err, or nil, is what those hear that wait for Redis. It cuts a rename under way short, and
-// does not wait for it: a copy may still be executed, which is why Names tells the name that was sent, too.
+// does not wait for it: a copy may still be executed, which is why names tells the name that was sent, too.
 // After an error its names are in doubt. They are retired before anyone hears of that: who does may lock again at
 // once, and what undoes the batch must not meet that hold.
 func (b *batch) end(err error) {

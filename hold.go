@@ -47,7 +47,7 @@ type hold struct {
 	// What others have to do with it while it is acquired.
 	alarm queue.Alarm // wakes the waiter
 	// undos are what the caller waits for after a failure: what Redis may have of the attempt is being undone.
-	undos undo.Waits
+	undos undoWaits
 	// given is the place in the line that it was given together with the turn; nil: none was. It is guarded by the
 	// queue, as offered is: the hand-over that was sent for it. Reserve writes them, and they are read after the
 	// ticket was granted, or has left.
@@ -284,7 +284,7 @@ func (h *hold) giveUp(why error) {
 		fields = append(fields, n.Field)
 	}
 	until := h.session.now().After(lasts)
-	h.undos.Add(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, KeepUntil: h.keptUntil()}, fields...))
+	h.undos.add(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, KeepUntil: h.keptUntil()}, fields...))
 }
 
 // undoName has what h may have on Redis by the name n, which has been retired, given up in

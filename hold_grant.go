@@ -1,9 +1,12 @@
 package relock
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/protocol"
@@ -69,7 +72,7 @@ func (h *hold) reject() {
 // unobserved: no one can have waited for that.
 func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
 	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved, Late: n.Late}
-	h.undos.Add(h.session.undo(p, u, n.Field))
+	h.undos.add(h.session.undo(p, u, n.Field))
 }
 
 // remaining is for how long h is proven yet; false: it is not held.
@@ -89,9 +92,7 @@ func (h *hold) awaitUndo() {
 	timer := time.NewTimer(undoGrace)
 	defer timer.Stop()
 	for {
-		h.mu.Lock()
-		next := h.undos.Next()
-		h.mu.Unlock()
+		next := h.undos.next()
 		if next == nil {
 			return
 		}
@@ -103,4 +104,38 @@ func (h *hold) awaitUndo() {
 			return
 		}
 	}
+}
+
+// undoWaits are the undos of one hold, for a caller that waits until they are settled. A Lock that fails does
+// that for a moment: the next try, of any owner, then does not meet what it has left on Redis. The zero value
+// has none. It is safe for concurrent use: a hand-over that comes too late adds one from the goroutine of the
+// holder.
+type undoWaits struct {
+	mu      sync.Mutex
+	pending []<-chan struct{} // each is closed when it is settled; add and next drop those that are
+}
+
+// add has one more be waited for. settled is closed sooner or later.
+func (w *undoWaits) add(settled <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = append(slices.DeleteFunc(w.pending, group.Closed), settled)
+}
+
+// next returns one that is not settled yet; nil: all are. It does not block: the caller waits for the
+// channel, and then asks again, because others may have been added.
+func (w *undoWaits) next() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pending = slices.DeleteFunc(w.pending, group.Closed); len(w.pending) > 0 {
+		return w.pending[0]
+	}
+	return nil
+}
+
+// forget has none be waited for. They go on in the background.
+func (w *undoWaits) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = nil
 }

@@ -107,7 +107,7 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 		p.ticket.Replace(ticket)
 	}
 	passed := make(chan struct{})
-	next.undos.Add(passed)
+	next.undos.add(passed)
 	h.session.goroutines.Go(func() {
 		defer close(passed)
 		ctx := h.session.limits.After(next.settings.unlockTimeout)

@@ -5,15 +5,17 @@ import (
 	"sync"
 )
 
-// slot is a mutex whose wait ends with a context. A hold has one, which lets one command about its
-// keys be under way at a time: a command may last as long as Redis is silent, and the wait for it must not. It makes a channel only if there is a wait. The zero slot is
-// free. It may be freed by another goroutine than the one that took it.
+// One command about the keys of a hold is under way at a time, and of all holds of a batch. A command may last as long as
+// Redis is silent, and the wait for it must not.
+
+// slot is a mutex whose wait ends with a context. It makes a channel only if there is a wait. The zero slot is free. It
+// may be freed by another goroutine than the one that took it.
 //
-// mu is held for a moment only, never during a wait. So Free does not block.
+// mu is held for a moment only, never during a wait. So free does not block.
 type slot struct {
 	mu    sync.Mutex
-	taken bool // from a Take that was true to the next Free
-	// freed is closed when the slot is free again. Take makes it, for all that wait then; nil: none waits.
+	taken bool // from a take that was true to the next free
+	// freed is closed when the slot is free again. take makes it, for all that wait then; nil: none waits.
 	freed chan struct{}
 }
 
@@ -42,7 +44,7 @@ func (s *slot) take(ctx context.Context) bool {
 	}
 }
 
-// free gives the slot back. It is called once for each Take that was true.
+// free gives the slot back. It is called once for each take that was true.
 func (s *slot) free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
