@@ -44,8 +44,10 @@ type gate struct {
 	// queue gives one hold at a time the right to talk to Redis about the key.
 	queue queue.Queue[*hold]
 
-	// places are those of this process in the line of the key on Redis; made for the first.
-	places    *line.Line[*hold]
+	// polls gives one of those that each have a place in the line of the key on Redis the turn to poll for all.
+	polls queue.Queue[*hold]
+	// places are those of this process in that line; made for the first.
+	places    *line.Line
 	placesNow sync.Once
 
 	refs int // holds that have entered and not exited; guarded by the shard
@@ -79,7 +81,7 @@ type gateID struct {
 // only; what happens at a gate is under the lock of that gate.
 type registry struct {
 	// newLine makes the line of a gate. It is set before the first needs one; nil: none does.
-	newLine func(*gate) *line.Line[*hold]
+	newLine func(*gate) *line.Line
 
 	hub    hub // tells the gates of releases
 	seed   maphash.Seed
@@ -208,7 +210,7 @@ func (g *gate) add(h *hold) bool {
 
 // line returns the places of this process in the line of the key.
 // Most gates never need one.
-func (g *gate) line() *line.Line[*hold] {
+func (g *gate) line() *line.Line {
 	g.placesNow.Do(func() { g.places = g.registry.newLine(g) })
 	return g.places
 }

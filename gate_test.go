@@ -153,9 +153,9 @@ func TestAGateSubscribesForTheFirstListenerUntilTheLast(t *testing.T) {
 func TestAGateHasOneLineMadeForTheFirstThatNeedsIt(t *testing.T) {
 	made := 0
 	r := newRegistry(newDeafHub())
-	r.newLine = func(g *gate) *line.Line[*hold] {
+	r.newLine = func(g *gate) *line.Line {
 		made++
-		return line.New[*hold](nil, clock.System, g.id.key, "")
+		return line.New(nil, clock.System, g.id.key, "", &g.polls.Bell)
 	}
 	g := r.enter(idOf("a"), "")
 	require.Zero(t, made)
@@ -169,8 +169,8 @@ func TestAGateHasOneLineMadeForTheFirstThatNeedsIt(t *testing.T) {
 func TestThoseInLineListenByTheLine(t *testing.T) {
 	hub := newDeafHub()
 	r := newRegistry(hub)
-	r.newLine = func(*gate) *line.Line[*hold] {
-		return line.New[*hold](lineHub{hub}, clock.System, "releases", "grants")
+	r.newLine = func(g *gate) *line.Line {
+		return line.New(lineHub{hub}, clock.System, "releases", "grants", &g.polls.Bell)
 	}
 	g := r.enter(idOf("a"), "channel of a")
 	inLine := &place{gate: g, inLine: true}

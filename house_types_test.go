@@ -23,10 +23,6 @@ import (
 // indirections are the interfaces inside that one type implements, and the type parameters that stand for one type. The
 // list only gets shorter: whoever removes one deletes its line.
 var indirections = []string{
-	"internal/inside.Line",
-	"internal/inside.Turn",
-	"internal/line.Line[V]",
-	"internal/line.New[V]",
 	"internal/queue.Queue[V]",
 	"internal/queue.Ticket[V]",
 }

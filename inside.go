@@ -99,8 +99,8 @@ func (h *hold) inside() inside.Hold {
 		view.Waiting = view.Waiting || state != queue.Gone && h.phase == acquiring && len(h.places) == len(h.target.Keys)
 		if i == 0 {
 			view.Listening = p.listening()
-			view.Line = func() inside.Line { return p.gate.line() }
-			view.Turn = func() inside.Turn { return &p.gate.line().Queue }
+			view.Line = p.gate.line
+			view.Turn = func() *queue.Bell { return &p.gate.polls.Bell }
 		}
 	}
 	return view

@@ -36,8 +36,8 @@ func (c *Client) addKinds(hub messageHub, sharded bool) {
 	plain := protocol.NewBatchingPlain(c.session.execs[0], sharded)
 	lined := protocol.NewLined(plain, c.ID())
 	reads, writes := protocol.NewReadWrite(plain)
-	c.session.registry.newLine = func(g *gate) *line.Line[*hold] {
-		return line.New[*hold](hub, c.session.now, g.channel, lined.GrantsFor(g.id.key))
+	c.session.registry.newLine = func(g *gate) *line.Line {
+		return line.New(hub, c.session.now, g.channel, lined.GrantsFor(g.id.key), &g.polls.Bell)
 	}
 	c.session.uses = hub.Uses
 	c.plain = &kind{lock: KindMutex, protocol: lined, lined: lined, rename: plain.Rename}
@@ -76,7 +76,7 @@ func (k *kind) newTurn(a *attempt) turn {
 // in that of those that each have a place in the line.
 func (k *kind) stand(g *gate) place {
 	if k.lock == KindFair {
-		return place{gate: g, queue: &g.line().Queue, inLine: true}
+		return place{gate: g, queue: &g.polls, inLine: true}
 	}
 	return place{gate: g, queue: &g.queue, inLine: k.lined != nil}
 }

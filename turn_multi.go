@@ -164,7 +164,7 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 		t.since = a.hold.session.now()
 	}
 	// This place is for one key, so Redis sees it as that of any waiter in this line.
-	t.spot = newSpot(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.line().Queue.Ticket(a.hold, &a.hold.alarm))
+	t.spot = newSpot(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.polls.Ticket(a.hold, &a.hold.alarm))
 	a.over = func() (bool, error) { return t.spot.settled() || t.timeOver(), nil }
 	g, out := t.spot.enqueue(t.nameToAsk())
 	if out.Err != nil {

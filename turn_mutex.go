@@ -94,7 +94,7 @@ func (t *mutexTurn) inherit() {
 // getInLine has it want a place in the line.
 func (t *mutexTurn) getInLine() {
 	a := t.a
-	t.line = newFairTurn(a, a.hold.places[0].gate.line().Queue.Ticket(a.hold, &a.hold.alarm))
+	t.line = newFairTurn(a, a.hold.places[0].gate.polls.Ticket(a.hold, &a.hold.alarm))
 }
 
 // ask takes the lock if it is free. If that is taken, or others have wanted it only just now, it asks

@@ -246,7 +246,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 		locktest.AwaitStillness(t, relay)
 		relay.After(locktest.RunsOf(protocol.LinePollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
-			q := &holdsOn(c.session, key)[0].places[0].gate.line().Queue
+			q := &holdsOn(c.session, key)[0].places[0].gate.polls
 			before := q.Wakes()
 			_ = direct.Del(context.Background(), key).Err()
 			_ = direct.Publish(context.Background(), locktest.ChannelOf(key), "0").Err()

@@ -13,8 +13,10 @@ import (
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/keys"
+	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -196,7 +198,7 @@ func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
 }
 
 // partyOf is those of c who wait for key, and their turn to poll; nil if none does.
-func partyOf(c *relock.Client, key string) (inside.Line, inside.Turn) {
+func partyOf(c *relock.Client, key string) (*line.Line, *queue.Bell) {
 	for _, h := range inside.HoldsOn(c, key) {
 		if h.Line != nil {
 			return h.Line(), h.Turn()

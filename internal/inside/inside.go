@@ -15,6 +15,7 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/line"
 	"github.com/relock-go/relock/internal/protocol"
+	"github.com/relock-go/relock/internal/queue"
 	"github.com/relock-go/relock/internal/redisexec"
 	"github.com/relock-go/relock/internal/undo"
 	"github.com/relock-go/relock/internal/wake"
@@ -49,26 +50,13 @@ type Hold struct {
 	Terms     *protocol.Terms
 	Held      bool
 	Waiting   bool
-	Awaited   bool        // another Lock of its owner queues behind it
-	Turn      func() Turn // to poll that line, of one waiter of its process at a time
-	Listening bool        // a message would reach it
-	Line      func() Line // of its process, for the key; not on a quorum
+	Awaited   bool               // another Lock of its owner queues behind it
+	Turn      func() *queue.Bell // to poll that line, of one waiter of its process at a time
+	Listening bool               // a message would reach it
+	Line      func() *line.Line  // of its process, for the key; not on a quorum
 
 	// Occupy keeps commands about its keys back until free is called.
 	Occupy func() (free func())
-}
-
-// Line is the places of a process in the line of one key.
-type Line interface {
-	Told() bool
-	Waiting() []*line.Entry
-	HideEntries() (restore func())
-}
-
-// Turn is that of one waiter at a time.
-type Turn interface {
-	Taken() bool
-	Wake()
 }
 
 // Mutex is what a handle of a lock asks for.

@@ -47,10 +47,10 @@ type Hub interface {
 }
 
 // Line is the places that one process has in the line of one lock on Redis.
-type Line[V any] struct {
-	// Queue is that for the turn to poll, for all of the process. Each waiter in it has a place on
+type Line struct {
+	// polls wakes the waiter that has the turn to poll, for all of the process. Each that queues for that has a place on
 	// Redis.
-	Queue queue.Queue[V]
+	polls *queue.Bell
 
 	hub            Hub
 	now            clock.Clock
@@ -65,9 +65,10 @@ type Line[V any] struct {
 	grants    *wake.Subscription // of what is meant for this process
 }
 
-// New returns the line of one process for a key, which hub tells of releases and grants.
-func New[V any](hub Hub, now clock.Clock, releases, grants string) *Line[V] {
-	return &Line[V]{hub: hub, now: now, releaseChannel: releases, grantChannel: grants}
+// New returns the line of one process for a key, which hub tells of releases and grants. polls wakes the waiter that has
+// the turn to poll.
+func New(hub Hub, now clock.Clock, releases, grants string, polls *queue.Bell) *Line {
+	return &Line{hub: hub, now: now, releaseChannel: releases, grantChannel: grants, polls: polls}
 }
 
 // Entry is one place in the queue on Redis.
@@ -94,20 +95,20 @@ type Entry struct {
 
 // Enter makes an entry for a waiter whose request is about to be sent. settled is called when
 // it need not wait any more, and must not block.
-func (l *Line[V]) Enter(ticket uint64, field string, terms *protocol.Terms, settled func()) *Entry {
+func (l *Line) Enter(ticket uint64, field string, terms *protocol.Terms, settled func()) *Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.entries == nil {
 		l.entries = make(map[uint64]*Entry)
 	}
-	e := &Entry{Ticket: ticket, Field: field, Terms: terms, Mark: l.Queue.Wakes(), settled: settled}
+	e := &Entry{Ticket: ticket, Field: field, Terms: terms, Mark: l.polls.Wakes(), settled: settled}
 	l.entries[ticket] = e
 	return e
 }
 
 // Remove forgets an entry.
 // Messages that come for it later find no one.
-func (l *Line[V]) Remove(e *Entry) {
+func (l *Line) Remove(e *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.entries, e.Ticket)
@@ -115,7 +116,7 @@ func (l *Line[V]) Remove(e *Entry) {
 
 // Adopt has another waiter of this process, which settled tells, wait by e from now on.
 // If the entry was settled before, that waiter is told at once: the one before it will not tell it.
-func (l *Line[V]) Adopt(e *Entry, settled func()) {
+func (l *Line) Adopt(e *Entry, settled func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.settled = settled
@@ -126,15 +127,15 @@ func (l *Line[V]) Adopt(e *Entry, settled func()) {
 
 // Placed records the answer that e waits, and the last token that was minted. From then on polls keep the place, and messages can settle it.
 // A message of the grant may have come first. It is believed only now, because the answer is its proof.
-func (l *Line[V]) Placed(e *Entry, last int64, out redisexec.Outcome) {
+func (l *Line) Placed(e *Entry, last int64, out redisexec.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.now, e.sure = protocol.Standing{State: protocol.EntryWaiting, Proof: out.Sent, Token: last}, !out.Ambiguous
 	if e.told {
 		l.believe(e)
 	}
-	if l.Queue.Wakes() != e.Mark {
-		l.Queue.Wake() // a poll for which this place was too early may have used them up
+	if l.polls.Wakes() != e.Mark {
+		l.polls.Wake() // a poll for which this place was too early may have used them up
 	}
 }
 
@@ -146,20 +147,20 @@ const (
 )
 
 // released is what all are told.
-func (l *Line[V]) released(payload string) {
+func (l *Line) released(payload string) {
 	if payload != strangers {
-		l.Queue.Wake()
+		l.polls.Wake()
 	}
 }
 
 // message is what a process is told: the ticket that was granted, and its token; or to ask.
 // What others publish here does no harm: a payload that is no ticket is nothing, and one that is needs a proof.
-func (l *Line[V]) message(payload string) {
+func (l *Line) message(payload string) {
 	ticket, token, _ := strings.Cut(payload, " ")
 	n, err := strconv.ParseUint(ticket, 10, 64)
 	switch {
 	case payload == ask:
-		l.Queue.Wake()
+		l.polls.Wake()
 		return
 	case err != nil:
 		return
@@ -178,10 +179,10 @@ func (l *Line[V]) message(payload string) {
 }
 
 // believe takes the grant of e that was told if it is proven, and complete. mu is held.
-func (l *Line[V]) believe(e *Entry) {
+func (l *Line) believe(e *Entry) {
 	inTime := l.now().Until(clock.Deadline(e.now.Proof, e.Terms.EntryLease())) > 0
 	if !e.sure || !inTime || e.Terms.Fencing && e.token <= 0 {
-		l.Queue.Wake()
+		l.polls.Wake()
 		return
 	}
 	e.now.State, e.now.Token = protocol.EntryGranted, e.token
@@ -189,14 +190,14 @@ func (l *Line[V]) believe(e *Entry) {
 }
 
 // settle tells e's waiter that it need not wait any more. mu is held.
-func (l *Line[V]) settle(e *Entry) {
+func (l *Line) settle(e *Entry) {
 	// First out of the map: a message that comes now, or the answer to a poll under way, finds it no more.
 	delete(l.entries, e.Ticket)
 	e.settled()
 }
 
 // Waiting returns the entries that are in the queue, first come first.
-func (l *Line[V]) Waiting() []*Entry {
+func (l *Line) Waiting() []*Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	entries := make([]*Entry, 0, len(l.entries))
@@ -210,7 +211,7 @@ func (l *Line[V]) Waiting() []*Entry {
 
 // Learn records how entries stand, as the answer to a request sent then says, and reports
 // whether a message should have told of any.
-func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.Instant) (late bool) {
+func (l *Line) Learn(entries []*Entry, all []protocol.Standing, sent clock.Instant) (late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, e := range entries {
@@ -230,7 +231,7 @@ func (l *Line[V]) Learn(entries []*Entry, all []protocol.Standing, sent clock.In
 }
 
 // Standing returns how e stands.
-func (l *Line[V]) Standing(e *Entry) protocol.Standing {
+func (l *Line) Standing(e *Entry) protocol.Standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return e.now
@@ -239,7 +240,7 @@ func (l *Line[V]) Standing(e *Entry) protocol.Standing {
 // Schedule sets the time of the next poll. If e has just polled, that is in d. If e has just come, it is in d at
 // the latest.
 // There is one time for the whole process, because one poll keeps all its places.
-func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
+func (l *Line) Schedule(e *Entry, d time.Duration, polled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if polled { // for all of them, each as often as its own place needs
@@ -256,41 +257,41 @@ func (l *Line[V]) Schedule(e *Entry, d time.Duration, polled bool) {
 		l.pollAt = at
 	} else if at.Mono < l.pollAt.Mono {
 		l.pollAt = at
-		l.Queue.Recheck()
+		l.polls.Recheck()
 	}
 }
 
 // Due is when the next poll is.
-func (l *Line[V]) Due() clock.Instant {
+func (l *Line) Due() clock.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pollAt
 }
 
 // Listen adds a listener, until Unlisten.
-func (l *Line[V]) Listen() { l.subscribe(l.hub.SubscribeTo) }
+func (l *Line) Listen() { l.subscribe(l.hub.SubscribeTo) }
 
 // Attend is Listen on subscriptions that exist already, or linger. It opens none: the request for a place that
 // follows may get the lock at once, and then a subscription would be in vain.
-func (l *Line[V]) Attend() { l.subscribe(l.hub.Rejoin) }
+func (l *Line) Attend() { l.subscribe(l.hub.Rejoin) }
 
 // Missed has the subscription to grants examined: a message has not come.
-func (l *Line[V]) Missed() { l.hub.Missed(l.grantChannel) }
+func (l *Line) Missed() { l.hub.Missed(l.grantChannel) }
 
-func (l *Line[V]) subscribe(open func(name string, wake func(), message func(string)) *wake.Subscription) {
+func (l *Line) subscribe(open func(name string, wake func(), message func(string)) *wake.Subscription) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.listeners++
 	if l.releases == nil {
-		l.releases = open(l.releaseChannel, l.Queue.Wake, l.released)
+		l.releases = open(l.releaseChannel, l.polls.Wake, l.released)
 	}
 	if l.grants == nil {
-		l.grants = open(l.grantChannel, l.Queue.Wake, l.message)
+		l.grants = open(l.grantChannel, l.polls.Wake, l.message)
 	}
 }
 
 // Unlisten takes a listener away. The last one closes both subscriptions.
-func (l *Line[V]) Unlisten() {
+func (l *Line) Unlisten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listeners--; l.listeners > 0 {
@@ -306,14 +307,14 @@ func (l *Line[V]) Unlisten() {
 
 // Listening reports whether messages arrive.
 // Both are needed: releases wake the one that polls, grants tell the one that is served.
-func (l *Line[V]) Listening() bool {
+func (l *Line) Listening() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.releases != nil && l.grants != nil && l.releases.Live() && l.grants.Live()
 }
 
 // Told reports whether a message has told of a grant whose entry has no answer yet. It is for tests.
-func (l *Line[V]) Told() bool {
+func (l *Line) Told() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.entries {
@@ -325,7 +326,7 @@ func (l *Line[V]) Told() bool {
 }
 
 // HideEntries has messages find no entry until restore is called. It is for tests.
-func (l *Line[V]) HideEntries() (restore func()) {
+func (l *Line) HideEntries() (restore func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	entries := l.entries

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A trial is a line whose clock and messages a test makes.
 type trial struct {
-	*Line[string]
+	*Line
+	queue queue.Queue[string] // for the turn to poll
 	t   *testing.T
 	hub *hub
 	now clock.Instant
@@ -25,7 +26,7 @@ type trial struct {
 
 func newTrial(t *testing.T) *trial {
 	b := &trial{t: t, hub: newHub(), now: clock.Instant{}.After(time.Hour)}
-	b.Line = New[string](b.hub, func() clock.Instant { return b.now }, "releases", "grants")
+	b.Line = New(b.hub, func() clock.Instant { return b.now }, "releases", "grants", &b.queue.Bell)
 	return b
 }
 
@@ -65,9 +66,9 @@ func (b *trial) stands(p *place, want protocol.EntryState, rung int) {
 
 // wakes reports how many wake-ups f causes.
 func (b *trial) wakes(f func()) int {
-	before := b.Queue.Wakes()
+	before := b.queue.Wakes()
 	f()
-	return int(b.Queue.Wakes() - before)
+	return int(b.queue.Wakes() - before)
 }
 
 const asking = protocol.EntryState(0)
@@ -187,7 +188,7 @@ func TestAWakeUpBetweenARequestAndItsAnswerIsGivenAgain(t *testing.T) {
 	p := b.enters(1, terms())
 	require.Zero(t, b.wakes(func() { b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now}) }))
 	p = b.enters(2, terms())
-	b.Queue.Wake()
+	b.queue.Wake()
 	require.Equal(t, 1, b.wakes(func() { b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now}) }))
 }
 
@@ -277,12 +278,12 @@ func TestTheNextPollIsNeverLaterThanThePlaceWithTheShortestLeaseNeeds(t *testing
 func TestTheOneWithTheTurnLooksWhenThePollIsDueSooner(t *testing.T) {
 	b := newTrial(t)
 	alarm := new(queue.Alarm)
-	require.True(t, b.Queue.Ticket("first", alarm).Join())
+	require.True(t, b.queue.Ticket("first", alarm).Join())
 	p, other := b.placed(1), b.placed(2)
 	b.Schedule(p.Entry, time.Second, true)
 	b.Schedule(other.Entry, 2*time.Second, false)
 	require.Empty(t, alarm.C(), "its poll is no sooner")
 	b.Schedule(other.Entry, time.Millisecond, false)
 	require.Len(t, alarm.C(), 1)
-	require.Zero(t, b.Queue.Wakes(), "it is no wake-up: there is no news")
+	require.Zero(t, b.queue.Wakes(), "it is no wake-up: there is no news")
 }

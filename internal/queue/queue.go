@@ -28,13 +28,10 @@ import (
 // Queue is the line for one name. The zero Queue is empty. V is what a ticket carries for
 // the one who hands the lock over.
 type Queue[V any] struct {
-	mu   sync.Mutex
+	Bell // its mu guards the queue, too
+
 	turn *Ticket[V] // nil only if the queue is empty
 	line list.List  // of the tickets that wait, the reserved one included
-
-	// wakes counts the wake-ups. They belong to the queue: one that came while no one could
-	// act on it is still news to the next that has the turn.
-	wakes uint64
 
 	// handoffs counts the hand-overs in a row, since the lock was last free for all.
 	handoffs int
@@ -42,6 +39,17 @@ type Queue[V any] struct {
 	// turnAt is the number of wake-ups after which it is this process' turn again: since it
 	// gave way, every other process should have had one.
 	turnAt uint64
+}
+
+// Bell wakes the ticket of a queue that has the turn, whatever the tickets carry.
+type Bell struct {
+	mu sync.Mutex
+
+	// wakes counts the wake-ups. They belong to the queue: one that came while no one could
+	// act on it is still news to the next that has the turn.
+	wakes uint64
+
+	alarm *Alarm // of the ticket that has the turn; nil: none has it
 }
 
 // Ticket is one place in a Queue. Its owner looks at its State whenever its alarm rings.
@@ -114,7 +122,7 @@ func (t *Ticket[V]) TryJoin() bool {
 // give lets t have the turn, and try at once.
 // A new turn is a reason to try by itself: nothing may wake it later.
 func (q *Queue[V]) give(t *Ticket[V]) {
-	q.turn, t.state, t.seen, t.fresh = t, Turn, q.wakes, true
+	q.turn, q.Bell.alarm, t.state, t.seen, t.fresh = t, t.alarm, Turn, q.wakes, true
 }
 
 // first returns the next in line, or nil.
@@ -159,7 +167,7 @@ func (t *Ticket[V]) Open() {
 		q.drop(t)
 		return
 	}
-	t.state, q.turn, q.handoffs = Gone, nil, 0
+	t.state, q.turn, q.Bell.alarm, q.handoffs = Gone, nil, nil, 0
 	for e := q.line.Front(); e != nil; e = q.line.Front() {
 		next := e.Value.(*Ticket[V])
 		q.drop(next)
@@ -168,10 +176,10 @@ func (t *Ticket[V]) Open() {
 }
 
 // Taken reports whether a ticket has the turn.
-func (q *Queue[V]) Taken() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.turn != nil
+func (b *Bell) Taken() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.alarm != nil
 }
 
 // Holder returns the value of the ticket that has the turn; the zero V if none has it.
@@ -219,7 +227,7 @@ func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 		q.drop(t)
 		return
 	}
-	t.state, q.turn, q.handoffs = Gone, nil, 0
+	t.state, q.turn, q.Bell.alarm, q.handoffs = Gone, nil, nil, 0
 	next := q.first()
 	if next == nil {
 		return
@@ -350,29 +358,29 @@ func (q *Queue[V]) Handoffs() (inRow int, waiting bool) {
 }
 
 // Wakes returns the number of wake-ups so far.
-func (q *Queue[V]) Wakes() uint64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.wakes
+func (b *Bell) Wakes() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wakes
 }
 
 // Wake says that the lock may be free. It is remembered until one has tried.
 // It is counted even if no ticket has the turn: the next one finds it as news.
-func (q *Queue[V]) Wake() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.wakes++
-	if q.turn != nil {
-		q.turn.alarm.Ring()
+func (b *Bell) Wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wakes++
+	if b.alarm != nil {
+		b.alarm.Ring()
 	}
 }
 
 // Recheck has the owner of the turn look at how things stand. Unlike a wake-up it is no reason to ask Redis.
-func (q *Queue[V]) Recheck() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.turn != nil {
-		q.turn.alarm.Ring()
+func (b *Bell) Recheck() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.alarm != nil {
+		b.alarm.Ring()
 	}
 }
 
