@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -139,8 +138,12 @@ const releaseWindow = 5 * time.Millisecond
 //   - Unlock, State and ForceUnlock wait for slow nodes for at most half a second.
 //   - The errors of single nodes are reported only if the call fails, as a [*QuorumError].
 //
-// Errors: [ErrInvalidOption] if rdbs is empty, contains nil or the same client twice, or if an option
-// is invalid. Two different clients for the same server are not detected. [ErrUnsupported] for a
+// A server has one vote. A node is asked for its run_id when it answers for the first time. If two
+// nodes are the same server, Lock and TryLock return [ErrInvalidOption], with both addresses. A node
+// whose user lacks the permission +info is not compared.
+//
+// Errors: [ErrInvalidOption] if rdbs is empty, contains nil, the same client or the same address twice,
+// or if an option is invalid. [ErrUnsupported] for a
 // *redis.Ring, WithShardedPubSub, WithReplicas and WithSharedFencing. A handle with one of the last two
 // options returns the same error, and so does a FairMutex or RWMutex.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
@@ -151,10 +154,13 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 		if err := usableRedis(rdb); err != nil {
 			return nil, fmt.Errorf("%w: number %d of %d", err, i+1, len(rdbs))
 		}
-		same := func(other redis.UniversalClient) bool { return reflect.ValueOf(rdb).Comparable() && other == rdb }
-		if slices.ContainsFunc(rdbs[:i], same) {
-			return nil, fmt.Errorf("%w: Redis client %d of %d (%s) was given twice, and would have two votes: give each node once",
-				ErrInvalidOption, i+1, len(rdbs), cmp.Or(redisexec.AddressOf(rdb), "an unknown address"))
+		for j, other := range rdbs[:i] {
+			same := reflect.ValueOf(rdb).Comparable() && other == rdb
+			addr := redisexec.SharedAddress(rdb, other)
+			if same || addr != "" {
+				return nil, fmt.Errorf("%w: Redis clients %d and %d of %d lead to the same server (%s), which would have two votes: give NewQuorum each server once",
+					ErrInvalidOption, j+1, i+1, len(rdbs), cmp.Or(addr, redisexec.AddressOf(rdb), "an unknown address"))
+			}
 		}
 	}
 	s, err := newClientSettings(opts)
@@ -188,7 +194,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 		Retire:     env.identities.RetireField,
 		Failure:    quorumError,
 	}, env.execs, redisexec.NamesOf(rdbs))
-	env.undos = q.Backlog()
+	env.undos, env.usual = q.Backlog(), q.Usual
 	c.addQuorumKinds(q)
 	return c
 }

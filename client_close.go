@@ -11,6 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/group"
 	"github.com/relock-go/relock/internal/lockerr"
+	"github.com/relock-go/relock/internal/undo"
 )
 
 // A session is open until Close is called, and closed when Close has returned. In between it goes through these
@@ -82,6 +83,15 @@ func (s *session) end() error {
 	return err
 }
 
+// moment is how long Close waits for the other nodes of a quorum when most have answered: as long as answers usually
+// take. So nodes that are well are rid of the locks, too.
+func (s *session) moment() time.Duration {
+	if s.usual == nil {
+		return 0
+	}
+	return s.usual()
+}
+
 // excuse has Close not wait for the goroutine that calls it. Close would wait for that goroutine only if it
 // is in a hook: of a watchdog, of a call of Lock, or of another Close. Each would then wait for the other.
 func (s *session) excuse(caller int64) {
@@ -93,12 +103,14 @@ func (s *session) excuse(caller int64) {
 }
 
 // settleRest waits for the work in the background: above all for undos. What it does not wait for is not sent
-// again, and the lease ends it. A minority of a quorum that does not answer gets the time of one command,
-// because most nodes have released the lock, and that is enough.
+// again, and the lease ends it. On a quorum an undo is waited for, for the time of one command, until most nodes have
+// settled it, because that is enough. A minority that does not answer gets no more than a moment.
 func (s *session) settleRest(ctx context.Context) {
 	if len(s.execs) > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.patience)
+		one, cancel := context.WithTimeout(ctx, s.patience)
+		defer cancel()
+		undo.Await(one, s.undos...)
+		ctx, cancel = context.WithTimeout(ctx, s.moment())
 		defer cancel()
 	}
 	s.goroutines.Wait(ctx)

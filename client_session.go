@@ -59,7 +59,7 @@ type messageHub interface {
 	Uses(channel string) bool
 }
 
-// session is what the holds of one client share. Its fields do not change after newSession, except undos, uses and
+// session is what the holds of one client share. Its fields do not change after newSession, except undos, usual, uses and
 // registry.newLine, which the client sets before its first lock. So they are read without a mutex. What changes is
 // inside of them, and each minds its own concurrency.
 type session struct {
@@ -70,6 +70,9 @@ type session struct {
 	// execs and undos belong to the one deployment, or to each node of a quorum.
 	execs []*redisexec.Executor
 	undos []*undo.Queue
+	// usual is how long answers of the slowest node usually take, and at least as long as a slow link needs; nil
+	// where there is one deployment.
+	usual func() time.Duration
 
 	hub hub
 	// uses reports whether messages of a channel reach this process, or did only just now; on one deployment.
@@ -229,5 +232,7 @@ func (s *session) settle(n undo.Name) bool {
 		return true
 	}
 	out := n.Release(s.background, redisexec.CallOptions{Attempts: 3, Undoes: true, Enough: s.closing}, n)
-	return out.Err == nil || redisexec.ForGood(out.Err)
+	// Again nothing could be sent, or Redis has refused it.
+	givenUp := out.Err != nil && !out.Ambiguous && n.Missed && s.closed()
+	return out.Err == nil || givenUp || redisexec.ForGood(out.Err)
 }

@@ -58,7 +58,8 @@ var (
 	ErrInvalidName = lockerr.ErrInvalidName
 
 	// ErrInvalidOption is returned for an option or argument that is out of range, for options that
-	// contradict each other, and for a nil argument.
+	// contradict each other, and for a nil argument. It is also returned by Lock and
+	// TryLock if two nodes of a quorum are the same server.
 	ErrInvalidOption = lockerr.ErrInvalidOption
 
 	// ErrUnsupported is returned for an option or kind of lock that this Redis client, or a quorum,

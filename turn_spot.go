@@ -25,7 +25,7 @@ import (
 type spot struct {
 	a       *attempt
 	target  *keys.Set            // the key
-	line    *line.Line    // the places of this process
+	line    *line.Line           // the places of this process
 	ticket  *queue.Ticket[*hold] // for the turn to poll
 	entry   *line.Entry          // the place, while it has one
 	name    identity.Name        // by which it has that; without a token yet

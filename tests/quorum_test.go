@@ -34,6 +34,10 @@ func TestWhatIsNoQuorumIsRefused(t *testing.T) {
 	one, two := redistest.Mini(t).Client(t), redistest.Mini(t).Client(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	t.Cleanup(func() { _ = ring.Close() })
+	again := redis.NewClient(&redis.Options{Addr: two.Options().Addr, DB: 1})
+	t.Cleanup(func() { _ = again.Close() })
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", one.Options().Addr}})
+	t.Cleanup(func() { _ = cluster.Close() })
 	for _, c := range []struct {
 		name string
 		rdbs []redis.UniversalClient
@@ -46,6 +50,8 @@ func TestWhatIsNoQuorumIsRefused(t *testing.T) {
 		{"a nil client", []redis.UniversalClient{one, two, (*redis.Client)(nil)}, nil, relock.ErrInvalidOption, "number 3 of 3"},
 		{"a ring", []redis.UniversalClient{ring, one, two}, nil, relock.ErrUnsupported, "number 1 of 3"},
 		{"one twice", []redis.UniversalClient{one, two, one}, nil, relock.ErrInvalidOption, one.Options().Addr},
+		{"one address twice", []redis.UniversalClient{one, two, again}, nil, relock.ErrInvalidOption, "clients 2 and 3 of 3 lead to the same server (" + two.Options().Addr},
+		{"a Cluster and its node", []redis.UniversalClient{one, two, cluster}, nil, relock.ErrInvalidOption, one.Options().Addr},
 		{"a nil option", []redis.UniversalClient{one, two}, []relock.ClientOption{nil}, relock.ErrInvalidOption, "nil"},
 		{"a bad option", []redis.UniversalClient{one, two}, []relock.ClientOption{relock.WithTTL(1)}, relock.ErrInvalidOption, "WithTTL"},
 		{"replicas", []redis.UniversalClient{one, two}, []relock.ClientOption{relock.WithReplicas(1, time.Second)}, relock.ErrUnsupported, "WithReplicas"},

@@ -82,7 +82,7 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 	for range 2000 {
 		var l Lease
 		random := func(limit time.Duration) time.Duration { return rand.N(limit) }
-		sent, lasts := random(time.Minute), 100 * time.Millisecond+random(time.Minute)
+		sent, lasts := random(time.Minute), 100*time.Millisecond+random(time.Minute)
 		l.Grant(at(sent), lasts)
 		proven := sent + lasts - clock.Margin(lasts)
 		for range 20 {
@@ -93,8 +93,8 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 			case 1:
 				l.RaiseSoon(at(random(time.Hour)))
 			default:
-				sent, lasts = random(2*time.Minute), 100 * time.Millisecond+random(time.Minute)
-				l.Prove(at(sent), lasts, 100 * time.Millisecond+random(time.Minute))
+				sent, lasts = random(2*time.Minute), 100*time.Millisecond+random(time.Minute)
+				l.Prove(at(sent), lasts, 100*time.Millisecond+random(time.Minute))
 				proven = max(proven, sent+lasts-clock.Margin(lasts))
 			}
 			require.GreaterOrEqual(t, l.deadline.Mono, before.Mono)

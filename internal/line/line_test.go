@@ -19,9 +19,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type trial struct {
 	*Line
 	queue queue.Queue[string] // for the turn to poll
-	t   *testing.T
-	hub *hub
-	now clock.Instant
+	t     *testing.T
+	hub   *hub
+	now   clock.Instant
 }
 
 func newTrial(t *testing.T) *trial {

@@ -11,8 +11,14 @@ import (
 //go:embed lua/raise.lua
 var raiseSource string
 
-// RaiseScript is a script of a node of a quorum: see [AcquireScript].
-var RaiseScript = withPrelude(raiseSource)
+//go:embed lua/server.lua
+var serverSource string
+
+// The scripts of a node of a quorum: see [AcquireScript].
+var (
+	RaiseScript  = withPrelude(raiseSource)
+	ServerScript = redisexec.NewScript(code(serverSource))
+)
 
 // Raise raises the counters of locks that field holds to token; false: it does not hold them. Each node has
 // minted a token by its own clock, and the highest is the lock's. The other nodes have to know it, or a later
@@ -34,4 +40,14 @@ func (p *Plain) ReleaseQuietly(ctx context.Context, e redisexec.CallOptions, t *
 	args = append(args, p.publishCommand())
 	r, out := p.run(ctx, e, ReleaseScript, t.Locks(), args...)
 	return understood(r.released().Ours, out, &r)
+}
+
+// Server returns the run id of the server that serves key now: no two servers have the same, and a server gets another
+// one when it is started. "": it does not say, because the user may not ask it, or it is no Redis.
+func (p *Plain) Server(ctx context.Context, e redisexec.CallOptions, key string) (string, redisexec.Outcome) {
+	r, out := p.run(ctx, e, ServerScript, []any{key})
+	if redisexec.Replied(out.Err) {
+		return "", redisexec.Outcome{Sent: out.Sent}
+	}
+	return understood(r.text(0), out, &r)
 }

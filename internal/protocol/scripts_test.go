@@ -12,7 +12,7 @@ import (
 
 var allScripts = []*redisexec.Script{
 	AcquireScript, ReenterScript, RenewScript, RenewManyScript, ReleaseScript, HandoffScript, RenameScript, ForceScript, StateScript, KeepScript,
-	LineAcquireScript, LinePollScript, LineReleaseScript, RaiseScript,
+	LineAcquireScript, LinePollScript, LineReleaseScript, RaiseScript, ServerScript,
 	RWReadScript, RWReadReenterScript, RWReadRenewScript, RWReadReleaseScript,
 	RWWriteScript, RWWriteReleaseScript, RWHandoffScript, RWForceScript, RWStateScript, RWKeepScript,
 }

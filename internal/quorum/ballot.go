@@ -3,10 +3,12 @@ package quorum
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 	"github.com/relock-go/relock/internal/redisexec"
 )
@@ -98,9 +100,11 @@ const (
 	inconclusive        // no majority can be had: too few have answered
 )
 
-// put puts a question to nodes of q. It does not block. If ctx has ended, it asks no node. If ctx ends later,
-// that does not take the question back: a node that was asked may do it all the same.
-func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallOptions, question question[T]) *ballot[T] {
+// put puts a question about the locks of t to nodes of q. It does not block. If ctx has ended, it asks no node. If ctx
+// ends later, that does not take the question back: a node that was asked may do it all the same.
+//
+// No vote counts before its node has said which server it is (meet): a server has one vote.
+func put[T any](ctx context.Context, q *Quorum, nodes []*node, t *keys.Set, e redisexec.CallOptions, question question[T]) *ballot[T] {
 	b := &ballot[T]{
 		question: question,
 		majority: q.majority(),
@@ -133,6 +137,12 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, e redisexec.CallO
 			}
 			// First the turn: the next command of the name does not wait for a mend.
 			turn.pass()
+			if out.Err == nil {
+				if err := q.meet(n, t.Keys[0]); err != nil {
+					// It has executed the command, and so is to be undone if that matters.
+					answer, out = *new(T), redisexec.Outcome{Err: err, Ambiguous: true, Permanent: errors.Is(err, lockerr.ErrInvalidOption)}
+				}
+			}
 			b.box <- indexed[T]{i, vote[T]{cast: true, answer: answer, out: out}}
 			if out.Err != nil && b.mend != nil {
 				<-b.enough

@@ -9,5 +9,6 @@
 //     nodes say of a lock.
 //   - ballot.go puts one question to the nodes, and counts. It begins with how a ballot goes.
 //   - node.go has one node, and the line of commands for each name.
+//   - server.go sees to it that no server has two votes.
 //   - absent.go learns on which nodes a name never stood.
 package quorum

@@ -21,7 +21,7 @@ var errTaken = errors.New("another owner has it there")
 // name. Then the outcome is ambiguous, and the caller undoes it.
 func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
-	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
+	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
 			g, out := n.plain.Acquire(q.env.Background, e, t, field, s)
@@ -31,7 +31,14 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 		yes: getsIt, no: errTaken, attended: true,
 	})
 	defer b.close()
-	switch b.countSoon(ctx, func() time.Duration { return q.rest(b) }) {
+	result := b.countSoon(ctx, func() time.Duration { return q.rest(b) })
+	if result == carried && q.suspects() {
+		b.linger(ctx, q.grace(b.sent), b.complete)
+	}
+	if err := q.twins(); err != nil && result != undecided {
+		return protocol.Grant{}, redisexec.Outcome{Err: err, Permanent: true, Ambiguous: true, Sent: b.sent}
+	}
+	switch result {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.Fencing)
 		// Without its token the lock counts for nothing, but most nodes have the name: it is to be undone.
@@ -82,7 +89,7 @@ func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 		}
 	}
 	e.Attempts = 1
-	back := put(q.env.Background, q, nodes, e, question[bool]{
+	back := put(q.env.Background, q, nodes, t, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			return n.plain.ReleaseQuietly(q.env.Background, e, t, field)
@@ -155,7 +162,7 @@ func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[p
 			g.Token = max(g.Token, minted[i])
 		}
 	}
-	r := put(ctx, q, q.nodes, e, question[bool]{
+	r := put(ctx, q, q.nodes, t, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			if minted[n.at] == g.Token { // its counter has it already

@@ -23,6 +23,7 @@ type node struct {
 	name  string // for people: its address
 	undos *undo.Queue
 	took  atomic.Int64 // how long its last answer took, in nanoseconds; 0: it never answered
+	server
 
 	mu sync.Mutex
 	// last is closed, for each name, when the last command in its line is settled. enqueue sets it, and

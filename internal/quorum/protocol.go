@@ -69,7 +69,7 @@ func saysYes(v vote[bool]) bool { return v.answer }
 // failure some nodes may have the new counts: the next command of the hold sets them right.
 func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms, mint bool, counts []int) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
-	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
+	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
 			return n.plain.Reenter(q.env.Background, e, t, field, s, mint, counts)
@@ -92,7 +92,7 @@ func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.S
 func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
 	q.leases(lease)
 	e.Attempts, e.Unanswered = 1, nil
-	b := put(ctx, q, q.nodes, e, question[bool]{
+	b := put(ctx, q, q.nodes, t, e, question[bool]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			return n.plain.Renew(ctx, e, t, field, lease)
@@ -111,7 +111,7 @@ func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 // do not have the lock for this owner any more. It waits no longer than LossWindow for nodes that do not
 // answer, even if the hold depended on them.
 func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (protocol.Released, redisexec.Outcome) {
-	b := put(ctx, q, q.nodes, e, question[protocol.Released]{
+	b := put(ctx, q, q.nodes, t, e, question[protocol.Released]{
 		names: []string{field},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
 			return n.plain.Release(q.env.Background, e, t, field, counts)
@@ -156,7 +156,7 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 // then too few nodes do.
 func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (protocol.Released, redisexec.Outcome) {
 	var b *ballot[protocol.Released] // mend reads its result
-	b = put(ctx, q, q.nodes, e, question[protocol.Released]{
+	b = put(ctx, q, q.nodes, t, e, question[protocol.Released]{
 		names: []string{field, keys.Kept(field, until)},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Released, redisexec.Outcome) {
 			return n.plain.Keep(q.env.Background, e, t, field, until, rest)
@@ -193,7 +193,7 @@ func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 // undoes it.
 func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
-	b := put(ctx, q, q.nodes, e, question[protocol.Grant]{
+	b := put(ctx, q, q.nodes, t, e, question[protocol.Grant]{
 		names: []string{from, to},
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
 			g, out := n.plain.Handoff(q.env.Background, e, t, from, to, s)
@@ -249,7 +249,7 @@ func (q *Quorum) undo(t *keys.Set, field string) {
 // So most nodes have to answer. It needs no turn: it is about another owner's name, and deletes a key only if
 // the fields are still those given. A node that missed it is not told again: there the lease ends the hold.
 func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
-	b := put(ctx, q, q.nodes, e, question[bool]{
+	b := put(ctx, q, q.nodes, t, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {
 			return n.plain.Force(q.env.Background, e, t, i, fields)
 		},

@@ -34,6 +34,8 @@ type Quorum struct {
 	nodes []*node
 	undos []*undo.Queue
 
+	census census
+
 	// longest is the longest lease that was ever asked for, in nanoseconds. It is raised (leases) before
 	// the command is sent that asks for it. So it covers a copy that is executed without an answer.
 	longest atomic.Int64
@@ -57,7 +59,7 @@ func New(env Env, execs []*redisexec.Executor, names []string) *Quorum {
 	q := &Quorum{env: env}
 	undoEnv := undo.Env{Now: env.Now, Go: env.Go, Ctx: env.Background}
 	for i, exec := range execs {
-		n := &node{env: &q.env, plain: protocol.NewPlain(exec, false), at: i, name: names[i], last: make(map[string]chan struct{})}
+		n := &node{env: &q.env, plain: protocol.NewPlain(exec, false), at: i, name: names[i], server: newServer(), last: make(map[string]chan struct{})}
 		n.undos = undo.New(undoEnv, n.settle)
 		q.nodes, q.undos = append(q.nodes, n), append(q.undos, n.undos)
 	}
@@ -69,6 +71,16 @@ func New(env Env, execs []*redisexec.Executor, names []string) *Quorum {
 func (q *Quorum) Backlog() []*undo.Queue { return q.undos }
 
 var _ protocol.Protocol = (*Quorum)(nil)
+
+// Usual returns how long the slowest node has usually taken to answer, with room for it to be slower, for one patience
+// at most.
+func (q *Quorum) Usual() time.Duration {
+	usual := redisexec.MinCopyPatience
+	for _, n := range q.nodes {
+		usual = max(usual, 2*time.Duration(n.took.Load()))
+	}
+	return min(usual, q.env.Patience)
+}
 
 // majority is how many nodes have to agree: more than half, so that two majorities share a node.
 func (q *Quorum) majority() int { return len(q.nodes)/2 + 1 } // mutant: quorum-half-is-enough

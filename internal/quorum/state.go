@@ -17,7 +17,7 @@ import (
 // whether there is a holder, for LossWindow at most. If that is still open then, it names the holder that may
 // have a majority by the nodes that do not answer: to call the lock free would be worse.
 func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
-	b := put(ctx, q, q.nodes, e, question[protocol.KeyState]{
+	b := put(ctx, q, q.nodes, t, e, question[protocol.KeyState]{
 		ask: func(n *node, e redisexec.CallOptions) (protocol.KeyState, redisexec.Outcome) {
 			return n.plain.State(q.env.Background, e, t, i)
 		},

@@ -373,9 +373,14 @@ func (x *Executor) OneNode() bool {
 	return one
 }
 
+// dialTime is how long go-redis tries to open a connection that is refused, with its pauses between five dials, and
+// some more. While that is under way the pipeline is being closed, and a Close of the application's client would wait
+// for it at a mutex, at which the clock of a bubble of testing/synctest stops.
+const dialTime = time.Second
+
 // Close ends the engines and waits for the executor's goroutines, or for ctx: behind a
-// dead server they last until their time-outs, of which it waits for one patience. The application's client stays
-// open. Calls that come later fail, with redis.ErrClosed, and send nothing.
+// dead server they last until their time-outs, of which it waits for one patience, but for dialTime at least. The
+// application's client stays open. Calls that come later fail, with redis.ErrClosed, and send nothing.
 func (x *Executor) Close(ctx context.Context) {
 	x.end()
 	x.mu.Lock()
@@ -385,7 +390,7 @@ func (x *Executor) Close(ctx context.Context) {
 	// From here on no engine is made, and no goroutine begins: engineAt and aside look at closed under mu.
 	x.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, x.Patience)
+	ctx, cancel := context.WithTimeout(ctx, max(x.Patience, dialTime))
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

@@ -1,32 +1,40 @@
 package redisexec
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// NamesOf returns what people know each of rdbs by.
+// NamesOf returns what people know each of rdbs by: its address, or its number if that is not known, as behind
+// Sentinel.
 func NamesOf(rdbs []redis.UniversalClient) []string {
 	names := make([]string, len(rdbs))
-	for i := range rdbs {
-		names[i] = nameOf(rdbs, i)
+	for i, rdb := range rdbs {
+		names[i] = cmp.Or(AddressOf(rdb), fmt.Sprintf("number %d of %d", i+1, len(rdbs)))
 	}
 	return names
 }
 
-// nameOf returns what people know the ith of rdbs by: its address, or its number if that is not
-// known, as behind Sentinel, or both if several have one address, as two databases of one server.
-func nameOf(rdbs []redis.UniversalClient, i int) string {
-	number := fmt.Sprintf("number %d of %d", i+1, len(rdbs))
-	addr := AddressOf(rdbs[i])
-	if addr == "" {
-		return number
-	}
-	for j, other := range rdbs {
-		if j != i && AddressOf(other) == addr {
-			return fmt.Sprintf("%s (%s)", addr, number)
+// SharedAddress returns an address that two clients have in common; "" if there is none. Several names of one server
+// are not seen here, nor is where a client of Sentinel leads.
+func SharedAddress(one, other redis.UniversalClient) string {
+	for _, addr := range addressesOf(one) {
+		if slices.Contains(addressesOf(other), addr) {
+			return addr
 		}
 	}
-	return addr
+	return ""
+}
+
+func addressesOf(rdb redis.UniversalClient) []string {
+	if cluster, is := rdb.(*redis.ClusterClient); is {
+		return cluster.Options().Addrs
+	}
+	if addr := AddressOf(rdb); addr != "" {
+		return []string{addr}
+	}
+	return nil
 }

@@ -19,8 +19,8 @@ func TestANodeIsNamedByItsAddressOrElseItsNumber(t *testing.T) {
 		return rdb
 	}
 	wrapped := struct{ redis.UniversalClient }{client("127.0.0.1:5")}
-	rdbs := []redis.UniversalClient{client("127.0.0.1:2"), behindSentinel(), behindSentinel(), client("127.0.0.1:3"), client("127.0.0.1:3"), wrapped}
+	rdbs := []redis.UniversalClient{client("127.0.0.1:2"), behindSentinel(), behindSentinel(), client("127.0.0.1:3"), wrapped}
 	require.Equal(t, []string{
-		"127.0.0.1:2", "number 2 of 6", "number 3 of 6", "127.0.0.1:3 (number 4 of 6)", "127.0.0.1:3 (number 5 of 6)", "number 6 of 6",
+		"127.0.0.1:2", "number 2 of 5", "number 3 of 5", "127.0.0.1:3", "number 5 of 5",
 	}, NamesOf(rdbs))
 }

@@ -166,6 +166,7 @@ func (s *server) lately(began clock.Instant, err error) error {
 // go-redis takes its time to find out, longer than a copy of a command is waited for. A server has one
 // look at a time, however many calls wait for it, and none within lookLife after the last.
 type look struct {
+	began clock.Instant
 	over  chan struct{} // closed when it is
 	ended clock.Instant // what follows is there when it is over
 	addr  string        // that the dialer chose
@@ -203,7 +204,7 @@ func (x *Executor) lookAt(s *server) *look {
 		return l
 	}
 	// mu is held, and x.mu is taken under it, never the other way round.
-	l := &look{over: make(chan struct{})}
+	l := &look{began: x.Now(), over: make(chan struct{})}
 	if !x.aside(func() { x.peer(s, l) }) {
 		return nil
 	}
@@ -239,6 +240,13 @@ func (x *Executor) peer(s *server, l *look) {
 	default:
 		s.learn(err, l.ended)
 	}
+}
+
+// isStuck reports whether a look at s has found out nothing within one patience.
+func (x *Executor) isStuck(s *server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.look != nil && !group.Closed(s.look.over) && x.Now().Since(s.look.began) >= x.Patience
 }
 
 // seen returns the address that the last look at s has found; "" if there is none.
@@ -288,11 +296,17 @@ func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *tim
 	})
 }
 
-// Unreachable reports whether no connection to the master of key can be opened. It blocks for one patience at
-// most, while a look is under way. An answer meanwhile clears what was known: then it is reachable.
+// Unreachable reports whether no connection to the master of key can be opened, or none within one patience, for
+// which it blocks at most. An answer meanwhile clears what was known: then it is reachable.
 func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 	s := x.serverOf(ctx, key)
+	if x.isStuck(s) {
+		return true
+	}
 	x.see(ctx, s, x.Patience)
+	if x.isStuck(s) {
+		return true
+	}
 	known := s.tells()
 	return known == tellsBarred || known == tellsBroken
 }

@@ -64,6 +64,15 @@ var serverErrors = []struct {
 	{"CROSSSLOT", forbidden},
 	{"Protocol error: unauthenticated", forbidden}, // of a command with more than ten words
 	{"unknown command", forbidden},
+
+	// These refuse what a client says first on a connection, by its options: no script fails so.
+	{"DB index is out of range", forbidden},
+	{"invalid DB index", forbidden},
+	{"SELECT is not allowed in cluster mode", forbidden},
+	{"AUTH <password> called without any password configured", forbidden},
+	{"Client sent AUTH, but no password is set", forbidden},
+	{"NOPROTO", forbidden},
+	{"This instance has cluster support disabled", forbidden},
 }
 
 // judge classifies the error of one copy of a command.

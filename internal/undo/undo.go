@@ -134,6 +134,22 @@ func Add(n Name, queues ...*Queue) (settled <-chan struct{}) {
 	return t.settled
 }
 
+// Await waits until most of the queues have settled each undo that was added to all of them, or for ctx. It does not
+// wait for those of single queues: what the other nodes of a quorum have done is enough.
+func Await(ctx context.Context, queues ...*Queue) {
+	for _, q := range queues {
+		for _, n := range q.Pending() {
+			for _, t := range n.tallies {
+				select {
+				case <-t.settled:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}
+}
+
 // Add has next sent, instead of what is pending by its name: that may have been sent too soon. It does not
 // block. The newer one lasts as long as the older one, and wakes waiters if either is to.
 func (q *Queue) Add(next Name) {

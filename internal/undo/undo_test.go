@@ -242,3 +242,32 @@ func TestANameOfWhichACopyMayComeLateIsNotReleasedAgainAfterTheClientIsClosed(t 
 		require.Equal(t, 1, released)
 	})
 }
+
+// Of three nodes one does not answer. What was added to all is settled by the others; what was added to that one is its
+// own.
+func TestAwait_WaitsForMostQueues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		frozen := make(chan struct{})
+		answer := func(Name) bool { time.Sleep(time.Second); return true }
+		queues := []*Queue{queueOf(t, answer), queueOf(t, answer), queueOf(t, func(Name) bool { <-frozen; return true })}
+		defer close(frozen)
+		target := new(keys.Set)
+		require.NoError(t, target.Init("", []string{"key"}))
+		n := Name{Keys: target, Field: "one", Until: clock.System().After(time.Hour)}
+		Add(n, queues...)
+		n.Field = "other"
+		queues[2].Add(n)
+		began := time.Now()
+		Await(t.Context(), queues...)
+		require.Equal(t, time.Second, time.Since(began))
+
+		n.Field = "third"
+		Add(n, queues[2])
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began = time.Now()
+		Await(soon, queues...)
+		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
