@@ -102,12 +102,14 @@ func (g *engine) send(c try, cmd *call) answer {
 			cmd = newCopy(c.ctx, cmd)
 		}
 	}
+	// One that is in use counts: another command may have just come to it by the same rule.
+	pooled := c.n > 1 && g.shared.rdb.PoolStats().TotalConns > 0
 	switch {
 	case c.way.lane != nil:
 		return g.on(c.way, c, cmd)
-	case c.n > 1 && c.n%2 == 1 && (c.n > 3 || l.own == nil || g.shared.rdb.PoolStats().IdleConns > 0):
+	case c.n > 1 && c.n%2 == 1 && (c.n > 3 || l.own == nil || pooled):
 		// No new connection may be had: one of those that there are, and the third copy not as the first.
-		piped := g.shared.pipe != nil && (c.piped == (c.n%4 == 1) || g.shared.rdb.PoolStats().IdleConns == 0)
+		piped := g.shared.pipe != nil && (c.piped == (c.n%4 == 1) || !pooled)
 		return g.on(way{g.shared, piped}, c, cmd)
 	default:
 		return g.on(way{l, l.pipe != nil}, c, cmd)
