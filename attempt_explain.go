@@ -144,7 +144,7 @@ func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
 		}
 		switch {
 		case out.Err == nil, out.Permanent:
-		case byContext(out.Err):
+		case byContext(out.Err), a.hurried(out.Err):
 			p.gate.stopsAsking(h.session.now())
 		default:
 			p.gate.failsToAsk(h.session.now(), out.Err)
@@ -155,6 +155,13 @@ func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
 		here := h.session.holder(h.target, g.Key, g.Holder, clock.Instant{})
 		h.places[g.Key].gate.sees(sighting{at: h.session.now(), holder: g.Holder, hold: here, claims: g.Claimed, lease: g.TTL})
 	}
+}
+
+// hurried reports whether err is a silence that was cut short: the end of the caller's ctx is so near that the copies
+// had less time than usual. Then it says little of Redis, which may be slow.
+func (a *attempt) hurried(err error) bool {
+	end, ends := a.ctx.Deadline()
+	return ends && errors.Is(err, lockerr.ErrNoAnswer) && time.Until(end) < a.hold.session.patience
 }
 
 // outage is the error of a TryLock that does not ask, because another waiter of this process is

@@ -120,21 +120,26 @@ func TestOfSeveralKeysTheOneInTheWayIsNamed(t *testing.T) {
 func TestAGateLearnsHowARequestHasEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		out     redisexec.Outcome
-		lasts   time.Duration
+		lasts   time.Duration // the request
+		left    time.Duration // of its caller's ctx, after that
 		failure error
 		outage  bool
 	}{
-		"it was answered":             {redisexec.Outcome{}, time.Second, nil, false},
-		"it was refused for good":     {redisexec.Outcome{Err: errMissed, Permanent: true}, time.Second, nil, false},
-		"it has failed":               {redisexec.Outcome{Err: errMissed}, time.Second, errMissed, true},
-		"its caller had time":         {redisexec.Outcome{Err: context.Canceled}, time.Second, nil, true},
-		"its caller had little time":  {redisexec.Outcome{Err: context.Canceled}, time.Millisecond, nil, false},
-		"the time of its wait was up": {redisexec.Outcome{Err: lockerr.ErrTimeout}, time.Second, nil, true},
+		"it was answered":             {redisexec.Outcome{}, time.Second, time.Minute, nil, false},
+		"it was refused for good":     {redisexec.Outcome{Err: errMissed, Permanent: true}, time.Second, time.Minute, nil, false},
+		"it has failed":               {redisexec.Outcome{Err: errMissed}, time.Second, time.Minute, errMissed, true},
+		"it was not answered":         {redisexec.Outcome{Err: lockerr.ErrNoAnswer}, time.Second, time.Minute, lockerr.ErrNoAnswer, true},
+		"it was not answered quickly": {redisexec.Outcome{Err: lockerr.ErrNoAnswer}, time.Second, time.Second / 2, nil, true},
+		"its caller had time":         {redisexec.Outcome{Err: context.Canceled}, time.Second, 0, nil, true},
+		"its caller had little time":  {redisexec.Outcome{Err: context.Canceled}, time.Millisecond, 0, nil, false},
+		"the time of its wait was up": {redisexec.Outcome{Err: lockerr.ErrTimeout}, time.Second, 0, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			begin(t, func(b *trial) {
 				h := b.wants("me", "a", "b")
-				a := attempt{hold: h.hold}
+				ctx, cancel := context.WithTimeout(context.Background(), c.lasts+c.left)
+				defer cancel()
+				a := attempt{hold: h.hold, ctx: ctx}
 				for _, p := range h.places {
 					p.gate.asks(b.session.now())
 				}
