@@ -180,7 +180,11 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 	failed(event.Err)
 	h.mu.Lock()
 	h.setPhase(lost)
+	unlocked := len(h.levels.open) == 0 // meanwhile, so no Unlock will unregister it
 	h.mu.Unlock()
+	if unlocked {
+		h.unregister()
+	}
 	report(hooks.Released, h.owner, event)
 }
 

@@ -112,6 +112,23 @@ func TestClose_NamesTheHoldsThatRedisHasNotHeardOfWhenItsTimeIsUp(t *testing.T) 
 	})
 }
 
+func TestClose_LeavesNothingOfAHoldThatIsUnlockedWhileRedisIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := alone(t)
+		answered := make(chan struct{})
+		h := wanted(t, s, kind{}, func(context.Context) error {
+			<-answered
+			return nil
+		}, "a", "one").holds("uuid:a")
+		go func() { _ = s.close() }()
+		synctest.Wait()
+		require.ErrorIs(t, h.unlock(h.target, h.settings), ErrClosed)
+		close(answered)
+		require.NoError(t, s.close())
+		require.Empty(t, s.registry.all())
+	})
+}
+
 func TestClose_GivesWorkInTheBackgroundItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := alone(t)
