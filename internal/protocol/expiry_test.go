@@ -387,7 +387,7 @@ func sent(b *expiring, mini *redistest.Backend, ask func()) (all []evaluated) {
 }
 
 // readOnly are the scripts that write nothing.
-var readOnly = []*redisexec.Script{StateScript, RWStateScript}
+var readOnly = []*redisexec.Script{StateScript, RWStateScript, ServerScript}
 
 func TestScripts_LeaveNoKeyWithoutExpiry(t *testing.T) {
 	redistest.Slow(t)

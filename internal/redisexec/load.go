@@ -85,9 +85,11 @@ func (x *Executor) sendUnknown(c try, to *server, s *Script, keys, args []any) a
 			current.end(a.err == nil, x.Now())
 			return a
 		}
-		// Its patience for others is over, but not that with its own command.
 		if !current.await(waiting) {
-			return full()
+			if c.wait.Err() != nil { // no one waits for the answer any more
+				return answer{err: errNotSent, server: to}
+			}
+			return full() // its patience for others is over, but not that with its own command
 		}
 		if current.known {
 			if a := x.sendNamed(c, s, keys, args); !unknownScript(a.err) {
