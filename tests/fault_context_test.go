@@ -60,11 +60,13 @@ func (l *cable) cut() {
 	}
 }
 
-// client returns a Redis client for a database at the end of the line.
-func (l *cable) client(t *testing.T, db int) *redis.Client {
+// client returns a Redis client for the server at addr, which the line leads to as well; "": for that at its end.
+func (l *cable) client(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	o := *l.options
-	o.DB = db
+	if addr != "" {
+		o.Addr = addr
+	}
 	rdb := redis.NewClient(&o)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -131,15 +133,15 @@ func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 	for fault, refusal := range map[string]error{"silence": nil, "dials time out": timedOut} {
 		for kind, locks := range map[string]func(*testing.T, *cable, ...relock.ClientOption) (*relock.Client, lockMaker){
 			"plain": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
-				c := locksOn(t, l.client(t, 0), opts...)
+				c := locksOn(t, l.client(t, ""), opts...)
 				return c, c.Mutex
 			},
 			"fair": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
-				c := locksOn(t, l.client(t, 0), opts...)
+				c := locksOn(t, l.client(t, ""), opts...)
 				return c, c.FairMutex
 			},
 			"quorum": func(t *testing.T, l *cable, opts ...relock.ClientOption) (*relock.Client, lockMaker) {
-				c := quorumOn(t, []redis.UniversalClient{l.client(t, 0), l.client(t, 1), l.client(t, 2)}, opts...)
+				c := quorumOn(t, []redis.UniversalClient{l.client(t, ""), l.client(t, redistest.Mini(t).Addr), l.client(t, redistest.Mini(t).Addr)}, opts...)
 				return c, c.Mutex
 			},
 		} {

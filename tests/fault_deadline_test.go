@@ -67,7 +67,7 @@ func TestAnUnlockThatIsAnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
 func TestAnUnlockLastsNoLongerThanItsTimeout(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		l := cableTo(rdb, nil)
-		c := locksOn(t, l.client(t, 0))
+		c := locksOn(t, l.client(t, ""))
 		t.Cleanup(l.mend)
 		m := c.Mutex("orders")
 		locktest.RequireLocked(t, m)
