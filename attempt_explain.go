@@ -176,6 +176,15 @@ func (h *hold) outage() error {
 	paced := h.session.paced(redisexec.CallOptions{}, h.settings.TTL).ConfirmedBy(h.settings.replicas)
 	patience := max(paced.Patience, paced.MaxPatience)
 	for _, p := range places {
+		if h.other == nil || !h.other.shared() {
+			if x := p.queue.Holder(); x != nil {
+				if left, holds := x.remaining(now); holds && left > 0 {
+					return nil // it is taken for certain, whether Redis answers or not
+				}
+			}
+		}
+	}
+	for _, p := range places {
 		_, o := p.gate.learned()
 		switch silence := o.since(o.asked, now); {
 		case o.failure != nil:

@@ -170,3 +170,21 @@ func TestTheEndOfACallersPatienceIsTold(t *testing.T) {
 		require.Equal(t, c.want, byContext(c.err), "%v", c.err)
 	}
 }
+
+// A waiter may have given up while Redis was slow, and no one has asked since: that is no outage of a lock that is held.
+func TestTryLock_BehindAHoldOfItsClientNeedsNoAnswer(t *testing.T) {
+	begin(t, func(b *trial) {
+		holder, other := b.wants("holder", "a"), b.wants("other", "a")
+		ended := holder.tries()
+		b.granted(holder)
+		b.getsAmongOthers(ended, true)
+		holder.mu.Lock()
+		holder.setPhase(held)
+		holder.mu.Unlock()
+		holder.places[0].gate.asks(b.session.now())
+		time.Sleep(trialTTL / 2)
+		b.getsAmongOthers(other.tries(), false)
+		time.Sleep(trialTTL) // it is held no more, as far as is known
+		b.getsAmongOthers(other.tries(), false, lockerr.ErrNoAnswer)
+	})
+}
