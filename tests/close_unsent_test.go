@@ -72,7 +72,7 @@ var unsent = []struct {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.NewServer(t, "--cluster-enabled", "yes").Addr}})
 	}, false},
 	{"no Sentinel there", func(_ *testing.T, server string, _ *redistest.Backend) redis.UniversalClient {
-		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{server}})
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{server}, MaxRetries: -1, DialerRetries: 1})
 	}, true},
 	{"loading", func(_ *testing.T, _ string, mini *redistest.Backend) redis.UniversalClient {
 		mini.Miniredis.SetError("LOADING Redis is loading the dataset in memory")

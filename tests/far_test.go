@@ -131,7 +131,7 @@ var ways = map[string][]relock.ClientOption{"pipelined": nil, "unpipelined": {re
 func TestHold_SurvivesSlowAnswers(t *testing.T) {
 	t.Parallel()
 	for name, opts := range ways {
-		for _, rtt := range []time.Duration{1200 * time.Millisecond, 4 * time.Second, 9 * time.Second} {
+		for _, rtt := range []time.Duration{1200 * time.Millisecond, 4 * time.Second, 9 * time.Second, 9500 * time.Millisecond} {
 			t.Run(fmt.Sprint(name, rtt), func(t *testing.T) {
 				t.Parallel()
 				inBubbleFar(t, func(t *testing.T, f *far) {
@@ -144,7 +144,9 @@ func TestHold_SurvivesSlowAnswers(t *testing.T) {
 					dials := f.dials.Load()
 					time.Sleep(20 * time.Minute)
 					require.NoError(t, context.Cause(hold))
-					require.Equal(t, dials, f.dials.Load(), "a connection that is slow is not closed, nor left for another")
+					if rtt <= 9*time.Second { // a copy cannot be waited for longer
+						require.Equal(t, dials, f.dials.Load(), "a connection that is slow is not closed, nor left for another")
+					}
 					require.NoError(t, hold.Err())
 					f.rtt.Store(0)
 					require.NoError(t, m.Unlock())

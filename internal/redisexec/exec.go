@@ -269,12 +269,14 @@ func (x *Executor) sendNamed(c try, s *Script, keys, args []any) answer {
 }
 
 // sendAll sends a copy in full that Redis has not known by its digest, or without the keys that are not required
-// if it was refused for them before its first write. Both are no further attempts: the answer to what is sent now
-// counts from the same time, which is too early rather than too late.
+// if it was refused for them before its first write. Both are no further attempts. What Redis does not know it has not
+// executed, so an answer to the whole script counts from when that is sent: on a slow link the lease needs the time.
 func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer {
 	if unknownScript(a.err) { // that is rare: only then args are to outlive the call
 		c.way = a.way // the connection is open there, which may have taken a while
+		since := x.Now()
 		a = x.sendUnknown(c, a.server, s, keys, slices.Clone(args))
+		c.sent = since
 	}
 	if c.e.RequiredKeys > 0 && c.e.RequiredKeys < len(keys) && lacksKeys(a.err, c.e.Undoes) {
 		keys = keys[:c.e.RequiredKeys]

@@ -46,9 +46,9 @@ func (f *flights) fly(c try, send func(c try) answer) bool {
 	return f.exec.aside(func() {
 		a := guarded(func() answer { return send(c) })
 		if a.server == nil { // of a panic
-			a.server = f.exec.anywhere
+			a.server, a.sent = f.exec.anywhere, c.sent
 		}
-		a.sent, a.n = c.sent, c.n
+		a.n = c.n
 		select {
 		case f.landed <- a:
 		case <-f.ctx.Done():
