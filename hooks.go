@@ -57,7 +57,8 @@ type Hooks struct {
 	// lock was held. If Redis did not confirm the release, Err is its error.
 	Released func(Event)
 
-	// Renewed is called after each renewal of the lease. Elapsed is how long the renewal took.
+	// Renewed is called after each renewal of the lease. Elapsed is the time since the
+	// request that Redis answered was sent.
 	Renewed func(Event)
 
 	// RenewFailed is called after each attempt to renew that Redis did not answer in time or refused, or

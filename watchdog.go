@@ -179,7 +179,11 @@ func (h *hold) renewNow(life context.Context) {
 		return
 	}
 	out.Err = h.renewalSettled(out, lease)
-	event := h.event(h.session.now().Since(began), out.Err)
+	since := began
+	if out.Err == nil {
+		since = out.Sent // copies before that have been reported
+	}
+	event := h.event(h.session.now().Since(since), out.Err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
 	free() // who unlocks need not wait for a hook
