@@ -60,7 +60,7 @@ func TestEveryContenderLocksAndIsReported(t *testing.T) {
 		require.Equal(t, 2, strings.Count(out.String(), "\n| "+name+" | **"), "its rows have figures")
 	}
 	require.NotContains(t, out.String(), "void", "nobody misbehaved:\n%s", progress.String())
-	require.Contains(t, out.String(), "| relock | seq, 1 goroutine | allocations | ≤ 36.0 |")
+	require.Contains(t, out.String(), "| relock | seq, 1 goroutine | time ÷ fastest library | ≤ 1.00 |")
 	require.Contains(t, out.String(), "-scenario seq,slow-seq", "the command is there")
 
 	saved, err := os.ReadFile(markdown)
