@@ -70,7 +70,7 @@ type session struct {
 	// execs and undos belong to the one deployment, or to each node of a quorum.
 	execs []*redisexec.Executor
 	undos []*undo.Queue
-	// usual is how long answers of the slowest node usually take, and at least as long as a slow link needs; nil
+	// usual is how long answers of the slowest node usually take, and at least a quarter of a patience; nil
 	// where there is one deployment.
 	usual func() time.Duration
 

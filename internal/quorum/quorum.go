@@ -72,10 +72,10 @@ func (q *Quorum) Backlog() []*undo.Queue { return q.undos }
 
 var _ protocol.Protocol = (*Quorum)(nil)
 
-// Usual returns how long the slowest node has usually taken to answer, with room for it to be slower, for one patience
-// at most.
+// Usual returns how long the slowest node has usually taken to answer, with room for it to be slower: at least a quarter
+// of a patience, because this process may be busy, and one patience at most.
 func (q *Quorum) Usual() time.Duration {
-	usual := redisexec.MinCopyPatience
+	usual := q.env.Patience / 4
 	for _, n := range q.nodes {
 		usual = max(usual, 2*time.Duration(n.took.Load()))
 	}
