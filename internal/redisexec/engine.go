@@ -102,8 +102,7 @@ func (g *engine) send(c try, cmd *call) answer {
 			cmd = newCopy(c.ctx, cmd)
 		}
 	}
-	// One that is in use counts: another command may have just come to it by the same rule.
-	pooled := c.n > 1 && g.shared.rdb.PoolStats().TotalConns > 0
+	pooled := c.n > 1 && g.shared.rdb.PoolStats().IdleConns > 0
 	switch {
 	case c.way.lane != nil:
 		return g.on(c.way, c, cmd)
