@@ -52,13 +52,11 @@ func (x *Executor) openLane(rdb *redis.Client) *lane {
 	return l
 }
 
-// openOwnLane returns a lane to node on a connection of our own; unpipelined, on as many as the application has.
+// openOwnLane returns a lane to node on connections of our own. A pipeline uses one. The pool has room for as many as
+// the application's all the same: after as many failed dials as it has room for, go-redis dials once a second until the
+// pool is closed, and a little longer.
 func (x *Executor) openOwnLane(node *redis.Client) *lane {
-	conns := 1
-	if x.Unpipelined {
-		conns = node.Options().PoolSize
-	}
-	o, own := ownOptions(node.Options(), conns, x.readTimeout(node)), new(dialed)
+	o, own := ownOptions(node.Options(), node.Options().PoolSize, x.readTimeout(node)), new(dialed)
 	o.Dialer = own.dialer(o.Dialer)
 	l := x.openLane(redis.NewClient(o))
 	l.own = own
