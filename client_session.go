@@ -225,7 +225,8 @@ func (s *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (sett
 
 // settle releases n on the one deployment, and reports whether nothing is left to do about it. It blocks for
 // three copies of each command, or for one when the client is being closed. If it fails, the queue of undos calls it
-// again after a pause, until the lease is over. A refusal does not settle it: the missing permission or password may come back in time.
+// again after a pause, until the lease is over. A refusal does not settle it, because the missing permission or
+// password may come back in time, unless the client is being closed and it is not the first.
 func (s *session) settle(n undo.Name) bool {
 	// Close waits for undos. It need not do so for a Redis that nothing can be sent to.
 	if n.Missed && s.closed() && s.execs[0].Unreachable(s.background, n.Keys.Keys[0]) {

@@ -20,11 +20,11 @@ import (
 // How a hold ends, from the outside in:
 //
 //	end            here: contexts, watchdog. It comes first, always.
-//	finish         on Redis: handOver to the next of this process, or else giveBack to all, which keeps the
-//	               keys for no one if its min hold is not over;
-//	               abandon if Redis does not answer. release is that with the hook Released.
-//	giveUp         retires the name, tells those who wait in its batch, and has it released in the background. It is
-//	               part of abandon, of lose, and of Reject, which forgets a grant that does not count.
+//	finish         on Redis: handAhead or handOver to the next of this process, or else giveBack to all, which
+//	               keeps the keys for no one if its min hold is not over;
+//	               abandon if Redis does not answer. After it, unlock calls the hook Released.
+//	giveUp         retires the name, notifies those who wait in its batch, and has it released in the background. It
+//	               is part of abandon, of lose, and of reject, which forgets a grant that does not count.
 //	leave          lets the next in the queues go on.
 //	unregister     takes it out of its gates: it is gone.
 //
