@@ -63,7 +63,9 @@ func (s *session) close() error {
 // end is the first Close.
 func (s *session) end() error {
 	close(s.closing)
-	s.registrar.Close()
+	for _, r := range s.registrars {
+		r.Close()
+	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, lockerr.NoAnswerWithin(closeTimeout))
 	defer cancel()
 	// Beside the rest: it may be connecting just now, and no hold needs a message any more.

@@ -82,8 +82,8 @@ type session struct {
 
 	registry   *registry
 	identities *identity.Source
-	registrar  *presence.Registrar // nil: the client does not register
-	tickets    atomic.Uint64       // numbers the places in lines
+	registrars []*presence.Registrar // of each deployment; none: the client does not register
+	tickets    atomic.Uint64         // numbers the places in lines
 
 	// goroutines are the watchdogs that are awake, the one that watches the clocks, and those that undo. What runs in
 	// one of them ends soon after closing or background has: else Close would take its whole time.
@@ -120,7 +120,9 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 	s.background, s.endBackground = context.WithCancelCause(context.Background())
 	if o.registers {
 		env := presence.Env{Now: now, Go: s.goroutines.Go, Ctx: s.background, Closing: s.closing, Names: s.uuidsInUse}
-		s.registrar = presence.New(env, s.execs)
+		for _, x := range s.execs {
+			s.registrars = append(s.registrars, presence.New(env, x))
+		}
 	}
 	started := now() // not in the goroutine, which may run much later: a jump before that would not be seen
 	s.goroutines.Go(func() { clock.Watch(s.closing, now, started, s.clocksMoved) })

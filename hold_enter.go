@@ -164,8 +164,8 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 		h.unregister()
 		return false, ErrClosed
 	}
-	if h.session.registrar != nil {
-		h.session.registrar.InUse()
+	for _, r := range h.session.registrars {
+		r.InUse()
 	}
 	acquired := false
 	defer func() { // also after a panic in a hook

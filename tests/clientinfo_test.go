@@ -256,3 +256,21 @@ func TestCloseOfARegisteredClientIsBounded(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Less(t, time.Since(began), closeTimeout)
 }
+
+// A command to the frozen node is still under way when the client is closed.
+func TestClientInfo_GoesFromTheNodesOfAQuorumThatAnswer(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(b *quorumBench) {
+		b.relays[2].BlackHole(true)
+		id := b.locks.ID()
+		b.me.Locks(b.t, b.mutex())
+		for _, rdb := range b.servers[:2] {
+			awaitRegistered(b.t, rdb, id)
+		}
+		b.me.Unlocks(b.t, b.mutex())
+		require.NoError(b.t, b.locks.Close())
+		for _, rdb := range b.servers[:2] {
+			locktest.RequireFree(b.t, rdb, keys.OfClient(id))
+		}
+	}, relock.WithClientInfo())
+}

@@ -4,6 +4,9 @@
 // It is a courtesy, and no lock depends on it: a command that fails is not sent again before its time, and
 // what is registered ends with a lease of its own.
 //
+// Each deployment has a registrar of its own: a node of a quorum that does not answer must not keep a client that has
+// ended registered on the others.
+//
 // What the goroutine of a registrar does:
 //
 //	in use, and due      it registers the names (register), and they are due again after an interval
@@ -57,12 +60,12 @@ type Env struct {
 	Names func() []string
 }
 
-// Registrar registers one client. A nil one does nothing. It has a goroutine while there are holds, and for
-// an interval at most after that.
+// Registrar registers one client on one deployment. It has a goroutine while there are holds, and for an interval at
+// most after that.
 type Registrar struct {
-	env   Env
-	execs []*redisexec.Executor
-	info  []any // host, process id, program, since when: the last words of each command
+	env  Env
+	exec *redisexec.Executor
+	info []any // host, process id, program, since when: the last words of each command
 
 	mu sync.Mutex
 	// running says that the goroutine is there. start sets it. The goroutine clears it before it ends because
@@ -74,8 +77,8 @@ type Registrar struct {
 	until map[string]clock.Instant // by name: until when it may be registered
 }
 
-// New returns a registrar of this process on each of the deployments. It starts nothing, and sends nothing.
-func New(env Env, execs []*redisexec.Executor) *Registrar {
+// New returns a registrar of this process on one deployment. It starts nothing, and sends nothing.
+func New(env Env, exec *redisexec.Executor) *Registrar {
 	host, _ := os.Hostname()
 	program, err := os.Executable()
 	if err != nil {
@@ -83,26 +86,18 @@ func New(env Env, execs []*redisexec.Executor) *Registrar {
 	}
 	since := env.Now().Time().UTC().Format(time.RFC3339)
 	return &Registrar{
-		env: env, execs: execs, until: make(map[string]clock.Instant),
+		env: env, exec: exec, until: make(map[string]clock.Instant),
 		info: []any{host, strconv.Itoa(os.Getpid()), filepath.Base(program), since},
 	}
 }
 
 // InUse says that the client holds or waits from now on. It does not wait for Redis. It has to come after the
 // hold is in its gates: else the goroutine may look first, see none, and end.
-func (r *Registrar) InUse() {
-	if r != nil {
-		r.start()
-	}
-}
+func (r *Registrar) InUse() { r.start() }
 
 // Close has the client registered no more, in the background. Env.Closing has been closed before: by that the
 // goroutine knows. If there is none, it is started once more.
-func (r *Registrar) Close() {
-	if r != nil {
-		r.start()
-	}
-}
+func (r *Registrar) Close() { r.start() }
 
 // start makes sure that the goroutine is there.
 func (r *Registrar) start() {
@@ -167,7 +162,7 @@ func (r *Registrar) register(names []string) {
 	}
 	for _, name := range names {
 		r.until[name] = now.After(Lease)
-		r.tell(name, Lease)
+		r.send(name, Lease)
 	}
 }
 
@@ -175,19 +170,13 @@ func (r *Registrar) register(names []string) {
 func (r *Registrar) leave() {
 	for name, until := range r.until {
 		if r.env.Now().Until(until) > 0 {
-			r.tell(name, 0)
+			r.send(name, 0)
 		}
 	}
 }
 
-// tell sends one command to each deployment, and waits for all of them. What became of it makes no difference.
-func (r *Registrar) tell(name string, lease time.Duration) {
-	var all sync.WaitGroup
-	for _, x := range r.execs {
-		all.Go(func() {
-			args := append([]any{lease.Milliseconds()}, r.info...)
-			_, _ = x.Run(r.env.Ctx, redisexec.CallOptions{Attempts: 1}, RegisterScript, []any{keys.OfClient(name)}, args...)
-		})
-	}
-	all.Wait()
+// send sends one command, and waits for it. What became of it makes no difference.
+func (r *Registrar) send(name string, lease time.Duration) {
+	args := append([]any{lease.Milliseconds()}, r.info...)
+	_, _ = r.exec.Run(r.env.Ctx, redisexec.CallOptions{Attempts: 1}, RegisterScript, []any{keys.OfClient(name)}, args...)
 }
