@@ -9,6 +9,8 @@ import (
 
 	"github.com/relock-go/relock/internal/clock"
 	"github.com/relock-go/relock/internal/group"
+	"github.com/relock-go/relock/internal/redisexec"
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // A Lock may start a second goroutine as soon as the first has found the client not in use. If that one went on to say
@@ -18,6 +20,10 @@ func TestAGoroutineThatFoundTheClientNotInUseEndsThoughTheClientIsClosedMeanwhil
 	closing := make(chan struct{})
 	looks, asked := 0, 0
 	var running group.Group
+	exec := redisexec.New(redistest.Mini(t).Client(t), clock.System, time.Minute)
+	defer exec.Close(t.Context())
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // nothing is sent
 	r := New(Env{
 		Now: func() clock.Instant {
 			if looks == 2 { // between its look and what it does about that
@@ -34,8 +40,8 @@ func TestAGoroutineThatFoundTheClientNotInUseEndsThoughTheClientIsClosedMeanwhil
 			}
 			return nil
 		},
-		Ctx: context.Background(), Closing: closing,
-	}, nil)
+		Ctx: over, Closing: closing,
+	}, exec)
 	r.InUse()
 	running.Wait(t.Context())
 	require.True(t, group.Closed(closing))

@@ -127,9 +127,13 @@ func (o Outcome) Abandoned(ctx context.Context) Outcome {
 	return o
 }
 
-func newCall(ctx context.Context, name string, script any, keys []any, args []any) *call {
+// newCall returns the command that runs s, which it contains in full or by its digest.
+func newCall(ctx context.Context, s *Script, full bool, keys, args []any) *call {
 	c := new(call)
-	words := append(c.room[:0], name, script, len(keys))
+	words := append(c.room[:0], "evalsha", s.Digest, len(keys))
+	if full {
+		words[0], words[1] = "eval", s.Source
+	}
 	words = append(words, keys...)
 	c.Cmd = redis.NewCmd(ctx, append(words, args...)...)
 	c.SetFirstKeyPos(3)

@@ -17,7 +17,7 @@ import (
 func pipelineWith(t *testing.T, backend *redistest.Backend, others int) (*pipeline, []*call, *call) {
 	redistest.NeedsPipelining(t)
 	rdb, key := backend.Client(t), []any{redistest.Key(t)}
-	counts := func() *call { return newCall(t.Context(), "eval", counting.Source, key, nil) }
+	counts := func() *call { return newCall(t.Context(), counting, true, key, nil) }
 	p := executorOn(t, rdb).engineAt(rdb).shared.pipe
 	for range others {
 		other := counts()

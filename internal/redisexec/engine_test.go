@@ -55,7 +55,7 @@ func TestAClosedEngineSendsNothing(t *testing.T) {
 		x.Close(t.Context())
 
 		limit := x.limits.After(x.Patience)
-		a := engine.send(tryOf(limit), newCall(limit, "set", key, nil, []any{"1"}))
+		a := engine.send(tryOf(limit), newCall(limit, writing, true, []any{key}, nil))
 		require.ErrorIs(t, a.err, redis.ErrClosed)
 		require.Zero(t, rdb.Exists(t.Context(), key).Val())
 	})
@@ -119,3 +119,6 @@ func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
 		require.False(t, out.Ambiguous, name)
 	}
 }
+
+// writing is a script that leaves a key.
+var writing = NewScript("return redis.call('set', KEYS[1], 1)")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -254,8 +253,7 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 		c.wait, cancel = x.limits.within(c.ctx, c.patience)
 	}
 	defer cancel()
-	a := x.sendNamed(c, s, keys, args)
-	a = x.sendAll(c, s, keys, args, a)
+	a := x.sendAll(c, s, keys, args, x.dispatch(c, s, keys, args, false))
 	// The time of this copy was over, in whatever words go-redis says so. An error of a copy that was surely not
 	// executed says more than that, and stays.
 	if a.err != nil && c.wait.Err() != nil && c.ctx.Err() == nil && !judge(a.err).notExecuted {
@@ -264,25 +262,13 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 	return a
 }
 
-func (x *Executor) sendNamed(c try, s *Script, keys, args []any) answer {
-	return x.dispatch(c, keys, newCall(c.ctx, "evalsha", s.Digest, keys, args))
-}
-
-// sendAll sends a copy in full that Redis has not known by its digest, or without the keys that are not required
-// if it was refused for them before its first write. Both are no further attempts. What Redis does not know it has not
-// executed, so an answer to the whole script counts from when that is sent: on a slow link the lease needs the time.
+// sendAll sends a copy again if its first answer a says that the server does not know the script, or refuses it, before
+// its first write, for keys that are not required. Both are no further attempts.
 func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer {
-	if unknownScript(a.err) { // that is rare: only then args are to outlive the call
-		c.way = a.way // the connection is open there, which may have taken a while
-		since := x.Now()
-		a = x.sendUnknown(c, a.server, s, keys, slices.Clone(args))
-		c.sent = since
-	}
+	a = x.sendKnown(&c, s, keys, args, a)
 	if c.e.RequiredKeys > 0 && c.e.RequiredKeys < len(keys) && lacksKeys(a.err, c.e.Undoes) {
 		keys = keys[:c.e.RequiredKeys]
-		if a = x.sendNamed(c, s, keys, args); unknownScript(a.err) {
-			a = x.sendUnknown(c, a.server, s, keys, slices.Clone(args))
-		}
+		a = x.sendKnown(&c, s, keys, args, x.dispatch(c, s, keys, args, false))
 	}
 	if isRedirect(a.err) {
 		switch x.rdb.(type) {
@@ -296,22 +282,44 @@ func (x *Executor) sendAll(c try, s *Script, keys, args []any, a answer) answer 
 	return a
 }
 
-// dispatch sends cmd to the master of its keys and waits for its answer, or until the caller stops waiting. After
-// that the command belongs to go-redis alone, but for the answer's pending.
-func (x *Executor) dispatch(c try, keys []any, cmd *call) (a answer) {
+// sendKnown sends a copy again, in full if need be, if the server has answered a: that it does not know the digest of s.
+// What it does not know it has not executed. So c.sent becomes the time of the second sending: on a slow link the lease
+// needs the time.
+func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answer {
+	if !unknownScript(a.err) {
+		return a
+	}
+	now := x.Now()
+	full := a.server.scripts.missed(s, c.sent, now)
+	c.sent, c.way = now, a.way // the connection is open there, which may have taken a while
+	a = x.dispatch(*c, s, keys, args, full)
+	// The script that another call has sent is not there yet, or went to another server.
+	if !full && unknownScript(a.err) {
+		c.sent = x.Now()
+		a = x.dispatch(*c, s, keys, args, true)
+	}
+	return a
+}
+
+// dispatch sends s, in full or if the master of the keys needs that, to that master and waits for its answer, or until
+// the caller stops waiting. After that the command belongs to go-redis alone, but for the answer's pending.
+func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a answer) {
 	defer guard.Recover(&a.err)
-	a.server = x.anywhere
 	key := keys[0].(string)
+	engine := x.engineOf(c.wait, key)
+	a.server = x.anywhere // also of a panic
+	if engine != nil {
+		a.server = engine.server
+	}
+	cmd := newCall(c.ctx, s, full || a.server.scripts.lacks(s, c.sent), keys, args)
 	// A script and its WAIT need a connection to themselves.
 	if c.e.Replicas.N > 0 {
 		return x.confirm(c, key, cmd)
 	}
-	engine := x.engineOf(c.wait, key)
 	// The application's client finds the way, as it always does.
 	if engine == nil {
 		return x.process(c, x.anywhere, x.rdb, cmd)
 	}
-	a.server = engine.server // also of a panic
 	a = engine.send(c, cmd)
 	a.server = engine.server
 	switch {

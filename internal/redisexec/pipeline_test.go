@@ -110,7 +110,7 @@ func TestWithoutThePipelineAClosedEngineSendsNothing(t *testing.T) {
 		x.Close(t.Context())
 
 		for _, ctx := range []context.Context{x.limits.After(x.Patience), t.Context()} {
-			a := engine.send(tryOf(ctx), newCall(ctx, "set", key, nil, []any{"1"}))
+			a := engine.send(tryOf(ctx), newCall(ctx, writing, true, []any{key}, nil))
 			require.ErrorIs(t, a.err, redis.ErrClosed)
 		}
 		require.Zero(t, rdb.Exists(t.Context(), key).Val())

@@ -3,6 +3,12 @@ package redisexec
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/relock-go/relock/internal/clock"
 )
 
 // Script is a Lua script and the name Redis knows it by. It never changes, and is told from others by its address:
@@ -20,4 +26,55 @@ type Script struct {
 func NewScript(source string) *Script {
 	sum := sha1.Sum([]byte(source))
 	return &Script{Source: source, Digest: hex.EncodeToString(sum[:])}
+}
+
+// A cache records which scripts have to be sent to a server in full. A script is fifty times as long as its digest, so
+// commands contain the digest, until the server answers NOSCRIPT: it is new, or has restarted, failed over or been
+// flushed, and will not know the other scripts either. From then on the next command with each script contains the
+// script. So a round trip is lost for the first of them only, and a renewal on a slow link needs one in any case.
+//
+// When many calls find out at the same time, one of them sends the script. The others send the digest again, behind it,
+// and the script only if that is answered NOSCRIPT, too. Nobody waits for another call.
+type cache struct {
+	forgot atomic.Pointer[clock.Instant] // when the server last answered NOSCRIPT; nil: it never has
+	full   sync.Map                      // *Script: the clock.Instant when it was last sent in full
+}
+
+// lacks reports whether a command with s that is sent now has to contain the script. Of calls at the same time it does
+// so for one, which has to send it.
+func (k *cache) lacks(s *Script, now clock.Instant) bool {
+	forgot := k.forgot.Load()
+	if forgot == nil {
+		return false
+	}
+	last, sent := k.full.Load(s)
+	if !sent {
+		_, sent = k.full.LoadOrStore(s, now)
+		return !sent
+	}
+	return last.(clock.Instant).Mono < forgot.Mono && k.full.CompareAndSwap(s, last, now)
+}
+
+// missed records that a command with the digest of s, sent at the time sent, was answered NOSCRIPT. It reports whether
+// the caller has to send the script; else another call has done so since.
+func (k *cache) missed(s *Script, sent, now clock.Instant) bool {
+	last, has := k.full.Load(s)
+	if has && last.(clock.Instant).Mono >= sent.Mono {
+		return false
+	}
+	if has && !k.full.CompareAndSwap(s, last, now) {
+		return false
+	}
+	if !has {
+		if _, has = k.full.LoadOrStore(s, now); has {
+			return false
+		}
+	}
+	k.forgot.Store(&now)
+	return true
+}
+
+// unknownScript reports whether Redis has answered that it does not know a script by its digest.
+func unknownScript(err error) bool {
+	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
 }

@@ -37,7 +37,7 @@ type server struct {
 	addr string                                      // "" if the address is not known beforehand
 	dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
 
-	loads loads
+	scripts cache
 
 	ailment atomic.Pointer[ailment] // nil: nothing has failed since it answered last
 

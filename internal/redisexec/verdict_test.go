@@ -38,7 +38,7 @@ func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
 	t.Cleanup(func() { rdb.Close() })
 	for words, means := range redistest.ErrorReplies {
 		rule := relay.ReplyWith("-"+words+"\r\n", redistest.Scripts)
-		cmd := newCall(t.Context(), "evalsha", idle.Digest, []any{"key"}, nil)
+		cmd := newCall(t.Context(), idle, false, []any{"key"}, nil)
 		err := rdb.Process(t.Context(), cmd)
 		rule.Wait(t)
 		require.Equal(t, meant(means), judge(err), "%T: %v", err, err)
