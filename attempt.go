@@ -56,7 +56,7 @@ const (
 )
 
 // errLate is the failure of a grant that came when its lease was over.
-var errLate = errors.New("the grant arrived after its lease was over: Redis is too slow for this TTL, use a longer one")
+var errLate = errors.New("Redis granted the lock, but the answer arrived after the lease had expired: use a longer TTL")
 
 // turn is how one attempt gets to ask Redis for the keys. All of it runs on the goroutine of
 // the attempt.
@@ -251,7 +251,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	if !through(a.hold) {
 		return nil
 	}
-	err := fmt.Errorf("no success with Redis for %v: %w", now.Since(since).Round(time.Millisecond), out.Err)
+	err := fmt.Errorf("Redis has been failing for %v: %w", now.Since(since).Round(time.Millisecond), out.Err)
 	a.hold.places[a.at].queue.Fail(err, through)
 	return err
 }

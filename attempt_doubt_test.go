@@ -112,7 +112,7 @@ func TestAnOutageOfATTLEndsTheWaitOfAllThatWaitedThroughIt(t *testing.T) {
 			r := <-ended
 			require.False(t, r.granted)
 			require.ErrorIs(t, r.err, errMissed)
-			require.ErrorContains(t, r.err, "no success with Redis for 1")
+			require.ErrorContains(t, r.err, "Redis has been failing for 1")
 		}
 		b.goesOn(ofLate)
 		b.granted(late)
@@ -182,7 +182,7 @@ func TestAContextThatEndsAsARequestFailsIsTheReason(t *testing.T) {
 		h.onAnswer = stop
 		ended := h.locks(ctx)
 		b.fails(h, redisexec.Outcome{})
-		require.EqualError(t, b.gets(ended, false, context.Canceled, errMissed), "context canceled; the last try: connection reset")
+		require.EqualError(t, b.gets(ended, false, context.Canceled, errMissed), "context canceled; last attempt: connection reset")
 		h.nothingLeft()
 	})
 }

@@ -40,7 +40,7 @@ func (h *hold) explain(err error) error {
 	switch {
 	case failed:
 	case outage.failure != nil:
-		err = fmt.Errorf("%w; no success with Redis%s: %w", err, lasting(silence), outage.failure)
+		err = fmt.Errorf("%w; Redis has been failing%s: %w", err, lasting(silence), outage.failure)
 	case silence >= redisexec.MinCopyPatience:
 		// An answer may take as long as one copy is waited for. After that it is worth a word.
 		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
@@ -50,19 +50,21 @@ func (h *hold) explain(err error) error {
 	if seen.holder == "" {
 		return err
 	}
-	// The name of a lock is at the beginning of the error. Of several keys it is to say which.
-	it := "it"
+	// The error begins with the name of the lock. Only a lock of several names has to name the key again.
+	of := ""
 	if len(places) > 1 {
-		it = strconv.Quote(key)
-	}
-	if !answers {
-		return fmt.Errorf("%w; before that %s was %s", err, it, kept(seen))
+		of = strconv.Quote(key) + " "
 	}
 	waited := now.Since(h.started).Round(time.Millisecond)
-	if left, still := leftOf(seen, now); still {
-		return fmt.Errorf("%w; after %v %s was still %s, %s", err, waited, it, kept(seen), left)
+	left, still := leftOf(seen, now)
+	switch {
+	case !answers:
+		return fmt.Errorf("%w; last known: %s%s", err, of, state(seen))
+	case !still:
+		return fmt.Errorf("%w; after %v, last known: %s%s", err, waited, of, state(seen))
+	default:
+		return fmt.Errorf("%w; after %v %sstill %s, %s", err, waited, of, state(seen), left)
 	}
-	return fmt.Errorf("%w; after %v %s was last %s", err, waited, it, kept(seen))
 }
 
 // learned returns what is known of that one of its keys that is in its way, and of Redis: of a key
@@ -91,16 +93,16 @@ func (h *hold) learned(places []place, now clock.Instant) (seen sighting, key st
 	return seen, key, out
 }
 
-// kept says how the one who was seen was in the way.
-func kept(s sighting) string {
+// state describes why the key was not available when s was seen.
+func state(s sighting) string {
 	owner, hasBeen := keys.KeptFor(s.holder)
 	switch {
 	case s.hold != nil:
-		return fmt.Sprintf("held by %s, of this client", s.holder)
+		return fmt.Sprintf("held by %s of this client", s.holder)
 	case s.claims:
-		return "kept from readers by " + s.holder
+		return "closed to readers by the waiting writer " + s.holder
 	case hasBeen:
-		return fmt.Sprintf("kept for the min hold of %s, which has ended", owner)
+		return fmt.Sprintf("reserved by the min hold of %s", owner)
 	default:
 		return "held by " + s.holder
 	}
@@ -118,7 +120,7 @@ func leftOf(s sighting, now clock.Instant) (string, bool) {
 	if s.hold != nil {
 		left, still = s.hold.remaining(now)
 	}
-	return fmt.Sprintf("with %v left", left.Round(time.Millisecond)), still && left > 0
+	return fmt.Sprintf("lease ends in %v", left.Round(time.Millisecond)), still && left > 0
 }
 
 // lasting says how long something has lasted, if that is worth saying.
@@ -188,7 +190,7 @@ func (h *hold) outage() error {
 		_, o := p.gate.learned()
 		switch silence := o.since(o.asked, now); {
 		case o.failure != nil:
-			return fmt.Errorf("no success with Redis%s: %w", lasting(silence), o.failure)
+			return fmt.Errorf("Redis has been failing%s: %w", lasting(silence), o.failure)
 		case silence > patience:
 			return fmt.Errorf("%w%s", lockerr.ErrNoAnswer, lasting(silence))
 		}

@@ -43,25 +43,25 @@ func TestTheEndOfAWaitSaysWhatItWasFor(t *testing.T) {
 		want    string
 	}{
 		"no one was seen":        {func(*trial, *asker) {}, context.Canceled, "context canceled"},
-		"the key is held":        {sees(other), context.Canceled, `context canceled; after 5s it was still held by other:1, with 25s left`},
-		"for ever":               {sees(sighting{holder: "other:1", lease: -1}), context.Canceled, `context canceled; after 5s it was still held by other:1, without expiry`},
-		"by now it may be free":  {sees(sighting{holder: "other:1", lease: time.Second}), context.Canceled, `context canceled; after 5s it was last held by other:1`},
-		"a writer waits":         {sees(sighting{holder: "other:1", lease: 30 * time.Second, claims: true}), context.Canceled, `context canceled; after 5s it was still kept from readers by other:1, with 25s left`},
+		"the key is held":        {sees(other), context.Canceled, `context canceled; after 5s still held by other:1, lease ends in 25s`},
+		"for ever":               {sees(sighting{holder: "other:1", lease: -1}), context.Canceled, `context canceled; after 5s still held by other:1, without expiry`},
+		"by now it may be free":  {sees(sighting{holder: "other:1", lease: time.Second}), context.Canceled, `context canceled; after 5s, last known: held by other:1`},
+		"a writer waits":         {sees(sighting{holder: "other:1", lease: 30 * time.Second, claims: true}), context.Canceled, `context canceled; after 5s still closed to readers by the waiting writer other:1, lease ends in 25s`},
 		"Redis does not answer":  {asks, context.Canceled, "context canceled; no answer from Redis for 5s"},
-		"it did not, and held":   {both(sees(other), asks), context.Canceled, "context canceled; no answer from Redis for 5s; before that it was held by other:1"},
-		"requests have failed":   {fails, lockerr.ErrTimeout, "relock: wait timed out; no success with Redis for 5s: connection reset"},
-		"they failed, and held":  {both(sees(other), fails), lockerr.ErrTimeout, "relock: wait timed out; no success with Redis for 5s: connection reset; before that it was held by other:1"},
-		"the failure is the end": {both(sees(other), fails), errMissed, "connection reset; before that it was held by other:1"},
-		"a silence is the end":   {sees(other), lockerr.ErrNoAnswer, "no answer from Redis; before that it was held by other:1"},
+		"it did not, and held":   {both(sees(other), asks), context.Canceled, "context canceled; no answer from Redis for 5s; last known: held by other:1"},
+		"requests have failed":   {fails, lockerr.ErrTimeout, "relock: wait timed out; Redis has been failing for 5s: connection reset"},
+		"they failed, and held":  {both(sees(other), fails), lockerr.ErrTimeout, "relock: wait timed out; Redis has been failing for 5s: connection reset; last known: held by other:1"},
+		"the failure is the end": {both(sees(other), fails), errMissed, "connection reset; last known: held by other:1"},
+		"a silence is the end":   {sees(other), lockerr.ErrNoAnswer, "no answer from Redis; last known: held by other:1"},
 		"an error of its own":    {sees(other), lockerr.ErrUpgrade, lockerr.ErrUpgrade.Error()},
 		"too few replicas":       {sees(other), fmt.Errorf("%w: %w", lockerr.ErrNotReplicated, context.DeadlineExceeded), "relock: not replicated: context deadline exceeded"},
 		"its own hold":           {func(b *trial, h *asker) { sees(sighting{holder: "me:1", hold: h.hold, lease: time.Minute})(b, h) }, context.Canceled, "context canceled"},
 		"one of this client": {func(b *trial, h *asker) {
 			sees(sighting{holder: "mine:1", hold: b.remains(8 * time.Second), lease: time.Minute})(b, h)
-		}, context.Canceled, "context canceled; after 5s it was still held by mine:1, of this client, with 3s left"},
+		}, context.Canceled, "context canceled; after 5s still held by mine:1 of this client, lease ends in 3s"},
 		"one of this client that ended": {func(b *trial, h *asker) {
 			sees(sighting{holder: "mine:1", hold: new(hold), lease: time.Minute})(b, h)
-		}, context.Canceled, "context canceled; after 5s it was last held by mine:1, of this client"},
+		}, context.Canceled, "context canceled; after 5s, last known: held by mine:1 of this client"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			begin(t, func(b *trial) {
@@ -91,11 +91,11 @@ func TestOfSeveralKeysTheOneInTheWayIsNamed(t *testing.T) {
 		a, b *sighting // of the keys; the second is seen later
 		want string
 	}{
-		"the one that was told of last": {&sighting{holder: "x:1", lease: time.Minute}, &sighting{holder: "y:1", lease: time.Minute}, `"b" was still held by y:1, with 59s left`},
-		"the only one":                  {&sighting{holder: "x:1", lease: time.Minute}, nil, `"a" was still held by x:1, with 58s left`},
-		"the one of this client":        {&sighting{holder: "x:1", hold: here}, &sighting{holder: "y:1", lease: time.Minute}, `"a" was still held by x:1, of this client, with 1s left`},
+		"the one that was told of last": {&sighting{holder: "x:1", lease: time.Minute}, &sighting{holder: "y:1", lease: time.Minute}, `"b" still held by y:1, lease ends in 59s`},
+		"the only one":                  {&sighting{holder: "x:1", lease: time.Minute}, nil, `"a" still held by x:1, lease ends in 58s`},
+		"the one of this client":        {&sighting{holder: "x:1", hold: here}, &sighting{holder: "y:1", lease: time.Minute}, `"a" still held by x:1 of this client, lease ends in 1s`},
 		"not one of it that is held no more": {&sighting{holder: "x:1", hold: gone}, &sighting{holder: "y:1", lease: time.Minute},
-			`"b" was still held by y:1, with 59s left`},
+			`"b" still held by y:1, lease ends in 59s`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			begin(t, func(b *trial) {

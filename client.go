@@ -75,7 +75,7 @@ func usableRedis(rdb redis.UniversalClient) error {
 		return fmt.Errorf("%w: the Redis client is nil", ErrInvalidOption)
 	}
 	if _, ring := rdb.(*redis.Ring); ring {
-		return fmt.Errorf("%w: a *redis.Ring, whose clients may disagree about where a name lives: use a *redis.Client or a *redis.ClusterClient", ErrUnsupported)
+		return fmt.Errorf("%w: a *redis.Ring, because two of them may map a name to different servers; use a *redis.Client or a *redis.ClusterClient", ErrUnsupported)
 	}
 	return nil
 }
@@ -148,17 +148,17 @@ const releaseWindow = 5 * time.Millisecond
 // options returns the same error, and so does a FairMutex or RWMutex.
 func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if len(rdbs) == 0 {
-		return nil, fmt.Errorf("%w: NewQuorum needs at least one Redis client, and 3 or 5 are best", ErrInvalidOption)
+		return nil, fmt.Errorf("%w: NewQuorum needs at least one Redis client; use 3 or 5", ErrInvalidOption)
 	}
 	for i, rdb := range rdbs {
 		if err := usableRedis(rdb); err != nil {
-			return nil, fmt.Errorf("%w: number %d of %d", err, i+1, len(rdbs))
+			return nil, fmt.Errorf("%w: Redis client %d of %d", err, i+1, len(rdbs))
 		}
 		for j, other := range rdbs[:i] {
 			same := reflect.ValueOf(rdb).Comparable() && other == rdb
 			addr := redisexec.SharedAddress(rdb, other)
 			if same || addr != "" {
-				return nil, fmt.Errorf("%w: Redis clients %d and %d of %d lead to the same server (%s), which would have two votes: give NewQuorum each server once",
+				return nil, fmt.Errorf("%w: Redis clients %d and %d of %d connect to the same server (%s), which would have two votes: pass each server to NewQuorum once",
 					ErrInvalidOption, j+1, i+1, len(rdbs), cmp.Or(addr, redisexec.AddressOf(rdb), "an unknown address"))
 			}
 		}
@@ -168,7 +168,7 @@ func NewQuorum(rdbs []redis.UniversalClient, opts ...ClientOption) (*Client, err
 		return nil, err
 	}
 	if s.sharded {
-		return nil, fmt.Errorf("%w: WithShardedPubSub on a quorum: leave it out, it is for New with a *redis.ClusterClient", ErrUnsupported)
+		return nil, fmt.Errorf("%w: WithShardedPubSub on a quorum: remove the option; it is for New with a *redis.ClusterClient", ErrUnsupported)
 	}
 	if err := supportedByQuorum(&s.settings); err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 func supportedByQuorum(s *settings) error {
 	switch {
 	case s.replicas.N > 0:
-		return fmt.Errorf("%w: WithReplicas on a quorum: leave it out, and run the nodes without replicas, because a failover could forget a vote", ErrUnsupported)
+		return fmt.Errorf("%w: WithReplicas on a quorum: remove the option, and run the nodes without replicas, because a failover could lose a vote", ErrUnsupported)
 	case s.Fencing && s.CounterLife == 0:
 		return fmt.Errorf("%w: WithSharedFencing on a quorum: use WithFencing, because Java keeps its counter on one Redis", ErrUnsupported)
 	}
@@ -211,7 +211,7 @@ func supportedByQuorum(s *settings) error {
 }
 
 // errNoSuchKind is the error of a handle of a kind of lock that its client does not have.
-var errNoSuchKind = fmt.Errorf("%w: a quorum has Mutex and MultiMutex only: use a Client of New for a FairMutex or RWMutex",
+var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex: use a Client from New for a FairMutex or RWMutex",
 	ErrUnsupported)
 
 // MultiMutex returns a handle that locks several names together: Lock acquires all of them in one step,

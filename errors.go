@@ -81,7 +81,7 @@ type QuorumError struct {
 
 // NodeError is the error of one node of a quorum.
 type NodeError struct {
-	Node string // its address, or "number 2 of 3" if the address is not known, as behind Sentinel
+	Node string // its address, or "node 2 of 3" if the address is not known, as behind Sentinel
 	Err  error
 }
 
@@ -100,7 +100,7 @@ func (e *QuorumError) Error() string {
 	for i, node := range e.Errors {
 		said[i] = node.Error()
 	}
-	return fmt.Sprintf("%d of %d nodes have to do it, but %d did: %s", e.Needed, e.Nodes, e.Agreed, strings.Join(said, "; "))
+	return fmt.Sprintf("quorum not reached: %d of %d nodes succeeded, %d required: %s", e.Agreed, e.Nodes, e.Needed, strings.Join(said, "; "))
 }
 
 // Unwrap returns the errors of the nodes.

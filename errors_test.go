@@ -95,7 +95,7 @@ func TestNamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
 func TestANameThatIsNothingButATagIsRefusedByKindsThatHaveOtherKeys(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for _, m := range []*Mutex{&locks.RWMutex("{orders}").write, &locks.RWMutex("{orders}").read} {
-		unusable(t, m, ErrInvalidName, `with the lock "orders": leave the braces out`)
+		unusable(t, m, ErrInvalidName, `with the lock "orders": remove the braces`)
 	}
 	for _, name := range []string{"{orders}:1", "1:{orders}", "{a}{b}", "orders"} {
 		require.NoError(t, locks.FairMutex(name).err, name)
@@ -312,6 +312,6 @@ func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
 	var n *NodeError
 	require.ErrorAs(t, err, &n)
 	require.Equal(t, "node-1", n.Node)
-	require.EqualError(t, err, `relock: lock "orders:42": 3 of 5 nodes have to do it, but 1 did: `+
-		`node-1: the key on Redis is gone, or another owner's; node-2: no answer from Redis; node-3: invalid name`)
+	require.EqualError(t, err, `relock: lock "orders:42": quorum not reached: 1 of 5 nodes succeeded, 3 required: `+
+		`node-1: the key was deleted or is held by another owner; node-2: no answer from Redis; node-3: invalid name`)
 }

@@ -32,11 +32,11 @@ import (
 // new count, and the release that ends the hold has the last word; enter reports how the hold ended.
 
 // errHookEnded is the failure of a Lock of which a hook called runtime.Goexit, or panicked.
-var errHookEnded = errors.New("a hook panicked, or ended the goroutine that it was called on")
+var errHookEnded = errors.New("a hook panicked or called runtime.Goexit")
 
 // errAgain says that a hold ended while a level was being added to it, by an Unlock of the
 // same owner: there is a new hold to be acquired.
-var errAgain = errors.New("relock: ended meanwhile")
+var errAgain = errors.New("relock: the hold ended meanwhile")
 
 // find appends the holds that o has on keys of t to holds, in any phase.
 func (m *Mutex) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {

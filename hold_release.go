@@ -60,7 +60,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 		if !held { // its owner waits for it, or has just given it back
 			return notHeld(h.owner)
 		}
-		return fmt.Errorf("%w by this handle: %s holds it by handles with other names, so unlock it by those", ErrNotHeld, h.owner.Who())
+		return fmt.Errorf("%w through this handle: %s acquired it through a handle for other names; call Unlock of that handle", ErrNotHeld, h.owner.Who())
 	}
 	last := len(h.levels.open) == 0
 	if h.phase != held {
@@ -115,7 +115,7 @@ func (h *hold) step(ctx context.Context, s *settings) error {
 	}
 	// Not left to the next command: that might be a renewal, and keep keys without a level.
 	h.session.goroutines.Go(func() { h.stepLate(s) })
-	return fmt.Errorf("the level is unlocked, but Redis has not confirmed it yet: %w", lockerr.Ended(ctx))
+	return fmt.Errorf("released one of several holds locally, but Redis has not confirmed the new count yet: %w", lockerr.Ended(ctx))
 }
 
 // stepLate is step for a caller who has gone.
@@ -154,7 +154,7 @@ func (h *hold) tellCounts(ctx context.Context, s *settings) error {
 			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), KeepUntil: keep}, n.Field)
 			h.shrink(counts)
 		}
-		return fmt.Errorf("the level is unlocked, but Redis did not confirm it: %w", out.Err)
+		return fmt.Errorf("released one of several holds locally, but Redis did not confirm the new count: %w", out.Err)
 	}
 	// A second copy does not find the keys that the first one gave back.
 	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
@@ -315,7 +315,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 		return lost
 	}
 	if out.Unconfirmed != nil {
-		return fmt.Errorf("it is unlocked and stays taken for WithMinHold, but too few replicas confirmed that: %w", out.Unconfirmed)
+		return fmt.Errorf("released, but a failover may end the min hold early, because too few replicas confirmed it: %w", out.Unconfirmed)
 	}
 	return nil
 }
@@ -354,5 +354,5 @@ func (h *hold) unheard(err error) error {
 	if h.levels.keepUntil != (clock.Instant{}) {
 		lasts = max(lasts, h.session.now().UntilMono(h.levels.keepUntil).Round(time.Millisecond))
 	}
-	return fmt.Errorf("it is unlocked, but Redis did not confirm it, and may keep the key for up to %v: %w", lasts, err)
+	return fmt.Errorf("released locally, but not confirmed by Redis; the key may remain for up to %v: %w", lasts, err)
 }

@@ -394,7 +394,7 @@ func (m *Mutex) owner() keys.Owner {
 func (m *Mutex) notHeld(o keys.Owner) error {
 	other := newOtherSide(m.session, m.target, o)
 	if other != nil && other.hold() != nil {
-		return fmt.Errorf("%w: %s holds the other side of it: use %s", ErrNotHeld, o.Who(), other.unlock())
+		return fmt.Errorf("%w on this side: %s holds the other side; call %s", ErrNotHeld, o.Who(), other.unlock())
 	}
 	return notHeld(o)
 }

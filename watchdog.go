@@ -34,7 +34,7 @@ import (
 // is called when the clocks have moved apart, and every call looks at the deadline (check).
 
 // errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
-var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease ran out", lockerr.ErrNoAnswer))
+var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease expired", lockerr.ErrNoAnswer))
 
 // watchdog is what accompanies a hold from its grant to its end: it renews the lease while
 // a renewed level is open, tries again when Redis does not answer, and declares the hold
@@ -242,7 +242,7 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 	}
 	w.failures++
 	if errors.Is(out.Err, errNotRenewed) && w.failure != nil { // cut short: those before know more
-		out.Err = fmt.Errorf("%w; before that: %w", out.Err, w.failure)
+		out.Err = fmt.Errorf("%w; earlier error: %w", out.Err, w.failure)
 	}
 	w.failure = redisexec.MoreTelling(w.failure, out.Err)
 	now := h.session.now()
@@ -287,16 +287,16 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	case h.levels.renewInterval(now, h.lease.Acquired()) > 0:
 		return fmt.Errorf("%w before it was renewed", errLeaseOver)
 	case h.levels.renewed():
-		return fmt.Errorf("%w: WithMaxHold had ended its renewal", errLeaseOver)
+		return fmt.Errorf("%w: maximum hold time reached (WithMaxHold)", errLeaseOver)
 	default:
-		return fmt.Errorf("%w: it is not renewed (WithoutRenewal)", errLeaseOver)
+		return fmt.Errorf("%w: renewal is disabled (WithoutRenewal)", errLeaseOver)
 	}
 }
 
 // How a loss was found out.
 var (
-	errLeaseOver = errors.New("the lease ran out")
-	errForced    = errors.New("it was forced open")
+	errLeaseOver = errors.New("lease expired")
+	errForced    = errors.New("forced open by ForceUnlock")
 )
 
 // lose ends the hold without its holder's doing. Its name is given up, and released in

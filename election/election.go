@@ -98,7 +98,7 @@ func usable(m *relock.Mutex) error {
 	defer cancel()
 	switch cause := context.Cause(m.Context(ctx)); {
 	case cause == nil:
-		return fmt.Errorf("%w: %q: unlock it before Run, which could not resign otherwise", relock.ErrReentrant, m.Name())
+		return fmt.Errorf("%w: %q: unlock it before Run, or Run could not resign", relock.ErrReentrant, m.Name())
 	case errors.Is(cause, relock.ErrNotHeld):
 		return nil
 	default: // a bad handle, or a hold that was lost
@@ -153,5 +153,5 @@ func ended(ctx context.Context, setback error) error {
 	if errors.Is(setback, ctx.Err()) {
 		return setback
 	}
-	return fmt.Errorf("election: %w; before that: %w", lockerr.Ended(ctx), setback)
+	return fmt.Errorf("election: %w; last setback: %w", lockerr.Ended(ctx), setback)
 }

@@ -25,7 +25,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		`fence: set "k": relock: invalid option: the context is nil`:                  fence.Set(nilContext, rdb, 1, "k", "v", 0),
 		`fence: hset "k": relock: invalid option: the Redis client is nil`:            fence.HSet(ctx, nil, 1, "k", "f", "v"),
 		`fence: set "k": relock: invalid option: the Redis client is nil`:             fence.Set(ctx, (*redis.Client)(nil), 1, "k", "v", 0),
-		`fence: set "k": relock: invalid option: token 0: the hold has no token`:      fence.Set(ctx, rdb, 0, "k", "v", 0),
+		`fence: set "k": relock: invalid option: the token is 0, because the lock is not held`:      fence.Set(ctx, rdb, 0, "k", "v", 0),
 		`fence: set "k": relock: invalid option: token -1`:                            fence.Set(ctx, rdb, -1, "k", "v", 0),
 		`fence: set "k": relock: invalid option: token 9223372036854775807`:           fence.Set(ctx, rdb, math.MaxInt64, "k", "v", 0),
 		`fence: set "k": relock: invalid option: the expiration -2ns is negative`:     fence.Set(ctx, rdb, 1, "k", "v", -2),

@@ -76,7 +76,7 @@ func NewScript(source string) *Script {
 	s := &Script{source: check + "return {(function() " + source + "\nend)()}"}
 	s.digest = redis.NewScript(s.source).Hash()
 	if strings.HasPrefix(source, "#!") {
-		s.err = fmt.Errorf("%w: the script begins with #!lua: flags are not supported, remove that line", lockerr.ErrInvalidOption)
+		s.err = fmt.Errorf("%w: the script begins with #!lua, but flags are not supported: remove that line", lockerr.ErrInvalidOption)
 	}
 	return s
 }
@@ -135,10 +135,10 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 	case err == nil:
 		unwrap(cmd)
 	case errors.Is(err, redis.Nil): // no reply is nil: so it is not one. In the error that is to be seen no more
-		cmd.SetErr(failed(op, names[0], fmt.Errorf("the Redis client has found no server for it: %v", err)))
+		cmd.SetErr(failed(op, names[0], fmt.Errorf("the Redis client found no server: %v", err)))
 	case redis.HasErrorPrefix(err, staleReply):
 		_, seen, _ := strings.Cut(err.Error(), staleReply)
-		cmd.SetErr(fmt.Errorf("%w: %s %q with token %d, but a later holder has written with token %s", ErrStale, op, names[0], token, seen))
+		cmd.SetErr(fmt.Errorf("%w: %s %q with token %d, but a later holder has already written with token %s", ErrStale, op, names[0], token, seen))
 	default:
 		cmd.SetErr(failed(op, names[0], err))
 	}
@@ -194,11 +194,11 @@ func (s *Script) usable(ctx context.Context, rdb redis.UniversalClient, token in
 	case rdb == nil || v.Kind() == reflect.Pointer && v.IsNil():
 		return "", fmt.Errorf("%w: the Redis client is nil", lockerr.ErrInvalidOption)
 	case token == 0:
-		return "", fmt.Errorf("%w: token 0: the hold has no token; lock WithFencing, and write while you hold the lock", lockerr.ErrInvalidOption)
+		return "", fmt.Errorf("%w: the token is 0, because the lock is not held or was not made WithFencing", lockerr.ErrInvalidOption)
 	case token < 0 || token > maxToken:
 		return "", fmt.Errorf("%w: token %d: must be from 1 to 2^53", lockerr.ErrInvalidOption, token)
 	case len(names) == 0:
-		return "", fmt.Errorf("%w: no keys: the first key has the fence", lockerr.ErrInvalidName)
+		return "", fmt.Errorf("%w: no keys: pass the fenced key first", lockerr.ErrInvalidName)
 	}
 	return keys.FenceOf(names[0])
 }

@@ -65,7 +65,7 @@ func TestAWriteWithALowerTokenThanWasSeenIsRefused(t *testing.T) {
 					err := w.write(ctx, rdb, 9, key, "late")
 					require.ErrorIs(t, err, fence.ErrStale)
 					require.ErrorContains(t, err, key)
-					require.ErrorContains(t, err, "with token 9, but a later holder has written with token 10")
+					require.ErrorContains(t, err, "with token 9, but a later holder has already written with token 10")
 				}
 				require.Equal(t, "second", w.read(ctx, rdb, key))
 				require.NoError(t, w.write(ctx, rdb, 9, key+"-other", "x"), "each key has its own")

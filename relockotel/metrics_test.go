@@ -182,7 +182,7 @@ func TestAReleaseThatFailedForALossOfTheNextHolderIsNoLoss(t *testing.T) {
 	o := observe(t)
 	e := relock.Event{Name: "orders:42", Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired, Context: t.Context()}
 	o.Hooks().Acquired(e)
-	e.Outcome, e.Cause, e.Err = "", relock.LossForced, errors.New("it is unlocked, but Redis did not confirm it: it was forced open")
+	e.Outcome, e.Cause, e.Err = "", relock.LossForced, errors.New("released locally, but not confirmed by Redis: forced open by ForceUnlock")
 	o.Hooks().Released(e)
 	o.requireAtRest(t)
 	require.Equal(t, 1, o.count(t, "relock.hold.duration", outcome("error")))

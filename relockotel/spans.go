@@ -81,7 +81,7 @@ func (t *Telemetry) do(ctx context.Context, name string, run func(context.Contex
 	return h.err
 }
 
-var errNoReturn = errors.New("the function did not return: it has panicked, or ended its goroutine")
+var errNoReturn = errors.New("the function did not return: it panicked or called runtime.Goexit")
 
 // hold is one Do that is under way.
 type hold struct {

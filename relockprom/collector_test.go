@@ -39,7 +39,7 @@ func TestEachEventIsCounted(t *testing.T) {
 	hooks.Renewed(mutex)
 	hooks.RenewFailed(mutex)
 	hooks.Released(mutex)
-	hooks.Released(with(func(e *relock.Event) { e.Err = errors.New("it is unlocked, but Redis did not confirm it") }))
+	hooks.Released(with(func(e *relock.Event) { e.Err = errors.New("released locally, but not confirmed by Redis") }))
 	hooks.Lost(with(func(e *relock.Event) { e.Cause = relock.LossExpired }))
 	hooks.Acquired(relock.Event{Kind: relock.KindRW, Side: relock.SideRead, Outcome: relock.OutcomeAcquired})
 
@@ -84,7 +84,7 @@ func TestALossThatOnlyDelaysTheReleaseIsNotCounted(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired}
 	c.Hooks().Acquired(e)
-	e.Err, e.Cause = errors.New("it is unlocked, but Redis did not confirm it: it was forced open"), relock.LossForced
+	e.Err, e.Cause = errors.New("released locally, but not confirmed by Redis: forced open by ForceUnlock"), relock.LossForced
 	c.Hooks().Released(e)
 	s := gathered(t, registry)
 	require.Zero(t, s.sum("relock_losses_total"))
@@ -206,8 +206,8 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}{
 		{nil, "option 2 of 2 is nil"},
 		{relockprom.WithNameClass(nil), "WithNameClass: the function is nil"},
-		{relockprom.WithBuckets(relockprom.Buckets{Wait: []float64{1, 2, 2}}), "WithBuckets: Wait: the bounds do not rise: after 2 comes 2"},
-		{relockprom.WithBuckets(relockprom.Buckets{Hold: []float64{1, .5}}), "WithBuckets: Hold: the bounds do not rise: after 1 comes 0.5"},
+		{relockprom.WithBuckets(relockprom.Buckets{Wait: []float64{1, 2, 2}}), "WithBuckets: Wait: the bounds are not in ascending order: 2 is followed by 2"},
+		{relockprom.WithBuckets(relockprom.Buckets{Hold: []float64{1, .5}}), "WithBuckets: Hold: the bounds are not in ascending order: 1 is followed by 0.5"},
 		{relockprom.WithBuckets(relockprom.Buckets{Renew: []float64{math.NaN()}}), "WithBuckets: Renew: bound 1 is not a number"},
 	} {
 		c, err := relockprom.NewCollector(relockprom.WithNativeHistograms(), bad.option)

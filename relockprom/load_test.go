@@ -121,7 +121,7 @@ func resultOf(err error) string {
 
 // causeOf is what the label cause says of a hold of which Unlock has returned err.
 func causeOf(err error) string {
-	for text, cause := range map[string]string{"lease ran out": "expired", "the key on Redis is gone": "gone", "forced open": "forced"} {
+	for text, cause := range map[string]string{"lease expired": "expired", "the key was deleted": "gone", "forced open": "forced"} {
 		if strings.Contains(err.Error(), text) {
 			return cause
 		}

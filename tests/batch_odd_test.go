@@ -102,7 +102,7 @@ func TestAReleaseOfWhichRedisWasNotToldIsNoLoss(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, forced)
 		err = faultError(t, unlocked)
-		require.ErrorContains(t, err, "Redis did not confirm it")
+		require.ErrorContains(t, err, "not confirmed by Redis")
 		require.NotErrorIs(t, err, relock.ErrLost)
 		e := redistest.Receive(t, released)
 		require.ErrorContains(t, err, e.Err.Error())

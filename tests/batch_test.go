@@ -237,7 +237,7 @@ func TestAnUnlockThatGivesUpLeavesTheHoldOfItsSuccessorAlone(t *testing.T) {
 		id := b.locks.ID()
 		bench := newBatchBench(t, b)
 		err := faultError(t, bench.unlocked)
-		require.ErrorContains(t, err, "it is unlocked, but Redis did not confirm it")
+		require.ErrorContains(t, err, "released locally, but not confirmed by Redis")
 		require.NotErrorIs(t, err, relock.ErrLost)
 		require.NotEqual(t, id, b.locks.ID(), "its owner may come back before the answer")
 		hold := b.me.holdOf(b.ctx, b.m)
@@ -347,7 +347,7 @@ func TestARenameThatIsNeverAnsweredLosesTheHoldAndBothNamesAreUndone(t *testing.
 				<-hold.Done()
 				require.WithinDuration(t, end, time.Now(), faultTTL)
 				require.ErrorIs(t, context.Cause(hold), relock.ErrLost)
-				require.ErrorContains(t, faultError(t, unlocked), "it is unlocked, but Redis did not confirm it")
+				require.ErrorContains(t, faultError(t, unlocked), "released locally, but not confirmed by Redis")
 				require.ErrorIs(t, b.me.unlock(b.m), relock.ErrLost)
 				if name == "late" {
 					require.NoError(t, faultError(t, late))

@@ -186,7 +186,7 @@ func (c *course) requireEffectOnHolds() {
 	}
 	require.Error(c.t, err)
 	require.Regexp(c.t, c.Says, err.Error())
-	require.ErrorContains(c.t, err, "Redis did not confirm it")
+	require.ErrorContains(c.t, err, "not confirmed by Redis")
 	require.Regexp(c.t, c.Says, c.await(c.failed).Err.Error())
 	require.NoError(c.t, c.hold.Err(), "the lease is not over")
 }

@@ -40,7 +40,7 @@ func locksWithClock(t *testing.T, rdb redis.UniversalClient, opts ...relock.Clie
 }
 
 // hookEnded is what is said of a hook that panicked.
-const hookEnded = "a hook panicked, or ended the goroutine that it was called on"
+const hookEnded = "a hook panicked or called runtime.Goexit"
 
 // toRead is the read side of m as a lock by itself.
 func toRead(m *relock.RWMutex) *relock.Mutex {

@@ -36,7 +36,7 @@ func TestAMinHoldThatIsNotAnsweredIsKeptInTheBackground(t *testing.T) {
 			held = append(held, relay.HoldBackSilently(b.runs(protocol.KeepScript)).Always())
 		}
 		err := b.me.Call(m.Unlock)
-		require.ErrorContains(b.t, err, "keep the key for up to 30s")
+		require.ErrorContains(b.t, err, "the key may remain for up to 30s")
 		require.Zero(b.t, levelsOf(b.me, m))
 		for _, h := range held {
 			h.Remove()

@@ -170,7 +170,7 @@ var minHoldProperties = []property{
 		require.Equal(b.t, field, kept)
 		require.Positive(b.t, s.TTL)
 		require.LessOrEqual(b.t, s.TTL, aMinHold)
-		require.ErrorContains(b.t, b.vainly(b.c), "kept for the min hold of "+field)
+		require.ErrorContains(b.t, b.vainly(b.c), "reserved by the min hold of "+field)
 	}},
 }
 

@@ -131,7 +131,7 @@ func TestAnErrorOfAQuorumBehindSentinelsSaysWhichNodesItIsOf(t *testing.T) {
 		names[i] = node.Node
 	}
 	require.NotEmpty(t, names)
-	require.Subset(t, []string{"number 1 of 3", "number 2 of 3", "number 3 of 3"}, names)
+	require.Subset(t, []string{"node 1 of 3", "node 2 of 3", "node 3 of 3"}, names)
 	require.ErrorContains(t, err, names[0]+": ")
 }
 

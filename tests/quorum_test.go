@@ -46,11 +46,11 @@ func TestWhatIsNoQuorumIsRefused(t *testing.T) {
 		says string
 	}{
 		{"nothing", nil, nil, relock.ErrInvalidOption, "at least one Redis client"},
-		{"a nil interface", []redis.UniversalClient{one, nil, two}, nil, relock.ErrInvalidOption, "number 2 of 3"},
-		{"a nil client", []redis.UniversalClient{one, two, (*redis.Client)(nil)}, nil, relock.ErrInvalidOption, "number 3 of 3"},
-		{"a ring", []redis.UniversalClient{ring, one, two}, nil, relock.ErrUnsupported, "number 1 of 3"},
+		{"a nil interface", []redis.UniversalClient{one, nil, two}, nil, relock.ErrInvalidOption, "2 of 3"},
+		{"a nil client", []redis.UniversalClient{one, two, (*redis.Client)(nil)}, nil, relock.ErrInvalidOption, "3 of 3"},
+		{"a ring", []redis.UniversalClient{ring, one, two}, nil, relock.ErrUnsupported, "1 of 3"},
 		{"one twice", []redis.UniversalClient{one, two, one}, nil, relock.ErrInvalidOption, one.Options().Addr},
-		{"one address twice", []redis.UniversalClient{one, two, again}, nil, relock.ErrInvalidOption, "clients 2 and 3 of 3 lead to the same server (" + two.Options().Addr},
+		{"one address twice", []redis.UniversalClient{one, two, again}, nil, relock.ErrInvalidOption, "clients 2 and 3 of 3 connect to the same server (" + two.Options().Addr},
 		{"a Cluster and its node", []redis.UniversalClient{one, two, cluster}, nil, relock.ErrInvalidOption, one.Options().Addr},
 		{"a nil option", []redis.UniversalClient{one, two}, []relock.ClientOption{nil}, relock.ErrInvalidOption, "nil"},
 		{"a bad option", []redis.UniversalClient{one, two}, []relock.ClientOption{relock.WithTTL(1)}, relock.ErrInvalidOption, "WithTTL"},

@@ -185,7 +185,7 @@ func TestALockThatTooFewReplicasConfirmIsRefusedAndLeavesNothing(t *testing.T) {
 			err := attempt(b)
 			require.ErrorIs(t, err, relock.ErrNotReplicated)
 			require.ErrorContains(t, err, b.key)
-			require.ErrorContains(t, err, "0 of 1 replicas confirmed it within 100ms")
+			require.ErrorContains(t, err, "0 of 1 replicas confirmed the write within 100ms")
 			require.GreaterOrEqual(t, time.Since(began), within)
 			require.NotEqual(t, id, b.locks.ID(), "what undoes it may be repeated")
 			require.Equal(t, 1, b.relay.Count(locktest.RunsOf(protocol.AcquireScript)), "the answer is not asked for again")

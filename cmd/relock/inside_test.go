@@ -33,7 +33,7 @@ func TestInside_ALockThatIsHeldAroundIsNotWaitedFor(t *testing.T) {
 			code, _, said := run(t, url, append(append(append([]string{"run"}, c.outer...), "--"), c.inner...)...)
 			require.Equal(t, c.code, code, said)
 			if code == 64 {
-				require.Contains(t, said, "it would wait for itself for ever")
+				require.Contains(t, said, "it would wait for itself forever")
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func TestALockThatIsTakenAwayEndsTheCommand(t *testing.T) {
 		p.awaitOut(t, "ready")
 		code, out, _ := run(t, url, "force", name)
 		require.Equal(t, 0, code)
-		require.Contains(t, out, name+" is taken away from ")
+		require.Contains(t, out, name+": released, was held by ")
 		want := 124
 		if stubborn {
 			want = 137

@@ -60,7 +60,7 @@ func TestTLS_FilesThatCannotBeUsedAreAWrongCall(t *testing.T) {
 		{url, "private key does not match", []string{"--cert", cert, "--key", otherKey}},
 		{url, "no such file", []string{"--cert", cert, "--key", "/no/such"}},
 		{url, "no such file", []string{"--cacert", "/no/such"}},
-		{url, empty + " has no certificate", []string{"--cacert", empty}},
+		{url, empty + " contains no CA certificate", []string{"--cacert", empty}},
 		{"redis://127.0.0.1:1", "no URL begins with rediss", []string{"--cacert", cert}},
 		{"127.0.0.1:1", "no URL begins with rediss", []string{"--cert", cert, "--key", key}},
 	} {

@@ -109,7 +109,7 @@ func derivable(key string) bool {
 // must not be a {tag} and nothing else: its helpers would be those of the tag, which is another lock.
 func CheckHelperKeys(key string) error {
 	if tag := HashTag(key); key == "{"+tag+"}" {
-		return fmt.Errorf("%w: %q would share its helper keys with the lock %q: leave the braces out", lockerr.ErrInvalidName, key, tag)
+		return fmt.Errorf("%w: %q would share its helper keys with the lock %q: remove the braces", lockerr.ErrInvalidName, key, tag)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func FenceOf(key string) (string, error) {
 	case !derivable(key):
 		return "", fmt.Errorf("%w: %q has braces that do not form a {tag}: remove them, or the key of its token would be in another Cluster slot", lockerr.ErrInvalidName, key)
 	case key == "{"+tag+"}":
-		return "", fmt.Errorf("%w: %q would share the key of its token with %q: leave the braces out", lockerr.ErrInvalidName, key, tag)
+		return "", fmt.Errorf("%w: %q would share the key of its token with %q: remove the braces", lockerr.ErrInvalidName, key, tag)
 	}
 	return derived(fencePrefix, key), nil
 }

@@ -68,7 +68,7 @@ func (t *Set) Init(prefix string, names []string) error {
 				lockerr.ErrInvalidName, prefix+name, prefix)
 		}
 		if helper := helperPrefix(prefix + name); helper != "" {
-			return fmt.Errorf("%w: %q may be a key that belongs to another lock: use a name that does not begin with %q",
+			return fmt.Errorf("%w: %q may be a helper key of another lock: use a name that does not begin with %q",
 				lockerr.ErrInvalidName, prefix+name, helper)
 		}
 		t.Keys = append(t.Keys, prefix+name)

@@ -101,4 +101,4 @@ func (n NoAnswerWithin) Unwrap() error { return ErrNoAnswer }
 func (NoAnswerWithin) OwnEnd() {}
 
 // ErrNotOnRedis says that Redis does not have a hold that was had here.
-var ErrNotOnRedis = errors.New("the key on Redis is gone, or another owner's")
+var ErrNotOnRedis = errors.New("the key was deleted or is held by another owner")

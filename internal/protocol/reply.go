@@ -305,7 +305,7 @@ func (r *reply) refuse(status int64, t *keys.Set) {
 
 // errReadsToo says that a writer cannot be followed by another at once: it reads on, and others may read with it.
 // So the lock is given back instead.
-var errReadsToo = errors.New("its owner reads, too")
+var errReadsToo = errors.New("the owner also holds the read side")
 
 // whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
 // no such status. Some are said by the scripts of one kind of lock only: from another kind they are a surprise.
@@ -316,14 +316,14 @@ func whyRefused(status int64, t *keys.Set, i int) error {
 	case status == -2:
 		return fmt.Errorf("%w: key %q is a read-write lock: use RWMutex, or another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -3:
-		return fmt.Errorf("%w: key %q should have the fencing token, but has something else: use another name", lockerr.ErrInvalidName, t.Counters[i])
+		return fmt.Errorf("%w: key %q is for the fencing token, but contains something else: use another name", lockerr.ErrInvalidName, t.Counters[i])
 	case status == -5 && t.RW != nil:
-		return fmt.Errorf("%w: key %q is not a read-write lock, but another kind of lock, or a hash of another program: use another name", lockerr.ErrInvalidName, t.Keys[i])
+		return fmt.Errorf("%w: key %q is not a read-write lock, but another kind of lock or a hash of another program: use another name", lockerr.ErrInvalidName, t.Keys[i])
 	case status == -6 && t.RW != nil:
 		return errReadsToo
 	case status == -4 && t.Line != nil:
 		line := keys.LineOf(t.Keys[i])
-		return fmt.Errorf("%w: key %q or %q should have the line of waiters, but has something else: use another name",
+		return fmt.Errorf("%w: keys %q and %q are for the line of waiters, but one contains something else: use another name",
 			lockerr.ErrInvalidName, line.Queue, line.Entries)
 	}
 	return nil

@@ -159,7 +159,7 @@ func (p *ReadSide) Handoff(context.Context, redisexec.CallOptions, *keys.Set, st
 	return Grant{}, redisexec.Outcome{Err: errNoHandoff, Permanent: true}
 }
 
-var errNoHandoff = errors.New("readers do not hand over")
+var errNoHandoff = errors.New("the read side has no hand-over")
 
 // Force implements [Protocol].
 func (p *ReadSide) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {

@@ -14,7 +14,7 @@ import (
 )
 
 // errTaken is the no of a node to an owner that wants a lock.
-var errTaken = errors.New("another owner has it there")
+var errTaken = errors.New("held by another owner")
 
 // elect is a vote on who gets the keys. Without a majority it gives back at once what it got. It does so
 // quietly: there never was a hold, so no waiter has seen one. When it fails, some nodes may still have the

@@ -122,7 +122,7 @@ func (o Outcome) Abandoned(ctx context.Context) Outcome {
 	if o.Err == nil || errors.Is(o.Err, lockerr.ErrNoAnswer) {
 		o.Err = lockerr.Ended(ctx)
 	} else {
-		o.Err = fmt.Errorf("%w; the last try: %w", lockerr.Ended(ctx), lockerr.Fault(o.Err))
+		o.Err = fmt.Errorf("%w; last attempt: %w", lockerr.Ended(ctx), lockerr.Fault(o.Err))
 	}
 	return o
 }

@@ -194,7 +194,7 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 var errNotSent = errors.New("not sent")
 
 // errUnsettled says that no node of a Cluster took a copy. That is so for a moment at the end of a slot's move.
-var errUnsettled = errors.New("the nodes of the Cluster do not agree which of them serves the slot")
+var errUnsettled = errors.New("the Cluster nodes disagree about which of them serves the slot")
 
 // errOneNode says that a client of one server was made for a node of a Cluster, which serves only some of the slots.
 var errOneNode = errors.New("this server is a node of a Cluster: use a *redis.ClusterClient")

@@ -13,7 +13,7 @@ import (
 func NamesOf(rdbs []redis.UniversalClient) []string {
 	names := make([]string, len(rdbs))
 	for i, rdb := range rdbs {
-		names[i] = cmp.Or(AddressOf(rdb), fmt.Sprintf("number %d of %d", i+1, len(rdbs)))
+		names[i] = cmp.Or(AddressOf(rdb), fmt.Sprintf("node %d of %d", i+1, len(rdbs)))
 	}
 	return names
 }

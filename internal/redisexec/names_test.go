@@ -21,6 +21,6 @@ func TestANodeIsNamedByItsAddressOrElseItsNumber(t *testing.T) {
 	wrapped := struct{ redis.UniversalClient }{client("127.0.0.1:5")}
 	rdbs := []redis.UniversalClient{client("127.0.0.1:2"), behindSentinel(), behindSentinel(), client("127.0.0.1:3"), wrapped}
 	require.Equal(t, []string{
-		"127.0.0.1:2", "number 2 of 5", "number 3 of 5", "127.0.0.1:3", "number 5 of 5",
+		"127.0.0.1:2", "node 2 of 5", "node 3 of 5", "127.0.0.1:3", "node 5 of 5",
 	}, NamesOf(rdbs))
 }

@@ -68,7 +68,7 @@ func marked(l redis.Limiter) redis.Limiter {
 
 func (l limited) Allow() error {
 	if err := l.Limiter.Allow(); err != nil {
-		return fmt.Errorf("%w: the client's Limiter has refused it: %w", errNotSent, err)
+		return fmt.Errorf("%w: refused by the Limiter of the Redis client: %w", errNotSent, err)
 	}
 	return nil
 }

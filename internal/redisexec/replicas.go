@@ -54,7 +54,7 @@ func (r Replicas) Before(ctx context.Context) Replicas {
 
 // shortfall is the error of a WAIT that acks replicas have answered to, or that failed.
 func (r Replicas) shortfall(acks int, failure error) error {
-	err := fmt.Errorf("%w: %d of %d replicas confirmed it within %v; INFO replication on the master shows which are connected, and how far behind they are",
+	err := fmt.Errorf("%w: %d of %d replicas confirmed the write within %v; INFO replication on the master shows which replicas are connected and how far they lag",
 		lockerr.ErrNotReplicated, acks, r.N, r.Timeout)
 	if failure != nil {
 		err = fmt.Errorf("%w; WAIT failed: %w", err, failure)
@@ -96,7 +96,7 @@ func (x *Executor) masterOf(ctx context.Context, key string) (*redis.Client, err
 	}
 }
 
-var errNoNode = errors.New("the Redis client does not say which node has the key")
+var errNoNode = errors.New("the Redis client does not report which node serves the key")
 
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,

@@ -131,7 +131,7 @@ func (s *server) explain(err error, now clock.Instant) error {
 		if ago := now.Since(known.at); ago < time.Second {
 			err = fmt.Errorf("%w: %w", err, known.err)
 		} else {
-			err = fmt.Errorf("%w; %v before: %w", err, ago.Round(time.Millisecond), known.err)
+			err = fmt.Errorf("%w; %v earlier: %w", err, ago.Round(time.Millisecond), known.err)
 		}
 	}
 	return s.named(err)

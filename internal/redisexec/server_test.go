@@ -38,7 +38,7 @@ func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing
 			require.ErrorContains(t, said, "10.0.0.1:6379: no answer from Redis within 1s")
 			require.ErrorIs(t, said, tales[min(i, j)])
 			if i < j {
-				require.ErrorContains(t, said, "; 2m0s before: "+more.Error())
+				require.ErrorContains(t, said, "; 2m0s earlier: "+more.Error())
 			}
 			require.NotErrorIs(t, s.explain(tales[0], now), tales[1], "what says more needs no more")
 			s.answered()

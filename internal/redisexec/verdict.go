@@ -104,7 +104,7 @@ func judge(err error) verdict {
 }
 
 // errNoServer says that the client does not know where to send a command.
-var errNoServer = errors.New("nil is no reply of a script: the Redis client has found no server, as when Sentinel does not know the master")
+var errNoServer = errors.New("the Redis client found no server (perhaps Sentinel does not know the master)")
 
 // noNil returns err, but without redis.Nil in it. No script of ours returns nil, so it is a failure of the client: of
 // a Sentinel that does not know the master, or a Cluster of unknown endpoints. As it is, it would be taken for an

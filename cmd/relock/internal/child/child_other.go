@@ -17,7 +17,7 @@ func Start(argv, env []string, say func(string)) (*Child, error) { return nil, e
 
 // Supported says why no command can be run.
 func Supported() error {
-	return errors.New("relock run needs process groups and signals, which this system has not; the other commands work")
+	return errors.New("relock run needs process groups and signals, which this system does not have; the other commands work")
 }
 
 // Ended is never closed.

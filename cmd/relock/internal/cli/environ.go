@@ -47,7 +47,7 @@ func (r *runner) heldAround(ctx context.Context) error {
 	}
 	for _, h := range l.Holders {
 		if !h.Kept && slices.Contains(around, h.Owner) {
-			return &exit{codeUsage, fmt.Errorf("%q is held by %s, inside of whose command this one is: it would wait for itself for ever", r.name, who(h.Owner, h.Client))}
+			return &exit{codeUsage, fmt.Errorf("%q is held by %s, and this command runs under that hold: it would wait for itself forever", r.name, who(h.Owner, h.Client))}
 		}
 	}
 	return nil

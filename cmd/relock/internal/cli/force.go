@@ -56,10 +56,10 @@ func (a *app) force(cmd *cobra.Command, t *target.Target, name string) error {
 		err = a.printJSON(forced{name, done, before.Holders})
 	} else if done {
 		for _, h := range before.Holders {
-			fmt.Fprintf(a.out, "%s is taken away from %s\n", clean(name), who(h.Owner, h.Client))
+			fmt.Fprintf(a.out, "%s: released, was held by %s\n", clean(name), who(h.Owner, h.Client))
 		}
 	} else {
-		fmt.Fprintf(a.out, "%s is free\n", clean(name))
+		fmt.Fprintf(a.out, "%s: not held\n", clean(name))
 	}
 	if err == nil && !done {
 		err = &exit{code: codeFailed}

@@ -31,7 +31,7 @@ func (a *app) manCommand() *cobra.Command {
 			if len(args) == 1 {
 				var err error
 				if page, _, err = root.Find(args); err != nil || page == root {
-					return usage("there is no command %q", args[0])
+					return usage("unknown command %q", args[0])
 				}
 			}
 			return doc.GenMan(page, about, a.out)

@@ -31,7 +31,7 @@ type plan struct {
 // longestSleep bounds the time until the clocks are looked at again: a deadline is of the wall clock.
 const longestSleep = time.Second
 
-var errNotRenewed = errors.New("the lock cannot be renewed, and its lease is about to end")
+var errNotRenewed = errors.New("the lock could not be renewed, and its lease is about to expire")
 
 func newPlan(f *runFlags, now time.Time) *plan {
 	p := &plan{killAfter: f.killAfter, slack: min(max(f.ttl/100, 5*time.Millisecond), 200*time.Millisecond), maxHold: f.maxHold}
@@ -60,7 +60,7 @@ func (p *plan) next(now, deadline time.Time, held bool, lost error) (step, time.
 		case lost != nil:
 			p.why = lost
 		case !p.over.IsZero() && until(p.over):
-			p.why = fmt.Errorf("--max-hold %v is over", p.maxHold)
+			p.why = fmt.Errorf("--max-hold %v reached", p.maxHold)
 		case held && until(last.Add(-p.killAfter)):
 			p.why = errNotRenewed
 		default:

@@ -90,7 +90,7 @@ func (a *app) root() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("there is no command %q: see relock --help", args[0])
+				return usage("unknown command %q: see relock --help", args[0])
 			}
 			return cmd.Help()
 		},
@@ -151,7 +151,7 @@ func (a *app) with(timeout time.Duration, f func(*target.Target) error) error {
 // look is with for those who only look.
 func (a *app) look(f func(*target.Target) error) error {
 	if a.timeout <= 0 {
-		return usage("--timeout %v: it has to be positive", a.timeout)
+		return usage("--timeout %v: must be positive", a.timeout)
 	}
 	return a.with(a.timeout, f)
 }

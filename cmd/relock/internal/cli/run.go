@@ -20,7 +20,7 @@ const (
 )
 
 // errBusy says that the lock is another owner's.
-var errBusy = errors.New("another owner has the lock")
+var errBusy = errors.New("another owner holds the lock")
 
 // runFlags are the flags of run.
 type runFlags struct {
@@ -76,7 +76,7 @@ func (a *app) runCommand() *cobra.Command {
 			case dash != 1:
 				return usage("one name goes before --, not %d", dash)
 			case len(args) < 2:
-				return usage("there is no command after --")
+				return usage("the command after -- is missing")
 			}
 			return nil
 		},
@@ -114,21 +114,21 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	case f.noWait && cmd.Flags().Changed("wait"):
 		return usage("--no-wait and --wait contradict each other")
 	case f.fair && f.shared || f.fair && f.exclusive || f.shared && f.exclusive:
-		return usage("only one of --fair, --shared and --exclusive can be had")
+		return usage("--fair, --shared and --exclusive contradict each other")
 	case f.wait < 0:
 		return usage("--wait %v is negative", f.wait)
 	case f.maxHold < 0 || f.maxHold == 0 && cmd.Flags().Changed("max-hold"):
-		return usage("--max-hold %v: it has to be positive", f.maxHold)
+		return usage("--max-hold %v: must be positive", f.maxHold)
 	case f.minHold < 0 || f.minHold == 0 && cmd.Flags().Changed("min-hold"):
-		return usage("--min-hold %v: it has to be positive", f.minHold)
+		return usage("--min-hold %v: must be positive", f.minHold)
 	case f.killAfter < 0:
 		return usage("--kill-after %v is negative", f.killAfter)
 	case f.killAfter > f.ttl/2:
 		return usage("--kill-after %v is more than half of --ttl %v: there would be no time to renew the lock again", f.killAfter, f.ttl)
 	case f.busyCode < 0 || f.busyCode > 255:
-		return usage("--busy-code %d is no exit code: 0 to 255", f.busyCode)
+		return usage("--busy-code %d: must be from 0 to 255", f.busyCode)
 	case f.log != "text" && f.log != "json":
-		return usage("--log %q: text or json", f.log)
+		return usage("--log %q: must be text or json", f.log)
 	}
 	f.noWait = f.noWait || cmd.Flags().Changed("wait") && f.wait == 0
 	if err := child.Supported(); err != nil {

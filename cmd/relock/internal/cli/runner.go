@@ -183,7 +183,7 @@ func (r *runner) say(text string) { r.log.Warn(text, "name", r.name) }
 
 // stopped is the error of a wait that sig has ended.
 func stopped(sig os.Signal) error {
-	return &exit{child.CodeOf(sig), fmt.Errorf("%v while it waited: the command was not started", sig)}
+	return &exit{child.CodeOf(sig), fmt.Errorf("%v while waiting for the lock: the command was not started", sig)}
 }
 
 // failed says why the command was not run, unless that is what -n asks for.

@@ -16,13 +16,13 @@ const watchText = `Follow the lock NAME until you interrupt it: who gets it, for
 reads the state when a message announces a change, and every --interval. It may miss holds that are shorter than that, if
 they follow each other within one process.
 
-    held      an owner has got it         waits        a waiter has joined the line
+    held      an owner has acquired it    waits        a waiter has joined the line
     level     its hold count has changed  left         a waiter has left the line without the lock
-    ended     it was released, or         passed over  a waiter was skipped, because its process was not subscribed
-              taken away                  free         no owner has it
+    ended     it was released             passed over  a waiter was skipped, because its process was not subscribed
+              or forced open              free         no owner holds it
     kept      it was released before      unknown      Redis does not answer
-              --min-hold was over
-    expired   its lease has ended`
+              the end of --min-hold
+    expired   its lease has expired`
 
 func (a *app) watchCommand() *cobra.Command {
 	interval := 500 * time.Millisecond
@@ -31,7 +31,7 @@ func (a *app) watchCommand() *cobra.Command {
 		Example: "  relock watch deploy", Args: exactly(1, "one name"), ValidArgsFunction: a.namesLike,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < 10*time.Millisecond {
-				return usage("--interval %v: at least 10ms", interval)
+				return usage("--interval %v: must be at least 10ms", interval)
 			}
 			return a.look(func(t *target.Target) error { return a.watch(cmd, t, args[0], interval) })
 		},

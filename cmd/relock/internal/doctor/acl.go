@@ -68,7 +68,7 @@ func (e *Exam) permissions(ctx context.Context, n *target.Node) {
 		return nil
 	})
 	if err != nil {
-		e.note(Warning, "permissions", "ask as a user with +acl|dryrun, on Redis 7 or later", "cannot be asked for: %v", err)
+		e.note(Warning, "permissions", "connect as a user with +acl|dryrun, on Redis 7 or later", "cannot be checked: %v", err)
 	}
 }
 

@@ -112,7 +112,7 @@ func (e *Exam) examine(ctx context.Context, n *target.Node) bool {
 			return err
 		}
 		answers = true
-		e.note(Fine, "reach", "", "it answers within %v", round(time.Since(began)))
+		e.note(Fine, "reach", "", "answers within %v", round(time.Since(began)))
 		e.info(ctx, n, rdb)
 		return nil
 	})
@@ -139,11 +139,11 @@ func (e *Exam) votes(answering int) {
 	nodes, majority := len(e.Target.Nodes), e.Target.Majority()
 	switch {
 	case answering < majority:
-		e.note(Broken, "quorum", "", "%d of %d nodes answer: %d are needed", answering, nodes, majority)
+		e.note(Broken, "quorum", "", "%d of %d nodes answer, %d required", answering, nodes, majority)
 	case answering < nodes:
 		e.note(Warning, "quorum", "", "%d of %d nodes answer, which is enough", answering, nodes)
 	case nodes%2 == 0:
-		e.note(Warning, "quorum", "use 3 or 5 nodes", "%d nodes survive the loss of %d, as %d do", nodes, nodes-majority, nodes-1)
+		e.note(Warning, "quorum", "use 3 or 5 nodes", "%d nodes tolerate %d failures, no more than %d nodes do", nodes, nodes-majority, nodes-1)
 	default:
 		e.note(Fine, "quorum", "", "all %d nodes answer", nodes)
 	}

@@ -42,7 +42,7 @@ func (e *Exam) kind(s Status, what, advice string, err error) {
 		e.note(s, "locks", remedy(err, advice), "%s: %v", what, err)
 		return
 	}
-	e.note(Fine, "locks", "", "%s: taken and given back", what)
+	e.note(Fine, "locks", "", "%s: acquired and released", what)
 }
 
 // turn takes a lock and gives it back.
@@ -54,10 +54,10 @@ func (e *Exam) turn(ctx context.Context, try func(context.Context) (bool, error)
 	case err != nil:
 		return err
 	case !held:
-		return errors.New("another owner has it, though its name is new")
+		return errors.New("another owner holds the lock, although its name is new")
 	}
 	if err := unlock(); err != nil {
-		return fmt.Errorf("it was taken, but not given back: %w", err)
+		return fmt.Errorf("the lock was acquired, but not released: %w", err)
 	}
 	return nil
 }

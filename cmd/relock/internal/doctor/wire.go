@@ -61,7 +61,7 @@ func (e *Exam) messages(ctx context.Context, n *target.Node) {
 	sub = n.Redis.SSubscribe(ctx, names.Channel)
 	took, err = e.roundTrip(ctx, sub, func() error { return n.Redis.SPublish(ctx, names.Channel, "0").Err() })
 	if err != nil {
-		e.note(Fine, "sharded messages", "", "not to be had (WithShardedPubSub in Go): %v", err)
+		e.note(Fine, "sharded messages", "", "not available (WithShardedPubSub in Go): %v", err)
 	} else {
 		e.speed("sharded messages", fmt.Sprintf("to be had (WithShardedPubSub in Go): %v", round(took)), took)
 	}
@@ -69,7 +69,7 @@ func (e *Exam) messages(ctx context.Context, n *target.Node) {
 
 func (e *Exam) speed(check, text string, took time.Duration) {
 	if took > slow {
-		e.note(Warning, check, "use a --ttl that is a hundred times as long, or more", "slow: %s", text)
+		e.note(Warning, check, "use a --ttl of at least 100 times that", "slow: %s", text)
 		return
 	}
 	e.note(Fine, check, "", "%s", text)

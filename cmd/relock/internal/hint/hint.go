@@ -1,37 +1,37 @@
-// Package hint says what can be done about an error of Redis, the network, or TLS.
+// Package hint suggests what to do about an error of Redis, the network, or TLS.
 package hint
 
 import "strings"
 
-// hints are what can be done about an error that has one of these words in it. The first that fits counts: the words
-// of Redis stand before those of the network, and silence, which says least, is the last.
+// hints has what to do about an error that contains these words. The first match counts: errors of Redis come before
+// network errors, and time-outs, which are the least specific, come last.
 var hints = []struct{ words, hint string }{
 	{"cluster support disabled", "this server is not in a Cluster: use redis:// or rediss://"},
 	{"MOVED ", "this server is a node of a Cluster: use redis-cluster:// or rediss-cluster://"},
-	{"READONLY ", "this server is a replica: give the address of the master, or of its Sentinels"},
-	{"NOREPLICAS", "it has too few replicas that follow it, and so refuses writes: see min-replicas-to-write"},
-	{"MISCONF", "it cannot save to its disk, and so refuses writes: look at its log"},
-	{"OOM ", "it is out of memory, and refuses new locks: raise maxmemory, or remove keys"},
-	{"LOADING", "it loads its data: wait until it has"},
-	{"CLUSTERDOWN", "its Cluster does not serve all slots: see redis-cli --cluster check"},
+	{"READONLY ", "this server is a replica: use the address of the master, or of its Sentinels"},
+	{"NOREPLICAS", "the server rejects writes because it has too few replicas: see min-replicas-to-write"},
+	{"MISCONF", "the server rejects writes because it cannot save to disk: see its log"},
+	{"OOM ", "the server is out of memory and rejects new locks: raise maxmemory, or remove keys"},
+	{"LOADING", "the server is loading its data: try again later"},
+	{"CLUSTERDOWN", "the Cluster does not serve all slots: see redis-cli --cluster check"},
 	{"NOAUTH", passwordHint},
 	{"unauthenticated", passwordHint},
 	{"WRONGPASS", "the user or the password is wrong; in a URL a password is %-encoded"},
 	{"NOPERM", permissionHint},
 	{"ACL failure", permissionHint},
 	{"can't run this command", permissionHint},
-	{"DENIED", "it is in protected mode: set a password, or bind it to an address that others do not reach"},
-	{"sentinels specified in configuration are unreachable: redis: nil", "its Sentinels do not know a master of that name: see SENTINEL MASTERS"},
+	{"DENIED", "the server is in protected mode: set a password, or bind it to a private address"},
+	{"sentinels specified in configuration are unreachable: redis: nil", "the Sentinels know no master of that name: see SENTINEL MASTERS"},
 	{"unknown command `sentinel`", noSentinelHint}, // before Redis 7
 	{"unknown command 'sentinel'", noSentinelHint},
 	{"unknown command", sentinelHint},
 	{"accepted by Sentinel", sentinelHint},
-	{"x509:", "its certificate is not trusted: --cacert names the file of the authority; see relock help urls"},
+	{"x509:", "the server's certificate is not trusted: pass its authority with --cacert; see relock help urls"},
 	{"certificate required", clientHint},
 	{"bad certificate", clientHint},
 	{"unknown certificate", clientHint}, // also of its authority
 	{"handshake failure", clientHint},
-	{"does not look like a TLS handshake", "it has no TLS on that port: use redis:// in place of rediss://"},
+	{"does not look like a TLS handshake", "the server does not use TLS on this port: use redis:// instead of rediss://"},
 	{"connection refused", reachHint},
 	{"no such host", reachHint},
 	{"EOF", closedHint},
@@ -41,17 +41,17 @@ var hints = []struct{ words, hint string }{
 }
 
 const (
-	passwordHint   = "it wants a password: redis://USER:PASSWORD@HOST"
-	permissionHint = "this user may not do that: relock doctor --name NAME says what it may not"
-	noSentinelHint = "it is not a Sentinel: use redis:// for a server"
-	clientHint     = "it refuses this client's certificate, or wants one: see --cert and --key"
-	sentinelHint   = "it does not have locks: if it is a Sentinel, use redis-sentinel://HOST/MASTER"
-	reachHint      = "see that Redis runs there, with TLS if the URL begins with rediss, and that --redis or RELOCK_REDIS names it"
+	passwordHint   = "the server requires a password: redis://USER:PASSWORD@HOST"
+	permissionHint = "this user lacks a permission: relock doctor --name NAME reports which"
+	noSentinelHint = "this server is not a Sentinel: use redis://"
+	clientHint     = "the server requires another client certificate: see --cert and --key"
+	sentinelHint   = "this server cannot hold locks: if it is a Sentinel, use redis-sentinel://HOST/MASTER"
+	reachHint      = "check the address in --redis or RELOCK_REDIS, and that Redis runs there (with TLS for rediss://)"
 	// A server that refuses a certificate may have closed the connection before its reason is read.
-	closedHint = "it closed the connection: if it wants TLS, use rediss:// in place of redis://; if it wants a certificate, see --cert and --key"
+	closedHint = "the server closed the connection: if it requires TLS, use rediss://; if it requires a certificate, see --cert and --key"
 )
 
-// For returns what can be done about err; "" if that is not known.
+// For returns what to do about err, or "" if no hint matches.
 func For(err error) string {
 	text := err.Error()
 	for _, h := range hints {

@@ -31,7 +31,7 @@ func (s *Settings) load(urls []string) error {
 	case (s.Cert == "") != (s.Key == ""):
 		return errors.New("--cert and --key (RELOCK_CERT and RELOCK_KEY) go together: a certificate and its key")
 	case !slices.ContainsFunc(urls, func(url string) bool { return strings.HasPrefix(url, "rediss") }):
-		return errors.New("--cert, --key and --cacert (RELOCK_CERT, RELOCK_KEY, RELOCK_CACERT) are for TLS, and no URL begins with rediss")
+		return errors.New("--cert, --key and --cacert (RELOCK_CERT, RELOCK_KEY, RELOCK_CACERT) are for TLS, but no URL begins with rediss")
 	}
 	if s.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
@@ -43,11 +43,11 @@ func (s *Settings) load(urls []string) error {
 	if s.CA != "" {
 		text, err := os.ReadFile(s.CA)
 		if err != nil {
-			return fmt.Errorf("the certificates of authorities: %w", err)
+			return fmt.Errorf("the CA certificates: %w", err)
 		}
 		s.authorities = x509.NewCertPool()
 		if !s.authorities.AppendCertsFromPEM(text) {
-			return fmt.Errorf("%s has no certificate of an authority", s.CA)
+			return fmt.Errorf("%s contains no CA certificate", s.CA)
 		}
 	}
 	return nil

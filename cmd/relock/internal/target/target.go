@@ -54,7 +54,7 @@ func Open(urls []string, s Settings) (*Target, error) {
 		t.Nodes = append(t.Nodes, n)
 		if seen[n.Name] {
 			t.close()
-			return nil, fmt.Errorf("%s is there twice: it would have two votes of a quorum", n.Name)
+			return nil, fmt.Errorf("%s is given twice: it would have two votes in the quorum", n.Name)
 		}
 		seen[n.Name] = true
 	}

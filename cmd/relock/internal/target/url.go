@@ -85,17 +85,17 @@ func split(text string) (p parts, err error) {
 	}
 	known := p.kind == Server && kind == "" || p.kind == Cluster || p.kind == Sentinel
 	if (family != "redis" && family != "rediss") || !known {
-		return p, fmt.Errorf("%q is no kind of Redis: see relock help urls", scheme)
+		return p, fmt.Errorf("unknown URL scheme %q: see relock help urls", scheme)
 	}
 	if i := strings.LastIndex(rest, "@"); i >= 0 {
 		p.user, rest = rest[:i+1], rest[i+1:]
 	}
 	if strings.ContainsAny(p.user, "/?#") {
-		return p, errors.New("what stands before the @ has one of / ? # in it: write %2F, %3F, %23")
+		return p, errors.New("the user name or password contains / ? or #: write %2F, %3F, %23")
 	}
 	authority, query, _ := strings.Cut(rest, "?")
 	if p.query, err = url.ParseQuery(query); err != nil {
-		return p, errors.New("what follows the ? cannot be read")
+		return p, errors.New("invalid parameters after the ?")
 	}
 	hosts, path, _ := strings.Cut(authority, "/")
 	p.path = path
@@ -116,7 +116,7 @@ func split(text string) (p parts, err error) {
 func withPort(host, port string) (string, error) {
 	u, err := url.Parse("redis://" + host)
 	if err != nil || u.Hostname() == "" || u.Host != host {
-		return "", errors.New("a host in it cannot be read")
+		return "", errors.New("invalid host or port")
 	}
 	if u.Port() != "" {
 		port = u.Port()
@@ -144,7 +144,7 @@ func (p parts) retries(given int) int {
 
 func (p parts) server(s Settings) (*Node, error) {
 	if len(p.hosts) > 1 {
-		return nil, errors.New("several hosts: redis-cluster:// and redis-sentinel:// have them; for a quorum give --redis several times")
+		return nil, errors.New("several hosts: use redis-cluster:// or redis-sentinel://, or repeat --redis for a quorum")
 	}
 	opts, err := redis.ParseURL(p.text(p.user, "/"+p.path))
 	if err != nil {
@@ -170,7 +170,7 @@ func limited(rdb *redis.Client, s Settings) *redis.Client {
 
 func (p parts) cluster(s Settings) (*Node, error) {
 	if p.path != "" {
-		return nil, errors.New("a Cluster has no databases: leave the path out")
+		return nil, errors.New("a Cluster has no databases: remove the path")
 	}
 	opts, err := redis.ParseClusterURL(p.text(p.user, ""))
 	if err != nil {
@@ -234,7 +234,7 @@ func hidden(text string) string {
 func withoutURL(err error) error {
 	var parsing *url.Error
 	if errors.As(err, &parsing) {
-		return errors.New("it cannot be read; is the password %-encoded?")
+		return errors.New("invalid URL; is the password %-encoded?")
 	}
 	return err
 }

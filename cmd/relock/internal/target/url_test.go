@@ -68,5 +68,5 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 
 func TestANodeHasOneVote(t *testing.T) {
 	_, err := Open([]string{"redis://a", "redis://b", "a:6379"}, Settings{})
-	require.ErrorContains(t, err, "a:6379 is there twice")
+	require.ErrorContains(t, err, "a:6379 is given twice")
 }
