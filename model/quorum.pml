@@ -29,6 +29,7 @@
  * off: RENEWED_BY_FEW exclusion: a renewal counts that one node has answered
  * off: EARLY_START exclusion: a node comes back without its data while leases run
  * off: RENEW_ADDS stays_free: a renewal makes the lock on a node that has not got it
+ * off: TWINS exclusion: two of the owner's addresses lead to one server, which has two votes
  * off: NO_RAISE tokens_rise -DTOKENS=4: the highest token is not written to a majority
  */
 #include "common.pml"
@@ -43,6 +44,11 @@ mtype = { exclusion, known_loss, stays_free, tokens_rise }
 #endif
 #define NODES 3
 #define ANOTHER (LIVES+1)
+#ifdef TWINS
+#define server(x) ((x) == 2 -> 1 : (x))                /* that the owner's address of node x leads to */
+#else
+#define server(x) (x)
+#endif
 #ifdef MINORITY
 #define MAJORITY 1
 #else
@@ -255,16 +261,16 @@ proctype owner() {
 proctype node(byte x) {
 	byte n;
 	do
-	:: d_step { vote[x] == open && isUp(x) -> execute(command, name, x); vote[x] = result;
+	:: d_step { vote[x] == open && isUp(x) -> execute(command, name, server(x)); vote[x] = result;
 		printf("node %d: %e for %d: %e\n", x, command, name, result); check() }
 	:: d_step { vote[x] == open -> printf("node %d: no answer to %e\n", x, command); leaveCopy(x) }
-	:: d_step { isUp(x) && (lateAcquire[1] & bit(x)) -> execute(acquire, 1, x); printf("node %d: a late acquire for 1: %e\n", x, result); check() }
-	:: d_step { isUp(x) && (lateRenew[1] & bit(x)) -> execute(renew, 1, x); printf("node %d: a late renew for 1: %e\n", x, result); check() }
-	:: d_step { isUp(x) && (lateRelease[1] & bit(x)) -> execute(release, 1, x); printf("node %d: a late release or undo of 1: %e\n", x, result); check() }
+	:: d_step { isUp(x) && (lateAcquire[1] & bit(x)) -> execute(acquire, 1, server(x)); printf("node %d: a late acquire for 1: %e\n", x, result); check() }
+	:: d_step { isUp(x) && (lateRenew[1] & bit(x)) -> execute(renew, 1, server(x)); printf("node %d: a late renew for 1: %e\n", x, result); check() }
+	:: d_step { isUp(x) && (lateRelease[1] & bit(x)) -> execute(release, 1, server(x)); printf("node %d: a late release or undo of 1: %e\n", x, result); check() }
 #if LIVES > 1
-	:: d_step { isUp(x) && (lateAcquire[2] & bit(x)) -> execute(acquire, 2, x); printf("node %d: a late acquire for 2: %e\n", x, result); check() }
-	:: d_step { isUp(x) && (lateRenew[2] & bit(x)) -> execute(renew, 2, x); printf("node %d: a late renew for 2: %e\n", x, result); check() }
-	:: d_step { isUp(x) && (lateRelease[2] & bit(x)) -> execute(release, 2, x); printf("node %d: a late release or undo of 2: %e\n", x, result); check() }
+	:: d_step { isUp(x) && (lateAcquire[2] & bit(x)) -> execute(acquire, 2, server(x)); printf("node %d: a late acquire for 2: %e\n", x, result); check() }
+	:: d_step { isUp(x) && (lateRenew[2] & bit(x)) -> execute(renew, 2, server(x)); printf("node %d: a late renew for 2: %e\n", x, result); check() }
+	:: d_step { isUp(x) && (lateRelease[2] & bit(x)) -> execute(release, 2, server(x)); printf("node %d: a late release or undo of 2: %e\n", x, result); check() }
 #endif
 	:: d_step { isUp(x) && key[x] == 0 -> key[x] = ANOTHER; setLease(x); printf("node %d: another owner has it\n", x); check() }
 	:: d_step { isUp(x) && key[x] == ANOTHER -> free(x); printf("node %d: another owner gives it back\n", x) }
