@@ -12,7 +12,7 @@ REPEATS ?= 10
 REPEATED = $(wildcard multi*_test.go watchdog_test.go hold_test.go $(addprefix tests/,*kinds*_test.go clocks_test.go \
 	fair*_test.go multi*_test.go quorum*_test.go rwmutex*_test.go fault_*_test.go explain_test.go connections_test.go demotion_test.go slots*_test.go))
 
-.PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site tidy-check quickstart interop ci
+.PHONY: help test busy race repeat walk soak lint bench fuzz chaos mutants sim scale model servers versus publish llms site recordings tidy-check quickstart interop ci
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -94,6 +94,9 @@ llms: ## llms.txt and llms-full.txt, from README.md and docs/
 
 site: ## the pages as a web site in build/site; needs python3
 	.ci/site
+
+recordings: ## the animated pictures of relock watch and of the quickstart, in docs/pictures
+	go run -C cmd/relock ./recordings ../../docs/pictures
 
 tidy-check: ## go mod tidy would change nothing, in any module
 	@set -e; git ls-files -co --exclude-standard '*go.mod' | while read -r file; do \

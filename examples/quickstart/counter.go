@@ -50,7 +50,7 @@ func (d *demo) count(ctx context.Context, lockOf func(*service) locker) error {
 	if err := c.check(sum, want); err != nil {
 		return err
 	}
-	d.say("check", "the counter is %d of %d, and never were two workers at it at once", sum, want)
+	d.say("check", "the counter is %d of %d, and no two workers were at it at once", sum, want)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func (d *demo) giveUp(ctx context.Context) error {
 	if err := wanted.Lock(limited); err != nil {
 		return err
 	}
-	d.say(waiter.name, "comes again, and gets it after %v", time.Since(began).Round(time.Microsecond))
+	d.say(waiter.name, "tries again, and gets it after %v", time.Since(began).Round(time.Microsecond))
 	return wanted.Unlock()
 }
 

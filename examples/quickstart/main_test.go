@@ -163,7 +163,7 @@ func TestWrongLevelsAreDetected(t *testing.T) {
 	n := newTestDemo(t).nesting()
 	require.NoError(t, n.mine.Lock(t.Context()))
 	require.NoError(t, n.expect(t.Context(), "here", 1, false))
-	require.ErrorContains(t, n.expect(t.Context(), "here", 2, false), "1 levels are held instead of 2")
+	require.ErrorContains(t, n.expect(t.Context(), "here", 2, false), "the hold count is 1 instead of 2")
 	require.ErrorContains(t, n.expect(t.Context(), "here", 1, true), "TryLock of another worker says false")
 	require.NoError(t, n.mine.Unlock())
 	require.ErrorContains(t, n.expect(t.Context(), "here", 0, false), "TryLock of another worker says true")

@@ -47,10 +47,10 @@ func (n *nesting) inner(ctx context.Context) error {
 	return n.expect(ctx, "in inner", 2, false)
 }
 
-// expect checks the holder's levels, and whether another worker can get the lock.
-func (n *nesting) expect(ctx context.Context, where string, levels int, free bool) error {
-	if got := n.mine.HoldCount(); got != levels {
-		return fmt.Errorf("%s: %d levels are held instead of %d", where, got, levels)
+// expect checks the hold count, and whether another worker can get the lock.
+func (n *nesting) expect(ctx context.Context, where string, count int, free bool) error {
+	if got := n.mine.HoldCount(); got != count {
+		return fmt.Errorf("%s: the hold count is %d instead of %d", where, got, count)
 	}
 	got, err := n.other.TryLock(ctx)
 	if err != nil {
@@ -62,6 +62,6 @@ func (n *nesting) expect(ctx context.Context, where string, levels int, free boo
 	if got != free {
 		return fmt.Errorf("%s: TryLock of another worker says %t", where, got)
 	}
-	n.say(n.workers[0].name, "%-21s  levels %d, TryLock of %s: %t", where, levels, n.workers[1].name, got)
+	n.say(n.workers[0].name, "%-21s  hold count %d, TryLock of %s: %t", where, count, n.workers[1].name, got)
 	return nil
 }
