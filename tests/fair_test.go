@@ -72,6 +72,7 @@ func upTo(n int) []int {
 }
 
 func TestFiveHundredWaitersOfSeveralProcessesAreServedInOrder(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		n := 500
@@ -96,6 +97,7 @@ func TestFiveHundredWaitersOfSeveralProcessesAreServedInOrder(t *testing.T) {
 // On a machine that stalls a waiter polls now and then, which is a script more. What costs more at
 // every hand-off does so every time.
 func TestAContendedHandOffOfAFairLockCostsTwoScripts(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	for _, waiters := range []int{2, 32, 500} {
 		t.Run(fmt.Sprint(waiters), func(t *testing.T) {

@@ -74,13 +74,16 @@ func (b *cancelBench) onEach(rule func(*redistest.Relay) *redistest.Rule) rules 
 	return all
 }
 
-// caught returns a channel that is closed when all have done their work.
-func (r rules) caught() <-chan struct{} {
+// caught returns a channel that is closed when all have done their work, or the test is over.
+func (r rules) caught(t *testing.T) <-chan struct{} {
 	all := make(chan struct{})
 	go func() {
 		defer close(all)
 		for _, rule := range r {
-			<-rule.Caught()
+			select {
+			case <-rule.Caught():
+			case <-t.Context().Done(): // a wait that times out may do so before
+			}
 		}
 	}()
 	return all
@@ -121,7 +124,7 @@ type faultStage struct {
 var faultStages = []faultStage{
 	{"request under way", func(b *cancelBench) (<-chan struct{}, func()) {
 		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(protocol.AcquireScript)) })
-		return blocked.caught(), blocked.release
+		return blocked.caught(b.t), blocked.release
 	}},
 	{"answer under way", func(b *cancelBench) (<-chan struct{}, func()) {
 		return b.stopReplies(protocol.AcquireScript)
@@ -132,7 +135,7 @@ var faultStages = []faultStage{
 	{"subscription under way", func(b *cancelBench) (<-chan struct{}, func()) {
 		unlock := b.heldBy(b.others)
 		blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(redistest.Named("SUBSCRIBE")) })
-		return blocked.caught(), func() {
+		return blocked.caught(b.t), func() {
 			blocked.release()
 			unlock()
 		}
@@ -148,7 +151,7 @@ var faultStages = []faultStage{
 				return asked == 2
 			}))
 		})
-		return blocked.caught(), func() {
+		return blocked.caught(b.t), func() {
 			blocked.release()
 			unlock()
 		}
@@ -356,7 +359,7 @@ func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 			blocked := b.onEach(func(relay *redistest.Relay) *redistest.Rule { return relay.Block(b.runs(protocol.ReenterScript)) })
 			ctx, cancel := context.WithCancelCause(t.Context())
 			entering := b.me.Lock(ctx, m)
-			redistest.Receive(t, blocked.caught())
+			redistest.Receive(t, blocked.caught(b.t))
 			late := locktest.Took(func() {
 				cancel(errGaveUp)
 				require.ErrorIs(t, locktest.OutcomeOf(t, entering), errGaveUp)

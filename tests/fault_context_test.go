@@ -147,16 +147,14 @@ func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
 		} {
 			t.Run(fault+", "+kind, func(t *testing.T) {
 				t.Parallel()
-				redistest.EachInRealTime(t, func(t *testing.T, backend *redistest.Backend) {
-					l, seen := cableTo(backend.Client(t), refusal), &errorLog{}
-					c, mutex := locks(t, l, relock.WithTTL(900*time.Millisecond), relock.WithHooks(seen.hooks()))
-					seen.everyCall(t, l, mutex)
-					if kind == "plain" { // it takes its time
-						seen.note("Close", c.Close())
-					}
-					l.mend()
-					seen.requireNoContextError(t)
-				})
+				l, seen := cableTo(redistest.Mini(t).Client(t), refusal), &errorLog{}
+				c, mutex := locks(t, l, relock.WithTTL(900*time.Millisecond), relock.WithHooks(seen.hooks()))
+				seen.everyCall(t, l, mutex)
+				if kind == "plain" { // it takes its time
+					seen.note("Close", c.Close())
+				}
+				l.mend()
+				seen.requireNoContextError(t)
 			})
 		}
 	}

@@ -83,6 +83,7 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...relock.Cl
 		Lost:      func(e relock.Event) { b.lost <- e },
 	}
 	b.m = b.mutex()
+	t.Cleanup(b.relay.Cut) // Close would wait for a connection that is silent
 	b.rivals = faultLocks(t, addr)
 	b.rival = kind.rival(b.rivals, b.key, relock.WithTTL(faultTTL))
 	return b

@@ -75,6 +75,11 @@ func (b *kindBench) relay() {
 		b.relays, rdbs = append(b.relays, relay), append(rdbs, rdb)
 	}
 	b.c, b.others = b.kind.client(b.t, rdbs), b.kind.client(b.t, b.rdbs)
+	b.t.Cleanup(func() {
+		for _, relay := range b.relays {
+			relay.Cut() // Close would wait for a connection that is silent
+		}
+	})
 }
 
 // runs chooses the runs of what the kind has in the place of s on the bench's lock.

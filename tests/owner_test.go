@@ -43,6 +43,7 @@ func TestALockPassesBetweenGoroutinesOfOneOwner(t *testing.T) {
 }
 
 func TestConcurrentLocksOfOneOwnerAreAllCounted(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -151,6 +152,7 @@ func TestOwner_NothingIsLeftWhenAllItsLocksGiveUp(t *testing.T) {
 }
 
 func TestUnlockRacingLockOfOneOwnerCountsExactly(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)

@@ -115,10 +115,10 @@ func TestAMajorityIsMoreThanHalf(t *testing.T) {
 func TestProcessesThatContendForAQuorumAreAllServed(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	const rounds = 20
 	for _, n := range []int{3, 5} {
 		for _, processes := range []int{2, 8} {
 			t.Run(fmt.Sprintf("%d processes on %d nodes", processes, n), func(t *testing.T) {
+				rounds := 40 / processes
 				redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 					nodes, key := b.Nodes(t, n), redistest.Key(t)
 					var all sync.WaitGroup

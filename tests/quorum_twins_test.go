@@ -62,6 +62,7 @@ func (b *quorumBench) requireTwins(addrs ...string) {
 	redistest.Eventually(b.t, "the twins to be found", func() bool {
 		m := b.mutex()
 		if err = b.me.Call(func() error { return m.Lock(b.t.Context()) }); err == nil {
+			time.Sleep(100 * time.Millisecond)
 			b.me.Unlocks(b.t, m)
 		}
 		return err != nil
@@ -116,6 +117,7 @@ func TestQuorum_ComparesANodeThatWasDownWhenItAnswersFirst(t *testing.T) {
 		b.me.Locks(b.t, m)
 		b.up(2)
 		redistest.Eventually(b.t, "the third node asked", func() bool {
+			time.Sleep(100 * time.Millisecond)
 			b.me.Locks(b.t, m) // a re-entry: the hold goes on
 			b.me.Unlocks(b.t, m)
 			return b.relays[2].Count(locktest.RunsOf(protocol.ServerScript)) > 0
@@ -154,6 +156,7 @@ func TestQuorum_ComparesNodesAfterAFailover(t *testing.T) {
 		b.ids[0].Store(&c)
 		b.up(2)
 		redistest.Eventually(b.t, "the third node met", func() bool {
+			time.Sleep(100 * time.Millisecond)
 			b.cycle(b.mutex())
 			return locktest.Answered(b.relays[2], locktest.RunsOf(protocol.ServerScript)) > 0
 		})
@@ -169,6 +172,7 @@ func TestQuorum_ComparesNodesAfterAFailover(t *testing.T) {
 		// It leads to another server again: nothing has to be restarted.
 		b.ids[0].Store(&c)
 		redistest.Eventually(b.t, "the lock", func() bool {
+			time.Sleep(100 * time.Millisecond)
 			m := b.mutex()
 			if b.me.Call(func() error { return m.Lock(b.t.Context()) }) != nil {
 				return false

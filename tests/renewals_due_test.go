@@ -34,6 +34,7 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 
 // Locks that were taken one after the other fall into step.
 func TestAThousandLocksAreRenewedByFewCommands(t *testing.T) {
+	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		words := map[string]*atomic.Int64{protocol.RenewScript.Digest.(string): {}, protocol.RenewManyScript.Digest.(string): {}}

@@ -285,15 +285,15 @@ func TestAStreamOfReadersDoesNotStarveAWriterNorTheReverse(t *testing.T) {
 				}
 			})
 		}
-		for i := range 8 {
+		for i := range 4 {
 			stream(handles[i%2], &readers, handles[i%2].RDo)
 		}
-		for range 10 {
+		for range 5 {
 			require.NoError(b.t, locktest.OutcomeOf(b.t, b.me.Begin(func() error {
 				return handles[0].Do(b.t.Context(), func(context.Context) error { return nil })
 			})))
 		}
-		for i := range 8 {
+		for i := range 4 {
 			stream(handles[i%2], &writers, handles[i%2].Do)
 		}
 		for range 3 {

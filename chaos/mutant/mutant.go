@@ -67,6 +67,9 @@ func (e Edit) apply(files map[string][]string, anchor string) (string, error) {
 	in, at := "", 0
 	for file, lines := range files {
 		for i, line := range lines {
+			if !strings.Contains(line, anchor) { // it takes long to look for a pattern in every line
+				continue
+			}
 			m := anchored.FindStringSubmatch(line)
 			if m == nil || !slices.Contains(strings.Split(m[2], ", "), anchor) {
 				continue

@@ -56,11 +56,8 @@ func packages(t *testing.T) map[string]goPackage {
 
 // compile has a server in memory compile the edited scripts, and type-checks the packages of the library that the
 // edited files belong to: a compiler would take its time.
-func compile(t *testing.T, root string, all map[string]goPackage, edited map[string]string) {
+func compile(t *testing.T, root string, all map[string]goPackage, imports types.Importer, edited map[string]string) {
 	files := token.NewFileSet()
-	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(all[path].Export)
-	})
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	defer rdb.Close()
 	done := make(map[string]bool)
@@ -92,6 +89,9 @@ func compile(t *testing.T, root string, all map[string]goPackage, edited map[str
 
 func TestEveryMutantAppliesAndCompiles(t *testing.T) {
 	b, all := builder(t), packages(t)
+	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(all[path].Export)
+	})
 	for _, m := range All {
 		t.Run(m.Name, func(t *testing.T) {
 			require.NotEmpty(t, m.Breaks)
@@ -103,7 +103,7 @@ func TestEveryMutantAppliesAndCompiles(t *testing.T) {
 				require.NoError(t, err)
 				require.NotEqual(t, string(original), text, name)
 			}
-			compile(t, b.Root, all, files)
+			compile(t, b.Root, all, imports, files)
 		})
 	}
 }
