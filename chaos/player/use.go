@@ -3,6 +3,7 @@ package player
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,10 +29,13 @@ type use struct {
 	op     int // number of the outermost Lock; 0 before it has returned
 	asking int // number of the Lock that is under way
 
-	inCall  *atomic.Bool    // a Lock or Unlock of another level is under way
+	inCall  *atomic.Int64   // until when a Lock or Unlock of another level was under way; underWay: it is
 	hold    context.Context // of the hold, while it is held
 	unwatch func()          // ends watching it
 }
+
+// underWay is a time that never comes.
+const underWay = math.MaxInt64
 
 // use prepares a hold of locks by owner.
 func (p *player) use(locks []string, owner string, opts ...relock.MutexOption) *use {
@@ -56,7 +60,7 @@ func (u *use) of(client *relock.Client, opts ...relock.MutexOption) {
 
 // prepare draws what does not depend on the kind of lock.
 func (p *player) prepare(locks []string, owner string) *use {
-	u := &use{player: p, locks: locks, owner: owner, lease: p.TTL, fixed: p.Chance(p.Fixed), inCall: new(atomic.Bool)}
+	u := &use{player: p, locks: locks, owner: owner, lease: p.TTL, fixed: p.Chance(p.Fixed), inCall: new(atomic.Int64)}
 	if p.Chance(p.OwnLease) {
 		u.lease = p.Between(p.TTL/2, p.TTL).Truncate(time.Millisecond)
 	}
@@ -127,7 +131,9 @@ func (u *use) lock() history.Outcome {
 		Fair: u.fair && !u.shared && u.depth == 0, Note: u.kind(try),
 	})
 	held, err := true, error(nil)
-	u.inCall.Store(u.depth > 0)
+	if u.depth > 0 {
+		u.inCall.Store(underWay)
+	}
 	if try {
 		held, err = u.m.TryLock(ctx)
 	} else {
@@ -135,7 +141,7 @@ func (u *use) lock() history.Outcome {
 		err = u.m.Lock(ctx)
 		u.Waiting.Add(-1)
 	}
-	u.inCall.Store(false)
+	u.inCall.Store(u.Now())
 	u.Gate()
 	e := history.Event{At: u.Now(), Op: op, Kind: history.LockReturn, Outcome: OutcomeOf(err), Err: Text(err)}
 	switch {
@@ -209,9 +215,9 @@ func (u *use) watch() {
 			u.tell(history.Event{At: u.Now() - 1, Kind: history.Held})
 		}
 		if cause := context.Cause(ctx); errors.Is(cause, relock.ErrLost) {
-			if u.Untokened && u.inCall.Load() && u.Exact {
-				// A rename may have proven the hold since it could last be asked: see follows.
-				now := u.Now()
+			// A rename may have proven the hold since it could last be asked: see follows. The call may have ended with
+			// the hold, in the same moment.
+			if now := u.Now(); u.Untokened && u.inCall.Load() >= now && u.Exact {
 				u.tell(history.Event{At: now - 1, Kind: history.Renewed, Until: now})
 			}
 			u.tell(history.Event{Kind: history.Lost, Err: Text(cause)})
@@ -258,9 +264,11 @@ func (u *use) unlock() {
 	op := u.number()
 	u.tell(history.Event{Op: op, Kind: history.UnlockCall, Depth: u.depth})
 	distrust := u.trust()
-	u.inCall.Store(u.depth > 1)
+	if u.depth > 1 {
+		u.inCall.Store(underWay)
+	}
 	err := u.m.Unlock()
-	u.inCall.Store(false)
+	u.inCall.Store(u.Now())
 	distrust()
 	u.Gate()
 	if u.depth--; u.depth == 0 {
