@@ -16,62 +16,61 @@ import (
 
 // A batch lets holds of one key follow one another in this process under one lease.
 //
-// The next waiter enters as soon as the holder unlocks. Redis is told afterwards, by one rename for all that
-// have ended by the time it can be sent: a group commit.
+// The next waiter enters as soon as the holder unlocks. One rename then writes the current owner to Redis, for all
+// holds that ended before it was sent: a group commit.
 //
-//	told --a hold follows--> behind --a rename is sent--> telling --answered: ours--> told, or behind
-//	told, behind --the last unlocks, no one follows: its release is sent, or its hand-over--> over
-//	telling --answered: neither name--> over, the holder is lost
-//	any --the holder is lost, or given up--> over: both names are undone
+//	in step --a hold follows--> behind --a rename is sent--> renaming --answered: ours--> in step, or behind
+//	in step, behind --the last hold ends, and none follows: its release or hand-over is sent--> over
+//	renaming --answered: neither name--> over, the holder is lost
+//	any --the holder is lost, or abandoned--> over: both names are undone
 //
 // Invariants:
-//   - One hold of a batch is valid at a time. Its lease was proven by an answered command about the key,
-//     whatever name that was sent for.
-//   - One command about the key is under way at a time: all holds of a batch share a slot.
-//   - A rename goes from the name that Redis knows to that of the hold which is valid when it is sent.
-//     The names in between never were on Redis.
-//   - What gives the lock away, a release or a hand-over by Redis, is sent when no hold is valid, and no
-//     one enters before it is answered.
-//   - An Unlock is answered by a command that was sent after its hold had ended.
-//   - The names are retired before anyone hears that they are in doubt.
-//   - The names belong to the batch. A rename is sent again until it is answered or the batch is over,
-//     even if no one waits for it any more.
+//   - One hold of a batch is valid at a time. Its lease was proven by an answered command for the key, under
+//     whichever name.
+//   - One command for the key is in flight at a time: all holds of a batch share a slot.
+//   - A rename replaces the name on Redis by the name of the hold that is valid when the rename is sent.
+//     The names in between never reach Redis.
+//   - A command that gives the lock away (a release, a hand-over by Redis) is sent when no hold is valid. No hold
+//     begins before it is answered.
+//   - An Unlock returns the answer to a command that was sent after its hold ended.
+//   - If the outcome of a command is unknown, the names are retired before anyone is notified.
+//   - The names belong to the batch. A rename is repeated until it is answered or the batch is over, even if
+//     no Unlock waits for it any more.
 //
-// What can come late: a copy of a rename, which finds its new name in place, or neither name: one that
-// was in doubt had both retired, so they never come back. The answer to a rename of a batch that is over.
-// A waiter that leaves while it is to follow: the next in line follows instead.
+// What can come late: a delayed copy of a rename, which finds its new name in place, or neither name, because both
+// were retired and never come back. The answer to a rename of a batch that is over. A waiter that leaves
+// just as it should follow: the next in line follows instead.
 //
-// The source of the idea is group commit (DeWitt and others, Implementation Techniques for Main Memory
-// Database Systems, SIGMOD 1984), and the hand-over within a cohort of lock cohorting (Dice, Marathe,
-// Shavit, PPoPP 2012).
+// The idea is group commit (DeWitt and others, Implementation Techniques for Main Memory Database Systems,
+// SIGMOD 1984), combined with the hand-over within a cohort of lock cohorting (Dice, Marathe, Shavit, PPoPP 2012).
 
-// batch is the holds of one key that follow one another.
+// batch is a run of holds of one key that follow one another.
 type batch struct {
 	session *session
 	rename  renamer
 	target  *keys.Set
 	gate    *gate // of the key
-	slot    *slot // of all its holds: each takes it for a command about the key
+	slot    *slot // of all its holds: each takes it for a command for the key
 	began   clock.Instant
 
 	mu      sync.Mutex
-	holder  *hold         // that is valid, or the last that was
+	holder  *hold         // the valid hold, or the last one that was valid
 	name    identity.Name // of the holder
-	settled identity.Name // by which Redis knows the lock, as the last answer says
-	sent    identity.Name // that a rename under way makes of it; without a field: none is
-	failure error         // the most telling one of the rename under way
+	settled identity.Name // the name on Redis, by the last answer
+	sent    identity.Name // the new name of the rename in flight; without a field if there is none
+	failure error         // the most informative failure of the rename in flight
 
-	// A channel is in one of these at most, and gets one answer: by answered, refused or end.
-	waiting []chan error // of those that a command is to be sent for
-	asked   []chan error // of those that the command under way tells for
+	// Each channel is in at most one of these, and receives one answer, from answered, refused or end.
+	waiting []chan error // of Unlocks for which no command was sent yet
+	asked   []chan error // of Unlocks for which the command in flight counts
 
-	telling bool               // a goroutine is there that tells Redis
-	last    bool               // the holder has ended, and no one follows: its own command tells for all
-	over    bool               // none of its names counts any more
-	stop    context.CancelFunc // ends the rename under way; nil if there was none
+	telling bool               // the goroutine that sends renames is running
+	last    bool               // the holder has ended, and no hold follows: its own command is the last
+	over    bool               // none of its names is in use any more
+	stop    context.CancelFunc // ends the rename in flight; nil before the first
 }
 
-// newBatch returns the batch that begins with h, which is held.
+// newBatch returns a batch that begins with h, which is held.
 func newBatch(h *hold) *batch {
 	return &batch{
 		session: h.session, rename: h.kind.rename, target: h.target, gate: h.places[0].gate, slot: h.slot, began: h.lease.Acquired(),
@@ -79,8 +78,8 @@ func newBatch(h *hold) *batch {
 	}
 }
 
-// pass has next, by the name n, follow the holder, which has ended, if grant gives it the turn. It returns
-// where the answer of Redis will be; nil: it does not follow, because grant did not, or the batch is over.
+// pass makes next follow the holder, which has ended, under the name n, if grant gives next the turn. It returns
+// a channel for the answer of Redis, or nil if next does not follow because grant refused or the batch is over.
 func (b *batch) pass(next *hold, n identity.Name, grant func() bool) (told <-chan error, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,13 +89,13 @@ func (b *batch) pass(next *hold, n identity.Name, grant func() bool) (told <-cha
 	if !grant() {
 		return nil, false
 	}
-	// Only now: the waiter may have left, and then the holder stays the last that was valid.
+	// Not before grant: if the waiter has left, the holder stays the last valid hold.
 	b.holder, b.name, b.last = next, n, false
 	return b.wait(), false
 }
 
-// wait has a command be sent whose answer will be in the channel. mu is held.
-// The channel has room for the answer: an Unlock may have left, and the goroutine that tells does not wait for it.
+// wait requests a command and returns a channel for its answer. mu is held.
+// The channel has a buffer, because the Unlock may have returned, and the sending goroutine does not wait for it.
 func (b *batch) wait() <-chan error {
 	told := make(chan error, 1)
 	b.waiting = append(b.waiting, told)
@@ -107,11 +106,11 @@ func (b *batch) wait() <-chan error {
 	return told
 }
 
-// yields is how often the goroutine that tells Redis lets others run first, in a turn that is limited:
-// brief holds are all over by then, and the release tells of them, without a rename before it.
+// yields is how often the sending goroutine yields first, if the turn of the process is limited. Brief holds have all
+// ended by then, and the release covers them without a rename before it.
 const yields = 4
 
-// tell sends renames, one at a time, as long as there is something to tell.
+// tell sends renames, one at a time, while any Unlock waits for one.
 func (b *batch) tell() {
 	for n := 0; n < yields && !b.goesOn(); n++ {
 		runtime.Gosched()
@@ -126,8 +125,8 @@ func (b *batch) tell() {
 	b.end(lockerr.Ended(b.session.background))
 }
 
-// tellOnce sends a rename if there is something to tell. The slot is taken.
-// All that ended since the last command are told by this one, however many they are.
+// tellOnce sends a rename if an Unlock waits for one. The slot is taken.
+// One rename counts for all holds that ended since the last command.
 func (b *batch) tellOnce() (again bool) {
 	b.mu.Lock()
 	if b.over || b.last || len(b.waiting) == 0 {
@@ -147,11 +146,11 @@ func (b *batch) tellOnce() (again bool) {
 	return true
 }
 
-// renameOptions are those of one round of copies of a rename; then the holder's hook hears of the failure.
+// renameOptions are the options of one round of copies of a rename. After each round a failure is reported to a hook.
 var renameOptions = redisexec.CallOptions{Attempts: 2}
 
-// tellUntilAnswered sends a rename until that is answered, or ctx ends. If Redis refuses it for good, and no copy can
-// have been executed, it stays as it was.
+// tellUntilAnswered repeats a rename until it is answered, or ctx ends. If Redis rejects it for good, and no copy can
+// have been executed, the name on Redis stays unchanged.
 func (b *batch) tellUntilAnswered(ctx context.Context, from, to identity.Name, lease time.Duration) {
 	doubt := false
 	for misses := 1; ; misses++ {
@@ -173,7 +172,7 @@ func (b *batch) tellUntilAnswered(ctx context.Context, from, to identity.Name, l
 			b.answered(to, waiters, out, lease)
 			return
 		case ctx.Err() != nil:
-			b.end(lockerr.Ended(ctx)) // unless it is over: the client has no more time
+			b.end(lockerr.Ended(ctx)) // unless it is over: the client is closing
 			return
 		}
 		b.failed(out)
@@ -185,9 +184,8 @@ func (b *batch) tellUntilAnswered(ctx context.Context, from, to identity.Name, l
 	}
 }
 
-// answered records that Redis knows the lock as to. The gate learns of it even if the batch is over: it is news of
-// Redis, not of the batch.
-// The lease that Redis has set is that of the hold that has the lock by now.
+// answered records that Redis has the lock under the name to. The gate records the answer even if the batch is over,
+// because it is news of the key, not of the batch. The lease on Redis now belongs to the current holder.
 func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
 	b.gate.heard()
 	b.gate.setAlone(waiters == 0)
@@ -201,14 +199,14 @@ func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, l
 	b.asked = nil
 	b.mu.Unlock()
 
-	// Without mu, because a hold takes its own, which comes first in the order of locks.
+	// Without mu, because hold.mu comes first in the order of locks.
 	holder.told(b, out, lease)
 	for _, told := range asked {
 		told <- nil
 	}
 }
 
-// failed records a round of copies that were not answered, and tells the holder.
+// failed records a round of copies that were not answered, and reports it to the holder.
 func (b *batch) failed(out redisexec.Outcome) {
 	b.mu.Lock()
 	b.failure = redisexec.MoreTelling(b.failure, out.Err)
@@ -217,8 +215,8 @@ func (b *batch) failed(out redisexec.Outcome) {
 	holder.untold(out)
 }
 
-// refused gives up a rename that has surely not been executed. Redis goes on to know the lock as from, whose owner
-// may come back now: not by that name, from which later renames go.
+// refused gives up a rename that was certainly not executed. Redis keeps the lock under the name from. The owner of
+// that name may lock again now, so the name is retired; later renames start from it.
 func (b *batch) refused(from identity.Name, err error) {
 	b.session.identities.Retire(from.Identity)
 	b.mu.Lock()
@@ -230,8 +228,8 @@ func (b *batch) refused(from identity.Name, err error) {
 	}
 }
 
-// lost ends the batch after Redis has said that it knows neither name.
-// Another owner may have the lock. Each Unlock that waits for Redis says so, and so does the context of the holder.
+// lost ends the batch after Redis answered that the key has neither name. Another owner may have the lock.
+// Each Unlock that waits returns ErrLost, and the holder's context ends with it.
 func (b *batch) lost() {
 	b.end(fmt.Errorf("%w: %w", lockerr.ErrLost, lockerr.ErrNotOnRedis))
 	b.mu.Lock()
@@ -240,10 +238,10 @@ func (b *batch) lost() {
 	holder.lose(lockerr.ErrNotOnRedis)
 }
 
-// end ends the batch: err, or nil, is what those hear that wait for Redis. It cuts a rename under way short, and
-// does not wait for it: a copy may still be executed, which is why names tells the name that was sent, too.
-// After an error its names are in doubt. They are retired before anyone hears of that: who does may lock again at
-// once, and what undoes the batch must not meet that hold.
+// end ends the batch, and sends err, which may be nil, to each Unlock that waits. It interrupts a rename in flight and
+// does not wait for it. Since a copy may still be executed, names includes the name of that rename.
+// After an error the outcome is unknown. The names are retired before any Unlock returns: its owner may lock again at
+// once, and the undo of the batch must not hit that hold.
 func (b *batch) end(err error) {
 	if b == nil {
 		return
@@ -265,8 +263,8 @@ func (b *batch) end(err error) {
 	b.asked, b.waiting = nil, nil
 }
 
-// isOver reports whether the batch has ended, though its holder has not.
-// A holder of a batch that is over cannot be followed: it has to give the lock back by its own command.
+// isOver reports whether the batch is over. If the holder of a batch that is over is still valid, no hold can follow
+// it: it releases the lock by its own command.
 func (b *batch) isOver() bool {
 	if b == nil {
 		return false
@@ -276,8 +274,8 @@ func (b *batch) isOver() bool {
 	return b.over
 }
 
-// names returns the names by which Redis may know the lock: it is to be rid of the first before the
-// other, or a late copy of the rename could bring the other back.
+// names returns the names that Redis may have for the lock, in the order in which they are to be undone: in the other
+// order, a delayed copy of the rename could bring the second name back.
 func (b *batch) names() []identity.Name {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -292,8 +290,8 @@ func (b *batch) namesHeld() []identity.Name {
 	return []identity.Name{b.settled, b.sent}
 }
 
-// knows reports whether Redis may have known the lock as field when it was asked: by the name of any hold
-// of the batch if that had begun.
+// knows reports whether field may have been the name of the lock on Redis at the time asked: the name of any hold of
+// the batch, if the batch had begun.
 func (b *batch) knows(field string, asked clock.Instant) bool {
 	if b == nil {
 		return false
@@ -304,12 +302,12 @@ func (b *batch) knows(field string, asked clock.Instant) bool {
 	return b.settled.Field == field || b.sent.Field == field || ours && asked.Since(b.began) > 0
 }
 
-// goesOn reports whether holds may follow one another beyond the limit.
+// goesOn reports whether holds may follow one another beyond WithLocalHandoffs.
 func (b *batch) goesOn() bool {
 	return b != nil && b.gate.forUs(b.session.now())
 }
 
-// holderEnds says that the holder has ended and no one follows: no further rename is sent.
+// holderEnds records that the holder has ended and no hold follows: no further rename is sent.
 func (b *batch) holderEnds() {
 	if b == nil {
 		return
@@ -319,15 +317,15 @@ func (b *batch) holderEnds() {
 	b.last = true
 }
 
-// unanswered says that ctx has ended before Redis answered, and what was learned meanwhile.
+// unanswered returns the error of an Unlock whose ctx ended before the answer, with what failed meanwhile.
 func (b *batch) unanswered(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return redisexec.Outcome{Err: b.failure}.Abandoned(ctx).Err
 }
 
-// known has Redis be told the name of h if that is the holder and Redis does not know it. It returns where
-// the answer will be; nil: there is nothing to tell.
+// known requests that the name of h be written to Redis, if h is the holder and Redis has another name. It returns a
+// channel for the answer, or nil if nothing needs to be sent.
 func (b *batch) known(h *hold) (told <-chan error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -335,8 +333,8 @@ func (b *batch) known(h *hold) (told <-chan error) {
 	case b.over, b.holder != h, b.settled == b.name && b.sent.Field == "" && len(b.waiting) == 0:
 		return nil
 	case b.sent == b.name && len(b.waiting) == 0:
-		// The rename under way tells it. One more, after a re-entry of another goroutine of this owner, would set
-		// its count back.
+		// The rename in flight writes it. Another rename, after a re-entry by another goroutine of this owner, would
+		// reset the count.
 		told := make(chan error, 1)
 		b.asked = append(b.asked, told)
 		return told

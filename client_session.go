@@ -20,18 +20,18 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// A session has what the holds of one client share: who they are on Redis, the connections and
-// messages that they use, which of them there are, and the goroutines that work for them.
+// A session has what the holds of one client share: the identity on Redis, connections and messages, the holds in use,
+// and the goroutines that work for them.
 //
 // It begins with its client, has one goroutine that watches the clocks, and ends with Close (client_close.go).
 //
 // Invariants:
-//   - A name is undone only after its identity was retired: nothing is acquired by it any more.
+//   - A name is undone only after its identity was retired: no later acquisition uses it.
 //   - Every goroutine of the library belongs to goroutines, to a hub, or to an executor: Close waits for it.
-//   - background ends when Close has given what is to be undone its time. Only the connections end later.
+//   - background ends after Close has waited for the undos. Only the connections end later.
 
-// hubConfig suits waiters that also poll. A connection that is deaf costs them one safety poll, and no more. So
-// it is examined rarely, and when a poll finds out what a message should have told.
+// hubConfig suits waiters that also poll. A connection that receives nothing costs them one safety poll. So it is
+// examined rarely, and when a poll returns what a message should have announced.
 var hubConfig = wake.Config{
 	PingInterval:  30 * time.Second,
 	PongTimeout:   time.Second,
@@ -51,56 +51,56 @@ type hub interface {
 	Close()
 }
 
-// messageHub is a hub for those that read the messages: the lines of one deployment.
+// messageHub is a hub that delivers messages: for the lines of one deployment.
 type messageHub interface {
 	hub
 	line.Hub
-	// Uses reports whether messages of a channel reach this process, or did only just now.
+	// Uses reports whether messages of a channel reach this process, or did until just now.
 	Uses(channel string) bool
 }
 
 // session is what the holds of one client share. Its fields do not change after newSession, except undos, usual, uses and
-// registry.newLine, which the client sets before its first lock. So they are read without a mutex. What changes is
-// inside of them, and each minds its own concurrency.
+// registry.newLine, which the client sets before its first lock. So they are read without a mutex. The objects that they
+// point to change, and synchronize themselves.
 type session struct {
 	now      clock.Clock
-	patience time.Duration    // with one copy of a command
+	patience time.Duration    // for one copy of a command
 	limits   redisexec.Limits // of calls of Unlock
 
 	// execs and undos belong to the one deployment, or to each node of a quorum.
 	execs []*redisexec.Executor
 	undos []*undo.Queue
-	// usual is how long answers of the slowest node usually take, and at least a quarter of a patience; nil
-	// where there is one deployment.
+	// usual returns how long answers of the slowest node usually take, and at least a quarter of a patience; nil
+	// for one deployment.
 	usual func() time.Duration
 
 	hub hub
-	// uses reports whether messages of a channel reach this process, or did only just now; on one deployment.
+	// uses reports whether messages of a channel reach this process, or did until just now; on one deployment.
 	uses func(channel string) bool
-	// scattered says that other processes may listen at nodes of a Cluster where Redis does not count them.
+	// scattered: other processes may be subscribed at nodes of a Cluster that do not count them.
 	scattered bool
 
 	registry   *registry
 	identities *identity.Source
-	registrars []*presence.Registrar // of each deployment; none: the client does not register
-	tickets    atomic.Uint64         // numbers the places in lines
+	registrars []*presence.Registrar // one for each deployment; none if the client does not register
+	tickets    atomic.Uint64         // numbers the entries in lines
 
-	// goroutines are the watchdogs that are awake, the one that watches the clocks, and those that undo. What runs in
-	// one of them ends soon after closing or background has: else Close would take its whole time.
+	// goroutines are the watchdogs that are awake, the goroutine that watches the clocks, and the undos. Each of them
+	// has to end soon after closing or background, or Close would take its whole time.
 	goroutines group.Group
-	// background is the context of what no caller waits for: undos, and commands to the nodes of a quorum.
-	// Close alone ends it, after both have had their time.
+	// background is the context of work that no caller waits for: undos, and commands to the nodes of a quorum. Only
+	// Close ends it, after it has waited for both.
 	background    context.Context
 	endBackground context.CancelCauseFunc
 
-	closing     chan struct{} // closed by Close, first of all
+	closing     chan struct{} // closed first by Close
 	closers     group.Group   // the goroutines of Close, one for each hold
 	closeCalled atomic.Bool
-	over        chan struct{} // closed when the first Close is over
+	over        chan struct{} // closed when the first Close returns
 	closeErr    error
 }
 
-// newSession returns a session on these deployments, whose waiters are woken by hub. It asks Redis nothing, and starts
+// newSession returns a session on these deployments, whose waiters are woken by hub. It sends no request, and starts
 // one goroutine, which ends with Close.
 func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now clock.Clock) *session {
 	s := &session{
@@ -124,32 +124,31 @@ func newSession(rdbs []redis.UniversalClient, hub hub, o *clientSettings, now cl
 			s.registrars = append(s.registrars, presence.New(env, x))
 		}
 	}
-	started := now() // not in the goroutine, which may run much later: a jump before that would not be seen
+	started := now() // not in the goroutine, which may run much later and miss a jump before that
 	s.goroutines.Go(func() { clock.Watch(s.closing, now, started, s.clocksMoved) })
 	return s
 }
 
-// paced is opts for a command about a lease: several copies have to fit into it.
+// paced returns opts for a command about a lease, in which several copies have to fit.
 func (s *session) paced(opts redisexec.CallOptions, lease time.Duration) redisexec.CallOptions {
 	opts.Patience, opts.MaxPatience = min(s.patience, redisexec.PatienceFor(lease)), lease/4
 	return opts
 }
 
-// closed reports whether Close has been called. It may not have ended any hold yet.
+// closed reports whether Close has been called. Holds may not have ended yet.
 func (s *session) closed() bool { return group.Closed(s.closing) }
 
-// clocksMoved has every hold look at its deadline. When the machine slept, leases on Redis went on, but the
-// monotonic clock, by which timers run, stood still: without this a watchdog would wake too late. A wall clock
-// that was set looks the same from here.
+// clocksMoved makes every hold check its deadline. While a machine sleeps, leases on Redis go on, but the
+// monotonic clock, by which timers run, stands still: without this check a watchdog would wake too late. A change of
+// the wall clock looks the same.
 func (s *session) clocksMoved() {
 	for _, h := range s.registry.all() {
 		h.clocksMoved()
 	}
 }
 
-// holder returns the hold of this client that has field on key i of t, as Redis said when it was asked; or
-// nil: it is another client's, or it has ended here since. The field tells the side of a read-write lock,
-// whichever side t is of.
+// holder returns the hold of this client that had field on key i of t when Redis was asked. It returns nil if the field
+// belongs to another client, or the hold has ended since. The field, not t, determines the side of a read-write lock.
 func (s *session) holder(t *keys.Set, i int, field string, asked clock.Instant) *hold {
 	id := gateID{t.Keys[i], t.Side}
 	if id.side != keys.Alone {
@@ -159,8 +158,8 @@ func (s *session) holder(t *keys.Set, i int, field string, asked clock.Instant) 
 	if g == nil {
 		return nil
 	}
-	// The owner's hold may have this name. Or the hold in front of the queue has it, though its owner is
-	// another: in a batch Redis is told of the last hold only, and has the name of an earlier one until then.
+	// The owner's hold may have this name. In a batch, Redis may have the name of an earlier hold, whose owner differs
+	// from that of the hold in front of the queue.
 	for _, h := range []*hold{g.find(keys.OwnerNamed(field)), g.queue.Holder()} {
 		if h != nil && h.holdsAs(field, asked) {
 			return h
@@ -169,10 +168,10 @@ func (s *session) holder(t *keys.Set, i int, field string, asked clock.Instant) 
 	return nil
 }
 
-// uuidsInUse returns the uuids that this client holds or waits by: the current one, by which it asks next,
-// and older ones that holds and places in lines still have. There are none if it neither holds nor waits. By
-// them an operator finds the process of a holder or waiter. The current one comes first: if the registrar
-// registers only some, that is among them.
+// uuidsInUse returns the uuids by which this client holds or waits: the current one, and older ones that holds and
+// entries in lines still have. It returns none if the client neither holds nor waits. An operator finds the process
+// of a holder or waiter by them. The current uuid comes first, so that it is included if the registrar registers
+// only some.
 func (s *session) uuidsInUse() []string {
 	holds := s.registry.all()
 	if len(holds) == 0 {
@@ -189,7 +188,7 @@ func (s *session) uuidsInUse() []string {
 		field, waits := h.stands()
 		add(field)
 		for _, p := range waits {
-			// A thousand waiters of one key share one line: it is read once.
+			// A thousand waiters of one key share one line, which is read once.
 			if seen[p.gate] {
 				continue
 			}
@@ -202,20 +201,20 @@ func (s *session) uuidsInUse() []string {
 	return all
 }
 
-// undoOnOne makes the queue of undos of a client on one deployment. A quorum brings the queues of its nodes.
+// undoOnOne creates the undo queue of a client on one deployment. A quorum has a queue for each node.
 func (s *session) undoOnOne() {
 	s.undos = []*undo.Queue{undo.New(undo.Env{Now: s.now, Go: s.goroutines.Go, Ctx: s.background}, s.settle)}
 }
 
-// undo releases the keys of n in the background, for each of fields in turn, wherever that field has them. The
-// identities of all fields have been retired. The order matters: a late copy of a rename can turn an earlier
-// field into the last one. If the last were released first, a copy that comes between the two would leave it.
-// The channel is closed when most nodes have done it, or have given up.
+// undo releases the keys of n in the background, under each of fields in turn. The identities of all fields have been
+// retired. The order matters: a delayed copy of a rename can turn an earlier field into the last one. If the last were
+// released first, a copy that comes between the two would leave it.
+// The channel is closed when most nodes have released the keys, or have given up.
 func (s *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (settled <-chan struct{}) {
 	n.Field = fields[len(fields)-1]
 	n.Release = func(ctx context.Context, opts redisexec.CallOptions, n undo.Name) (out redisexec.Outcome) {
 		p := protocol.KeepingUntil(p, s.now, n.KeepUntil)
-		for _, field := range fields { // after a failure all are sent again: a release may be repeated
+		for _, field := range fields { // after a failure all are released again, which is harmless
 			if _, out = p.Release(ctx, opts, n.Keys, field, make([]int, len(n.Keys.Keys))); out.Err != nil {
 				break
 			}
@@ -225,17 +224,17 @@ func (s *session) undo(p protocol.Protocol, n undo.Name, fields ...string) (sett
 	return undo.Add(n, s.undos...)
 }
 
-// settle releases n on the one deployment, and reports whether nothing is left to do about it. It blocks for
-// three copies of each command, or for one when the client is being closed. If it fails, the queue of undos calls it
-// again after a pause, until the lease is over. A refusal does not settle it, because the missing permission or
-// password may come back in time, unless the client is being closed and it is not the first.
+// settle releases n on the one deployment, and reports whether nothing remains to be done. It blocks for
+// three copies of each command, or for one while the client is being closed. If it fails, the undo queue calls it
+// again after a pause, until the lease is over. A refusal is not final, because the missing permission or
+// password may come back in time, unless the client is being closed and this is not the first try.
 func (s *session) settle(n undo.Name) bool {
-	// Close waits for undos. It need not do so for a Redis that nothing can be sent to.
+	// Close waits for undos, but not for a Redis that nothing can be sent to.
 	if n.Missed && s.closed() && s.execs[0].Unreachable(s.background, n.Keys.Keys[0]) {
 		return true
 	}
 	out := n.Release(s.background, redisexec.CallOptions{Attempts: 3, Undoes: true, Enough: s.closing}, n)
-	// Again nothing could be sent, or Redis has refused it.
+	// Again nothing could be sent, or Redis refused.
 	givenUp := out.Err != nil && !out.Ambiguous && n.Missed && s.closed()
 	return out.Err == nil || givenUp || redisexec.ForGood(out.Err)
 }

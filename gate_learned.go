@@ -7,41 +7,41 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// What a process has learned of a key is kept at its gate. All that wait for the key share it: one of
-// them asks, and most of the others stand in line and never do.
+// The last known state of a key is recorded at its gate, and shared by all waiters for the key: one of them asks Redis,
+// and most of the others never do.
 
-// sighting is who had a key when that was last told. The zero sighting: no one was seen.
+// sighting is the last known holder of a key. The zero sighting: no holder is known.
 type sighting struct {
 	at     clock.Instant
 	holder string        // the holder's field on Redis
 	hold   *hold         // its hold, if it is of this client
-	claims bool          // it did not hold the key: it waited to write
-	lease  time.Duration // what it had left then, if it is of another client; negative: for ever
+	claims bool          // it does not hold the key: it is a writer that waits
+	lease  time.Duration // the rest of its lease at that time, if it is of another client; negative: without expiry
 }
 
-// outage says since when Redis has not answered about a key. The zero outage: it answers.
+// outage records since when Redis has not answered for a key. The zero outage: Redis answers.
 type outage struct {
-	asked   clock.Instant // when the first request began that was not answered
-	failed  clock.Instant // when the first of those failed; zero: none has
-	failure error         // of the last one that has
+	asked   clock.Instant // when the first unanswered request began
+	failed  clock.Instant // when the first of those requests failed; zero: none has
+	failure error         // of the last one that failed
 }
 
-// sees records who has the key, or was last told to have it.
+// sees records the holder of the key.
 func (g *gate) sees(s sighting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seen = s
 }
 
-// setAlone records whether anyone stands in the line.
-// It is a hint: a waiter that comes to the line later is seen by the next command.
+// setAlone records whether the line is empty.
+// This is a hint: the next command notices a waiter that enters the line later.
 func (g *gate) setAlone(alone bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.alone = alone
 }
 
-// asks records that a request begins. If one before it was not answered, the outage goes on from that one.
+// asks records that a request begins. If an earlier request is unanswered, its outage continues.
 func (g *gate) asks(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -50,16 +50,16 @@ func (g *gate) asks(now clock.Instant) {
 	}
 }
 
-// heard records that Redis answered a request.
-// Any answer ends an outage for all that wait for the key, whichever of them asked.
+// heard records that Redis answered a request. Any answer ends the outage for all waiters for the key, whichever of
+// them asked.
 func (g *gate) heard() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.outage = outage{}
 }
 
-// stopsAsking records that the caller did not wait for the answer: if it was given little time,
-// that says nothing of Redis.
+// stopsAsking records that a caller did not wait for the answer. If it had little time, that does not indicate a
+// failure of Redis.
 func (g *gate) stopsAsking(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,8 +68,8 @@ func (g *gate) stopsAsking(now clock.Instant) {
 	}
 }
 
-// failsToAsk records that a request has failed. The failure stays until a request is answered: a caller whose wait
-// ends meanwhile is told of it. One whose answer came too late counts from now.
+// failsToAsk records that a request failed. The failure stays until a request is answered, and a caller whose wait
+// ends meanwhile reports it. If an answer came too late, the outage counts from now.
 func (g *gate) failsToAsk(now clock.Instant, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,8 +79,8 @@ func (g *gate) failsToAsk(now clock.Instant, err error) {
 	}
 }
 
-// unheard records at now that Redis did not answer, and returns since when it does not.
-// From then on the patience of those that wait in line runs.
+// unheard records at now that Redis did not answer, and returns since when. The time that a waiter in line rides out an
+// outage counts from then.
 func (g *gate) unheard(now clock.Instant) clock.Instant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,15 +90,15 @@ func (g *gate) unheard(now clock.Instant) clock.Instant {
 	return g.outage.failed
 }
 
-// learned returns what was learned of the key, and of Redis. Both are copies, of one moment.
+// learned returns the last known state of the key and of Redis. Both are copies, of one moment.
 func (g *gate) learned() (sighting, outage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.seen, g.outage
 }
 
-// since is how long Redis has not answered by now, of the time from start on. It may have
-// been silent before, but then for lack of questions.
+// since returns for how much of the time since start Redis has not answered. Before start it may have been silent
+// only because there was no request.
 func (o outage) since(start, now clock.Instant) time.Duration {
 	if o.asked == (clock.Instant{}) {
 		return 0

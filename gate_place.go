@@ -4,18 +4,18 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
-// place is where a hold stands for one of its keys: in a queue of this process, of which the gate of the key has two.
+// place is the queue entry of a hold for one of its keys: in one of the two local queues of the gate of that key.
 type place struct {
 	gate   *gate
 	queue  *queue.Queue[*hold]
 	ticket *queue.Ticket[*hold]
 
-	// inLine says that it is woken by what is told to those in the line of the key on Redis: grants, too. The gate
-	// itself hears of releases only.
+	// inLine: messages for the line of the key wake it, which include grants. The gate itself is only notified of
+	// releases.
 	inLine bool
 }
 
-// listen has waiters woken by messages, until unlisten.
+// listen makes messages wake the waiter, until unlisten.
 func (p *place) listen() {
 	if p.inLine {
 		p.gate.line().Listen()
@@ -24,7 +24,7 @@ func (p *place) listen() {
 	}
 }
 
-// unlisten takes a listener away.
+// unlisten removes a listener.
 func (p *place) unlisten() {
 	if p.inLine {
 		p.gate.line().Unlisten()

@@ -6,25 +6,25 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// Strangers, as waiters of Redisson, have no place in the line of a key: they wait for it to be free. A
-// process that goes on because no one stands in the line gives them a turn by the clock, as releases do where
-// others stand there (lua/line_prelude.lua): its next waiter does not ask for a moment. If that finds the lock
-// taken then, they have their next turn after one of this process; else after twice the time.
+// Foreign waiters, such as those of Redisson, have no entry in the line of a key: they wait for it to be free. A
+// process that goes on because the line is empty gives them a turn by the clock, as releases do if the line has
+// entries (lua/line_prelude.lua): its next waiter does not ask for a moment. If the lock is then taken, the next
+// turn of foreign waiters comes after one turn of this process, otherwise after twice the time.
 const (
 	strangersWindow = 5 * time.Millisecond
 	strangersFirst  = 100 * time.Millisecond
 	strangersMost   = time.Second
 )
 
-// strangers is when they have their turn. The zero strangers: no time has been set. The first question whether
-// one is due sets it.
+// strangers is the schedule of turns of foreign waiters. The zero strangers has no time set; the first call of
+// strangersDue sets it.
 type strangers struct {
-	interval time.Duration // from the last turn to the next; it doubles while no stranger takes the lock
-	due      clock.Instant // for their next turn
-	until    clock.Instant // their turn ends; zero: they have none
+	interval time.Duration // from the last turn to the next; it doubles while no foreign waiter takes the lock
+	due      clock.Instant // time of their next turn
+	until    clock.Instant // end of their turn; zero: it is not their turn
 }
 
-// strangersDue reports whether it is time for a turn of strangers. mu is held.
+// strangersDue reports whether a turn of foreign waiters is due. mu is held.
 func (g *gate) strangersDue(now clock.Instant) bool {
 	s := &g.strangers
 	if s.interval == 0 {
@@ -33,8 +33,8 @@ func (g *gate) strangersDue(now clock.Instant) bool {
 	return now.Until(s.due) <= 0
 }
 
-// leaveToStrangers begins a turn of theirs if it is time for one: the lock was given back to all. It ends by the clock
-// alone, because strangers tell this process nothing.
+// leaveToStrangers begins a turn of foreign waiters if it is due. The lock was released to all. The turn ends by the
+// clock alone, because foreign waiters send this process nothing.
 func (g *gate) leaveToStrangers(now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -43,22 +43,22 @@ func (g *gate) leaveToStrangers(now clock.Instant) {
 	}
 }
 
-// forUs reports whether this process can keep the key beyond the limit of its turn: no one else waits for it in the
-// line, and it is not the turn of strangers.
+// forUs reports whether this process may hold the key beyond WithLocalHandoffs: the line has no other entry, and no
+// turn of foreign waiters is due.
 func (g *gate) forUs(now clock.Instant) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.alone && !g.strangersDue(now)
 }
 
-// strangersUntil is when their turn ends; false: they have none.
+// strangersUntil returns the end of their turn; false: it is not their turn.
 func (g *gate) strangersUntil() (clock.Instant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.strangers.until, g.strangers.until != (clock.Instant{})
 }
 
-// strangersTook ends their turn, in which they took the lock or did not.
+// strangersTook ends their turn, and records whether they took the lock.
 func (g *gate) strangersTook(taken bool, now clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

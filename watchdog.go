@@ -13,47 +13,45 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// The watchdog of a hold moves it from held to lost, and nothing else does but a release, or a
-// re-entry, that finds out that Redis does not know the hold, and ForceUnlock.
+// The watchdog moves a hold from held to lost. Otherwise a hold is lost only by ForceUnlock, or by a release or a
+// re-entry that finds that the key no longer has the hold.
 //
-//	asleep (a timer) --time to renew, or to look--> awake --nothing due--> asleep
+//	asleep (a timer) --time to renew, or to check--> awake --nothing due--> asleep
 //	awake: renew      answered, and ours           the deadline moves (lease.Prove)
-//	                  answered, and not ours       lost: Redis has told
-//	                  not answered in time         another copy is sent, and the answer to any of them counts
+//	                  answered, and not ours       lost: Redis does not have the hold
+//	                  not answered in time         another copy is sent, and the answer to any copy counts
 //	                  refused                      tries again soon
-//	awake: deadline   no renewal came through      lost: here first, before Redis frees the key
+//	awake: deadline   no renewal was answered      lost: here first, before Redis frees the key
 //
 // Invariants:
-//   - The loss does not wait: not for an answer, not for another command of the hold, not for a hook.
-//   - Only an answered renewal of this hold moves its deadline, from before it was sent.
-//   - A renewal in doubt retires the identity: a late copy must not lengthen a later hold.
-//   - lose retires the name before the loss can be seen, because the owner may lock again then.
+//   - A loss waits for nothing: no answer, no other command of the hold, no hook.
+//   - Only an answered renewal of this hold moves its deadline, counted from before it was sent.
+//   - If the outcome of a renewal is unknown, the identity is retired: a delayed copy must not extend a later hold.
+//   - lose retires the name before the loss is visible, because the owner may lock again from then on.
 //
-// What can come late: the timer, which may run after the hold has ended, and finds the phase; the
-// answer to a renewal, which finds it, too; and the machine itself after a suspension: clocksMoved
-// is called when the clocks have moved apart, and every call looks at the deadline (check).
+// What can come late: the timer, which may run after the end of the hold, and checks the phase; the answer to a
+// renewal, which checks it, too; and the machine itself after a suspension: clocksMoved is called when the clocks have
+// moved apart, and every call checks the deadline (check).
 
-// errNotRenewed is the failure of a renewal that is under way when the hold has come to its end.
+// errNotRenewed is the failure of a renewal that is in flight at the deadline of the hold.
 var errNotRenewed = lockerr.Reason(fmt.Errorf("%w before the lease expired", lockerr.ErrNoAnswer))
 
-// watchdog is what accompanies a hold from its grant to its end: it renews the lease while
-// a renewed level is open, tries again when Redis does not answer, and declares the hold
-// lost when Redis says so or the deadline has come. With a fixed lease it has only the last
-// to do. It is a goroutine when there is something to do, and a timer in between: most holds
-// end before there is, and ten thousand that do not would otherwise cost the stacks of ten
+// watchdog accompanies a hold from its grant to its end. It renews the lease while a Lock of the hold asks for renewal,
+// tries again when Redis does not answer, and ends the hold as lost when Redis does not have it or the deadline
+// has come. With a fixed lease it only watches the deadline. It is a goroutine when there is work, and a timer in
+// between: most holds end before that, and ten thousand long holds would otherwise cost the stacks of ten
 // thousand goroutines. Its fields are guarded by the hold's mu.
 type watchdog struct {
 	timer *time.Timer // wakes it; nil before the hold is held
-	awake bool        // the goroutine is there, and looks again before it goes
-	stop  func()      // ends the renewal under way; nil if there was none
+	awake bool        // the goroutine is running, and checks again before it ends
+	stop  func()      // ends the renewal in flight; nil before the first
 
-	failures int           // copies of renewals in a row without an answer
-	failure  error         // the most telling of theirs; nil if the last one was answered
-	retry    clock.Instant // after one: not before
+	failures int           // unanswered copies of renewals in a row
+	failure  error         // the most informative of their errors; nil if the last one was answered
+	retry    clock.Instant // the next try after a failure
 }
 
-// replan has the watchdog look at the hold, which is held at now, when there is something to do.
-// mu is held.
+// replan schedules the next check of the hold, which is held at now. mu is held.
 func (h *hold) replan(now clock.Instant) {
 	w := &h.watchdog
 	if w.awake {
@@ -67,12 +65,12 @@ func (h *hold) replan(now clock.Instant) {
 	}
 }
 
-// watch does what there is to do.
+// watch checks the hold, and renews it while a renewal is due.
 func (h *hold) watch() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &h.watchdog
-	if w.awake { // in a hook: the loss does not wait for that
+	if w.awake { // in a hook, for which a loss must not wait
 		h.mu.Unlock()
 		h.check()
 		h.mu.Lock()
@@ -89,28 +87,28 @@ func (h *hold) watch() {
 		if renew {
 			h.renew()
 		} else {
-			h.check() // a re-entry may have lengthened the lease at the last moment
+			h.check() // a re-entry may have extended the lease at the last moment
 		}
 		h.mu.Lock()
 	}
 }
 
-// wakeAtDeadline has the watchdog look at the hold when its lease is over, if not before. mu is held.
+// wakeAtDeadline schedules a check at the end of the lease, if none is scheduled before. mu is held.
 func (h *hold) wakeAtDeadline() {
 	if h.phase == held {
 		h.watchdog.timer.Reset(max(0, h.lease.Left(h.session.now())))
 	}
 }
 
-// plan returns how long there is nothing to do, and then whether a renewal is due; if not,
-// the hold has come to its end. mu is held.
+// plan returns how long there is nothing to do, and whether a renewal is due then. If no renewal is due, the deadline
+// ends the hold then. mu is held.
 func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	if h.phase != held {
 		return 0, false
 	}
 	interval := h.levels.renewInterval(now, h.lease.Acquired())
 	if wait, renew = h.lease.Next(now, interval); renew {
-		if h.watchdog.failures > 0 { // not before it is time to try again, nor after the lease is over
+		if h.watchdog.failures > 0 { // not before the next try, nor after the end of the lease
 			wait = min(max(wait, now.Until(h.watchdog.retry)), h.lease.Left(now))
 		}
 		wait = max(0, wait)
@@ -118,7 +116,7 @@ func (h *hold) plan(now clock.Instant) (wait time.Duration, renew bool) {
 	return wait, renew
 }
 
-// renew lengthens the lease, once. What a failure means is for the next look at the hold.
+// renew extends the lease once. The next check of the hold acts on a failure.
 func (h *hold) renew() {
 	h.mu.Lock()
 	if h.phase != held {
@@ -130,18 +128,18 @@ func (h *hold) renew() {
 	h.watchdog.stop = stop
 	left := h.lease.Left(h.session.now())
 	h.mu.Unlock()
-	// Another command of the hold may be under way for longer than the lease lasts.
+	// Another command of the hold may be in flight for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
 	defer cancel()
 	if waited, _ := h.known(inTime); waited {
-		return // that has renewed the lease, or its failure was reported
+		return // the rename has renewed the lease, or its failure was reported
 	}
 	if h.slot.take(inTime) {
 		h.renewNow(life)
 	}
 }
 
-// renewNow is renew when it is its turn. life ends with the hold.
+// renewNow is renew with the slot taken. life ends with the hold.
 func (h *hold) renewNow(life context.Context) {
 	free := sync.OnceFunc(h.slot.free)
 	defer free()
@@ -157,7 +155,7 @@ func (h *hold) renewNow(life context.Context) {
 	hooks := *h.hooks()
 	h.mu.Unlock()
 
-	// The loss must not wait for an answer.
+	// A loss must not wait for an answer.
 	inTime, cancel := context.WithTimeoutCause(life, left, errNotRenewed)
 	defer cancel()
 	began := h.session.now()
@@ -171,7 +169,7 @@ func (h *hold) renewNow(life context.Context) {
 		return
 	}
 	if out.Err == nil {
-		out.Err = out.Unconfirmed // a failover could forget it: it proves nothing
+		out.Err = out.Unconfirmed // a failover could lose it: it proves nothing
 	}
 	h.mu.Lock()
 	if h.phase != held {
@@ -181,12 +179,12 @@ func (h *hold) renewNow(life context.Context) {
 	out.Err = h.renewalSettled(out, lease)
 	since := began
 	if out.Err == nil {
-		since = out.Sent // copies before that have been reported
+		since = out.Sent // earlier copies have been reported
 	}
 	event := h.event(h.session.now().Since(since), out.Err)
 	h.wakeAtDeadline()
 	h.mu.Unlock()
-	free() // who unlocks need not wait for a hook
+	free() // an Unlock need not wait for a hook
 	if out.Err != nil {
 		report(hooks.RenewFailed, h.owner, event)
 	} else {
@@ -194,8 +192,8 @@ func (h *hold) renewNow(life context.Context) {
 	}
 }
 
-// unanswered records that a copy of the renewal that began then was not answered in its time. inTime is the context of
-// the renewal, which goes on. A hook that takes its time delays the next copy, but not the end of the hold.
+// unanswered records that a copy of the renewal, which began at began, was not answered in time. inTime is the context
+// of the renewal, which goes on. A slow hook delays the next copy, but not the end of the hold.
 func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error) {
 	h.mu.Lock()
 	if h.phase != held {
@@ -222,7 +220,7 @@ func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error
 	}
 }
 
-// renewOptions are those of one renewal, which has until the end of the lease. mu is held.
+// renewOptions are the options of one renewal, which lasts until the end of the lease. mu is held.
 func (h *hold) renewOptions() redisexec.CallOptions {
 	left, failures := h.lease.Left(h.session.now()), h.watchdog.failures
 	e := redisexec.CallOptions{Patience: h.session.patience << min(failures, 10)}.ConfirmedBy(h.levels.replicas().Within(left / 4))
@@ -231,7 +229,7 @@ func (h *hold) renewOptions() redisexec.CallOptions {
 	return e
 }
 
-// renewalSettled records how a renewal ended, and returns its failure. mu is held.
+// renewalSettled records the outcome of a renewal, and returns its failure. mu is held.
 func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error {
 	w := &h.watchdog
 	if out.Err == nil {
@@ -241,20 +239,20 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 		return nil
 	}
 	w.failures++
-	if errors.Is(out.Err, errNotRenewed) && w.failure != nil { // cut short: those before know more
+	if errors.Is(out.Err, errNotRenewed) && w.failure != nil { // cut short by the deadline: the earlier failure is more informative
 		out.Err = fmt.Errorf("%w; earlier error: %w", out.Err, w.failure)
 	}
 	w.failure = redisexec.MoreTelling(w.failure, out.Err)
 	now := h.session.now()
-	// Ever shorter pauses would be without number before the lease is over, if the failures come at once.
+	// If failures come at once, shrinking pauses would lead to ever more tries before the end of the lease.
 	w.retry = now.After(max(lease.MinRenewInterval, min(clock.Backoff(w.failures), h.lease.Left(now)/4)))
 	return out.Err
 }
 
-// clocksMoved has the watchdog look at the hold: the wall clock and the monotonic one, on which timers run,
-// have moved apart.
+// clocksMoved schedules a check of the hold after the wall clock and the monotonic one, on which timers run, have moved
+// apart.
 func (h *hold) clocksMoved() {
-	h.check() // the watchdog may be in a hook, or wait for an answer
+	h.check() // the watchdog may be in a hook, or waiting for an answer
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == held {
@@ -262,7 +260,7 @@ func (h *hold) clocksMoved() {
 	}
 }
 
-// check loses the hold if its deadline has passed: the watchdog may not have run yet.
+// check ends the hold as lost if its deadline has passed, because the watchdog may not have run yet.
 func (h *hold) check() {
 	h.mu.Lock()
 	if h.phase != held {
@@ -279,7 +277,7 @@ func (h *hold) check() {
 	h.lose(why)
 }
 
-// leaseOver says why the lease of h has run out. mu is held.
+// leaseOver returns why the lease of h expired. mu is held.
 func (h *hold) leaseOver(now clock.Instant) error {
 	switch {
 	case h.watchdog.failure != nil:
@@ -293,22 +291,21 @@ func (h *hold) leaseOver(now clock.Instant) error {
 	}
 }
 
-// How a loss was found out.
+// Reasons for a loss.
 var (
 	errLeaseOver = errors.New("lease expired")
 	errForced    = errors.New("forced open by ForceUnlock")
 )
 
-// lose ends the hold without its holder's doing. Its name is given up, and released in
-// the background in case it still stands on Redis; the next waiter of this process tries
-// at once.
+// lose ends the hold without an Unlock. Its name is retired, and released in the background in case the key still has
+// it. The next local waiter tries at once.
 func (h *hold) lose(why error) {
 	h.mu.Lock()
 	if h.phase != held {
 		h.mu.Unlock()
 		return
 	}
-	// Before the loss can be seen: the owner may unlock, and acquire again, from then on.
+	// Before the loss is visible: from then on the owner may unlock, and lock again.
 	h.session.identities.Retire(h.name.Identity)
 	h.end(lost, fmt.Errorf("%w: %w", ErrLost, why))
 	event := h.event(h.session.now().Since(h.lease.Acquired()), why)
@@ -320,7 +317,7 @@ func (h *hold) lose(why error) {
 	h.mu.Unlock()
 
 	if errors.Is(why, lockerr.ErrNotOnRedis) {
-		why = h.cause // which is an ErrLost also for those whose Unlock waits
+		why = h.cause // an ErrLost, also for the Unlocks that wait
 	}
 	h.giveUp(why)
 	if h.other != nil {
