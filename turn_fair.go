@@ -10,19 +10,19 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// The owner that releases the lock gives it to the first in the line, in the same script, and a message tells that one.
-// So a waiter may have the lock before it knows. It has it for the lease of a place, which is short, and raises that
-// when it knows. What becomes of a place:
+// The script that releases the lock grants it to the first entry of the line, and a message notifies the waiter.
+// So a waiter may have the lock before it knows. It has the lock for the short lease of an entry, and extends that
+// when it knows. The states of an entry:
 //
 //	none --asks, and the lock is free--> held
-//	none --asks--> waiting --granted--> held, its lease is to be raised
-//	                  |-----gone-----> none: it did not answer in its turn, or Redis forgot the line
+//	none --asks--> waiting --granted--> held, its lease is to be extended
+//	                  |-----gone-----> none: it was skipped, or Redis lost the line
 //	                  \-----failed---> the wait ends with an error
 //
-// A message may be lost. So one waiter of a process polls for all of its places.
+// A message may be lost. So one waiter of a process polls for all of its entries.
 
-// fairTurn is the turn of a waiter that stands in the line on Redis, and is told when the lock is its
-// own: each of a FairMutex does. What it holds is not handed over here but given back.
+// fairTurn is the turn of a waiter with an entry in the line: each waiter of a FairMutex, and the first local waiter of
+// a Mutex. A FairMutex has no local hand-over: its lock is released to the line.
 type fairTurn struct {
 	a    *attempt
 	spot *spot
@@ -30,13 +30,13 @@ type fairTurn struct {
 
 var _ turn = (*fairTurn)(nil)
 
-// newFairTurn is the turn of an attempt that polls when ticket, which is of the queue for that, has the turn.
+// newFairTurn returns the turn of an attempt that polls when ticket, of the queue for polls, has the turn.
 func newFairTurn(a *attempt, ticket *queue.Ticket[*hold]) *fairTurn {
 	return &fairTurn{a: a, spot: newSpot(a, a.hold.places[0], a.hold.target, ticket)}
 }
 
-// await lets a newcomer ask at once. A waiter with a place on Redis waits until that has become
-// the lock, or has ended, or it is its turn to poll and time for it.
+// await lets a newcomer ask at once. A waiter with an entry waits until the entry is granted or ends, or until it is
+// this waiter's turn to poll and a poll is due.
 func (t *fairTurn) await() (bool, error) {
 	for t.spot.stands() {
 		if s := t.spot.standing(); s.State > protocol.EntryWaiting {
@@ -49,22 +49,22 @@ func (t *fairTurn) await() (bool, error) {
 	return true, nil
 }
 
-// settle acts on what has become of the place. true: the hold has a name, and the lock; or it
-// has lost the place, and asks anew.
+// settle acts on the end of the entry. true: the hold has a name, and the lock; or the entry is gone, and the attempt
+// asks again.
 func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 	a := t.a
 	switch s.State {
 	case protocol.EntryFailed:
-		// The owner has the lock already, on terms that do not go with this wish.
+		// The owner already has the lock, with options that do not fit this request.
 		return false, s.Err
 	case protocol.EntryGone:
-		// However that came about: nothing is to come back under that name.
+		// For whatever reason: no delayed copy may restore the entry under that name.
 		a.hold.session.identities.Retire(t.spot.name.Identity)
 		t.spot.drop()
 		return true, nil
 	}
 	t.accept()
-	// The news came when the lease was over. The lock may be another owner's by now, so it asks anew.
+	// If the lease ended before the grant arrived, another owner may have the lock, and the attempt asks again.
 	if a.hold.late() {
 		return true, nil
 	}
@@ -79,18 +79,18 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 	return err == nil, err
 }
 
-// ask gets a place on Redis; from then on it polls for all of the process.
+// ask requests an entry on Redis. From then on it polls for all entries of the process.
 func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	switch {
 	case t.spot.stands():
 		return t.spot.poll()
 	case !a.waits:
-		// A try would have to give a place up at once. So it asks for none.
+		// A try would have to remove an entry at once, so it asks for none.
 		return a.tryFree()
 	}
 	g, out := t.spot.enqueue(a.newName())
-	// A place is no hold: replicas need not confirm it.
+	// An entry is no hold: replicas need not confirm it.
 	if out.Err != nil || g.Waits {
 		return a.answered(t.spot.name, g, out)
 	}
@@ -105,12 +105,12 @@ func (t *fairTurn) rest(d time.Duration) error { return t.spot.rest(d) }
 
 func (t *fairTurn) end(bool) { t.spot.end() }
 
-// accept makes a place that has become the lock a hold.
+// accept turns a granted entry into a hold.
 func (t *fairTurn) accept() {
 	a, s := t.a, t.spot.standing()
-	a.hold.places[0].gate.setAlone(false) // where one stood others may
-	// The grant came after the request whose answer said that it still waits, or says that it waits no more. The lease is
-	// counted from that request, which is too early rather than too late.
+	a.hold.places[0].gate.setAlone(false) // the line may have other entries
+	// The grant happened after the last answered poll, or was its answer. The lease counts from that request, which is
+	// too early rather than too late.
 	n := t.spot.name
 	n.Token = s.Token
 	a.hold.receive(n, s.Proof, a.hold.settings.EntryLease(), 0)
@@ -118,21 +118,21 @@ func (t *fairTurn) accept() {
 	t.spot.drop()
 }
 
-// confirm has the replicas confirm a lock that was got: they have not been asked yet. It raises
-// the lease before they are waited for. After a failure the grant has been given back.
+// confirm makes the replicas confirm a granted lock, which they were not asked to do yet. It extends
+// the lease at the same time. After a failure the lock has been released.
 func (t *fairTurn) confirm() redisexec.Outcome {
 	a := t.a
 	if a.hold.settings.replicas.N == 0 {
 		return redisexec.Outcome{}
 	}
 	t.spot.ticket.Pass() // others poll meanwhile
-	// Replicas may answer late, and the lease of a place is short. The renewal raises it to the whole TTL, and is the
-	// command that they confirm.
+	// Replicas may answer late, and the lease of an entry is short. The renewal extends it to the whole TTL, and is the
+	// command that the replicas confirm.
 	ours, out := a.hold.kind.protocol.Renew(a.ctx, a.callOptions(), a.hold.target, t.spot.name.Field, a.hold.settings.TTL)
 	switch {
 	case out.Err != nil:
 	case !ours:
-		// The lease ended before the renewal came: another owner may have the lock.
+		// The lease ended before the renewal arrived: another owner may have the lock.
 		out.Err = lockerr.ErrNotOnRedis
 	case out.Unconfirmed != nil:
 		out.Err, out.Permanent = out.Unconfirmed, true

@@ -10,28 +10,27 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// pubsubDelay is how long a waiter lets a wake-up that was just published, and that other
-// processes act on too, take to arrive.
+// pubsubDelay is the time that a wake-up, which was just published and wakes other processes too, is given to
+// arrive.
 const pubsubDelay = 20 * time.Millisecond
 
-// plainTurn is the turn of a plain lock: one waiter of a process at a time has the turn on
-// a key. It alone asks Redis for it, and keeps the turn for as long as it holds the lock, so
-// that it can hand both over to the next.
+// plainTurn is the turn of a plain lock: one local waiter at a time has the turn on
+// a key. Only that waiter asks Redis, and it keeps the turn for as long as it holds the lock, so
+// that it can hand over both to the next.
 //
-// An attempt that wants several keys stands in one queue at a time, that of the key which was
-// taken last: waiting for it, it is in no other waiter's way on the others. It collects the
-// turns on those for a try, and lets no other pass for as long as that takes: which is not
-// long, or it would be in the way after all, and not never, or it would starve where every
-// key is always in use.
+// An attempt that wants several keys waits in one queue at a time: that of the key which was
+// last found taken. So it delays no other waiter on the other keys. For a try it collects the
+// turns on those keys, and keeps them for a bounded time. Without the bound it would delay the
+// others; without keeping them it would starve if every key is always in use.
 type plainTurn struct {
 	a    *attempt
-	line bool // those of other processes stand in a line: the last holder does not give way to them
-	vain int  // how often it has not collected all turns
+	line bool // other processes wait in a line: the last holder does not give way to them
+	vain int  // how often it failed to collect all turns
 }
 
 var _ turn = (*plainTurn)(nil)
 
-// newPlainTurn is the turn of an attempt of a Mutex or MultiMutex on a quorum.
+// newPlainTurn returns the turn of an attempt of a Mutex or MultiMutex on a quorum.
 func newPlainTurn(a *attempt) turn {
 	a.longestSleep = a.hold.settings.SafetyPoll
 	return &plainTurn{a: a}
@@ -41,12 +40,12 @@ func newPlainTurn(a *attempt) turn {
 func (t *plainTurn) await() (bool, error) {
 	a := t.a
 	for {
-		// With the turn in one queue it goes for those in the others. The queue that stops it is the one it waits in next.
+		// With the turn in one queue it asks for the turns in the others. If one is taken, it waits in that queue next.
 		if turn, err := t.awaitFirst(); !turn {
 			return false, err
 		}
 		if a.hold.named() {
-			// The hand-over counts only if its lease has some time left. Otherwise the keys are asked for as by a newcomer.
+			// The hand-over counts only if its lease has not ended. Otherwise the attempt asks Redis as a newcomer does.
 			if !a.hold.late() {
 				return true, nil
 			}
@@ -60,7 +59,7 @@ func (t *plainTurn) await() (bool, error) {
 
 func (t *plainTurn) ask() (protocol.Grant, redisexec.Outcome) { return t.askAs(t.a.newName()) }
 
-// askAs asks for all keys by the name n.
+// askAs asks for all keys under the name n.
 func (t *plainTurn) askAs(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	g, out := a.hold.kind.protocol.Acquire(a.ctx, a.callOptions(), a.hold.target, n.Field, &a.hold.settings.Terms)
@@ -74,7 +73,7 @@ func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Ou
 	if g, out = a.answered(n, g, out); out.Err != nil {
 		return g, out
 	}
-	// A poll that finds out what a message should have told says something about the subscription.
+	// If a poll returns what a message should have announced, the subscription is suspect.
 	a.suspect(g)
 	if g.Held && a.queued {
 		a.hold.places[a.at].queue.Served()
@@ -82,7 +81,7 @@ func (t *plainTurn) answered(n identity.Name, g protocol.Grant, out redisexec.Ou
 	return g, out
 }
 
-// rest keeps its place in the one queue where it stands, and sleeps there: a release of that key wakes it.
+// rest keeps its place in one queue and sleeps there: a release of that key wakes it.
 func (t *plainTurn) rest(d time.Duration) error {
 	t.releaseTurns()
 	return t.a.sleepFor(d)
@@ -94,23 +93,23 @@ func (t *plainTurn) end(granted bool) {
 	}
 }
 
-// gathering is how long one turn is waited for while those on other keys are kept: at
-// first, doubling with every time that was in vain, and at most.
+// gathering is how long the attempt waits for a turn on one key while it keeps those on others. It doubles after
+// each failure, up to gatheringMax.
 const (
 	gathering    = 40 * time.Millisecond
 	gatheringMax = 2 * time.Second
 )
 
-// awaitFirst waits for the turn in the queue where the attempt stands. A hand-over comes with
-// the turn on every key. false, nil: it does not wait, and another waiter is there.
-// First the turn where it stands, then those on the other keys: an attempt that waits is in the way on one key only.
+// awaitFirst waits for the turn in the queue where the attempt waits. A hand-over brings the turn on every key.
+// false, nil: the attempt does not wait, and another waiter has the turn. The turns on the other keys come
+// later, so that a waiting attempt delays others on one key only.
 func (t *plainTurn) awaitFirst() (bool, error) {
 	a := t.a
 	ticket := a.hold.places[a.at].ticket
 	if state, _ := ticket.State(); state == queue.Turn {
 		return true, nil
 	}
-	// A try never waits here: it is told at once whether another waiter has the turn.
+	// A try never waits here: awaitHere reports at once whether another waiter has the turn.
 	if turn, err := a.awaitHere(ticket); !turn || !a.waits {
 		return turn, err
 	}
@@ -119,8 +118,8 @@ func (t *plainTurn) awaitFirst() (bool, error) {
 		return true, nil
 	}
 	if !t.line && !a.news() {
-		// The last holder gave the lock back to all, to give way to other processes:
-		// compete with them, and wait for the message they wait for.
+		// The last holder released the lock to all, to give way to other processes: compete with them, and wait
+		// for the same message.
 		// mutant: wakeup-consumed/2
 		if err := a.sleepFor(clock.Jitter(2 * pubsubDelay)); err != nil {
 			return false, err
@@ -129,8 +128,8 @@ func (t *plainTurn) awaitFirst() (bool, error) {
 	return true, nil
 }
 
-// takeOver waits until a hand-over, which comes with the turn on one key, has passed the
-// turns on the others, too. Nothing keeps it from that.
+// takeOver waits until a hand-over, which comes with the turn on one key, has passed the turns on the other keys. That
+// always happens.
 func (t *plainTurn) takeOver() {
 	for _, p := range t.a.hold.places {
 		for state, _ := p.ticket.State(); state != queue.Turn; state, _ = p.ticket.State() {
@@ -139,16 +138,16 @@ func (t *plainTurn) takeOver() {
 	}
 }
 
-// acquireTurns collects the turns on the other keys, in their order: only for later keys does
-// it wait, so no circle of attempts waits for each other. If one cannot be had in time, the
-// attempt goes to stand in that queue instead.
+// acquireTurns collects the turns on the other keys, in their order. It waits only for later keys,
+// so attempts cannot wait for each other in a circle. If a turn is not available in time, the
+// attempt waits in that queue instead.
 func (t *plainTurn) acquireTurns() (bool, error) {
 	a := t.a
 	for i, p := range a.hold.places {
 		if state, _ := p.ticket.State(); state == queue.Turn || p.ticket.TryJoin() {
 			continue
 		}
-		// Another waiter of this process has that turn.
+		// Waiting only for later keys prevents circles: see multiTurn, which does the same on Redis.
 		turn, err := false, error(nil)
 		// Waiting only for later keys is what breaks circles: see multiTurn, which does the same on Redis.
 		if a.waits && i > a.at {
@@ -163,14 +162,14 @@ func (t *plainTurn) acquireTurns() (bool, error) {
 	return true, nil
 }
 
-// awaitOther waits for the turn on another key, for a while.
+// awaitOther waits for the turn on another key, for a bounded time.
 func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 	if ticket.Join() {
 		return true, nil
 	}
 	a := t.a
 	a.contend()
-	// The time is random, so that two attempts which are in each other's way do not meet again and again.
+	// The time is random, so that two attempts that block each other do not collide again and again.
 	until := a.hold.session.now().After(clock.Jitter(min(gathering<<min(t.vain, 10), gatheringMax)))
 	for {
 		if state, err := ticket.State(); state == queue.Turn || state == queue.Failed {
@@ -178,7 +177,7 @@ func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 		}
 		left := a.hold.session.now().Until(until)
 		if left <= 0 {
-			// It may have got the turn at the last moment: Quit says so.
+			// It may have received the turn at the last moment, which Quit reports.
 			t.vain++
 			return ticket.Quit() == queue.Turn, nil
 		}
@@ -188,8 +187,8 @@ func (t *plainTurn) awaitOther(ticket *queue.Ticket[*hold]) (bool, error) {
 	}
 }
 
-// releaseTurns gives up the turns on the keys in whose queues the attempt does not stand.
-// Others of this process can have those keys while it sleeps.
+// releaseTurns gives up the turns on the keys in whose queues the attempt does not wait, so that other local owners can
+// have those keys while it sleeps.
 func (t *plainTurn) releaseTurns() {
 	for i, p := range t.a.hold.places {
 		if i != t.a.at {

@@ -12,69 +12,69 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// The life of a place in the line. It begins with a request that asks for the lock or a place, and is kept by polls, one
-// for all places of this process. It ends in one of three ways: it becomes the lock, by a message or found by a poll; it
-// is passed over because no one answered in its turn; or the waiter gives it up, and Redis is told.
+// An entry in the line begins with a request for the lock or an entry, and is kept alive by polls, one
+// for all entries of this process. It ends in one of three ways: it is granted the lock, by a message or a poll; it
+// is skipped because its process did not answer; or the waiter gives it up, and the name is undone on Redis.
 //
-// A place is known here before the request for it is sent, so a message cannot come too early. One that comes when the
-// place is known no more finds no waiter. That does no harm: a place that is given up has its name undone on
-// Redis, which ends the lock as well if the place has become that.
+// The entry is registered here before the request for it is sent, so no message can come too early. A message after
+// the end of the entry finds no waiter. That is harmless: the undo of the entry also ends the lock that it may have
+// been granted.
 
-// spot is what one attempt has in the line of one key: its place on Redis, while it has one, and a ticket
-// of the queue of this process for the turn to poll, which one waiter does for all of them.
+// spot is what one attempt has in the line of one key: its entry, while it has one, and a ticket of the local queue for
+// the turn to poll, which one waiter does for all.
 type spot struct {
 	a       *attempt
 	target  *keys.Set            // the key
-	line    *line.Line           // the places of this process
+	line    *line.Line           // the entries of this process
 	ticket  *queue.Ticket[*hold] // for the turn to poll
-	entry   *line.Entry          // the place, while it has one
-	name    identity.Name        // by which it has that; without a token yet
-	attends bool                 // it has been listening since before it had that
+	entry   *line.Entry          // nil while there is none
+	name    identity.Name        // of the entry; without a token yet
+	attends bool                 // it has been subscribed since before the entry
 }
 
-// newSpot is that of a at its place p, whose key alone is t. It polls when ticket has the turn.
+// newSpot returns the spot of a at its place p, for the one key of t. It polls when ticket has the turn.
 func newSpot(a *attempt, p place, t *keys.Set, ticket *queue.Ticket[*hold]) *spot {
 	a.longestSleep = a.hold.settings.EntryPoll()
 	a.ticket = ticket
 	s := &spot{a: a, target: t, line: p.gate.line(), ticket: ticket}
-	// A waiter that sleeps for its turn to poll need not have it, if the place is settled before.
+	// A waiter that sleeps until its turn to poll no longer needs the turn once the entry is settled.
 	a.over = func() (bool, error) { return s.settled(), nil }
 	return s
 }
 
-// stands reports whether there is a place.
+// stands reports whether there is an entry.
 func (s *spot) stands() bool { return s.entry != nil }
 
-// standing is what has become of the place.
+// standing returns the state of the entry.
 func (s *spot) standing() protocol.Standing { return s.line.Standing(s.entry) }
 
-// settled reports whether there is a place, and it does not wait any more.
+// settled reports whether there is an entry that no longer waits.
 func (s *spot) settled() bool {
 	return s.entry != nil && s.standing().State > protocol.EntryWaiting
 }
 
-// enqueue asks for the lock, by the name n, or for a place in the line. The grant may be told before the
-// answer has come: the ticket is known, and messages that reach this process are heard, before the request
-// is sent. Replicas are not waited for: a place is to be kept meanwhile.
+// enqueue asks for the lock or an entry in the line, under the name n. The message of a grant may come before the
+// answer: so the ticket is registered, and the process is subscribed, before the request is sent.
+// It does not wait for replicas, because the entry has to be kept alive meanwhile.
 func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 	a := s.a
 	if !s.attends {
 		s.attends = true
 		s.line.Attend()
 	}
-	// The order matters: heard first, known second, asked third.
+	// The order matters: subscribe first, register second, ask third.
 	s.name = n
 	s.entry = s.line.Enter(a.hold.session.tickets.Add(1), n.Field, &a.hold.settings.Terms, a.hold.alarm.Ring)
 	g, out := a.hold.kind.lined.Enqueue(a.ctx, a.hold.session.pacedFor(a.untilClose(), s.entry), s.target, n.Field, &a.hold.settings.Terms, s.entry.Ticket)
 	switch {
-	case out.Err == nil && g.Waits: // an undo would take its place away
-		// It has a place. Of a request that was sent twice no copy may come later with another meaning.
+	case out.Err == nil && g.Waits: // an undo would remove the entry
+		// It has an entry. If the request was sent twice, no delayed copy may have another effect.
 		if out.Ambiguous {
 			a.hold.session.identities.Retire(n.Identity)
 			s.name.Late = true
 		}
 		s.line.Placed(s.entry, g.Token, out)
-	default: // the lock, nothing, or a line that is not to be had
+	default: // the lock, nothing, or no permission for the line
 		if out.Ambiguous {
 			a.hold.session.identities.Retire(n.Identity)
 			if n.Late = out.Late(); !g.Held {
@@ -86,13 +86,13 @@ func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
 	return g, out
 }
 
-// awaitPoll waits until it is this waiter's turn to poll, and time for it. false, nil: the place
-// is to be looked at first, there may be news of it.
+// awaitPoll waits until it is this waiter's turn to poll and a poll is due. false, nil: check the entry first, because
+// its state may have changed.
 func (s *spot) awaitPoll() (bool, error) {
 	a := s.a
 	state, _ := s.ticket.State()
-	// It had passed the turn on, to rest. Now it polls again if no one else does; what has come since its last look at the
-	// place counts as news.
+	// It passed the turn on in rest. Now it polls again if no other waiter does. Messages since its last check of the
+	// entry count as news.
 	if state == queue.Gone && s.ticket.Join() {
 		s.ticket.Since(s.entry.Mark)
 		state = queue.Turn
@@ -101,7 +101,7 @@ func (s *spot) awaitPoll() (bool, error) {
 		return false, a.awaitTurn(s.ticket)
 	}
 	var err error
-	if a.news() { // of before it had the turn, even
+	if a.news() { // including messages from before it had the turn
 		err = a.heed()
 	} else {
 		err = a.sleepUntil(s.line.Due)
@@ -109,10 +109,10 @@ func (s *spot) awaitPoll() (bool, error) {
 	return err == nil && !s.settled(), err
 }
 
-// mostPolled is how many waiters one script polls for: Redis does nothing else meanwhile.
+// mostPolled is how many entries one script polls for, because Redis does nothing else meanwhile.
 const mostPolled = 500
 
-// poll keeps the places of all that wait in this process, and learns how they stand.
+// poll keeps the entries of all waiters of this process alive, and returns their states.
 func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 	a := s.a
 	for entries := range slices.Chunk(s.line.Waiting(), mostPolled) {
@@ -127,7 +127,7 @@ func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 		if out.Err != nil {
 			return g, out
 		}
-		// late: a grant that a message should have told was found by this poll.
+		// late: this poll returned a grant that a message should have announced.
 		if late := s.line.Learn(entries, all, out.Sent); late && a.polled {
 			s.line.Missed()
 		}
@@ -135,19 +135,19 @@ func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 	return g, out
 }
 
-// deafPoll is the longest sleep of a waiter that no message reaches: its place may have been passed over.
+// deafPoll is the longest sleep of a waiter that cannot receive messages: its entry may have been skipped.
 const deafPoll = 250 * time.Millisecond
 
-// rest sets the time of the next poll, which is for the waiter that has the turn then.
+// rest sets the time of the next poll, for the waiter that has the turn then.
 func (s *spot) rest(d time.Duration) error {
 	state, _ := s.ticket.State()
-	if s.entry == nil { // Redis did not answer, or there is no line to be had
+	if s.entry == nil { // Redis did not answer, or the user has no permission for the line
 		if state == queue.Gone {
 			s.ticket.Join() // for the messages
 		}
 		return s.a.sleepFor(d)
 	}
-	// While no message can reach it, polls are all that there is.
+	// While no message can reach the waiter, it depends on polls.
 	if !s.line.Listening() {
 		d = min(d, deafPoll)
 	}
@@ -155,10 +155,10 @@ func (s *spot) rest(d time.Duration) error {
 	return nil
 }
 
-// end passes the turn to poll on, and gives a place up that has not become the lock; or has, by now.
-// The name is retired: what it is given up with may be sent again at any time.
+// end passes on the turn to poll, and gives up an entry that was not accepted as a hold, even if it has been granted
+// meanwhile. The name is retired, because the command that gives it up may be sent again at any time.
 func (s *spot) end() {
-	// A place that has become the lock by now is given up like one that waits: the undo ends either.
+	// The undo ends an entry that waits as well as one that has been granted.
 	if s.entry != nil {
 		s.giveUp()
 	}
@@ -167,36 +167,36 @@ func (s *spot) end() {
 	}
 	// Pass leaves the next waiter asleep until the next poll is due, Leave wakes it.
 	if s.a.misses > 0 {
-		s.ticket.Leave() // what it was to find out was not answered: the next asks at once
+		s.ticket.Leave() // its poll was not answered: the next waiter asks at once
 	} else {
 		s.ticket.Pass()
 	}
 }
 
-// giveUp gives the place up, or the lock if it has become that.
+// giveUp gives up the entry, or the lock if the entry was granted.
 func (s *spot) giveUp() {
 	a := s.a
 	a.hold.session.identities.Retire(s.name.Identity)
-	// A poll on its way may have renewed the place once more: it lives for one lease after that.
+	// A poll in flight may have renewed the entry once more: then the entry lives for one lease after it.
 	// mutant: fair-place-kept
 	s.undo(s.name, 2*a.hold.settings.EntryLease(), false)
 	s.drop()
 }
 
-// undo has the place and the lock given up that n, which has been retired, may have.
+// undo releases, in the background, the entry and the lock that the retired name n may have.
 func (s *spot) undo(n identity.Name, lasts time.Duration, unobserved bool) {
 	a := s.a
 	a.hold.undo(a.hold.kind.lined, s.target, n, lasts, unobserved)
 }
 
-// drop forgets the place.
+// drop forgets the entry.
 func (s *spot) drop() {
 	s.line.Remove(s.entry)
 	s.entry = nil
 }
 
-// pacedFor is opts for a command that keeps the place of entry, among others: several copies have to fit into
-// the lease of the briefest place. A ticket that comes meanwhile counts only while the answer before is not older.
+// pacedFor returns opts for a command that keeps entry alive, among others. Several copies have to fit into
+// the shortest lease of an entry. A grant that arrives meanwhile counts only if the previous answer is not older than that.
 func (s *session) pacedFor(opts redisexec.CallOptions, entry *line.Entry) redisexec.CallOptions {
 	if paced := s.paced(opts, entry.Terms.EntryLease()); opts.Patience == 0 || paced.MaxPatience < opts.MaxPatience {
 		return paced

@@ -2,7 +2,7 @@ package clock
 
 import "math/rand/v2"
 
-// Random is where all that is random in times comes from. A simulation puts in another source.
+// Random is the source of all random times. A simulation replaces it.
 var Random = rand.Int64N
 
 // N returns a random number below n.

@@ -7,8 +7,8 @@ const (
 	tolerance     = 5 * time.Millisecond
 )
 
-// Watch calls moved whenever the wall clock and the monotonic one have moved apart since last, as they do
-// when the machine was suspended. It returns when closing is closed.
+// Watch calls moved whenever the wall clock and the monotonic one have moved apart since last, as after a suspension of
+// the machine. It returns when closing is closed.
 func Watch(closing <-chan struct{}, now Clock, last Instant, moved func()) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()

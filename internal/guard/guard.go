@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// Panic is the error of a call that has panicked. What the call did before is not known.
+// Panic is the error of a call that panicked. The effect of the call before that is unknown.
 type Panic struct {
 	Value any
-	Where string // the function that has panicked
+	Where string // the function that panicked
 }
 
 func (p *Panic) Error() string {
 	return fmt.Sprintf("the Redis client panicked in %s: %v", p.Where, p.Value)
 }
 
-// Recover ends a panic of the function that defers it, and says so in *err, which else stays as it
-// is:
+// Recover ends a panic of the function that defers it, and stores a *Panic in *err. Without a panic *err is
+// unchanged:
 //
 //	defer guard.Recover(&err)
 func Recover(err *error) {

@@ -1,7 +1,7 @@
-// Package identity has the names that a client is known by on Redis.
+// Package identity has the names of a client on Redis.
 //
-// One name, one life: what was acquired by a name is never acquired by it again once anything about it was
-// in doubt. So a command that comes late meets a name that nothing uses.
+// One name, one life: if the outcome of any command of an acquisition is unknown, its name is never used for another
+// acquisition. So a delayed copy meets a name that nothing uses.
 package identity
 
 import (
@@ -13,12 +13,12 @@ import (
 	"github.com/relock-go/relock/internal/keys"
 )
 
-// Identity is a uuid that names are acquired under. It is told apart by its address: two are the
-// same only if they are one, so one that was retired is never met again.
+// Identity is a uuid for the names of acquisitions. Identities are compared by address, so one that was retired
+// never comes back.
 type Identity string
 
-// Source has the current identity of a client. One that is in doubt is replaced, for all that
-// acquire next, before the call that doubts it returns; holds keep the one they have.
+// Source has the current identity of a client. If the outcome of a call is unknown, the identity is replaced for all
+// later acquisitions before that call returns. Existing holds keep theirs.
 type Source struct {
 	current atomic.Pointer[Identity]
 }
@@ -35,10 +35,10 @@ func fresh() *Identity {
 	return &id
 }
 
-// Current returns the identity that is acquired under now.
+// Current returns the identity for new acquisitions.
 func (s *Source) Current() *Identity { return s.current.Load() }
 
-// Retire makes sure that nothing is acquired under id any more.
+// Retire ensures that no later acquisition uses id.
 func (s *Source) Retire(id *Identity) {
 	// mutant: uuid-never-retired
 	if s.current.Load() == id {
@@ -46,30 +46,30 @@ func (s *Source) Retire(id *Identity) {
 	}
 }
 
-// RetireField is Retire of the identity that field begins with, if that is the current one.
+// RetireField retires the identity of field, if it is the current one.
 func (s *Source) RetireField(field string) {
 	if id := s.Current(); id.Begins(field) {
 		s.Retire(id)
 	}
 }
 
-// Name is what a hold is known by on Redis, while anything about it is in doubt: it is the
-// name of one acquisition, and of nothing else.
+// Name is the name of a hold on Redis. While the outcome of any of its commands is unknown, it is the
+// name of one acquisition only.
 type Name struct {
-	Identity *Identity   // the client's, when it was asked for
+	Identity *Identity   // the client's, at the time of the request
 	Field    string      // identity:owner; empty: there is no name
 	Token    int64       // for fencing
-	Absent   *keys.Nodes // on a quorum: the nodes that do not have it
+	Absent   *keys.Nodes // on a quorum: the nodes without it
 
-	// Late says that a copy of the command that made it was not answered, and may be executed yet: after the
+	// Late: a copy of the command that created the name was not answered, and may still be executed after the
 	// end of its hold, or of its undo. The identity has been retired.
 	Late bool
 }
 
-// Of returns the name by which o, under id, is to have the keys of t.
+// Of returns the name of o under id, for the keys of t.
 func (id *Identity) Of(t *keys.Set, o keys.Owner) Name {
 	return Name{Identity: id, Field: t.Field(string(*id), o)}
 }
 
-// Begins reports whether field is of a name under id.
+// Begins reports whether field is a name under id.
 func (id *Identity) Begins(field string) bool { return strings.HasPrefix(field, string(*id)+":") }

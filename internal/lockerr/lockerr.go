@@ -1,11 +1,10 @@
-// Package lockerr has the errors that more than one package of the library makes or matches.
+// Package lockerr has the errors that several packages of the library return or match.
 // The package relock re-exports the sentinels, and documents when each is returned.
 //
 // An error of the library matches context.Canceled or context.DeadlineExceeded only if the
-// caller's own context has ended: a caller that asks for those first would take anything else
-// for that, even a loss. Two functions see to it. [Ended] describes the end of a context, and
-// knows which contexts are the library's own; [Fault] hides what Redis, the network and go-redis
-// say of time-outs of theirs.
+// caller's own context has ended. Otherwise a caller that checks for those first would mistake another error, even a
+// loss, for the end of its context. [Ended] describes the end of a context, and recognizes the library's own
+// contexts. [Fault] hides the time-outs of Redis, the network and go-redis.
 package lockerr
 
 import (
@@ -31,41 +30,41 @@ var (
 )
 
 // Ended describes the end of ctx: its cause, and its plain error where that differs, so that
-// a caller may match either. A context of the library's own is told by its cause alone: the
-// caller's is still alive.
+// a caller may match either. For a context of the library's own it returns only the cause, because the
+// caller's context is still alive.
 func Ended(ctx context.Context) error {
 	cause, err := context.Cause(ctx), ctx.Err()
 	switch _, own := cause.(OwnEnd); { //nolint:errorlint // one that is wrapped is that of another Lock
 	case own:
 		return cause
 	case errors.Is(cause, err):
-		return fmt.Errorf("%w", cause) // it may be another lock's, whose name is to stay in it
+		return fmt.Errorf("%w", cause) // it may be of another lock, whose name stays in the text
 	default:
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 }
 
-// OwnEnd is the cause of the end of a context that the library has made.
+// OwnEnd is the cause of the end of a context that the library made.
 type OwnEnd interface {
 	error
 	OwnEnd()
 }
 
-// reason is an OwnEnd that says no more than an error.
+// reason is an OwnEnd with the text of an error.
 type reason struct{ error }
 
 func (r reason) Unwrap() error { return r.error }
 
 func (reason) OwnEnd() {}
 
-// Reason returns err as the cause of the end of a context that the library has made.
+// Reason returns err as the cause of the end of a context that the library made.
 func Reason(err error) error { return reason{err} }
 
-// fault is an error of Redis, the network or go-redis that reads like the end of a context, as
-// the time-out of a dial does. Nothing is lost of it but that.
+// fault is an error of Redis, the network or go-redis that matches a context error, such as the time-out of a dial. It
+// matches everything else that the error matches.
 type fault struct{ error }
 
-// Fault returns err as an error that is not taken for the end of a caller's context.
+// Fault returns err as an error that does not match the end of a caller's context.
 func Fault(err error) error {
 	if IsContextError(err) {
 		return &fault{err}
@@ -79,16 +78,16 @@ func (f *fault) Is(target error) bool {
 
 func (f *fault) As(target any) bool { return errors.As(f.error, target) }
 
-// IsContextError reports whether err is, or reads like, the end of a context.
+// IsContextError reports whether err matches the end of a context.
 func IsContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrNoAnswer is what one copy of a command failed with when its time was up.
+// ErrNoAnswer is the failure of a copy of a command that was not answered in time.
 var ErrNoAnswer = errors.New("no answer from Redis")
 
-// NoAnswerWithin is [ErrNoAnswer] after so long. Its words are made when it is read: every command
-// names the silence that would end it, and few meet one.
+// NoAnswerWithin is [ErrNoAnswer] with the duration. Its text is made only on demand: every command has such a cause
+// prepared, and few need it.
 type NoAnswerWithin time.Duration
 
 func (n NoAnswerWithin) Error() string {
@@ -100,5 +99,5 @@ func (n NoAnswerWithin) Unwrap() error { return ErrNoAnswer }
 // OwnEnd makes n an [OwnEnd].
 func (NoAnswerWithin) OwnEnd() {}
 
-// ErrNotOnRedis says that Redis does not have a hold that was had here.
+// ErrNotOnRedis reports that Redis does not have a hold that exists here.
 var ErrNotOnRedis = errors.New("the key was deleted or is held by another owner")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The shape of the errors that users get: what was asked, of which lock, and why it did not go.
+// The form of the errors that users get: the call, the name of the lock, and the reason.
 
 // opError is an error of one call.
 type opError struct {
@@ -22,12 +22,12 @@ func (e *opError) Error() string {
 
 func (e *opError) Unwrap() error { return e.err }
 
-// Wrap says of which lock, and in doing what, err was met. nil stays nil.
+// Wrap adds the call and the name of the lock to err. nil stays nil.
 func Wrap(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if inner, ok := err.(*opError); ok { //nolint:errorlint // only the outermost is said of the same lock
+	if inner, ok := err.(*opError); ok { //nolint:errorlint // only the outermost is of the same lock
 		err = inner.err
 	}
 	return &opError{op: op, name: name, err: err}
@@ -42,7 +42,7 @@ func Join(errs ...error) error {
 	return err
 }
 
-// WaitOver is the cause of the end of a wait that took as long as it may.
+// WaitOver is the cause of the end of a wait that reached its time-out.
 type WaitOver time.Duration
 
 // OwnEnd makes w an [OwnEnd].

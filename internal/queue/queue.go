@@ -1,23 +1,23 @@
 // Package queue lines up the waiters of one process for one lock.
 //
-// One ticket at a time has the turn: its owner alone may ask Redis for the lock, and keeps
-// the turn for as long as it holds it. The others wait, first come, first served, and cost
-// nothing. The turn goes on when its ticket leaves, or is handed over together with the
-// lock itself.
+// One ticket at a time has the turn. Only its owner may ask Redis for the lock, and it keeps
+// the turn for as long as it holds the lock. The others wait, first come, first served, and cost
+// Redis nothing. The turn passes to the next when its ticket leaves, or is handed over together with the
+// lock.
 //
 //	Gone --Join, TryJoin--> Turn if no ticket has it, else Waiting by Join, or still Gone
 //	the first that is Waiting --the one with the turn leaves--> Turn
 //	Waiting --Reserve--> Reserved --Grant, PassTo--> Turn, or --Refuse--> Waiting
 //	Waiting --Fail--> Failed
-//	any --its owner leaves, or another opens the line, or it has passed the turn on--> Gone
+//	any --its owner leaves, or the queue is opened, or it passes the turn on--> Gone
 //
 // Invariants:
 //   - If a ticket waits, another one has the turn. So the turn always has a next owner.
-//   - One ticket at most is Reserved, and it is the first in line.
-//   - A ticket that gets the turn, or is let out of the line, by another one's owner hears its alarm after that.
+//   - At most one ticket is Reserved, and it is the first in the queue.
+//   - If another owner's action gives a ticket the turn, or removes it from the queue, its alarm rings after that.
 //
 // What can come late: a Grant or a Refuse for a ticket that has left, which changes nothing; and an alarm for
-// what its owner has seen already. So an alarm is only a reason to look at the State.
+// a change that its owner has already seen. So an alarm is only a reason to check the State.
 package queue
 
 import (
@@ -25,34 +25,34 @@ import (
 	"sync"
 )
 
-// Queue is the line for one name. The zero Queue is empty. V is what a ticket carries for
-// the one who hands the lock over.
+// Queue is the local queue for one name. The zero Queue is empty. V is the value of a ticket, for
+// the owner that hands the lock over.
 type Queue[V any] struct {
-	Bell // its mu guards the queue, too
+	Bell // its mu also guards the queue
 
 	turn *Ticket[V] // nil only if the queue is empty
-	line list.List  // of the tickets that wait, the reserved one included
+	line list.List  // of the tickets that wait, including the reserved one
 
-	// handoffs counts the hand-overs in a row, since the lock was last free for all.
+	// handoffs counts the hand-overs in a row, since the lock was last released to all.
 	handoffs int
 
-	// turnAt is the number of wake-ups after which it is this process' turn again: since it
-	// gave way, every other process should have had one.
+	// turnAt is the number of wake-ups after which it is the turn of this process again: since it
+	// gave way, every other process should have had one turn.
 	turnAt uint64
 }
 
-// Bell wakes the ticket of a queue that has the turn, whatever the tickets carry.
+// Bell wakes the ticket with the turn, whatever the type of V.
 type Bell struct {
 	mu sync.Mutex
 
-	// wakes counts the wake-ups. They belong to the queue: one that came while no one could
-	// act on it is still news to the next that has the turn.
+	// wakes counts the wake-ups. They belong to the queue: if a wake-up came while no ticket could
+	// act on it, it is still news for the next ticket with the turn.
 	wakes uint64
 
-	alarm *Alarm // of the ticket that has the turn; nil: none has it
+	alarm *Alarm // of the ticket with the turn; nil: none has it
 }
 
-// Ticket is one place in a Queue. Its owner looks at its State whenever its alarm rings.
+// Ticket is a waiter's place in a Queue. Its owner checks the State whenever its alarm rings.
 type Ticket[V any] struct {
 	Value V
 
@@ -61,39 +61,39 @@ type Ticket[V any] struct {
 
 	state State
 	err   error  // of a failed ticket
-	seen  uint64 // the wake-ups that this ticket, having the turn, need not act on
-	fresh bool   // it got the turn and should try at once
+	seen  uint64 // the wake-ups that this ticket, with the turn, need not act on
+	fresh bool   // it has just received the turn and should try at once
 
-	place *list.Element // in the line, while it waits
+	place *list.Element // in the queue, while it waits
 }
 
-// State is how a ticket stands.
+// State is the state of a ticket.
 type State int
 
 // The states. A ticket that is Gone may join again.
 const (
 	Gone     State = iota // not in the queue
-	Waiting               // in line
-	Reserved              // in line, with a hand-over to it under way
+	Waiting               // in the queue
+	Reserved              // in the queue, with a hand-over to it in progress
 	Turn                  // may ask Redis, or holds the lock
-	Failed                // taken out of the line with an error
+	Failed                // removed from the queue with an error
 )
 
-// Ticket returns a ticket for q, which is not in line yet. alarm rings whenever the ticket's
-// state changes by another's doing, and at each wake-up while it has the turn.
+// Ticket returns a ticket for q, which is not in the queue yet. alarm rings whenever another owner changes the
+// state of the ticket, and at each wake-up while it has the turn.
 func (q *Queue[V]) Ticket(value V, alarm *Alarm) *Ticket[V] {
 	t := new(Ticket[V])
 	q.Issue(t, value, alarm)
 	return t
 }
 
-// Issue is Ticket for a ticket that is part of something else.
+// Issue is Ticket for a ticket that is part of another object.
 func (q *Queue[V]) Issue(t *Ticket[V], value V, alarm *Alarm) {
 	*t = Ticket[V]{Value: value, queue: q, alarm: alarm}
 }
 
-// Join gets t into line, and reports whether it has the turn at once.
-// The state changes under the lock of the queue, and the alarm rings after that: a waiter that it wakes sees the change.
+// Join adds t to the queue, and reports whether it has the turn at once.
+// The state changes under the mutex of the queue, and the alarm rings after that: a waiter that it wakes sees the change.
 func (t *Ticket[V]) Join() bool {
 	q := t.queue
 	q.mu.Lock()
@@ -106,8 +106,7 @@ func (t *Ticket[V]) Join() bool {
 	return false
 }
 
-// TryJoin gets t the turn if the queue is empty.
-// It never waits, and so needs no alarm.
+// TryJoin gives t the turn if the queue is empty. It never waits, and so needs no alarm.
 func (t *Ticket[V]) TryJoin() bool {
 	q := t.queue
 	q.mu.Lock()
@@ -119,13 +118,12 @@ func (t *Ticket[V]) TryJoin() bool {
 	return true
 }
 
-// give lets t have the turn, and try at once.
-// A new turn is a reason to try by itself: nothing may wake it later.
+// give gives t the turn, and makes it try at once, because nothing may wake it later.
 func (q *Queue[V]) give(t *Ticket[V]) {
 	q.turn, q.Bell.alarm, t.state, t.seen, t.fresh = t, t.alarm, Turn, q.wakes, true
 }
 
-// first returns the next in line, or nil.
+// first returns the next ticket in the queue, or nil.
 func (q *Queue[V]) first() *Ticket[V] {
 	e := q.line.Front()
 	if e == nil {
@@ -134,31 +132,31 @@ func (q *Queue[V]) first() *Ticket[V] {
 	return e.Value.(*Ticket[V])
 }
 
-// Leave gives up t's place, or its turn, which goes to the next in line. That one tries at once.
+// Leave gives up t's place, or its turn, which passes to the next in the queue. That ticket tries at once.
 func (t *Ticket[V]) Leave() {
 	t.leave(func(*Queue[V], *Ticket[V]) {})
 }
 
-// GiveWay is Leave after the lock was given back to all because it is the turn of
-// other processes: the next in line does not try at once, but waits for the wake-up that
-// those wait for. mark is what Wakes said before the lock was given back, processes how
-// many wait for it, this one included.
+// GiveWay is Leave after the lock was released to all because it is the turn of
+// other processes. The next ticket does not try at once, but waits for the same wake-up as
+// those processes. mark is the value of Wakes before the release; processes is the number of
+// processes that wait for it, including this one.
 func (t *Ticket[V]) GiveWay(mark uint64, processes int) {
 	t.leave(func(q *Queue[V], next *Ticket[V]) {
-		// Wake-ups from after mark are news: the lock may have come back already.
+		// Wake-ups after mark are news: the lock may be free again already.
 		next.seen, next.fresh = mark, false
 		q.turnAt = mark + uint64(processes)
 	})
 }
 
-// Pass is Leave by one that was served, or does not want to be any more: the next in
-// line need not try at once, but goes on where t was, and tries when there is news.
+// Pass is Leave by an owner that was served, or no longer wants to be: the next ticket
+// need not try at once. It takes over what t has seen, and tries when there is news.
 func (t *Ticket[V]) Pass() {
 	t.leave(func(_ *Queue[V], next *Ticket[V]) { next.seen, next.fresh = t.seen, t.fresh })
 }
 
-// Open is Leave by one that was served with what others can have besides: all that wait
-// leave the line with it, and are told to try. A ticket without the turn leaves alone.
+// Open is Leave by an owner that was served and does not exclude the others: all waiting tickets
+// leave the queue with it, and their owners try. A ticket without the turn leaves alone.
 func (t *Ticket[V]) Open() {
 	q := t.queue
 	q.mu.Lock()
@@ -182,7 +180,7 @@ func (b *Bell) Taken() bool {
 	return b.alarm != nil
 }
 
-// Holder returns the value of the ticket that has the turn; the zero V if none has it.
+// Holder returns the value of the ticket with the turn, or the zero V.
 func (q *Queue[V]) Holder() (v V) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,15 +190,15 @@ func (q *Queue[V]) Holder() (v V) {
 	return v
 }
 
-// Since says that t, if it has the turn, need only act on what came after mark, a number of
-// wake-ups: it has just asked, though it did not have the turn then.
+// Since makes t, which has the turn, act only on wake-ups after mark, a value of Wakes: it has just asked Redis, without
+// the turn.
 func (t *Ticket[V]) Since(mark uint64) {
 	t.queue.mu.Lock()
 	defer t.queue.mu.Unlock()
 	t.seen, t.fresh = mark, false
 }
 
-// Served says that this process has the lock again: it need not let others pass.
+// Served records that this process has the lock again: it need not give way any more.
 func (q *Queue[V]) Served() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -208,7 +206,7 @@ func (q *Queue[V]) Served() {
 }
 
 // Ahead returns how many other processes should have the lock before this one has it again:
-// as many as it gave way to, less those that have given it back since.
+// as many as it gave way to, less those that have released it since.
 func (q *Queue[V]) Ahead() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -218,7 +216,7 @@ func (q *Queue[V]) Ahead() int {
 	return int(q.turnAt - q.wakes)
 }
 
-// leave takes t out. If it has the turn that goes to the next in line, to which pass may say what is news.
+// leave removes t. If t has the turn, the turn passes to the next in the queue, for which pass sets what is news.
 func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	q := t.queue
 	q.mu.Lock()
@@ -239,7 +237,7 @@ func (t *Ticket[V]) leave(pass func(q *Queue[V], next *Ticket[V])) {
 	next.alarm.Ring()
 }
 
-// drop makes a ticket gone that does not have the turn.
+// drop makes a ticket without the turn Gone.
 func (q *Queue[V]) drop(t *Ticket[V]) {
 	if t.state == Waiting || t.state == Reserved {
 		q.line.Remove(t.place)
@@ -247,9 +245,9 @@ func (q *Queue[V]) drop(t *Ticket[V]) {
 	t.state = Gone
 }
 
-// Quit is Leave for a ticket that waits. One that has got the turn meanwhile keeps it: a
-// hand-over may have come with it. It reports the state that t was in.
-// Between the decision to give up and this call anything may have happened: the state says what.
+// Quit is Leave for a ticket that waits, and returns the state in which it was. A ticket that has received the turn
+// meanwhile keeps it, because a hand-over may have come with it. Anything may have happened between the decision to
+// give up and this call.
 func (t *Ticket[V]) Quit() State {
 	q := t.queue
 	q.mu.Lock()
@@ -261,10 +259,10 @@ func (t *Ticket[V]) Quit() State {
 	return was
 }
 
-// Reserve picks the next in line for a hand-over by t, which has the turn, if accept agrees
-// to it. Until Grant or Refuse nothing happens to it, except that it may leave.
-// The hand-over takes a round trip to Redis. If it failed the ticket must still be first in line, and if it went well no
-// other may have been before it: so it is neither taken out of the line nor left free to be picked again.
+// Reserve picks the next in the queue for a hand-over by t, which has the turn, if accept returns true. Until Grant or
+// Refuse the ticket keeps its place, except that it may leave. The hand-over takes a round trip to Redis. If it fails,
+// the ticket must still be first; if it succeeds, no other ticket may have come before it. So it is neither removed from
+// the queue nor free to be picked again.
 func (t *Ticket[V]) Reserve(accept func(V) bool) *Ticket[V] {
 	q := t.queue
 	q.mu.Lock()
@@ -277,8 +275,8 @@ func (t *Ticket[V]) Reserve(accept func(V) bool) *Ticket[V] {
 	return next
 }
 
-// Grant passes the turn, and with it the lock, from t to the reserved ticket. false: that
-// one has left meanwhile, and t still has the turn.
+// Grant passes the turn, and with it the lock, from t to the reserved ticket. If that ticket
+// has left meanwhile, Grant returns false, and t still has the turn.
 func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	q := t.queue
 	q.mu.Lock()
@@ -295,9 +293,8 @@ func (t *Ticket[V]) Grant(to *Ticket[V]) bool {
 	return true
 }
 
-// PassTo passes the turn from t, which has not got the lock, to the reserved ticket. false: that one has
-// left meanwhile, and t still has the turn.
-// It is no hand-over: the row of those ends with it.
+// PassTo passes the turn from t, which does not have the lock, to the reserved ticket. If that ticket has left
+// meanwhile, PassTo returns false, and t still has the turn. It is no hand-over, and ends a row of them.
 func (t *Ticket[V]) PassTo(to *Ticket[V]) bool {
 	q := t.queue
 	q.mu.Lock()
@@ -312,7 +309,7 @@ func (t *Ticket[V]) PassTo(to *Ticket[V]) bool {
 	return true
 }
 
-// Refuse puts a reserved ticket back: the hand-over did not succeed.
+// Refuse makes a reserved ticket wait again: the hand-over failed.
 func (t *Ticket[V]) Refuse() {
 	t.queue.mu.Lock()
 	defer t.queue.mu.Unlock()
@@ -321,8 +318,8 @@ func (t *Ticket[V]) Refuse() {
 	}
 }
 
-// Replace passes the turn from t to a ticket that is not in line, past those that are. So several keys can go
-// to one waiter, though that stands in line at one of them only.
+// Replace passes the turn from t to a ticket outside the queue, before those in it. So several keys can be handed over
+// to one waiter, although it waits in only one of their queues.
 func (t *Ticket[V]) Replace(to *Ticket[V]) {
 	q := t.queue
 	q.mu.Lock()
@@ -332,14 +329,14 @@ func (t *Ticket[V]) Replace(to *Ticket[V]) {
 	to.alarm.Ring()
 }
 
-// State returns how t stands, and the error of a failed one.
+// State returns the state of t, and the error of a failed one.
 func (t *Ticket[V]) State() (State, error) {
 	t.queue.mu.Lock()
 	defer t.queue.mu.Unlock()
 	return t.state, t.err
 }
 
-// News reports whether t, which has the turn, should try now: it has just got the turn, or
+// News reports whether t, which has the turn, should try now: it has just received the turn, or
 // has been woken since its last try began. It counts as the beginning of a try.
 func (t *Ticket[V]) News() bool {
 	q := t.queue
@@ -350,7 +347,7 @@ func (t *Ticket[V]) News() bool {
 	return news
 }
 
-// Handoffs returns how many hand-overs in a row there have been, and whether others wait.
+// Handoffs returns the number of hand-overs in a row, and whether other tickets wait.
 func (q *Queue[V]) Handoffs() (inRow int, waiting bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -364,8 +361,8 @@ func (b *Bell) Wakes() uint64 {
 	return b.wakes
 }
 
-// Wake says that the lock may be free. It is remembered until one has tried.
-// It is counted even if no ticket has the turn: the next one finds it as news.
+// Wake records that the lock may be free, until the next try. It counts even if no ticket has the turn: then it is news
+// for the next one that has.
 func (b *Bell) Wake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -375,7 +372,7 @@ func (b *Bell) Wake() {
 	}
 }
 
-// Recheck has the owner of the turn look at how things stand. Unlike a wake-up it is no reason to ask Redis.
+// Recheck makes the owner of the turn check its state. Unlike a wake-up it is no reason to ask Redis.
 func (b *Bell) Recheck() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -384,8 +381,8 @@ func (b *Bell) Recheck() {
 	}
 }
 
-// Fail takes every waiting ticket that which agrees to out of the line, with err.
-// The one that has the turn is told by its own request.
+// Fail removes with err every waiting ticket for which which returns true. The owner of the turn learns the error from
+// its own request.
 func (q *Queue[V]) Fail(err error, which func(V) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
