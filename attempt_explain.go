@@ -13,15 +13,15 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// What the error of a wait says. Who reads it wants to know which owner has the lock, for how much longer, and
-// whether Redis answers at all. An attempt does not ask Redis for that. All who ask for a key note at its gate what
-// they were told, and the error is made of that.
+// The error of a wait names the holder of the lock, how much longer its lease lasts, and whether Redis answers. An
+// attempt does not ask Redis for that. All attempts for a key record the answers at its gate, and the error is made of
+// those.
 //
-// What was told may be old. So the error says "was last held" if the lease that it knows of is over by now, and
-// "before that it was held" if Redis does not answer.
+// An answer may be old. So the error says "last known" if the lease of the last known holder has ended by now, or if
+// Redis does not answer.
 
-// explain adds to the end of a wait for h what it was waiting for: who has the lock, or had it when that
-// was last told, and that Redis does not answer. nil stays nil.
+// explain adds to the error of a wait for h who holds the lock, or held it at the last answer, and whether Redis does not
+// answer. nil stays nil.
 func (h *hold) explain(err error) error {
 	if err == nil {
 		return nil
@@ -31,10 +31,10 @@ func (h *hold) explain(err error) error {
 	h.mu.Unlock()
 	now := h.session.now()
 	seen, key, outage := h.learned(places, now)
-	// failed: err says already that Redis does not answer.
+	// failed: err already reports that Redis does not answer.
 	failed := outage.failure != nil && errors.Is(err, outage.failure) || !byContext(err) && errors.Is(err, lockerr.ErrNoAnswer)
 	if !byContext(err) && !failed || errors.Is(err, lockerr.ErrNotReplicated) {
-		return err // says all itself
+		return err // complete as it is
 	}
 	silence, answers := outage.since(h.started, now), false
 	switch {
@@ -42,10 +42,10 @@ func (h *hold) explain(err error) error {
 	case outage.failure != nil:
 		err = fmt.Errorf("%w; Redis has been failing%s: %w", err, lasting(silence), outage.failure)
 	case silence >= redisexec.MinCopyPatience:
-		// An answer may take as long as one copy is waited for. After that it is worth a word.
+		// An answer may take as long as one copy is waited for. A longer silence is reported.
 		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
 	default:
-		answers = true // or it may be on its way
+		answers = true // or the answer may be on its way
 	}
 	if seen.holder == "" {
 		return err
@@ -67,17 +67,15 @@ func (h *hold) explain(err error) error {
 	}
 }
 
-// learned returns what is known of that one of its keys that is in its way, and of Redis: of a key
-// that another hold of this client has, or else of the one that was told of last.
-// Of several keys one is named, the one that is most likely in the way.
+// learned returns the last known state of one of the keys, and of Redis. Of several keys it chooses the one that is most
+// likely taken: a key that another hold of this client has, or else the key with the latest answer.
 func (h *hold) learned(places []place, now clock.Instant) (seen sighting, key string, out outage) {
-	// here: a hold of this client has the key that was found. That is known for certain, so no other key is named
-	// instead.
+	// here: another hold of this client has the chosen key. That is certain, so no other key replaces it.
 	here := false
-	// Of all that was seen the latest counts, but for a hold of this client.
+	// The latest answer counts, unless a hold of this client was found.
 	for _, p := range places {
 		s, o := p.gate.learned()
-		// One outage is told. A failure says more than a silence, so the first failure stays.
+		// One outage is reported. A failure is more informative than a silence, so the first failure stays.
 		if out.failure == nil && o.asked != (clock.Instant{}) {
 			out = o
 		}
@@ -108,14 +106,13 @@ func state(s sighting) string {
 	}
 }
 
-// leftOf says what the one who was seen has left by now. false: nothing, so it may not have the key any
-// more.
+// leftOf describes the rest of the lease of s by now. false: nothing is left, so s may not have the key any more.
 func leftOf(s sighting, now clock.Instant) (string, bool) {
-	// Such a key was made by hand, or by a program that sets no lease.
+	// Such a key was created by hand, or by a program that sets no lease.
 	if s.hold == nil && s.lease < 0 {
 		return "without expiry", true
 	}
-	// The lease of a hold of this client is known as it is now, that of another as it was when it was seen.
+	// The lease of a hold of this client is known exactly, the lease of another one only as of s.
 	left, still := s.lease-now.Since(s.at), true
 	if s.hold != nil {
 		left, still = s.hold.remaining(now)
@@ -123,7 +120,7 @@ func leftOf(s sighting, now clock.Instant) (string, bool) {
 	return fmt.Sprintf("lease ends in %v", left.Round(time.Millisecond)), still && left > 0
 }
 
-// lasting says how long something has lasted, if that is worth saying.
+// lasting describes a duration, or returns "" if it is too short to report.
 func lasting(d time.Duration) string {
 	if d = d.Round(time.Millisecond); d <= 0 {
 		return ""
@@ -131,16 +128,16 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf(" for %v", d)
 }
 
-// byContext reports whether err is the end of a caller's patience.
+// byContext reports whether err is the end of the caller's context, or of WithWaitTimeout.
 func byContext(err error) bool {
 	return errors.Is(err, lockerr.ErrTimeout) || lockerr.IsContextError(err)
 }
 
-// learn has the gates know how a request has ended.
+// learn records the outcome of a request at the gates.
 func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
 	h := a.hold
 	for _, p := range h.places {
-		// Every place notes it, so that any waiter at any of the keys can say how Redis does.
+		// Every place records it, so that any waiter for any of the keys can report the state of Redis.
 		if out.Err == nil || out.Permanent || errors.Is(out.Err, errLate) { // it was answered; a permanent error ends the wait
 			p.gate.heard()
 		}
@@ -153,23 +150,22 @@ func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
 		}
 	}
 	if out.Err == nil && g.Holder != "" {
-		// A hold of this client knows its lease better than the answer does.
+		// A hold of this client knows its lease more precisely than the answer.
 		here := h.session.holder(h.target, g.Key, g.Holder, clock.Instant{})
 		h.places[g.Key].gate.sees(sighting{at: h.session.now(), holder: g.Holder, hold: here, claims: g.Claimed, lease: g.TTL})
 	}
 }
 
-// hurried reports whether err is a silence that was cut short: the end of the caller's ctx is so near that the copies
-// had less time than usual. Then it says little of Redis, which may be slow.
+// hurried reports whether err is a silence that was cut short: the caller's ctx ends so soon that the copies
+// had less time than usual. Then Redis may only be slow.
 func (a *attempt) hurried(err error) bool {
 	end, ends := a.ctx.Deadline()
 	return ends && errors.Is(err, lockerr.ErrNoAnswer) && time.Until(end) < a.hold.session.patience
 }
 
 // outage is the error of a TryLock that does not ask, because another waiter of this process is
-// before it: nil if Redis answers that one, or may be about to.
-// A TryLock behind a waiter of this process answers without a round trip. That must not hide an outage: "the lock is
-// taken" would be a guess while Redis is silent.
+// before it; nil if Redis answers that waiter, or may be about to. Such a TryLock makes no round trip. That must not
+// hide an outage: while Redis is silent, "the lock is taken" would be a guess.
 func (h *hold) outage() error {
 	h.mu.Lock()
 	places := h.places
@@ -181,7 +177,7 @@ func (h *hold) outage() error {
 		if h.other == nil || !h.other.shared() {
 			if x := p.queue.Holder(); x != nil {
 				if left, holds := x.remaining(now); holds && left > 0 {
-					return nil // it is taken for certain, whether Redis answers or not
+					return nil // it is certainly taken, whether Redis answers or not
 				}
 			}
 		}

@@ -10,16 +10,16 @@ import (
 )
 
 // How an attempt sleeps, and what wakes it: its alarm, which the queue rings when the turn has
-// come or a message is there; the end of its context; the end of the client.
+// come or a message has arrived; the end of its context; the end of the client.
 //
-// A message may be lost. So the waiter that has the turn always sleeps for a bounded time; the others of this process
-// rely on it. What a waiter does next never depends on what woke it: it looks at its place, and asks Redis if it has
-// the turn.
+// A message may be lost. So the waiter with the turn always sleeps for a bounded time, and the others of this process
+// rely on it. What a waiter does next never depends on what woke it: it checks its place in the queue, and asks Redis if
+// it has the turn.
 //
-// A wake-up is a bell. The alarm has room for one ring, and more rings before it is heard are one. What has happened is
-// read from the state that was changed before the ring. So nothing is missed, and nothing counts twice.
+// The alarm has room for one ring, and several rings count as one. The reason for a ring is
+// in the state that was changed before it. So nothing is missed, and nothing counts twice.
 
-// contend notes that the lock is taken and, at the first time, starts to listen for messages.
+// contend records that the lock is taken. The first time it starts to listen for messages.
 func (a *attempt) contend() {
 	a.queued = true
 	if a.listens {
@@ -32,12 +32,12 @@ func (a *attempt) contend() {
 	a.record.contended()
 }
 
-// listening reports whether a release of the key that a waits for would reach it as a message.
+// listening reports whether the release of the key that a waits for would reach it as a message.
 func (a *attempt) listening() bool { return a.hold.places[a.at].listening() }
 
 // news reports whether there is a reason to try at once, and starts a try.
 func (a *attempt) news() bool {
-	// Of the queue in which it has the turn: that is the one to which messages are given.
+	// Messages go to the queue in which it has the turn.
 	ticket := a.ticket
 	if ticket == nil {
 		ticket = a.hold.places[a.at].ticket
@@ -45,7 +45,7 @@ func (a *attempt) news() bool {
 	return ticket.News() || a.settled()
 }
 
-// settled reports whether there is no more to wait for.
+// settled reports whether there is nothing more to wait for.
 func (a *attempt) settled() bool {
 	if a.over == nil {
 		return false
@@ -54,8 +54,8 @@ func (a *attempt) settled() bool {
 	return settled
 }
 
-// sleepUntil sleeps until there is news, due has come, which may change with a ring of the
-// alarm, or the wait is over, which it returns.
+// sleepUntil sleeps until there is news, or until due, which may change with a ring of the alarm. If the wait ends, it
+// returns the reason.
 func (a *attempt) sleepUntil(due func() clock.Instant) error {
 	for {
 		left := a.hold.session.now().Until(due())
@@ -83,7 +83,7 @@ func (a *attempt) sleepFor(d time.Duration) error {
 }
 
 // yieldDelay is how long a waiter holds back after a wake-up for each process whose turn is
-// before its own. A process that has just run would win every race against those that
+// before its own. Without it, a process that has just run would win every race against those that
 // have to be woken first. Shorter sleeps are rounded up to a millisecond by the runtime.
 const (
 	yieldDelay = time.Millisecond
@@ -92,14 +92,13 @@ const (
 
 // yield holds a woken attempt back while it is the turn of other processes.
 func (a *attempt) yield() {
-	// Nothing of exclusion depends on that. It only spreads the wake-ups, so it is a short pause and not a wait.
+	// Exclusion does not depend on this. It only spreads the wake-ups, so it is a short pause and not a wait.
 	if ahead := a.hold.places[a.at].queue.Ahead(); ahead > 0 {
 		clock.Pause(a.ctx, time.Duration(min(ahead, mostAhead))*yieldDelay)
 	}
 }
 
-// sleep waits for the alarm, for d unless that is negative, or for the end of the wait,
-// which it returns.
+// sleep waits for the alarm, or for d unless that is negative. If the wait ends, it returns the reason.
 func (a *attempt) sleep(d time.Duration) error {
 	var timeout <-chan time.Time
 	if d >= 0 {
@@ -119,9 +118,8 @@ func (a *attempt) sleep(d time.Duration) error {
 	}
 }
 
-// awaitHere waits for the turn of a ticket in a queue of this process. false, nil: it does not wait, and
-// another waiter is there.
-// A queue of this process costs Redis nothing, so a waiter stands there before it asks for anything.
+// awaitHere waits for the turn of a ticket in a local queue. false, nil: the attempt does not wait, and
+// another waiter has the turn. A local queue costs Redis nothing, so a waiter joins it before it asks for anything.
 func (a *attempt) awaitHere(t *queue.Ticket[*hold]) (bool, error) {
 	if state, _ := t.State(); state == queue.Turn {
 		return true, nil
@@ -132,14 +130,14 @@ func (a *attempt) awaitHere(t *queue.Ticket[*hold]) (bool, error) {
 	if t.Join() {
 		return true, nil
 	}
-	// From here on it is a waiter for all: it listens, and is told of as contended.
+	// From here on it is a waiter: it listens, and the hook Contended reports it.
 	a.contend()
 	err := a.awaitTurn(t)
 	return err == nil, err
 }
 
-// awaitTurn waits until t has the turn, or was let out of the line, or failed, or a.over says so,
-// or the wait is over.
+// awaitTurn waits until t has the turn, was removed from the queue, or has failed; until a.over reports true;
+// or until the wait ends.
 func (a *attempt) awaitTurn(t *queue.Ticket[*hold]) error {
 	for {
 		switch state, err := t.State(); {
@@ -155,38 +153,38 @@ func (a *attempt) awaitTurn(t *queue.Ticket[*hold]) error {
 		if err == nil {
 			continue
 		}
-		// The wait has ended, and the lock has come before that. Then Lock returns it: the owner before it has
-		// told that it is given.
+		// If the wait ended after the lock was handed over, Lock returns the lock, because the previous holder has
+		// reported the hand-over as done.
 		if a.handedOverTo(t) {
-			return nil // a hand-over came first: it counts
+			return nil // the hand-over came first, and counts
 		}
 		return err
 	}
 }
 
-// handedOverTo leaves the line with t, and reports whether the lock was handed over before.
+// handedOverTo leaves the queue with t, and reports whether the lock was handed over before.
 func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 	switch t.Quit() {
 	case queue.Turn:
 		return a.hold.named()
 	case queue.Reserved:
-		// A hand-over was sent to it, and has not arrived. Who sent it finds that the ticket has left, and hands on.
+		// A hand-over to it is in progress. Its sender finds that the ticket has left, and hands the lock on.
 		a.hold.given = nil
 		if a.hold.offered.identity != nil {
-			// The name that the hand-over carries is in use, in an unknown state.
+			// The name of the hand-over is in use, with unknown outcome.
 			a.hold.session.identities.Retire(a.hold.offered.identity)
-			// The caller may wait for that: until it has ended, the lock may be seen as held by this owner.
+			// The caller may wait for the end of the hand-over: until then, this owner may be seen as the holder.
 			a.hold.undos.add(a.hold.offered.ended)
 		}
 	}
 	return false
 }
 
-// heed is what an attempt does about a wake-up before it asks: after some that were in vain it
-// waits. What comes meanwhile is for the same request.
+// heed is what an attempt does after a wake-up, before it asks. After some spurious wake-ups it
+// waits first. Wake-ups during that time lead to the same request.
 func (a *attempt) heed() error {
-	// Any program may publish on the channel. After wake-ups that were in vain the next request waits a little, so that
-	// messages without a meaning do not become requests: attempt_vain.go says for how long.
+	// Any program may publish on the channel. After spurious wake-ups the next request waits a little, so that not every
+	// message leads to a request: attempt_vain.go determines for how long.
 	if !a.wakes.woken() {
 		return nil
 	}
@@ -200,15 +198,15 @@ func (a *attempt) heed() error {
 	return nil
 }
 
-// leave gives up the places in the queues; the next in each tries at once.
-// What it knew is lost with it: so the next waiter does not rely on that, and asks.
+// leave gives up the places in the queues. The next waiter in each tries at once, because it cannot rely on what this
+// one knew.
 func (a *attempt) leave() {
 	for _, p := range a.hold.places {
 		p.ticket.Leave()
 	}
 }
 
-// undo has what a may have on Redis by the name n, which has been retired, given up in the background. It
+// undo releases, in the background, what a may have on Redis under the retired name n. It
 // ends by itself within lasts.
 func (a *attempt) undo(n identity.Name, lasts time.Duration, unobserved bool) {
 	a.hold.undo(a.hold.kind.protocol, a.hold.target.Lacking(n.Absent), n, lasts, unobserved)

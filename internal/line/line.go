@@ -1,25 +1,25 @@
-// Package line has the places of one process in the line of one lock on Redis.
+// Package line has the entries of one process in the line of one lock on Redis.
 //
-// Each waiter of a FairMutex has an entry there. Of a Mutex the first waiter of the process has one, for all that
-// stand behind it. Polls keep the entries: one poll keeps all of the process.
+// Each waiter of a FairMutex has an entry. For a Mutex, the first waiter of the process has one, for all waiters
+// behind it. Polls keep the entries alive, one poll for all entries of the process.
 //
 //	asking --placed--> waiting --granted, by a poll or a message--> settled
-//	   |                  |  \--its lease is over, or Redis has lost it--> settled
-//	   |                  \--gives up--> removed
+//	   |                  |  \--its lease has ended, or Redis lost it--> settled
+//	   |                  \--given up--> removed
 //	   \--granted at once, or failed--> removed
 //
 // The goroutine of the attempt enters and removes its entry. Any waiter's poll, and the goroutine that
-// delivers messages, settle it; the waiter is told once, by a call that does not block.
+// delivers messages, settle it. The waiter is notified once, by a call that does not block.
 //
 // Invariants:
-//   - A settled entry is in no map: no later answer or message moves it.
-//   - A grant counts only with a proof: an answered request from before it, by this process.
+//   - A settled entry is in no map: no later answer or message changes it.
+//   - A grant counts only with a proof: an answered request of this process from before the grant.
 //   - The next poll is never later than the entry with the shortest lease needs.
-//   - A waiter that has the turn to poll has a place on Redis.
+//   - A waiter with the turn to poll has an entry on Redis.
 //
-// What can come late: a message of a grant that a poll has told already, or of an entry that has been
-// removed, which the map does not know any more; and one that comes before the answer to the request
-// that made the entry, which is kept until that has come.
+// What can come late: a message of a grant that a poll has already returned, or for a removed entry, neither of
+// which the map contains; and a message that comes before the answer to the request
+// that made the entry, which is kept until the answer arrives.
 package line
 
 import (
@@ -37,60 +37,60 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-// Hub tells of messages.
+// Hub delivers messages.
 type Hub interface {
-	// SubscribeTo opens a subscription, and Rejoin does so if there is one still.
+	// SubscribeTo opens a subscription. Rejoin does so only if the channel is still subscribed.
 	SubscribeTo(name string, wake func(), message func(string)) *wake.Subscription
 	Rejoin(name string, wake func(), message func(string)) *wake.Subscription
-	// Missed says that a message on a channel should have come.
+	// Missed reports to the hub that a message on a channel is missing.
 	Missed(name string)
 }
 
-// Line is the places that one process has in the line of one lock on Redis.
+// Line is the entries of one process in the line of one lock on Redis.
 type Line struct {
-	// polls wakes the waiter that has the turn to poll, for all of the process. Each that queues for that has a place on
+	// polls wakes the waiter with the turn to poll, for the whole process. Each waiter in that queue has an entry on
 	// Redis.
 	polls *queue.Bell
 
 	hub            Hub
 	now            clock.Clock
-	releaseChannel string // of what wakes every waiter
-	grantChannel   string // of what is meant for this process
+	releaseChannel string // for messages to every waiter
+	grantChannel   string // for messages to this process
 
 	mu        sync.Mutex
-	entries   map[uint64]*Entry // by ticket: those that do not know yet what became of them
+	entries   map[uint64]*Entry // by ticket: those that are not settled
 	pollAt    clock.Instant     // when the next poll is due
 	listeners int
-	releases  *wake.Subscription // of what wakes every waiter
-	grants    *wake.Subscription // of what is meant for this process
+	releases  *wake.Subscription // messages to every waiter
+	grants    *wake.Subscription // messages to this process
 }
 
-// New returns the line of one process for a key, which hub tells of releases and grants. polls wakes the waiter that has
-// the turn to poll.
+// New returns the line of one process for a key. hub delivers messages of releases and grants. polls wakes the waiter
+// with the turn to poll.
 func New(hub Hub, now clock.Clock, releases, grants string, polls *queue.Bell) *Line {
 	return &Line{hub: hub, now: now, releaseChannel: releases, grantChannel: grants, polls: polls}
 }
 
-// Entry is one place in the queue on Redis.
+// Entry is one entry in the line on Redis.
 //
-// A grant of it that was told by a message is proven: Redis grants a ticket once, and gives
-// the lock the entry's lease. An answer that the ticket waits was given before the grant, so
-// the lock is held at least for a lease from when that was asked, whatever any clock shows.
-// If a copy of the request that made the entry was not answered, it could make the entry again,
-// and there could be two grants. The message of the first may come late. Then messages prove nothing, and are a
-// reason to ask.
+// A grant in a message is proven as follows. Redis grants a ticket once, and gives the lock the entry's lease. The answer
+// that the ticket waits was given before the grant. So the lock is held for at least a lease from when that
+// request was sent, whatever any clock shows.
+// If a copy of the request that made the entry was not answered, that copy could make the entry again,
+// and there could be two grants, of which the first message may come late. Then messages prove nothing, and are only a
+// reason to poll.
 type Entry struct {
 	Ticket uint64
-	Field  string          // the name under which the place is kept
+	Field  string          // the name of the entry
 	Terms  *protocol.Terms // of the waiter
-	Mark   uint64          // wake-ups of the queue, before the request
+	Mark   uint64          // wake-ups of the queue before the request
 
 	// The fields below are guarded by the line's mu.
-	settled func() // tells the waiter that it need not wait any more
+	settled func() // notifies the waiter that it need not wait any more
 	now     protocol.Standing
 	sure    bool  // every copy of its request was answered
-	told    bool  // a message said that it was granted
-	token   int64 // that it told
+	told    bool  // a message of its grant has arrived
+	token   int64 // of that message
 }
 
 // Enter makes an entry for a waiter whose request is about to be sent. settled is called when
@@ -106,16 +106,15 @@ func (l *Line) Enter(ticket uint64, field string, terms *protocol.Terms, settled
 	return e
 }
 
-// Remove forgets an entry.
-// Messages that come for it later find no one.
+// Remove forgets an entry. Later messages for it are ignored.
 func (l *Line) Remove(e *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.entries, e.Ticket)
 }
 
-// Adopt has another waiter of this process, which settled tells, wait by e from now on.
-// If the entry was settled before, that waiter is told at once: the one before it will not tell it.
+// Adopt makes another waiter of this process, which settled notifies, wait by e from now on. If the entry was settled
+// before, that waiter is notified at once, because the previous waiter will not do it.
 func (l *Line) Adopt(e *Entry, settled func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +124,8 @@ func (l *Line) Adopt(e *Entry, settled func()) {
 	}
 }
 
-// Placed records the answer that e waits, and the last token that was minted. From then on polls keep the place, and messages can settle it.
-// A message of the grant may have come first. It is believed only now, because the answer is its proof.
+// Placed records the answer that e waits, and the last token that was created. From then on polls keep the entry alive,
+// and messages can settle it. If the message of the grant came first, it counts only now, because the answer is its proof.
 func (l *Line) Placed(e *Entry, last int64, out redisexec.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,26 +134,26 @@ func (l *Line) Placed(e *Entry, last int64, out redisexec.Outcome) {
 		l.believe(e)
 	}
 	if l.polls.Wakes() != e.Mark {
-		l.polls.Wake() // a poll for which this place was too early may have used them up
+		l.polls.Wake() // a poll that came too early for this entry may have used them up
 	}
 }
 
 const (
-	// strangers says that it is the turn of those that have no place in the line.
+	// strangers announces a turn of foreign waiters, which have no entry in the line.
 	strangers = "1"
-	// ask tells the first in line that it is left waiting for those.
+	// ask makes the first process in line poll, because it waits during a turn of foreign waiters.
 	ask = "ask"
 )
 
-// released is what all are told.
+// released handles a message to every waiter.
 func (l *Line) released(payload string) {
 	if payload != strangers {
 		l.polls.Wake()
 	}
 }
 
-// message is what a process is told: the ticket that was granted, and its token; or to ask.
-// What others publish here does no harm: a payload that is no ticket is nothing, and one that is needs a proof.
+// message handles a message to this process: the granted ticket and its token, or ask.
+// Other publishers can do no harm: a payload without a ticket is ignored, and a ticket needs a proof.
 func (l *Line) message(payload string) {
 	ticket, token, _ := strings.Cut(payload, " ")
 	n, err := strconv.ParseUint(ticket, 10, 64)
@@ -169,7 +168,7 @@ func (l *Line) message(payload string) {
 	defer l.mu.Unlock()
 	e := l.entries[n]
 	if e == nil {
-		return // it knows already, or has gone
+		return // it is settled or removed
 	}
 	e.told = true
 	e.token, _ = strconv.ParseInt(token, 10, 64) // none at worst
@@ -178,7 +177,7 @@ func (l *Line) message(payload string) {
 	}
 }
 
-// believe takes the grant of e that was told if it is proven, and complete. mu is held.
+// believe settles e by the grant in a message, if the grant is proven and complete. mu is held.
 func (l *Line) believe(e *Entry) {
 	inTime := l.now().Until(clock.Deadline(e.now.Proof, e.Terms.EntryLease())) > 0
 	if !e.sure || !inTime || e.Terms.Fencing && e.token <= 0 {
@@ -189,14 +188,14 @@ func (l *Line) believe(e *Entry) {
 	l.settle(e)
 }
 
-// settle tells e's waiter that it need not wait any more. mu is held.
+// settle notifies e's waiter that it need not wait any more. mu is held.
 func (l *Line) settle(e *Entry) {
-	// First out of the map: a message that comes now, or the answer to a poll under way, finds it no more.
+	// First out of the map: a later message, or the answer to a poll in flight, does not find it.
 	delete(l.entries, e.Ticket)
 	e.settled()
 }
 
-// Waiting returns the entries that are in the queue, first come first.
+// Waiting returns the entries that wait in the line, oldest first.
 func (l *Line) Waiting() []*Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,15 +208,15 @@ func (l *Line) Waiting() []*Entry {
 	return entries
 }
 
-// Learn records how entries stand, as the answer to a request sent then says, and reports
-// whether a message should have told of any.
+// Learn records the states of entries from the answer to a request that was sent at sent, and reports
+// whether a message about any of them is missing.
 func (l *Line) Learn(entries []*Entry, all []protocol.Standing, sent clock.Instant) (late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, e := range entries {
 		if e.now.State != protocol.EntryWaiting || l.entries[e.Ticket] != e {
-			// A message has told of its grant since the poll was sent, or it has gone. The answer, which may be
-			// older than that message, must not take a grant back.
+			// A message about its grant has arrived since the poll was sent, or the entry was removed. The answer may
+			// be older than that message, and must not revoke a grant.
 			continue
 		}
 		e.now = all[i]
@@ -230,27 +229,26 @@ func (l *Line) Learn(entries []*Entry, all []protocol.Standing, sent clock.Insta
 	return late
 }
 
-// Standing returns how e stands.
+// Standing returns the state of e.
 func (l *Line) Standing(e *Entry) protocol.Standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return e.now
 }
 
-// Schedule sets the time of the next poll. If e has just polled, that is in d. If e has just come, it is in d at
-// the latest.
-// There is one time for the whole process, because one poll keeps all its places.
+// Schedule sets the time of the next poll. If e has just polled, the poll is due in d. If e is new, it is due in d at
+// the latest. There is one time for the whole process, because one poll keeps all its entries alive.
 func (l *Line) Schedule(e *Entry, d time.Duration, polled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if polled { // for all of them, each as often as its own place needs
+	if polled { // for all entries, each as often as it needs
 		for _, e := range l.entries {
 			// mutant: no-poll/2
 			d = min(d, e.Terms.EntryPoll())
 		}
 	}
 	at, others := l.now().After(d), len(l.entries)
-	if l.entries[e.Ticket] == e { // it may have been served by now
+	if l.entries[e.Ticket] == e { // it may have been served already
 		others--
 	}
 	if polled || others == 0 {
@@ -261,7 +259,7 @@ func (l *Line) Schedule(e *Entry, d time.Duration, polled bool) {
 	}
 }
 
-// Due is when the next poll is.
+// Due returns when the next poll is due.
 func (l *Line) Due() clock.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,11 +269,11 @@ func (l *Line) Due() clock.Instant {
 // Listen adds a listener, until Unlisten.
 func (l *Line) Listen() { l.subscribe(l.hub.SubscribeTo) }
 
-// Attend is Listen on subscriptions that exist already, or linger. It opens none: the request for a place that
-// follows may get the lock at once, and then a subscription would be in vain.
+// Attend is Listen on subscriptions that still exist. It opens none, because the request for an entry that
+// follows may get the lock at once, and then a subscription would be useless.
 func (l *Line) Attend() { l.subscribe(l.hub.Rejoin) }
 
-// Missed has the subscription to grants examined: a message has not come.
+// Missed has the subscription to grants examined, because a message is missing.
 func (l *Line) Missed() { l.hub.Missed(l.grantChannel) }
 
 func (l *Line) subscribe(open func(name string, wake func(), message func(string)) *wake.Subscription) {
@@ -290,7 +288,7 @@ func (l *Line) subscribe(open func(name string, wake func(), message func(string
 	}
 }
 
-// Unlisten takes a listener away. The last one closes both subscriptions.
+// Unlisten removes a listener. The last one closes both subscriptions.
 func (l *Line) Unlisten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,15 +303,15 @@ func (l *Line) Unlisten() {
 	l.releases, l.grants = nil, nil
 }
 
-// Listening reports whether messages arrive.
-// Both are needed: releases wake the one that polls, grants tell the one that is served.
+// Listening reports whether messages arrive. Both subscriptions are needed: releases wake the waiter that polls, grants
+// notify the waiter that is served.
 func (l *Line) Listening() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.releases != nil && l.grants != nil && l.releases.Live() && l.grants.Live()
 }
 
-// Told reports whether a message has told of a grant whose entry has no answer yet. It is for tests.
+// Told reports whether a message about a grant has arrived for an entry without an answer. It is for tests.
 func (l *Line) Told() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -325,7 +323,7 @@ func (l *Line) Told() bool {
 	return false
 }
 
-// HideEntries has messages find no entry until restore is called. It is for tests.
+// HideEntries makes messages find no entry until restore is called. It is for tests.
 func (l *Line) HideEntries() (restore func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,28 +1,28 @@
 // Package undo releases names on one Redis, in the background.
 //
-// Such names may hold keys there that no hold here has: names of tries whose answer did not come, of waiters
-// that gave up, of holds that were lost or could not be released. Each name has been retired. So it may be
-// released at any time, and any number of times: no later hold has it.
+// Such names may have keys that no hold here has: names of tries without an answer, of waiters that gave up, of holds
+// that were lost or could not be released. Each name has been retired, and no later hold uses it. So it may be
+// released at any time, any number of times.
 //
-// The way of an undo through its queue:
+// The states of an undo in its queue:
 //
 //	due      Add puts it there, and starts a worker if there are few. A worker takes the oldest and sends it.
-//	unheard  It was sent to no effect. After a pause, which is one for all of them, it is due again.
-//	gone     It is settled, or its lease is over, or the client has no more time, or it was dropped.
+//	unheard  It was sent without effect. After a pause, which all such undos share, it is due again.
+//	gone     It is settled, its lease has ended, the client is closed, or it was dropped.
 //
-// An undo may overtake what it undoes: on another connection, or when a network that was silent delivers all at
-// once. Then the name stands there again, with no hold, until its lease is over. So a name of which a copy may
-// come late is released again after pauses that double. A copy that comes some time after the first release keeps
-// the keys for about as long, and not for a whole lease.
+// An undo may overtake the command that it undoes: on another connection, or when a silent network delivers everything
+// at once. Then the name is back on Redis, without a hold, until its lease ends. So while a delayed copy may still
+// arrive, the name is released again after pauses that double. A copy that arrives some time after the first release
+// keeps the keys for about as long as that time, and not for a whole lease.
 //
-// A newer undo of the same name replaces it, wherever it is: a release that was sent before the last command of
-// the name may have come too soon. What is replaced is still in its list, or under way, but pending has the
+// A newer undo of the same name replaces an older one, wherever that is, because a release that was sent before the last
+// command of the name may have come too early. The older undo stays in its list, or in flight, but pending has the
 // newer one. So take skips the older one, and its end settles nothing. Callers that waited for it wait for
 // the newer one.
 //
-// An undo is only tidiness. If one is dropped, no owner gets in too early: at worst its name stands on this one
-// Redis, and keeps its keys there until its lease is over. So undos are bounded: mostUndos wait at most. For a
-// new one the queue drops one that has little of its lease left.
+// Undos only tidy up. If one is dropped, no owner gets the lock too early: at worst its name stays on this one
+// Redis until its lease ends. So the number of undos is bounded by mostUndos. To make room, the queue drops one that has
+// little of its lease left.
 package undo
 
 import (
@@ -37,28 +37,28 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// Queue is the names that are to be released on one Redis. A few goroutines of the client do that, while there
-// are any names. It is safe for concurrent use.
+// Queue is the names to be released on one Redis. A few goroutines of the client release them, while there are any. It
+// is safe for concurrent use.
 type Queue struct {
 	env Env
-	// settle releases one name, and reports whether nothing is left to do about it. It blocks for as long as
-	// a command is waited for. No mutex is held meanwhile, and several calls may be under way.
+	// settle releases one name, and reports whether nothing remains to be done. It blocks for as long as
+	// a command is waited for. No mutex is held meanwhile, and several calls may run at once.
 	settle func(Name) bool
 
 	mu      sync.Mutex
-	pending map[id]*Name // all of them: in due, in unheard, or being sent
-	due     []*Name      // those to be sent, and what newer ones of the same names have replaced
-	unheard []*Name      // those that were sent to no effect, and are to be sent again after a pause
+	pending map[id]*Name // all names: in due, in unheard, or being sent
+	due     []*Name      // to be sent, including names that newer ones have replaced
+	unheard []*Name      // sent without effect, to be sent again after a pause
 	misses  int          // pauses in a row
 	workers int          // goroutines that send
-	late    int          // names that were released, and are to be released again after a pause: mostUndos at most
+	late    int          // released, and to be released again after a pause: mostUndos at most
 }
 
-// Env is what a queue needs of its client.
+// Env is what a queue needs from its client.
 type Env struct {
 	Now clock.Clock
 	Go  func(func())    // runs in a goroutine that the client waits for
-	Ctx context.Context // ends when the client has no more time for undos
+	Ctx context.Context // ends when Close stops waiting for undos
 }
 
 // New returns a queue whose names are released by settle.
@@ -67,35 +67,35 @@ func New(env Env, settle func(Name) bool) *Queue {
 }
 
 const (
-	// mostWorkers bounds what is sent at a time: many may give up at once, and a Redis that does
-	// not answer keeps each that is sent for as long as a command is waited for.
+	// mostWorkers bounds the undos in flight: many waiters may give up at once, and if Redis does
+	// not answer, each undo takes as long as a command is waited for.
 	mostWorkers = 16
-	// mostUndos bounds what waits to be sent. While a Redis is down, the end of every hold is to be undone
-	// there. This number of them takes 5 MB.
+	// mostUndos bounds the undos that wait. While a Redis is down, the end of every hold leads to an undo.
+	// This number of them takes 5 MB.
 	mostUndos = 8192
 )
 
-// Name is what one owner may have on Redis by one name.
+// Name is a name of one owner, and the keys that it may have on Redis.
 type Name struct {
 	Keys       *keys.Set
 	Field      string
-	Until      clock.Instant // by then the lease has run out by itself
-	KeepUntil  clock.Instant // what it holds is to be kept until then, and free after that; zero: free at once
-	Unobserved bool          // no waiter can have observed it: none is to be woken
-	Late       bool          // a copy of the command that made it may be executed after it was released
+	Until      clock.Instant // by then the lease has ended by itself
+	KeepUntil  clock.Instant // the end of its min hold; zero: it has none
+	Unobserved bool          // no waiter has observed it, so none needs to be woken
+	Late       bool          // a copy of the command that created it may be executed after it was released
 
-	// Release gives the keys back in the way of their kind of lock. The queues of a quorum have a way of their
-	// own, and do not call it.
+	// Release releases the keys in the way of their kind of lock. The queues of a quorum have their own way, and do
+	// not call it.
 	Release func(context.Context, redisexec.CallOptions, Name) redisexec.Outcome
-	// Missed says that it was sent to no effect. The queue sets it.
+	// Missed: it was sent without effect. The queue sets it.
 	Missed bool
 
-	// tallies are told when nothing is left to do about it: of this one, and of those that it has replaced.
+	// tallies are notified when nothing remains to be done: those of this undo, and of the ones that it replaced.
 	tallies []*tally
-	pause   time.Duration // before it was released again, if it was
+	pause   time.Duration // before the last repeated release
 }
 
-// id tells names apart. One field may have several sets of keys to be released.
+// id identifies an undo. One field may have several sets of keys to be released.
 type id struct {
 	field string
 	keys  keys.ID
@@ -103,11 +103,11 @@ type id struct {
 
 func (n *Name) id() id { return id{field: n.Field, keys: n.Keys.ID} }
 
-// tally tells when most of the nodes of a quorum have settled an undo: a single Redis is its only node. The
+// tally records when most nodes of a quorum have settled an undo. A single Redis is its only node. The
 // queues of all nodes share it.
 type tally struct {
-	missing atomic.Int64  // nodes until it is settled; below 0: more than most
-	settled chan struct{} // closed then
+	missing atomic.Int64  // nodes still needed; below 0: more than most
+	settled chan struct{} // closed when most nodes have settled it
 }
 
 func newTally(nodes int) *tally {
@@ -123,8 +123,8 @@ func (t *tally) count() {
 	}
 }
 
-// Add has n released on every one of the queues, wherever it holds its keys. It does not block. The channel is
-// closed when most of them have done it, or given it up: so a caller that waits for it is never stuck.
+// Add makes every one of the queues release n. It does not block. The channel is closed when most of the queues have
+// released n or given up, so a caller that waits for it is never stuck.
 func Add(n Name, queues ...*Queue) (settled <-chan struct{}) {
 	t := newTally(len(queues))
 	n.tallies = []*tally{t}
@@ -134,8 +134,8 @@ func Add(n Name, queues ...*Queue) (settled <-chan struct{}) {
 	return t.settled
 }
 
-// Await waits until most of the queues have settled each undo that was added to all of them, or for ctx. It does not
-// wait for those of single queues: what the other nodes of a quorum have done is enough.
+// Await waits until most of the queues have settled each undo that was added to all of them, or until ctx ends. It does
+// not wait for undos of single queues, because on a quorum the other nodes are enough.
 func Await(ctx context.Context, queues ...*Queue) {
 	for _, q := range queues {
 		for _, n := range q.Pending() {
@@ -150,8 +150,8 @@ func Await(ctx context.Context, queues ...*Queue) {
 	}
 }
 
-// Add has next sent, instead of what is pending by its name: that may have been sent too soon. It does not
-// block. The newer one lasts as long as the older one, and wakes waiters if either is to.
+// Add queues next, which replaces a pending undo of the same name, because that may have been sent too early. It does not
+// block. The newer undo lasts as long as the older one, and wakes waiters if either of them does.
 func (q *Queue) Add(next Name) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -169,8 +169,8 @@ func (q *Queue) Add(next Name) {
 	}
 }
 
-// drop forgets the oldest undo of due or of unheard, whichever of the two has less of its lease left. It is
-// not the one with the least of all, which would have to be searched for. mu is held.
+// drop forgets the oldest undo of due or of unheard, whichever of the two has less of its lease left. To find the
+// one with the least lease of all would require a search. mu is held.
 func (q *Queue) drop() {
 	line := &q.due
 	if len(q.due) == 0 || len(q.unheard) > 0 && q.unheard[0].Until.Mono < q.due[0].Until.Mono {
@@ -179,15 +179,15 @@ func (q *Queue) drop() {
 	q.forget(first(line))
 }
 
-// first takes the first of a line away.
+// first removes the first element of a list.
 func first(line *[]*Name) *Name {
 	u := (*line)[0]
-	(*line)[0] = nil // the array below the slice lives on, and would keep it
+	(*line)[0] = nil // the array behind the slice would keep it alive
 	*line = (*line)[1:]
 	return u
 }
 
-// send has all sent, oldest first, and starts a worker for each, up to mostWorkers. mu is held.
+// send queues all to be sent, oldest first, and starts a worker for each, up to mostWorkers. mu is held.
 func (q *Queue) send(all ...*Name) {
 	q.due = append(q.due, all...)
 	for range all {
@@ -198,7 +198,7 @@ func (q *Queue) send(all ...*Name) {
 	}
 }
 
-// work sends what is due until nothing is. It runs in a goroutine that Close waits for.
+// work sends due undos until there are none. It runs in a goroutine that Close waits for.
 func (q *Queue) work() {
 	for next := q.take(); next != nil; next = q.take() {
 		switch {
@@ -213,8 +213,8 @@ func (q *Queue) work() {
 	}
 }
 
-// take returns what is to be sent next. nil: there is nothing, and the worker, which is not counted any more,
-// has to end. Both happen under one mutex, so an undo that is added now starts another worker.
+// take returns the next undo to send. If there is none, it returns nil, and the worker, which no longer counts, has to
+// end. Both happen under one mutex, so an undo that is added now starts another worker.
 func (q *Queue) take() *Name {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,8 +228,7 @@ func (q *Queue) take() *Name {
 	return nil
 }
 
-// over reports whether it is too late for an undo: the client has no more time, or the name has expired by
-// itself.
+// over reports whether it is too late for an undo: the client is closed, or the name has expired by itself.
 func (q *Queue) over(n *Name) bool {
 	return q.env.Ctx.Err() != nil || q.env.Now().Until(n.Until) <= 0
 }
@@ -241,7 +240,7 @@ func (q *Queue) remove(done *Name) {
 	q.forget(done)
 }
 
-// forget forgets an undo, unless a newer one of the same name has come: then that one has its tallies. mu is
+// forget forgets an undo, unless a newer one of the same name has replaced it: then the newer one has its tallies. mu is
 // held.
 func (q *Queue) forget(done *Name) {
 	if q.pending[done.id()] != done {
@@ -256,8 +255,8 @@ func (q *Queue) forget(done *Name) {
 	}
 }
 
-// repeat has an undo sent again after a pause. The pause is one for all: the first undo of unheard begins it,
-// and those that come during it join. The goroutine that waits has ended when the client has no more time.
+// repeat sends an undo again after a pause. All undos in unheard share one pause, which the first of them begins.
+// The goroutine that waits ends with the client.
 func (q *Queue) repeat(n *Name) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -277,11 +276,11 @@ func (q *Queue) repeat(n *Name) {
 	})
 }
 
-// firstPause is how long after the first release of a name it is released again, if a copy may come late.
+// firstPause is the pause before the second release of a name, if a delayed copy may still arrive.
 const firstPause = 200 * time.Millisecond
 
-// releaseAgain has a name that was released be released once more later, if a copy may come until then. No one
-// waits for that, and Close does not either.
+// releaseAgain releases a name once more after a pause, if a delayed copy may arrive until then. No caller waits for
+// that, and neither does Close.
 func (q *Queue) releaseAgain(n Name) {
 	n.pause = max(firstPause, 2*n.pause)
 	q.mu.Lock()
@@ -290,7 +289,7 @@ func (q *Queue) releaseAgain(n Name) {
 		return
 	}
 	q.late++
-	n.tallies, n.Missed, n.Unobserved = nil, false, false // a waiter may have met the copy by then
+	n.tallies, n.Missed, n.Unobserved = nil, false, false // a waiter may have observed the copy by then
 	time.AfterFunc(n.pause, func() {
 		q.mu.Lock()
 		q.late--
@@ -301,7 +300,7 @@ func (q *Queue) releaseAgain(n Name) {
 	})
 }
 
-// Pending returns the names about which something is left to do, in no order.
+// Pending returns the names that still have to be released, in no order.
 func (q *Queue) Pending() []Name {
 	q.mu.Lock()
 	defer q.mu.Unlock()
