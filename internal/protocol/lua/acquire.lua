@@ -1,20 +1,20 @@
--- Takes every lock for a new owner, or none of them.
+-- Acquires every lock for a new owner, or none of them.
 --
--- KEYS  n lock keys, then the token counters if a token is wished, then n lines if it is to mind those:
---       it takes no lock from those that wait in one
--- ARGV  field, lease (ms), n, life of a counter (ms; 0 = for ever), number of counters; without the last
+-- KEYS  n lock keys, then the token counters if a token is wanted, then n lines if the line counts:
+--       a lock with waiters in its line is not acquired
+-- ARGV  field, lease (ms), n, life of a counter (ms; 0 = forever), number of counters; without the last
 --       three it is one lock and no token: each argument takes time
 --
 -- Replies
 --   {1, token}               all n keys hold field = 1 for at least the lease; token 0, or 1 alone, without counters
---   {0, pttl, i, holder}     key i is held by another owner for pttl ms (-1: it has no expiry); by '' for
---                            0 ms: it is free, and others wait for it
---   {-1, i}                  key i holds something else than a lock, {-2, i} a read-write lock
---   {-3, i}                  counter i holds something else than a token
+--   {0, pttl, i, holder}     key i is held by another owner for pttl ms (-1: it has no expiry); '' and
+--                            0 ms: it is free, but its line has waiters
+--   {-1, i}                  key i contains something other than a lock, {-2, i} a read-write lock
+--   {-3, i}                  counter i contains something other than a token
 --
--- Sent again it finds the field it made, lengthens, and mints a newer token.
+-- Sent again, it finds the field that it made, extends the lease, and creates a newer token.
 
--- The usual case: one key that is free, no one waits, and no token is wished. To define functions costs
+-- The usual case: one key that is free, an empty line, and no token. Defining functions would cost
 -- more than it does.
 if not ARGV[3] and redis.pcall('exists', KEYS[1], KEYS[2] or KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], '1')

@@ -1,15 +1,15 @@
--- Keeps locks for a while after their hold has ended: by a name that no hold has, so that nothing finds
--- them which was sent for that one, however late it comes.
+-- Replaces the holder's field of locks by a min-hold placeholder, a field that no hold has. So no delayed
+-- command of the hold finds the locks.
 --
--- KEYS  n lock keys, then their n queues of Java's fair lock, if those are to be told; and of one lock its
---       line and entries, if a late command may have made a place there
+-- KEYS  n lock keys, then their n queues of Java's fair lock, if those are to be notified; and for one lock its
+--       line and entries, if a delayed command may have added an entry
 -- ARGV  from field, to field, how long (ms), publish command, then the channel of each lock
 --
 -- Replies
---   heard        every key holds to; each wake-up was heard by so many processes at least, -1 if one was refused
---   {0, heard}   not ours: a key held neither; the other keys are kept all the same
+--   heard        every key holds to; each wake-up reached at least so many processes, -1 if one was refused
+--   {0, heard}   not ours: a key held neither; the other keys have the placeholder all the same
 --
--- Those who wait ask again, and learn for how long. Sent again it finds `to` in place, and changes nothing.
+-- Waiters ask again, and learn for how long. Sent again, it finds `to` in place, and changes nothing.
 local from, to, rest, publish = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local n, ours, kept = #ARGV - 4, true, {}
 for i = 1, n do

@@ -1,25 +1,25 @@
--- Takes a lock for a new owner if it is free and no one waits in its line; else the owner may wait there.
+-- Acquires a lock for a new owner if it is free and its line is empty. Otherwise the owner may wait in the line.
 --
--- KEYS  those of all, or only the lock, and the counter if a token is wished: then it is taken whoever waits for it
--- ARGV  field, lease (ms), life of a counter (ms; 0 = for ever; -1 = no token wished),
---       publish command, the subcommand of PUBSUB that counts the listeners of a channel ('' = they
---       cannot be counted here), 1 if it is not to be taken where there is no line to be had, and to
+-- KEYS  those of the prelude; or only the lock, and the counter if a token is wanted: then it overtakes the line
+-- ARGV  field, lease (ms), life of a counter (ms; 0 = forever; -1 = no token wanted),
+--       publish command, the subcommand of PUBSUB that counts the subscribers of a channel ('' = they
+--       cannot be counted here), 1 if it must not acquire the lock without permission for the line, and to
 --       wait: lease of the entry (ms), ticket, channel for its grant
 --
 -- Replies
---   {1, token}                  field = 1, for at least the lease; token 0, or 1 alone, if none was wished
+--   {1, token}                  field = 1, for at least the lease; token 0, or 1 alone, if none was wanted
 --   {0, pttl, 1, holder}        the lock is held by another owner for pttl ms (-1: it has no expiry); by ''
---                               if it is free, and left to strangers for so long
---   {0, pttl, 1, holder, last}  and field waits in the line; the last token, 0 if there is none or none was wished
+--                               if it is free, and it is the turn of foreign waiters for so long
+--   {0, pttl, 1, holder, last}  and field waits in the line; the last token, 0 if there is none or none was wanted
 --   {-1, 1}                     the lock is of another type, {-2, 1} a read-write lock
---   {-3, 1}                     the counter holds something else than a token
---   {-4, 1}                     where the line should be is something else
+--   {-3, 1}                     the counter contains something other than a token
+--   {-4, 1}                     the key of the line contains something else
 --
--- Sent again it finds the field that it made, lengthens, and mints a newer token; or it
+-- Sent again, it finds the field that it made, extends the lease, and creates a newer token; or it
 -- finds its entry, which keeps its place.
 
--- The usual cases: the lock is free, no one waits, and no token is wished; or another owner has it, and
--- field gets in line behind others. To define functions costs more than they do.
+-- The usual cases: the lock is free, the line is empty, and no token is wanted; or another owner has the lock, and
+-- field enters the line behind others. Defining functions would cost more than they do.
 -- mutant: line-newcomers-pass
 if ARGV[3] == '-1' and redis.pcall('exists', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], '1')

@@ -1,21 +1,21 @@
--- Says that waiters of one process still wait, asks how they stand, and has the one that is
--- first served if the lock is free.
+-- Keeps the entries of one process alive, returns their states, and grants the lock to the first entry
+-- in line if it is free.
 --
--- ARGV  publish command, the subcommand of PUBSUB that counts the listeners of a channel ('' = they
+-- ARGV  publish command, the subcommand of PUBSUB that counts the subscribers of a channel ('' = they
 --       cannot be counted here), and for each waiter: field, lease of its entry (ms), life of a counter
---       (ms; 0 = for ever; -1 = no token wished) and after a blank the last token that it was told of, if any
+--       (ms; 0 = forever; -1 = no token wanted) and after a blank the last token that it received, if any
 --
 -- Replies
---   {0, pttl, holder, status, token, ...}   of the lock its PTTL and holder, '' if it is left to strangers
---                                           for so long, then of each waiter:
+--   {0, pttl, holder, status, token, ...}   of the lock its PTTL and holder ('' during a turn of foreign waiters,
+--                                           which lasts for pttl), then for each waiter:
 --                                           0 = it waits, for its entry's lease; 1 = it holds the
 --                                           lock, for at least that, 2 = since this poll; -1 = neither;
---                                           -3 = it holds the lock, but the counter holds something else
---                                           than a token; token: its own, or the last if it waits
+--                                           -3 = it holds the lock, but the counter contains something other
+--                                           than a token; token: its own, or the last one if it waits
 --   {-1, 1}                                 the lock is of another type, {-2, 1} a read-write lock
---   {-4, 1}                                 the queue is something else than a queue
+--   {-4, 1}                                 the key of the line contains something else
 --
--- Sent again, or late, it finds waiters and a holder where they are, or does nothing.
+-- Sent again, or delayed, it finds waiters and a holder in place, or changes nothing.
 local publish, count = ARGV[1], ARGV[2]
 if spoiled() then return {-4, 1} end
 if not queue then -- raises the error as the server words it

@@ -1,48 +1,49 @@
--- Shared by the scripts that mind the line: lined.go puts it after prelude.lua in each.
+-- Shared by the scripts for the line: lined.go puts it after prelude.lua in each.
 --
--- KEYS of all of them; the first, or the first two, will do where a script says so
+-- KEYS of each; only the first, or the first two, where a script says so
 --   1  the lock
 --   2  its token counter
---   3  its line: a sorted set of the fields that wait, by a number that rises with each that comes
---   4  its entries: a hash from field to what a grant needs: "end lease keep ticket mark channel"
+--   3  its line: a sorted set of the fields that wait, by a number that rises with each new entry
+--   4  its entries: a hash from field to the parts of an entry: "end lease keep ticket mark channel"
 --   5  the queue of Java's fair lock
 --
--- An entry counts until `end`, by this server's clock in milliseconds: `lease` after its
--- client has last said that it waits. The lease is also that of the lock if it is granted.
--- keep is the life of the counter (ms; 0 = for ever; -1 = no token wished). A grant is told
--- on the channel of the waiter's process, by the ticket, a number that its client uses once.
+-- An entry counts until `end`, by this server's clock in milliseconds: `lease` after the last request of its
+-- client for it. A granted lock has the same lease.
+-- keep is the life of the counter (ms; 0 = forever; -1 = no token wanted). A grant is published
+-- on the channel of the waiter's process, with the ticket, a number that its client uses once.
 --
--- Whichever script finds the lock free and live entries grants it to the first of them whose process
--- listens, so they are served in the order in which their scripts were executed. mark says of the
+-- Whichever script finds the lock free and live entries grants it to the first entry whose process
+-- is subscribed, so entries are served in the order in which their scripts were executed. mark is the state of the
 -- process of an entry:
---   0  it listened when it last said that it waits
---   1  it did not listen when the lock was to be granted: it is skipped. The version before leaves such an
+--   0  it was subscribed at its last request
+--   1  it was not subscribed when the lock was to be granted: the entry is skipped. The previous version leaves such an
 --      entry in the queue; see set_aside
---   2  it did not listen when it last said so, as one that has only just come, or has lost its connection:
---      it is alive, and gets the lock whether it hears of it or not
--- To look comes before the grant: a count of those who heard a grant would come too late, since a
--- process that listens to a former master hears it, too.
+--   2  it was not subscribed at its last request, because it is new, or has lost its connection:
+--      it is alive, and gets the lock whether the message reaches it or not
+-- Subscribers are counted before the grant. To count the receivers of a grant would be too late, because a
+-- process that is subscribed on a former master receives it, too.
 --
--- Each entry that is skipped is paid for once: it leaves the queue, so that no later script walks over it. It is
--- set aside in the entries, as "aside place end lease keep ticket mark channel", and a poll of its process brings
--- it back to its place. The entries have two more fields for those that are set aside: that of a channel names the
--- first skipped entry of its process, and 'aside' says when those whose time is over are to be dropped next.
--- The version before knows no such entry: its poll says that the entry is gone, and the waiter gets a new place.
+-- Each skipped entry is paid for once: it leaves the queue, so that no later script examines it. It is
+-- set aside in the entries, as "aside place end lease keep ticket mark channel", and a poll of its process puts
+-- it back in its place. The entries have two more fields for those that are set aside: the field of a channel is the
+-- first skipped entry of its process, and 'aside' is the time of the next removal of skipped entries that have ended.
+-- The previous version does not find such an entry: its poll returns that the entry is gone, and the waiter gets a
+-- new place.
 --
--- Strangers, as waiters of Redisson, have no place in the line: they wait for the key to be free, and for a
--- message. They have their turn by the clock. Now and then a release leaves the lock free for `window`
--- milliseconds, and tells them; those in the line wait so long. The field '' of the entries says when:
--- "at interval till polls left". The next such turn is at `at`, or after `left` grants if that is not 0. In
--- one, which ends at `till`, else 0, the first in line has polled `polls` times. It polls when a stranger
--- gives the lock back: so the turn was taken if it did so twice, or finds the lock held. Then the next one
--- comes after one round of the line; else after twice the interval, which is short after a turn that was
--- taken: a stranger that waits again, or is slow, may have missed only one. A time that is more than `ahead`
--- milliseconds to come was noted by a clock that has been set back since: it counts as over.
+-- Foreign waiters, such as those of Redisson, have no entry: they wait for the key to be free, and for a
+-- message. They have turns by the clock. Now and then a release leaves the lock free for `window`
+-- milliseconds, and notifies them; the line waits so long. The field '' of the entries has the schedule:
+-- "at interval till polls left". The next turn is at `at`, or after `left` grants if that is not 0. During a
+-- turn, which ends at `till` (0: there is none), the first in line has polled `polls` times. It polls when a foreign
+-- waiter releases the lock. So the turn was used if the first polled twice, or finds the lock held. Then the next turn
+-- comes after one round of the line; otherwise after twice the interval, which is short after a turn that was
+-- used: a foreign waiter that waits again, or is slow, may have missed only one turn. A time that is more than `ahead`
+-- milliseconds in the future was written by a clock that has been set back since: it counts as past.
 local lock, queue, entries = KEYS[1], KEYS[3], KEYS[4]
 local window, interval_taken, interval_first, interval_most, ahead = 5, 10, 100, 1000, 10000
 local sweep_interval = 5000
 
--- Whether a foreign value is where the line should be. Where its commands are not allowed there is none.
+-- Whether a foreign value is at the key of the line. If the user may not use its commands, there is no line.
 local function spoiled()
   for _, reply in ipairs({redis.pcall('zcard', queue), redis.pcall('hlen', entries)}) do
     if type(reply) == 'table' then
@@ -53,15 +54,15 @@ local function spoiled()
   return false
 end
 
--- The token for an owner who wishes as keep says: 0 for none, nil if the counter holds
--- something else. To be stored when the lock is its own.
+-- The token for an owner with that keep: 0 for none, nil if the counter contains
+-- something else. It is stored when the owner has the lock.
 local function token_for(keep)
   if keep == '-1' then return 0 end
   return (next_token(1, 2))
 end
 
--- The last token that was minted, 0 if there is none, or none is wished. Each that waits is told: so it knows that of its
--- grant, which is newer.
+-- The last token that was created, 0 if there is none, or none is wanted. Each waiter receives it, and so recognizes the
+-- token of its grant, which is newer.
 local function last_token(keep)
   local last = keep ~= '-1' and redis.pcall('get', KEYS[2])
   return type(last) == 'string' and string.find(last, '^%d+$') and tonumber(last) or 0
@@ -71,7 +72,7 @@ local function store(token, keep)
   if keep ~= '-1' then store_token(1, token, keep, 2) end
 end
 
--- Whether no process listens on channel, as the subcommand `count` of PUBSUB says; not if it cannot.
+-- Whether no process is subscribed to channel, by the subcommand `count` of PUBSUB; false if it cannot be counted.
 local silent = {}
 local function deaf(count, channel)
   if silent[channel] == nil then silent[channel] = count ~= '' and redis.pcall('pubsub', count, channel)[2] == 0 end
@@ -90,7 +91,7 @@ local function write(field, till, ...)
   redis.call('hset', entries, field, table.concat({string.format('%.0f', till), ...}, ' '))
 end
 
--- The place behind all others, and behind those that were set aside when the queue had others.
+-- The place behind all others, and behind the places of all entries that were set aside before.
 local function last_place()
   local last = redis.call('zrevrange', queue, '0', '0', 'withscores')[2]
   if last then return last + 1 end
@@ -98,9 +99,9 @@ local function last_place()
   return now[1] * 1000000 + now[2]
 end
 
--- Has field wait behind all others; if it waits already, or is set aside, it keeps its place.
+-- Adds field behind all others; if it waits already, or is set aside, it keeps its place.
 local function enqueue(field, lease, keep, ticket, count, channel)
-  -- Refused, PEXPIRE must not leave a key without expiry. It is free while there is no key.
+  -- If PEXPIRE is refused, no key may stay without expiry. While there is no key, it is harmless.
   redis.call('pexpire', queue, math.max(tonumber(lease), redis.call('pttl', queue)))
   local place = read(field)
   write(field, clock() + lease, lease, keep, ticket, deaf(count, channel) and '2' or '0', channel)
@@ -111,13 +112,13 @@ local function enqueue(field, lease, keep, ticket, count, channel)
   lengthen(queue, lease)
 end
 
--- Takes field out of the queue. What is known for the whole queue goes with the last one.
+-- Removes field from the queue. The state of the whole queue is removed with the last field.
 local function unqueue(field)
   redis.call('zrem', queue, field)
   if redis.call('exists', queue) == 0 then redis.call('hdel', entries, '', 'aside') end
 end
 
--- Forgets field, which waits no more.
+-- Removes the entry of field, which no longer waits.
 local function leave(field)
   local place, _, _, _, _, _, channel = read(field)
   if place and channel then redis.call('hdel', entries, channel) end
@@ -125,7 +126,7 @@ local function leave(field)
   unqueue(field)
 end
 
--- Drops the entries that are set aside and whose time is over: no one asks for those of a dead process.
+-- Removes the entries that are set aside and have ended: no process asks for those of a dead one.
 local function sweep(now)
   local all = redis.call('hgetall', entries)
   for i = 1, #all, 2 do
@@ -134,7 +135,7 @@ local function sweep(now)
   end
 end
 
--- Skips field, which is in the queue with an entry of these parts, until its process polls.
+-- Skips field, an entry in the queue with these parts, until its process polls.
 local swept
 local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
   local place = redis.call('zscore', queue, field)
@@ -152,9 +153,9 @@ local function set_aside(field, now, till, lease, keep, ticket, mark, channel)
   lengthen(entries, sweep_interval) -- HSET makes a key without expiry where that of before has just run out
 end
 
--- The first live entry whose process listens, as a table; nil: there is none. The dead before it are dropped,
--- and those that do not listen are set aside. All that is for the first in line goes to this one: the lock, and
--- the word that strangers have their turn.
+-- The first live entry whose process is subscribed, as a table; nil if there is none. Dead entries before it are
+-- removed, and those without a subscription are set aside. Whatever is for the first in line goes to this one: the
+-- lock, and the message about a turn of foreign waiters.
 local function first(count)
   local now
   while true do
@@ -174,26 +175,26 @@ local function first(count)
   end
 end
 
--- Reads and writes when strangers have their turn. It is no loss if it cannot be written.
+-- Reads and writes the schedule of foreign waiters. A failure to write it is harmless.
 local function strangers()
   local at, interval, till, polls, left = string.match(redis.call('hget', entries, '') or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
   return tonumber(at), tonumber(interval), tonumber(till), tonumber(polls), tonumber(left)
 end
 
--- Without entries there is nothing to note: they may have been lost before the line.
+-- Without entries there is nothing to write: they may have been lost before the line.
 local function set_strangers(at, interval, till, polls, left)
   redis.pcall('hset', entries, '', string.format('%.0f %d %.0f %d %d', at, interval, till, polls, left))
   if redis.call('pttl', entries) == -1 then redis.call('hdel', entries, '') end
 end
 
--- Ends a turn of strangers, which took the lock or did not.
+-- Ends a turn of foreign waiters, which was used or not.
 local function settle(now, interval, taken)
   if taken then return set_strangers(now, interval_taken, 0, 0, redis.call('zcard', queue)) end
   interval = math.min(2 * interval, interval_most)
   set_strangers(now + interval, interval, 0, 0, 0)
 end
 
--- How long those in the line are to wait for strangers yet, when the lock is free; 0: no longer. first: the
+-- How much longer the line has to wait for foreign waiters, if the lock is free; 0: not at all. first: the
 -- first in line asks.
 local function reserved(first)
   local at, interval, till, polls, left = strangers()
@@ -209,7 +210,7 @@ local function reserved(first)
   return till - now
 end
 
--- Whether a release is to leave the lock to strangers, of whom it takes note.
+-- Whether a release leaves the lock to foreign waiters. If so, it records the turn.
 local function strangers_turn()
   local now, at, interval, till, _, left = clock(), strangers()
   if not at then
@@ -226,11 +227,11 @@ local function strangers_turn()
   return true
 end
 
--- Grants the lock, which no one holds but `last`, to head, the first in line, and tells its process the ticket
--- and the token, which is 0 if none was wished or could be had. If an earlier entry of that process was skipped, the
+-- Grants the lock, which no owner but `last` holds, to head, the first in line, and sends its process the ticket
+-- and the token, which is 0 if none was wanted or available. If an earlier entry of that process was skipped, the
 -- earlier one gets the lock instead: the process lives, and its waiters keep their order.
--- Returns the field that got the lock, if any, how many heard it, and the token, nil if it could not be had. One
--- acquisition has one token: a script whose own field is served returns this one, and mints no other.
+-- Returns the field that got the lock, if any, the number of receivers, and the token, nil if it was not available. One
+-- acquisition has one token: a script whose own field is served returns this one, and creates no other.
 local function serve(publish, head, last)
   if not head then return nil end
   local field, lease, keep, ticket = head.field, head.lease, head.keep, head.ticket

@@ -1,24 +1,24 @@
--- Gives a lock back, and with it any place in its line; the first live waiter gets the
--- lock, or all that listen are woken if there is none, and the first who waits in Java.
+-- Releases a lock, and removes any entry of the owner in its line. The first live entry gets the
+-- lock. Without one, the script wakes all subscribers, and the first waiter for Java's fair lock.
 --
--- KEYS  those of all, or the lock alone, which is then given back to all
+-- KEYS  those of the prelude, or the lock alone, which is then released to all
 -- ARGV  field, channel of the lock, publish command, the subcommand of PUBSUB that counts the
---       listeners of a channel ('' = they cannot be counted here); without the last two they are
+--       subscribers of a channel ('' = they cannot be counted here); without the last two they are
 --       `publish` and `numsub`: each argument takes time
 --
 -- Replies
---   heard        done, and free for all; so many processes heard of it, -1 if the server refused to tell
---   'heard'      done, and given to the first in line
---   {0, heard}   not ours: the lock did not hold field; its place in the queue is gone
+--   heard        done, and free for all; the message reached so many processes, -1 if the server refused to count
+--   'heard'      done, and granted to the first in line
+--   {0, heard}   not ours: the lock did not hold field; its entry in the line is gone
 --
--- The message 1 in place of 0 tells strangers of their turn: Redisson wakes all of its waiters by it, and those
--- in the line, of which only the first is told, need not ask.
+-- The message 1 instead of 0 announces a turn of foreign waiters: it wakes all waiters of Redisson. Processes in the
+-- line ignore it; only the first of them is asked to poll.
 --
--- The lock has the next owner before it is rid of the last: a key that went away and came back
--- would be refused half-way where its slot is on the move.
+-- The lock has the next owner before the last one is removed: a key that is deleted and created again
+-- would be refused half-way while its slot moves.
 
--- The usual cases: no one waits, or the first in line listens, gets the lock, and wishes for no token. To
--- define functions costs more than they do.
+-- The usual cases: the line is empty, or its first process is subscribed, gets the lock, and wants no token.
+-- Defining functions would cost more than they do.
 local channel, publish, count = ARGV[2], ARGV[3] or 'publish', ARGV[4] or 'numsub'
 -- mutant: release-no-owner/3
 if KEYS[3] and redis.pcall('exists', KEYS[3], KEYS[5]) == 0 and redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then

@@ -1,14 +1,14 @@
 -- Shared by the scripts: plain.go puts this file before each, or where it says "prelude".
 --
--- No script leaves a key without expiry, whatever time passes between two of its commands and whatever lease it
--- is given: a lease may run out in between, and PEXPIRE deletes a key whose lease is over. So what may make a key
--- comes before its expiry (take), or finds out that it has made one, and takes it back (recount).
+-- No script leaves a key without expiry, however much time passes between two of its commands and whatever its
+-- lease: a lease may end in between, and PEXPIRE deletes a key whose lease is over. So a command that may create a key
+-- comes before its expiry (take), or finds that it has created one, and takes it back (recount).
 --
--- Numbers that go to Redis are texts where they can be, as those of ARGV are: Redis 7.0 takes
--- longer to print one than to execute the command that it is for.
+-- Numbers are passed to Redis as texts where possible, as in ARGV: Redis 7.0 takes
+-- longer to format a number than to execute its command.
 
--- Whether key holds field. A key of another type holds no lock. That it does not is a
--- master's word: a server that has been one may know nothing of a hold, and refuses to write.
+-- Whether key holds field. A key of another type holds no lock. Only a master's "no" counts: a former master may not
+-- have the hold, and rejects writes.
 local function held(key, field)
   local found = redis.pcall('hexists', key, field)
   if type(found) == 'table' then
@@ -19,8 +19,7 @@ local function held(key, field)
   return found == 1
 end
 
--- Whether a hash that is read as `fields` is a lock: each field but `mode` is an owner's,
--- uuid:owner, and has its count.
+-- Whether a hash with these `fields` is a lock: each field but `mode` is an owner, uuid:owner, and has a count.
 local function locked(fields)
   for i = 1, #fields, 2 do
     if fields[i] ~= 'mode' and
@@ -29,8 +28,8 @@ local function locked(fields)
   return true
 end
 
--- How lock i at key stands for field: whether field holds it, and if another does, or
--- it is no such lock, the reply that says so.
+-- The state of lock i at key for field: whether field holds it; otherwise, if another owner does, or the key
+-- is no such lock, the reply for that.
 local function examine(key, i, field)
   local fields = redis.pcall('hlen', key)
   if type(fields) == 'table' then
@@ -47,9 +46,9 @@ local function examine(key, i, field)
   return false, {0, redis.call('pttl', key), i, found[1]}
 end
 
--- Has field hold a key that is free, or that its owner before is about to leave. HSET comes first because it is what a server out of
--- memory refuses; a refused PEXPIRE is taken back, so that no key stays without expiry,
--- and returned.
+-- Makes field hold a key that is free, or that its owner is about to leave. HSET comes first because a server out of
+-- memory rejects it. If PEXPIRE is refused, the field is removed again, so that no key stays without expiry,
+-- and the error is returned.
 local function take(key, field, lease)
   -- mutant: acquire-increments/1
   redis.call('hset', key, field, '1')
@@ -59,20 +58,20 @@ local function take(key, field, lease)
   return set
 end
 
--- Sets field of a hash, which has it, to value. false: the lease ran out within this script, and the hash is gone.
+-- Sets field of a hash, which has it, to value. false: the lease ended within this script, and the hash is gone.
 local function recount(key, field, value)
   if redis.call('hset', key, field, value) == 0 then return true end
   redis.call('hdel', key, field)
   return false
 end
 
--- Raises key's time to live to lease; never shortens it. It writes even if that is so long already, or longer:
--- a WAIT for replicas behind a script that has written nothing would tell nothing.
+-- Raises key's TTL to lease; never shortens it. It writes even if the TTL is long enough:
+-- a WAIT for replicas after a script without a write would prove nothing.
 local function lengthen(key, lease)
   redis.call('pexpire', key, math.max(tonumber(lease), redis.call('pttl', key)))
 end
 
--- Wakes the waiters on channel, and returns how many processes heard it; -1 if the
+-- Wakes the waiters on channel, and returns how many processes received the message; -1 if the
 -- server refused: a script is not rolled back, and a missing permission must not
 -- keep a lock held.
 local function wake(command, channel, message)
@@ -81,20 +80,20 @@ local function wake(command, channel, message)
   return heard
 end
 
--- Wakes the first in the queue of Java's fair lock, if there is one: it listens to a channel
--- of its own. Returns how many processes heard it.
+-- Wakes the first waiter in the queue of Java's fair lock, if there is one: it subscribes to a channel
+-- of its own. Returns how many processes received the message.
 local function wake_java(command, channel, queue)
   local first = queue and redis.pcall('lindex', queue, '0')
   if type(first) ~= 'string' then return 0 end
   return math.max(wake(command, channel .. ':' .. first), 0)
 end
 
--- A fencing token above every counter, which are the KEYS after the n locks (up to `last`, if
--- that is given), and not below the server's clock, so that tokens keep rising when a counter
--- was lost; 0 without counters. Reads only; nil and the position of the counter if one holds
--- something else than a token.
--- An owner that has the lock already gets a newer one, too: that may be a copy of its request, but it may also be an
--- earlier hold by the same name, which a failover has brought back.
+-- A fencing token above every counter (the KEYS after the n locks, up to `last` if
+-- that is given), and not below the server's clock, so that tokens keep rising after a counter
+-- was lost; 0 without counters. Reads only; returns nil and the position of the counter if one contains
+-- something other than a token.
+-- An owner that already has the lock gets a newer token, too: this may be a copy of its request, but also an
+-- earlier hold under the same name, which a failover has brought back.
 local function next_token(n, last)
   if (last or #KEYS) == n then return 0 end
   local now = redis.call('time')
@@ -115,8 +114,8 @@ local function next_token(n, last)
   return token
 end
 
--- Stores token, as text, in a counter. One found without expiry keeps none; any other
--- lives for `keep` milliseconds, or for ever if that is 0.
+-- Stores token, as text, in a counter. A counter without expiry keeps none; any other
+-- lives for `keep` milliseconds, or forever if that is 0.
 local function store(counter, text, keep)
   if keep == '0' or redis.call('pttl', counter) == -1 then
     redis.call('set', counter, text)

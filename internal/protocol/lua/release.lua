@@ -1,16 +1,15 @@
--- Sets hold counts on the way down; a count of 0 gives the lock back and wakes
--- its waiters.
+-- Reduces hold counts. A count of 0 releases the lock and wakes its waiters.
 --
--- KEYS  n lock keys, then their n queues of Java's fair lock, if those are to be told
--- ARGV  field, for each lock its channel ('' = wake no one) and its count, publish command; the
---       channel alone if one lock is to be given back by `publish`: each argument takes time
+-- KEYS  n lock keys, then their n queues of Java's fair lock, if those are to be notified
+-- ARGV  field, for each lock its channel ('' = wake no one) and its count, publish command; only the
+--       channel if one lock is to be released with `publish`: each argument takes time
 --
 -- Replies
---   heard        done; each wake-up was heard by so many processes at least, -1 if one was refused
+--   heard        done; each wake-up reached at least so many processes, -1 if one was refused
 --   {0, heard}   not ours: a key did not hold field; the other keys were released all the same
 
--- The usual cases, one key that is given back, and one that keeps a level. To define
--- functions costs more than they do.
+-- The usual cases: one key that is released, or whose count stays above 0. Defining
+-- functions would cost more than they do.
 local try, channel, count = redis.pcall, ARGV[2], ARGV[3] or '0'
 if not ARGV[5] and channel ~= '' then
   if count == '0' then

@@ -1,17 +1,17 @@
--- Has a lock known by the name of the owner that holds it now: owners of one process have followed
--- one another under one lease, and Redis is told of the last of them.
+-- Writes the name of the current owner: owners of one process have followed
+-- one another under one lease, and only the last of them is written.
 --
--- KEYS  the lock key, its line, if the number of waiters is to be told
+-- KEYS  the lock key, and its line, if the number of waiters is wanted
 -- ARGV  from field, to field, lease (ms)
 --
 -- Replies
---   {1, waiters}   the key holds to = 1, for at least the lease; so many wait in the line, -1 if that is
+--   {1, waiters}   the key holds to = 1, for at least the lease; the number of waiters in the line, -1 if that is
 --                  not known
 --   {0, 0}         lost: the key holds neither; nothing was changed
 --
--- Sent again, or late, it finds `to` in place, or neither. It makes no lock, and shortens no lease.
+-- Sent again, or delayed, it finds `to` in place, or neither. It creates no lock, and shortens no lease.
 
--- The usual case. To define functions costs more than it does.
+-- The usual case. Defining functions would cost more than it does.
 local from, to, lease = ARGV[1], ARGV[2], ARGV[3]
 local waiters = KEYS[2] and redis.pcall('zcard', KEYS[2])
 if type(waiters) ~= 'number' then waiters = -1 end

@@ -1,18 +1,18 @@
 -- Passes a read-write lock from one writer to another: the release of the one and the
--- acquisition of the other in one step, so no one can come between.
+-- acquisition of the other in one step, so that no other owner can come between.
 --
--- KEYS  the lock, and its token counter if a token is wished
--- ARGV  prefix, from field, lease of the new owner (ms), life of a counter (ms; 0 = for ever), to field
+-- KEYS  the lock, and its token counter if a token is wanted
+-- ARGV  prefix, from field, lease of the new owner (ms), life of a counter (ms; 0 = forever), to field
 --
 -- Replies
 --   {1, token}   `to` writes, for at least the lease; token 0, or 1 alone, without a counter
 --   {0, 1}       lost: the lock holds neither; nothing was changed
---   {-3, 1}      the counter holds something else than a token
---   {-6, 1}      from reads, too, and so may others soon; nothing was changed
+--   {-3, 1}      the counter contains something other than a token
+--   {-6, 1}      from also reads, and other readers may follow; nothing was changed
 --
--- Sent again it finds `to` in place, lengthens, and mints a newer token.
+-- Sent again, it finds `to` in place, extends the lease, and creates a newer token.
 
--- The usual case: no token, and from does not read. To define functions costs more than it does.
+-- The usual case: no token, and from does not read. Defining functions would cost more than it does.
 if #KEYS == 1 and redis.pcall('hlen', KEYS[1]) == 2 and redis.call('hdel', KEYS[1], ARGV[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[5], '1')
   redis.call('pexpire', KEYS[1], ARGV[3])

@@ -1,13 +1,13 @@
--- Keeps one side of a read-write lock for a while after its hold has ended: by a name that no hold has.
+-- Replaces a hold of one side of a read-write lock by a min-hold placeholder, a field that no hold has.
 --
 -- ARGV  prefix, from field, to field, to field of a reader, how long (ms), publish command, channel
 --
 -- Replies
---   heard        done; so many processes heard of it, -1 if the server refused to tell
+--   heard        done; the message reached so many processes, -1 if the server refused to count
 --   {0, 0}       not ours: the lock held neither
 --
--- A writer that reads besides, or has read and is kept for that, is kept as a reader: others may read, and
--- no one writes. Those who wait ask again, and learn for how long. Sent again it changes nothing.
+-- A writer that also reads, or has read and still has a placeholder for that, becomes a reader's placeholder: others
+-- may read, and no one may write. Waiters ask again, and learn for how long. Sent again, it changes nothing.
 local from, to, reader, rest, publish, channel = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local mode = held(lock, from) and redis.call('hget', lock, 'mode')
 if mode ~= 'read' and mode ~= 'write' then

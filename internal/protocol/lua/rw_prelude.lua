@@ -1,25 +1,25 @@
 -- Shared by the scripts of read-write locks: rw.go puts it after prelude.lua in each.
 --
--- KEYS[1] of all of them is the lock: a hash with the field `mode`, which is `read` or `write`,
--- and for each hold a field with its levels; that of a writer ends in `:write`.
--- ARGV[1] of all of them is what the names of timeout keys begin with.
+-- KEYS[1] of each is the lock: a hash with the field `mode`, which is `read` or `write`,
+-- and for each hold a field with its count; a writer's field ends in `:write`.
+-- ARGV[1] of each is the prefix of the names of timeout keys.
 --
--- Each level of a read hold has a timeout key, which lives for the hold's lease. A read hold
--- without any is dead, and a script that finds it drops it. The hash lives as long as the longest
--- of its live holds at least; not for longer once there are few. The names of timeout keys follow
+-- Each count of a read hold has a timeout key, which lives for the hold's lease. A read hold
+-- without any timeout key is dead, and a script that finds it removes it. The hash lives at least as long as the
+-- longest of its live holds, and with few holds not longer. The names of timeout keys follow
 -- from its fields, so they are not in KEYS.
 --
--- While a Cluster moves the slot, these keys may be on two nodes, and Redis refuses to touch one
--- that is not on the script's. So each script looks at all that it needs before it changes
--- anything (that a dead hold is dropped changes nothing): refused, it may be sent again.
+-- While a Cluster moves the slot, these keys may be on two nodes, and Redis refuses to touch a key
+-- that is not on the node of the script. So each script reads all that it needs before it changes
+-- anything (to remove a dead hold changes nothing): if refused, it may be sent again.
 --
--- The claim, a key of its own, is a writer's that waits for readers: "from field"; "from " for
--- the moment after it has given up. From `from` on, in milliseconds of this server's clock, and for
--- as long as there is a claim, no new reader may come in.
+-- The claim, a key of its own, belongs to a writer that waits for readers: "from field"; or "from " for
+-- a moment after that writer has given up. From the time `from`, in milliseconds of this server's clock, while
+-- the claim exists, no new reader gets the lock.
 local lock, prefix = KEYS[1], ARGV[1]
 
--- So many fields of the lock and their values, or more; and whether they are all, as they are if
--- there are less.
+-- Up to n fields of the lock with their values, or more; and whether these are all fields, which they are if
+-- there are fewer.
 local function some(n)
   local fields = redis.pcall('hrandfield', lock, n, 'withvalues')
   if not fields.err then return fields, #fields < 2 * n end
@@ -32,8 +32,8 @@ local function some(n)
   return fields, cursor == '0'
 end
 
--- Whether the lock is held for `read` or for `write`; nil if it is free. Else the reply that
--- says what else it is.
+-- Whether the lock is held for `read` or for `write`; nil if it is free. Otherwise the reply for a key of another
+-- kind.
 local function examine_mode()
   local mode = redis.pcall('hget', lock, 'mode')
   if type(mode) == 'table' then
@@ -54,7 +54,7 @@ local function timeout(field, level)
   return prefix .. ':' .. field .. ':rwlock_timeout:' .. level
 end
 
--- The levels that a text says: not more than a script may look at.
+-- The count in a text, bounded by what a script may look at.
 local function levels(text)
   return math.min(tonumber(text) or 0, 10000)
 end
@@ -63,34 +63,34 @@ local function levels_of(field)
   return levels(redis.call('hget', lock, field))
 end
 
--- What is left of a read hold, as PTTL says it: -2 if it is dead.
+-- The rest of a read hold's lease, as PTTL returns it: -2 if the hold is dead.
 local function left(field, count)
   local longest = -2
   for i = 1, count do
     longest = math.max(longest, redis.call('pttl', timeout(field, i)))
   end
-  -- While a Cluster moves the slot, the lock may have come before the key: of two keys it
-  -- refuses to look for the one that is missing, of a single one it says that there is none.
+  -- While a Cluster moves the slot, the lock may have arrived before the key. For two keys Redis
+  -- refuses if one is missing; for a single key it would return that there is none.
   if longest == -2 and count > 0 then redis.call('exists', lock, timeout(field, 1)) end
   return longest
 end
 
--- Drops the timeout keys of some of field's levels.
+-- Deletes the timeout keys of some of field's counts.
 local function untime(field, from, to)
   for i = from, to do redis.call('del', timeout(field, i)) end
 end
 
--- So many fields, with the mode, are few: then it is known which reader's hold is the longest.
+-- The number of fields, with the mode, that count as few: then the longest reader's hold is known.
 local few = 17
 
 local function writes(field)
   return string.sub(field, -6) == ':write'
 end
 
--- Returns a reader that is alive, other than the fields in `gone`; nil if there is none. If it has
--- looked at all of them, then also the longest that one has left. It looks at n fields at a time, which
--- are at least three and more than `gone`, and drops the dead among them: each is paid for once,
--- however many read.
+-- Returns a live reader other than the fields in `gone`; nil if there is none. If it has
+-- looked at all readers, it also returns the longest rest of a lease. It looks at n fields at a time, which
+-- are at least three and more than `gone`, and removes the dead holds among them: each is paid for once,
+-- however many readers there are.
 local function survey(gone, n)
   while true do
     local reader, longest, dead = nil, -1, {}
@@ -112,7 +112,7 @@ local function survey(gone, n)
   end
 end
 
--- Who has the lock without the holds in `gone`: a writer, or what survey says of readers. It comes
+-- Who has the lock without the holds in `gone`: a writer, or the result of survey for readers. It is called
 -- before the first change.
 local function heir(gone, n)
   if redis.call('hget', lock, 'mode') == 'write' then
@@ -123,8 +123,8 @@ local function heir(gone, n)
   return survey(gone, n)
 end
 
--- Ends holds. The lock is their heir's then, for as long as the longest of the readers if that is
--- known; else it is free, which settle returns.
+-- Ends holds. The lock stays with their heir, for as long as the longest of the readers if that is
+-- known. Otherwise it is free, which settle returns.
 local function settle(gone, heir, longest)
   for field, had in pairs(gone) do
     untime(field, 1, had)
@@ -140,18 +140,18 @@ local function settle(gone, heir, longest)
   return false
 end
 
--- What a reader is told: the PTTL that the lock had before, from 1 to its lease; the lease also if
--- there was none. Java's watchdog gives the lock its own lease, however much longer others
--- need it: so they know how soon they have to renew.
+-- The reply to a reader: the PTTL that the lock had before, from 1 to the reader's lease; the lease if
+-- there was no lock. Java's watchdog sets the lock's TTL to its own lease, however much longer other readers
+-- need it. By the reply they know how soon they have to renew.
 local function seen(had, lease)
   lease = tonumber(lease)
   if had < 0 then return lease end
   return math.max(1, math.min(had, lease))
 end
 
--- Raises the lock's time to live to lease for a reader that has `life` left, and returns what it
--- is told: its lease, too, if the lock would have lived for as long as it needs. Some servers
--- look at the clock for each command.
+-- Raises the lock's TTL to lease for a reader whose hold has `life` left, and returns the reply to that
+-- reader: its lease if the lock would have lived for as long as the reader needs. Some servers
+-- read the clock for each command.
 local function prolong(lease, life)
   local had = redis.call('pttl', lock)
   if had < tonumber(lease) then redis.call('pexpire', lock, lease) end
@@ -159,8 +159,8 @@ local function prolong(lease, life)
   return seen(had, lease)
 end
 
--- Has field hold the lock, which is free or shared, as mode says. A refused PEXPIRE is
--- taken back, so that no key stays without expiry, and returned.
+-- Makes field hold the lock, which is free or shared, in that mode. If PEXPIRE is refused, the field is
+-- removed again, so that no key stays without expiry, and the error is returned.
 local function join(free, mode, field, lease)
   redis.call('hset', lock, 'mode', mode, field, '1')
   if not free and redis.call('pttl', lock) >= tonumber(lease) then return nil end
@@ -171,15 +171,15 @@ local function join(free, mode, field, lease)
   return set
 end
 
--- Wakes all waiters, and returns how many processes heard it. In Java `1` wakes the threads
--- that sleep, and `0` one; only `0` is remembered for one that is just about to sleep.
+-- Wakes all waiters, and returns how many processes received the message. In Java `1` wakes all sleeping
+-- threads, and `0` wakes one; only `0` is remembered for a thread that is about to sleep.
 local function wake_all(command, channel)
   local heard = wake(command, channel, '1')
   wake(command, channel)
   return heard
 end
 
--- The reply that another owner has the lock.
+-- The reply that another owner holds the lock.
 local function busy()
   local holder = ''
   for _, field in ipairs(redis.call('hkeys', lock)) do
@@ -189,8 +189,8 @@ local function busy()
   return {0, redis.call('pttl', lock), 1, holder}
 end
 
--- A claim: when it begins, and the field of the writer whose it is, '' if it is no one's any
--- more; nil if there is none.
+-- A claim: its begin, and the field of its writer, '' if the writer has given up;
+-- nil if there is no claim.
 local function claimed(claim)
   local text = redis.pcall('get', claim)
   if type(text) ~= 'string' then return nil end

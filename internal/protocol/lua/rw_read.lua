@@ -1,20 +1,20 @@
--- Takes a read-write lock for a new reader.
+-- Acquires a read-write lock for a new reader.
 --
 -- KEYS  the lock, its claim
 -- ARGV  prefix, field, lease (ms), the owner's field as a writer ('' = does not write)
 --
 -- Replies
---   pttl                     field reads, for at least the lease; the lock had so much left (see seen)
+--   pttl                     field reads, for at least the lease; the rest that the lock had before (see seen)
 --   {0, pttl, 1, holder}     a writer has the lock for pttl ms
---   {0, pttl, 1, writer, 1}  a writer who waits has claimed it for pttl ms
---   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
+--   {0, pttl, 1, writer, 1}  a waiting writer has claimed it for pttl ms
+--   {-1, 1}                  the key contains something other than a lock, {-5, 1} another kind of lock
 --
--- A writer may read besides, and needs not mind claims. Sent again it finds the field it
--- made, and lengthens, unless that is dead by now:
--- a writer may be waiting for the others alone.
+-- A writer may also read, whatever claims there are. Sent again, it finds the field that it
+-- made, and extends the lease, unless the hold is dead by now:
+-- a writer may be waiting only for the other readers.
 
--- The usual case: the lock is free, or read, and no one has claimed it. To define functions
--- costs more than it does.
+-- The usual case: the lock is free, or read, and not claimed. Defining functions
+-- would cost more than it does.
 local found = redis.pcall('hmget', KEYS[1], 'mode', ARGV[2])
 local there = found[1] == 'read' and 1 or found[1] == false and 0
 if there == 1 then

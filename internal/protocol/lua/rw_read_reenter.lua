@@ -1,9 +1,9 @@
--- Sets the levels of a read hold.
+-- Sets the hold count of a read hold.
 --
 -- ARGV  prefix, field, lease (ms), count
 --
 -- Replies
---   pttl     field reads count times, each for at least the lease; the lock had so much left (see prolong)
+--   pttl     field reads count times, each for at least the lease; the rest that the lock had before (see prolong)
 --   {0, 1}   lost: there is no such hold, or it is dead; nothing was changed
 local field, lease, count = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not held(lock, field) then return {0, 1} end

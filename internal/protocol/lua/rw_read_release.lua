@@ -1,14 +1,14 @@
--- Sets the levels of a read hold on the way down; a count of 0 ends it. With the last reader
--- the lock is free, and its waiters are woken.
+-- Reduces the hold count of a read hold; 0 ends it. If it was the last reader, the lock is free,
+-- and its waiters are woken.
 --
 -- ARGV  prefix, field, count, publish command, channel
 --
 -- Replies
---   heard        done; if the lock is free, so many processes heard of it, -1 if the server refused to tell
+--   heard        done; if the lock is free, the message reached so many processes, -1 if the server refused to count
 --   {0, 0}       not ours: the lock did not hold field
 
--- The usual case: the only level of the last reader, or of one of several. To define functions
--- costs more than it does.
+-- The usual case: the only count of the last reader, or of one of several. Defining functions
+-- would cost more than it does.
 local found = ARGV[3] == '0' and redis.pcall('hmget', KEYS[1], 'mode', ARGV[2])
 if found and found[1] == 'read' and found[2] == '1' then
   local mine = ARGV[1] .. ':' .. ARGV[2] .. ':rwlock_timeout:1'

@@ -1,9 +1,9 @@
--- Lengthens the lease of a read hold. Creates nothing.
+-- Extends the lease of a read hold. Creates nothing.
 --
 -- ARGV  prefix, field, lease (ms)
 --
 -- Replies
---   pttl     each level lives for at least the lease; the lock had so much left (see prolong)
+--   pttl     each count lives for at least the lease; the rest that the lock had before (see prolong)
 --   {0, 1}   lost: there is no such hold, or it is dead; nothing was changed
 local field, lease = ARGV[2], ARGV[3]
 if not held(lock, field) then return {0, 1} end

@@ -5,9 +5,9 @@
 --
 -- Replies
 --   {1, pttl, token, field, count, ...}   of every live hold, a writer first; pttl of the lock, as
---                                         PTTL says it, or of the longest reader's hold if that is
+--                                         PTTL returns it, or of the longest reader's hold if that is
 --                                         less; token as text ('0' if there is none)
---   {-1, 1}                               the key holds something else than a lock, {-5, 1} another kind of lock
+--   {-1, 1}                               the key contains something other than a lock, {-5, 1} another kind of lock
 local mode, refusal = examine_mode()
 if refusal then return refusal end
 local token = redis.pcall('get', KEYS[2])

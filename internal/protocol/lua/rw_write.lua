@@ -1,19 +1,19 @@
--- Takes a read-write lock for a new writer.
+-- Acquires a read-write lock for a new writer.
 --
--- KEYS  the lock, its claim, and its token counter if a token is wished
--- ARGV  prefix, field, lease (ms), life of a counter (ms; 0 = for ever), life of a claim (ms;
+-- KEYS  the lock, its claim, and its token counter if a token is wanted
+-- ARGV  prefix, field, lease (ms), life of a counter (ms; 0 = forever), life of a claim (ms;
 --       0 = does not wait), how long it lets new readers in (ms)
 --
 -- Replies
 --   {1, token}               field writes, for at least the lease; token 0, or 1 alone, without a counter
---   {0, pttl, 1, holder}     another owner has the lock for pttl ms; if it is readers, and field
+--   {0, pttl, 1, holder}     another owner has the lock for pttl ms; if the holders are readers, and field
 --                            waits, it claims the lock
---   {-1, 1}                  the key holds something else than a lock, {-5, 1} another kind of lock
---   {-3, 1}                  the counter holds something else than a token
+--   {-1, 1}                  the key contains something other than a lock, {-5, 1} another kind of lock
+--   {-3, 1}                  the counter contains something other than a token
 --
--- Sent again it finds the field it made, lengthens, and mints a newer token.
+-- Sent again, it finds the field that it made, extends the lease, and creates a newer token.
 
--- The usual case: a lock that is free, and no token. To define functions costs more than it does.
+-- The usual case: the lock is free, and no token is wanted. Defining functions would cost more than it does.
 if #KEYS == 2 and redis.call('exists', KEYS[1], KEYS[2]) == 0 then
   redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], '1')
   local set = redis.pcall('pexpire', KEYS[1], ARGV[3])
@@ -32,9 +32,9 @@ if mode == 'read' then
   local reader = survey({}, 3)
   if reader then
     if claiming > 0 then
-      -- One claim stands for all who wait: it begins when the first of them came, and lives for as
-      -- long as each of them wants. None begins later than one that is made now: the clock may
-      -- have been set back since, or be another server's.
+      -- One claim counts for all waiting writers: it begins when the first of them came, and lives for as
+      -- long as each of them wants. It begins no later than one that is made now: the clock may
+      -- have been set back since, or belong to another server.
       local from = math.min(claimed(claim) or math.huge, clock() + grace)
       local life = math.max(claiming, redis.call('pttl', claim))
       redis.pcall('set', claim, string.format('%.0f ', from) .. field, 'px', life) -- %s ends at a NUL

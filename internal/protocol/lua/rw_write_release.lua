@@ -1,15 +1,15 @@
--- Sets the levels of a write hold on the way down; a count of 0 ends it, and wakes the
+-- Reduces the hold count of a write hold; 0 ends it, and wakes the
 -- waiters: the lock is free, or its owner reads on. A claim of the field is withdrawn.
 --
 -- KEYS  the lock, and its claim if field may have claimed it
 -- ARGV  prefix, field, count, publish command, channel
 --
 -- Replies
---   heard        done; if the hold has ended, so many processes heard of it, -1 if the server refused to tell
+--   heard        done; if the hold has ended, the message reached so many processes, -1 if the server refused to count
 --   {0, 0}       not ours: the lock did not hold field
 
--- The usual case: the only level, no claim, and its owner does not read. To define functions
--- costs more than it does.
+-- The usual case: the only count, no claim, and its owner does not read. Defining functions would
+-- cost more than it does.
 if ARGV[3] == '0' and redis.pcall('hlen', KEYS[1]) == 2 and
   redis.call('hexists', KEYS[1], ARGV[2]) == 1 and (not KEYS[2] or redis.call('exists', KEYS[2]) == 0) then
   redis.call('del', KEYS[1])
@@ -25,8 +25,8 @@ local ours, gone, other, longest, from, claimant = held(lock, field), {[field] =
 if ours and count == 0 then other, longest = heir(gone, few) end
 if claim then from, claimant = claimed(claim) end
 if claimant == field then
-  -- It may stand for others, too: for a moment it stays as no one's, so that a writer that still
-  -- waits takes it up as old as it is. The wake-up is for it, and for those that it kept out.
+  -- The claim may count for other writers: for a moment it stays without a writer, so that a writer that still
+  -- waits takes it over with its age. The wake-up is for that writer, and for the readers that were kept out.
   local kept = redis.pcall('set', claim, string.format('%.0f ', from), 'px', 50)
   if kept.err then redis.call('del', claim) end -- out of memory
   if not ours then wake(publish, channel) end

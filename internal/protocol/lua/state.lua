@@ -3,8 +3,8 @@
 -- KEYS  the lock key, its token counter
 --
 -- Replies
---   {1, pttl, token, field, count, ...}   pttl as PTTL says it, token as text ('0' if there is none)
---   {-1, 1}                               the key holds something else than a lock, {-2, 1} a read-write lock
+--   {1, pttl, token, field, count, ...}   pttl as PTTL returns it, token as text ('0' if there is none)
+--   {-1, 1}                               the key contains something other than a lock, {-2, 1} a read-write lock
 local length = redis.pcall('hlen', KEYS[1])
 if type(length) == 'table' then
   if string.find(length.err, 'WRONGTYPE', 1, true) then return {-1, 1} end
