@@ -8,22 +8,22 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// learnAbsence takes note of how the command ended that was to create t's name on n. No other command
-// creates a name. So if this one was surely not executed, the name does not stand on n, and never will:
+// learnAbsence records whether the command that should create t's name on n was executed. No other command
+// creates a name. So if it was certainly not executed, the name is not on n, and never will be:
 // there is nothing to undo there, now or later.
 //
-// It is learned when the command is settled. That may be after the hold has begun. So whatever asks
-// t.Absent about n has to be behind the command in the line of the name.
+// This is recorded when the command is settled, which may be after the hold has begun. So whoever reads
+// t.Absent for n has to be behind the command in the queue of the name.
 func learnAbsence(t *keys.Set, n *node, out redisexec.Outcome) {
 	if out.Err != nil && !out.Ambiguous {
 		t.Absent.Add(n.at)
 	}
 }
 
-// The commands that create names, and what they find out about where those are absent.
+// The commands that create names, and record on which nodes these are absent.
 
-// Acquire is a vote on who gets the keys. The set of absent nodes goes with the grant, because the hold
-// needs it for as long as it has the name; nodes that are slow are still being added to it then.
+// Acquire is a vote on who gets the keys. The set of absent nodes is part of the grant, because the hold
+// needs it for as long as it has the name; slow nodes are still added to it later.
 func (q *Quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	t = t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.elect(ctx, e, t, field, s)
@@ -31,8 +31,8 @@ func (q *Quorum) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return g, out
 }
 
-// Handoff passes the keys on if a majority does. The new name has a set of absent nodes of its own: a node
-// that did not hear of the hand-over has the old name, and not the new one.
+// Handoff passes the keys on if a majority does. The new name has its own set of absent nodes: a node
+// that the hand-over did not reach has the old name, and not the new one.
 func (q *Quorum) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	heir := t.Lacking(keys.NewNodes(len(q.nodes)))
 	g, out := q.bequeath(ctx, e, t, heir, from, to, s)

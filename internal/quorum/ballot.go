@@ -32,25 +32,25 @@ import (
 
 // question is what is put to the nodes of a quorum.
 type question[T any] struct {
-	names []string // that the locks are held by, or are to be; none for a question that stands in no line
-	// ask sends it to one node, in the goroutine of that node. It ends when the node has answered, or when
-	// its copies were sent in vain: see CallOptions.
+	names []string // of the locks, now or afterwards; none for a question outside the order of names
+	// ask sends the question to one node, in the goroutine of that node. It ends when the node has answered, or when
+	// no copy was answered: see CallOptions.
 	ask func(n *node, e redisexec.CallOptions) (T, redisexec.Outcome)
 	yes func(vote[T]) bool // whether an answer is in favour
 	no  error              // what an answer means that is not in favour; nil: lockerr.ErrNotOnRedis
 
-	// attended says that the result is no if most nodes have answered, though too few with a yes. It is for an
+	// attended makes the result a no if most nodes have answered, though too few with a yes. It is for an
 	// owner that wants the lock: it tries again, and a node that fails is no reason for an error.
-	// Without it the result is no only if enough nodes have said no to rule a majority out: a hold is not
+	// Without it the result is a no only if so many nodes have answered no that a majority is impossible: a hold is not
 	// lost because a node fails.
 	attended bool
 
-	// lenient says that the result is yes if most nodes have answered, and those that have failed could make
-	// it a yes. It is for a release: if the hold depended on nodes that are silent now, it is not lost by that.
+	// lenient makes the result a yes if most nodes have answered, and the failed ones could make
+	// it a yes. It is for a release: a hold is not lost because nodes are silent now.
 	lenient bool
 
-	// repeated says that the next command under the same names says it again. So a node that was not asked in
-	// time is not asked any more when the result is known. Without that a silent node, once it is back, would
+	// repeated marks a command that the next one under the same names supersedes. So a node that was not asked in
+	// time is not asked any more when the result is known. Otherwise a silent node, once it is back, would
 	// get each renewal and re-entry that it missed, one after the other.
 	repeated bool
 
@@ -60,7 +60,7 @@ type question[T any] struct {
 	mend func(n *node)
 }
 
-// ballot is one question that was put to nodes of a quorum at once. It is over when enough nodes
+// ballot is one question that is put to nodes of a quorum at once. It ends when enough nodes
 // have answered to know the result. It does not wait for the others, however long they take.
 type ballot[T any] struct {
 	question[T]
@@ -103,7 +103,7 @@ const (
 // put puts a question about the locks of t to nodes of q. It does not block. If ctx has ended, it asks no node. If ctx
 // ends later, that does not take the question back: a node that was asked may do it all the same.
 //
-// No vote counts before its node has said which server it is (meet): a server has one vote.
+// A vote counts only after its node has reported which server it is (meet): a server has one vote.
 func put[T any](ctx context.Context, q *Quorum, nodes []*node, t *keys.Set, e redisexec.CallOptions, question question[T]) *ballot[T] {
 	b := &ballot[T]{
 		question: question,
@@ -121,12 +121,12 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, t *keys.Set, e re
 	}
 	e.Enough = b.enough // in place of the caller's: a Close does not cut the copies of a question short
 	for i, n := range nodes {
-		turn := n.enqueue(b.names) // not in the goroutine, which may run after that of a later call
+		turn := n.enqueue(b.names) // not in the goroutine, which may run after a later call
 		q.env.Go(func() {
 			turn.await()
 			began := q.env.Now()
 			var answer T
-			// This is the vote of a node that is not asked: it has failed, but nothing is in doubt there.
+			// This is the vote of a node that is not asked: it has failed, and the outcome there is known.
 			out := redisexec.Outcome{Err: lockerr.ErrNoAnswer}
 			silent := began.Since(b.sent) >= cmp.Or(e.Patience, q.env.Patience)/2
 			if !b.repeated || !silent || !e.Needless() {
@@ -155,8 +155,8 @@ func put[T any](ctx context.Context, q *Quorum, nodes []*node, t *keys.Set, e re
 	return b
 }
 
-// close fixes the result as it is now, and says that no further copy of the question need be sent. It does
-// not stop a copy that is under way. It is called exactly once.
+// close fixes the result as it is now, and stops further copies of the question. It does
+// not stop a copy in flight. It is called exactly once.
 func (b *ballot[T]) close() {
 	b.final = b.result()
 	close(b.enough)
@@ -169,14 +169,14 @@ func (b *ballot[T]) count(ctx context.Context) result {
 	return b.result()
 }
 
-// countSoon is count for a question that need not be decided: when most nodes have answered without a
-// result, it waits for the others only for as long as rest says then. After that the result is what the
-// votes say without them.
+// countSoon is count for a question that need not be decided. When most nodes have answered without a
+// result, it waits for the others only for as long as rest returns then. After that the result is decided
+// without them.
 func (b *ballot[T]) countSoon(ctx context.Context, rest func() time.Duration) result {
 	b.await(ctx, func() bool { return b.decided() || b.quorate() })
 	if !b.decided() && b.quorate() {
 		b.linger(ctx, rest(), b.decided)
-		b.closed = ctx.Err() == nil // if ctx has ended, it is undecided, and the error says why
+		b.closed = ctx.Err() == nil // if ctx has ended, it stays undecided, and the error contains the reason
 	}
 	return b.result()
 }
@@ -200,7 +200,7 @@ func (b *ballot[T]) quorate() bool { return b.number(vote[T].answered) >= b.majo
 func (b *ballot[T]) decided() bool  { return b.result() != undecided }
 func (b *ballot[T]) complete() bool { return b.open() == 0 }
 
-// await takes votes until enough says so, or ctx ends.
+// await takes votes until enough returns true, or ctx ends.
 func (b *ballot[T]) await(ctx context.Context, enough func() bool) {
 	for !enough() && b.next(ctx) {
 	}
@@ -253,8 +253,8 @@ func (b *ballot[T]) open() int {
 	return b.number(func(v vote[T]) bool { return !v.cast })
 }
 
-// result is what the votes that have come say. Votes that are still out count for both sides: as long as
-// they could change the result, it is undecided.
+// result evaluates the votes so far. A missing vote counts for both sides: while missing votes
+// could change the result, it is undecided.
 func (b *ballot[T]) result() result {
 	majority, open := b.majority, b.open()
 	if b.closed {
@@ -282,9 +282,9 @@ func (b *ballot[T]) result() result {
 	}
 }
 
-// outcome is what the ballot means for the call. It is ambiguous if one node is: if the node has executed, or
-// may yet execute, a copy of the question that it has not answered. A vote that is still out is such a node.
-// The error of an undecided ballot is that of ctx.
+// outcome is the outcome of the call. It is ambiguous if it is ambiguous on one node, which may have executed, or
+// may still execute, a copy of the question without an answer. A node whose vote is missing is such a node.
+// The error of an undecided ballot is the error of ctx.
 func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	if b.unsent != nil {
 		return redisexec.Outcome{Err: b.unsent}
@@ -307,8 +307,8 @@ func (b *ballot[T]) outcome(ctx context.Context) redisexec.Outcome {
 	return out
 }
 
-// failure is the error that tells what each node said that is not in favour. open is what it says of nodes that
-// have not voted; nil: nothing.
+// failure returns the error with the answer of each node that is not in favour. open is the error of nodes that
+// have not voted; nil: they are left out.
 func (b *ballot[T]) failure(open error) error {
 	f := Failure{Nodes: len(b.votes), Needed: b.majority, Agreed: b.number(b.inFavour)}
 	for i, v := range b.votes {
@@ -330,15 +330,15 @@ func (b *ballot[T]) failure(open error) error {
 	return b.report(f)
 }
 
-// Failure says that too few nodes could do what was asked.
+// Failure reports that too few nodes could do what was asked.
 type Failure struct {
 	Nodes  int // of the quorum
 	Needed int // of them, to agree
 	Agreed int
-	Said   []Said // by those that did not
+	Said   []Said // the errors of the others
 }
 
-// Said is what one node said.
+// Said is the error of one node.
 type Said struct {
 	Node string
 	Err  error

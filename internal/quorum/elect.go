@@ -16,8 +16,8 @@ import (
 // errTaken is the no of a node to an owner that wants a lock.
 var errTaken = errors.New("held by another owner")
 
-// elect is a vote on who gets the keys. Without a majority it gives back at once what it got. It does so
-// quietly: there never was a hold, so no waiter has seen one. When it fails, some nodes may still have the
+// elect is a vote on who gets the keys. Without a majority it releases at once what it got. It does so
+// without messages: there never was a hold, so no waiter has seen one. If a release fails, some nodes may still have the
 // name. Then the outcome is ambiguous, and the caller undoes it.
 func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *protocol.Terms) (protocol.Grant, redisexec.Outcome) {
 	q.leases(s.TTL)
@@ -41,15 +41,15 @@ func (q *Quorum) elect(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	switch result {
 	case carried:
 		g, out := q.fence(ctx, e, b, t, field, s, s.Fencing)
-		// Without its token the lock counts for nothing, but most nodes have the name: it is to be undone.
+		// Without its token the lock is useless, but most nodes have the name: it is to be undone.
 		out.Ambiguous = out.Ambiguous || out.Err != nil
 		out.Unobserved = out.Err == nil && b.doubtful() < q.majority()
 		return g, out
-	case undecided: // ctx has ended: what was got is in doubt
+	case undecided: // ctx has ended: the outcome on some nodes is unknown
 		return protocol.Grant{}, b.outcome(ctx)
 	}
 	if !b.closed {
-		// A node that votes in this time can be taken back like the others, and its name is not in doubt.
+		// A node that votes during this time can be released like the others, and its outcome is known.
 		b.linger(ctx, q.grace(b.sent), b.complete)
 	}
 	// mutant: quorum-undo-dropped
@@ -101,11 +101,11 @@ func (q *Quorum) takeBack(ctx context.Context, b *ballot[protocol.Grant], e redi
 	return back.number(vote[bool].clean) == len(nodes)
 }
 
-// refusal is the answer of a vote that was lost or split. It names the owner with the most nodes, and says
-// when enough of the leases are over for a majority to be free.
+// refusal is the answer after a lost or split vote. It names the owner with the most nodes, and returns
+// when enough leases end for a majority to be free.
 //
-// It is split if no owner has a majority, or if nodes refuse for different keys. Then the waiter must not
-// rely on a message. There may be none for a lock that no owner got. And if the keys differ, the messages of
+// A vote is split if no owner has a majority, or if nodes refuse for different keys. Then the waiter must not
+// rely on a message. If no owner got the lock, there may be none. If the keys differ, the messages of
 // both may be on their way already.
 func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	type hindrance struct {
@@ -139,16 +139,15 @@ func (q *Quorum) refusal(b *ballot[protocol.Grant]) protocol.Grant {
 	return g
 }
 
-// fence completes what a majority has agreed on with the token, if one is wished.
+// fence completes a majority's agreement with the token, if one is wanted.
 //
-// Each node has minted one, by its own counter and clock. The token is the highest of those. It counts when a
-// majority has it in the counter, and has put it there while it had the lock for this owner. An owner that
-// gets the lock later gets a node of that majority, which has been free since. Its token is at least the one
-// that this node mints then, and that one is higher.
+// Each node has created a token, by its own counter and clock. The token of the lock is the highest of them. It counts
+// when a majority has it in the counter, and has stored it there while it had the lock for this owner. An owner that
+// gets the lock later gets a node of that majority, on which the lock was released since. Its token is at least the one
+// that this node creates then, and that one is higher.
 //
-// It takes one more round trip, and waits for that no longer than ctx lasts. After a failure most nodes have
-// done what they agreed on, without the token: Acquire and Handoff say that it is ambiguous, and so have it
-// undone.
+// This takes one more round trip, for which it waits no longer than ctx. After a failure most nodes have
+// done what they agreed on, without the token: Acquire and Handoff return an ambiguous outcome, so that it is undone.
 func (q *Quorum) fence(ctx context.Context, e redisexec.CallOptions, b *ballot[protocol.Grant], t *keys.Set, field string, s *protocol.Terms, wished bool) (protocol.Grant, redisexec.Outcome) {
 	out := b.outcome(ctx)
 	g := protocol.Grant{Held: true}

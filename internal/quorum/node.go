@@ -10,11 +10,11 @@ import (
 )
 
 // node is one master of a quorum. It does what a single Redis does, with one difference: calls do not wait
-// for it. A command may be under way to it after its call has returned.
+// for it. A command to it may be in flight after its call has returned.
 //
-// Even so a node gets the commands of one name in the order of the calls, because they stand in line here.
-// Each command is sent when the one before it was answered, or given up. Without that, a release could overtake
-// the acquisition that is still under way. It would find nothing, and the acquisition would then take the node
+// Even so a node gets the commands of one name in the order of the calls, because each name has a queue here.
+// Each command is sent when the previous one was answered or given up. Otherwise a release could overtake
+// the acquisition that is still in flight. It would find nothing, and the acquisition would then take the node
 // for a hold that has ended.
 type node struct {
 	env   *Env

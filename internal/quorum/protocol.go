@@ -15,38 +15,38 @@ import (
 
 // What the four results of a ballot mean for a call:
 //
-//	carried       most nodes said yes. It is done, whatever the others say later.
-//	rejected      a majority cannot say yes any more, and the nodes that answered tell why: another owner has
+//	carried       most nodes answered yes. It is done, whatever the others answer later.
+//	rejected      a majority can no longer answer yes, and the answers contain the reason: another owner has
 //	              the lock, or this one has lost it. That is an answer, not a failure.
-//	inconclusive  a majority cannot say yes any more, because too many nodes failed: an error that has what
-//	              each node said.
-//	undecided     ctx ended, or the patience of a renewal, before the votes that are out have come: an error.
+//	inconclusive  a majority can no longer answer yes, because too many nodes failed: an error that contains the
+//	              error of each node.
+//	undecided     ctx ended, or the patience of a renewal, before the missing votes arrived: an error.
 //
-// What each command does with a node that is silent, if the others are a majority, but their votes do not
+// What each command does with a silent node, if the others are a majority, but their votes do not
 // decide:
 //
-//	Acquire       waits as long as that node usually takes, or less. Then it gives back what it got, and its
+//	Acquire       waits as long as that node usually takes, or less. Then it releases what it got, and its
 //	              caller undoes the name on all nodes.
 //	Reenter       waits until the copies for that node are used up, or ctx ends.
-//	Renew         waits for the patience with one copy. Nothing is proven then.
-//	Release       waits for half of the time that there is (LossWindow). Then silence is a yes.
-//	Keep, Handoff wait as long. Then silence is no yes. After a hand-over neither owner has the lock.
-//	Force, State  wait a moment (grace). If State still does not know the holder, it waits as long as Release.
+//	Renew         waits for the patience of one copy. Nothing is proven then.
+//	Release       waits for half of the remaining time (LossWindow). Then silence counts as yes.
+//	Keep, Handoff wait as long. Then silence does not count as yes. After a hand-over neither owner has the lock.
+//	Force, State  wait a moment (grace). If State has not found the holder then, it waits as long as Release.
 //
 // If most nodes are silent, each call waits until its copies are used up, or ctx ends, and fails.
 //
-// Invariant: a node that may still have a name which has ended here gets an undo. Its queue sends that until it
+// Invariant: a node that may still have a name which has ended here gets an undo. Its queue sends the undo until it
 // is answered. The undo comes from mend if the result is known, and from the caller if it is not.
 //
-// What can come late: a copy that a node executes after the call has returned. The outcome was ambiguous, so
-// the caller has retired the name: the copy changes nothing of a later hold.
+// What can come late: a copy that a node executes after the call has returned. Its outcome was ambiguous, so
+// the caller has retired the name: the copy does not affect a later hold.
 
 // All questions but one are sent with the client's background as their context, not with the caller's ctx.
-// So the end of ctx does not take a command away from a node: the node answers, nothing is in doubt there, and
-// the next command of the name may go. The one is Renew: the next renewal says the same.
+// So a command to a node survives the end of ctx: the node answers, the outcome there is known, and
+// the next command of the name may be sent. The exception is Renew, because the next renewal supersedes it.
 
-// grace is how long to wait for the rest of the votes when the result is known, and is in no hurry. A node
-// that is not much slower than the others votes in that time, and so leaves nothing in doubt.
+// grace returns how long to wait for the missing votes when the result is known and there is no hurry. A node
+// that is not much slower than the others votes in that time, so that its outcome is known.
 func (q *Quorum) grace(sent clock.Instant) time.Duration {
 	return min(time.Millisecond+2*q.env.Now().Since(sent), q.env.Patience)
 }
@@ -74,7 +74,7 @@ func (q *Quorum) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
 			return n.plain.Reenter(q.env.Background, e, t, field, s, mint, counts)
 		},
-		yes: getsIt, repeated: s.Renewed, // a longer lease that is fixed is told but once
+		yes: getsIt, repeated: s.Renewed, // a fixed longer lease is requested only once
 	})
 	defer b.close()
 	if b.count(ctx) == carried {
@@ -100,15 +100,15 @@ func (q *Quorum) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 		yes: saysYes, repeated: true,
 	})
 	defer b.close()
-	patience := e.Patience + 2*e.Glance() // a node that is silent says why in a moment more
+	patience := e.Patience + 2*e.Glance() // a silent node reports the reason a moment later
 	soon, cancel := context.WithTimeoutCause(ctx, patience, lockerr.NoAnswerWithin(patience))
 	defer cancel()
 	result := b.count(soon)
 	return result == carried, b.outcome(soon)
 }
 
-// Release is sent to every node. Nodes that fail are told again in the background. It is done when most nodes
-// do not have the lock for this owner any more. It waits no longer than LossWindow for nodes that do not
+// Release is sent to every node, and repeated in the background on nodes that fail. It is done when most nodes
+// no longer have the lock for this owner. It waits no longer than LossWindow for nodes that do not
 // answer, even if the hold depended on them.
 func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (protocol.Released, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, t, e, question[protocol.Released]{
@@ -132,7 +132,7 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	defer b.close()
 	result := b.countSoon(ctx, func() time.Duration { return LossWindow(ctx, e) })
 	out := b.outcome(ctx)
-	// The processes that listen do so on all nodes: the node that counts most knows of most of them.
+	// Processes subscribe on all nodes, so the node with the highest count has most of them.
 	answer := protocol.Released{Heard: -1}
 	for _, v := range b.votes {
 		if v.answered() {
@@ -151,8 +151,8 @@ func (q *Quorum) Release(ctx context.Context, e redisexec.CallOptions, t *keys.S
 	return answer, out
 }
 
-// Keep counts when most nodes keep the lock: fewer would not keep other owners out. Nodes that fail are told
-// again in the background. Unlike Release it is not lenient: a node that is silent may not keep the lock, and
+// Keep counts when most nodes have the placeholder: fewer would not exclude other owners. It is repeated in the
+// background on nodes that fail. Unlike Release it is not lenient: a silent node may not have the placeholder, and
 // then too few nodes do.
 func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (protocol.Released, redisexec.Outcome) {
 	var b *ballot[protocol.Released] // mend reads its result
@@ -164,7 +164,7 @@ func (q *Quorum) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set,
 		yes: func(v vote[protocol.Released]) bool { return v.answer.Ours },
 		mend: func(n *node) {
 			u := undo.Name{Keys: t, Field: field, Until: q.until()}
-			if b.final == carried { // else it had been lost
+			if b.final == carried { // otherwise the lock had been lost
 				u.KeepUntil = until
 			}
 			if !t.Absent.Contains(n.at) {
@@ -198,7 +198,7 @@ func (q *Quorum) bequeath(ctx context.Context, e redisexec.CallOptions, t, heir 
 		ask: func(n *node, e redisexec.CallOptions) (protocol.Grant, redisexec.Outcome) {
 			g, out := n.plain.Handoff(q.env.Background, e, t, from, to, s)
 			if learnAbsence(heir, n, out); t.Absent.Contains(n.at) {
-				heir.Absent.Add(n.at) // the node never had from: it had nothing to pass on
+				heir.Absent.Add(n.at) // from was never on this node: it had nothing to pass on
 			}
 			return g, out
 		},
@@ -245,9 +245,9 @@ func (q *Quorum) undo(t *keys.Set, field string) {
 	undo.Add(undo.Name{Keys: t, Field: field, Until: q.until()}, q.undos...)
 }
 
-// Force ends the hold that a majority has said there is: on so many nodes that it has no majority any more.
+// Force ends the hold that a majority reported, on so many nodes that it no longer has a majority.
 // So most nodes have to answer. It needs no turn: it is about another owner's name, and deletes a key only if
-// the fields are still those given. A node that missed it is not told again: there the lease ends the hold.
+// its fields are still those given. It is not repeated on a node that missed it: there the lease ends the hold.
 func (q *Quorum) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, t, e, question[bool]{
 		ask: func(n *node, e redisexec.CallOptions) (bool, redisexec.Outcome) {

@@ -11,8 +11,8 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
-// Quorum is the protocol of a plain lock on several masters. Each question is put to all of them, in the
-// words of the plain protocol. What most of them answer is the answer.
+// Quorum is the protocol of a plain lock on several masters. Each command is sent to all of them, as in the
+// plain protocol. The answer of a majority is the answer.
 //
 // Why two owners cannot both have a majority: two majorities have a node in common. That node refuses the
 // second owner for as long as it has the field of the first. Each node of the first owner's majority has
@@ -25,8 +25,8 @@ import (
 //     not answered all that was sent under a name, the name is retired, and nothing is acquired by it again.
 //   - A command of the hold itself takes it away only after the hold has ended here.
 //
-// So it does not matter in which order commands reach a node, or whether they do. The worst that a late copy
-// of an acquisition can do: it takes a node for a lease that no hold has. Others then have one vote less.
+// So it does not matter in which order commands reach a node, or whether they do. The worst effect of a delayed copy
+// of an acquisition: it takes a node for a lease, without a hold. Then other owners have one vote less.
 type Quorum struct {
 	env Env
 
@@ -45,16 +45,16 @@ type Quorum struct {
 type Env struct {
 	Now        clock.Clock
 	Patience   time.Duration   // with one copy of a command
-	Background context.Context // of what no caller waits for
+	Background context.Context // of work that no caller waits for
 	Go         func(func())    // in a goroutine that the client waits for
 	Closed     func() bool
-	Retire     func(field string) // has nothing acquired any more under the identity of field
+	Retire     func(field string) // retires the identity of field
 
-	// Failure makes the error that the user sees of what the nodes said.
+	// Failure makes the error for the user from the errors of the nodes.
 	Failure func(Failure) error
 }
 
-// New returns the protocol on these nodes, which are called by their names.
+// New returns the protocol on these nodes, with their names for people.
 func New(env Env, execs []*redisexec.Executor, names []string) *Quorum {
 	q := &Quorum{env: env}
 	undoEnv := undo.Env{Now: env.Now, Go: env.Go, Ctx: env.Background}
@@ -66,8 +66,8 @@ func New(env Env, execs []*redisexec.Executor, names []string) *Quorum {
 	return q
 }
 
-// Backlog returns, node by node, the names that are to be released there in the background. The client adds
-// to all of them what it gives up. The quorum itself adds what single nodes have missed.
+// Backlog returns, for each node, the names to be released there in the background. The client adds
+// what it gives up to all of them. The quorum adds what single nodes have missed.
 func (q *Quorum) Backlog() []*undo.Queue { return q.undos }
 
 var _ protocol.Protocol = (*Quorum)(nil)

@@ -11,32 +11,32 @@ import (
 )
 
 // One server has one vote. Two addresses may lead to the same server: a name and a number, a proxy, two names of one
-// Sentinel, a copied line of a configuration. With two votes it outvotes others, and one server that fails takes two
-// votes along.
+// Sentinel, a copied line of a configuration. With two votes it would outvote others, and its failure would cost two
+// votes.
 //
-//	stranger  No answer of the node counts. When it has answered a question, it is asked for the run id of its server.
-//	met       The server is none of those that were met, or does not say which it is. Its answers count.
-//	twin      It is one of those. Its answers do not count, and no lock is acquired on the quorum. It is asked again
-//	          after its next answer.
+//	stranger  No answer of the node counts. After an answer it is asked for the run id of its server.
+//	met       The server differs from those that were met, or does not report its run id. Its answers count.
+//	twin      The server is one of those. Its answers do not count, and no lock is acquired on the quorum. It is asked
+//	          again after its next answer.
 //
 //	stranger, twin --meet--> met, or twin
 //	met --it does not answer when another node is met--> stranger
 //
 // So a node is asked once in the life of a client, unless another node is met much later: a server gets another run id
-// when it is started, and an address may lead to another server after a failover. What counts is what the nodes are
-// now.
+// when it is started, and after a failover an address may lead to another server. The current servers of the
+// nodes count.
 
-// server is what a node knows of its own.
+// server is the server of a node.
 type server struct {
 	met  atomic.Bool
-	twin atomic.Pointer[twins] // what it is, if it is one; nil else
+	twin atomic.Pointer[twins] // the other node, if this one is its twin; else nil
 
 	// meeting has room for the one call that asks. The others wait for that one.
 	meeting chan struct{}
 
 	// What follows is guarded by the census.
-	id   string        // the last that it has said; "" if it does not say
-	said clock.Instant // from before it was asked for that
+	id   string        // the last run id; "" if the server does not report it
+	said clock.Instant // from before it was asked for the run id
 }
 
 func newServer() server { return server{meeting: make(chan struct{}, 1)} }
@@ -45,7 +45,7 @@ func newServer() server { return server{meeting: make(chan struct{}, 1)} }
 type census struct {
 	mu sync.Mutex
 
-	// begun says that a lock was acquired, or refused: that waited for nodes that are not met.
+	// begun: a lock was acquired or refused, after a wait for nodes that are not met.
 	begun atomic.Bool
 }
 
@@ -70,7 +70,7 @@ func (q *Quorum) meet(n *node, key string) error {
 	if n.met.Load() { // another call has asked meanwhile
 		return nil
 	}
-	// What the others have said at about the same time will do.
+	// Run ids that the others reported at about the same time are recent enough.
 	var asked sync.WaitGroup
 	for _, other := range q.outdated(n) {
 		asked.Go(func() {
@@ -112,7 +112,7 @@ func (q *Quorum) ask(n *node, key string) error {
 	return nil
 }
 
-// compare has n met, unless it is one of those that are. Of two that come at the same time one is met.
+// compare marks n as met, unless its server is that of another node. If two come at the same time, one is met.
 func (q *Quorum) compare(n *node) error {
 	q.census.mu.Lock()
 	defer q.census.mu.Unlock()

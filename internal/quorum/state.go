@@ -13,9 +13,9 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// State is what most nodes say. If they do not agree, it waits for the other nodes as long as those may decide
-// whether there is a holder, for LossWindow at most. If that is still open then, it names the holder that may
-// have a majority by the nodes that do not answer: to call the lock free would be worse.
+// State is the state by majority. If the answers do not agree, it waits for the other nodes while they may decide
+// whether there is a holder, for LossWindow at most. After that it names the holder that may
+// have a majority with the nodes that do not answer: to report the lock as free would be worse.
 func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (protocol.KeyState, redisexec.Outcome) {
 	b := put(ctx, q, q.nodes, t, e, question[protocol.KeyState]{
 		ask: func(n *node, e redisexec.CallOptions) (protocol.KeyState, redisexec.Outcome) {
@@ -40,7 +40,7 @@ func (q *Quorum) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 }
 
 // agreedState is the state that most votes agree on. It is certain if the nodes that have not answered cannot
-// change it: neither the holder, nor the number of its levels.
+// change it: neither the holder, nor its hold count.
 func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.KeyState, certain bool) {
 	free := protocol.KeyState{TTL: -2 * time.Millisecond}
 	silent := 0
@@ -78,8 +78,8 @@ func agreedState(votes []vote[protocol.KeyState], majority int) (state protocol.
 	return state, agreed >= majority || silent == 0 && len(most) >= majority
 }
 
-// agreedCounts are the levels that most of states name, and how many of them do. If others are named as often,
-// these count. One node alone may be wrong: a slow one has the levels of a moment ago, though its lease may be
+// agreedCounts are the hold counts that most of states have, and the number of those states. In a tie, these counts
+// win. A single node may be wrong: a slow one has the counts of a moment ago, although its lease may be
 // the longest.
 func agreedCounts(these []int, states []protocol.KeyState) (counts []int, agreed int) {
 	naming := func(counts []int) (n int) {

@@ -21,9 +21,9 @@ type channel struct {
 	state state
 	subs  []*Subscription // few: different kinds of lock listen to the same channel
 
-	// sent says that the connection in use has been told of the channel. Only
-	// such a channel needs to be unsubscribed. One that is wanted again in
-	// spite of it was refused, maybe because of others in the same SUBSCRIBE,
+	// sent: the channel was sent to the server on the connection in use. Only
+	// such a channel needs to be unsubscribed. A channel that was sent and is wanted again
+	// was refused, maybe because of others in the same SUBSCRIBE,
 	// so it gets a SUBSCRIBE of its own.
 	sent bool
 }
@@ -45,7 +45,7 @@ func (ch *channel) unused() {
 	switch {
 	case h == nil:
 		return
-	case ch.sent: // the server knows it, or is being told: it lingers, and is unsubscribed then
+	case ch.sent: // the server has it, or will get it: it lingers, and is unsubscribed then
 		end := time.Now().Add(h.cfg.Linger)
 		h.idle.put(ch, end)
 		if h.lookAt.Before(end) {
@@ -57,8 +57,8 @@ func (ch *channel) unused() {
 	h.nudge()
 }
 
-// suspect throws doubt on the link of a channel that is live. With any other,
-// and with nil, no one expects messages.
+// suspect makes the link of a live channel suspect. On any other channel,
+// and on nil, no one expects messages.
 func (ch *channel) suspect(missed bool) {
 	if ch == nil || ch.state != live {
 		return

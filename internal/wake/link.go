@@ -15,8 +15,8 @@ import (
 // with it for the first time.
 //
 // go-redis would go on: it reconnects by itself and subscribes to all channels
-// in one command. But then one refused channel silences all, and whether a
-// message belongs to the old or the new connection cannot be told. So a link
+// in one command. But then one refused channel silences all, and it is unknown whether a
+// message belongs to the old or the new connection. So a link
 // whose connection has failed is replaced as a whole.
 //
 // A link has one command in flight at most, so that an error reply, which names
@@ -26,7 +26,7 @@ type link struct {
 	hub    *Hub
 	ctx    context.Context // done when the link has been dropped
 	cancel context.CancelFunc
-	events chan event // what the link's goroutines have to say
+	events chan event // from the link's goroutines
 
 	// The fields below are guarded by Hub.mu. The run goroutine writes them; deliver writes fresh, too.
 	opened time.Time
@@ -52,7 +52,7 @@ type command struct {
 
 const ping = "ping"
 
-// Verbs are the two kinds of pub/sub: that of any server, and that of a Cluster
+// Verbs are the two kinds of pub/sub: the one of any server, and the sharded one of a Cluster,
 // in which messages stay within a shard.
 type verbs struct {
 	subscribe, unsubscribe string
@@ -91,7 +91,7 @@ func (l *link) expect(c *command, now time.Time) {
 	l.flight, l.fresh = c, now
 }
 
-// answered takes note of an answer, and reports whether there was a command in
+// answered records an answer, and reports whether there was a command in
 // flight that asked for it.
 func (l *link) answered(verb, arg string) bool {
 	c := l.flight
@@ -108,8 +108,8 @@ func (l *link) answered(verb, arg string) bool {
 	return true
 }
 
-// deadline returns the time at which the command in flight is overdue. Before the server has said anything,
-// dialing and authentication may take long, so AnswerTimeout alone counts. Once it has, a silence of PongTimeout
+// deadline returns the time at which the command in flight is overdue. Before the server has sent anything,
+// dialing and authentication may take long, so AnswerTimeout alone counts. After that, a silence of PongTimeout
 // is enough.
 func (l *link) deadline(cfg *Config) time.Time {
 	late := l.flight.sent.Add(cfg.AnswerTimeout)
@@ -146,7 +146,7 @@ func (l *link) open(rdb Subscriber) (err error) {
 	return nil
 }
 
-// call sends c, and tells if it could not.
+// call sends c, and reports a failure as an event.
 func (l *link) call(c *command) (ok bool) {
 	err := l.ask(c)
 	if err != nil {
@@ -172,12 +172,12 @@ func (l *link) ask(c *command) (err error) {
 	}
 }
 
-// backToBack is how soon a message comes that arrived together with the one before. All of them are
-// delivered before the waiters that they wake are let run: that takes long on a busy machine.
+// backToBack is the longest time between two messages that arrived together. All of them are
+// delivered before the woken waiters run, because yielding takes long on a busy machine.
 const backToBack = 100 * time.Microsecond
 
-// read tells what the server sends, until the connection fails. Messages are
-// not told but delivered on this goroutine. A waiter is there for each of them, and
+// read passes on what the server sends, until the connection fails. Messages
+// are delivered on this goroutine, not as events: a waiter is there for each of them, and
 // another goroutine in between would take a tenth of the time from a release to the waiter.
 //
 // Receive has no deadline: one would make go-redis replace the connection. It
@@ -193,7 +193,7 @@ func (l *link) read() {
 				now := time.Now()
 				l.hub.deliver(l, m, now)
 				if now.Sub(began) > backToBack {
-					runtime.Gosched() // those who were woken go first: to read again takes a system call
+					runtime.Gosched() // woken waiters run first: to read again takes a system call
 				}
 			} else {
 				l.tell(event{msg: msg})
@@ -213,8 +213,8 @@ func (l *link) receive() (msg any, err error) {
 	return l.ps.Receive(l.ctx)
 }
 
-// tell hands ev to the run goroutine. It blocks until that takes it, or the link is dropped: so it never keeps a
-// goroutine of a link that no one uses.
+// tell passes ev to the run goroutine. It blocks until that takes the event, or the link is dropped, so it never
+// keeps a goroutine of a link that is not in use.
 func (l *link) tell(ev event) {
 	select {
 	case l.events <- ev:

@@ -8,15 +8,15 @@ import (
 )
 
 // Majority wakes the subscribers of channels on which several servers publish the same
-// things, each for itself: as one that a lock was released which has to be free on most of
+// events, each for itself: for example the release of a lock, which has to be free on most of
 // them. It is safe for concurrent use.
 //
-// A subscription is live while it is on most of the servers. That is enough: of those that
-// have to publish something for it to count, one at least is among them.
+// A subscription is live while it is live on most of the servers. That is enough: an event that counts is published
+// by a majority, which includes at least one of them.
 //
-// What the servers publish together wakes once, when most of them have been heard, and not
-// at each message: a waiter that acts on the first message is too early on the other servers. What only a
-// few say wakes after a moment: the others may have nothing to say, or have not been understood. The moment
+// An event wakes once, when messages of most servers have arrived, and not
+// at each message: a waiter that acts on the first message is too early on the other servers. Messages from a minority
+// wake after a short delay, because the others may have no message, or it may be lost. The delay
 // has a random length, so that the waiters of different processes do not act together.
 type Majority struct {
 	hubs   []*Hub
@@ -68,28 +68,28 @@ type merged struct {
 	needed int
 	parts  []*Subscription // by server
 
-	// What mu guards is about one thing that the servers say, such as one release:
+	// The fields guarded by mu are about one event on the servers, such as one release:
 	//
-	//	first server heard --most heard--> told: the rest of it is silent
-	//	        \--the timer has run out--> spoke --most heard--> told, so it has woken twice
-	//	any --a server that was heard speaks again, or window is over--> the next thing
+	//	first message --most have arrived--> told: the other messages of the event are ignored
+	//	        \--the timer ends--> spoke --most have arrived--> told, after a second wake
+	//	any --a second message of one server, or window has passed--> the next event
 	mu     sync.Mutex
-	heard  []bool      // the servers that have spoken about the present thing
-	since  time.Time   // when the first of them did
-	told   bool        // wake was called for it, by most of them
-	spoke  bool        // wake was called for it, by a few
-	timer  *time.Timer // calls it if the others stay silent; nil if nothing is to be told
+	heard  []bool      // the servers whose message of the present event has arrived
+	since  time.Time   // the first of them
+	told   bool        // wake was called, for a majority
+	spoke  bool        // wake was called, for a minority
+	timer  *time.Timer // calls wake if the others stay silent; nil if no wake is pending
 	closed bool
 }
 
-// hear takes note of an event on server i.
+// hear records a message or another event of server i.
 func (c *merged) hear(i int) {
 	if c.note(i) {
 		c.wake()
 	}
 }
 
-// note is hear but for the wake: it reports whether that is due.
+// note is hear without the wake: it reports whether a wake is due.
 func (c *merged) note(i int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,13 +99,13 @@ func (c *merged) note(i int) bool {
 	overdue := false
 	now := time.Now()
 	if c.heard[i] || now.Sub(c.since) > c.window {
-		// The next thing. What was not told of the one before is told now.
+		// The next event. A pending wake of the previous event is due now.
 		overdue = c.rest()
 		clear(c.heard)
 		c.since, c.told, c.spoke = now, false, false
 	}
 	c.heard[i] = true
-	// overdue and told do not add up: one wake is enough for both things.
+	// If both are due, one wake is enough.
 	switch n := count(c.heard); {
 	case c.told:
 	case n >= c.needed:
@@ -118,7 +118,7 @@ func (c *merged) note(i int) bool {
 	return overdue
 }
 
-// rest stops the timer, and reports whether there was something to be told. mu is held.
+// rest stops the timer, and reports whether a wake was pending. mu is held.
 func (c *merged) rest() bool {
 	if c.timer == nil {
 		return false
@@ -128,7 +128,7 @@ func (c *merged) rest() bool {
 	return true
 }
 
-// speak tells what only a few have said.
+// speak wakes after the messages of a minority.
 func (c *merged) speak() {
 	c.mu.Lock()
 	tells := c.timer != nil && !c.closed

@@ -16,7 +16,7 @@ import (
 //	no goroutine --adopt: the first channel--> no link
 //	no link --a channel is wanted, and the pause is over--> link, a command in flight
 //	link, in flight --all of it answered, or refused--> link, idle --something to say--> link, in flight
-//	link --broken, overdue, misled, or it says what no one has asked for--> no link, for a pause (lose)
+//	link --broken, overdue, misled, or an answer that was not asked for--> no link, for a pause (lose)
 //	any --no channel is left, or Close--> no goroutine (finish)
 //
 // Subscribe, Close, Suspect and Missed change what is wanted, under mu, and kick. The goroutines of the link
@@ -102,8 +102,8 @@ func (h *Hub) look(now time.Time) step {
 	return step{link: h.link, send: send, wakes: h.takeWakes(), next: h.lookAt}
 }
 
-// misled reports whether the link leads to the wrong server: the map says so, or
-// so many messages were missed that it must be.
+// misled reports whether the link leads to the wrong server: by the map, or because
+// so many messages were missed.
 func (h *Hub) misled(now time.Time) bool {
 	if h.misplaced {
 		return true
@@ -144,7 +144,7 @@ func (h *Hub) nextLook() time.Time {
 	return next
 }
 
-// choose returns the next command; nil if there is nothing to say to the
+// choose returns the next command; nil if there is nothing to send to the
 // server. Waiters come first, then tidiness, then doubt.
 func (h *Hub) choose(now time.Time) *command {
 	for ch := h.refused.take(now); ch != nil; ch = h.refused.take(now) {
@@ -205,7 +205,7 @@ func (h *Hub) takeIdle(now time.Time) (names []string) {
 	return names
 }
 
-// handle changes the state of channels by what the server has said.
+// handle changes the state of channels by an event of the link.
 func (h *Hub) handle(ev event, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,7 +227,7 @@ func (h *Hub) handle(ev event, now time.Time) {
 	}
 }
 
-// confirm deals with what the server says about a subscription.
+// confirm handles a confirmation of the server about a subscription.
 func (h *Hub) confirm(msg *redis.Subscription, now time.Time) {
 	// The channel of a SUBSCRIBE in flight exists: one that has been sent is
 	// forgotten only when nothing is in flight, or together with the link.
@@ -264,7 +264,7 @@ func (h *Hub) refusal(reply error, now time.Time) {
 		return // a user without PING or UNSUBSCRIBE; a refusal is a sign of life too
 	}
 	if passing(reply) {
-		// It says nothing of the channels. As refused ones they would be left alone for RefusalRetry.
+		// The refusal is not about the channels. As refused ones they would be left alone for RefusalRetry.
 		h.lose(now)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// Cluster tells on which master a channel lives. *redis.ClusterClient does.
+// Cluster returns on which master a channel lives. *redis.ClusterClient does.
 type Cluster interface {
 	// MasterForKey answers from a map of the slots, which may be out of date.
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
@@ -131,7 +131,7 @@ func (s *Shards) Close() {
 	s.end(s.cfg.CloseTimeout)
 }
 
-// astray has a channel that left its hub looked up anew, at the given time. mu
+// astray schedules a new look-up, at the given time, for a channel that left its hub. mu
 // is held.
 func (s *Shards) astray(ch *channel, at time.Time) {
 	s.await(ch, at)
@@ -143,7 +143,7 @@ func (s *Shards) astray(ch *channel, at time.Time) {
 	}
 }
 
-// await has ch looked up. mu is held.
+// await schedules a look-up of ch. mu is held.
 func (s *Shards) await(ch *channel, at time.Time) {
 	s.lost[ch] = at
 	if !s.searching && !s.closed {
@@ -263,8 +263,8 @@ func (s *Shards) look(now time.Time) round {
 	return r
 }
 
-// audit returns the channels that are live, to be compared with the map, and
-// says when to do that again: soon, if the map was wrong a moment ago. A master
+// audit returns the live channels, which are to be compared with the map, and
+// schedules the next comparison: soon, if the map was wrong a moment ago. A master
 // that has become a replica ends its subscriptions, but accepts new ones: a channel that
 // comes back too early, by an old map, would stay there. mu is held.
 func (s *Shards) audit(now time.Time) (found []*channel) {
@@ -281,8 +281,8 @@ func (s *Shards) audit(now time.Time) (found []*channel) {
 	return found
 }
 
-// verify has the link of ch replaced if its hub is not its master's. By that all channels of the hub are looked
-// up anew: where one slot has moved, others may have.
+// verify replaces the link of ch if its hub does not belong to its master. Then all channels of the hub are looked
+// up again: where one slot has moved, others may have moved, too.
 func (s *Shards) verify(ch *channel, master *redis.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +336,7 @@ func (s *Shards) hubOf(master *redis.Client) *Hub {
 	return h
 }
 
-// elsewhere reports whether a refusal says that the channel lives on another
+// elsewhere reports whether, by a refusal, the channel lives on another
 // master, or on none now.
 func elsewhere(refusal error) bool {
 	return redis.HasErrorPrefix(refusal, "MOVED") || redis.HasErrorPrefix(refusal, "CLUSTERDOWN")

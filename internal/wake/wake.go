@@ -1,9 +1,9 @@
 // Package wake turns Redis pub/sub messages into wake-ups for waiters.
 //
 // A message is a hint and never the truth: it may be lost, late, doubled, or
-// about something that has changed again. So the hub promises only to wake a
-// waiter whenever the waiter may have missed something, and to say whether it
-// is worth its while to sleep long:
+// about a state that has changed again. So the hub promises only to wake a
+// waiter whenever the waiter may have missed something, and to report whether
+// a long sleep is worthwhile:
 //
 //	sub := hub.Subscribe(channel, wake)
 //	defer sub.Close()
@@ -17,9 +17,9 @@
 //
 // A hub has at most one connection, however many channels and subscriptions
 // there are, and none while there are none. Shards is the same for the sharded
-// pub/sub of a Cluster: a hub for each master, on which the channels of its
-// slots live for as long as it has them. Majority wakes by what most of several
-// servers say.
+// pub/sub of a Cluster: a hub for each master, with the channels of its
+// slots for as long as it has them. Majority wakes after messages from most of several
+// servers.
 package wake
 
 import (
@@ -46,7 +46,7 @@ type Config struct {
 	PingInterval time.Duration
 
 	// PongTimeout is the silence after which a connection that owes an answer
-	// is given up and replaced. So a connection that has gone deaf is noticed
+	// is replaced. So a connection that no longer receives anything is noticed
 	// after PingInterval + PongTimeout.
 	PongTimeout time.Duration
 
@@ -244,8 +244,8 @@ func (s *Subscription) open() bool {
 	return s.ch != nil && slices.Contains(s.ch.subs, s)
 }
 
-// Suspect tells the hub that a poll has found out something that a message on the channel
-// might have told. The hub asks the server for a sign of
+// Suspect reports to the hub that a poll found a change that a message on the channel
+// might have announced. The hub asks the server for a sign of
 // life, at most once per PongTimeout, and replaces the connection if there is
 // none. Suspect never blocks.
 func (h *Hub) Suspect(name string) {
@@ -254,11 +254,11 @@ func (h *Hub) Suspect(name string) {
 	h.channels[name].suspect(false)
 }
 
-// Missed is Suspect for one that knows that a message on the channel should
+// Missed is Suspect for a caller that is certain that a message on the channel should
 // have come while it was live. The server may answer, and yet be the wrong one:
 // a former master. So the connection is replaced when a second message is
-// missed before any has come; at most once per PingInterval, because the one that
-// should have published may be to blame.
+// missed before any has arrived; at most once per PingInterval, because the publisher
+// may be to blame.
 func (h *Hub) Missed(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
