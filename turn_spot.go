@@ -135,8 +135,8 @@ func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 	return g, out
 }
 
-// deafPoll is the longest sleep of a waiter that cannot receive messages: its entry may have been skipped.
-const deafPoll = 250 * time.Millisecond
+// pollWithoutMessages is the longest sleep of a waiter that cannot receive messages: its entry may have been skipped.
+const pollWithoutMessages = 250 * time.Millisecond
 
 // rest sets the time of the next poll, for the waiter that has the turn then.
 func (s *spot) rest(d time.Duration) error {
@@ -149,7 +149,7 @@ func (s *spot) rest(d time.Duration) error {
 	}
 	// While no message can reach the waiter, it depends on polls.
 	if !s.line.Listening() {
-		d = min(d, deafPoll)
+		d = min(d, pollWithoutMessages)
 	}
 	s.line.Schedule(s.entry, d, state == queue.Turn)
 	return nil

@@ -38,7 +38,7 @@ func (h *half) tell() {
 	}
 }
 
-// add sends data, which arrives then. Who sends to an end that is closed hears of that when it reads.
+// add sends data, which arrives later. If the other end is closed, the sender notices at its next read.
 func (h *half) add(data []byte, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +223,7 @@ func (c *Conn) breakNow(t Trap) {
 	c.in.drop(c.fault("read", syscall.ECONNRESET))
 }
 
-// mute has nothing arrive any more, and no one hear of that.
+// mute stops all arrivals, without notice to either end.
 func (h *half) mute() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -145,7 +145,7 @@ func (l *Link) Cut(loss Loss, late time.Duration) {
 	}
 }
 
-// Mute has nothing arrive at the client any more on all connections that there are, and no one hear of that.
+// Mute stops all arrivals at the client on all present connections, without notice to either end.
 func (l *Link) Mute() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

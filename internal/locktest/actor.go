@@ -19,7 +19,7 @@ type Mutex interface {
 	FencingToken() int64
 }
 
-// An Actor is a goroutine that does what it is told: an owner of its own.
+// An Actor is a goroutine that runs functions one after another: an owner of its own.
 type Actor struct{ jobs chan func() }
 
 // NewActor returns an actor that ends with the test.
@@ -138,7 +138,7 @@ func RequireUnlocked(t *testing.T, m Mutex) {
 	require.NoError(t, m.Unlock())
 }
 
-// ErrorsOf calls every method of m that can fail, and returns what they said.
+// ErrorsOf calls every method of m that can fail, and returns the errors.
 func ErrorsOf[S any](ctx context.Context, m interface {
 	Mutex
 	State(ctx context.Context) (S, error)

@@ -9,19 +9,19 @@ import (
 	"unicode"
 )
 
-// A Chronicle records what hooks are told. E is relock.Event, H relock.Hooks.
+// A Chronicle records the events of hooks. E is relock.Event, H relock.Hooks.
 type Chronicle[E, H any] struct {
 	mu     sync.Mutex
 	events []Chronicled[E]
 }
 
-// Chronicled is an event, and which hook was told of it: "renew failed" for RenewFailed.
+// Chronicled is an event with the name of its hook: "renew failed" for RenewFailed.
 type Chronicled[E any] struct {
 	Hook  string
 	Event E
 }
 
-// Hooks returns hooks that record what they are told, all there are.
+// Hooks returns all hooks, each of which records its events.
 func (r *Chronicle[E, H]) Hooks() (hooks H) {
 	v := reflect.ValueOf(&hooks).Elem()
 	for field, value := range v.Fields() {
@@ -48,7 +48,7 @@ func wordsOf(name string) string {
 	return text.String()
 }
 
-// Of are the events that hook was told of.
+// Of returns the events of one hook.
 func (r *Chronicle[E, H]) Of(hook string) (events []E) {
 	for _, e := range r.All() {
 		if e.Hook == hook {

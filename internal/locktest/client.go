@@ -25,7 +25,7 @@ func FieldOf(c interface{ ID() string }) string { return fmt.Sprintf("%s:%d", c.
 
 // What follows looks into clients: c is a *relock.Client, or a *relock.Mutex for the client that it is of.
 
-// NamesOf counts the names of which c keeps anything.
+// NamesOf returns how many names c has in memory.
 func NamesOf(c any) int { return inside.ClientOf(c).Names() }
 
 // Settled reports whether c does nothing in the background.
@@ -43,7 +43,7 @@ func Undo(m any, until clock.Instant, field string) {
 	inside.ClientOf(m).Undo(of.Protocol, undo.Name{Keys: of.Keys, Until: until}, field)
 }
 
-// Retire gives c a new identity, as it does when a request is left in doubt.
+// Retire gives c a new identity, as an unknown outcome does.
 func Retire(c any) {
 	identities := inside.ClientOf(c).Identities
 	identities.Retire(identities.Current())

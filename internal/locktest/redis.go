@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// ChannelOf is where the waiters of a plain lock are told of its release.
+// ChannelOf returns the channel on which the release of a plain lock is published.
 func ChannelOf(key string) string { return derivedFrom(key).Channels[0] }
 
 // CounterOf is the counter of the tokens of a lock.

@@ -19,7 +19,7 @@ func DialTimedOut(tb testing.TB) error {
 	return err
 }
 
-// Meaning is what the error of a command says of it.
+// Meaning is what the error of a command means.
 type Meaning struct {
 	NotExecuted bool // surely
 	Resend      bool // another copy may fare better

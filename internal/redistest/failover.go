@@ -56,13 +56,13 @@ func (s *TwoServers) Failover(cutOff bool) {
 	})
 }
 
-// OneMaster is a Cluster client that is told that one server has all slots.
+// OneMaster is a Cluster client for which one server has all slots.
 type OneMaster struct {
 	*redis.ClusterClient
 	addr atomic.Pointer[string]
 }
 
-// NewOneMaster returns a client that is told that the server is at addr.
+// NewOneMaster returns a client for which the server at addr has all slots.
 func NewOneMaster(tb testing.TB, addr string) *OneMaster {
 	tb.Helper()
 	c := &OneMaster{}
@@ -76,5 +76,5 @@ func NewOneMaster(tb testing.TB, addr string) *OneMaster {
 	return c
 }
 
-// MoveTo has the client told another address from now on, whenever it asks.
+// MoveTo makes the client use another address from now on.
 func (c *OneMaster) MoveTo(addr string) { c.addr.Store(&addr) }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Way is that of a script to a real server and back.
+// Way is the way of a script to a real server and back.
 type Way struct {
 	Server *Server
 	Relay  *Relay
