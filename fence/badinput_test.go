@@ -22,19 +22,19 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	var nilContext context.Context
 	var nilScript *fence.Script
 	for want, err := range map[string]error{
-		`fence: set "k": relock: invalid option: the context is nil`:                  fence.Set(nilContext, rdb, 1, "k", "v", 0),
-		`fence: hset "k": relock: invalid option: the Redis client is nil`:            fence.HSet(ctx, nil, 1, "k", "f", "v"),
-		`fence: set "k": relock: invalid option: the Redis client is nil`:             fence.Set(ctx, (*redis.Client)(nil), 1, "k", "v", 0),
-		`fence: set "k": relock: invalid option: the token is 0, because the lock is not held`:      fence.Set(ctx, rdb, 0, "k", "v", 0),
-		`fence: set "k": relock: invalid option: token -1`:                            fence.Set(ctx, rdb, -1, "k", "v", 0),
-		`fence: set "k": relock: invalid option: token 9223372036854775807`:           fence.Set(ctx, rdb, math.MaxInt64, "k", "v", 0),
-		`fence: set "k": relock: invalid option: the expiration -2ns is negative`:     fence.Set(ctx, rdb, 1, "k", "v", -2),
-		`fence: hset "k": relock: invalid option: 0 values: HSet needs pairs`:         fence.HSet(ctx, rdb, 1, "k"),
-		`fence: hset "k": relock: invalid option: 3 values: HSet needs pairs`:         fence.HSet(ctx, rdb, 1, "k", "f", "v", "g"),
-		`fence: run a script on "k": relock: invalid option: the script begins with`:  fence.NewScript("#!lua flags=no-writes\nreturn 1").Run(ctx, rdb, 1, []string{"k"}).Err(),
-		`fence: run a script on "k": relock: invalid option: the Script is empty`:     nilScript.Run(ctx, rdb, 1, []string{"k"}).Err(),
-		`fence: run a script on "l": relock: invalid option: the Script is empty`:     new(fence.Script).Run(ctx, rdb, 1, []string{"l"}).Err(),
-		`fence: run a script on "k": relock: invalid option: the Redis client is nil`: appendScript.Run(ctx, nil, 1, []string{"k"}, "x").Err(),
+		`fence: set "k": relock: invalid option: the context is nil`:                           fence.Set(nilContext, rdb, 1, "k", "v", 0),
+		`fence: hset "k": relock: invalid option: the Redis client is nil`:                     fence.HSet(ctx, nil, 1, "k", "f", "v"),
+		`fence: set "k": relock: invalid option: the Redis client is nil`:                      fence.Set(ctx, (*redis.Client)(nil), 1, "k", "v", 0),
+		`fence: set "k": relock: invalid option: the token is 0, because the lock is not held`: fence.Set(ctx, rdb, 0, "k", "v", 0),
+		`fence: set "k": relock: invalid option: token -1`:                                     fence.Set(ctx, rdb, -1, "k", "v", 0),
+		`fence: set "k": relock: invalid option: token 9223372036854775807`:                    fence.Set(ctx, rdb, math.MaxInt64, "k", "v", 0),
+		`fence: set "k": relock: invalid option: the expiration -2ns is negative`:              fence.Set(ctx, rdb, 1, "k", "v", -2),
+		`fence: hset "k": relock: invalid option: 0 values: HSet needs pairs`:                  fence.HSet(ctx, rdb, 1, "k"),
+		`fence: hset "k": relock: invalid option: 3 values: HSet needs pairs`:                  fence.HSet(ctx, rdb, 1, "k", "f", "v", "g"),
+		`fence: run a script on "k": relock: invalid option: the script begins with`:           fence.NewScript("#!lua flags=no-writes\nreturn 1").Run(ctx, rdb, 1, []string{"k"}).Err(),
+		`fence: run a script on "k": relock: invalid option: the Script is empty`:              nilScript.Run(ctx, rdb, 1, []string{"k"}).Err(),
+		`fence: run a script on "l": relock: invalid option: the Script is empty`:              new(fence.Script).Run(ctx, rdb, 1, []string{"l"}).Err(),
+		`fence: run a script on "k": relock: invalid option: the Redis client is nil`:          appendScript.Run(ctx, nil, 1, []string{"k"}, "x").Err(),
 	} {
 		require.ErrorIs(t, err, relock.ErrInvalidOption, want)
 		require.ErrorContains(t, err, want)
