@@ -69,7 +69,7 @@ func New(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	return newClient(rdb, s, clock.OfClient()), nil
 }
 
-// usableRedis says why there can be no locks on rdb.
+// usableRedis returns why rdb cannot be used for locks.
 func usableRedis(rdb redis.UniversalClient) error {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("%w: the Redis client is nil", ErrInvalidOption)
@@ -199,7 +199,7 @@ func newQuorumClient(rdbs []redis.UniversalClient, s clientSettings, now clock.C
 	return c
 }
 
-// supportedByQuorum says what of s cannot be had on a quorum.
+// supportedByQuorum returns why a quorum does not support s.
 func supportedByQuorum(s *settings) error {
 	switch {
 	case s.replicas.N > 0:
@@ -210,7 +210,7 @@ func supportedByQuorum(s *settings) error {
 	return nil
 }
 
-// errNoSuchKind is the error of a handle of a kind of lock that its client does not have.
+// errNoSuchKind is the error of a handle for a kind of lock that its client does not have.
 var errNoSuchKind = fmt.Errorf("%w: a quorum supports only Mutex and MultiMutex: use a Client from New for a FairMutex or RWMutex",
 	ErrUnsupported)
 

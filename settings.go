@@ -9,13 +9,12 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// What the options of a handle ask for: the defaults, the limits, and what options that belong together must
-// not say.
+// The options of a handle: the defaults, the limits, and the contradictions between options.
 //
-// Options are checked at two times. An option that is bad by itself is rejected when it is applied. Options
-// that contradict each other are found when all are known: endList looks at one list of options, resolve at
-// the result of all lists. An option is never adjusted: the first bad one is the error, of New or of each
-// call.
+// Options are checked at two times. An option that is invalid by itself is rejected when it is applied.
+// Contradictions are found when all options are known: endList checks one list of options, resolve
+// the result of all lists. An option is never adjusted: New, or each call, returns the error of the first invalid
+// option.
 
 // Limits of the options.
 const (
@@ -25,20 +24,20 @@ const (
 	minSafetyPoll    = 10 * time.Millisecond
 	minReplicasWait  = 10 * time.Millisecond
 
-	// counterLife is how long a fencing counter outlives its last use.
+	// counterLife is how long a fencing counter lives after its last use.
 	counterLife = 24 * time.Hour
 
 	defaultUnlockTimeout = 5 * time.Second
 )
 
 // settings are what a handle asks of its holds and its calls. Options write them while a handle is made. They
-// do not change after that, so holds read them without a mutex. Durations are 0 if there is no bound, or none
+// do not change after that, so holds read them without a mutex. A duration of 0 means no bound, or that none
 // was given: see resolve.
 type settings struct {
 	protocol.Terms
 	renewInterval time.Duration
-	maxHold       time.Duration // a hold is not renewed for longer
-	minHold       time.Duration // its keys are kept for as long
+	maxHold       time.Duration // a hold is renewed for this long at most
+	minHold       time.Duration // from the acquisition; 0: none
 	waitTimeout   time.Duration
 	unlockTimeout time.Duration
 	owner         string // "": the calling goroutine
@@ -47,11 +46,11 @@ type settings struct {
 	replicas      redisexec.Replicas
 	hooks         Hooks
 
-	// given says which options of renewal are in the list that is being applied. Those of a handle replace its
+	// given records which options of renewal are in the list that is being applied. Those of a handle replace its
 	// client's, but within one list they must not contradict each other.
 	given struct{ fixed, interval, maxHold bool }
 
-	err error // of the first bad option
+	err error // of the first invalid option
 }
 
 // clientSettings are the options of a client.
@@ -94,7 +93,7 @@ func newClientSettings(opts []ClientOption) (clientSettings, error) {
 	return s, resolved.err
 }
 
-// apply makes s, the settings of a client, those of a handle with opts.
+// apply changes s, the settings of a client, into those of a handle with opts.
 func (s *settings) apply(opts []MutexOption) {
 	for _, opt := range opts {
 		if opt == nil {
@@ -107,14 +106,14 @@ func (s *settings) apply(opts []MutexOption) {
 	s.resolve()
 }
 
-// reject records a bad option, unless there was one before.
+// reject records the error of an invalid option, unless there is one already.
 func (s *settings) reject(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf("%w: %s", ErrInvalidOption, fmt.Sprintf(format, args...))
 	}
 }
 
-// endList checks what the options of one list say together, and forgets which options that list has. So a
+// endList checks one list of options for contradictions, and forgets which options it has. So a
 // handle may have WithRenewInterval although its client has WithoutRenewal: the later list replaces the
 // earlier one.
 func (s *settings) endList() {
@@ -127,7 +126,7 @@ func (s *settings) endList() {
 	s.given = settings{}.given
 }
 
-// resolve fills in what depends on other options, and checks what all of them say together. It comes last.
+// resolve sets what depends on other options, and checks all options together. It comes last.
 func (s *settings) resolve() {
 	if s.renewInterval == 0 {
 		s.renewInterval = s.TTL / 3
@@ -147,10 +146,10 @@ func (s *settings) resolve() {
 	}
 }
 
-// canFollow reports whether a hold with these settings can begin with what is left of the lease of another.
-// Redis is told only afterwards. So the hold can if it asks for nothing that only Redis can give (a token,
-// replicas), if its own lease is renewed and not shorter, and if enough is left to tell Redis in time. With a
-// fixed lease it could never make up for what the hold before has used.
+// canFollow reports whether a hold with these settings can begin with the rest, left, of another hold's lease, before
+// Redis has its name. It can if it needs nothing that only Redis can provide (a token,
+// replicas), if its own lease is renewed and not shorter, and if enough is left to write the name in time. With a
+// fixed lease it could never make up for the part that the previous hold has used.
 func (s *settings) canFollow(left time.Duration) bool {
 	return !s.Fencing && s.replicas.N == 0 && s.Renewed && left <= s.TTL && left >= s.EntryLease()/3
 }

@@ -2,7 +2,7 @@ package keys
 
 import "strings"
 
-// Side tells apart the holds that one owner can have of one key at the same time: an owner that writes may
+// Side distinguishes the holds that one owner can have of one key at the same time: an owner that writes may
 // also read.
 type Side int
 
@@ -12,7 +12,7 @@ const (
 	Reading
 )
 
-// SideOf is the side of a read-write lock that a field is on. It makes no sense for a lock with one side.
+// SideOf returns the side of a read-write lock that a field belongs to. It is meaningless for a lock with one side.
 func SideOf(field string) Side {
 	if strings.HasSuffix(field, WriteSuffix) {
 		return Writing
@@ -20,11 +20,11 @@ func SideOf(field string) Side {
 	return Reading
 }
 
-// WriteSuffix ends the field of a write hold. An owner has no ':' in it, and "write" is no owner: so the
+// WriteSuffix ends the field of a write hold. An owner contains no ':', and "write" is no owner. So the
 // field of a reader never ends like this.
 const WriteSuffix = ":write"
 
-// LineKeys are the names of the line of a key: a sorted set, and a hash of what is known of each entry.
+// LineKeys are the names of the line of a key: a sorted set, and a hash of the entries.
 type LineKeys struct{ Queue, Entries string }
 
 // LineOf returns the names of the line of key.
@@ -32,18 +32,18 @@ func LineOf(key string) LineKeys {
 	return LineKeys{Queue: ofLine(linePrefix, key), Entries: ofLine(entriesPrefix, key)}
 }
 
-// GrantsPrefix begins the names of the channels on which processes are told of grants of key. Each process
-// has one: its uuid follows.
+// GrantsPrefix begins the names of the channels for grants of key. Each process
+// has one, whose name ends with its uuid.
 func GrantsPrefix(key string) string { return ofLine(grantsPrefix, key) + ":" }
 
-// RWKeys are the names of what a read-write lock has besides its key. They are Redisson's, except the claim.
+// RWKeys are the names of a read-write lock besides its key. They are Redisson's, except the claim.
 type RWKeys struct {
-	Claim    string // of the writer that waits and keeps new readers out
-	Timeouts string // prefix of the timeout keys: one for each level of each reader
-	Words    []any  // KEYS of a script that minds the claim, and may mint a token: key, claim, counter
+	Claim    string // of the waiting writer, which keeps new readers out
+	Timeouts string // prefix of the timeout keys: one for each count of each reader
+	Words    []any  // KEYS of a script that uses the claim, and may create a token: key, claim, counter
 }
 
-// ReadWrite makes t, of one key, that of a read-write lock. Init comes before it.
+// ReadWrite makes t, of one key, the key of a read-write lock. Init comes before it.
 func (t *Set) ReadWrite() {
 	key := t.Keys[0]
 	t.RW = &RWKeys{Claim: derived(rwClaimPrefix, key), Timeouts: key}
@@ -54,9 +54,9 @@ func (t *Set) ReadWrite() {
 	t.Channels = []string{derived(rwPrefix, key)}
 }
 
-// WithClaim returns the KEYS of a script that minds the claim. A script that only renews or gives back has the
-// lock's key alone: the claim is rarely there, and while a slot moves Redis refuses a command with two keys
-// if one of them is missing. The result is shared, and so it has no room to append to.
+// WithClaim returns the KEYS of a script that uses the claim. A script that only renews or releases has only the
+// lock's key: a claim is rare, and while a slot moves Redis refuses a command with two keys
+// if one of them is missing. The result is shared, and has no room to append to.
 func (t *Set) WithClaim(mint bool) []any {
 	if !mint {
 		return t.RW.Words[:2:2]

@@ -18,7 +18,7 @@ const (
 	javaTimeoutPrefix = "redisson_lock_timeout"
 )
 
-// What only this library has begins with its own name. So no key of Redisson's can be one of these.
+// Names that only this library uses begin with its own name. So no key of Redisson's can be one of them.
 const (
 	linePrefix    = "relock_line"
 	entriesPrefix = "relock_line_entries"
@@ -28,18 +28,17 @@ const (
 	clientPrefix  = "relock_client"
 )
 
-// OfClient is the key at which the client with that uuid is registered: a hash of host, pid, program and
-// since. It does not have the user's prefix: an operator that finds a hold knows the uuid of its client, and
-// nothing else.
+// OfClient returns the key at which the client with that uuid is registered: a hash of host, pid, program and
+// since. It does not have the user's prefix, because an operator who finds a hold knows only the uuid of its client.
 func OfClient(uuid string) string { return clientPrefix + ":" + uuid }
 
-// ClientOf is the uuid of the client whose field this is: a uuid has no ':' in it.
+// ClientOf returns the uuid of the client of a field: a uuid contains no ':'.
 func ClientOf(field string) string {
 	uuid, _, _ := strings.Cut(field, ":")
 	return uuid
 }
 
-// derived returns the name of a helper of key, as Redisson does. Redisson asks only whether the key contains a
+// derived returns the name of a helper of key by Redisson's rule, which only checks whether the key contains a
 // brace. For some keys the helper is then in another slot: see [derivable].
 func derived(prefix, key string) string {
 	if strings.Contains(key, "{") {
@@ -48,7 +47,7 @@ func derived(prefix, key string) string {
 	return prefix + ":{" + key + "}"
 }
 
-// ofLine returns the name of what belongs to the line of key. No two keys share one. By Redisson's rule "a" and
+// ofLine returns the name of a key of the line of key. No two keys share one. By Redisson's rule "a" and
 // "{a}" would: both would have prefix:{a}, and a release of one lock would grant the other one.
 func ofLine(prefix, key string) string {
 	if strings.Contains(key, "{") {
@@ -66,7 +65,7 @@ type helpers struct {
 // helpersOf returns the helpers of key. They are parts of one text, because each text is an allocation, and
 // programs make a handle for each use of a lock.
 func helpersOf(key string) (h helpers) {
-	// What is between prefix and key, by the rule of derived and by that of ofLine, and what is behind the key.
+	// The text between prefix and key, by the rule of derived and by that of ofLine, and the text after the key.
 	before, own, after := ":{", ":{", "}"
 	if strings.Contains(key, "{") {
 		before, own, after = ":", "::", ""
@@ -86,8 +85,8 @@ func helpersOf(key string) (h helpers) {
 // helperPrefixes begin the keys that belong to a lock, or to a client. Each is followed by a ':'.
 var helperPrefixes = []string{counterPrefix, javaQueuePrefix, javaTimeoutPrefix, linePrefix, entriesPrefix, rwClaimPrefix, fencePrefix, clientPrefix}
 
-// helperPrefix returns what key begins with if it may belong to a lock of another name, and "" otherwise. A lock by
-// such a name would be taken for the helper of the other, and the helper for a lock.
+// helperPrefix returns the prefix of key if key may be a helper of a lock with another name, and "" otherwise. A lock of
+// such a name would be confused with the helper.
 func helperPrefix(key string) string {
 	prefix, _, found := strings.Cut(key, ":")
 	if !found || !slices.Contains(helperPrefixes, prefix) {
@@ -105,8 +104,8 @@ func derivable(key string) bool {
 	return HashTag(derived(channelPrefix, key)) == HashTag(key)
 }
 
-// CheckHelperKeys says why key cannot be a lock whose helper keys hold or grant it; nil: it can. The name
-// must not be a {tag} and nothing else: its helpers would be those of the tag, which is another lock.
+// CheckHelperKeys returns why key cannot be a lock whose helper keys hold or grant it; nil if it can. The name
+// must not be only a {tag}: its helpers would be those of the tag, which is another lock.
 func CheckHelperKeys(key string) error {
 	if tag := HashTag(key); key == "{"+tag+"}" {
 		return fmt.Errorf("%w: %q would share its helper keys with the lock %q: remove the braces", lockerr.ErrInvalidName, key, tag)
@@ -114,8 +113,8 @@ func CheckHelperKeys(key string) error {
 	return nil
 }
 
-// FenceOf returns the name of the key that remembers the highest token that came with a write to key. It is in
-// key's Cluster slot, so one script can use both. The error says why there cannot be such a key.
+// FenceOf returns the name of the key with the highest token that came with a write to key. It is in
+// key's Cluster slot, so one script can use both. If there cannot be such a key, the error contains the reason.
 func FenceOf(key string) (string, error) {
 	switch tag := HashTag(key); {
 	case key == "":

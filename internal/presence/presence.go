@@ -1,20 +1,20 @@
-// Package presence registers a client on Redis while it holds or waits, so that people who look at a hold,
-// which names only the client's uuid, can find its host and process.
+// Package presence registers the client identity on Redis while the client holds or waits. A hold contains only the
+// client's uuid; with the registration people can find its host and process.
 //
-// It is a courtesy, and no lock depends on it: a command that fails is not sent again before its time, and
-// what is registered ends with a lease of its own.
+// No lock depends on it. A command that fails is not repeated before its time, and
+// a registration ends with a lease of its own.
 //
-// Each deployment has a registrar of its own: a node of a quorum that does not answer must not keep a client that has
-// ended registered on the others.
+// Each deployment has its own registrar: if one node of a quorum does not answer, a client that has ended must not stay
+// registered on the others.
 //
 // What the goroutine of a registrar does:
 //
 //	in use, and due      it registers the names (register), and they are due again after an interval
 //	in use, and not due  it sleeps until they are, or until the client is closed
 //	not in use           it ends (names decides that), and the next hold starts another
-//	closed               it has each name that may be registered go (leave), and ends for good
+//	closed               it removes each name that may be registered (leave), and ends for good
 //
-// What can come late: a copy of a registration, after the client has gone. It makes the key again, for its
+// What can come late: a copy of a registration, after the client has ended. It creates the key again, for its
 // lease.
 package presence
 
@@ -36,21 +36,21 @@ import (
 //go:embed register.lua
 var source string
 
-// RegisterScript registers a client, or has it go.
+// RegisterScript registers a client, or removes it.
 var RegisterScript = redisexec.NewScript(source)
 
 const (
-	// Lease is how long a client stays registered after it has said so for the last time. It is three intervals
-	// long: so a command may fail, and the client is still there.
+	// Lease is how long a client stays registered after its last registration. It is three intervals
+	// long, so that a command may fail.
 	Lease = 3 * time.Minute
-	// Interval is how often it says so. Many short holds one after the other cost no more than that.
+	// Interval is the time between registrations. Many short holds one after the other cost no more than that.
 	Interval = time.Minute
-	// mostNames is how many names are registered at a time: a client has one, and one for each earlier one
-	// that was in doubt while a hold had it.
+	// mostNames is how many names are registered at a time: a client has one, and one for each earlier identity
+	// that was retired while a hold had it.
 	mostNames = 16
 )
 
-// Env is what a registrar needs of its client.
+// Env is what a registrar needs from its client.
 type Env struct {
 	Now     clock.Clock
 	Go      func(func())    // runs in a goroutine that the client waits for
@@ -68,11 +68,11 @@ type Registrar struct {
 	info []any // host, process id, program, since when: the last words of each command
 
 	mu sync.Mutex
-	// running says that the goroutine is there. start sets it. The goroutine clears it before it ends because
-	// the client is not in use; after Close it stays set, so no other one starts.
+	// running: the goroutine is running. start sets it. The goroutine clears it before it ends because
+	// the client is not in use; after Close it stays set, so no other goroutine starts.
 	running bool
 
-	// What follows belongs to the goroutine. There is one at a time, so it needs no mutex.
+	// These belong to the goroutine. There is one at a time, so they need no mutex.
 	last  clock.Instant            // when something was sent
 	until map[string]clock.Instant // by name: until when it may be registered
 }
@@ -91,15 +91,15 @@ func New(env Env, exec *redisexec.Executor) *Registrar {
 	}
 }
 
-// InUse says that the client holds or waits from now on. It does not wait for Redis. It has to come after the
-// hold is in its gates: else the goroutine may look first, see none, and end.
+// InUse reports that the client holds or waits from now on. It does not wait for Redis. It must come after the
+// hold is in its gates: otherwise the goroutine may look first, find none, and end.
 func (r *Registrar) InUse() { r.start() }
 
-// Close has the client registered no more, in the background. Env.Closing has been closed before: by that the
-// goroutine knows. If there is none, it is started once more.
+// Close removes the registration, in the background. The goroutine notices Env.Closing, which was closed before. If
+// there is no goroutine, Close starts one.
 func (r *Registrar) Close() { r.start() }
 
-// start makes sure that the goroutine is there.
+// start starts the goroutine unless it is running.
 func (r *Registrar) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,10 +133,10 @@ func (r *Registrar) run() {
 	}
 }
 
-// names returns what is to be registered, how long it has to wait for that, and whether the client is closed.
+// names returns the names to register, how long to wait for that, and whether the client is closed.
 // No names, and not closed: the client is not in use. Then the goroutine has to end, and InUse starts another.
-// It looks, and clears running, under one mutex: so an InUse that comes meanwhile is not missed. The answer
-// about Close is of the same moment: a goroutine that has cleared running must not go on, beside another.
+// It looks, and clears running, under one mutex, so it does not miss an InUse. Whether the client is closed is of the
+// same moment: a goroutine that has cleared running must not go on, beside another.
 func (r *Registrar) names() (names []string, due time.Duration, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,8 +150,8 @@ func (r *Registrar) names() (names []string, due time.Duration, closed bool) {
 	return names[:min(len(names), mostNames)], due, closed
 }
 
-// register says that the client is there by these names. It remembers each before it is sent: if the answer is
-// lost, leave still has it go.
+// register registers the client under these names. It records each before it is sent: if the answer is
+// lost, leave still removes it.
 func (r *Registrar) register(names []string) {
 	now := r.env.Now()
 	r.last = now
@@ -166,7 +166,7 @@ func (r *Registrar) register(names []string) {
 	}
 }
 
-// leave says that the client has gone, by each name that may still be registered.
+// leave removes each name that may still be registered.
 func (r *Registrar) leave() {
 	for name, until := range r.until {
 		if r.env.Now().Until(until) > 0 {
@@ -175,7 +175,7 @@ func (r *Registrar) leave() {
 	}
 }
 
-// send sends one command, and waits for it. What became of it makes no difference.
+// send sends one command, and waits for it. Its outcome makes no difference.
 func (r *Registrar) send(name string, lease time.Duration) {
 	args := append([]any{lease.Milliseconds()}, r.info...)
 	_, _ = r.exec.Run(r.env.Ctx, redisexec.CallOptions{Attempts: 1}, RegisterScript, []any{keys.OfClient(name)}, args...)

@@ -14,19 +14,19 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// reply reads what a script answered. A server, a proxy or another program's script may
-// answer anything: a surprise is remembered as an error and never a panic. The zero reply
-// belongs to a call that failed; reading it is harmless, as its outcome has the error.
+// reply reads the answer of a script. A server, a proxy or another program's script may
+// answer anything: an unexpected reply becomes an error and never a panic. The zero reply
+// belongs to a call that failed; reading it is harmless, because its outcome has the error.
 type reply struct {
 	values  []any // of a list
-	value   any   // that is not a list
+	value   any   // if it is not a list
 	bare    bool  // it is not a list
-	refusal error // the script ran, changed nothing, and said why
-	bad     error // the first surprise
+	refusal error // the script ran and changed nothing, for this reason
+	bad     error // the first unexpected element
 }
 
-// newReply takes what go-redis has made of a reply. Scripts answer with integers, texts and lists of those. All
-// else, as a map of RESP3, is a surprise to the function that reads it.
+// newReply wraps a reply of go-redis. Scripts answer with integers, texts and lists of those. Anything
+// else, such as a map of RESP3, is unexpected for the method that reads it.
 func newReply(value any) reply {
 	if values, ok := value.([]any); ok {
 		return reply{values: values}
@@ -34,7 +34,7 @@ func newReply(value any) reply {
 	return reply{value: value, bare: true}
 }
 
-// at returns element i; a reply that is not a list is a list of one. nil: there is none.
+// at returns element i, or nil if there is none. A reply that is not a list counts as a list of one.
 func (r *reply) at(i int) any {
 	switch {
 	case r.bare && i == 0:
@@ -45,8 +45,8 @@ func (r *reply) at(i int) any {
 	return nil
 }
 
-// understood completes the outcome of a call by what its reply r turned out to say, and
-// returns the answer read from it; none after an error.
+// understood completes the outcome of a call by its reply r, and
+// returns the answer that was read from it; none after an error.
 func understood[T any](answer T, out redisexec.Outcome, r *reply) (T, redisexec.Outcome) {
 	if out = r.complete(out); out.Err != nil {
 		var none T
@@ -55,12 +55,12 @@ func understood[T any](answer T, out redisexec.Outcome, r *reply) (T, redisexec.
 	return answer, out
 }
 
-// complete completes an outcome by what the reply turned out to say.
+// complete completes an outcome by the reply.
 func (r *reply) complete(o redisexec.Outcome) redisexec.Outcome {
 	switch {
 	case o.Err != nil:
 	case r.bad != nil:
-		// Whatever has answered may have done anything. To send it again would be answered alike.
+		// An unknown script may have done anything. Another copy would get the same answer.
 		o.Err, o.Ambiguous, o.Permanent = r.bad, true, true
 	case r.refusal != nil:
 		o.Err, o.Permanent, o.Refused = r.refusal, true, true
@@ -68,15 +68,15 @@ func (r *reply) complete(o redisexec.Outcome) redisexec.Outcome {
 	return o
 }
 
-// surprise records that the reply is not what the script can have said.
+// surprise records that the reply is not one of the script's.
 func (r *reply) surprise(format string, args ...any) {
 	if r.bad == nil {
 		r.bad = fmt.Errorf("unexpected reply %s: %s", brief(r), fmt.Sprintf(format, args...))
 	}
 }
 
-// brief prints a reply, or as much of it as an error should hold: another program's script may have answered with
-// anything, of any length. No script of ours answers a list within a list.
+// brief prints a reply, or as much of it as an error should contain: another program's script may have answered with
+// anything, of any length. No script of ours answers with a list within a list.
 func brief(r *reply) string {
 	const most = 200
 	values := slices.Clone(r.values[:min(len(r.values), most)])
@@ -98,8 +98,8 @@ func brief(r *reply) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// The functions below read one element each. If it is not what it should be, they record that, and return a value
-// that does no harm: understood throws the answer away.
+// The functions below read one element each. If the element is unexpected, they record that, and return a harmless
+// value: understood discards the answer.
 
 // integer returns element i.
 func (r *reply) integer(i int) int64 {
@@ -110,8 +110,8 @@ func (r *reply) integer(i int) int64 {
 	return 0
 }
 
-// ttl returns element i, which is a PTTL: milliseconds. One that no duration can hold, as
-// a foreign program may have set, is as long as durations get.
+// ttl returns element i, a PTTL in milliseconds. If a foreign program has set one that no duration can hold,
+// it returns the longest duration.
 func (r *reply) ttl(i int) time.Duration {
 	ms := r.integer(i)
 	if ms < -2 {
@@ -121,7 +121,7 @@ func (r *reply) ttl(i int) time.Duration {
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// position returns element i, which is the position of one of t's keys as Lua counts.
+// position returns element i, the position of one of t's keys, counted from 1 as in Lua.
 func (r *reply) position(i int, t *keys.Set) int {
 	n := r.integer(i) - 1
 	if n < 0 || n >= int64(len(t.Keys)) {
@@ -140,7 +140,7 @@ func (r *reply) text(i int) string {
 	return ""
 }
 
-// number returns element i, which is a text of digits, or 0 if it is another text: a
+// number returns element i, a text of digits, or 0 if it is another text: a
 // foreign program may have written it.
 func (r *reply) number(i int) int64 {
 	n, err := strconv.ParseInt(r.text(i), 10, 64)
@@ -159,7 +159,7 @@ func (r *reply) flag() bool {
 	return n == 1
 }
 
-// lost returns the positions of those of n holds that a script found lost, which it names in order.
+// lost returns the positions of those of n holds that a script found lost. The script returns them in order.
 func (r *reply) lost(n int) []int {
 	if r.bare {
 		if r.integer(0) != int64(n) {
@@ -171,7 +171,7 @@ func (r *reply) lost(n int) []int {
 	last := 0
 	for i := range r.values {
 		at := r.integer(i)
-		// The script names them in order. A position out of order, or twice, could stand for another hold, which
+		// If a position is out of order, or repeated, it could belong to another hold, which
 		// would be lost without a reason.
 		if at <= int64(last) || at > int64(n) {
 			r.surprise("no hold at %d", i)
@@ -186,8 +186,8 @@ func (r *reply) lost(n int) []int {
 	return lost
 }
 
-// grant returns the grant of a script that takes a lock which is free, or says who holds it.
-// tells: it says the token, too, 0 at least.
+// grant returns the grant of a script that acquires a free lock, or returns the holder.
+// tells: it also returns the token, 0 at least.
 func (r *reply) grant(t *keys.Set, tells bool) Grant {
 	switch status := r.integer(0); status {
 	case 1:
@@ -208,7 +208,7 @@ func (r *reply) grant(t *keys.Set, tells bool) Grant {
 	}
 }
 
-// grantOrLost returns the grant of a script that either sets counts and perhaps mints a
+// grantOrLost returns the grant of a script that either sets counts and perhaps creates a
 // token, or finds the lock lost.
 func (r *reply) grantOrLost(t *keys.Set, tells bool) Grant {
 	switch status := r.integer(0); status {
@@ -222,7 +222,7 @@ func (r *reply) grantOrLost(t *keys.Set, tells bool) Grant {
 	}
 }
 
-// granted reads a token, or none where a script says nothing but that it did what was asked:
+// granted reads a token, or none if the script returns only its success:
 // a list costs Redis a fifth of the time of a short script.
 func (r *reply) granted(tells bool) Grant {
 	if r.bare && !tells {
@@ -231,13 +231,13 @@ func (r *reply) granted(tells bool) Grant {
 	return Grant{Held: true, Token: r.integer(1)}
 }
 
-// reads returns the answer of a script to a reader that asked for lease. A number says that it reads,
-// and completes the outcome by what the lock had left. A list is read by grantOf.
+// reads returns the answer of a script to a reader that asked for lease. A number means that it reads,
+// and completes the outcome by the rest of the lock's lease. grantOf reads a list.
 func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, grantOf func(*keys.Set, bool) Grant) (Grant, redisexec.Outcome) {
 	if !r.bare {
 		return understood(grantOf(t, false), out, r)
 	}
-	// What the lock had left before this command. If that is less than asked for, another program shortens the lease:
+	// The rest of the lock's lease before this command. If it is less than asked for, another program shortens the lease:
 	// the hold then renews sooner (see lease.Lease.Note).
 	found := r.ttl(0)
 	switch {
@@ -249,8 +249,8 @@ func (r *reply) reads(t *keys.Set, out redisexec.Outcome, lease time.Duration, g
 	return understood(Grant{Held: true}, out, r)
 }
 
-// released reads the reply of a script that gives a lock back: a number if the field had it, and a list that
-// begins with 0 if not. Either says how many processes have heard the wake-ups.
+// released reads the reply of a script that releases a lock: a number if the lock had the field, and otherwise a list
+// that begins with 0. Both contain the number of processes that received the wake-ups.
 func (r *reply) released() Released {
 	if r.bare {
 		return Released{Ours: true, Heard: r.receivers(0)}
@@ -261,8 +261,8 @@ func (r *reply) released() Released {
 	return Released{Heard: r.receivers(1)}
 }
 
-// releasedInLine is released where the first in line may have got the lock: a text says that, and how
-// many have heard.
+// releasedInLine is released for a lock with a line: a text means that the first in line got the lock, and contains
+// the number of receivers.
 func (r *reply) releasedInLine() Released {
 	text, granted := r.value.(string)
 	if !granted {
@@ -275,8 +275,8 @@ func (r *reply) releasedInLine() Released {
 	return Released{Ours: true, Granted: true, Heard: heard}
 }
 
-// receivers returns element i, which says how many processes heard a message; -1 if the
-// server refused to tell them.
+// receivers returns element i, the number of processes that received a message; -1 if the
+// server refused to count them.
 func (r *reply) receivers(i int) int {
 	n := r.integer(i)
 	if n < -1 || n > math.MaxInt32 {
@@ -286,8 +286,8 @@ func (r *reply) receivers(i int) int {
 	return int(n)
 }
 
-// refuse reads a status that says why key i of t cannot be locked. The script has changed nothing then. It says
-// the same until another program removes what is in the way: so the refusal is permanent.
+// refuse reads a status that contains why key i of t cannot be locked. The script has changed nothing then. The
+// answer stays the same until another program removes the obstacle: so the refusal is permanent.
 func (r *reply) refuse(status int64, t *keys.Set) {
 	// A counter has a position of its own: there may be more of them than keys (see keys.Set.FencedWith).
 	i, n := r.integer(1)-1, len(t.Keys)
@@ -303,12 +303,12 @@ func (r *reply) refuse(status int64, t *keys.Set) {
 	}
 }
 
-// errReadsToo says that a writer cannot be followed by another at once: it reads on, and others may read with it.
-// So the lock is given back instead.
+// errReadsToo reports that a writer cannot be followed by another writer at once, because it reads on, and others may
+// read with it. So the lock is released instead.
 var errReadsToo = errors.New("the owner also holds the read side")
 
-// whyRefused is what a status means that says why key i of t cannot be locked; nil if it is
-// no such status. Some are said by the scripts of one kind of lock only: from another kind they are a surprise.
+// whyRefused returns the meaning of a status for key i of t; nil if there is
+// no such status. Some statuses belong to the scripts of one kind of lock only: from another kind they are unexpected.
 func whyRefused(status int64, t *keys.Set, i int) error {
 	switch {
 	case status == -1:

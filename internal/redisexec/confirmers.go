@@ -6,19 +6,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// confirmers are connections of our own to one Redis process, for scripts that replicas confirm:
-// each needs one to itself for as long as a WAIT takes. Those of the application's pool may all be
+// confirmers are connections of our own to one Redis process, for scripts that replicas confirm.
+// Each script needs a connection to itself for as long as its WAIT takes. Those of the application's pool may all be
 // in use, for as long as the application likes, and a renewal cannot wait for that.
 //
-// They are not told of a failover, as go-redis tells the application's pool. So when something went
-// wrong on one of them, or too few replicas have confirmed, new ones are made for later scripts. The old
+// They do not follow a failover, as the application's pool does. So if something goes
+// wrong on one of them, or too few replicas confirm, new ones are made for later scripts. The old
 // ones are closed when the last script that uses them has ended.
 type confirmers struct {
 	rdb *redis.Client
 
-	// What follows is guarded by the executor.
-	users int  // scripts that are under way on them
-	stale bool // newcomers get others; the last user closes these
+	// These fields are guarded by the executor.
+	users int  // scripts in flight on them
+	stale bool // later scripts use others; the last user closes these
 }
 
 // minConfirmers is how many there may be at a time, at least, by the size of the application's pool.
@@ -61,12 +61,12 @@ func (c *confirmers) send(ctx context.Context, r Replicas, cmd *call, ahead []*c
 	return answer{value: value}
 }
 
-// suspect reports whether an answer may be that of the wrong server, or of none.
+// suspect reports whether an answer may have come from the wrong server, or from none.
 func suspect(a answer) bool {
 	return a.unconfirmed != nil || a.err != nil && (telling(a.err) != tellsAll || redis.IsReadOnlyError(a.err))
 }
 
-// confirmersOf returns those of an engine, for one more user; nil if the engine has been given up.
+// confirmersOf returns the confirmers of an engine, for one more user; nil if the engine was closed.
 func (x *Executor) confirmersOf(e *engine) *confirmers {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -80,8 +80,8 @@ func (x *Executor) confirmersOf(e *engine) *confirmers {
 	return e.confirmers
 }
 
-// leave is how a user of c leaves. If it has failed, those that come later do not use c any more, and the last
-// user closes it. To close it at once would cut the other users short, and their scripts would be in doubt.
+// leave ends a use of c. After a failure, later scripts do not use c any more, and the last
+// user closes it. To close it at once would interrupt the other users, and leave their outcome unknown.
 func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
 	x.mu.Lock()
 	c.users--
@@ -95,7 +95,7 @@ func (x *Executor) leave(e *engine, c *confirmers, failed bool) {
 	}
 }
 
-// closeConfirmers ends those of an engine that has been given up. Scripts that are under way on them fail.
+// closeConfirmers closes the confirmers of an engine that was closed. Scripts in flight on them fail.
 func (x *Executor) closeConfirmers(e *engine) {
 	x.mu.Lock()
 	c := e.confirmers

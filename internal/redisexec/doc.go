@@ -1,6 +1,5 @@
-// Package redisexec runs one script on one Redis deployment, and tells how that ended: whether it
-// was answered, and whether every copy of it was. All that is safe under lost replies rests on
-// that. It knows nothing of locks.
+// Package redisexec runs one script on one Redis deployment, and reports whether it was answered, and whether every copy
+// of it was. All safety under lost replies depends on that. The package does not depend on locks.
 //
 //   - exec.go sends copies until one is answered, or the call is given up.
 //   - flights.go has the copies of one call that are under way, and takes the first answer to any of them.

@@ -14,18 +14,18 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Replicas says how many replicas are to confirm what a script wrote, and how long they are
-// waited for. The zero value asks for none.
+// Replicas is how many replicas have to confirm the writes of a script, and how long to wait for
+// them. The zero value asks for none.
 type Replicas struct {
 	N       int           // how many
 	Timeout time.Duration // whole milliseconds
 }
 
-// waitLag is how much later than asked Redis may give up a WAIT: it looks ten times a second.
+// waitLag is how much later than asked Redis may end a WAIT: it checks ten times a second.
 const waitLag = 100 * time.Millisecond
 
-// patience is what waiting for replicas adds to the time that a script is given. Without it a copy whose replicas
-// are slow would be given up, and the script would be in doubt for nothing.
+// patience is the time for the replicas, which is added to the time of a script. Without it a copy whose replicas
+// are slow would be given up, and its outcome would be unknown without need.
 func (r Replicas) patience() time.Duration {
 	if r.N == 0 {
 		return 0
@@ -33,7 +33,7 @@ func (r Replicas) patience() time.Duration {
 	return r.Timeout + waitLag
 }
 
-// And returns what satisfies both: the levels of a hold may ask for different numbers, and one WAIT is sent.
+// And returns what satisfies both: the Locks of a hold may ask for different numbers, and one WAIT is sent.
 func (r Replicas) And(other Replicas) Replicas {
 	return Replicas{N: max(r.N, other.N), Timeout: max(r.Timeout, other.Timeout)}
 }
@@ -52,7 +52,7 @@ func (r Replicas) Before(ctx context.Context) Replicas {
 	return r
 }
 
-// shortfall is the error of a WAIT that acks replicas have answered to, or that failed.
+// shortfall is the error of a WAIT that acks replicas confirmed, or that failed.
 func (r Replicas) shortfall(acks int, failure error) error {
 	err := fmt.Errorf("%w: %d of %d replicas confirmed the write within %v; INFO replication on the master shows which replicas are connected and how far they lag",
 		lockerr.ErrNotReplicated, acks, r.N, r.Timeout)
@@ -62,14 +62,14 @@ func (r Replicas) shortfall(acks int, failure error) error {
 	return err
 }
 
-// ConfirmedBy is e for a script whose writes r are to confirm.
+// ConfirmedBy returns e for a script whose writes r have to confirm.
 func (e CallOptions) ConfirmedBy(r Replicas) CallOptions {
 	e.Replicas = r
 	e.Patience += r.patience()
 	return e
 }
 
-// CanWait says why WithReplicas cannot be had with rdb.
+// CanWait returns why rdb does not support WithReplicas.
 func CanWait(rdb redis.UniversalClient) error {
 	switch rdb.(type) {
 	case *redis.Client, *redis.ClusterClient:
@@ -100,7 +100,7 @@ var errNoNode = errors.New("the Redis client does not report which node serves t
 
 // confirm sends a script and, behind it on the same connection, a WAIT for replicas, and
 // waits for both answers, or for ctx. An engine would send the WAIT on another connection,
-// where it tells nothing about the script.
+// where it would not cover the script.
 func (x *Executor) confirm(c try, key string, cmd *call) answer {
 	r := c.e.Replicas
 	// Only the context bounds an answer there, and it is not to do so before the answer is useless.
@@ -127,7 +127,7 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 		}
 		return x.pair(ctx, node, r, newCopy(ctx, cmd), new(atomic.Bool), ahead...)
 	})
-	// The time was over while it waited for the map of the Cluster, or for its turn: there is no doubt.
+	// The time ended while it waited for the map of the Cluster, or for its turn: nothing was sent.
 	if a.err != nil && settled.CompareAndSwap(false, true) {
 		a.pending = nil
 		cancel()
@@ -139,8 +139,8 @@ func (x *Executor) confirm(c try, key string, cmd *call) answer {
 	return a
 }
 
-// pair is one EVALSHA or EVAL with its WAIT, and what has to go ahead of them. It is sent if
-// it can settle that.
+// pair is one EVALSHA or EVAL with its WAIT, and the commands before them. It is sent only if
+// it can set settled.
 func (x *Executor) pair(ctx context.Context, node *redis.Client, r Replicas, cmd *call, settled *atomic.Bool, ahead ...*call) answer {
 	e := x.engineAt(node)
 	if e == nil {
@@ -178,8 +178,8 @@ func (x *Executor) serverOf(ctx context.Context, key string) *server {
 	return x.anywhere
 }
 
-// redirection returns the address that an error points to, if it does, and what that node
-// wants to be told first.
+// redirection returns the address that an error points to, if it does, and the command that this node
+// needs first.
 func redirection(ctx context.Context, err error) (addr string, ahead []*call) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, nil

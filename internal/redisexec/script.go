@@ -11,14 +11,14 @@ import (
 	"github.com/relock-go/relock/internal/clock"
 )
 
-// Script is a Lua script and the name Redis knows it by. It never changes, and is told from others by its address:
+// Script is a Lua script and its digest. It never changes, and is identified by its address:
 // each is made once, when the program starts.
 type Script struct {
 	Source string // in Lua
 	Digest any    // its SHA-1 in hex, in a box as go-redis takes it
 
-	// LooksFirst says that it touches every key that it needs before it changes anything: refused
-	// because one is not on that node, it may be sent again.
+	// LooksFirst: it touches every key that it needs before it changes anything. If it is refused
+	// because a key is not on that node, it may be sent again.
 	LooksFirst bool
 }
 
@@ -74,7 +74,7 @@ func (k *cache) missed(s *Script, sent, now clock.Instant) bool {
 	return true
 }
 
-// unknownScript reports whether Redis has answered that it does not know a script by its digest.
+// unknownScript reports whether Redis answered that it does not have a script with that digest.
 func unknownScript(err error) bool {
 	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
 }

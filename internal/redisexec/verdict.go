@@ -12,33 +12,33 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// verdict is what the error of one copy of a command says about it. Where the error leaves it open whether the
-// copy was executed, the verdict is that it may have been: then a name too many is retired. The other mistake
-// would let a late copy change a later hold.
+// verdict is the meaning of the error of one copy of a command. If it is unknown whether the
+// copy was executed, the verdict is that it may have been: then a name too many is retired. The opposite mistake
+// would let a delayed copy change a later hold.
 type verdict struct {
 	answered    bool // no error
-	notExecuted bool // surely: Redis refused it before its first write, or it was never sent
-	resend      bool // another copy may fare better
-	permanent   bool // no later call will fare better either, until something is changed
+	notExecuted bool // certainly: Redis refused it before its first write, or it was never sent
+	resend      bool // another copy may succeed
+	permanent   bool // no later call can succeed until something is changed
 }
 
-// The verdicts. transient passes within a call, as a failover does. refused may pass, but later: another copy does
+// The verdicts. transient ends soon, as a failover does. refused may end, but later: another copy does
 // not help a server without memory. forbidden lasts until an operator, or the application, changes something.
-// unknown is of the network: the copy may have been sent, and executed.
+// unknown is a failure of the network: the copy may have been sent, and executed.
 var (
 	fine      = verdict{answered: true}
 	transient = verdict{notExecuted: true, resend: true}
 	refused   = verdict{notExecuted: true}
 	forbidden = verdict{notExecuted: true, permanent: true}
 	unknown   = verdict{resend: true}
-	// halfway is the error of a script that ran: what it wrote before is not rolled back.
+	// halfway is the error of a script that ran: its earlier writes are not rolled back.
 	halfway = verdict{}
 )
 
-// serverErrors are the error replies, by their first words, that say that a script was not
-// executed: Redis refuses the connection, the script itself, or its first write. One that
-// is met inside of a script, after a write maybe, is none of them. The first entry that fits counts: a longer
-// one stands before its own beginning.
+// serverErrors are the error replies, by their first words, that mean that a script was not
+// executed: Redis refuses the connection, the script itself, or its first write. An error that
+// occurs within a script, perhaps after a write, is not among them. The first match counts, so a longer
+// entry comes before its own beginning.
 var serverErrors = []struct {
 	words string
 	verdict
@@ -103,12 +103,12 @@ func judge(err error) verdict {
 	}
 }
 
-// errNoServer says that the client does not know where to send a command.
+// errNoServer reports that the client does not know where to send a command.
 var errNoServer = errors.New("the Redis client found no server (perhaps Sentinel does not know the master)")
 
-// noNil returns err, but without redis.Nil in it. No script of ours returns nil, so it is a failure of the client: of
-// a Sentinel that does not know the master, or a Cluster of unknown endpoints. As it is, it would be taken for an
-// answer, by callers too.
+// noNil returns err without redis.Nil in it. No script of ours returns nil, so it is a failure of the client: of
+// a Sentinel that does not know the master, or a Cluster of unknown endpoints. Callers would take redis.Nil for an
+// answer.
 func noNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return fmt.Errorf("%w: %v", errNoServer, err) // not wrapped
@@ -116,8 +116,8 @@ func noNil(err error) error {
 	return err
 }
 
-// elsewhere is what Redis says to a script that touches a key which is not on its node, as is so while
-// a slot moves: one key, or, from Redis 8 and Valkey 8 on, some of several. The words before it, and after,
+// elsewhere is in the error of a script that touches a key which is not on its node, while
+// a slot moves: one key, or, from Redis 8 and Valkey 8 on, some of several. The words around it
 // differ by version.
 var elsewhere = []string{
 	"attempted to access a non local key in a cluster node",
@@ -146,12 +146,12 @@ func isRedirect(err error) bool {
 }
 
 // lacksKeys reports whether Redis refused a command, before its first write, because of some of its keys.
-// To undo what a name has takes all keys that it may have something at: not those that it may not touch.
+// An undo needs all keys on which its name may have something, but not those that it must not touch.
 func lacksKeys(err error, undoes bool) bool {
 	return isTryAgain(err) && !undoes || err != nil && redis.HasErrorPrefix(err, "NOPERM") && judge(err) == forbidden
 }
 
-// SlotMoves reports whether err says that the slot of the keys is on the move.
+// SlotMoves reports whether err means that the slot of the keys is moving.
 func SlotMoves(err error) bool {
 	return isTryAgain(err) || isElsewhere(err) || errors.Is(err, errUnsettled)
 }
@@ -166,14 +166,14 @@ func (s *Script) judge(err error) verdict {
 	return v
 }
 
-// IsBarred reports whether err says that Redis does not let the client in, or that its user may not do that.
+// IsBarred reports whether err means that Redis does not let the client in, or denies its user a permission.
 func IsBarred(err error) bool {
 	return err != nil && slices.ContainsFunc(bars, func(words string) bool { return redis.HasErrorPrefix(err, words) })
 }
 
 var bars = []string{"NOAUTH", "WRONGPASS", "NOPERM", "Protocol error: unauthenticated"}
 
-// unsent reports whether err says that there was no connection to send a command on.
+// unsent reports whether err means that there was no connection to send a command on.
 func unsent(err error) bool {
 	if !judge(err).notExecuted { // most are not: what errors.As writes to is allocated
 		return false
@@ -181,7 +181,7 @@ func unsent(err error) bool {
 	return !Replied(err)
 }
 
-// isTimeout reports whether err is that of a connection on which nothing came in time.
+// isTimeout reports whether err is the time-out of a connection on which nothing arrived.
 func isTimeout(err error) bool {
 	if err == nil { // most are: what errors.As writes to is allocated even if it is not called
 		return false
@@ -190,7 +190,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &network) && network.Timeout()
 }
 
-// Replied reports whether err is Redis' own.
+// Replied reports whether err is an error reply of Redis.
 func Replied(err error) bool {
 	var server redis.Error
 	return errors.As(err, &server)
@@ -214,6 +214,6 @@ func judgeReply(message string) verdict {
 	return halfway
 }
 
-// ForGood reports whether err says that Redis will hear nothing more: the application has closed
+// ForGood reports whether err means that no later command can be sent, because the application has closed
 // its client.
 func ForGood(err error) bool { return errors.Is(err, redis.ErrClosed) }
