@@ -38,8 +38,8 @@ const (
 	redialPause = time.Second
 )
 
-// conn is the client's end of a connection. go-redis asks the socket of an idle one if it has ended: a
-// pipe is none, and would cost the next command.
+// conn is the client's end of a connection. Before go-redis uses an idle connection, it checks by the socket whether
+// the connection has ended. A pipe has no socket, so a command on an ended pipe would fail.
 type conn struct {
 	net.Conn
 	far net.Conn // the server's end

@@ -210,7 +210,8 @@ func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 // they are told others. Then a release is shorter by two words.
 func (p *Plain) usual() bool { return !p.sharded && p.Exec.OneNode() }
 
-// countCommand counts the listeners of a channel. Only a sharded one is counted whole on a Cluster.
+// countCommand returns the subcommand that counts the subscribers of a channel, or "" on a Cluster without sharded
+// pub/sub, where no node can count them all.
 func (p *Plain) countCommand() any { // which costs no allocation
 	switch {
 	case p.sharded:

@@ -138,8 +138,8 @@ func (q *Quorum) twins() error {
 	return nil
 }
 
-// suspects reports whether a lock is to wait a moment for the nodes that its majority can do without: at the first
-// acquisition, when none was compared yet, and as long as there are twins, which may be none any more.
+// suspects reports whether a lock has to wait a moment also for nodes that its majority does not need. It has to at the
+// first acquisition, when no node was compared yet, and while there are twins, because they may have been separated.
 func (q *Quorum) suspects() bool {
 	return !q.census.begun.Load() && !q.census.begun.Swap(true) || q.twins() != nil
 }

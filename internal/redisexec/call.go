@@ -44,8 +44,8 @@ type CallOptions struct {
 // Needless reports whether the answer is not needed any more.
 func (e CallOptions) Needless() bool { return group.Closed(e.Enough) }
 
-// growing is the patience with the nth copy of a call: twice that with the one before, but all copies are to fit into
-// the lease, and another one into what ctx has left.
+// growing returns the patience with the nth copy of a call: twice that of the previous copy. It is bounded so that all
+// copies fit into the lease, and another copy fits into the rest of ctx.
 func (e CallOptions) growing(ctx context.Context, n int) time.Duration {
 	// mutant: patience-fixed/1
 	return e.atMost(ctx, min(e.Patience<<min(n-1, 10), max(e.Patience, e.MaxPatience)))

@@ -21,7 +21,7 @@ const (
 	Nothing = -2 * time.Millisecond // PTTL of no key
 )
 
-// Picture is all that Redis knows of one key.
+// Picture is the whole content of one key on Redis.
 type Picture struct {
 	Kind string            // as TYPE says it
 	Hash map[string]string // if it is a hash

@@ -24,8 +24,8 @@ type Child struct {
 	status   unix.WaitStatus // after ended
 }
 
-// Start starts a command with the standard input and outputs of this process. It gets the terminal when it needs
-// that, until it ends. say reports why it does not stop, or stays stopped.
+// Start starts a command with the standard input and outputs of this process. When the command needs the terminal, it
+// gets the terminal until it ends. say reports why the command is not suspended, or stays stopped.
 func Start(argv, env []string, say func(string)) (*Child, error) {
 	c := &Child{terminal: openTerminal(), say: say, ended: make(chan struct{})}
 	started := make(chan error)

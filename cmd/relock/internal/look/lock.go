@@ -88,7 +88,7 @@ var owners = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]
 // TTL is what is left of the lease; negative if it has no end.
 func (h Holder) TTL() time.Duration { return time.Duration(h.TTLms) * time.Millisecond }
 
-// Live is how many of the waiters have not gone.
+// Live returns the number of waiters whose entries have not expired.
 func (l *Lock) Live() int {
 	gone := 0
 	for _, w := range l.Waiters {
