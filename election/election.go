@@ -141,14 +141,14 @@ func (t term) error() error {
 	}
 }
 
-// hopeless reports whether Lock will say the same again.
+// hopeless reports whether another Lock would return the same error.
 func hopeless(err error) bool {
 	return slices.ContainsFunc([]error{
 		relock.ErrClosed, redis.ErrClosed, relock.ErrInvalidName, relock.ErrInvalidOption, relock.ErrUnsupported, relock.ErrReentrant,
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// ended is the error of a Run that ctx has ended after a setback.
+// ended returns the error of a Run that ctx ended, after a setback.
 func ended(ctx context.Context, setback error) error {
 	if errors.Is(setback, ctx.Err()) {
 		return setback

@@ -17,27 +17,27 @@ import (
 // CallOptions bounds one call.
 type CallOptions struct {
 	Attempts    int           // copies that are sent; 0: until the context ends
-	Patience    time.Duration // with the first of them; 0: the executor's
-	MaxPatience time.Duration // with each of them, if more; 0: a quarter of the executor's lease
-	Replicas    Replicas      // that are to confirm what the script wrote
+	Patience    time.Duration // for the first of them; 0: the executor's
+	MaxPatience time.Duration // for each of them, if more; 0: a quarter of the executor's lease
+	Replicas    Replicas      // that have to confirm the writes of the script
 
-	// Unanswered, if it is not nil, is told of each copy that was not answered in its time, or was refused for now,
-	// when another will be sent. It runs on the goroutine of the call, and delays it.
+	// Unanswered, if it is not nil, is called for each copy that was not answered in time, or was refused temporarily,
+	// when another copy will be sent. It runs on the goroutine of the call, and delays it.
 	Unanswered func(err error)
 
-	// Batchable says of a renewal that it may be sent together with others.
+	// Batchable: the command is a renewal that may be sent together with others.
 	Batchable bool
 
 	// RequiredKeys is how many of the keys, from the first on, the script cannot do without; 0: all of them. Redis
-	// refuses a command while a slot moves and only some of its keys are there, and if the user may not touch
+	// refuses a command if only some of its keys are on the node while a slot moves, or if the user may not touch
 	// one of them. Then the call goes on without the others.
 	RequiredKeys int
-	// Undoes says that the name given up may have more than the lock. Then a slot that moves is waited for: a
-	// key that was left out would keep what the name has there.
+	// Undoes: the name that is released may have more than the lock. Then the call waits for the end of a move of the
+	// slot: a key that was left out would keep what the name has there.
 	Undoes bool
 
-	// Enough, if it is not nil, is closed when the answer is not needed any more: it is still
-	// waited for, but no further copy is sent.
+	// Enough, if it is not nil, is closed when the answer is no longer needed: the call still
+	// waits for it, but sends no further copy.
 	Enough <-chan struct{}
 }
 
@@ -51,7 +51,7 @@ func (e CallOptions) growing(ctx context.Context, n int) time.Duration {
 	return e.atMost(ctx, min(e.Patience<<min(n-1, 10), max(e.Patience, e.MaxPatience)))
 }
 
-// atMost returns d, but no more than half of what ctx has left, unless that is less than the usual patience.
+// atMost returns d, bounded by half of the rest of ctx, unless that is less than MinCopyPatience.
 func (e CallOptions) atMost(ctx context.Context, d time.Duration) time.Duration {
 	if end, ends := ctx.Deadline(); ends {
 		d = min(d, max(MinCopyPatience, time.Until(end)/2))
@@ -59,38 +59,36 @@ func (e CallOptions) atMost(ctx context.Context, d time.Duration) time.Duration 
 	return min(d, max(mostPatience, e.Patience))
 }
 
-// Outcome is how a call ended.
+// Outcome is the outcome of a call.
 type Outcome struct {
 	Err error // nil: answered
 
-	// Sent is the time before the copy was sent that was answered: what it asked for, it
-	// asked for then or later.
+	// Sent is the time before the answered copy was sent: the command was executed then or later.
 	Sent clock.Instant
 
-	// Unconfirmed says of a script that was answered that too few replicas have confirmed
-	// what it wrote.
+	// Unconfirmed: the script was answered, but too few replicas have confirmed its writes.
 	Unconfirmed error
 
-	// Ambiguous says that a copy of the command was not answered, or failed half-way: it may
-	// have been executed, or may be yet, however late. With a nil Err an earlier copy is meant.
+	// Ambiguous: a copy of the command was not answered, or failed half-way. It may have been
+	// executed, or may still be executed, however late. If Err is nil, this is about an earlier copy.
 	Ambiguous bool
 
-	// Permanent says of an Err that trying again cannot help.
+	// Permanent: another try cannot help.
 	Permanent bool
 
-	// Refused says of an Err that the script ran, and changed nothing: it is its answer.
+	// Refused: the script ran and changed nothing; Err is its answer.
 	Refused bool
 
-	// Unobserved says of an ambiguous call that no waiter can have observed its possible effect. Only a quorum can
-	// tell: fewer nodes than a majority may have executed it, or may execute it yet.
+	// Unobserved: the call is ambiguous, but no waiter can have observed its possible effect. Only a quorum
+	// sets it: fewer nodes than a majority may have executed it, or may still execute it.
 	Unobserved bool
 
-	// LeaseLeft is what the lease of a read hold had left on Redis before it was set or lengthened, if
-	// that is less than it was meant to be; 0: that was not told. The protocol writes it, from the reply.
+	// LeaseLeft is the rest of the lease of a read hold on Redis before it was set or extended, if
+	// it was less than this hold had set; 0: not reported. The protocol sets it, from the reply.
 	LeaseLeft time.Duration
 }
 
-// Late reports whether a copy of the command may be executed yet, with an effect that others observe.
+// Late reports whether a copy of the command may still be executed, with an effect that others observe.
 func (o Outcome) Late() bool { return o.Ambiguous && !o.Unobserved }
 
 // call is a command that go-redis sends once.
@@ -105,7 +103,7 @@ type call struct {
 	queued    queued
 }
 
-// Args returns the words, and records that it was asked for them: without that go-redis has not written the command.
+// Args returns the words, and records that it was called: otherwise go-redis has not written the command.
 func (c *call) Args() []any {
 	if !c.asked.Load() {
 		c.asked.Store(true)
@@ -116,8 +114,8 @@ func (c *call) Args() []any {
 // NoRetry switches go-redis' resending off.
 func (*call) NoRetry() bool { return true } // mutant: go-redis-resends
 
-// Abandoned is the outcome of a call that ctx ended: the reason is the context's, and
-// Redis' last word stays readable.
+// Abandoned returns the outcome of a call that ctx ended: the error matches the context's, and
+// contains the last error of Redis.
 func (o Outcome) Abandoned(ctx context.Context) Outcome {
 	if o.Err == nil || errors.Is(o.Err, lockerr.ErrNoAnswer) {
 		o.Err = lockerr.Ended(ctx)

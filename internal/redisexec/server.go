@@ -18,24 +18,23 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// server is what an executor knows of one Redis process: what to call it, and what has been
-// learned of it since it answered last. There is one for each engine, and one for what goes
-// wherever the application's client routes it.
+// server is the state of one Redis process for an executor: its name, and the most informative failure
+// since it answered last. There is one for each engine, and one for commands that the application's client routes.
 //
-// Calls share what they learn. One that gets no answer could say no more than that; but another
-// may have met a refused connection a moment ago, or one may dial and see, for all of them.
+// Calls share what they find. A call without an answer could report only that; but another call
+// may have met a refused connection a moment ago, or one call may dial and look, for all of them.
 //
-//	well --learn: a copy, or a look, has failed--> ailing --learn: something as telling, or more--> ailing
+//	well --learn: a copy, or a look, has failed--> ailing --learn: an equally or more informative failure--> ailing
 //	any --answered--> well
 //
-// All of it is for people: it words errors. Whether a lock is held never depends on it. Close alone acts on
-// it: it does not wait for the undo of a name where nothing can be reached (Unreachable).
+// All of it is for people: it is used for the texts of errors. Whether a lock is held never depends on it. Only Close
+// acts on it: it does not wait for the undo of a name on a server that cannot be reached (Unreachable).
 //
 // What can come late: the failure of a copy that was sent before the last answer. It stays until the next one.
 type server struct {
 	// These never change.
 	addr string                                      // "" if the address is not known beforehand
-	dial func(ctx context.Context) (net.Conn, error) // nil: there is no telling where to
+	dial func(ctx context.Context) (net.Conn, error) // nil: its address is unknown
 
 	scripts cache
 
@@ -45,22 +44,22 @@ type server struct {
 	look *look // the last one; guarded by mu
 }
 
-// ailment is the most telling thing that was learned of a server since it answered last.
+// ailment is the most informative failure of a server since it answered last.
 type ailment struct {
 	err error
 	at  clock.Instant
 }
 
-// The degrees of telling: how much an error explains, from the least to the most.
+// How much an error explains, from the least to the most.
 const (
-	tellsNothing = iota // but that nothing came back in time
-	tellsBroken         // a connection broke, or there was none to be had in time
-	tellsBarred         // nothing listens there, or there is no way there
-	tellsAll            // Redis itself says what is wrong, or it is the client that is
+	tellsNothing = iota // except that nothing came back in time
+	tellsBroken         // a connection broke, or none was available in time
+	tellsBarred         // nothing listens there, or it cannot be reached
+	tellsAll            // an error of Redis itself, or of the client
 )
 
-// telling returns how much err explains. This is the one place that decides which of several
-// errors of the same thing people are told.
+// telling returns how much err explains. Only this function decides which of several
+// errors with the same cause is reported.
 func telling(err error) int {
 	var said redis.Error
 	var network *net.OpError
@@ -81,8 +80,8 @@ func telling(err error) int {
 	}
 }
 
-// MoreTelling returns the one of two errors of the same thing that explains more: the second if
-// they explain as much. The first may be nil.
+// MoreTelling returns the more informative of two errors with the same cause: the second if
+// they are equal. The first may be nil.
 func MoreTelling(first, second error) error {
 	if first != nil && telling(first) > telling(second) {
 		return first
@@ -90,22 +89,22 @@ func MoreTelling(first, second error) error {
 	return second
 }
 
-// answered records that the server did.
+// answered records that the server has answered.
 func (s *server) answered() {
-	if s.ailment.Load() != nil { // that is rare, and a store is dear where many processors look
+	if s.ailment.Load() != nil { // which is rare; an unconditional store is expensive with many processors
 		s.ailment.Store(nil)
 	}
 }
 
-// learn records what a copy of a command, or a look, has failed with, if it is about the server
-// and says something: not about that one command, as NOPERM is.
+// learn records the failure of a copy of a command, or of a look, if it is about the server
+// and informative: not about that one command, as NOPERM is.
 func (s *server) learn(err error, now clock.Instant) {
-	// NOAUTH is not worth another copy, but it is about the server: every command would be told so.
+	// NOAUTH is not worth another copy, but it is about the server: every command would get it.
 	if telling(err) == tellsNothing || !judge(err).resend && !redis.HasErrorPrefix(err, "NOAUTH") {
 		return
 	}
 	for {
-		// Of two that tell as much the later one stays: it is news.
+		// Of two equal failures the later one stays, because it is newer.
 		known := s.ailment.Load()
 		if known != nil && telling(known.err) > telling(err) {
 			return
@@ -116,7 +115,7 @@ func (s *server) learn(err error, now clock.Instant) {
 	}
 }
 
-// tells returns how telling the ailment of the server is.
+// tells returns how informative the ailment of the server is.
 func (s *server) tells() int {
 	if known := s.ailment.Load(); known != nil {
 		return telling(known.err)
@@ -124,8 +123,8 @@ func (s *server) tells() int {
 	return tellsNothing
 }
 
-// explain says what server err is about, and adds what is known of it if that is more telling. What was learned a
-// while ago is told with its age: it may be over by now.
+// explain adds the name of the server to err, and its ailment if that is more informative. An older ailment
+// is reported with its age, because it may be over by now.
 func (s *server) explain(err error, now clock.Instant) error {
 	if known := s.ailment.Load(); known != nil && telling(known.err) > telling(err) {
 		if ago := now.Since(known.at); ago < time.Second {
@@ -137,11 +136,11 @@ func (s *server) explain(err error, now clock.Instant) error {
 	return s.named(err)
 }
 
-// named says what server err is about, unless it does so itself.
+// named adds the name of the server to err, unless err has it.
 func (s *server) named(err error) error {
 	addr := s.addr
 	if addr == "" && telling(err) == tellsNothing {
-		addr = s.seen() // a reply may be that of another server, of before a failover
+		addr = s.seen() // a reply may come from another server, from before a failover
 	}
 	if addr == "" || strings.Contains(err.Error(), addr) {
 		return err
@@ -149,8 +148,8 @@ func (s *server) named(err error) error {
 	return fmt.Errorf("%s: %w", addr, err)
 }
 
-// lately returns err, which may be nil, or what was learned of the server since began if that is
-// more telling. An older ailment is left out: this call may have had other reasons.
+// lately returns err, which may be nil, or the ailment of the server since began if that is
+// more informative. An older ailment is left out: this call may have had other reasons.
 func (s *server) lately(began clock.Instant, err error) error {
 	known := s.ailment.Load()
 	if known != nil && known.at.Mono >= began.Mono && (err == nil || telling(known.err) > telling(err)) {
@@ -162,23 +161,23 @@ func (s *server) lately(began clock.Instant, err error) error {
 	return s.named(err)
 }
 
-// look is one dial of a server, to learn why it is silent: that nothing listens there, for instance.
-// go-redis takes its time to find out, longer than a copy of a command is waited for. A server has one
+// look is one dial of a server, to find out why it is silent: that nothing listens there, for instance.
+// go-redis takes longer to find out than a copy of a command is waited for. A server has one
 // look at a time, however many calls wait for it, and none within lookLife after the last.
 type look struct {
 	began clock.Instant
-	over  chan struct{} // closed when it is
-	ended clock.Instant // what follows is there when it is over
+	over  chan struct{} // closed at its end
+	ended clock.Instant // this and the following are set at its end
 	addr  string        // that the dialer chose
 }
 
-// lookLife is how long what a look has found is good for: a server is not dialed again before,
-// however many calls want to know.
+// lookLife is how long the result of a look is valid: a server is not dialed again before,
+// however many calls ask.
 const lookLife = time.Second
 
-// see waits for a look at s to end, for d at most, or for ctx. It begins one if none is under way
-// and none has ended a moment ago. The look goes on without those that have stopped waiting. What it
-// finds out is in the ailment of s.
+// see waits for a look at s to end, for d at most, or for ctx. It begins one if none is running
+// and none has ended a moment ago. The look goes on without the callers that have stopped waiting. Its
+// result is in the ailment of s.
 func (x *Executor) see(ctx context.Context, s *server, d time.Duration) {
 	l := x.lookAt(s)
 	if l == nil {
@@ -212,7 +211,7 @@ func (x *Executor) lookAt(s *server) *look {
 	return l
 }
 
-// peer dials s, and hangs up. Not every dialer minds its context: that for TLS does not.
+// peer dials s, and hangs up. Not every dialer respects its context: the one for TLS does not.
 func (x *Executor) peer(s *server, l *look) {
 	defer close(l.over)
 	ctx, cancel := context.WithTimeout(x.life, x.Patience)
@@ -232,7 +231,7 @@ func (x *Executor) peer(s *server, l *look) {
 		l.addr = network.Addr.String()
 	}
 	l.ended = x.Now()
-	// A deadline here is that of the look: told as it is, it would pass for the end of a caller's context.
+	// A deadline here belongs to the look: reported as it is, it would match the end of a caller's context.
 	switch {
 	case err == nil, errors.Is(err, redis.ErrClosed):
 	case errors.Is(err, context.DeadlineExceeded):
@@ -242,7 +241,7 @@ func (x *Executor) peer(s *server, l *look) {
 	}
 }
 
-// isStuck reports whether a look at s has found out nothing within one patience.
+// isStuck reports whether a look at s has had no result within one patience.
 func (x *Executor) isStuck(s *server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,12 +258,12 @@ func (s *server) seen() string {
 	return s.look.addr
 }
 
-// explain says of what server err is, with which the last of so many copies has failed, and what
-// else is known of it: that nothing listens there, for instance.
+// explain adds to err, the failure of the last of so many copies, the name of the server, and its
+// ailment: that nothing listens there, for instance.
 func (x *Executor) explain(ctx context.Context, e CallOptions, s *server, copies int, err error) error {
-	// A refused connection, or a word of Redis', needs no look.
+	// A refused connection, or an error of Redis, needs no look.
 	if telling(err) < tellsBarred {
-		d := e.Patience + MinCopyPatience // as long as a look takes, after which its dialer names the server
+		d := e.Patience + MinCopyPatience // as long as a look takes; after that its dialer names the server
 		if copies == 1 {
 			d = e.Glance()
 		}
@@ -273,7 +272,7 @@ func (x *Executor) explain(ctx context.Context, e CallOptions, s *server, copies
 	return s.explain(err, x.Now())
 }
 
-// Explain adds to err, a silence, the most telling thing that is known of a server that x talks to.
+// Explain adds to err, a silence, the most informative failure of a server that x uses.
 func (x *Executor) Explain(err error) error {
 	x.mu.Lock()
 	worst := x.anywhere
@@ -286,8 +285,8 @@ func (x *Executor) Explain(err error) error {
 	return worst.explain(err, x.Now())
 }
 
-// lookSoon has the server of key looked at when a copy has not been answered for half of its
-// patience, so that a call that is in a hurry need not wait for that afterwards.
+// lookSoon begins a look at the server of key when a copy has not been answered for half of its
+// patience, so that a call in a hurry need not wait for it afterwards.
 func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *time.Timer {
 	return time.AfterFunc(e.Patience/2, func() {
 		var err error
@@ -297,7 +296,7 @@ func (x *Executor) lookSoon(ctx context.Context, e CallOptions, key string) *tim
 }
 
 // Unreachable reports whether no connection to the master of key can be opened, or none within one patience, for
-// which it blocks at most. An answer meanwhile clears what was known: then it is reachable.
+// which it blocks at most. An answer meanwhile clears the ailment: then the master is reachable.
 func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 	s := x.serverOf(ctx, key)
 	if x.isStuck(s) {
@@ -311,15 +310,15 @@ func (x *Executor) Unreachable(ctx context.Context, key string) bool {
 	return known == tellsBarred || known == tellsBroken
 }
 
-// Glance is how long a call that is in a hurry waits to learn why it was not answered.
+// Glance returns how long a call in a hurry waits to find out why it was not answered.
 func (e CallOptions) Glance() time.Duration { return min(e.Patience/4, MinCopyPatience) }
 
-// givenUp is the outcome of a call that ctx ended. Its last copy went to s. There was no time to find out why that
-// was not answered, but another call may have done so meanwhile.
+// givenUp returns the outcome of a call that ctx ended. Its last copy went to s. There was no time to find out why that
+// copy was not answered, but another call may have done so meanwhile.
 func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began clock.Instant) Outcome {
 	out.Err = s.lately(began, out.Err)
 	out = out.Abandoned(ctx)
-	if errors.Is(context.Cause(ctx), lockerr.ErrNoAnswer) { // a bound of ours, which means a silence
+	if errors.Is(context.Cause(ctx), lockerr.ErrNoAnswer) { // a bound of the library, which means a silence
 		out.Err = s.explain(out.Err, x.Now())
 	}
 	return out
@@ -328,7 +327,7 @@ func (x *Executor) givenUp(ctx context.Context, out Outcome, s *server, began cl
 // behindSentinel is what go-redis calls the address of a client whose dialer asks Sentinel.
 const behindSentinel = "FailoverClient"
 
-// serverOf returns what is known of the server that rdb leads to, which is its address at most.
+// serverOf returns the server that rdb leads to, of which at most the address is known.
 func serverOf(rdb redis.UniversalClient) *server {
 	s := &server{addr: AddressOf(rdb)}
 	if client, single := rdb.(*redis.Client); single {
@@ -338,7 +337,7 @@ func serverOf(rdb redis.UniversalClient) *server {
 	return s
 }
 
-// AddressOf returns where rdb leads; "" if it does not tell.
+// AddressOf returns the address that rdb leads to; "" if it is unknown.
 func AddressOf(rdb redis.UniversalClient) string {
 	switch rdb := rdb.(type) {
 	case *redis.Client:

@@ -32,7 +32,7 @@ import (
 )
 
 // Subscriber opens pub/sub connections. Every redis.UniversalClient is one,
-// except *redis.Ring, whose Subscribe wants to know the channels beforehand.
+// except *redis.Ring, whose Subscribe needs the channels beforehand.
 type Subscriber interface {
 	// Subscribe is called without channels, and must then do no I/O.
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
