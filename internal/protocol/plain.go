@@ -206,8 +206,8 @@ func (p *Plain) Rename(ctx context.Context, e redisexec.CallOptions, t *keys.Set
 	return ours, waiters, out
 }
 
-// usual reports whether the commands that publish, and count listeners, are those that scripts use unless
-// they are told others. Then a release is shorter by two words.
+// usual reports whether the default commands of the scripts are right for publishing and for counting subscribers. Then
+// a release is shorter by two words.
 func (p *Plain) usual() bool { return !p.sharded && p.Exec.OneNode() }
 
 // countCommand returns the subcommand that counts the subscribers of a channel, or "" on a Cluster without sharded
