@@ -229,7 +229,7 @@ func TestMinHoldKeepsOthersOutAfterAnEarlyEnd(t *testing.T) {
 	code, _, _ = run(t, url, "run", "-n", "a", "--", "true")
 	require.Equal(t, 75, code)
 	_, out, _ := run(t, url, "ls")
-	require.Contains(t, out, "mutex (kept)")
+	require.Contains(t, out, "mutex (min hold)")
 	code, _, _ = run(t, url, "run", "a", "--", "true")
 	require.Equal(t, 0, code)
 	require.Greater(t, time.Since(began), 1500*time.Millisecond)

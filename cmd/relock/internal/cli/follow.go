@@ -71,7 +71,7 @@ func (f *follower) follow(now time.Time, l *look.Lock, err error) (events []even
 	return events
 }
 
-// ended tells of holders that have gone.
+// ended reports holders whose field is gone.
 func (f *follower) ended(now time.Time, l *look.Lock, add func(event)) {
 	there := make(map[string]bool)
 	for _, h := range l.Holders {
@@ -90,15 +90,15 @@ func (f *follower) ended(now time.Time, l *look.Lock, add func(event)) {
 	}
 }
 
-// keyOf tells holders apart.
+// keyOf identifies a holder.
 func keyOf(h look.Holder) string {
 	if h.Kept {
-		return h.Owner + " " + h.Side + " kept"
+		return h.Owner + " " + h.Side + " min hold"
 	}
 	return h.Owner + " " + h.Side
 }
 
-// began tells of new holders, and of new levels.
+// began reports new holders, and changed hold counts.
 func (f *follower) began(now time.Time, l *look.Lock, add func(event)) {
 	for _, h := range l.Holders {
 		key := keyOf(h)
@@ -108,10 +108,10 @@ func (f *follower) began(now time.Time, l *look.Lock, add func(event)) {
 		case !had:
 			known.since, e.Event = now, "held"
 			if h.Kept {
-				e.Event = "kept"
+				e.Event = "min hold"
 			}
 		case known.Count != h.Count:
-			e.Event = "level"
+			e.Event = "count"
 		}
 		known.Holder = h
 		f.holders[key] = known
@@ -121,7 +121,7 @@ func (f *follower) began(now time.Time, l *look.Lock, add func(event)) {
 	}
 }
 
-// lined tells of changes in line.
+// lined reports changes in the line.
 func (f *follower) lined(l *look.Lock, add func(event)) {
 	now := make(map[string]look.Waiter)
 	for i, w := range l.Waiters {
@@ -135,7 +135,7 @@ func (f *follower) lined(l *look.Lock, add func(event)) {
 		case !had:
 			e.Event = "waits"
 		case before.State != w.State && w.State == look.Passed:
-			e.Event = "passed over"
+			e.Event = "skipped"
 		default:
 			continue
 		}
@@ -158,7 +158,7 @@ func (e event) style() style {
 		return green
 	case "expired", "unknown":
 		return red
-	case "passed over":
+	case "skipped":
 		return yellow
 	case "waits", "left", "free":
 		return dim
@@ -176,7 +176,7 @@ func (e event) text() string {
 	if e.Side != "" {
 		parts = append(parts, e.Side)
 	}
-	if e.Count > 1 || e.Event == "level" {
+	if e.Count > 1 || e.Event == "count" {
 		parts = append(parts, fmt.Sprintf("count %d", e.Count))
 	}
 	if e.Token != 0 {

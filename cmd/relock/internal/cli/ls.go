@@ -20,7 +20,7 @@ Redisson, and no other keys. It uses SCAN, which does not block Redis, on all ma
 
 OWNER is the client and the owner in it: the beginning of the client's uuid (all of it with --long), then host/pid of a
 relock run, or the number of a goroutine or thread. TTL is the remaining lease; "never ends" means that another program
-has set the key. (kept) means that the holder has released the lock, and --min-hold keeps it unavailable. WAITERS are
+has set the key. (min hold) means that the holder has released the lock, and --min-hold keeps it unavailable. WAITERS are
 the waiters in line, and in the queue of Redisson's fair lock. ~2 means that there is no line, but two connections are
 subscribed to releases.
 
@@ -144,7 +144,7 @@ func kindText(l *look.Lock, h look.Holder) string {
 // keptText says that a hold has ended whose lock others cannot have yet.
 func keptText(h look.Holder) string {
 	if h.Kept {
-		return " (kept)"
+		return " (min hold)"
 	}
 	return ""
 }

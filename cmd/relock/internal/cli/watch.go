@@ -16,11 +16,11 @@ const watchText = `Follow the lock NAME until you interrupt it: who gets it, for
 reads the state when a message announces a change, and every --interval. It may miss holds that are shorter than that, if
 they follow each other within one process.
 
-    held      an owner has acquired it    waits        a waiter has joined the line
-    level     its hold count has changed  left         a waiter has left the line without the lock
-    ended     it was released             passed over  a waiter was skipped, because its process was not subscribed
-              or forced open              free         no owner holds it
-    kept      it was released before      unknown      Redis does not answer
+    held      an owner has acquired it    waits    a waiter has joined the line
+    count     its hold count has changed  left     a waiter has left the line without the lock
+    ended     it was released             skipped  a waiter was skipped, because its process was not subscribed
+              or forced open              free     no owner holds it
+    min hold  it was released before      unknown  Redis does not answer
               the end of --min-hold
     expired   its lease has expired`
 

@@ -50,7 +50,7 @@ type Holder struct {
 	Count  int     `json:"count"`
 	TTLms  int64   `json:"ttl_ms"`
 	Client *Client `json:"client,omitempty"`
-	Kept   bool    `json:"kept,omitempty"`     // it has ended: the lock is kept from others for a while (--min-hold)
+	Kept   bool    `json:"minHold,omitempty"`  // it has ended: this is its min-hold placeholder (--min-hold)
 	On     int     `json:"on_nodes,omitempty"` // how many nodes of a quorum say so
 }
 
@@ -78,8 +78,8 @@ type WaitState string
 // The states of waiters.
 const (
 	Waits   WaitState = "waits"
-	Passed  WaitState = "passed over" // it did not listen when the lock was to be granted
-	Expired WaitState = "gone"        // it has not asked for as long as its place lives
+	Passed  WaitState = "skipped" // its process was not subscribed when the lock was to be granted
+	Expired WaitState = "gone"    // it has not asked for as long as its place lives
 )
 
 // owners are the fields of owners on Redis.
