@@ -24,7 +24,7 @@ const (
 	tokenKey = attribute.Key("relock.token")
 )
 
-// The values of relock.outcome beside those of relock.Outcome.
+// The values of relock.outcome in addition to those of relock.Outcome.
 const (
 	outcomeReleased = "released"
 	outcomeLost     = "lost"
@@ -42,7 +42,7 @@ func (t *Telemetry) attributes(e relock.Event, more ...attribute.KeyValue) []att
 	return append(attrs, more...)
 }
 
-// named are the attributes of a lock of which only the name is known.
+// named returns the attributes of a lock of which only the name is known.
 func (t *Telemetry) named(name string) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, len(t.common), len(t.common)+8)
 	copy(attrs, t.common)

@@ -88,7 +88,7 @@ func (t *Telemetry) lost(e relock.Event) {
 	t.ended(e, outcomeLost)
 }
 
-// ended measures a hold that is over.
+// ended measures a hold that has ended.
 func (t *Telemetry) ended(e relock.Event, outcome string) {
 	ctx := lasting(e)
 	t.instruments.holdDuration.Record(ctx, e.Elapsed.Seconds(), t.of(e, outcomeKey.String(outcome)))

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// scope is the instrumentation scope of all that is told.
+// scope is the instrumentation scope of all metrics and spans.
 const scope = "github.com/relock-go/relock/relockotel"
 
 // Option is an option of [New].

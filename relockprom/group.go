@@ -8,7 +8,7 @@ import (
 	"github.com/relock-go/relock"
 )
 
-// The values of labels that are not those of an Event.
+// The values of labels that an Event does not have.
 const (
 	endReleased = "released"
 	endLost     = "lost"
@@ -22,7 +22,7 @@ const (
 // maxClasses bounds what a function that returns too many classes can cost.
 const maxClasses = 100
 
-// labels are those that all metrics have.
+// labels are the labels of every metric.
 type labels struct{ kind, side, class string }
 
 // group is what is counted under the same labels. It is looked up once for each event, and not by label.

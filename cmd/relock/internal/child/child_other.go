@@ -23,7 +23,7 @@ func Supported() error {
 // Ended is never closed.
 func (c *Child) Ended() <-chan struct{} { return nil }
 
-// Code is that of a command that could not be run.
+// Code is the exit code of a command that could not be run.
 func (c *Child) Code() int { return CodeNotRun }
 
 // Signal does nothing.

@@ -96,7 +96,7 @@ func (c *Child) wait() {
 	}
 }
 
-// reapAll reaps those that are left when the command has ended, until there are none.
+// reapAll reaps the processes that are left when the command has ended, until there are none.
 func reapAll() {
 	for {
 		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {

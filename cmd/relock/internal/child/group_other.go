@@ -2,5 +2,5 @@
 
 package child
 
-// lives is true: this system does not tell the processes of a group that have ended from the others.
+// lives is true: this system does not distinguish the processes of a group that have ended.
 func lives(int) bool { return true }

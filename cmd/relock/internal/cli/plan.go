@@ -16,14 +16,14 @@ const (
 	kill
 )
 
-// plan says when a command is told to end, and when it is killed.
+// plan determines when a command gets SIGTERM, and when it is killed.
 type plan struct {
 	killAfter time.Duration
 	slack     time.Duration // before the end of the lease, for the kill itself
 	over      time.Time     // of --max-hold; zero: none
 	maxHold   time.Duration
 
-	why    error // it was told to end
+	why    error // it got SIGTERM
 	killAt time.Time
 	killed bool
 }
@@ -41,7 +41,7 @@ func newPlan(f *runFlags, now time.Time) *plan {
 	return p
 }
 
-// fits reports whether a command can be told to end, and be killed, before deadline.
+// fits reports whether a command can get SIGTERM, and be killed after that, before deadline.
 func (p *plan) fits(now, deadline time.Time) bool {
 	return now.Before(deadline.Add(-p.slack - p.killAfter))
 }

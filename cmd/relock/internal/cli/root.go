@@ -110,7 +110,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// settings are those of the flags, or of the environment.
+// settings returns the settings of the flags, or of the environment.
 func (a *app) settings(timeout time.Duration) target.Settings {
 	s := a.tls
 	s.Timeout = timeout
@@ -148,7 +148,7 @@ func (a *app) with(timeout time.Duration, f func(*target.Target) error) error {
 	return f(t)
 }
 
-// look is with for those who only look.
+// look is with for commands that only read.
 func (a *app) look(f func(*target.Target) error) error {
 	if a.timeout <= 0 {
 		return usage("--timeout %v: must be positive", a.timeout)
@@ -156,10 +156,10 @@ func (a *app) look(f func(*target.Target) error) error {
 	return a.with(a.timeout, f)
 }
 
-// defaultTimeout is how long those who look wait for each answer.
+// defaultTimeout is how long commands that only read wait for each answer.
 const defaultTimeout = 5 * time.Second
 
-// lookFlags gives cmd the flags of those who look: --json prints what.
+// lookFlags gives cmd the flags of commands that only read: --json prints what.
 func (a *app) lookFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print "+what+" as JSON")
 	cmd.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for each answer of Redis")

@@ -215,14 +215,14 @@ func (r *runner) foreign() error {
 	return errForeign(l)
 }
 
-// look returns what Redis has about the lock. It waits no longer than those who only look.
+// look returns the state of the lock on Redis. It waits no longer than commands that only read.
 func (r *runner) look(ctx context.Context) (*look.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	return look.One(ctx, r.target, r.name)
 }
 
-// ending is why a command that ran was told to end. nil: it was not.
+// ending is why a command got SIGTERM. nil: it did not.
 type ending struct {
 	why    error
 	killed bool

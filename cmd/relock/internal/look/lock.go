@@ -35,7 +35,7 @@ type Lock struct {
 // Kind is a kind of lock.
 type Kind string
 
-// The kinds. A fair lock and one of several names cannot be told from a plain one on Redis.
+// The kinds. A fair lock and one of several names look like a plain one on Redis.
 const (
 	Plain     Kind = "mutex"
 	ReadWrite Kind = "rw"

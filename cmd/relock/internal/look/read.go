@@ -58,7 +58,7 @@ func javaQueue(set *keys.Set) string {
 	return ""
 }
 
-// args are those of the script.
+// args returns the arguments of the script.
 func (n Names) args() []any { return []any{n.Timeouts, n.Channel, n.RW, mostWaiters} }
 
 // readAll returns the locks of these names, which can be locks. Those that are none are Foreign.

@@ -30,7 +30,7 @@ Time-outs are ?dial_timeout=, ?read_timeout= and ?write_timeout=, as 2s. A passw
 
 const defaultPort, defaultSentinelPort = "6379", "26379"
 
-// parts are those of a URL with one host or several.
+// parts are the parts of a URL with one host or several.
 type parts struct {
 	kind   Kind
 	scheme string // redis or rediss, as go-redis knows it
