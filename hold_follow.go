@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// How the next waiter of this process follows a hold that ends, before Redis knows; and what a hold has to do with its
+// How the next local waiter follows a hold that ends, before Redis has its name; and what a hold has to do with its
 // batch (batch.go).
 
 // handAhead has the next waiter of this process follow h, which has ended, if it is still this process' turn, and the
@@ -55,7 +55,7 @@ func (h *hold) handAhead(s *settings) <-chan error {
 	}
 }
 
-// joinBatch returns the batch of h, which begins with it if there is none.
+// joinBatch returns the batch of h. If there is none, it begins one with h.
 func (h *hold) joinBatch() *batch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +65,7 @@ func (h *hold) joinBatch() *batch {
 	return h.batch
 }
 
-// follow has h, a waiter, begin with the lease of the hold before.
+// follow makes h, a waiter, begin with the lease of the previous hold.
 func (h *hold) follow(before *hold, n identity.Name, b *batch) {
 	before.mu.Lock()
 	l := before.lease
@@ -77,21 +77,21 @@ func (h *hold) follow(before *hold, n identity.Name, b *batch) {
 	h.lease.Follow(l)
 }
 
-// forget has h be known by no name, and in no batch.
+// forget makes h have no name, and no batch.
 func (h *hold) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name, h.batch, h.slot = identity.Name{}, nil, &h.first.slot
 }
 
-// wantedLease is the longest lease of the open levels'.
+// wantedLease returns the longest lease of the open levels.
 func (h *hold) wantedLease() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.levels.ttl()
 }
 
-// told records that Redis knows the lock by the name of h.
+// told records that Redis has the lock under the name of h.
 func (h *hold) told(b *batch, out redisexec.Outcome, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,15 +114,15 @@ func (h *hold) untold(out redisexec.Outcome) {
 	}
 }
 
-// endBatch says that no one follows h, which has ended. If it is kept, then by its own name: Redis is told that first.
+// endBatch ends the batch of h, which no hold follows. A min hold needs the name of h on Redis, so that is written first.
 func (h *hold) endBatch(ctx context.Context) {
 	if h.isKept() {
-		_, _ = h.known(ctx) // without an answer the name before has to do
+		_, _ = h.known(ctx) // without an answer the previous name has to do
 	}
 	h.batch.holderEnds()
 }
 
-// onRedis is the name by which Redis knows the lock. No rename is under way.
+// onRedis returns the name of the lock on Redis, while no rename is in flight.
 func (h *hold) onRedis() identity.Name {
 	h.mu.Lock()
 	n, b := h.name, h.batch
@@ -135,8 +135,8 @@ func (h *hold) onRedis() identity.Name {
 	return b.settled
 }
 
-// known waits until Redis knows the lock by the name of h, the holder: the next command of h needs that.
-// waited: there was something to tell, and its lease was proven by that.
+// known waits until Redis has the lock under the name of h, the holder, which the next command of h needs.
+// waited: a rename was necessary, and has proven the lease.
 func (h *hold) known(ctx context.Context) (waited bool, err error) {
 	h.mu.Lock()
 	b := h.batch
@@ -156,7 +156,7 @@ func (h *hold) known(ctx context.Context) (waited bool, err error) {
 	}
 }
 
-// awaitTold waits for the answer to a command that was sent after h had ended.
+// awaitTold waits for the answer to a command that was sent after the end of h.
 func (h *hold) awaitTold(ctx context.Context, told <-chan error) (err error) {
 	select {
 	case err = <-told:
@@ -164,7 +164,7 @@ func (h *hold) awaitTold(ctx context.Context, told <-chan error) (err error) {
 			return err
 		}
 	case <-ctx.Done():
-		h.session.identities.Retire(h.name.Identity) // its owner may come back before the answer
+		h.session.identities.Retire(h.name.Identity) // its owner may lock again before the answer
 		err = h.batch.unanswered(ctx)
 	}
 	h.mu.Lock()

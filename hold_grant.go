@@ -13,12 +13,12 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
-// A grant of the keys of a hold: it is recorded, or rejected, and what a failed attempt may have on Redis is undone.
+// A grant of the keys of a hold is recorded, or rejected, and what a failed attempt may have on Redis is undone.
 //
 // Invariants:
-//   - A grant counts only while its lease is proven here. One that comes later is rejected: its name is
+//   - A grant counts only while its lease is proven here. If it comes later, it is rejected: its name is
 //     retired, and released in the background.
-//   - After a failure nothing is left, here or on Redis, that is not being undone.
+//   - After a failure nothing remains, here or on Redis, that is not being undone.
 
 // named reports whether h has a name on Redis: it was granted.
 func (h *hold) named() bool {
@@ -27,7 +27,7 @@ func (h *hold) named() bool {
 	return h.name.Field != ""
 }
 
-// receive records a grant: that of a request, or of a hand-over by the holder before.
+// receive records a grant, by a request or by a hand-over from the previous holder.
 func (h *hold) receive(n identity.Name, sent clock.Instant, lasts, found time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +36,7 @@ func (h *hold) receive(n identity.Name, sent clock.Instant, lasts, found time.Du
 	h.lease.Note(found, sent)
 }
 
-// raiseSoon has a lease that was granted for less than the whole raised.
+// raiseSoon schedules the extension of a lease that was granted for less than the TTL.
 func (h *hold) raiseSoon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,19 +75,19 @@ func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts tim
 	h.undos.add(h.session.undo(p, u, n.Field))
 }
 
-// remaining is for how long h is proven yet; false: it is not held.
+// remaining returns for how long h is still proven; false: it is not held.
 func (h *hold) remaining(now clock.Instant) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease.Left(now), h.phase == held
 }
 
-// undoGrace is how long a Lock that has failed waits until Redis has nothing of it any more:
-// the next to try does not meet that, and no one has to wait for it to end by itself if
-// the failure makes the program exit. It is time for a round trip on a slow link.
+// undoGrace is how long a failed Lock waits until Redis has nothing of it any more. Then
+// the next attempt does not meet the remains, and no one has to wait for their end if
+// the failure makes the program exit. It is enough for a round trip on a slow link.
 const undoGrace = 50 * time.Millisecond
 
-// awaitUndo waits for a moment until Redis has nothing more of an attempt that has failed.
+// awaitUndo waits for a moment until Redis has nothing of a failed attempt any more.
 func (h *hold) awaitUndo() {
 	timer := time.NewTimer(undoGrace)
 	defer timer.Stop()
@@ -106,23 +106,23 @@ func (h *hold) awaitUndo() {
 	}
 }
 
-// undoWaits are the undos of one hold, for a caller that waits until they are settled. A Lock that fails does
-// that for a moment: the next try, of any owner, then does not meet what it has left on Redis. The zero value
+// undoWaits are the undos of one hold, for a caller that waits until they are settled. A failed Lock does
+// that for a moment, so that the next attempt, of any owner, does not meet its remains on Redis. The zero value
 // has none. It is safe for concurrent use: a hand-over that comes too late adds one from the goroutine of the
-// holder.
+// previous holder.
 type undoWaits struct {
 	mu      sync.Mutex
-	pending []<-chan struct{} // each is closed when it is settled; add and next drop those that are
+	pending []<-chan struct{} // each is closed when it is settled; add and next remove settled ones
 }
 
-// add has one more be waited for. settled is closed sooner or later.
+// add adds an undo to wait for. settled is closed sooner or later.
 func (w *undoWaits) add(settled <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending = append(slices.DeleteFunc(w.pending, group.Closed), settled)
 }
 
-// next returns one that is not settled yet; nil: all are. It does not block: the caller waits for the
+// next returns an undo that is not settled yet; nil: all are. It does not block: the caller waits for the
 // channel, and then asks again, because others may have been added.
 func (w *undoWaits) next() <-chan struct{} {
 	w.mu.Lock()
@@ -133,7 +133,7 @@ func (w *undoWaits) next() <-chan struct{} {
 	return nil
 }
 
-// forget has none be waited for. They go on in the background.
+// forget stops waiting for the undos. They go on in the background.
 func (w *undoWaits) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,27 +8,27 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// What the open levels of a hold ask for: for how long its lease is, how often and until when it is renewed,
-// which replicas confirm it, and until when its keys are kept when it ends.
+// What the Locks of a hold ask for: how long its lease is, how often and until when it is renewed,
+// which replicas confirm it, and until when its keys are reserved after its end.
 //
-// A level is one Lock that has not been unlocked. A hold begins without any, on the terms of the handle that
-// wanted it. They count as long as no level is open: a hook may delay the caller that is to claim the hold.
+// A level is one Lock that was not unlocked yet. A hold begins without any, with the options of the handle that
+// acquires it. These count until a level is open: a hook may delay the caller.
 //
-// Levels of several handles may be open on one hold, with different options. The hold then does what the most
-// demanding level wants: the longest lease, the shortest interval, most replicas, the latest min hold. When that
+// Several handles with different options may have levels on one hold. The hold then does what the most
+// demanding level needs: the longest lease, the shortest interval, most replicas, the latest min hold. When that
 // level is unlocked, the others count again. Only its min hold stays.
 
-// level is one Lock that has not been unlocked.
+// level is one Lock that was not unlocked yet.
 type level struct {
 	settings *settings // of its handle
 	target   *keys.Set // what it locks; some of its keys may be in another hold
 
-	// Both are set by from, and count from the beginning of the level, not of the hold.
+	// from sets both. They count from the beginning of the level, not of the hold.
 	renewUntil clock.Instant // with maxHold; else zero
 	keepUntil  clock.Instant // with minHold; else zero, or revoked
 }
 
-// from returns the level as it is when it begins at now.
+// from returns the level with its times, if it begins at now.
 func (lv level) from(now clock.Instant) level {
 	lv.renewUntil, lv.keepUntil = clock.Instant{}, clock.Instant{}
 	if lv.settings.maxHold > 0 {
@@ -40,19 +40,19 @@ func (lv level) from(now clock.Instant) level {
 	return lv
 }
 
-// levels are the open levels of one hold. It is a value without a clock: all times are given to it. The mutex
+// levels are the open levels of one hold. It is a value without a clock: callers pass all times. The mutex
 // of the hold guards it. It must not be copied, because open may point into room.
 type levels struct {
-	wish *settings // of the handle that wanted the hold
+	wish *settings // of the handle that acquires the hold
 	open []level   // the oldest first
-	room [1]level  // for the usual one level, which then is no allocation
+	room [1]level  // for the usual single level, to save an allocation
 
-	// keepUntil is what the levels that have ended ask for: until then the keys are kept. Zero: none does.
+	// keepUntil is the latest min hold of the levels that have ended: until then the keys are reserved. Zero: none.
 	keepUntil clock.Instant
 }
 
-// pop takes the newest level of t away. false: there is none. Levels on other sets of keys stay, even if they
-// were opened later: an Unlock of a handle never takes away what a handle with other names has locked.
+// pop removes the newest level of t. false: there is none. Levels on other sets of keys stay, even if they
+// were opened later: an Unlock of a handle never releases what a handle for other names has locked.
 func (l *levels) pop(t *keys.Set) (lv level, popped bool) {
 	i := l.newest(t)
 	if i < 0 {
@@ -63,8 +63,8 @@ func (l *levels) pop(t *keys.Set) (lv level, popped bool) {
 	return lv, true
 }
 
-// revoke has the newest level of t not keep anything: its Lock has failed. Without that a Lock that returned an
-// error would block the key for its min hold.
+// revoke removes the min hold of the newest level of t: its Lock has failed. Otherwise a Lock that returned an
+// error would reserve the key for its min hold.
 func (l *levels) revoke(t *keys.Set) {
 	if i := l.newest(t); i >= 0 {
 		l.open[i].keepUntil = clock.Instant{}
@@ -103,7 +103,7 @@ func (l *levels) ttl() time.Duration {
 	return ttl
 }
 
-// replicas are those that all of them ask for.
+// replicas returns the replicas that satisfy all levels.
 func (l *levels) replicas() redisexec.Replicas {
 	r := l.wish.replicas
 	for _, lv := range l.open {
@@ -112,8 +112,8 @@ func (l *levels) replicas() redisexec.Replicas {
 	return r
 }
 
-// renewInterval is the shortest interval of the levels that want renewal at now; 0: none does. acquired is
-// when the hold began: the wish counts from then. One level that is renewed keeps the hold for all, as the
+// renewInterval returns the shortest interval of the levels that are renewed at now; 0: none is. acquired is
+// the beginning of the hold, from which wish counts. One level that is renewed keeps the hold for all, as the
 // longest lease does.
 func (l *levels) renewInterval(now, acquired clock.Instant) time.Duration {
 	interval := time.Duration(0)
@@ -127,7 +127,7 @@ func (l *levels) renewInterval(now, acquired clock.Instant) time.Duration {
 	return interval
 }
 
-// renewed reports whether any of them asks for renewal, even if its max hold has ended that.
+// renewed reports whether any level asks for renewal, even if its max hold has ended the renewal.
 func (l *levels) renewed() bool {
 	for _, lv := range l.deciding(clock.Instant{}) {
 		if lv.settings.Renewed {
@@ -137,7 +137,7 @@ func (l *levels) renewed() bool {
 	return false
 }
 
-// deciding are the levels that decide about renewal: the open ones, or the one that is to come.
+// deciding returns the levels that determine renewal: the open ones, or wish before the first.
 func (l *levels) deciding(acquired clock.Instant) []level {
 	if len(l.open) > 0 {
 		return l.open
@@ -145,7 +145,7 @@ func (l *levels) deciding(acquired clock.Instant) []level {
 	return []level{level{settings: l.wish}.from(acquired)}
 }
 
-// keep has the keys kept for levels that have ended. Of several times the latest counts. An inner level may
+// keep records the min hold of a level that has ended. The latest one counts: an inner level may
 // ask for longer than the outer one, whose Unlock comes last.
 func (l *levels) keep(ended ...level) {
 	for _, lv := range ended {

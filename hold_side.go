@@ -9,8 +9,8 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
-// otherSide is the other side of a read-write lock, as a hold on one side sees it: the same
-// owner may have a hold there, and waiters there are not told by messages of what happens in
+// otherSide is the other side of a read-write lock, from the point of view of a hold on one side. The same
+// owner may have a hold there, and no message notifies the waiters there of what happens in
 // this process.
 type otherSide struct {
 	session *session
@@ -18,7 +18,7 @@ type otherSide struct {
 	owner   keys.Owner
 }
 
-// newOtherSide is the other side of the lock that o wants t of.
+// newOtherSide returns the other side of the lock t of o.
 func newOtherSide(c *session, t *keys.Set, o keys.Owner) *otherSide {
 	switch t.Side {
 	case keys.Writing:
@@ -43,7 +43,7 @@ func (s *otherSide) hold() *hold {
 	return nil
 }
 
-// unlock is the method that gives a hold there back.
+// unlock returns the name of the method that releases a hold there.
 func (s *otherSide) unlock() string {
 	if s.id.side == keys.Reading {
 		return "RUnlock"
@@ -51,10 +51,10 @@ func (s *otherSide) unlock() string {
 	return "Unlock"
 }
 
-// shared reports whether holds on this side do not keep each other out: those of readers.
+// shared reports whether holds on this side do not exclude each other: the holds of readers.
 func (s *otherSide) shared() bool { return s.id.side == keys.Writing }
 
-// usable says how the owner's hold there stands: nil if it is held, an ErrLost if it was lost,
+// usable returns nil if the owner's hold there is held, an ErrLost if it was lost,
 // and errAgain if there is none.
 func (s *otherSide) usable() error {
 	if h := s.hold(); h != nil {
@@ -75,8 +75,8 @@ func (s *otherSide) held() (bool, error) {
 	}
 }
 
-// field is the name on Redis of the owner's hold there: not always that which the owner would get now,
-// because the client may have got a new identity since.
+// field returns the name on Redis of the owner's hold there. A new hold of the owner may get another name,
+// because the client's identity may have changed since.
 func (s *otherSide) field() string {
 	other := s.hold()
 	if other == nil {
@@ -87,24 +87,23 @@ func (s *otherSide) field() string {
 	return other.name.Field
 }
 
-// wake has those look again who want the other side: a hold has ended here, and no message
-// tells of it.
+// wake makes the waiters on the other side check again: a hold has ended here, which no message announces.
 func (s *otherSide) wake() {
 	if g := s.gate(); g != nil {
 		g.queue.Wake()
 	}
 }
 
-// released is wake after a release that was answered, unless a message of it reaches them.
+// released is wake after a release that was answered, unless its message reaches them.
 func (s *otherSide) released(answer protocol.Released) {
 	if g := s.gate(); g != nil && (answer.Heard < 0 || !answer.Ours || !g.listening()) {
 		g.queue.Wake()
 	}
 }
 
-// rivals is how many others of this process have to have had a chance, besides those in the
-// queue, before the next of the queue asks: after each writer it is the readers' turn. So it
-// is when the writer itself reads on.
+// rivals returns how many other waiters of this process should have had a chance, besides those in the
+// queue, before the next in the queue asks: after each writer it is the readers' turn, also
+// if the writer itself reads on.
 func (s *otherSide) rivals() int {
 	if s.id.side != keys.Reading {
 		return 0
@@ -115,8 +114,8 @@ func (s *otherSide) rivals() int {
 	return 0
 }
 
-// lengthen tells the write hold of the same owner, if there is one, that for lease from now on
-// its field may live on Redis: what its owner reads with keeps the key, and all that is in it.
+// lengthen records in the write hold of the same owner, if there is one, that its field may live on Redis for lease
+// from now on: the owner's read hold keeps the key with all its fields.
 func (s *otherSide) lengthen(lease time.Duration) {
 	if s.id.side != keys.Writing {
 		return
@@ -128,10 +127,10 @@ func (s *otherSide) lengthen(lease time.Duration) {
 	}
 }
 
-// wakeOwner has the same owner look again where it waits for the other side, because it has
-// got this one. Only a fixed owner can wait for one side and get hold of the other. If it
-// writes now, no other is before it as a reader, wherever it stands in line; if it reads, it
-// cannot get to write.
+// wakeOwner makes the same owner check again where it waits for the other side, because it has
+// acquired this one. Only a fixed owner can wait for one side and acquire the other. If it
+// now writes, it need not wait for other readers, wherever it is in the queue; if it reads, it
+// cannot acquire the write side.
 func (s *otherSide) wakeOwner() {
 	waiter := s.hold()
 	if waiter == nil {

@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// One command about the keys of a hold is under way at a time, and of all holds of a batch. A command may last as long as
-// Redis is silent, and the wait for it must not.
+// One command for the keys of a hold is in flight at a time, also for all holds of a batch. A command may last as long as
+// Redis is silent, but the wait for the slot must not.
 
-// slot is a mutex whose wait ends with a context. It makes a channel only if there is a wait. The zero slot is free. It
-// may be freed by another goroutine than the one that took it.
+// slot is a mutex whose wait ends with a context. It makes a channel only if there is a wait. The zero slot is free. A
+// goroutine may free a slot that another one took.
 //
-// mu is held for a moment only, never during a wait. So free does not block.
+// mu is held only for a moment, never during a wait. So free does not block.
 type slot struct {
 	mu    sync.Mutex
 	taken bool // from a take that was true to the next free
-	// freed is closed when the slot is free again. take makes it, for all that wait then; nil: none waits.
+	// freed is closed when the slot is free again. take makes it, for all that wait then; nil: there is no wait.
 	freed chan struct{}
 }
 
-// take waits until the slot is free, and takes it. false: ctx has ended, and the slot is not taken. A slot
-// that is free is taken even if ctx has ended: what is sent with that ctx then fails by itself. All that wait
-// are woken together, and one gets it, in no order.
+// take waits until the slot is free, and takes it. false: ctx has ended, and the slot is not taken. A free slot
+// is taken even if ctx has ended: the command with that ctx then fails by itself. All waiters
+// are woken together, and one of them takes the slot, in no order.
 func (s *slot) take(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
@@ -35,7 +35,7 @@ func (s *slot) take(ctx context.Context) bool {
 		}
 		freed := s.freed // free sets the field to nil
 		s.mu.Unlock()
-		// Woken, it looks again: another one may have been faster.
+		// After the wake-up it checks again: another one may have been faster.
 		select {
 		case <-freed:
 		case <-ctx.Done():
@@ -44,12 +44,12 @@ func (s *slot) take(ctx context.Context) bool {
 	}
 }
 
-// free gives the slot back. It is called once for each take that was true.
+// free frees the slot. It is called once for each take that returned true.
 func (s *slot) free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken = false
-	// All are woken, not one: that one's ctx may end just now, and the slot would be free with others waiting.
+	// All are woken, not one: the ctx of that one may end just now, and the slot would be free with others waiting.
 	if s.freed != nil {
 		close(s.freed)
 		s.freed = nil

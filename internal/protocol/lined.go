@@ -26,35 +26,34 @@ var (
 	LineReleaseScript = withPrelude(lineReleaseSource, linePrelude)
 )
 
-// Lined is the protocol of Mutex and FairMutex on one Redis: that of a plain lock on the same hash, with
-// a line of waiters beside it. Taking the lock and giving it back mind the line; all else is the same.
+// Lined is the protocol of Mutex and FairMutex on one Redis: a plain lock on the same hash, with
+// a line of waiters beside it. Acquire and Release use the line; all else is the same.
 type Lined struct {
 	plain *Plain
-	// strict says that no one is to take the lock whom the line has not given it.
+	// strict: no owner acquires the lock without a grant of the line.
 	strict bool
-	// process is what the channels end in on which this client is told of grants.
+	// process is the end of the names of the channels for grants to this client.
 	process string
 }
 
-// NewLined returns the protocol of a process that is told of grants on channels of its own, which
-// end in process.
+// NewLined returns the protocol of a process whose channels for grants end in process.
 func NewLined(plain *Plain, process string) *Lined { return &Lined{plain: plain, process: process} }
 
-// Strict returns l for locks that are given in the order of the line only. Others are taken without it
-// where there is none to be had: while the slot moves, or for want of permissions.
+// Strict returns l for locks that are granted only in the order of the line. Other locks are acquired without it
+// if it is not available: while the slot moves, or without permissions.
 func (l *Lined) Strict() *Lined {
 	strict := *l
 	strict.strict = true
 	return &strict
 }
 
-// GrantsFor is the channel on which this process is told of grants of key.
+// GrantsFor returns the channel for grants of key to this process.
 func (l *Lined) GrantsFor(key string) string {
 	return keys.GrantsPrefix(key) + l.process
 }
 
-// keepFor tells the scripts what token s wishes for: the life of its counter in
-// milliseconds, -1 for none. An entry keeps it, because another process' release may mint the token.
+// keepFor returns which token s wants, for the scripts: the life of its counter in
+// milliseconds, -1 for none. An entry contains it, because another process' release may create the token.
 func keepFor(s *Terms) any {
 	if !s.Fencing {
 		return "-1" // which costs no allocation
@@ -62,44 +61,44 @@ func keepFor(s *Terms) any {
 	return s.CounterLife.Milliseconds()
 }
 
-// Acquire takes the lock if it is free and no one waits for it. Most of the time it is, or is held: that a
-// script finds out which is told less. Only if it is free and there is a line, the line is looked at.
+// Acquire acquires the lock if it is free and its line is empty. Usually it is, or it is held: then a
+// script with fewer words is enough. Only if the lock is free and has a line, the script for the line follows.
 func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	if l.strict || s.Fencing {
 		return l.take(ctx, e, t, field, s)
 	}
 	g, out := l.tryFree(ctx, e, t, field, s)
-	// No holder, and not granted: it is free, and has a line. All entries may be of processes that have died, or
-	// have the lock left to them: only the other script can tell.
+	// There is no holder and no grant: the lock is free, and has a line. Its entries may be of dead processes, or
+	// wait during a turn of foreign waiters: only the other script can find out.
 	if out.Err != nil || g.Held || g.Holder != "" {
 		return g, out
 	}
-	// The answer to the second command says nothing of the first: a copy of that may still take the lock.
+	// The answer to the second command does not cover the first: a copy of that may still acquire the lock.
 	doubted := out.Ambiguous
 	g, out = l.take(ctx, e, t, field, s)
 	out.Ambiguous = out.Ambiguous || doubted
 	return g, out
 }
 
-// tryFree is Acquire for a lock without a line, and without a token. Of one that is free and has a line it
-// says that ” holds it.
+// tryFree is Acquire for a lock without a line, and without a token. For a free lock with a line it
+// returns that '' holds it.
 func (l *Lined) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	e.RequiredKeys = 1
 	r, out := l.plain.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
 	return understood(r.grant(t, false), out, &r)
 }
 
-// Enqueue is Acquire for an owner that waits if need be, and is told of the grant by ticket. The message of the
-// grant may come before this returns.
+// Enqueue is Acquire for an owner that waits if necessary, and is notified of the grant by ticket. The message of the
+// grant may arrive before Enqueue returns.
 func (l *Lined) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, ticket uint64) (Grant, redisexec.Outcome) {
 	return l.take(ctx, e, t, field, s, s.EntryLease().Milliseconds(), ticket, keys.GrantsPrefix(t.Keys[0])+l.process)
 }
 
-// take is the request of Acquire that minds the line, and, with what describes an entry, that of Enqueue.
+// take is the request of Acquire for the line, and, with the parts of an entry, that of Enqueue.
 func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
 	args := []any{field, s.TTL.Milliseconds(), keepFor(s), l.plain.publishCommand(), l.plain.countCommand(), 0}
-	// What may be left out while a slot moves, or for want of a permission: nothing of a strict lock, which would not
-	// be given in order without its line; of others the line, but never the counter of a token.
+	// What may be left out while a slot moves, or without a permission: nothing of a strict lock, which needs
+	// the line for its order; of other locks the line, but never the counter of a token.
 	switch {
 	case l.strict:
 		args[len(args)-1] = 1
@@ -116,14 +115,14 @@ func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	return understood(g, out, &r)
 }
 
-// Waiter is one that waits in the line of a lock, as a poll names it.
+// Waiter is a waiter in the line of a lock, in a poll.
 type Waiter struct {
 	Field string
 	Terms *Terms
-	Last  int64 // token that it was told of while it waits; 0: none
+	Last  int64 // token that it received while it waits; 0: none
 }
 
-// Poll keeps the places of waiters, and asks how they stand and who has the lock. If the lock is free, the script
+// Poll keeps the entries of waiters alive, and returns their states and the holder. If the lock is free, the script
 // grants it to the first in line, which may be one of them. The answers are in the order of waiters. After an
 // error there are none.
 func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]Standing, Grant, redisexec.Outcome) {
@@ -148,21 +147,21 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 		all[i] = r.standing(3+2*i, t)
 	}
 	g, out = understood(g, out, &r)
-	if out.Err != nil { // a part that was understood is not told either: no place is judged by half a reply
+	if out.Err != nil { // no part is returned: half a reply must not decide about any entry
 		all = nil
 	}
 	return all, g, out
 }
 
-// standing returns what elements i and i+1 say of a waiter for the lock t.
+// standing returns the state, in elements i and i+1, of a waiter for the lock t.
 func (r *reply) standing(i int, t *keys.Set) Standing {
 	token := r.integer(i + 1)
 	switch status := r.integer(i); status {
 	case 0:
 		return Standing{State: EntryWaiting, Token: token}
-	case 1, 2: // 1 was granted before this poll: a message has told of that, or was lost
+	case 1, 2: // 1 was granted before this poll: its message has arrived, or was lost
 		return Standing{State: EntryGranted, Token: token, Late: status == 1}
-	case -1: // its lease is over, or Redis has lost the line: it holds nothing, and has no place
+	case -1: // its lease has ended, or Redis has lost the line: it holds nothing, and has no entry
 		return Standing{State: EntryGone}
 	case -3:
 		return Standing{State: EntryFailed, Err: whyRefused(-3, t, 0)}
