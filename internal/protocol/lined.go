@@ -81,7 +81,7 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 }
 
 // tryFree is Acquire for a lock without a line, and without a token. For a free lock with a line it
-// returns that '' holds it.
+// returns that ” holds it.
 func (l *Lined) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	e.RequiredKeys = 1
 	r, out := l.plain.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
