@@ -10,25 +10,25 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// kind is a kind of lock: what it does on Redis, and how its waiters get to ask for it. It
-// is a property of what a handle locks. Re-entry, waiting, renewal, loss and hooks are the
-// same for every kind and know no more of it than this.
+// kind is a kind of lock: its protocol on Redis, and how its waiters get to ask for it. It
+// is a property of a handle. Re-entry, waiting, renewal, loss and hooks are the
+// same for every kind and depend on no more than this.
 type kind struct {
-	lock     LockKind // as hooks are told
+	lock     LockKind // for hooks
 	protocol protocol.Protocol
 	side     keys.Side
 
-	// lined is how its waiters get into the line on Redis, where others stand, too; nil: it has no line.
+	// lined is the protocol of its line on Redis; nil: it has no line.
 	lined *protocol.Lined
 	// writes or reads is the protocol of a side of a read-write lock.
 	writes *protocol.WriteSide
 	reads  *protocol.ReadSide
 
-	// rename tells Redis of the holds of a batch; nil: Redis is told before the next waiter enters.
+	// rename writes the current owner of a batch; nil: Redis is asked before the next waiter enters.
 	rename renamer
 }
 
-// renamer tells Redis by which name the lock is held now; see [protocol.Plain.Rename].
+// renamer writes the name of the current holder to Redis; see [protocol.Plain.Rename].
 type renamer func(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, lease time.Duration) (ours bool, waiters int, out redisexec.Outcome)
 
 // addKinds makes the kinds of lock of a client on one deployment.
@@ -72,8 +72,8 @@ func (k *kind) newTurn(a *attempt) turn {
 	}
 }
 
-// stand returns the place where the waiters for the key of g stand, without a ticket yet: in the queue of the gate, or
-// in that of those that each have a place in the line.
+// stand returns the place of a waiter for the key of g, without a ticket yet: in the queue of the gate, or
+// in the queue of waiters with an entry in the line each.
 func (k *kind) stand(g *gate) place {
 	if k.lock == KindFair {
 		return place{gate: g, queue: &g.polls, inLine: true}

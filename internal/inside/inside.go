@@ -65,13 +65,13 @@ type Mutex struct {
 	Terms    *protocol.Terms
 	Protocol protocol.Protocol
 
-	// Learned is what its client has learned of its first key: who was last told to hold it, and since when Redis
+	// Learned returns the last known holder of its first key, and since when Redis
 	// does not answer, and why.
 	Learned func() (holder string, out Outage)
 	Wakes   func() uint64 // of the waiters for its first key
 }
 
-// Outage says since when Redis has not answered about a key.
+// Outage is since when Redis has not answered for a key.
 type Outage struct {
 	Asked, Failed clock.Instant
 	Failure       error

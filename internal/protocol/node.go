@@ -20,17 +20,17 @@ var (
 	ServerScript = redisexec.NewScript(code(serverSource))
 )
 
-// Raise raises the counters of locks that field holds to token; false: it does not hold them. Each node has
-// minted a token by its own clock, and the highest is the lock's. The other nodes have to know it, or a later
-// majority could mint a lower one.
+// Raise raises the counters of locks that field holds to token; false: field does not hold them. Each node has
+// created a token by its own clock, and the highest is the token of the lock. The other nodes have to store it, or a
+// later majority could create a lower one.
 func (p *Plain) Raise(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, token int64) (bool, redisexec.Outcome) {
 	r, out := p.run(ctx, e, RaiseScript, t.LocksAndCounters(true),
 		field, len(t.Keys), s.CounterLife.Milliseconds(), token)
 	return understood(r.grantOrLost(t, true).Held, out, &r)
 }
 
-// ReleaseQuietly gives locks back that never counted, and wakes no one: without a majority no waiter was told that
-// they are held, and waits for a message.
+// ReleaseQuietly releases locks that never counted, and wakes no one: without a majority no waiter has seen
+// them as held, and waits for a message.
 func (p *Plain) ReleaseQuietly(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string) (bool, redisexec.Outcome) {
 	args := make([]any, 0, 2+2*len(t.Keys))
 	args = append(args, field)
@@ -42,8 +42,8 @@ func (p *Plain) ReleaseQuietly(ctx context.Context, e redisexec.CallOptions, t *
 	return understood(r.released().Ours, out, &r)
 }
 
-// Server returns the run id of the server that serves key now: no two servers have the same, and a server gets another
-// one when it is started. "": it does not say, because the user may not ask it, or it is no Redis.
+// Server returns the run id of the server that serves key now. No two servers have the same, and a server gets another
+// one when it is started. "": unknown, because the user may not ask for it, or the server is no Redis.
 func (p *Plain) Server(ctx context.Context, e redisexec.CallOptions, key string) (string, redisexec.Outcome) {
 	r, out := p.run(ctx, e, ServerScript, []any{key})
 	if redisexec.Replied(out.Err) {

@@ -46,37 +46,37 @@ var (
 // Grant is the answer to a wish for a lock.
 type Grant struct {
 	Held    bool
-	Claimed bool // if not held: who is in the way waits to write, and keeps readers out
-	Waits   bool // if not held: the field has a place in the line
-	Split   bool // if not held: no owner has it on a quorum yet, those that want it are in each other's way
+	Claimed bool // if not held: a writer waits, and keeps readers out
+	Waits   bool // if not held: the field has an entry in the line
+	Split   bool // if not held: on a quorum no owner has it yet, because several owners block each other
 
-	Token int64 // if held: the fencing token, 0 if none was wished; if it waits in the line: the last that was minted
+	Token int64 // if held: the fencing token, 0 if none was wanted; if it waits in the line: the last that was created
 
-	Absent *keys.Nodes // held or not: of the name that was to get it
+	Absent *keys.Nodes // held or not: the nodes without the new name
 
 	Key    int           // if not held: the position of a key that is taken
-	Holder string        // who is in the way
-	TTL    time.Duration // of its hold; negative: without expiry
+	Holder string        // of that key
+	TTL    time.Duration // of the holder's lease; negative: without expiry
 }
 
 // Released is the answer to a release.
 type Released struct {
 	Ours    bool // every key was held by the field
 	Granted bool // the first in line has the key
-	Kept    bool // no one can have it yet
+	Kept    bool // a min-hold placeholder reserves the key
 
-	// Heard is how many processes listen for the wake-up of a key that was given back, at
-	// least; -1 if the server refused it. On a Cluster only those on one node are counted.
+	// Heard is how many processes at least received the wake-up of a released key; -1 if the server refused to
+	// count them. On a Cluster only those on one node are counted.
 	Heard int
-	// Extra is how many wake-ups each of them gets besides the first. A process that has given way counts
+	// Extra is how many wake-ups each of them receives besides the first. A process that has given way counts
 	// wake-ups, to know when its turn comes again.
 	Extra int
 }
 
-// KeyState is what Redis tells of one key.
+// KeyState is the state of one key on Redis.
 type KeyState struct {
-	TTL    time.Duration // as PTTL says it: -1 ms without expiry, -2 ms if there is no key
-	Token  int64         // the last one minted
+	TTL    time.Duration // as PTTL returns it: -1 ms without expiry, -2 ms if there is no key
+	Token  int64         // the last one created
 	Fields []string      // of the hash: its owners; one, for a plain lock
-	Counts []int         // of their levels
+	Counts []int         // their hold counts
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// Renewals of different holds that are due together go to Redis as one command, a batch. That saves
-// Redis' time: to receive and answer a command costs more than one renewal in it.
+// Renewals of different holds that are due together are sent as one command, a batch. That saves
+// Redis time: receiving and answering a command costs more than one renewal in it.
 //
 // lease.RenewalDue makes them due together. It never puts a renewal off, but brings it forward, by up to
 // a tenth of its interval, to the nearest of ten points of time that all holds of the process with
@@ -21,31 +21,31 @@ import (
 //
 // A renewal is in one of these states:
 //
-//	alone       No renewal like it is under way, or it has no time to lose: it is sent at once, as
+//	alone       No similar renewal is in flight, or it has no time to lose: it is sent at once, as
 //	            if there were no batches.
-//	gathering   It waits for others: until its batch is full, or every command like it that is
-//	            under way has ended, or companyTime has passed.
-//	sent        Its batch is under way.
-//	answered    It is renewed, or its hold is lost: the answer says which.
+//	gathering   It waits for others: until its batch is full, every similar command in
+//	            flight has ended, or companyTime has passed.
+//	sent        Its batch is in flight.
+//	answered    It is renewed, or its hold is lost, by the answer.
 //	refused     Redis answered the batch with an error, perhaps because of one key: the user may
 //	            not use it, or a Cluster is moving it. The renewal is sent again, alone, at once.
 //	failed      The batch was not answered, or not sent. The renewal is sent again, alone, at once.
-//	left        Its hold has ended, its lease, or, on a quorum, its patience. It does not wait for the batch. When all have left, the batch is
-//	            abandoned.
+//	left        Its hold has ended, its lease, or, on a quorum, its patience. It does not wait for the batch. When all
+//	            have left, the batch is abandoned.
 //
 // Why that is safe:
 //
-//   - The script judges each hold by itself: a hold is lost only if its own keys say so.
+//   - The script judges each hold by itself: a hold is lost only by the state of its own keys.
 //   - The lease of every member counts from a time before the batch was sent.
-//   - A batch that arrives late, or twice, creates no key and shortens no lease. All it could do is
-//     lengthen a later hold of the same name. So a member that gets no answer is in doubt, as after
-//     any command, and its name is retired: that is every member of a batch that stays unanswered
-//     or fails half-way, and each that leaves after the batch was sent.
-//   - A member has taken its hold's turn to send (see hold.take). It gives that back when it
+//   - A delayed or repeated batch creates no key and shortens no lease. All it could do is
+//     extend a later hold of the same name. So the outcome of a member without an answer is unknown, as after
+//     any command, and its name is retired: of every member of a batch that stays unanswered
+//     or fails half-way, and of each member that leaves after the batch was sent.
+//   - A member has taken the slot of its hold. It frees the slot when it
 //     leaves, so an Unlock does not wait for the batch.
 //
-// After a batch was refused or failed, all renewals go alone for batchPause: some proxies take no
-// command with several keys.
+// After a batch was refused or failed, all renewals are sent alone for batchPause: some proxies reject
+// commands with several keys.
 
 const (
 	batchKeys   = 100 // at most: Redis does nothing else meanwhile, for some hundred microseconds
@@ -105,8 +105,8 @@ type member struct {
 	position int // in the command, from 1; written by send, read after done is closed
 }
 
-// batchPatience is how many times as long as for one renewal a batch is waited for. Until then its members are told
-// that it was not answered; after that each goes alone, which makes it many commands in place of one.
+// batchPatience is how many times the patience of one renewal a batch is waited for. Until then its members are
+// notified that it was not answered; after that each is sent alone, which makes many commands of one.
 const batchPatience = 4
 
 func newRenewals(p *Plain) *renewals {
@@ -143,7 +143,7 @@ func (r *renewals) renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 		e.Unanswered(b.out.Err)
 	}
 	ours, out := r.plain.renewAlone(ctx, e, t, field, lease)
-	// The answer to this command says nothing of a batch that failed half-way, or was not answered.
+	// The answer to this command does not cover a batch that failed half-way, or was not answered.
 	out.Ambiguous = out.Ambiguous || b.out.Ambiguous
 	return ours, out
 }
@@ -188,8 +188,8 @@ func (r *renewals) join(l *lane, m *member) {
 	}
 }
 
-// await waits for m's batch, and tells m's hold when that takes longer than one renewal would. false: ctx ended
-// before, or the patience of a renewal that is to be sent once.
+// await waits for m's batch, and notifies m's hold when that takes longer than one renewal would. false: ctx ended
+// first, or the patience of a renewal that is to be sent once.
 func (r *renewals) await(ctx context.Context, m *member) bool {
 	patience := time.NewTimer(m.options.Patience)
 	defer patience.Stop()
@@ -210,14 +210,14 @@ func (r *renewals) await(ctx context.Context, m *member) bool {
 	}
 }
 
-// leave takes m out of its batch, and returns how its renewal has ended by that.
+// leave removes m from its batch, and returns the outcome of its renewal.
 func (r *renewals) leave(ctx context.Context, m *member) (bool, redisexec.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := m.batch
 	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
-	// Before the batch was sent nothing of it can be executed. After that it is in doubt, even if an answer has
-	// come at this moment: a doubt too many costs no more than an identity.
+	// Before the batch was sent, nothing of it can be executed. After that the outcome is unknown, even if an answer has
+	// just arrived: an unnecessary retirement costs no more than an identity.
 	out := redisexec.Outcome{Ambiguous: b.stop != nil}
 	switch {
 	case len(b.members) > 0:
@@ -263,8 +263,8 @@ func (r *renewals) send(b *batch) {
 	})
 }
 
-// settle tells the members of b what became of it. If it was not answered, or refused, which may be due to one key
-// of many, each member goes alone.
+// settle notifies the members of b of its outcome. If it was not answered, or refused, which may be due to one key
+// of many, each member is sent alone.
 func (r *renewals) settle(ctx context.Context, b *batch) {
 	if b.out.Err != nil && ctx.Err() == nil {
 		r.mu.Lock()
