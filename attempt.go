@@ -109,7 +109,7 @@ func (h *hold) acquire(ctx context.Context, waits bool, r *record) (granted bool
 	a := &h.first.attempt
 	*a = attempt{hold: h, ctx: ctx, waits: waits, record: r}
 	a.turn = h.kind.newTurn(a)
-	defer func() { // also after a panic in a hook
+	defer func() {
 		if a.listens {
 			for _, p := range h.places {
 				p.unlisten()

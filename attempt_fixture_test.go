@@ -109,8 +109,7 @@ type asker struct {
 	*hold
 	b        *trial
 	record   *record
-	late     bool // its grants come too late
-	onWait   func()
+	late     bool   // its grants come too late
 	onAnswer func() // before the attempt has it
 
 	contended int
@@ -154,11 +153,7 @@ func (b *trial) wants(owner string, names ...string) *asker {
 	m := &Mutex{session: b.session, kind: &kind{lock: KindMutex, protocol: &asking{h: h}}, target: target, settings: defaultSettings().settings}
 	m.settings.TTL, m.settings.SafetyPoll = trialTTL, 4*time.Second
 	m.settings.apply(nil)
-	m.settings.hooks.Contended = func(Event) {
-		if h.contended++; h.onWait != nil {
-			h.onWait()
-		}
-	}
+	m.settings.hooks.Contended = func(Event) { h.contended++ }
 	h.record = newRecord(b.t.Context(), m)
 	h.hold = newHold(b.session, m.kind, keys.Owner{Fixed: owner}, target, &m.settings)
 	require.True(b.t, h.register())

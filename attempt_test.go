@@ -306,19 +306,6 @@ func TestTheNextInLineGoesOnAfterOneThatGaveUp(t *testing.T) {
 	})
 }
 
-func TestAPanicInAHookLeavesNothing(t *testing.T) {
-	begin(t, func(b *trial) {
-		first, h := b.wants("first", "key"), b.wants("me", "key")
-		require.True(t, first.places[0].ticket.Join())
-		h.onWait = func() { panic("hook") }
-		require.PanicsWithValue(t, "hook", func() {
-			_, _ = h.acquire(b.t.Context(), true, h.record)
-		})
-		require.Zero(t, b.listens())
-		h.nothingLeft()
-	})
-}
-
 // The table of what a safety poll, or a message, tells of the subscription.
 func TestASafetyPollThatFindsNewsThrowsDoubtOnTheSubscription(t *testing.T) {
 	released := protocol.Grant{Held: true}

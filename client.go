@@ -275,8 +275,8 @@ func (c *Client) ID() string { return string(*c.session.identities.Current()) }
 // that need Redis return ErrClosed.
 //
 // Close blocks until Redis has answered, for at most 5 s. If nothing is held, and there is no
-// connection to Redis, it waits for at most two attempts. A hook may call Close; Close then does not
-// wait for the call that the hook belongs to.
+// connection to Redis, it waits for at most two attempts. In a hook of this client, Close returns an
+// error at once, which matches [ErrUnsupported], and does not close the client: see [Hooks].
 //
 // If Redis does not confirm a release, that lock ends with its TTL, and Close returns an error for it.
 // The errors are Redis' own, one for each hold, joined. Later calls of Close return the same error. One

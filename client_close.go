@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -26,8 +27,7 @@ import (
 //	connections        The executors close. The hub has been closing since the beginning.
 //
 // Invariants:
-//   - Close does not wait for the goroutine that calls it, nor for a call that this goroutine is inside of: a
-//     hook may call Close.
+//   - Close refuses to run in a hook: it would wait for the call that the hook delays.
 //   - The error has each hold that Close ended, and whose release Redis did not confirm. It is put there before
 //     Redis is asked. So no answer, however late, can take it from a Close that returns.
 //   - Only Close ends background. So until the last steps an undo is sent as often as it is needed.
@@ -45,12 +45,16 @@ const (
 	lastWords = closeTimeout / 20
 )
 
+// errCloseInHook is the error of a Close that a hook of the same client calls.
+var errCloseInHook = fmt.Errorf("%w: Close in a hook of the same client: call it when the hook has returned, or on another goroutine", ErrUnsupported)
+
 // close ends the session, and returns the errors of the holds that Redis has not heard of. It blocks for
-// closeTimeout at most. Later calls wait for the first, and return the same. But first they say who they are:
-// the first call must not wait for a goroutine that waits for it. They wait at a channel: the clock of a
+// closeTimeout at most. Later calls wait for the first, and return the same. They wait at a channel: the clock of a
 // synctest bubble would stand still while a goroutine waited for a sync.Once.
 func (s *session) close() error {
-	s.excuse(goid.Get())
+	if _, inHook := s.inHook.Load(goid.Get()); inHook {
+		return errCloseInHook
+	}
 	if !s.closeCalled.CompareAndSwap(false, true) {
 		<-s.over
 		return s.closeErr
@@ -92,16 +96,6 @@ func (s *session) moment() time.Duration {
 		return 0
 	}
 	return s.usual()
-}
-
-// excuse has Close not wait for the goroutine that calls it. Close would wait for that goroutine only if it
-// is in a hook: of a watchdog, of a call of Lock, or of another Close. Each would then wait for the other.
-func (s *session) excuse(caller int64) {
-	s.goroutines.Excuse(caller)
-	s.closers.Excuse(caller)
-	for _, h := range s.registry.all() {
-		h.excuse(caller)
-	}
 }
 
 // settleRest waits for the work in the background: above all for undos. What it does not wait for is not sent
@@ -187,7 +181,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 	if unlocked {
 		h.unregister()
 	}
-	report(hooks.Released, h.owner, event)
+	h.session.report("Released", hooks.Released, h.owner, event)
 }
 
 // endForClose ends a hold here, as soon as no Lock acquires it and no Unlock releases it. false: there is nothing
@@ -195,7 +189,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 func (h *hold) endForClose(ctx context.Context) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for ctx.Err() == nil && (h.phase == ending || h.phase == acquiring && !h.excused) {
+	for ctx.Err() == nil && (h.phase == ending || h.phase == acquiring) {
 		changed := h.changes()
 		h.mu.Unlock()
 		select {
@@ -209,17 +203,6 @@ func (h *hold) endForClose(ctx context.Context) bool {
 	}
 	h.end(ending, ErrClosed)
 	return true
-}
-
-// excuse has Close not wait for h if the goroutine caller acquires it: that one is in a hook, which has called
-// Close.
-func (h *hold) excuse(caller int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.acquirer == caller {
-		h.excused = true
-		h.setPhase(h.phase)
-	}
 }
 
 // stands returns the name that Redis knows h by, and the places in lines where it waits.

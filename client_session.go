@@ -3,6 +3,7 @@ package relock
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,8 @@ type session struct {
 	// Close ends it, after it has waited for both.
 	background    context.Context
 	endBackground context.CancelCauseFunc
+
+	inHook sync.Map // the goroutines that run a hook, by number: Close refuses to run on them
 
 	closing     chan struct{} // closed first by Close
 	closers     group.Group   // the goroutines of Close, one for each hold

@@ -63,7 +63,7 @@ var (
 	ErrInvalidOption = lockerr.ErrInvalidOption
 
 	// ErrUnsupported is returned for an option or kind of lock that this Redis client, or a quorum,
-	// does not support.
+	// does not support, and by Close in a hook of the same client.
 	ErrUnsupported = lockerr.ErrUnsupported
 )
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/identity"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lease"
@@ -42,7 +41,6 @@ type hold struct {
 	settings *settings     // of the handle that wanted it
 	other    *otherSide    // of a read-write lock; nil: it is no such lock
 	started  clock.Instant // when it was wanted
-	acquirer int64         // the goroutine on which it is acquired
 
 	// What others have to do with it while it is acquired.
 	alarm queue.Alarm // wakes the waiter
@@ -56,9 +54,7 @@ type hold struct {
 
 	mu    sync.Mutex
 	phase phase
-	// excused says that the goroutine which acquires the hold is in Close, and so is not waited for there.
-	excused bool
-	// changed is closed at the next change of phase, or of excused; made when that is waited for.
+	// changed is closed at the next change of phase; made when that is waited for.
 	changed chan struct{}
 
 	// target and places go together, key by key. Keys of a MultiMutex leave when their last
@@ -103,13 +99,9 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 		target:   t,
 		lease:    lease.New(s.TTL),
 		started:  c.now(),
-		acquirer: o.Goroutine,
 	}
 	if k.side != keys.Alone {
 		h.other = newOtherSide(c, t, o)
-	}
-	if o.Fixed != "" {
-		h.acquirer = goid.Get()
 	}
 	h.places, h.slot = h.first.place[:0], &h.first.slot
 	h.levels.wish, h.levels.open = s, h.levels.room[:0]

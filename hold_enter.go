@@ -31,9 +31,6 @@ import (
 // What can come late: the end of the hold while the request is under way. Then Redis may have the
 // new count, and the release that ends the hold has the last word; enter reports how the hold ended.
 
-// errHookEnded is the failure of a Lock of which a hook called runtime.Goexit, or panicked.
-var errHookEnded = errors.New("a hook panicked or called runtime.Goexit")
-
 // errAgain says that a hold ended while a level was being added to it, by an Unlock of the
 // same owner: there is a new hold to be acquired.
 var errAgain = errors.New("relock: the hold ended meanwhile")
@@ -82,16 +79,20 @@ type call struct {
 
 // lock gets the owner of m one more level on every key: by re-entry where it holds the key, by an
 // acquisition of all others together.
-func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure error) {
+func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, err error) {
 	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
-	failure = errHookEnded // unless it returns
-	if c.record != nil {
-		defer func() { c.record.ended(locked, failure) }()
-	}
+	locked, err = c.lock(ctx)
+	c.record.ended(locked, err)
+	return locked, err
+}
+
+// lock is Mutex.lock without what the hooks are told of its end.
+func (c *call) lock(ctx context.Context) (locked bool, err error) {
+	m := c.mutex
 	if err := m.usable(ctx); err != nil {
 		return false, err
 	}
-	if waits && m.settings.waitTimeout > 0 {
+	if c.waits && m.settings.waitTimeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, m.settings.waitTimeout, lockerr.WaitOver(m.settings.waitTimeout))
 		defer cancel()
@@ -105,7 +106,7 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 		holds := m.find(buf[:0], c.owner, m.target)
 		if i := slices.IndexFunc(holds, (*hold).unsettled); i >= 0 {
 			h := holds[i]
-			if !waits {
+			if !c.waits {
 				return false, h.explain(h.outage())
 			}
 			if err := h.await(ctx); err != nil {
@@ -113,15 +114,13 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, failure erro
 			}
 			continue
 		}
-		var held bool
-		var err error
 		if len(holds) > 0 {
-			held, err = c.reenter(ctx, holds)
+			locked, err = c.reenter(ctx, holds)
 		} else {
-			held, err = c.enterNew(ctx, m.target)
+			locked, err = c.enterNew(ctx, m.target)
 		}
 		if !errors.Is(err, errAgain) {
-			return held, err
+			return locked, err
 		}
 		c.record.again()
 	}
@@ -167,16 +166,11 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 	for _, r := range h.session.registrars {
 		r.InUse()
 	}
-	acquired := false
-	defer func() { // also after a panic in a hook
-		if !acquired {
-			h.unregister()
-		}
+	if acquired, err := h.acquire(ctx, c.waits, c.record); !acquired {
+		h.unregister()
 		if err != nil {
 			h.awaitUndo()
 		}
-	}()
-	if acquired, err = h.acquire(ctx, c.waits, c.record); !acquired {
 		return false, err
 	}
 	locked, err = h.open(c.level, c.record)
@@ -216,14 +210,7 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 		r.acquired(&event, now)
 	}
 	if hook != nil {
-		returned := false
-		defer func() {
-			if !returned { // a panic in the hook: no caller is there to unlock it
-				_ = h.unlock(lv.target, lv.settings)
-			}
-		}()
-		report(hook, h.owner, event)
-		returned = true
+		h.session.report("Acquired", hook, h.owner, event)
 	}
 	if h.batch != nil && h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
 		h.lose(lockerr.ErrNotOnRedis)
@@ -233,7 +220,7 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 
 // reenter adds the level of c to holds, and acquires the keys that are in none of them as a lock of the
 // kind of c: what is held may be a fair one. All or nothing.
-func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error) {
+func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 	lv := c.level
 	for _, h := range holds {
 		if err := h.usable(); err != nil {
@@ -252,17 +239,15 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (held bool, err error
 	if len(missing) == 0 {
 		return true, nil
 	}
-	defer func() { // also after a panic in a hook
-		if !held || err != nil {
-			held, err = false, lockerr.Join(err, leaveLevel(ctx, holds, lv))
-		}
-	}()
 	rest := lv.target.Only(missing).FencedWith(lv.target)
-	held, err = c.enterRest(ctx, holds, rest)
+	held, err := c.enterRest(ctx, holds, rest)
 	if held && err != nil {
 		holds = c.mutex.find(slices.Clone(holds), c.owner, rest)
 	}
-	return held, err
+	if !held || err != nil {
+		return false, lockerr.Join(err, leaveLevel(ctx, holds, lv))
+	}
+	return true, nil
 }
 
 // enterRest acquires rest for the owner of holds, which have the other keys of c. If one of them
@@ -296,14 +281,14 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	if ctx.Err() != nil {
 		s.unlockTimeout = min(s.unlockTimeout, undoGrace)
 	}
-	each(holds, func(h *hold) {
+	for _, h := range holds {
 		h.mu.Lock()
 		h.levels.revoke(lv.target)
 		h.mu.Unlock()
 		if err := h.unlock(lv.target, &s); err != nil && !errors.Is(err, ErrLost) {
 			errs = append(errs, err)
 		}
-	})
+	}
 	return lockerr.Join(errs...)
 }
 

@@ -110,7 +110,7 @@ func (h *hold) untold(out redisexec.Outcome) {
 	event, hooks := h.event(h.session.now().Since(out.Sent), out.Err), *h.hooks()
 	h.mu.Unlock()
 	if holding && hooks.RenewFailed != nil {
-		h.session.goroutines.Go(func() { report(hooks.RenewFailed, h.owner, event) })
+		h.session.goroutines.Go(func() { h.session.report("RenewFailed", hooks.RenewFailed, h.owner, event) })
 	}
 }
 

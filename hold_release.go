@@ -44,14 +44,7 @@ import (
 // hold: here first, then on Redis, where the lock goes to the next waiter of this process
 // or is given back.
 func (h *hold) unlock(t *keys.Set, s *settings) error {
-	checked := false
-	defer func() {
-		if !checked { // a panic in the hook Lost: the level goes all the same
-			_ = h.unlock(t, s)
-		}
-	}()
 	h.check()
-	checked = true
 	h.mu.Lock()
 	lv, popped := h.levels.pop(t)
 	if !popped {
@@ -92,7 +85,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	}
 	h.mu.Unlock()
 	if hook != nil {
-		report(hook, h.owner, event)
+		h.session.report("Released", hook, h.owner, event)
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -418,7 +417,11 @@ func TestDoDoesNotRunItsFunctionOnAHoldThatIsLost(t *testing.T) {
 
 func TestDoDoesNotRunItsFunctionOnAHoldThatCloseHasEnded(t *testing.T) {
 	c := locksOn(t, redistest.Mini(t).Client(t))
-	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) { require.NoError(t, c.Close()) }}))
+	var m *Mutex
+	m = c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) {
+		go c.Close()
+		redistest.Eventually(t, "the end of the hold", func() bool { return m.HoldCount() == 0 })
+	}}))
 	ran := false
 	require.ErrorIs(t, m.Do(t.Context(), func(context.Context) error { ran = true; return nil }), ErrClosed)
 	require.False(t, ran)
@@ -461,25 +464,6 @@ func TestACauseThatIsAnotherLocksErrorDoesNotPassForTheOwn(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAHookThatEndsItsGoroutineIsNoLock(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, key := b.Client(t), redistest.Key(t)
-		locktest.HeldByStranger(t, rdb, key, time.Minute)
-		c := locksOn(t, rdb)
-		m := c.Mutex(key, WithOwner("job"), WithHooks(Hooks{Contended: func(Event) { runtime.Goexit() }}))
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = m.Lock(t.Context())
-			t.Error("it has returned")
-		}()
-		redistest.Receive(t, ended)
-		require.Zero(t, m.HoldCount())
-		require.Empty(t, holdsOn(c.session, key))
-	})
 }
 
 // A lease that is not renewed is over then.

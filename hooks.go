@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/goid"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/lockerr"
 )
@@ -18,17 +20,21 @@ import (
 // Hooks run synchronously and delay the caller: be quick, and do not call methods of the same lock.
 // While a hook runs, the library holds no internal lock that another call needs. Hooks may be called at
 // the same time, on different goroutines. For example, the hook for the end of a hold may be called
-// before or during the hook for a renewal that was in flight. A hook may call [Client.Close], but must
-// not wait for another goroutine that calls it.
+// before or during the hook for a renewal that was in flight.
+//
+// If a hook panics, the library recovers the panic and reports it once to [slog.Default], as an error
+// with the names of the hook and the lock, the value of the panic, and the stack. The call that reports
+// the event goes on as if the hook had returned. A hook must not call [runtime.Goexit], as T.FailNow
+// does: that ends the call in the middle, and a lock may stay locked until Close.
+//
+// In a hook, [Client.Close] of the same client returns [ErrUnsupported] at once and does not close the
+// client, because Close would wait for the call that the hook delays. To close the client, start a
+// goroutine that calls Close, and do not wait for that goroutine in the hook.
 //
 // Each Contended is followed by exactly one Acquired or Failed for the same Lock, with Waited set; a
 // Lock that gives up calls Failed after its Contended has returned. Each Acquired is followed by one
 // Released or one Lost. If nested Locks have different hooks, a hold calls the hooks of the oldest Lock
 // that is not yet unlocked.
-//
-// A panic in a hook is not recovered. It passes through the call that reports the event; on a goroutine
-// of the library, for example of a renewal, it ends the program. If Acquired panics, the lock is
-// released. If another hook panics in Unlock, Unlock still does all its work.
 //
 // Locks with one fixed owner ([WithOwner]) queue behind each other. Only the first of them waits for
 // the lock and calls Contended. When it has the lock, each of the others only increases the hold count,
@@ -47,10 +53,9 @@ type Hooks struct {
 
 	// Failed is called once by each Lock, TryLock, RLock and TryRLock that neither acquires the lock
 	// nor increases the hold count, for any reason. Outcome is the kind of reason, and Err is the
-	// error. Elapsed is the time since the call began. Failed is the last thing that the call does,
-	// even if another hook has panicked. It is not called after Acquired, because the hold then reports
-	// its own end. It is not called for an invalid name or option or a nil context, because nothing was
-	// requested.
+	// error. Elapsed is the time since the call began. Failed is the last thing that the call does.
+	// It is not called after Acquired, because the hold then reports its own end. It is not called for
+	// an invalid name or option or a nil context, because nothing was requested.
 	Failed func(Event)
 
 	// Released is called when a hold has ended by its last Unlock or by Close. Elapsed is how long the
@@ -141,10 +146,10 @@ const (
 	LossForced  LossCause = "forced"  // by ForceUnlock of the same client
 )
 
-// JoinHooks returns hooks that call all of the given hooks, in this order. If one panics, the others
-// are still called.
+// JoinHooks returns hooks that call all of the given hooks, in this order. If one panics, that is
+// reported as for [Hooks], and the others are still called.
 func JoinHooks(hooks ...Hooks) Hooks {
-	join := func(field func(Hooks) func(Event)) func(Event) {
+	join := func(name string, field func(Hooks) func(Event)) func(Event) {
 		var all []func(Event)
 		for _, h := range hooks {
 			if hook := field(h); hook != nil {
@@ -154,16 +159,20 @@ func JoinHooks(hooks ...Hooks) Hooks {
 		if len(all) == 0 {
 			return nil
 		}
-		return func(e Event) { each(all, func(hook func(Event)) { hook(e) }) }
+		return func(e Event) {
+			for _, hook := range all {
+				callHook(name, hook, e)
+			}
+		}
 	}
 	return Hooks{
-		Acquired:    join(func(h Hooks) func(Event) { return h.Acquired }),
-		Contended:   join(func(h Hooks) func(Event) { return h.Contended }),
-		Failed:      join(func(h Hooks) func(Event) { return h.Failed }),
-		Released:    join(func(h Hooks) func(Event) { return h.Released }),
-		Renewed:     join(func(h Hooks) func(Event) { return h.Renewed }),
-		RenewFailed: join(func(h Hooks) func(Event) { return h.RenewFailed }),
-		Lost:        join(func(h Hooks) func(Event) { return h.Lost }),
+		Acquired:    join("Acquired", func(h Hooks) func(Event) { return h.Acquired }),
+		Contended:   join("Contended", func(h Hooks) func(Event) { return h.Contended }),
+		Failed:      join("Failed", func(h Hooks) func(Event) { return h.Failed }),
+		Released:    join("Released", func(h Hooks) func(Event) { return h.Released }),
+		Renewed:     join("Renewed", func(h Hooks) func(Event) { return h.Renewed }),
+		RenewFailed: join("RenewFailed", func(h Hooks) func(Event) { return h.RenewFailed }),
+		Lost:        join("Lost", func(h Hooks) func(Event) { return h.Lost }),
 	}
 }
 
@@ -213,19 +222,26 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// each calls f with each of all, though it panics with one, or ends the goroutine: a hook of a user may. So no part of
-// what is given back stays locked, and renewed, without an owner. Then the panic goes on.
-func each[T any](all []T, f func(T)) {
-	if len(all) > 0 {
-		defer each(all[1:], f)
-		f(all[0])
-	}
+// callHook calls the hook with that name, and reports a panic instead of passing it on: the caller may be in the middle
+// of an Unlock, or be a goroutine of the library, where the application cannot recover.
+func callHook(name string, hook func(Event), e Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Default().LogAttrs(e.Context, slog.LevelError, "relock: a hook panicked",
+				slog.String("hook", name), slog.String("name", e.Name), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	hook(e)
 }
 
-// report calls hook, if there is one, with what is only found out then.
-func report(hook func(Event), o keys.Owner, e Event) {
+// report calls the hook with that name, if there is one. It completes e. No mutex is held.
+func (s *session) report(name string, hook func(Event), o keys.Owner, e Event) {
 	if hook == nil {
 		return
+	}
+	caller := goid.Get()
+	if _, nested := s.inHook.LoadOrStore(caller, nil); !nested {
+		defer s.inHook.Delete(caller)
 	}
 	e.OwnerID = o.String()
 	if errors.Is(e.Err, ErrLost) {
@@ -234,7 +250,7 @@ func report(hook func(Event), o keys.Owner, e Event) {
 	if e.Context == nil {
 		e.Context = context.Background()
 	}
-	hook(e)
+	callHook(name, hook, e)
 }
 
 // causeOf says how a hold was lost.
@@ -311,7 +327,7 @@ func (r *record) contended() {
 		return
 	}
 	r.waited = true
-	report(r.mutex.settings.hooks.Contended, r.owner, r.event(nil))
+	r.mutex.session.report("Contended", r.mutex.settings.hooks.Contended, r.owner, r.event(nil))
 }
 
 // acquired completes e, of which Acquired is told: the hold began at that time.
@@ -338,7 +354,7 @@ func (r *record) ended(locked bool, err error) {
 	}
 	e := r.event(err)
 	e.Outcome, e.Waited = outcomeWith(r.ctx, err), r.waited
-	report(r.mutex.settings.hooks.Failed, r.owner, e)
+	r.mutex.session.report("Failed", r.mutex.settings.hooks.Failed, r.owner, e)
 }
 
 // outcomeWith is how a Lock with ctx ended that has failed with err.

@@ -157,11 +157,11 @@ func (m *Mutex) Unlock() error {
 		return lockerr.Wrap("unlock", m.target.Name, holds[0].unlock(m.target, &m.settings))
 	}
 	var errs []error
-	each(holds, func(h *hold) {
+	for _, h := range holds {
 		if err := h.unlock(m.target, &m.settings); err != nil {
 			errs = append(errs, err)
 		}
-	})
+	}
 	return lockerr.Wrap("unlock", m.target.Name, lockerr.Join(errs...))
 }
 

@@ -438,24 +438,3 @@ func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T)
 		locktest.RequireFree(t, direct, names...)
 	})
 }
-
-func TestAHookThatPanicsInAnOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, names, me := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
-		c := locksOn(t, rdb)
-		one := c.Mutex(names[0])
-		both := c.MultiMutex(names, WithHooks(Hooks{Contended: func(Event) { panic("in a hook") }}))
-		locktest.HeldByStranger(t, rdb, names[1], time.Minute)
-		me.Locks(t, one)
-		_ = me.Call(func() error {
-			defer func() { _ = recover() }()
-			return both.Lock(context.WithoutCancel(t.Context()))
-		})
-		s, err := one.State(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 1, s.Count)
-		me.Unlocks(t, one)
-		locktest.RequireFree(t, rdb, names[0])
-	})
-}

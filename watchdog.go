@@ -186,9 +186,9 @@ func (h *hold) renewNow(life context.Context) {
 	h.mu.Unlock()
 	free() // an Unlock need not wait for a hook
 	if out.Err != nil {
-		report(hooks.RenewFailed, h.owner, event)
+		h.session.report("RenewFailed", hooks.RenewFailed, h.owner, event)
 	} else {
-		report(hooks.Renewed, h.owner, event)
+		h.session.report("Renewed", hooks.Renewed, h.owner, event)
 	}
 }
 
@@ -212,7 +212,7 @@ func (h *hold) unanswered(inTime context.Context, began clock.Instant, err error
 	told := make(chan struct{})
 	h.session.goroutines.Go(func() {
 		defer close(told)
-		report(hook, h.owner, event)
+		h.session.report("RenewFailed", hook, h.owner, event)
 	})
 	select {
 	case <-told:
@@ -323,5 +323,5 @@ func (h *hold) lose(why error) {
 	if h.other != nil {
 		h.other.wake()
 	}
-	report(hooks.Lost, h.owner, event)
+	h.session.report("Lost", hooks.Lost, h.owner, event)
 }

@@ -35,23 +35,6 @@ func TestAHookThatIsToldOfARenameDelaysNoUnlock(t *testing.T) {
 	})
 }
 
-func TestAHookThatIsToldOfARenameMayCloseTheClient(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		b := newFaultBench(t, backend.Addr)
-		closed := make(chan error, 16)
-		b.hooks.RenewFailed = func(relock.Event) { closed <- b.locks.Close() }
-		b.m = b.mutex()
-		lockAndQueue(b)
-		b.relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", b.runs(protocol.RenameScript)).Times(2)
-		unlocked := b.other.start(b.m.Unlock)
-		require.NoError(t, faultError(t, b.waiting))
-		require.NoError(t, faultError(t, closed))
-		require.NoError(t, faultError(t, unlocked))
-		b.requireGone()
-	})
-}
-
 // The owner whose name Redis still has for the lock may come back, because its Unlock was told of the refusal. A late
 // copy of the next rename, from that name, must not find it in use again.
 func TestALateCopyOfARenameAfterOneThatWasRefusedChangesNothing(t *testing.T) {

@@ -39,9 +39,6 @@ func locksWithClock(t *testing.T, rdb redis.UniversalClient, opts ...relock.Clie
 	return c, clocks
 }
 
-// hookEnded is what is said of a hook that panicked.
-const hookEnded = "a hook panicked or called runtime.Goexit"
-
 // toRead is the read side of m as a lock by itself.
 func toRead(m *relock.RWMutex) *relock.Mutex {
 	_, read := inside.Sides(m)

@@ -2,125 +2,143 @@ package tests
 
 import (
 	"context"
-	"runtime"
+	"log"
+	"log/slog"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// endings are the ways in which a hook may end other than by returning.
-var endings = map[string]func(){
-	"a panic": func() { panic("in a hook") },
-	"an exit": runtime.Goexit,
+// logRecords is a slog.Handler that keeps what is logged, by the attribute "name".
+type logRecords struct {
+	mu  sync.Mutex
+	all map[string][]map[string]any
 }
 
-// survive runs f on a goroutine that a hook may end, and returns what f panicked with.
-func survive(t *testing.T, f func()) (panicked any) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { panicked = recover() }()
-		f()
-	}()
-	redistest.Receive(t, done)
-	return panicked
+func (r *logRecords) Enabled(context.Context, slog.Level) bool { return true }
+func (r *logRecords) WithAttrs([]slog.Attr) slog.Handler       { return r }
+func (r *logRecords) WithGroup(string) slog.Handler            { return r }
+
+func (r *logRecords) Handle(_ context.Context, record slog.Record) error {
+	attrs := map[string]any{"level": record.Level}
+	record.Attrs(func(a slog.Attr) bool {
+		attrs[a.Key] = a.Value.Any()
+		return true
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name, _ := attrs["name"].(string)
+	r.all[name] = append(r.all[name], attrs)
+	return nil
 }
 
-// eachEnding runs test with clients of which the hook Released counts its calls in told, and ends
-// each otherwise than by returning. A client that is closed is spared.
-func eachEnding(t *testing.T, test func(t *testing.T, b *redistest.Backend, c *relock.Client, told *atomic.Int64)) {
+// of are the records with that name.
+func (r *logRecords) of(name string) []map[string]any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[name]
+}
+
+// logged has slog.Default() keep its records until t ends, with all its subtests. t must not be parallel.
+func logged(t *testing.T) *logRecords {
 	t.Helper()
-	for what, end := range endings {
-		t.Run(what, func(t *testing.T) {
-			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-				var c *relock.Client
-				var told atomic.Int64
-				c = locksOn(t, b.Client(t), relock.WithHooks(relock.Hooks{Released: func(relock.Event) {
-					if !inside.ClientOf(c).Closed() {
-						told.Add(1)
-						end()
-					}
-				}}))
-				test(t, b, c, &told)
-			})
-		})
-	}
+	before, writer, flags := slog.Default(), log.Writer(), log.Flags()
+	t.Cleanup(func() {
+		slog.SetDefault(before)
+		log.SetOutput(writer)
+		log.SetFlags(flags)
+	})
+	r := &logRecords{all: make(map[string][]map[string]any)}
+	slog.SetDefault(slog.New(r))
+	return r
+}
+
+// panicking returns hooks that all record their events in r, and panic.
+func panicking(r *chronicle) relock.Hooks {
+	hooks := r.Hooks()
+	eachHook(&hooks, func(_ string, hook *func(relock.Event)) {
+		record := *hook
+		*hook = func(e relock.Event) {
+			record(e)
+			panic("in a hook")
+		}
+	})
+	return hooks
+}
+
+// A Lock that waits in vain, one that waits and gets the lock, a renewal, an Unlock, and a loss.
+func TestHooks_PanicsAreReportedOnceAndChangeNothing(t *testing.T) {
+	records := logged(t)
+	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
+		b := newKindBench(t, backend, k)
+		var r chronicle
+		m := b.mutex(relock.WithHooks(panicking(&r)), relock.WithRenewInterval(20*time.Millisecond))
+		impatient := b.mutex(relock.WithHooks(panicking(&r)), relock.WithWaitTimeout(20*time.Millisecond))
+
+		b.me.Locks(t, b.rival())
+		require.ErrorIs(t, locktest.OutcomeOf(t, b.you.Lock(t.Context(), impatient)), relock.ErrTimeout)
+		require.Equal(t, []string{"contended", "failed"}, r.Names())
+		require.Equal(t, relock.OutcomeTimedOut, r.Of("failed")[0].Outcome)
+		require.True(t, r.Of("failed")[0].Waited)
+
+		waiting := b.you.Lock(t.Context(), m)
+		redistest.Eventually(t, "a wait", func() bool { return len(r.Of("contended")) == 2 })
+		b.me.Unlocks(t, b.rival())
+		require.NoError(t, locktest.OutcomeOf(t, waiting))
+		redistest.Eventually(t, "renewals", func() bool { return len(r.Of("renewed")) > 1 })
+		b.you.Unlocks(t, m)
+		require.Len(t, r.Of("released"), 1)
+
+		b.you.Locks(t, m)
+		b.on(func(rdb redis.UniversalClient) bool { return rdb.Del(t.Context(), b.key).Err() == nil })
+		redistest.Eventually(t, "the loss", func() bool { return len(r.Of("lost")) == 1 })
+		require.ErrorIs(t, b.you.Call(m.Unlock), relock.ErrLost)
+
+		told := make(map[string]int) // how often, by hook
+		for _, e := range r.All() {
+			told[strings.ReplaceAll(e.Hook, " ", "")]++
+		}
+		reported := func() map[string]int {
+			hooks := make(map[string]int)
+			for _, record := range records.of(m.Name()) {
+				hooks[strings.ToLower(record["hook"].(string))]++
+			}
+			return hooks
+		}
+		redistest.Eventually(t, "the last report", func() bool { return reported()["lost"] == 1 })
+		require.Equal(t, told, reported())
+		for _, record := range records.of(m.Name()) {
+			require.Equal(t, slog.LevelError, record["level"])
+			require.Equal(t, "in a hook", record["panic"])
+			require.Contains(t, record["stack"], "tests.panicking.")
+		}
+	})
 }
 
 // The MultiMutex has its two names by two holds: the first of them was there before.
-func TestAHookThatPanicsInUnlockLeavesNoPartLocked(t *testing.T) {
-	t.Parallel()
-	eachEnding(t, func(t *testing.T, b *redistest.Backend, c *relock.Client, told *atomic.Int64) {
-		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
-		one, both := c.Mutex(names[0]), c.MultiMutex(names)
-		locked := make(chan error, 3)
-		panicked := survive(t, func() {
-			locked <- one.Lock(t.Context())
-			locked <- both.Lock(t.Context())
-			locked <- one.Unlock()
-			_ = both.Unlock()
-		})
-		for range cap(locked) {
-			require.NoError(t, <-locked)
-		}
-		require.EqualValues(t, 2, told.Load())
-		require.Equal(t, strings.Contains(t.Name(), "panic/"), panicked != nil, "it goes on")
-		locktest.RequireFree(t, rdb, names...)
-		require.Zero(t, locktest.NamesOf(c))
-	})
-}
-
-// What Lock has entered already is unlocked by its owner meanwhile: to take the level back is to
-// release it.
-func TestAHookThatPanicsWhereALockGivesUpLeavesNoPartLocked(t *testing.T) {
-	t.Parallel()
-	eachEnding(t, func(t *testing.T, b *redistest.Backend, c *relock.Client, told *atomic.Int64) {
-		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
-		locktest.HeldByStranger(t, rdb, names[2], time.Minute)
-		one, two := c.Mutex(names[0], relock.WithOwner("job")), c.Mutex(names[1], relock.WithOwner("job"))
-		locktest.RequireLocked(t, one)
-		locktest.RequireLocked(t, two)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		gaveUp := make(chan struct{})
-		go func() {
-			defer close(gaveUp)
-			defer func() { _ = recover() }()
-			_ = c.MultiMutex(names, relock.WithOwner("job")).Lock(ctx)
-		}()
-		locktest.AwaitWaiters(t, c, names[2], 1)
-		locktest.RequireUnlocked(t, one)
-		locktest.RequireUnlocked(t, two)
-		cancel()
-		redistest.Receive(t, gaveUp)
-		require.EqualValues(t, 2, told.Load())
-		locktest.RequireFree(t, rdb, names[:2]...)
-		require.Zero(t, locktest.NamesOf(c))
-	})
-}
-
-func TestAHookThatPanicsInTheUnlockThatFindsALossTakesTheLevelAllTheSame(t *testing.T) {
-	t.Parallel()
+func TestHooks_PanicInOnePartOfAnUnlockKeepsNoOtherPartLocked(t *testing.T) {
+	records := logged(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		key := redistest.Key(t)
-		var ahead atomic.Int64 // both clocks: nothing but the call itself finds out
-		c := inside.NewClient(b.Client(t), []relock.ClientOption(nil), func() clock.Instant { return clock.System().After(time.Duration(ahead.Load())) }).(*relock.Client)
-		t.Cleanup(func() { _ = c.Close() })
-		m := c.Mutex(key, relock.WithOwner("job"), relock.WithHooks(relock.Hooks{Lost: func(relock.Event) { panic("in a hook") }}))
-		locktest.RequireLocked(t, m)
-		ahead.Store(int64(2 * defaultTTL))
-		require.Equal(t, "in a hook", survive(t, func() { _ = m.Unlock() }))
-		require.ErrorIs(t, m.Unlock(), relock.ErrNotHeld)
+		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
+		var r chronicle
+		c := locksOn(t, rdb, relock.WithHooks(panicking(&r)))
+		one, both := c.Mutex(names[0]), c.MultiMutex(names)
+		locktest.RequireLocked(t, one)
+		locktest.RequireLocked(t, both)
+		locktest.RequireUnlocked(t, one)
+		locktest.RequireUnlocked(t, both)
+		require.Len(t, r.Of("released"), 2)
+		require.Len(t, records.of(one.Name()), 2)
+		require.Len(t, records.of(both.Name()), 2)
+		locktest.RequireFree(t, rdb, names...)
 		require.Zero(t, locktest.NamesOf(c))
 	})
 }

@@ -444,22 +444,6 @@ var properties = []property{
 		names := slices.DeleteFunc(r.Names(), func(name string) bool { return name == "renewed" })
 		require.Equal(b.t, []string{"contended", "acquired", "released"}, names)
 	}},
-	{"a hook that panics leaves nothing behind", func(b *kindBench) {
-		panics := func(relock.Event) { panic("in a hook") }
-		lock := func(hooks relock.Hooks) {
-			_ = b.you.Call(func() error {
-				defer func() { _ = recover() }()
-				return b.mutex(relock.WithHooks(hooks)).Lock(b.t.Context())
-			})
-		}
-		b.me.Locks(b.t, b.rival())
-		lock(relock.Hooks{Contended: panics})
-		b.me.Unlocks(b.t, b.rival())
-		lock(relock.Hooks{Acquired: panics})
-		require.ErrorIs(b.t, b.you.Call(b.mutex().Unlock), relock.ErrNotHeld)
-		b.you.Locks(b.t, b.rival())
-		b.you.Unlocks(b.t, b.rival())
-	}},
 }
 
 // ownerOn is a field of the lock's hash.

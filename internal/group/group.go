@@ -5,22 +5,16 @@ package group
 import (
 	"context"
 	"sync"
-
-	"github.com/relock-go/relock/internal/goid"
 )
 
-// Group counts goroutines that have to end before Close returns. Three things are different from a
-// sync.WaitGroup: a goroutine may join during a wait, the wait has a bound, and a goroutine of the group may be
-// the one that waits. The zero Group is empty.
+// Group counts goroutines that have to end before Close returns. Two things are different from a sync.WaitGroup: a
+// goroutine may join during a wait, and the wait has a bound. The zero Group is empty.
 //
 // A goroutine is counted from the call that starts it, not from its first instruction. Otherwise a Wait that
-// comes between the two would not see it. It is counted until it ends, or is excused, whichever is first.
+// comes between the two would not see it.
 type Group struct {
 	mu sync.Mutex
-	n  int // goroutines that have not ended, without the excused
-	// running are those of n that have started, by number. One that has just been added is not there yet, and
-	// cannot be excused: it has not called anything.
-	running map[int64]struct{}
+	n  int // goroutines that have not ended
 	// idle is closed when n falls to 0. Wait makes it, for all that wait then; nil: there is no wait.
 	idle chan struct{}
 }
@@ -28,47 +22,31 @@ type Group struct {
 // Go runs f in a goroutine of the group. It does not block, and may be called during a Wait, which then waits
 // for this one as well.
 func (g *Group) Go(f func()) {
-	g.add()
-	go g.work(f)
+	g.join()
+	go func() {
+		defer g.leave()
+		f()
+	}()
 }
 
-// Run runs f in the calling goroutine, which belongs to the group meanwhile. It must not belong to the group
-// already: it would be counted twice, and leave once.
+// Run runs f in the calling goroutine, which belongs to the group meanwhile.
 func (g *Group) Run(f func()) {
-	g.add()
-	g.work(f)
+	g.join()
+	defer g.leave()
+	f()
 }
 
-// add counts a goroutine that is about to start. Its number is not known yet: work adds that.
-func (g *Group) add() {
+// join counts a goroutine that is about to start.
+func (g *Group) join() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n++
 }
 
-// work runs f on a goroutine that has been added. It leaves the group also if f panics, or ends the goroutine.
-func (g *Group) work(f func()) {
-	id := goid.Get()
-	g.mu.Lock()
-	if g.running == nil {
-		g.running = make(map[int64]struct{})
-	}
-	g.running[id] = struct{}{}
-	g.mu.Unlock()
-	defer g.Excuse(id)
-	f()
-}
-
-// Excuse has the goroutine with that number, if it is one of the group, not waited for any more: it has
-// ended, or it waits for the group itself. Without that a hook that calls Close would wait for its own end. A
-// second Excuse of the same goroutine does nothing.
-func (g *Group) Excuse(id int64) {
+// leave says that a goroutine has ended.
+func (g *Group) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, running := g.running[id]; !running {
-		return
-	}
-	delete(g.running, id)
 	// With the channel gone, a later Wait makes another one: the group may fill again.
 	if g.n--; g.n == 0 && g.idle != nil {
 		close(g.idle)
