@@ -180,15 +180,10 @@ func (a *attempt) handedOverTo(t *queue.Ticket[*hold]) bool {
 	return false
 }
 
-// heed is what an attempt does after a wake-up, before it asks. After some spurious wake-ups it
-// waits first. Wake-ups during that time lead to the same request.
+// heed waits until the request for a wake-up may be sent: at once, unless the wake-up before was spurious.
+// Wake-ups during that time lead to the same request.
 func (a *attempt) heed() error {
-	// Any program may publish on the channel. After spurious wake-ups the next request waits a little, so that not every
-	// message leads to a request: attempt_vain.go determines for how long.
-	if !a.wakes.woken() {
-		return nil
-	}
-	due := a.wakes.due()
+	due := a.wakes.wake()
 	for left := a.hold.session.now().Until(due); left > 0 && !a.settled(); left = a.hold.session.now().Until(due) {
 		if err := a.sleep(left); err != nil {
 			return err

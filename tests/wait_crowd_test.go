@@ -104,15 +104,14 @@ func BenchmarkWaitersThatGiveUpTogether(b *testing.B) {
 	}
 }
 
-// mostAsked bounds the requests in d: those while the hold is young, those while the gaps grow, and
-// those with the shortest gap that there is then.
+// mostAsked bounds the requests in d: those while the hold is young, and then one in each gap.
 func mostAsked(d time.Duration) int {
-	const gaps, longestGap = 5, 64 * time.Millisecond
-	return 40 + gaps + int(2*d/longestGap)
+	const gap = 50 * time.Millisecond
+	return 10 + int(d/gap)
 }
 
 // A read-write lock has two messages, which are the same to a waiter.
-func TestMessagesWithoutAMeaningCostSomeTensOfRequestsASecond(t *testing.T) {
+func TestSpurious_MessagesCauseTwentyRequestsPerSecond(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {
