@@ -399,7 +399,7 @@ var properties = []property{
 				err := b.vainly(c, opts...)
 				require.ErrorIs(b.t, err, context.Canceled)
 				require.ErrorContains(b.t, err, "still held by "+s.Owner, "%s, %s", who, where)
-				require.ErrorContains(b.t, err, "left", "%s, %s", who, where)
+				require.ErrorContains(b.t, err, "lease ends in", "%s, %s", who, where)
 			}
 		}
 		b.me.Unlocks(b.t, m)
