@@ -81,15 +81,19 @@ func TestHooks_PanicsAreReportedOnceAndChangeNothing(t *testing.T) {
 		b := newKindBench(t, backend, k)
 		var r chronicle
 		m := b.mutex(relock.WithHooks(panicking(&r)), relock.WithRenewInterval(20*time.Millisecond))
-		impatient := b.mutex(relock.WithHooks(panicking(&r)), relock.WithWaitTimeout(20*time.Millisecond))
 
 		b.me.Locks(t, b.rival())
-		require.ErrorIs(t, locktest.OutcomeOf(t, b.you.Lock(t.Context(), impatient)), relock.ErrTimeout)
+		ctx, giveUp := context.WithCancel(t.Context())
+		defer giveUp()
+		waiting := b.you.Lock(ctx, m)
+		redistest.Eventually(t, "a wait", func() bool { return len(r.Of("contended")) == 1 })
+		giveUp()
+		require.ErrorIs(t, locktest.OutcomeOf(t, waiting), context.Canceled)
 		require.Equal(t, []string{"contended", "failed"}, r.Names())
-		require.Equal(t, relock.OutcomeTimedOut, r.Of("failed")[0].Outcome)
+		require.Equal(t, relock.OutcomeCancelled, r.Of("failed")[0].Outcome)
 		require.True(t, r.Of("failed")[0].Waited)
 
-		waiting := b.you.Lock(t.Context(), m)
+		waiting = b.you.Lock(t.Context(), m)
 		redistest.Eventually(t, "a wait", func() bool { return len(r.Of("contended")) == 2 })
 		b.me.Unlocks(t, b.rival())
 		require.NoError(t, locktest.OutcomeOf(t, waiting))
