@@ -35,7 +35,7 @@ NO_MINIREDIS = -skip '.*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.
 # Each pass takes about three minutes. What a test does on both backends is done on the real one alone.
 repeat: ## the tests of all kinds of locks, of faults, of queues and of wake-ups on a real Redis, REPEATS (10) times
 	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
-		-run "^($$(sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" . ./tests
+		-run "^($$(sed -n 's/^func \(Test\w*\).*/\1/p' $(REPEATED) | paste -sd '|'))$$" . ./tests
 	RELOCK_REQUIRE_REDIS=1 go test -race -count=$(REPEATS) -timeout 2h $(NO_MINIREDIS) \
 		./internal/queue ./internal/wake ./internal/redisexec ./internal/protocol ./internal/quorum
 
@@ -43,7 +43,7 @@ walk: ## the functions that an uncontended Lock and Unlock execute, and the fram
 	.ci/walk -v
 
 soak: ## 4 processes of 64 goroutines on one name, for SOAKTIME (60s); needs a real Redis
-	RELOCK_REQUIRE_REDIS=1 go test -run ManyGoroutinesOfManyProcesses -soak $(SOAKTIME) -v ./tests
+	RELOCK_REQUIRE_REDIS=1 go test -run TestSoak -soak $(SOAKTIME) -v ./tests
 
 interop: ## the tests with Java and Redisson; they need a JDK, Maven and a real Redis
 	interop/run
@@ -90,7 +90,7 @@ publish: ## measure what the pages show, and write it into them; wants a quiet m
 	$(MAKE) llms
 
 llms: ## llms.txt and llms-full.txt, from README.md and docs/
-	go test -run TestLLMs . -update-llms
+	go test -run TestLLMs_ . -update-llms
 
 site: ## the pages as a web site in build/site; needs python3
 	.ci/site

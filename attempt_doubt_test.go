@@ -31,7 +31,7 @@ func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during r
 func (tryAgain) RedisError()   {}
 
 // The table of which error ends an attempt at once.
-func TestAnErrorEndsAnAttemptUnlessItMayPassAndTheAttemptWaits(t *testing.T) {
+func TestAttempt_ErrorEndsItUnlessItMayPassWhileWaiting(t *testing.T) {
 	type begins = func(b *trial, h *asker) <-chan result
 	newcomer := func(b *trial, h *asker) <-chan result { return h.locks(b.t.Context()) }
 	waiter := func(b *trial, h *asker) <-chan result { return b.waitsAlready(h, b.t.Context()) }
@@ -69,7 +69,7 @@ func TestAnErrorEndsAnAttemptUnlessItMayPassAndTheAttemptWaits(t *testing.T) {
 	}
 }
 
-func TestPausesAfterErrorsInARowBecomeLonger(t *testing.T) {
+func TestAttempt_PausesGrowAfterConsecutiveErrors(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := b.waitsAlready(h, b.t.Context())
@@ -90,7 +90,7 @@ func TestPausesAfterErrorsInARowBecomeLonger(t *testing.T) {
 }
 
 // All that waited through an outage of a TTL get its error together; one that came later waits on.
-func TestAnOutageOfATTLEndsTheWaitOfAllThatWaitedThroughIt(t *testing.T) {
+func TestAttempt_OutageOfOneTTLEndsEveryWaitThatSpansIt(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, second, late := b.wants("1", "key"), b.wants("2", "key"), b.wants("3", "key")
 		ofFirst := b.waitsAlready(first, b.t.Context())
@@ -121,7 +121,7 @@ func TestAnOutageOfATTLEndsTheWaitOfAllThatWaitedThroughIt(t *testing.T) {
 }
 
 // A copy of the request may be executed at any time.
-func TestARequestInDoubtIsUndoneBeforeTheNextIsSent(t *testing.T) {
+func TestAttempt_UndoesAnUncertainRequestBeforeTheNext(t *testing.T) {
 	for name, unobserved := range map[string]bool{"that a waiter may have seen": false, "that no waiter can have seen": true} {
 		t.Run(name, func(t *testing.T) {
 			begin(t, func(b *trial) {
@@ -138,7 +138,7 @@ func TestARequestInDoubtIsUndoneBeforeTheNextIsSent(t *testing.T) {
 	}
 }
 
-func TestARefusalInDoubtIsUndoneToo(t *testing.T) {
+func TestAttempt_UndoesAnUncertainRefusal(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.tries()
@@ -149,7 +149,7 @@ func TestARefusalInDoubtIsUndoneToo(t *testing.T) {
 	})
 }
 
-func TestAGrantWithACopyInDoubtCountsUnderANameThatIsRetired(t *testing.T) {
+func TestAttempt_GrantWithAnUncertainCopyRetiresItsName(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())
@@ -161,7 +161,7 @@ func TestAGrantWithACopyInDoubtCountsUnderANameThatIsRetired(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheContextDuringARequestLeavesNothing(t *testing.T) {
+func TestAttempt_EndOfContextDuringARequestLeavesNothing(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ctx, stop := context.WithCancel(b.t.Context())
@@ -175,7 +175,7 @@ func TestTheEndOfTheContextDuringARequestLeavesNothing(t *testing.T) {
 }
 
 // The last word of Redis stays readable.
-func TestAContextThatEndsAsARequestFailsIsTheReason(t *testing.T) {
+func TestAttempt_ContextThatEndsAsARequestFailsIsTheReason(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ctx, stop := context.WithCancel(b.t.Context())
@@ -187,7 +187,7 @@ func TestAContextThatEndsAsARequestFailsIsTheReason(t *testing.T) {
 	})
 }
 
-func TestAnErrorAfterTheClientWasClosedIsThat(t *testing.T) {
+func TestAttempt_AfterCloseEveryErrorIsErrClosed(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())
@@ -201,7 +201,7 @@ func TestAnErrorAfterTheClientWasClosedIsThat(t *testing.T) {
 }
 
 // A grant that is past its deadline is no outage: Redis did answer.
-func TestAGrantThatComesTooLateIsAFailureThatMayPass(t *testing.T) {
+func TestAttempt_GrantThatComesTooLateIsATransientFailure(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		h.late = true
@@ -217,7 +217,7 @@ func TestAGrantThatComesTooLateIsAFailureThatMayPass(t *testing.T) {
 	})
 }
 
-func TestAGrantThatComesTooLateIsTheErrorOfATryLock(t *testing.T) {
+func TestTryLock_GrantThatComesTooLateIsItsError(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		h.late = true
@@ -229,7 +229,7 @@ func TestAGrantThatComesTooLateIsTheErrorOfATryLock(t *testing.T) {
 }
 
 // A failover could forget it.
-func TestAGrantThatTooFewReplicasConfirmIsUndone(t *testing.T) {
+func TestAttempt_UndoesAGrantThatTooFewReplicasConfirm(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := b.waitsAlready(h, b.t.Context())
@@ -240,7 +240,7 @@ func TestAGrantThatTooFewReplicasConfirmIsUndone(t *testing.T) {
 	})
 }
 
-func TestTryLockTriesAgainAfterSplitVotes(t *testing.T) {
+func TestTryLock_TriesAgainAfterSplitVotes(t *testing.T) {
 	split := answer{grant: protocol.Grant{Split: true, TTL: -1}}
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
@@ -256,7 +256,7 @@ func TestTryLockTriesAgainAfterSplitVotes(t *testing.T) {
 	})
 }
 
-func TestTryLockMayGetTheLockAfterASplitVote(t *testing.T) {
+func TestTryLock_MayGetTheLockAfterASplitVote(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.tries()
@@ -268,7 +268,7 @@ func TestTryLockMayGetTheLockAfterASplitVote(t *testing.T) {
 }
 
 // The first to come back wins, whose votes the others' are no longer in the way of.
-func TestAWaiterTriesSoonAgainAfterASplitVote(t *testing.T) {
+func TestAttempt_WaiterTriesSoonAgainAfterASplitVote(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())

@@ -24,7 +24,7 @@ func (b *trial) remains(left time.Duration) *hold {
 }
 
 // The table of what the end of a wait of five seconds says.
-func TestTheEndOfAWaitSaysWhatItWasFor(t *testing.T) {
+func TestWaitError_SaysWhatWasWaitedFor(t *testing.T) {
 	sees := func(s sighting) func(b *trial, h *asker) {
 		return func(b *trial, h *asker) {
 			s.at = b.session.now()
@@ -76,7 +76,7 @@ func TestTheEndOfAWaitSaysWhatItWasFor(t *testing.T) {
 	}
 }
 
-func TestASuccessNeedsNoExplanation(t *testing.T) {
+func TestWaitError_SuccessNeedsNoExplanation(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		h.places[0].gate.sees(sighting{at: b.session.now(), holder: "other:1", lease: time.Minute})
@@ -85,7 +85,7 @@ func TestASuccessNeedsNoExplanation(t *testing.T) {
 }
 
 // A hold of this client is what the caller can do something about.
-func TestOfSeveralKeysTheOneInTheWayIsNamed(t *testing.T) {
+func TestWaitError_NamesTheKeyInTheWay(t *testing.T) {
 	here, gone := new(hold), new(hold) // one that has three seconds left, and one that has ended
 	for name, c := range map[string]struct {
 		a, b *sighting // of the keys; the second is seen later
@@ -117,7 +117,7 @@ func TestOfSeveralKeysTheOneInTheWayIsNamed(t *testing.T) {
 }
 
 // The table of what a gate learns of the end of a request.
-func TestAGateLearnsHowARequestHasEnded(t *testing.T) {
+func TestGate_LearnsHowARequestEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		out     redisexec.Outcome
 		lasts   time.Duration // the request
@@ -155,7 +155,7 @@ func TestAGateLearnsHowARequestHasEnded(t *testing.T) {
 	}
 }
 
-func TestTheEndOfACallersPatienceIsTold(t *testing.T) {
+func TestWaitError_ReportsTheEndOfTheCallersPatience(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want bool

@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-func TestAGrantedAttemptKeepsItsTurnAndItsName(t *testing.T) {
+func TestAttempt_GrantedKeepsItsTurnAndName(t *testing.T) {
 	for name, waits := range map[string]bool{"Lock": true, "TryLock": false} {
 		t.Run(name, func(t *testing.T) {
 			begin(t, func(b *trial) {
@@ -39,7 +39,7 @@ func TestAGrantedAttemptKeepsItsTurnAndItsName(t *testing.T) {
 	}
 }
 
-func TestAWaiterAsksAgainWhenItIsWoken(t *testing.T) {
+func TestAttempt_WaiterAsksAgainWhenWoken(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())
@@ -60,7 +60,7 @@ func TestAWaiterAsksAgainWhenItIsWoken(t *testing.T) {
 }
 
 // The table of when a waiter asks again without a message.
-func TestAWaiterAsksAgainWithoutAMessage(t *testing.T) {
+func TestAttempt_WaiterAsksAgainWithoutAMessage(t *testing.T) {
 	for name, c := range map[string]struct {
 		live             bool
 		left             time.Duration
@@ -90,7 +90,7 @@ func TestAWaiterAsksAgainWithoutAMessage(t *testing.T) {
 	}
 }
 
-func TestOneThatNoMessageReachesPollsLessAndLessOften(t *testing.T) {
+func TestAttempt_UnreachableWaiterPollsLessAndLessOften(t *testing.T) {
 	begin(t, func(b *trial) {
 		b.deafen()
 		h := b.wants("me", "key")
@@ -109,7 +109,7 @@ func TestOneThatNoMessageReachesPollsLessAndLessOften(t *testing.T) {
 	})
 }
 
-func TestTryLockAsksOnce(t *testing.T) {
+func TestTryLock_AsksOnce(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.tries()
@@ -120,7 +120,7 @@ func TestTryLockAsksOnce(t *testing.T) {
 	})
 }
 
-func TestTryLockDoesNotAskWhileAnotherWaiterIsBeforeIt(t *testing.T) {
+func TestTryLock_DoesNotAskBehindAnotherWaiter(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
 		require.True(t, first.places[0].ticket.Join())
@@ -131,7 +131,7 @@ func TestTryLockDoesNotAskWhileAnotherWaiterIsBeforeIt(t *testing.T) {
 }
 
 // It learns of an outage that the one before it has met.
-func TestTryLockSaysThatRedisDoesNotAnswerTheOneBefore(t *testing.T) {
+func TestTryLock_ReportsThatRedisDoesNotAnswerTheWaiterBefore(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
 		require.True(t, first.places[0].ticket.Join())
@@ -147,7 +147,7 @@ func TestTryLockSaysThatRedisDoesNotAnswerTheOneBefore(t *testing.T) {
 	})
 }
 
-func TestOthersWaitBehindTheOneThatAsks(t *testing.T) {
+func TestAttempt_OthersWaitBehindTheOneThatAsks(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, second, third := b.wants("1", "key"), b.wants("2", "key"), b.wants("3", "key")
 		ofFirst := first.locks(b.t.Context())
@@ -168,7 +168,7 @@ func TestOthersWaitBehindTheOneThatAsks(t *testing.T) {
 	})
 }
 
-func TestTheLockIsHandedOverToTheNextWithItsTurn(t *testing.T) {
+func TestAttempt_HandOverPassesTheTurn(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
 		require.True(t, first.places[0].ticket.Join())
@@ -186,7 +186,7 @@ func TestTheLockIsHandedOverToTheNextWithItsTurn(t *testing.T) {
 }
 
 // What was handed over is past its deadline by the time that the waiter has it.
-func TestAHandOverThatDoesNotCountIsRejectedAndTheWaiterAsks(t *testing.T) {
+func TestAttempt_RejectsAnInvalidHandOverAndAsks(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
 		require.True(t, first.places[0].ticket.Join())
@@ -205,7 +205,7 @@ func TestAHandOverThatDoesNotCountIsRejectedAndTheWaiterAsks(t *testing.T) {
 	})
 }
 
-func TestAHandOverThatComesBeforeTheEndOfTheWaitCounts(t *testing.T) {
+func TestAttempt_HandOverBeforeTheEndOfTheWaitCounts(t *testing.T) {
 	begin(t, func(b *trial) {
 		for i := range 200 { // the one or the other is first
 			key := fmt.Sprint("key", i)
@@ -227,7 +227,7 @@ func TestAHandOverThatComesBeforeTheEndOfTheWaitCounts(t *testing.T) {
 }
 
 // The name that the hand-over carries may come to be on Redis at any time.
-func TestOneThatLeavesDuringAHandOverRetiresTheNameItWasOffered(t *testing.T) {
+func TestAttempt_LeavingDuringAHandOverRetiresTheOfferedName(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, h := b.wants("first", "key"), b.wants("me", "key")
 		require.True(t, first.places[0].ticket.Join())
@@ -249,7 +249,7 @@ func TestOneThatLeavesDuringAHandOverRetiresTheNameItWasOffered(t *testing.T) {
 }
 
 // The table of where a wait ends, and how.
-func TestAWaitEndsWithItsContextOrTheClient(t *testing.T) {
+func TestAttempt_WaitEndsWithItsContextOrTheClient(t *testing.T) {
 	type wait func(b *trial, h *asker, ctx context.Context) <-chan result
 	inLine := func(b *trial, h *asker, ctx context.Context) <-chan result {
 		require.True(b.t, b.wants("first", "key").places[0].ticket.Join())
@@ -291,7 +291,7 @@ func TestAWaitEndsWithItsContextOrTheClient(t *testing.T) {
 	}
 }
 
-func TestTheNextInLineGoesOnAfterOneThatGaveUp(t *testing.T) {
+func TestAttempt_NextInLineGoesOnAfterOneGaveUp(t *testing.T) {
 	begin(t, func(b *trial) {
 		first, second := b.wants("1", "key"), b.wants("2", "key")
 		ctx, stop := context.WithCancel(b.t.Context())
@@ -307,7 +307,7 @@ func TestTheNextInLineGoesOnAfterOneThatGaveUp(t *testing.T) {
 }
 
 // The table of what a safety poll, or a message, tells of the subscription.
-func TestASafetyPollThatFindsNewsThrowsDoubtOnTheSubscription(t *testing.T) {
+func TestAttempt_SafetyPollThatFindsNewsDoubtsTheSubscription(t *testing.T) {
 	released := protocol.Grant{Held: true}
 	another := protocol.Grant{Holder: "another:1", TTL: -1}
 	same := protocol.Grant{Holder: "other:1", TTL: -1}
@@ -343,7 +343,7 @@ func TestASafetyPollThatFindsNewsThrowsDoubtOnTheSubscription(t *testing.T) {
 	}
 }
 
-func TestAMessageAfterASafetyPollThrowsNoDoubt(t *testing.T) {
+func TestAttempt_MessageAfterASafetyPollCastsNoDoubt(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())
@@ -358,7 +358,7 @@ func TestAMessageAfterASafetyPollThrowsNoDoubt(t *testing.T) {
 	})
 }
 
-func TestAGateKnowsSinceWhenARequestIsNotAnswered(t *testing.T) {
+func TestGate_KnowsSinceWhenRedisDoesNotAnswer(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		ended := h.locks(b.t.Context())
@@ -378,7 +378,7 @@ func TestAGateKnowsSinceWhenARequestIsNotAnswered(t *testing.T) {
 	})
 }
 
-func TestWhoHasTheKeyIsNotedAtItsGate(t *testing.T) {
+func TestGate_NotesWhoHoldsTheKey(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "key")
 		other := b.wants("other", "key")

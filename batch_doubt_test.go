@@ -27,7 +27,7 @@ func (b *batchTrial) misses(ambiguous bool) {
 	b.answers(renamed{out: redisexec.Outcome{Err: errMissed, Ambiguous: ambiguous}})
 }
 
-func TestARenameIsSentAgainUntilItIsAnswered(t *testing.T) {
+func TestRename_IsSentAgainUntilAnswered(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third := b.next("second"), b.next("third")
 		ofFirst := b.follows(second)
@@ -50,7 +50,7 @@ func TestARenameIsSentAgainUntilItIsAnswered(t *testing.T) {
 }
 
 // A copy of it may come at any time: it must not bring back a name that is used again.
-func TestARenameInDoubtHasBothNamesRetired(t *testing.T) {
+func TestRename_UncertainOneRetiresBothNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours bool
 		err  error
@@ -79,7 +79,7 @@ func TestARenameInDoubtHasBothNamesRetired(t *testing.T) {
 	}
 }
 
-func TestABatchThatRedisKnowsByNeitherNameIsOver(t *testing.T) {
+func TestBatch_IsOverIfRedisHasNeitherName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third := b.next("second"), b.next("third")
 		ofFirst := b.follows(second)
@@ -98,7 +98,7 @@ func TestABatchThatRedisKnowsByNeitherNameIsOver(t *testing.T) {
 
 // Redis refused it for good, and surely has not done it: the holder goes on as it was, and another command
 // is sent when one is needed.
-func TestARenameThatIsRefusedForGoodChangesNothing(t *testing.T) {
+func TestRename_PermanentRefusalChangesNothing(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		forbidden := errors.New("NOPERM")
 		next := b.next("next")
@@ -122,7 +122,7 @@ func TestARenameThatIsRefusedForGoodChangesNothing(t *testing.T) {
 }
 
 // One copy may have been executed, or may be yet.
-func TestARenameThatIsRefusedAfterADoubtIsSentOn(t *testing.T) {
+func TestRename_RefusalAfterAnUncertainCopyIsSentOn(t *testing.T) {
 	for name, doubts := range map[string]func(b *batchTrial){
 		"in the round before": func(b *batchTrial) {
 			b.misses(true)
@@ -147,7 +147,7 @@ func TestARenameThatIsRefusedAfterADoubtIsSentOn(t *testing.T) {
 	}
 }
 
-func TestAllThatWaitHearWhyABatchEnds(t *testing.T) {
+func TestBatch_AllWaitersLearnWhyItEnds(t *testing.T) {
 	for name, why := range map[string]error{
 		"by a release that was answered":     nil,
 		"by a release that was not answered": errMissed,
@@ -181,7 +181,7 @@ func TestAllThatWaitHearWhyABatchEnds(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatComesAfterTheEndChangesNothing(t *testing.T) {
+func TestBatch_AnswerAfterTheEndChangesNothing(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		came := make(chan struct{})
@@ -199,7 +199,7 @@ func TestAnAnswerThatComesAfterTheEndChangesNothing(t *testing.T) {
 	})
 }
 
-func TestThoseThatWaitHearThatTheClientHasNoMoreTime(t *testing.T) {
+func TestBatch_WaitersLearnThatTheClientHasNoMoreTime(t *testing.T) {
 	closed := errors.New("closed")
 	for name, underWay := range map[string]bool{"while a rename is under way": true, "while another command is": false} {
 		t.Run(name, func(t *testing.T) {

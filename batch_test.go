@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-func TestABatchIsKnownByTheNameThatItBeganWith(t *testing.T) {
+func TestBatch_HasTheNameItBeganWith(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		b.isKnown(b.first)
 		require.Same(t, b.first.target, b.target)
@@ -26,7 +26,7 @@ func TestABatchIsKnownByTheNameThatItBeganWith(t *testing.T) {
 	})
 }
 
-func TestRedisIsToldWhoFollows(t *testing.T) {
+func TestRename_NamesTheNextHold(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		next.settings.TTL = time.Minute
@@ -52,7 +52,7 @@ func TestRedisIsToldWhoFollows(t *testing.T) {
 
 // Those in between never were on Redis, and all hear the answer to a command that was sent after they
 // had ended.
-func TestOneRenameTellsOfAllThatEndedBeforeItWasSent(t *testing.T) {
+func TestRename_CoversAllHoldsThatEndedBeforeIt(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third, fourth := b.next("second"), b.next("third"), b.next("fourth")
 		ofFirst := b.follows(second)
@@ -76,7 +76,7 @@ func TestOneRenameTellsOfAllThatEndedBeforeItWasSent(t *testing.T) {
 	})
 }
 
-func TestTheHolderOfTheMomentIsToldWhateverNameWasSent(t *testing.T) {
+func TestRename_SendsTheCurrentHolder(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		second, third := b.next("second"), b.next("third")
 		b.follows(second)
@@ -90,7 +90,7 @@ func TestTheHolderOfTheMomentIsToldWhateverNameWasSent(t *testing.T) {
 	})
 }
 
-func TestNoRenameIsSentWhileAnotherCommandIsUnderWay(t *testing.T) {
+func TestRename_WaitsWhileAnotherCommandIsInFlight(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.True(t, b.slot.take(b.t.Context()))
 		second, third := b.next("second"), b.next("third")
@@ -107,7 +107,7 @@ func TestNoRenameIsSentWhileAnotherCommandIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatDoesNotGetTheTurnDoesNotFollow(t *testing.T) {
+func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		told, over := b.pass(b.next("next"), identity.Name{Field: "next"}, func() bool { return false })
 		require.False(t, over)
@@ -118,7 +118,7 @@ func TestAWaiterThatDoesNotGetTheTurnDoesNotFollow(t *testing.T) {
 	})
 }
 
-func TestNoOneFollowsInABatchThatIsOver(t *testing.T) {
+func TestBatch_NoOneFollowsAfterItsEnd(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		b.end(nil)
 		told, over := b.pass(b.next("next"), identity.Name{Field: "next"}, func() bool {
@@ -132,7 +132,7 @@ func TestNoOneFollowsInABatchThatIsOver(t *testing.T) {
 }
 
 // The release that its owner sends tells of all who ended before.
-func TestNoRenameIsSentAfterTheLastHolderHasEnded(t *testing.T) {
+func TestRename_IsNotSentAfterTheLastHoldEnded(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.True(t, b.slot.take(b.t.Context()))
 		told := b.follows(b.next("next"))
@@ -148,7 +148,7 @@ func TestNoRenameIsSentAfterTheLastHolderHasEnded(t *testing.T) {
 }
 
 // One that comes after all, before the release is sent.
-func TestAHoldThatFollowsTheLastIsToldOfWithAllBefore(t *testing.T) {
+func TestRename_CoversAHoldThatFollowsTheLast(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.True(t, b.slot.take(b.t.Context()))
 		second, third := b.next("second"), b.next("third")
@@ -164,7 +164,7 @@ func TestAHoldThatFollowsTheLastIsToldOfWithAllBefore(t *testing.T) {
 	})
 }
 
-func TestTheHolderHasItsNameToldIfRedisDoesNotKnowIt(t *testing.T) {
+func TestRename_IsRequestedByTheHolderIfRedisLacksItsName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		require.Nil(t, b.known(b.first), "Redis knows it")
 		second, third := b.next("second"), b.next("third")
@@ -186,7 +186,7 @@ func TestTheHolderHasItsNameToldIfRedisDoesNotKnowIt(t *testing.T) {
 }
 
 // A second rename, after the holder has come back, would set its count back to 1.
-func TestTheRenameThatIsUnderWayTellsTheNameOfTheHolderForAllThatNeedIt(t *testing.T) {
+func TestRename_InFlightServesAllThatNeedTheName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		b.follows(next)
@@ -201,7 +201,7 @@ func TestTheRenameThatIsUnderWayTellsTheNameOfTheHolderForAllThatNeedIt(t *testi
 	})
 }
 
-func TestInABatchThatIsOverThereIsNothingToTell(t *testing.T) {
+func TestRename_IsNotSentForABatchThatIsOver(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		next := b.next("next")
 		b.follows(next)
@@ -211,7 +211,7 @@ func TestInABatchThatIsOverThereIsNothingToTell(t *testing.T) {
 	})
 }
 
-func TestTheGateLearnsWhatTheAnswerSays(t *testing.T) {
+func TestBatch_GateLearnsFromTheAnswer(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		for i, waiters := range []int{0, 2, 0} {
 			b.gate.asks(b.session.now())
@@ -224,7 +224,7 @@ func TestTheGateLearnsWhatTheAnswerSays(t *testing.T) {
 	})
 }
 
-func TestHoldsFollowOneAnotherBeyondTheLimitWhereNoOneElseWaits(t *testing.T) {
+func TestBatch_GoesBeyondItsLimitIfNoOneElseWaits(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		var none *batch
 		require.False(t, none.goesOn())
@@ -239,7 +239,7 @@ func TestHoldsFollowOneAnotherBeyondTheLimitWhereNoOneElseWaits(t *testing.T) {
 	})
 }
 
-func TestSeveralCopiesOfARenameFitIntoTheLease(t *testing.T) {
+func TestRename_SeveralCopiesFitIntoTheLease(t *testing.T) {
 	for name, c := range map[string]struct{ patience, wanted, copy time.Duration }{
 		"a short lease":                  {time.Minute, 400 * time.Millisecond, 100 * time.Millisecond},
 		"a lease of the usual length":    {time.Minute, 30 * time.Second, time.Second},
@@ -261,7 +261,7 @@ func TestSeveralCopiesOfARenameFitIntoTheLease(t *testing.T) {
 
 // The table of what Redis may have known the lock as, in a batch whose first hold was followed by a
 // second, of which Redis is being told, and by a third.
-func TestAFieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
+func TestBatch_FieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		before := b.session.now()
 		time.Sleep(time.Second)
@@ -291,14 +291,14 @@ func TestAFieldIsKnownIfRedisMayHaveHadIt(t *testing.T) {
 	})
 }
 
-func TestAHoldWithoutABatchHasNothingToEnd(t *testing.T) {
+func TestBatch_HoldWithoutOneHasNothingToEnd(t *testing.T) {
 	var none *batch
 	none.end(errors.New("over"))
 	none.holderEnds()
 	require.False(t, none.isOver())
 }
 
-func TestOneThatDoesNotWaitForTheAnswerHearsWhatRedisHasSaid(t *testing.T) {
+func TestBatch_NonWaiterLearnsWhatRedisReported(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		ctx, stop := context.WithTimeout(b.t.Context(), 0)
 		defer stop()

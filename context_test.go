@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestDoRunsTheBodyHeldAndUnlocks(t *testing.T) {
+func TestDo_RunsTheBodyLockedAndUnlocks(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -42,7 +42,7 @@ func TestDoRunsTheBodyHeldAndUnlocks(t *testing.T) {
 	})
 }
 
-func TestTheContextOfDoEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
+func TestDo_ContextEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
@@ -59,7 +59,7 @@ func TestTheContextOfDoEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
 	})
 }
 
-func TestDoUnlocksWhenTheBodyPanics(t *testing.T) {
+func TestDo_UnlocksWhenTheBodyPanics(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb).Mutex(key)
@@ -71,7 +71,7 @@ func TestDoUnlocksWhenTheBodyPanics(t *testing.T) {
 	})
 }
 
-func TestDoUnlocksWhenTheBodyEndsItsGoroutine(t *testing.T) {
+func TestDo_UnlocksWhenTheBodyEndsItsGoroutine(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -89,7 +89,7 @@ func TestDoUnlocksWhenTheBodyEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-func TestDoJoinsTheErrorsOfTheBodyAndOfUnlock(t *testing.T) {
+func TestDo_JoinsTheErrorsOfBodyAndUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb).Mutex(key)
@@ -113,7 +113,7 @@ func TestDoJoinsTheErrorsOfTheBodyAndOfUnlock(t *testing.T) {
 	})
 }
 
-func TestDoDoesNotRunTheBodyWithoutTheLock(t *testing.T) {
+func TestDo_DoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		locktest.HeldByStranger(t, rdb, key, time.Minute)
@@ -130,7 +130,7 @@ func TestDoDoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 	})
 }
 
-func TestTheContextOfAHoldEndsWithItsLastUnlock(t *testing.T) {
+func TestContext_EndsWithTheLastUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
@@ -154,7 +154,7 @@ func TestTheContextOfAHoldEndsWithItsLastUnlock(t *testing.T) {
 	})
 }
 
-func TestTheContextOfAnOwnerThatHoldsNothingHasEnded(t *testing.T) {
+func TestContext_HasEndedIfTheOwnerHoldsNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, key, other := locksOn(t, b.Client(t)), redistest.Key(t), locktest.NewActor(t)
 		m := c.Mutex(key)
@@ -169,7 +169,7 @@ func TestTheContextOfAnOwnerThatHoldsNothingHasEnded(t *testing.T) {
 	})
 }
 
-func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
+func TestContext_EndsWithItsParent(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
@@ -194,7 +194,7 @@ func TestTheContextOfAHoldEndsWithItsParent(t *testing.T) {
 	})
 }
 
-func TestTheContextOfALostHoldEndsWithErrLost(t *testing.T) {
+func TestContext_OfALostHoldEndsWithErrLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb, WithTTL(time.Second), WithRenewInterval(20*time.Millisecond)).Mutex(key)
@@ -219,7 +219,7 @@ func TestTheContextOfALostHoldEndsWithErrLost(t *testing.T) {
 	})
 }
 
-func TestTheContextOfAHoldEndsWithTheClient(t *testing.T) {
+func TestContext_EndsWithTheClient(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -237,7 +237,7 @@ func TestTheContextOfAHoldEndsWithTheClient(t *testing.T) {
 
 // The end of a hold is known here before Redis hears of it, or another process might work
 // under the lock while ours still does.
-func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
+func TestContext_EndsBeforeRedisIsNotifiedOfTheRelease(t *testing.T) {
 	ends := map[string]struct {
 		end   func(t *testing.T, c *Client, m *Mutex)
 		sends *redisexec.Script
@@ -280,7 +280,7 @@ func TestAContextEndsBeforeRedisHearsOfTheRelease(t *testing.T) {
 }
 
 // A watchdog that has to wait for many contexts that end together comes too late.
-func TestContextsThatEndDoNotKeepTheWatchdogWaiting(t *testing.T) {
+func TestContext_EndingDoesNotKeepTheWatchdogWaiting(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)

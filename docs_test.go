@@ -53,7 +53,7 @@ func everyPage(t *testing.T) []string {
 	return list
 }
 
-func TestTheTextsLinkToNothingThatIsNotThere(t *testing.T) {
+func TestDocs_LinksLeadSomewhere(t *testing.T) {
 	links := 0
 	for _, page := range everyPage(t) {
 		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(pagetest.Prose(pagetest.Read(t, page)), -1) {
@@ -87,7 +87,7 @@ func headings(markdown string) []string {
 }
 
 // A definition is a row of a table that begins with the name: | `WithTTL(d)` | … or | `ErrLost` | …
-func TestEachOptionErrorAndHookIsDefinedInTheDocsOnce(t *testing.T) {
+func TestDocs_DefineEachOptionErrorAndHookOnce(t *testing.T) {
 	defined := make(map[string][]string)
 	row := regexp.MustCompile("(?m)^\\| `([A-Z]\\w*)(?:\\([a-z, ]*\\))?` \\|")
 	for _, page := range pages(t) {
@@ -111,7 +111,7 @@ func TestEachOptionErrorAndHookIsDefinedInTheDocsOnce(t *testing.T) {
 }
 
 // A definition of a verb of the command is a row that begins with it: | `relock run …` | …
-func TestEachVerbOfTheCommandIsDefinedInTheDocsOnce(t *testing.T) {
+func TestDocs_DefineEachVerbOfTheCommandOnce(t *testing.T) {
 	files, err := filepath.Glob("cmd/relock/internal/cli/*.go")
 	require.NoError(t, err)
 	verb := regexp.MustCompile(`Use: "(\w+)[^"]*", Short: "[^"]*", Long: \w+Text,\n`)
@@ -165,7 +165,7 @@ func TestReadme_ItsCommandsOfBenchHaveTheFlagsOfBench(t *testing.T) {
 	}
 }
 
-func TestTheQuickstartOfTheReadmeTellsOfALoss(t *testing.T) {
+func TestReadme_QuickstartReportsALoss(t *testing.T) {
 	rdb, stop := startRedis()
 	defer stop()
 	quickstart := func(ctx context.Context, ship func(context.Context) error) error {
@@ -198,7 +198,7 @@ func takeAway(ctx context.Context, rdb *redis.Client, name string) error {
 	return err
 }
 
-func TestTheFencedWriteOfTheReadmeIsRefusedWhenItIsLate(t *testing.T) {
+func TestReadme_RefusesALateFencedWrite(t *testing.T) {
 	rdb, stop := startRedis()
 	defer stop()
 	locks, err := relock.New(rdb)

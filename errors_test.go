@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAnErrorSaysWhatWasAskedOfWhichLock(t *testing.T) {
+func TestErrors_NameTheRequestAndTheLock(t *testing.T) {
 	for _, c := range []struct {
 		op, name string
 		err      error
@@ -36,7 +36,7 @@ func TestAnErrorSaysWhatWasAskedOfWhichLock(t *testing.T) {
 	}
 }
 
-func TestSentinelsAreAllDifferent(t *testing.T) {
+func TestErrors_SentinelsAreDistinct(t *testing.T) {
 	sentinels := []error{ErrNotHeld, ErrLost, ErrReleased, ErrTimeout, ErrClosed, ErrReentrant, ErrInvalidName, ErrInvalidOption, ErrUnsupported}
 	texts := map[string]bool{}
 	for i, a := range sentinels {
@@ -66,7 +66,7 @@ func unusable(t *testing.T, m *Mutex, sentinel error, text string) {
 	require.Zero(t, m.FencingToken())
 }
 
-func TestABadNameIsReturnedByEveryCallOfTheHandle(t *testing.T) {
+func TestErrors_BadNameIsReturnedByEveryCallOfTheHandle(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	unusable(t, locks.Mutex(""), ErrInvalidName, "empty")
 	unusable(t, locks.MultiMutex(nil), ErrInvalidName, "no names")
@@ -80,7 +80,7 @@ func TestABadNameIsReturnedByEveryCallOfTheHandle(t *testing.T) {
 	require.NoError(t, clientOn(t, offline(t), WithPrefix("{app}:")).Mutex("a{b").err)
 }
 
-func TestNamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
+func TestErrors_NamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: noDial(t)})
 	t.Cleanup(func() { rdb.Close() })
 	locks := clientOn(t, rdb)
@@ -92,7 +92,7 @@ func TestNamesOfSeveralSlotsAreRefusedOnACluster(t *testing.T) {
 }
 
 // The keys beside it would be those of the name without the braces.
-func TestANameThatIsNothingButATagIsRefusedByKindsThatHaveOtherKeys(t *testing.T) {
+func TestErrors_NameThatIsOnlyAHashTagIsRefusedByKindsWithMoreKeys(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for _, m := range []*Mutex{&locks.RWMutex("{orders}").write, &locks.RWMutex("{orders}").read} {
 		unusable(t, m, ErrInvalidName, `with the lock "orders": remove the braces`)
@@ -108,7 +108,7 @@ func TestANameThatIsNothingButATagIsRefusedByKindsThatHaveOtherKeys(t *testing.T
 // ownClient is a Redis client of an application's own.
 type ownClient struct{ redis.UniversalClient }
 
-func TestANilRedisClientIsRefused(t *testing.T) {
+func TestNew_RefusesANilRedisClient(t *testing.T) {
 	for name, rdb := range map[string]redis.UniversalClient{
 		"nil":                nil,
 		"nil Client":         (*redis.Client)(nil),
@@ -125,7 +125,7 @@ func TestANilRedisClientIsRefused(t *testing.T) {
 	}
 }
 
-func TestARingIsNotSupported(t *testing.T) {
+func TestNew_RefusesARing(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, HeartbeatFn: func(context.Context, *redis.Client) bool { return true }})
 	t.Cleanup(func() { ring.Close() })
 	locks, err := New(ring)
@@ -134,14 +134,14 @@ func TestARingIsNotSupported(t *testing.T) {
 	require.ErrorContains(t, err, "Ring")
 }
 
-func TestANilOptionIsRefused(t *testing.T) {
+func TestErrors_NilOptionIsRefused(t *testing.T) {
 	locks, err := New(offline(t), nil)
 	require.Nil(t, locks)
 	require.ErrorIs(t, err, ErrInvalidOption)
 	require.ErrorContains(t, err, "a ClientOption is nil")
 }
 
-func TestANilContextIsRefused(t *testing.T) {
+func TestErrors_NilContextIsRefused(t *testing.T) {
 	m := clientOn(t, offline(t)).Mutex("orders")
 	var none context.Context
 	errs := locktest.ErrorsOf(none, m)
@@ -153,14 +153,14 @@ func TestANilContextIsRefused(t *testing.T) {
 	}
 }
 
-func TestANilFunctionIsRefused(t *testing.T) {
+func TestErrors_NilFunctionIsRefused(t *testing.T) {
 	m := clientOn(t, offline(t)).Mutex("orders")
 	err := m.Do(t.Context(), nil)
 	require.ErrorIs(t, err, ErrInvalidOption)
 	require.EqualError(t, err, `relock: do "orders": invalid option: the function is nil`)
 }
 
-func TestAContextThatHasEndedSendsNothing(t *testing.T) {
+func TestLock_EndedContextSendsNothing(t *testing.T) {
 	m := clientOn(t, offline(t)).Mutex("orders")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -171,7 +171,7 @@ func TestAContextThatHasEndedSendsNothing(t *testing.T) {
 	require.ErrorIs(t, context.Cause(m.Context(ctx)), context.Canceled)
 }
 
-func TestAClosedClientSendsNothing(t *testing.T) {
+func TestClose_ClosedClientSendsNothing(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	m := locks.Mutex("orders")
 	require.NoError(t, locks.Close())
@@ -188,7 +188,7 @@ func TestAClosedClientSendsNothing(t *testing.T) {
 	require.NoError(t, locks.Close(), "as often as one likes")
 }
 
-func TestWhoHoldsNothingSendsNothing(t *testing.T) {
+func TestUnlock_WithoutAHoldSendsNothing(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for _, m := range []*Mutex{locks.Mutex("orders"), locks.Mutex("orders", WithOwner("job-17")), locks.MultiMutex([]string{"a", "b"})} {
 		err := m.Unlock()
@@ -202,7 +202,7 @@ func TestWhoHoldsNothingSendsNothing(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
+func TestLock_RefusesAKeyThatIsNoLockAndLeavesIt(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -239,7 +239,7 @@ func TestAKeyThatIsNoLockIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestACounterThatIsNoCounterIsRefusedAndLeftAlone(t *testing.T) {
+func TestTokens_RefuseACounterThatIsNoneAndLeaveIt(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, target := backend.Client(t), targetOf(t, 1)
 		precious := redistest.HashOf(redistest.Short, "precious", "1")
@@ -257,7 +257,7 @@ func TestACounterThatIsNoCounterIsRefusedAndLeftAlone(t *testing.T) {
 	})
 }
 
-func TestAKeyThatTurnsIntoSomethingElseIsALostHold(t *testing.T) {
+func TestHold_IsLostIfItsKeyTurnsIntoSomethingElse(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, target := backend.Client(t), targetOf(t, 1)
 		m := clientOn(t, rdb).Mutex(target.Keys[0])
@@ -271,7 +271,7 @@ func TestAKeyThatTurnsIntoSomethingElseIsALostHold(t *testing.T) {
 }
 
 // Not even a field without a name, when it is given up what nobody knows if it was granted.
-func TestAForeignHashKeepsAllOfItsFields(t *testing.T) {
+func TestLock_ForeignHashKeepsAllFields(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -299,7 +299,7 @@ func targetOf(tb testing.TB, n int) *keys.Set {
 	return t
 }
 
-func TestAQuorumErrorTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
+func TestQuorum_ErrorReportsEachNodeThatFailed(t *testing.T) {
 	err := lockerr.Wrap("lock", "orders:42", quorumError(quorum.Failure{Nodes: 5, Needed: 3, Agreed: 1, Said: []quorum.Said{
 		{Node: "node-1", Err: lockerr.ErrNotOnRedis}, {Node: "node-2", Err: lockerr.ErrNoAnswer}, {Node: "node-3", Err: ErrInvalidName},
 	}}))

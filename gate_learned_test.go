@@ -16,7 +16,7 @@ var (
 	errLast  = errors.New("last")
 )
 
-func TestAGateKnowsWhatWasLastTold(t *testing.T) {
+func TestGate_KeepsTheLatestReport(t *testing.T) {
 	g, now := newGate()
 	seen, out := g.learned()
 	require.Equal(t, sighting{}, seen)
@@ -32,7 +32,7 @@ func TestAGateKnowsWhatWasLastTold(t *testing.T) {
 }
 
 // The table of what is known of an outage after what has happened, each a second after the one before.
-func TestAnOutageLastsFromTheFirstRequestThatWasNotAnswered(t *testing.T) {
+func TestGate_OutageBeginsWithTheFirstUnansweredRequest(t *testing.T) {
 	g, start := newGate()
 	second := func(n int) clock.Instant { return start.After(time.Duration(n) * time.Second) }
 	type happening = func(g *gate, now clock.Instant)
@@ -80,7 +80,7 @@ func TestAnOutageLastsFromTheFirstRequestThatWasNotAnswered(t *testing.T) {
 	}
 }
 
-func TestTheFirstFailureIsWhatAnOutageIsCountedFrom(t *testing.T) {
+func TestGate_OutageCountsFromTheFirstFailure(t *testing.T) {
 	g, start := newGate()
 	require.Equal(t, start, g.unheard(start))
 	require.Equal(t, start, g.unheard(start.After(time.Second)))
@@ -88,7 +88,7 @@ func TestTheFirstFailureIsWhatAnOutageIsCountedFrom(t *testing.T) {
 	require.Equal(t, start.After(time.Minute), g.unheard(start.After(time.Minute)))
 }
 
-func TestAnOutageCountsForAWaiterSinceItCame(t *testing.T) {
+func TestGate_OutageCountsForAWaiterSinceItsArrival(t *testing.T) {
 	_, start := newGate()
 	now := start.After(time.Minute)
 	for name, c := range map[string]struct {

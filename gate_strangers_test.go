@@ -13,7 +13,7 @@ func newGate() (*gate, clock.Instant) {
 	return new(gate), clock.Instant{Mono: time.Hour, Wall: time.Hour}
 }
 
-func TestStrangersHaveTheirFirstTurnAWhileAfterTheFirstQuestion(t *testing.T) {
+func TestForeignWaiters_FirstTurnComesAWhileAfterTheFirstRequest(t *testing.T) {
 	g, start := newGate()
 	require.False(t, g.strangersDue(start))
 	require.False(t, g.strangersDue(start.After(strangersFirst-1)))
@@ -21,7 +21,7 @@ func TestStrangersHaveTheirFirstTurnAWhileAfterTheFirstQuestion(t *testing.T) {
 	require.True(t, g.strangersDue(start.After(time.Minute)), "it stays due until they have it")
 }
 
-func TestATurnOfStrangersHasAnEndUntilItIsSettled(t *testing.T) {
+func TestForeignWaiters_TurnEndsOnceSettled(t *testing.T) {
 	g, start := newGate()
 	_, theirs := g.strangersUntil()
 	require.False(t, theirs)
@@ -42,7 +42,7 @@ func TestATurnOfStrangersHasAnEndUntilItIsSettled(t *testing.T) {
 
 // Each that is in vain doubles the time to the next, up to a second; one that was taken is followed by
 // the next as soon as this process has had its own.
-func TestTheTimeBetweenTurnsOfStrangersDoublesUntilOneIsTaken(t *testing.T) {
+func TestForeignWaiters_TimeBetweenTurnsDoublesUntilOneIsTaken(t *testing.T) {
 	g, now := newGate()
 	require.False(t, g.strangersDue(now))
 	for range 2 {
@@ -61,7 +61,7 @@ func TestTheTimeBetweenTurnsOfStrangersDoublesUntilOneIsTaken(t *testing.T) {
 	}
 }
 
-func TestAProcessKeepsAKeyThatNoOneElseWaitsFor(t *testing.T) {
+func TestGate_ProcessKeepsAKeyThatNoOneElseWaitsFor(t *testing.T) {
 	g, start := newGate()
 	require.False(t, g.forUs(start), "that was not told yet")
 	g.setAlone(true)

@@ -37,7 +37,7 @@ func (h *deafHub) Subscribe(channel string, wake func()) *wake.Subscription {
 
 func idOf(key string) gateID { return gateID{key: key} }
 
-func TestAGateExistsWhileAHoldUsesIt(t *testing.T) {
+func TestGate_ExistsWhileAHoldUsesIt(t *testing.T) {
 	r := newRegistry(newDeafHub())
 	require.Nil(t, r.gate(idOf("a")))
 	first := r.enter(idOf("a"), "channel")
@@ -53,7 +53,7 @@ func TestAGateExistsWhileAHoldUsesIt(t *testing.T) {
 	require.NotSame(t, first, r.enter(idOf("a"), "channel"))
 }
 
-func TestKeysAndTheirSidesHaveGatesOfTheirOwn(t *testing.T) {
+func TestGate_IsOfOneKeyAndSide(t *testing.T) {
 	r := newRegistry(newDeafHub())
 	all := make(map[*gate]bool)
 	for i := range 200 { // more than there are shards
@@ -70,7 +70,7 @@ func TestKeysAndTheirSidesHaveGatesOfTheirOwn(t *testing.T) {
 	require.Zero(t, gates(r))
 }
 
-func TestAGateHasOneHoldOfEachOwner(t *testing.T) {
+func TestGate_HasOneHoldPerOwner(t *testing.T) {
 	r := newRegistry(newDeafHub())
 	g := r.enter(idOf("a"), "")
 	holds := []*hold{ownedBy("1"), ownedBy("2"), ownedBy("3")}
@@ -96,7 +96,7 @@ func TestAGateHasOneHoldOfEachOwner(t *testing.T) {
 	require.ElementsMatch(t, holds[:2], r.all())
 }
 
-func TestAHoldOfSeveralKeysIsListedOnce(t *testing.T) {
+func TestGate_ListsAHoldOfSeveralKeysOnce(t *testing.T) {
 	r := newRegistry(newDeafHub())
 	of := ownedBy("several")
 	want := []*hold{of}
@@ -110,7 +110,7 @@ func TestAHoldOfSeveralKeysIsListedOnce(t *testing.T) {
 	require.ElementsMatch(t, want, r.all())
 }
 
-func TestManyThatComeAndGoMeetAtOneGate(t *testing.T) {
+func TestGate_IsOneForManyThatComeAndGo(t *testing.T) {
 	r := newRegistry(newDeafHub())
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -129,7 +129,7 @@ func TestManyThatComeAndGoMeetAtOneGate(t *testing.T) {
 	require.Zero(t, gates(r))
 }
 
-func TestAGateSubscribesForTheFirstListenerUntilTheLast(t *testing.T) {
+func TestGate_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
 	hub := newDeafHub()
 	r := newRegistry(hub)
 	g := r.enter(idOf("a"), "channel of a")
@@ -150,7 +150,7 @@ func TestAGateSubscribesForTheFirstListenerUntilTheLast(t *testing.T) {
 	}
 }
 
-func TestAGateHasOneLineMadeForTheFirstThatNeedsIt(t *testing.T) {
+func TestGate_MakesOneLineForTheFirstThatNeedsIt(t *testing.T) {
 	made := 0
 	r := newRegistry(newDeafHub())
 	r.newLine = func(g *gate) *line.Line {
@@ -166,7 +166,7 @@ func TestAGateHasOneLineMadeForTheFirstThatNeedsIt(t *testing.T) {
 }
 
 // A gate in the line listens for what is told to those there.
-func TestThoseInLineListenByTheLine(t *testing.T) {
+func TestGate_EntriesListenByTheLine(t *testing.T) {
 	hub := newDeafHub()
 	r := newRegistry(hub)
 	r.newLine = func(g *gate) *line.Line {

@@ -31,7 +31,7 @@ func derived(t *testing.T, n int) []*holdContext {
 	return all
 }
 
-func TestAContextOfAHoldEndsWithItsParentOrByItself(t *testing.T) {
+func TestHoldContext_EndsWithItsParentOrByItself(t *testing.T) {
 	for name, ends := range map[string]func(parent context.CancelCauseFunc, x *holdContext){
 		"with its parent": func(parent context.CancelCauseFunc, _ *holdContext) { parent(errOver) },
 		"by itself":       func(_ context.CancelCauseFunc, x *holdContext) { x.cancel(errOver) },
@@ -51,13 +51,13 @@ func TestAContextOfAHoldEndsWithItsParentOrByItself(t *testing.T) {
 	}
 }
 
-func TestAContextOfAHoldHasTheValuesOfItsParent(t *testing.T) {
+func TestHoldContext_HasTheValuesOfItsParent(t *testing.T) {
 	x := newHoldContext(context.WithValue(t.Context(), plainKey{}, "value"), new(hold), new(keys.Set))
 	require.Equal(t, "value", x.Value(plainKey{}))
 	x.cancel(nil)
 }
 
-func TestTheNearestContextOfAHoldIsFound(t *testing.T) {
+func TestHoldContext_NearestIsFound(t *testing.T) {
 	require.Nil(t, nearestHoldContext(t.Context()))
 	all := derived(t, 3)
 	defer all[0].cancel(nil)
@@ -74,7 +74,7 @@ func TestTheNearestContextOfAHoldIsFound(t *testing.T) {
 }
 
 // The watchdog may not have run yet, as after the machine was suspended.
-func TestErrLosesTheHoldsAboveToo(t *testing.T) {
+func TestHoldContext_ErrLosesTheHoldsAboveToo(t *testing.T) {
 	c := locksOn(t, redistest.Mini(t).Client(t))
 	ctx := t.Context()
 	var above []*hold
@@ -94,7 +94,7 @@ func TestErrLosesTheHoldsAboveToo(t *testing.T) {
 	require.NoError(t, above[1].usable(), "only the context of the one below has ended")
 }
 
-func TestAllContextsUpToAnotherEnd(t *testing.T) {
+func TestHoldContext_AllUpToAnotherEnd(t *testing.T) {
 	for up := -1; up < 3; up++ {
 		t.Run(fmt.Sprint(up), func(t *testing.T) {
 			all := derived(t, 4)
@@ -126,7 +126,7 @@ func contexts(t *testing.T, s *contextSet, n int) []*holdContext {
 	return all
 }
 
-func TestAContextThatEndsIsForgottenLongBeforeItsHold(t *testing.T) {
+func TestHoldContext_IsForgottenLongBeforeItsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s contextSet
 		all := contexts(t, &s, 4)
@@ -140,7 +140,7 @@ func TestAContextThatEndsIsForgottenLongBeforeItsHold(t *testing.T) {
 	})
 }
 
-func TestThoseAreTakenThatAreAgreedTo(t *testing.T) {
+func TestHoldContext_TakesThoseThatAreAgreedTo(t *testing.T) {
 	for wanted := range 1 << 4 {
 		var s contextSet
 		all := contexts(t, &s, 4)
@@ -157,7 +157,7 @@ func TestThoseAreTakenThatAreAgreedTo(t *testing.T) {
 	}
 }
 
-func TestContextsOfAHoldThatEndInAnyOrderAreForgotten(t *testing.T) {
+func TestHoldContext_IsForgottenInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s contextSet
 		all := contexts(t, &s, 50)

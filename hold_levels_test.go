@@ -39,7 +39,7 @@ func wantedLevels() *levels {
 	return l
 }
 
-func TestALevelThatIsYetToComeDecidesUntilOneIsOpen(t *testing.T) {
+func TestLevels_PendingOneDecidesUntilOneIsOpen(t *testing.T) {
 	l, a := wantedLevels(), setOf(t, "a")
 	require.Equal(t, 30*time.Second, l.ttl())
 	require.Equal(t, 10*time.Second, l.renewInterval(at(0), at(0)))
@@ -51,7 +51,7 @@ func TestALevelThatIsYetToComeDecidesUntilOneIsOpen(t *testing.T) {
 	require.False(t, l.renewed())
 }
 
-func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T) {
+func TestLevels_LongestLeaseShortestIntervalAndMostReplicasCount(t *testing.T) {
 	l, a := wantedLevels(), setOf(t, "a")
 	two := redisexec.Replicas{N: 2, Timeout: time.Second}
 	l.open = append(l.open, level{target: a, settings: asks(time.Minute, nil)}.from(at(0)))
@@ -69,7 +69,7 @@ func TestTheLongestLeaseTheShortestIntervalAndTheMostReplicasCount(t *testing.T)
 	require.Zero(t, l.replicas().N)
 }
 
-func TestALevelIsRenewedForAsLongAsItsMaxHold(t *testing.T) {
+func TestLevels_AreRenewedForTheirMaxHold(t *testing.T) {
 	bounded := asks(3*time.Second, func(s *settings) { s.maxHold = 10 * time.Second })
 	l, a := wantedLevels(), setOf(t, "a")
 	l.open = append(l.open, level{target: a, settings: bounded}.from(at(5*time.Second)))
@@ -83,7 +83,7 @@ func TestALevelIsRenewedForAsLongAsItsMaxHold(t *testing.T) {
 	require.Zero(t, wanted.renewInterval(at(12*time.Second), at(2*time.Second)), "from when the hold was acquired")
 }
 
-func TestCountsAreThoseOfEachKey(t *testing.T) {
+func TestLevels_AreCountedPerKey(t *testing.T) {
 	l, both, one := wantedLevels(), setOf(t, "a", "b"), setOf(t, "b")
 	l.open = append(l.open, level{target: both, settings: asks(time.Second, nil)}.from(at(0)))
 	l.open = append(l.open, level{target: one, settings: asks(time.Second, nil)}.from(at(0)))
@@ -98,7 +98,7 @@ func TestCountsAreThoseOfEachKey(t *testing.T) {
 	require.Equal(t, 1, len(l.open))
 }
 
-func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
+func TestLevels_LatestMinHoldCounts(t *testing.T) {
 	minHold := func(d time.Duration) *settings { return asks(time.Second, func(s *settings) { s.minHold = d }) }
 	l, a := wantedLevels(), setOf(t, "a")
 	l.open = append(l.open, level{target: a, settings: minHold(10 * time.Second)}.from(at(0)))
@@ -122,7 +122,7 @@ func TestTheLatestTimeToBeKeptUntilCounts(t *testing.T) {
 	}
 }
 
-func TestWhatCloseEndsIsKeptTooAndAFailedLockIsNot(t *testing.T) {
+func TestLevels_CloseKeepsTheMinHoldButAFailedLockDoesNot(t *testing.T) {
 	minHold := asks(time.Second, func(s *settings) { s.minHold = time.Minute })
 	l, a := wantedLevels(), setOf(t, "a")
 	l.open = append(l.open, level{target: a, settings: minHold}.from(at(0)))

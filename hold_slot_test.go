@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAFreeSlotIsTakenWithoutAWait(t *testing.T) {
+func TestSlot_FreeOneIsTakenAtOnce(t *testing.T) {
 	var s slot
 	for range 3 {
 		require.True(t, s.take(t.Context()))
@@ -19,7 +19,7 @@ func TestAFreeSlotIsTakenWithoutAWait(t *testing.T) {
 	}
 }
 
-func TestOneThatHasASlotKeepsItUntilItIsFreed(t *testing.T) {
+func TestSlot_IsKeptUntilFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s slot
 		require.True(t, s.take(t.Context()))
@@ -35,7 +35,7 @@ func TestOneThatHasASlotKeepsItUntilItIsFreed(t *testing.T) {
 	})
 }
 
-func TestAWaitForASlotEndsWithItsContext(t *testing.T) {
+func TestSlot_WaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s slot
 		require.True(t, s.take(t.Context()))
@@ -49,7 +49,7 @@ func TestAWaitForASlotEndsWithItsContext(t *testing.T) {
 }
 
 // As the command of an Unlock has it, whose time is up: what is free need not be waited for.
-func TestAFreeSlotIsTakenUnderAContextThatHasEnded(t *testing.T) {
+func TestSlot_FreeOneIsTakenUnderAnEndedContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	var s slot
@@ -57,7 +57,7 @@ func TestAFreeSlotIsTakenUnderAContextThatHasEnded(t *testing.T) {
 	require.False(t, s.take(ctx))
 }
 
-func TestOneAtATimeHasASlotAndEachThatWaitsGetsIt(t *testing.T) {
+func TestSlot_HasOneHolderAtATimeAndServesAll(t *testing.T) {
 	const waiters, turns = 8, 50
 	synctest.Test(t, func(t *testing.T) {
 		var s slot

@@ -47,7 +47,7 @@ func (c *testClock) set(d time.Duration) { c.step.Add(int64(d)) }
 
 // A release or undo of a lost hold is sent to its name at any time: nobody may be able to
 // acquire under that name again by the time the loss can be seen.
-func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
+func TestHold_LostNameIsRetiredBeforeTheLossShows(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	c := reviewClient(t, redistest.Mini(t))
@@ -70,7 +70,7 @@ func TestTheNameOfALostHoldIsRetiredBeforeTheLossShows(t *testing.T) {
 
 // A waiter that was offered the lock under a name, and has left in doubt about it, may be
 // the next in line again when its grant is handed on.
-func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing.T) {
+func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 	c := reviewClient(t, redistest.Mini(t))
 	key := redistest.Key(t)
 	m := c.Mutex(key, WithOwner("first"))
@@ -90,7 +90,7 @@ func TestAHandOverNamesTheWaiterByAnIdentityNoOlderThanItsPlaceInLine(t *testing
 	require.NoError(t, m.Unlock())
 }
 
-func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
+func TestHold_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
 		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
@@ -110,7 +110,7 @@ func TestALostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 	})
 }
 
-func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
+func TestHold_PartialUnlockMayOutliveIt(t *testing.T) {
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
 	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
@@ -131,7 +131,7 @@ func TestAPartialUnlockOutlivesTheHoldItBelongsTo(t *testing.T) {
 	require.Zero(t, both.HoldCount())
 }
 
-func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
+func TestHold_LevelIsNeverAddedIfNoNameIsLeft(t *testing.T) {
 	b := redistest.Mini(t)
 	c := reviewClient(t, b)
 	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
@@ -146,7 +146,7 @@ func TestALevelIsNeverAddedToAHoldThatHasNoneOfItsNames(t *testing.T) {
 	require.Zero(t, b.Client(t).Exists(t.Context(), one, two).Val())
 }
 
-func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
+func TestHold_WallClockSetBackHidesNoSuspension(t *testing.T) {
 	clock := &testClock{}
 	s := defaultSettings()
 	s.settings = resolved(s.settings, nil)
@@ -167,7 +167,7 @@ func TestAWallClockThatWasSetBackHidesNoSuspension(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(), ErrLost)
 }
 
-func TestEveryContextUnderAHoldLooksAtTheClocksItself(t *testing.T) {
+func TestHold_EveryContextChecksTheClocks(t *testing.T) {
 	for name, use := range map[string]func(outer, inner *Mutex, look func(context.Context)){
 		"Do": func(outer, _ *Mutex, look func(context.Context)) {
 			_ = outer.Do(context.Background(), func(ctx context.Context) error { look(ctx); return nil })
@@ -201,7 +201,7 @@ func TestEveryContextUnderAHoldLooksAtTheClocksItself(t *testing.T) {
 	}
 }
 
-func TestAContextAskedForWhileTheOwnerOnlyWaitsSaysNotHeld(t *testing.T) {
+func TestContext_OfAnOwnerThatOnlyWaitsIsNotHeld(t *testing.T) {
 	c := reviewClient(t, redistest.Mini(t))
 	key := redistest.Key(t)
 	other := c.Mutex(key, WithOwner("other"))
@@ -219,7 +219,7 @@ func TestAContextAskedForWhileTheOwnerOnlyWaitsSaysNotHeld(t *testing.T) {
 }
 
 // A waiter that leaves while the lock is being handed to it never had it.
-func TestAGrantForAWaiterThatHasLeftIsNoHoldThatEnds(t *testing.T) {
+func TestHold_GrantForAWaiterThatLeftIsNoHold(t *testing.T) {
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
 	released := make(chan Event, 8)
@@ -282,7 +282,7 @@ func TestOwner_ALockBehindAnotherThatWasGivenUpDoesNotReenter(t *testing.T) {
 	require.NoError(t, m.Unlock())
 }
 
-func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
+func TestUndo_IsTriedForTheLongestLease(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
@@ -307,7 +307,7 @@ func TestAnUndoIsTriedForAsLongAsTheLongestLeaseMayLast(t *testing.T) {
 }
 
 // The client's TTL is 30 s: what suits that is too patient for a handle with a short one.
-func TestALostReplyCostsAShortLeaseNeitherTheHoldNorTheUnlock(t *testing.T) {
+func TestHold_LostReplyCostsAShortLeaseNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -371,7 +371,7 @@ func BenchmarkRegistry(b *testing.B) {
 	}
 }
 
-func TestAnUnlockDoesNotWaitForAHookOfARenewal(t *testing.T) {
+func TestUnlock_DoesNotWaitForARenewalHook(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -388,7 +388,7 @@ func TestAnUnlockDoesNotWaitForAHookOfARenewal(t *testing.T) {
 	})
 }
 
-func TestALossDoesNotWaitForAHookOfARenewal(t *testing.T) {
+func TestLost_DoesNotWaitForARenewalHook(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -407,7 +407,7 @@ func TestALossDoesNotWaitForAHookOfARenewal(t *testing.T) {
 	})
 }
 
-func TestDoDoesNotRunItsFunctionOnAHoldThatIsLost(t *testing.T) {
+func TestDo_DoesNotRunOnALostHold(t *testing.T) {
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
 	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) { clocks.Set(time.Hour) }}))
 	ran := false
@@ -415,7 +415,7 @@ func TestDoDoesNotRunItsFunctionOnAHoldThatIsLost(t *testing.T) {
 	require.False(t, ran)
 }
 
-func TestDoDoesNotRunItsFunctionOnAHoldThatCloseHasEnded(t *testing.T) {
+func TestDo_DoesNotRunOnAHoldEndedByClose(t *testing.T) {
 	c := locksOn(t, redistest.Mini(t).Client(t))
 	var m *Mutex
 	m = c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) {
@@ -436,13 +436,13 @@ type oddContext struct{ context.Context }
 
 func (oddContext) Err() error { return severalErrors{context.Canceled} }
 
-func TestAContextMayEndWithAnErrorThatCannotBeCompared(t *testing.T) {
+func TestContext_MayEndWithAnIncomparableError(t *testing.T) {
 	c := locksOn(t, redistest.Mini(t).Client(t))
 	require.ErrorContains(t, c.Mutex(redistest.Key(t)).Lock(oddContext{t.Context()}), "context canceled")
 }
 
 // That is what an errgroup makes of the first error.
-func TestACauseThatIsAnotherLocksErrorDoesNotPassForTheOwn(t *testing.T) {
+func TestLost_CauseIsNotAnotherLocksError(t *testing.T) {
 	b := redistest.Mini(t)
 	c, key := locksOn(t, b.Client(t)), redistest.Key(t)
 	locktest.HeldByStranger(t, b.Client(t), key+"-held", time.Minute)
@@ -467,7 +467,7 @@ func TestACauseThatIsAnotherLocksErrorDoesNotPassForTheOwn(t *testing.T) {
 }
 
 // A lease that is not renewed is over then.
-func TestAHookThatTakesLongerThanAFixedLeaseLosesTheLock(t *testing.T) {
+func TestHooks_OutlastingAFixedLeaseLosesTheLock(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}} {
 		locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
@@ -490,7 +490,7 @@ func TestAHookThatTakesLongerThanAFixedLeaseLosesTheLock(t *testing.T) {
 	}
 }
 
-func TestAHookMayTakeLongerThanTheLease(t *testing.T) {
+func TestHooks_MayOutlastARenewedLease(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}, {WithOwner("job"), WithMaxHold(time.Hour)}} {
 		locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
@@ -506,7 +506,7 @@ func TestAHookMayTakeLongerThanTheLease(t *testing.T) {
 	}
 }
 
-func TestAnUnlockByAnOwnerThatOnlyWaitsSaysThatItHoldsNothing(t *testing.T) {
+func TestUnlock_OfAnOwnerThatOnlyWaitsIsNotHeld(t *testing.T) {
 	b := redistest.Mini(t)
 	rdb, key := b.Client(t), redistest.Key(t)
 	locktest.HeldByStranger(t, rdb, key, time.Minute)
@@ -522,7 +522,7 @@ func TestAnUnlockByAnOwnerThatOnlyWaitsSaysThatItHoldsNothing(t *testing.T) {
 	require.ErrorIs(t, locktest.OutcomeOf(t, waiting), context.Canceled)
 }
 
-func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
+func TestHold_UnboundedDurationsAreUnderstood(t *testing.T) {
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
 	require.Equal(t, 5*time.Second, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
@@ -533,7 +533,7 @@ func TestDurationsWithoutBoundAreUnderstood(t *testing.T) {
 	locktest.RequireUnlocked(t, m)
 }
 
-func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
+func TestHold_QuorumLeaseIsShorterByClockDrift(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for _, ttl := range []time.Duration{protocol.MinTTL, time.Second, 30 * time.Second, time.Hour} {
@@ -556,7 +556,7 @@ func TestALeaseOfAQuorumIsShorterByTheDriftOfItsClocks(t *testing.T) {
 
 // Programs have tens of thousands of holds. Go allocates in classes of size, and adds a header of 8 bytes to what has
 // pointers and is this large: one field more would cost each hold 128 bytes.
-func TestAHoldFitsItsSizeClass(t *testing.T) {
+func TestHold_FitsItsSizeClass(t *testing.T) {
 	const class, header = 1152, 8
 	require.LessOrEqual(t, unsafe.Sizeof(hold{})+header, uintptr(class))
 }

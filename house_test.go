@@ -34,7 +34,7 @@ var ranks = map[string]int{
 // experimental are the names of go-redis' auto-pipelining, which may change in its minor versions.
 var experimental = regexp.MustCompile(`AutoPipelin|AutoFuture|FullDuplex|FDPipelin|FlushDelay|^(Submit|WaitContext)$`)
 
-func TestOneFileUsesTheExperimentalPartsOfGoRedis(t *testing.T) {
+func TestHouse_OneFileUsesExperimentalGoRedis(t *testing.T) {
 	var users []string
 	pagetest.EachGoFile(t, ".", func(file string) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
@@ -53,7 +53,7 @@ func TestOneFileUsesTheExperimentalPartsOfGoRedis(t *testing.T) {
 }
 
 // A module that is not in the list stays with the dependencies that it has.
-func TestEachModuleIsOneThatDependabotKnows(t *testing.T) {
+func TestHouse_DependabotCoversEachModule(t *testing.T) {
 	config := pagetest.Read(t, ".github/dependabot.yml")
 	require.NoError(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Name() == "go.mod" {
@@ -64,7 +64,7 @@ func TestEachModuleIsOneThatDependabotKnows(t *testing.T) {
 	}))
 }
 
-func TestPackagesImportLowerRanksOnly(t *testing.T) {
+func TestHouse_PackagesImportLowerRanksOnly(t *testing.T) {
 	const module = "github.com/relock-go/relock"
 	for dir, rank := range ranks {
 		pkg, err := build.ImportDir(dir, 0)
@@ -79,7 +79,7 @@ func TestPackagesImportLowerRanksOnly(t *testing.T) {
 	}
 }
 
-func TestEachPackageOfTheHouseHasARank(t *testing.T) {
+func TestHouse_EachPackageHasARank(t *testing.T) {
 	entries, err := os.ReadDir("internal")
 	require.NoError(t, err)
 	for _, entry := range entries {
@@ -93,7 +93,7 @@ func TestEachPackageOfTheHouseHasARank(t *testing.T) {
 }
 
 // A row begins | 0 | `internal/clock` | …, one of a file | `client.go`, `lock.go` | … What ends in a slash is a folder.
-func TestThePageOfTheDesignHasEachPackageWithItsRankAndEachFileOfTheRoot(t *testing.T) {
+func TestHouse_DesignPageListsPackagesAndFiles(t *testing.T) {
 	page := pagetest.Read(t, "docs/design.md")
 	quoted := regexp.MustCompile("`([^`]*[^/`])`")
 
@@ -119,7 +119,7 @@ func TestThePageOfTheDesignHasEachPackageWithItsRankAndEachFileOfTheRoot(t *test
 	require.ElementsMatch(t, root.GoFiles, files, "docs/design.md, the table of files")
 }
 
-func TestThePageOfTheDesignNamesNoCodeThatIsNotThere(t *testing.T) {
+func TestHouse_DesignPageNamesExistingCode(t *testing.T) {
 	declared, found := pagetest.Declared(t, "."), 0
 	for _, m := range regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)`").FindAllStringSubmatch(pagetest.Prose(pagetest.Read(t, "docs/design.md")), -1) {
 		if name := m[1]; path.Ext(name) != ".go" && path.Ext(name) != ".lua" {
@@ -128,6 +128,23 @@ func TestThePageOfTheDesignNamesNoCodeThatIsNotThere(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 20)
+}
+
+// go test -run Batch finds the tests of batches.
+func TestHouse_TestsAreNamedSubjectAndProperty(t *testing.T) {
+	named := regexp.MustCompile(`^Test[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)
+	pagetest.EachGoFile(t, ".", func(file string) {
+		if !strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			if f, is := d.(*ast.FuncDecl); is && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
+				require.Regexp(t, named, f.Name.Name, file)
+			}
+		}
+	})
 }
 
 const (
@@ -156,7 +173,7 @@ func TestHouse_FilesAndFunctionsAreShort(t *testing.T) {
 }
 
 // What it shows is not promised to anyone.
-func TestOnlyTestsLookInside(t *testing.T) {
+func TestHouse_OnlyTestsUseInside(t *testing.T) {
 	var users []string
 	pagetest.EachGoFile(t, ".", func(file string) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)

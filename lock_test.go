@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestReentryToDepthFiftyThroughDifferentHandlesIsCountedOnRedis(t *testing.T) {
+func TestLock_ReentryToDepthFiftyByDifferentHandlesIsCounted(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -36,13 +36,13 @@ func TestReentryToDepthFiftyThroughDifferentHandlesIsCountedOnRedis(t *testing.T
 	})
 }
 
-func TestANameGivesTheHandleItsName(t *testing.T) {
+func TestMutex_HasItsName(t *testing.T) {
 	c := locksOn(t, redistest.Mini(t).Client(t), WithPrefix("app:"))
 	require.Equal(t, "orders:42", c.Mutex("orders:42").Name(), "without the prefix")
 	require.Equal(t, "b,a,b", c.MultiMutex([]string{"b", "a", "b"}).Name())
 }
 
-func TestAnotherGoroutineOfTheSameProcessWaits(t *testing.T) {
+func TestLock_OtherGoroutineOfTheProcessWaits(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -67,7 +67,7 @@ func TestAnotherGoroutineOfTheSameProcessWaits(t *testing.T) {
 	})
 }
 
-func TestReentryNeverShortensTheLease(t *testing.T) {
+func TestLock_ReentryNeverShortensTheLease(t *testing.T) {
 	for name, inner := range map[string][]MutexOption{
 		"renewed": {WithTTL(time.Second)},
 		"fixed":   {WithTTL(time.Second), WithoutRenewal()},
@@ -90,7 +90,7 @@ func TestReentryNeverShortensTheLease(t *testing.T) {
 	}
 }
 
-func TestALongerLevelLengthensTheLease(t *testing.T) {
+func TestLock_LongerLevelLengthensTheLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -103,7 +103,7 @@ func TestALongerLevelLengthensTheLease(t *testing.T) {
 	})
 }
 
-func TestAFixedLevelInsideARenewedOneLeavesTheRenewalOn(t *testing.T) {
+func TestLock_FixedLevelInsideARenewedOneLeavesTheRenewalOn(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
@@ -119,7 +119,7 @@ func TestAFixedLevelInsideARenewedOneLeavesTheRenewalOn(t *testing.T) {
 	})
 }
 
-func TestARenewedLevelInsideAFixedOneIsRenewedUntilItIsUnlocked(t *testing.T) {
+func TestLock_RenewedLevelInsideAFixedOneIsRenewedUntilUnlocked(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
@@ -138,7 +138,7 @@ func TestARenewedLevelInsideAFixedOneIsRenewedUntilItIsUnlocked(t *testing.T) {
 	})
 }
 
-func TestUnlockByAnOwnerThatHoldsNothingAsksNobody(t *testing.T) {
+func TestUnlock_WithoutAHoldAsksNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, other := redistest.Key(t), locktest.NewActor(t)
@@ -159,7 +159,7 @@ func TestUnlockByAnOwnerThatHoldsNothingAsksNobody(t *testing.T) {
 	})
 }
 
-func TestASecondLockWithoutReentrancyIsRefused(t *testing.T) {
+func TestLock_SecondOneWithoutReentrancyIsRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -176,7 +176,7 @@ func TestASecondLockWithoutReentrancyIsRefused(t *testing.T) {
 	})
 }
 
-func TestALockWithADoneContextSendsNothing(t *testing.T) {
+func TestLock_DoneContextSendsNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		m := locksOn(t, rdb).Mutex(redistest.Key(t))
@@ -204,7 +204,7 @@ func TestALockWithADoneContextSendsNothing(t *testing.T) {
 	})
 }
 
-func TestUnlockDoesNotDependOnTheContextOfLock(t *testing.T) {
+func TestUnlock_DoesNotDependOnTheContextOfLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb).Mutex(key)
@@ -219,7 +219,7 @@ func TestUnlockDoesNotDependOnTheContextOfLock(t *testing.T) {
 	})
 }
 
-func TestFencingTokensRiseFromHoldToHold(t *testing.T) {
+func TestTokens_RiseFromHoldToHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		first, second := locksOn(t, rdb), locksOn(t, rdb)
@@ -250,7 +250,7 @@ func TestFencingTokensRiseFromHoldToHold(t *testing.T) {
 	})
 }
 
-func TestAFencingCounterExpiresUnlessItIsShared(t *testing.T) {
+func TestTokens_CounterExpiresUnlessShared(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb).Mutex(key, WithFencing())

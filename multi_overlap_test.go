@@ -20,7 +20,7 @@ import (
 )
 
 // Close ends what the Lock was to add to, and with that the wait.
-func TestAWaitForTheRestOfTheNamesEndsOnceWithClose(t *testing.T) {
+func TestMultiOverlap_WaitForTheRestEndsOnceWithClose(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		var r chronicle
 		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
@@ -42,7 +42,7 @@ func goroutinesOf(c *Client) int {
 }
 
 // Every set overlaps every other, in a circle, and nobody knows of an order of the names.
-func TestOverlappingMultiMutexesOfManyProcessesDoNotDeadlock(t *testing.T) {
+func TestMultiOverlap_ManyProcessesDoNotDeadlock(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const rounds = 12
@@ -92,7 +92,7 @@ func TestOverlappingMultiMutexesOfManyProcessesDoNotDeadlock(t *testing.T) {
 }
 
 // What is acquired in one step is one hold, however many levels its names have.
-func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
+func TestMultiOverlap_OneWatchdogForAllNames(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -139,7 +139,7 @@ func TestAHoldOfSeveralNamesHasOneWatchdog(t *testing.T) {
 
 // Nested in different orders they can wait for each other: then a bound on the wait helps,
 // and what was held already is kept.
-func TestNestedMultiMutexesInDifferentOrdersEndWithTheirContext(t *testing.T) {
+func TestMultiOverlap_NestedOrdersEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names, me, you := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t), locktest.NewActor(t)
@@ -209,7 +209,7 @@ func (b *partly) waitForBoth(ctx context.Context) (me *locktest.Actor, waiting <
 }
 
 // The level on the second name is being given back when the first one is locked again.
-func TestAReentryWritesNoCountOfZero(t *testing.T) {
+func TestMultiOverlap_ReentryWritesNoZeroCount(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		both, one := b.both(WithOwner("job")), b.one(WithOwner("job"))
 		locktest.RequireLocked(b.t, both)
@@ -252,7 +252,7 @@ func isIn(id int64, function string) bool {
 	return false
 }
 
-func TestAContextEndsWithTheNamesThatItIsOf(t *testing.T) {
+func TestMultiOverlap_ContextEndsWithItsNames(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		one, two, both := b.one(), b.c.Mutex(b.names[1]), b.both()
 		locktest.RequireLocked(b.t, both)
@@ -269,7 +269,7 @@ func TestAContextEndsWithTheNamesThatItIsOf(t *testing.T) {
 	})
 }
 
-func TestATokenIsThatOfAllNamesOrNone(t *testing.T) {
+func TestMultiOverlap_TokenIsThatOfAllNamesOrNone(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		one, both := b.one(WithFencing()), b.both(WithFencing())
 		locktest.RequireLocked(b.t, one)
@@ -279,7 +279,7 @@ func TestATokenIsThatOfAllNamesOrNone(t *testing.T) {
 	})
 }
 
-func TestALockOfNamesThatArePartlyHeldEndsWithItsContext(t *testing.T) {
+func TestMultiOverlap_LockOfPartlyHeldNamesEndsWithItsContext(t *testing.T) {
 	redistest.Slow(t)
 	eachPartly(t, func(b *partly) {
 		ctx, cancel := context.WithCancel(b.t.Context())
@@ -296,7 +296,7 @@ func TestALockOfNamesThatArePartlyHeldEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestAWaitForTheRestEndsWithTheLossOfWhatWasHeld(t *testing.T) {
+func TestMultiOverlap_WaitForTheRestEndsWithALoss(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		me, waiting := b.waitForBoth(b.t.Context())
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
@@ -306,7 +306,7 @@ func TestAWaitForTheRestEndsWithTheLossOfWhatWasHeld(t *testing.T) {
 	}, WithRenewInterval(20*time.Millisecond))
 }
 
-func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
+func TestMultiOverlap_DoOfPartlyHeldNamesLeavesNoContexts(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		one, both := b.one(), b.both()
 		locktest.RequireLocked(b.t, one)
@@ -323,7 +323,7 @@ func TestDoOfNamesThatArePartlyHeldLeavesNoContexts(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
+func TestMultiOverlap_WaiterForTheRestDoesNotHoldAllNames(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		one, both := b.one(WithFencing(), WithOwner("job")), b.both(WithFencing(), WithOwner("job"))
 		locktest.RequireLocked(b.t, one)
@@ -352,7 +352,7 @@ func TestWhoWaitsForTheRestHoldsNotAllOfTheNames(t *testing.T) {
 }
 
 // Hand over hand: of all holds but the last nothing is kept.
-func TestAHoldDoesNotKeepThoseBeforeIt(t *testing.T) {
+func TestMultiOverlap_HoldDoesNotKeepEarlierOnes(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	for name, opts := range map[string][]MutexOption{"goroutine": nil, "owner": {WithOwner("job")}} {
@@ -385,7 +385,7 @@ func TestAHoldDoesNotKeepThoseBeforeIt(t *testing.T) {
 	}
 }
 
-func TestADeadlineIsTheEarliestOfAllNames(t *testing.T) {
+func TestMultiOverlap_DeadlineIsTheEarliestOfAllNames(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		one, two, both := b.one(WithTTL(time.Hour)), b.c.Mutex(b.names[1], WithTTL(time.Minute)), b.both()
 		locktest.RequireLocked(b.t, one)
@@ -402,7 +402,7 @@ func TestADeadlineIsTheEarliestOfAllNames(t *testing.T) {
 }
 
 // The rest has no queue on Redis.
-func TestTheRestOfTheNamesIsGotBesideAFairLock(t *testing.T) {
+func TestMultiOverlap_RestIsAcquiredBesideAFairLock(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		fair, both := b.c.FairMutex(b.names[0]), b.both()
 		locktest.RequireLocked(b.t, fair)
@@ -419,7 +419,7 @@ func TestTheRestOfTheNamesIsGotBesideAFairLock(t *testing.T) {
 }
 
 // The hand-over finds that one key is gone, and changes nothing. The other one is not to be left to its lease.
-func TestAnUnlockThatFindsOneNameGoneGivesTheOtherBackThoughAWaiterWouldFollow(t *testing.T) {
+func TestMultiOverlap_UnlockThatFindsOneNameGoneFreesTheOther(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		me, you := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		me.Locks(b.t, b.both())
@@ -434,7 +434,7 @@ func TestAnUnlockThatFindsOneNameGoneGivesTheOtherBackThoughAWaiterWouldFollow(t
 	})
 }
 
-func TestAPartOfAHoldIsKept(t *testing.T) {
+func TestMultiOverlap_MinHoldKeepsAPart(t *testing.T) {
 	const minHold = 600 * time.Millisecond
 	eachPartly(t, func(b *partly) {
 		me, you, both := locktest.NewActor(b.t), locktest.NewActor(b.t), b.both(WithMinHold(minHold))
@@ -453,7 +453,7 @@ func TestAPartOfAHoldIsKept(t *testing.T) {
 	})
 }
 
-func TestAHoldThatLostANameKeepsNone(t *testing.T) {
+func TestMultiOverlap_LossOfANameKeepsNoMinHold(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		me, you, both := locktest.NewActor(b.t), locktest.NewActor(b.t), b.both(WithMinHold(time.Hour))
 		me.Locks(b.t, both)
@@ -464,7 +464,7 @@ func TestAHoldThatLostANameKeepsNone(t *testing.T) {
 	})
 }
 
-func TestALockThatFailedAsksForNoMinHold(t *testing.T) {
+func TestMultiOverlap_FailedLockKeepsNoMinHold(t *testing.T) {
 	eachPartly(t, func(b *partly) {
 		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
 		me, you := locktest.NewActor(b.t), locktest.NewActor(b.t)

@@ -17,7 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAMultiMutexTakesAllOrNothing(t *testing.T) {
+func TestMulti_TakesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
@@ -49,7 +49,7 @@ func TestAMultiMutexTakesAllOrNothing(t *testing.T) {
 	})
 }
 
-func TestTheSameNamesAreTheSameMultiMutexInAnyOrder(t *testing.T) {
+func TestMulti_OrderOfNamesDoesNotMatter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := locksOn(t, rdb)
@@ -72,7 +72,7 @@ func TestTheSameNamesAreTheSameMultiMutexInAnyOrder(t *testing.T) {
 	})
 }
 
-func TestAMultiMutexAndAMutexOfOneOfItsNamesExcludeEachOther(t *testing.T) {
+func TestMulti_ExcludesAMutexOfOneOfItsNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names, other := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
 		mine, theirs := locksOn(t, rdb), locksOn(t, rdb)
@@ -95,7 +95,7 @@ func TestAMultiMutexAndAMutexOfOneOfItsNamesExcludeEachOther(t *testing.T) {
 	})
 }
 
-func TestMultiMutexesInOppositeOrdersDoNotDeadlock(t *testing.T) {
+func TestMulti_OppositeOrdersDoNotDeadlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		var all sync.WaitGroup
@@ -149,7 +149,7 @@ func requireCounts(t *testing.T, rdb redis.UniversalClient, c *Client, names []s
 	}
 }
 
-func TestOverlappingLevelsAreCountedForEachName(t *testing.T) {
+func TestMulti_OverlapIsCountedPerName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		c := locksOn(t, rdb)
@@ -190,7 +190,7 @@ func TestOverlappingLevelsAreCountedForEachName(t *testing.T) {
 	})
 }
 
-func TestANameThatIsLetGoOfEarlyGoesToItsNextWaiter(t *testing.T) {
+func TestMulti_NameUnlockedEarlyGoesToItsNextWaiter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names, other := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
 		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
@@ -207,7 +207,7 @@ func TestANameThatIsLetGoOfEarlyGoesToItsNextWaiter(t *testing.T) {
 	})
 }
 
-func TestAFailedOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
+func TestMulti_FailedOverlapLeavesExistingLevels(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := locksOn(t, rdb)
@@ -226,7 +226,7 @@ func TestAFailedOverlapLeavesTheLevelsThatWereThere(t *testing.T) {
 	})
 }
 
-func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
+func TestMulti_IsRenewedByOneScript(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -252,7 +252,7 @@ func TestAMultiMutexIsRenewedByOneScript(t *testing.T) {
 	})
 }
 
-func TestTheLossOfOneNameIsTheLossOfAll(t *testing.T) {
+func TestMulti_LossOfOneNameIsTheLossOfAll(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
 		c := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond))
@@ -271,7 +271,7 @@ func TestTheLossOfOneNameIsTheLossOfAll(t *testing.T) {
 	})
 }
 
-func TestAMultiMutexIsHandedToAWaiterForTheSameNames(t *testing.T) {
+func TestMulti_IsHandedToAWaiterForTheSameNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		names, next := locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
@@ -293,7 +293,7 @@ func TestAMultiMutexIsHandedToAWaiterForTheSameNames(t *testing.T) {
 	})
 }
 
-func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
+func TestMulti_IsNotHandedPastAWaiterForOneName(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		for i := range 2 {
@@ -317,7 +317,7 @@ func TestAMultiMutexIsNotHandedPastAWaiterForOneOfItsNames(t *testing.T) {
 }
 
 // A waiter for several names holds none of them: so it is in no one's way.
-func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
+func TestMulti_WaitingBlocksNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c, both := locksOn(t, rdb), locktest.NewActor(t)
@@ -339,7 +339,7 @@ func TestAWaitingMultiMutexBlocksNobody(t *testing.T) {
 }
 
 // Where every name is always in use, an owner that needs two at once has to be let through.
-func TestAMultiMutexIsServedAmongManyWaitersForItsNames(t *testing.T) {
+func TestMulti_IsServedAmongManyWaitersForItsNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
 		c := locksOn(t, rdb)
@@ -381,7 +381,7 @@ func TestAMultiMutexIsServedAmongManyWaitersForItsNames(t *testing.T) {
 	})
 }
 
-func TestNamesInDifferentClusterSlotsAreRefusedUnheard(t *testing.T) {
+func TestMulti_NamesOfDifferentSlotsAreRefusedUnsent(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	c := locksOn(t, rdb)
@@ -394,7 +394,7 @@ func TestNamesInDifferentClusterSlotsAreRefusedUnheard(t *testing.T) {
 	}
 }
 
-func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T) {
+func TestMulti_KeyWithoutLevelsIsFreedThoughUnlockFoundTheHoldBusy(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		const ttl = time.Minute
@@ -416,7 +416,7 @@ func TestAKeyWithoutLevelsIsNotKeptThoughItsUnlockFoundTheHoldBusy(t *testing.T)
 	})
 }
 
-func TestWhatIsLeftOfAHoldOutlivesAPartialUnlockThatWasNotAnswered(t *testing.T) {
+func TestMulti_RestOutlivesAnUnansweredPartialUnlock(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)

@@ -108,7 +108,7 @@ func mutexOptions(opts []Option) []MutexOption {
 	return list
 }
 
-func TestABadOptionOfAClientIsReturnedByNew(t *testing.T) {
+func TestOptions_BadOneOfAClientIsReturnedByNew(t *testing.T) {
 	for name, c := range badOptions {
 		t.Run(name, func(t *testing.T) {
 			locks, err := New(offline(t), clientOptions(c.opts)...)
@@ -119,7 +119,7 @@ func TestABadOptionOfAClientIsReturnedByNew(t *testing.T) {
 	}
 }
 
-func TestABadOptionOfAHandleIsReturnedByEveryCallOfIt(t *testing.T) {
+func TestOptions_BadOneOfAHandleIsReturnedByEveryCall(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for name, c := range badOptions {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestABadOptionOfAHandleIsReturnedByEveryCallOfIt(t *testing.T) {
 	}
 }
 
-func TestBadOwnersAreRefused(t *testing.T) {
+func TestOptions_BadOwnersAreRefused(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for id, text := range map[string]string{
 		"":          `WithOwner(""): the id must not be empty`,
@@ -151,7 +151,7 @@ func TestBadOwnersAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
+func TestOptions_BoundsAreAccepted(t *testing.T) {
 	for name, opts := range map[string][]Option{
 		"shortest TTL":             {WithTTL(protocol.MinTTL)},
 		"longest TTL":              {WithTTL(century)},
@@ -180,7 +180,7 @@ func TestTheBoundsThemselvesAreAccepted(t *testing.T) {
 	}
 }
 
-func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
+func TestOptions_TTLIsRoundedUpToMilliseconds(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	for d, want := range map[time.Duration]time.Duration{
 		protocol.MinTTL:                    protocol.MinTTL,
@@ -196,7 +196,7 @@ func TestTheTTLIsRoundedUpToWholeMilliseconds(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
+func TestOptions_DefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := clientOn(t, offline(t)).Mutex("orders").settings
 	require.Equal(t, settings{
 		Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
@@ -207,7 +207,7 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	}, s)
 }
 
-func TestDefaultsFollowTheTTL(t *testing.T) {
+func TestOptions_DefaultsFollowTheTTL(t *testing.T) {
 	locks := clientOn(t, offline(t), WithTTL(3*time.Second))
 	s := locks.Mutex("orders").settings
 	require.Equal(t, time.Second, s.renewInterval)
@@ -217,7 +217,7 @@ func TestDefaultsFollowTheTTL(t *testing.T) {
 	require.Equal(t, 5*time.Second, s.unlockTimeout)
 }
 
-func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
+func TestOptions_OfAHandleReplaceTheClients(t *testing.T) {
 	called := ""
 	hooks := func(name string) Hooks { return Hooks{Lost: func(Event) { called = name }} }
 	locks := clientOn(t, offline(t), WithTTL(10*time.Second), WithRenewInterval(time.Second), WithMaxHold(time.Minute), WithMinHold(time.Second),
@@ -255,7 +255,7 @@ func TestAHandlesOptionsReplaceTheClients(t *testing.T) {
 	require.Equal(t, client, s, "another handle is not changed by it")
 }
 
-func TestAHandleIsCheckedTogetherWithItsClientsOptions(t *testing.T) {
+func TestOptions_OfAHandleAreCheckedWithTheClients(t *testing.T) {
 	locks := clientOn(t, offline(t), WithTTL(time.Minute), WithRenewInterval(30*time.Second), WithUnlockTimeout(50*time.Second), WithMaxHold(2*time.Minute))
 	require.NoError(t, locks.Mutex("orders").err)
 	unusable(t, locks.Mutex("orders", WithTTL(40*time.Second)), ErrInvalidOption, "WithRenewInterval(30s)")
@@ -265,7 +265,7 @@ func TestAHandleIsCheckedTogetherWithItsClientsOptions(t *testing.T) {
 
 }
 
-func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
+func TestOptions_RenewalOfAHandleIsItsOwn(t *testing.T) {
 	fixed := clientOn(t, offline(t), WithoutRenewal())
 	require.False(t, fixed.Mutex("orders").settings.Renewed)
 	s := fixed.Mutex("orders", WithRenewInterval(time.Second), WithMaxHold(time.Hour)).settings
@@ -281,7 +281,7 @@ func TestWhetherAHandleIsRenewedIsNotItsClientsToSay(t *testing.T) {
 	require.Zero(t, s.maxHold)
 }
 
-func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
+func TestOptions_OfClientAndHandleAreDistinct(t *testing.T) {
 	for _, opt := range []ClientOption{WithPrefix("app:"), WithShardedPubSub(), WithoutPipelining()} {
 		_, is := opt.(MutexOption)
 		require.False(t, is, "%T", opt)
@@ -292,7 +292,7 @@ func TestAnOptionOfTheOneIsNoOptionOfTheOther(t *testing.T) {
 	}
 }
 
-func TestTheFirstBadOptionIsReportedAndABadNameBeforeIt(t *testing.T) {
+func TestOptions_FirstBadOneIsReportedAfterABadName(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	unusable(t, locks.Mutex("a{b", WithTTL(0)), ErrInvalidName, `"a{b"`)
 	unusable(t, locks.Mutex("orders", WithOwner(""), WithTTL(0)), ErrInvalidOption, "WithOwner")
@@ -493,7 +493,7 @@ func goroutineLike(text string) bool {
 	return true
 }
 
-func TestAContextWithoutAnOwnerIsRefused(t *testing.T) {
+func TestOptions_ContextWithoutAnOwnerIsRefused(t *testing.T) {
 	locks := clientOn(t, offline(t))
 	var none context.Context
 	require.Nil(t, NewOwner(none))
@@ -503,7 +503,7 @@ func TestAContextWithoutAnOwnerIsRefused(t *testing.T) {
 	require.ErrorIs(t, locks.RWMutex("orders", WithOwnerFrom(t.Context())).RLock(t.Context()), ErrInvalidOption)
 }
 
-func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
+func TestOptions_WithReplicasReportsInvalidArguments(t *testing.T) {
 	rdb := redistest.Mini(t).Client(t)
 	for want, opts := range map[string][]ClientOption{
 		"at least 1 replica":           {WithReplicas(0, time.Second)},
@@ -523,7 +523,7 @@ func TestWithReplicasSaysWhatItDoesNotLike(t *testing.T) {
 }
 
 // Java's watchdog gives the key its own 30 s, whatever others have asked for.
-func TestReadersAreRenewedBeforeAJavaReaderCanEndTheirLease(t *testing.T) {
+func TestOptions_ReadersAreRenewedBeforeAJavaReaderCanEndTheirLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).RWMutex("x", WithTTL(5*time.Minute))
 		require.Equal(t, readRenewInterval, m.read.settings.renewInterval)

@@ -29,7 +29,7 @@ func TestReadme_ShowsItsTwoCommandsInBlocksOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestTheCodeInTheReadmeAndInTheDocsCompiles(t *testing.T) {
+func TestDocs_CodeCompiles(t *testing.T) {
 	for _, page := range pages(t) {
 		if page != "docs/migrating.md" && len(pagetest.Blocks(pagetest.Read(t, page), "go")) > 0 { // see bench/migrating_test.go
 			pagetest.RequireCode(t, page, "go", "example_test.go", "recipes_test.go", "docs_test.go")
@@ -67,7 +67,7 @@ func exported(t *testing.T) map[string]bool {
 	return names
 }
 
-func TestTheTextsNameNothingThatIsNotThere(t *testing.T) {
+func TestDocs_NameExistingCode(t *testing.T) {
 	names := exported(t)
 	mention := regexp.MustCompile(`\b(?:relock\.([A-Z]\w*)|((?:With(?:out)?|Err|New)[A-Z]\w*|[A-Z]\w*Mutex))\b`)
 	for _, file := range append(pages(t), "doc.go", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
@@ -111,7 +111,7 @@ func setUser(t *testing.T, rule []string, servers ...*redistest.Server) {
 	}
 }
 
-func TestThePermissionsInTheDocsAreEnough(t *testing.T) {
+func TestDocs_PermissionsAreEnough(t *testing.T) {
 	server := redistest.NewServer(t)
 	setUser(t, aclRule(t), server)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "orders", Password: "secret"})
@@ -125,7 +125,7 @@ func TestThePermissionsInTheDocsAreEnough(t *testing.T) {
 	}
 }
 
-func TestThePermissionsInTheDocsAreEnoughOnACluster(t *testing.T) {
+func TestDocs_PermissionsAreEnoughOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	setUser(t, append(aclRule(t), "+cluster|slots", "+command"), cluster.Nodes...)
@@ -144,7 +144,7 @@ func TestThePermissionsInTheDocsAreEnoughOnACluster(t *testing.T) {
 	useEverything(t, rdb, "8", relock.WithShardedPubSub())
 }
 
-func TestNoPermissionInTheDocsIsTooMuch(t *testing.T) {
+func TestDocs_NoPermissionIsTooMuch(t *testing.T) {
 	rule := aclRule(t)
 	scripted := regexp.MustCompile(`(?:redis\.p?call\(|wake\()'([a-z]+)'`)
 	used := map[string]bool{

@@ -22,7 +22,7 @@ import (
 	"github.com/relock-go/relock/relocktest"
 )
 
-// The recipes of docs/recipes.md. TestTheCodeInTheReadmeAndInTheDocsCompiles holds the two together.
+// The recipes of docs/recipes.md. TestDocs_CodeCompiles holds the two together.
 
 func nightly(ctx context.Context, locks *relock.Client, job func(context.Context) error) (err error) {
 	m := locks.Mutex("cron:nightly", relock.WithMinHold(time.Minute)) // more than the clocks of nodes differ
@@ -34,7 +34,7 @@ func nightly(ctx context.Context, locks *relock.Client, job func(context.Context
 	return job(m.Context(ctx))
 }
 
-func TestTheCronJobRecipeRunsOnOneNode(t *testing.T) {
+func TestRecipes_CronJobRunsOnOneNode(t *testing.T) {
 	here, there, stop := twoProcesses()
 	defer stop()
 	runs := 0
@@ -50,7 +50,7 @@ func TestTheCronJobRecipeRunsOnOneNode(t *testing.T) {
 	require.Equal(t, 1, runs)
 }
 
-func TestTheCronJobRecipeTellsOfALoss(t *testing.T) {
+func TestRecipes_CronJobReportsALoss(t *testing.T) {
 	here, there, stop := twoProcesses()
 	defer stop()
 	err := nightly(t.Context(), here, func(context.Context) error {
@@ -66,7 +66,7 @@ func runScheduler(ctx context.Context, locks *relock.Client, schedule func(conte
 	})
 }
 
-func TestTheRecipeForALeaderHasOneOfTwo(t *testing.T) {
+func TestRecipes_LeaderIsOneOfTwo(t *testing.T) {
 	here, there, stop := twoProcesses()
 	defer stop()
 	ctx, resign := context.WithCancel(t.Context())
@@ -106,7 +106,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestTheHandlerRecipeAnswersEachErrorInItsOwnWay(t *testing.T) {
+func TestRecipes_HandlerAnswersEachErrorInItsOwnWay(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	here, there, stop := twoProcesses()
@@ -154,7 +154,7 @@ func saveDraft(ctx context.Context, rdb redis.UniversalClient, locks *relock.Cli
 	})
 }
 
-func TestTheRecipeForAFencedWriteRefusesTheLateOne(t *testing.T) {
+func TestRecipes_FencedWriteRefusesTheLateOne(t *testing.T) {
 	here, there, stop := twoProcesses()
 	defer stop()
 	rdb, stopRedis := startRedis() // the data may be elsewhere
@@ -176,7 +176,7 @@ func shutdown(ctx context.Context, server *http.Server, locks *relock.Client, rd
 	return errors.Join(err, locks.Close(), rdb.Close()) // 2. Close gives back what is still held
 }
 
-func TestTheShutdownRecipeClosesEverything(t *testing.T) {
+func TestRecipes_ShutdownClosesEverything(t *testing.T) {
 	rdb, stop := startRedis()
 	defer stop()
 	locks, err := relock.New(rdb)
@@ -188,7 +188,7 @@ func TestTheShutdownRecipeClosesEverything(t *testing.T) {
 	require.ErrorIs(t, locks.Mutex("left").Lock(t.Context()), relock.ErrClosed)
 }
 
-func TestTheHooksRecipeCountsWaitsAndLosses(t *testing.T) {
+func TestRecipes_HooksCountWaitsAndLosses(t *testing.T) {
 	rdb, stop := startRedis()
 	defer stop()
 
@@ -226,7 +226,7 @@ func TestTheHooksRecipeCountsWaitsAndLosses(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
 }
 
-func TestTheRecipeForTestsFakesWhatMayGoWrong(t *testing.T) {
+func TestRecipes_TestsFakeFailures(t *testing.T) {
 	t.Run("the test", func(t *testing.T) {
 		locks := relocktest.New(t) // closed when the test is over
 		err := locks.Mutex("orders:42").Do(t.Context(), func(ctx context.Context) error {
@@ -253,7 +253,7 @@ type noLock struct{}
 
 func (noLock) Do(ctx context.Context, fn func(ctx context.Context) error) error { return fn(ctx) }
 
-func TestTheInterfaceOfTheRecipeFitsALock(t *testing.T) {
+func TestRecipes_InterfaceFitsALock(t *testing.T) {
 	for _, m := range []locker{noLock{}, relocktest.New(t).Mutex("orders:42")} {
 		done := errors.New("done")
 		require.ErrorIs(t, m.Do(t.Context(), func(context.Context) error { return done }), done)
@@ -271,7 +271,7 @@ func deposit(ctx context.Context, locks *relock.Client, rdb redis.UniversalClien
 	})
 }
 
-func TestTheRecipeForJavaLosesNoDeposit(t *testing.T) {
+func TestRecipes_JavaLosesNoDeposit(t *testing.T) {
 	rdb := redistest.Mini(t).Client(t)
 	locks, err := relock.New(rdb)
 	require.NoError(t, err)

@@ -188,7 +188,7 @@ func onFleet(t *testing.T, n int, test func(t *testing.T, w *fleet)) {
 	})
 }
 
-func TestTheHookTellsOfEachRenewalOfABatch(t *testing.T) {
+func TestRenewals_HookReportsEachOfABatch(t *testing.T) {
 	eachFleet(t, 7, func(t *testing.T, w *fleet) {
 		w.together()
 		w.requireBatches()
@@ -206,7 +206,7 @@ func TestTheHookTellsOfEachRenewalOfABatch(t *testing.T) {
 	})
 }
 
-func TestHoldsThatAreNotRenewedAtTheSameTimeAreRenewedAlone(t *testing.T) {
+func TestRenewals_AtDifferentTimesAreSentAlone(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		for _, h := range w.holds {
 			h.renew()
@@ -217,7 +217,7 @@ func TestHoldsThatAreNotRenewedAtTheSameTimeAreRenewedAlone(t *testing.T) {
 	})
 }
 
-func TestAHoldThatHasNoTimeToLoseIsRenewedAlone(t *testing.T) {
+func TestRenewals_UrgentOneIsSentAlone(t *testing.T) {
 	onFleet(t, 2, func(t *testing.T, w *fleet) {
 		rule := w.relay.Block(locktest.RunsOf(protocol.RenewScript))
 		renewed := make(chan struct{}, 2)
@@ -241,7 +241,7 @@ func TestAHoldThatHasNoTimeToLoseIsRenewedAlone(t *testing.T) {
 	})
 }
 
-func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T) {
+func TestRenewals_LostHoldOfABatchIsLostAlone(t *testing.T) {
 	t.Parallel()
 	for name, take := range redistest.Takings {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestOneLostHoldOfABatchIsLostAloneAndNoneOfItsKeysIsLengthened(t *testing.T
 	}
 }
 
-func TestHoldsAreRenewedThoughRedisRefusesTheirBatch(t *testing.T) {
+func TestRenewals_GoOnThoughRedisRefusesTheBatch(t *testing.T) {
 	t.Parallel()
 	for name, refused := range redistest.BatchReplies {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestHoldsAreRenewedThoughRedisRefusesTheirBatch(t *testing.T) {
 	}
 }
 
-func TestAHoldWhoseKeyTheUserMayNotUseFailsAlone(t *testing.T) {
+func TestRenewals_ForbiddenKeyFailsAlone(t *testing.T) {
 	t.Parallel()
 	redistest.RequireServer(t)
 	server := redistest.NewServer(t)
@@ -334,7 +334,7 @@ func TestAHoldWhoseKeyTheUserMayNotUseFailsAlone(t *testing.T) {
 }
 
 // Each hold tries again by itself, on a connection of its own.
-func TestALostReplyToABatchLosesNoHold(t *testing.T) {
+func TestRenewals_LostReplyToABatchLosesNoHold(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*redistest.Relay, redistest.Match) *redistest.Rule{
 		"silently": (*redistest.Relay).LoseReply, "and its connection cut": (*redistest.Relay).DropReply,
@@ -397,7 +397,7 @@ func since(r *chronicle, first, hook string) []Event {
 	return events
 }
 
-func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
+func TestUnlock_DoesNotWaitForARenewalBatch(t *testing.T) {
 	onFleet(t, 2, func(t *testing.T, w *fleet) {
 		late := w.relay.HoldBackSilently(locktest.RunsOf(protocol.RenewManyScript))
 		proceed, renewed := w.gather()
@@ -420,7 +420,7 @@ func TestAnUnlockDoesNotWaitForTheBatchThatRenewsIt(t *testing.T) {
 	})
 }
 
-func TestCloseDoesNotWaitForABatchUnderWay(t *testing.T) {
+func TestClose_DoesNotWaitForARenewalBatchInFlight(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
 		late := w.relay.HoldBackSilently(locktest.RunsOf(protocol.RenewManyScript))
 		proceed, renewed := w.gather()
@@ -488,7 +488,7 @@ func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, s
 	})
 }
 
-func TestAnUnlockTakesARenewalOutOfTheBatchThatGathers(t *testing.T) {
+func TestUnlock_LeavesTheGatheringRenewalBatch(t *testing.T) {
 	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, sent *atomic.Int64, proceed func()) {
 		id := w.c.ID()
 		unlocked := make(chan error, 1)
@@ -502,7 +502,7 @@ func TestAnUnlockTakesARenewalOutOfTheBatchThatGathers(t *testing.T) {
 	})
 }
 
-func TestCloseDoesNotWaitForABatchThatGathers(t *testing.T) {
+func TestClose_DoesNotWaitForAGatheringRenewalBatch(t *testing.T) {
 	whileABatchGathers(t, 4, func(t *testing.T, w *fleet, _ *atomic.Int64, proceed func()) {
 		closed := make(chan error, 1)
 		go func() { closed <- w.c.Close() }()
@@ -516,7 +516,7 @@ func TestCloseDoesNotWaitForABatchThatGathers(t *testing.T) {
 }
 
 // A batch is waited for as long as its most patient member waits: each leaves in its own time.
-func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
+func TestRenewals_HoldIsLostInTimeDuringABatch(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
 		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
 		short := w.holds[3]
@@ -540,7 +540,7 @@ func TestAHoldIsLostInTimeThoughItsBatchIsUnderWay(t *testing.T) {
 }
 
 // What it asks for it asked for before it was executed, however late the answer is.
-func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
+func TestRenewals_LeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
 		before := make([]clock.Instant, len(w.holds))
@@ -564,7 +564,7 @@ func TestTheLeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 }
 
 // Many holds that are renewed at once by a slow machine look like this to each of them.
-func TestARenewalWaitsForItsTurnInAPipelineThatIsBusy(t *testing.T) {
+func TestRenewals_WaitForTheirTurnInABusyPipeline(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)

@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-func TestALeaseIsFollowedIfItIsLongEnoughAndNotTooLong(t *testing.T) {
+func TestSettings_LeaseIsFollowedIfNeitherTooShortNorTooLong(t *testing.T) {
 	d := defaultSettings().settings
 	for left, follows := range map[time.Duration]bool{
 		d.TTL: true, d.TTL / 2: true, d.EntryLease() / 3: true, d.EntryLease()/3 - time.Millisecond: false, d.TTL + time.Millisecond: false, 0: false,
@@ -27,7 +27,7 @@ func TestALeaseIsFollowedIfItIsLongEnoughAndNotTooLong(t *testing.T) {
 	}
 }
 
-func TestWhatDependsOnTheTTLFollowsIt(t *testing.T) {
+func TestSettings_DependentValuesFollowTheTTL(t *testing.T) {
 	for ttl, unlock := range map[time.Duration]time.Duration{time.Minute: 5 * time.Second, 3 * time.Second: 3 * time.Second} {
 		s := defaultSettings().settings
 		s.TTL = ttl
@@ -39,7 +39,7 @@ func TestWhatDependsOnTheTTLFollowsIt(t *testing.T) {
 }
 
 // The limits themselves are good; beyond each the error names the option.
-func TestTermsMustSuitTheTTL(t *testing.T) {
+func TestSettings_MustSuitTheTTL(t *testing.T) {
 	for option, set := range map[string]func(s *settings, over time.Duration){
 		"WithRenewInterval": func(s *settings, over time.Duration) { s.renewInterval = s.TTL*2/3 + over },
 		"WithUnlockTimeout": func(s *settings, over time.Duration) { s.unlockTimeout = s.TTL + over },
@@ -61,7 +61,7 @@ func TestTermsMustSuitTheTTL(t *testing.T) {
 	require.NoError(t, unrenewed.err, "what is not renewed may have the interval of its client")
 }
 
-func TestOneListMustNotContradictItself(t *testing.T) {
+func TestSettings_ListMustNotContradictItself(t *testing.T) {
 	for text, set := range map[string]func(s *settings){
 		"WithRenewInterval": func(s *settings) { s.given.fixed, s.given.interval = true, true },
 		"WithMaxHold":       func(s *settings) { s.given.maxHold, s.Renewed = true, false },

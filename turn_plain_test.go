@@ -23,7 +23,7 @@ func (h *asker) standsAt(want ...queue.State) {
 	require.Equal(h.b.t, want, states)
 }
 
-func TestAnAttemptForSeveralKeysAsksWithTheTurnOnAll(t *testing.T) {
+func TestMultiAttempt_AsksWithTheTurnOnAllKeys(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "a", "b", "c")
 		ended := h.locks(b.t.Context())
@@ -36,7 +36,7 @@ func TestAnAttemptForSeveralKeysAsksWithTheTurnOnAll(t *testing.T) {
 }
 
 // Asleep it is in no other waiter's way.
-func TestAnAttemptThatWaitsForOneKeyLeavesTheTurnsOnTheOthers(t *testing.T) {
+func TestMultiAttempt_WaitForOneKeyLeavesTheTurnsOnOthers(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "a", "b", "c")
 		ended := h.locks(b.t.Context())
@@ -51,7 +51,7 @@ func TestAnAttemptThatWaitsForOneKeyLeavesTheTurnsOnTheOthers(t *testing.T) {
 	})
 }
 
-func TestAnAttemptKeepsTheTurnsOnEarlierKeysForAWhile(t *testing.T) {
+func TestMultiAttempt_KeepsTurnsOnEarlierKeysForAWhile(t *testing.T) {
 	begin(t, func(b *trial) {
 		holder, h := b.wants("holder", "b"), b.wants("me", "a", "b")
 		require.True(t, holder.places[0].ticket.Join())
@@ -73,7 +73,7 @@ func TestAnAttemptKeepsTheTurnsOnEarlierKeysForAWhile(t *testing.T) {
 }
 
 // Only for later keys does one wait that keeps turns: so no circle of attempts waits for each other.
-func TestAnAttemptWaitsForNoEarlierKeyWithTheTurnOnALaterOne(t *testing.T) {
+func TestMultiAttempt_DoesNotWaitForAnEarlierKeyWithALaterTurn(t *testing.T) {
 	begin(t, func(b *trial) {
 		h := b.wants("me", "a", "b")
 		ended := h.locks(b.t.Context())
@@ -90,7 +90,7 @@ func TestAnAttemptWaitsForNoEarlierKeyWithTheTurnOnALaterOne(t *testing.T) {
 	})
 }
 
-func TestTryLockOfSeveralKeysWaitsForNone(t *testing.T) {
+func TestMultiAttempt_TryLockWaitsForNoKey(t *testing.T) {
 	for _, taken := range []string{"a", "b"} {
 		t.Run(taken, func(t *testing.T) {
 			begin(t, func(b *trial) {
@@ -104,7 +104,7 @@ func TestTryLockOfSeveralKeysWaitsForNone(t *testing.T) {
 	}
 }
 
-func TestAHandOverOfSeveralKeysHasTheTurnOnEach(t *testing.T) {
+func TestMultiAttempt_HandOverHasTheTurnOnEachKey(t *testing.T) {
 	begin(t, func(b *trial) {
 		holder, h := b.wants("holder", "a", "b"), b.wants("me", "a", "b")
 		for _, p := range holder.places {
@@ -123,7 +123,7 @@ func TestAHandOverOfSeveralKeysHasTheTurnOnEach(t *testing.T) {
 }
 
 // The last holder gave the lock back to all: others that wait for the same message have their chance first.
-func TestOneThatGotTheTurnBecauseOthersAreNextAsksALittleLater(t *testing.T) {
+func TestAttempt_GivenTheTurnForOthersAsksALittleLater(t *testing.T) {
 	begin(t, func(b *trial) {
 		holder, h := b.wants("holder", "key"), b.wants("me", "key")
 		require.True(t, holder.places[0].ticket.Join())

@@ -17,7 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestWaitersOfOneProcessAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+func TestWait_OfOneProcessIsServedInOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -37,7 +37,7 @@ func TestWaitersOfOneProcessAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	})
 }
 
-func TestAHandOverWithATokenIsOneRoundTrip(t *testing.T) {
+func TestWait_HandOverWithATokenIsOneRoundTrip(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c := locksOn(t, rdb, WithLocalHandoffs(1000), WithFencing())
@@ -58,7 +58,7 @@ func TestAHandOverWithATokenIsOneRoundTrip(t *testing.T) {
 	})
 }
 
-func TestDrainingThreeHundredWaitersCostsAboutOneScriptEach(t *testing.T) {
+func TestWait_DrainingThreeHundredCostsAboutOneScriptEach(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -79,7 +79,7 @@ func TestDrainingThreeHundredWaitersCostsAboutOneScriptEach(t *testing.T) {
 	})
 }
 
-func TestThreeHundredWaitersCostOneWaitersTraffic(t *testing.T) {
+func TestWait_ThreeHundredCostTheTrafficOfOne(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -113,7 +113,7 @@ func TestThreeHundredWaitersCostOneWaitersTraffic(t *testing.T) {
 	})
 }
 
-func TestWithoutHandOversEveryReleaseIsPublic(t *testing.T) {
+func TestWait_EveryReleaseIsPublishedWithoutHandOvers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c := locksOn(t, rdb, WithLocalHandoffs(0))
@@ -129,7 +129,7 @@ func TestWithoutHandOversEveryReleaseIsPublic(t *testing.T) {
 	})
 }
 
-func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
+func TestWait_AnotherProcessGetsItsTurnAfterSomeHandOvers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		const handoffs = 4
@@ -165,7 +165,7 @@ func TestAfterSoManyHandOversAnotherProcessGetsItsTurn(t *testing.T) {
 	})
 }
 
-func TestTheWaitTimeoutEndsAWait(t *testing.T) {
+func TestWait_EndsWithTheWaitTimeout(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -192,7 +192,7 @@ func TestTheWaitTimeoutEndsAWait(t *testing.T) {
 }
 
 // The message of a release is lost, or a foreign program deletes the key without one.
-func TestAMissedMessageIsFoundByTheSafetyPoll(t *testing.T) {
+func TestWait_SafetyPollFindsAMissedMessage(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, waiter := redistest.Key(t), locktest.NewActor(t)
 		c := locksOn(t, rdb, WithSafetyPoll(4*time.Second))
@@ -207,7 +207,7 @@ func TestAMissedMessageIsFoundByTheSafetyPoll(t *testing.T) {
 	})
 }
 
-func TestALeaseThatRunsOutIsNoticedAtOnce(t *testing.T) {
+func TestWait_ExpiredLeaseIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -218,7 +218,7 @@ func TestALeaseThatRunsOutIsNoticedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAMessageEndsASleepOfAnyLength(t *testing.T) {
+func TestWait_MessageEndsAnySleep(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		c, holder := locksOn(t, rdb, WithSafetyPoll(time.Hour)), locksOn(t, rdb)
@@ -235,7 +235,7 @@ func TestAMessageEndsASleepOfAnyLength(t *testing.T) {
 }
 
 // A wake-up that comes while the waiter asks is not lost between the answer and the sleep.
-func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
+func TestWait_MessageDuringATryIsRemembered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -260,7 +260,7 @@ func TestAMessageThatComesDuringATryIsRemembered(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatMayNotSubscribePolls(t *testing.T) {
+func TestWait_PollsWithoutPermissionToSubscribe(t *testing.T) {
 	t.Parallel()
 	b := redistest.Redis(t)
 	admin := b.Client(t)
@@ -286,7 +286,7 @@ func TestAWaiterThatMayNotSubscribePolls(t *testing.T) {
 	locktest.RequireFree(t, admin, key)
 }
 
-func TestTryLockNeitherWaitsNorBarges(t *testing.T) {
+func TestTryLock_NeitherWaitsNorBarges(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -319,7 +319,7 @@ func TestTryLockNeitherWaitsNorBarges(t *testing.T) {
 	})
 }
 
-func TestManyNamesDoNotBlockEachOther(t *testing.T) {
+func TestWait_ManyNamesDoNotBlockEachOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -347,7 +347,7 @@ func TestManyNamesDoNotBlockEachOther(t *testing.T) {
 
 // The channel is still subscribed to from an earlier wait, so no confirmation will wake who
 // subscribes to it now.
-func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
+func TestWait_ReleaseBetweenAnswerAndSubscriptionIsNotMissed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -368,7 +368,7 @@ func TestAReleaseBetweenTheAnswerAndTheSubscriptionIsNotMissed(t *testing.T) {
 }
 
 // Only a MultiMutex of a fixed owner may have to, if another goroutine unlocks meanwhile what it was to add to.
-func TestALockThatStartsOverGoesOnWithItsWait(t *testing.T) {
+func TestWait_GoesOnForALockThatStartsOver(t *testing.T) {
 	var r chronicle
 	m := clientOn(t, offline(t)).Mutex("orders", WithOwner("job"), WithHooks(r.Hooks()))
 	first := newRecord(t.Context(), m)

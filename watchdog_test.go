@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestRenewalKeepsALockForManyLeases(t *testing.T) {
+func TestWatchdog_KeepsALockForManyLeases(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
@@ -32,7 +32,7 @@ func TestRenewalKeepsALockForManyLeases(t *testing.T) {
 	})
 }
 
-func TestALockIsHeldForHours(t *testing.T) {
+func TestWatchdog_KeepsALockForHours(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
 		m := locksOn(t, rdb, WithHooks(events.Hooks())).Mutex(key)
@@ -50,7 +50,7 @@ func TestALockIsHeldForHours(t *testing.T) {
 	})
 }
 
-func TestTheRenewIntervalIsObserved(t *testing.T) {
+func TestWatchdog_ObservesTheRenewInterval(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		events := &chronicle{}
 		c := locksOn(t, rdb, WithHooks(events.Hooks()))
@@ -66,7 +66,7 @@ func TestTheRenewIntervalIsObserved(t *testing.T) {
 	})
 }
 
-func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
+func TestWatchdog_FixedLeaseIsLostBeforeTheKeyIsGone(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key, events := redistest.Key(t), &chronicle{}
@@ -89,7 +89,7 @@ func TestAFixedLeaseIsLostAtItsEndBeforeTheKeyIsGone(t *testing.T) {
 }
 
 // In a bubble nothing takes time, so what is left of the lease at the loss is the margin.
-func TestTheContextOfALostHoldEndsBeforeTheKeyIsGone(t *testing.T) {
+func TestWatchdog_ContextOfALostHoldEndsBeforeTheKeyIsGone(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key := redistest.Key(t)
 		m := locksOn(t, rdb, WithTTL(10*time.Second)).Mutex(key, WithoutRenewal())
@@ -107,7 +107,7 @@ func TestTheContextOfALostHoldEndsBeforeTheKeyIsGone(t *testing.T) {
 	})
 }
 
-func TestMaxHoldBoundsAForgottenHolder(t *testing.T) {
+func TestWatchdog_MaxHoldBoundsAForgottenHolder(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
 		m := locksOn(t, rdb, WithTTL(10*time.Second), WithHooks(events.Hooks())).Mutex(key, WithMaxHold(time.Minute))
@@ -142,7 +142,7 @@ func quiet(t *testing.T, relay *redistest.Relay, interval time.Duration) {
 	require.LessOrEqual(t, relay.Count(locktest.RunsOf(protocol.RenewScript)), before+1)
 }
 
-func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
+func TestWatchdog_RenewsNoEndedHold(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	const interval = 20 * time.Millisecond
@@ -170,7 +170,7 @@ func TestNothingRenewsAHoldThatHasEnded(t *testing.T) {
 	}
 }
 
-func TestAWatchdogEndsWithItsHold(t *testing.T) {
+func TestWatchdog_EndsWithItsHold(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -205,7 +205,7 @@ func TestAWatchdogEndsWithItsHold(t *testing.T) {
 	})
 }
 
-func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
+func TestWatchdog_RenewsNothingAfterAFailedLock(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -236,7 +236,7 @@ func TestNothingRenewsAfterAFailedAcquire(t *testing.T) {
 }
 
 // A renewal that is on its way when the lock is unlocked must not lengthen anything.
-func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
+func TestWatchdog_UnlockRacingARenewalLeavesNothing(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -261,7 +261,7 @@ func TestUnlockRacingARenewalLeavesNothing(t *testing.T) {
 }
 
 // The same with a renewal that the network delivers long after the release.
-func TestALateRenewalDoesNotLengthenTheNextHold(t *testing.T) {
+func TestWatchdog_DelayedRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -286,7 +286,7 @@ func TestALateRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 // slowly is an interval of renewals that leaves the time to tell of what comes before the first.
 const slowly = 500 * time.Millisecond
 
-func TestHooksTellTheStoryOfALock(t *testing.T) {
+func TestHooks_ReportTheLifeOfALock(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -328,7 +328,7 @@ func TestHooksTellTheStoryOfALock(t *testing.T) {
 	})
 }
 
-func TestHooksTellOfALossAndWhy(t *testing.T) {
+func TestHooks_ReportALossAndItsReason(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, events := b.Client(t), redistest.Key(t), &chronicle{}
 		m := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(20*time.Millisecond)).Mutex(key)
@@ -342,7 +342,7 @@ func TestHooksTellOfALossAndWhy(t *testing.T) {
 	})
 }
 
-func TestHooksTellOfRenewalsThatFailed(t *testing.T) {
+func TestHooks_ReportFailedRenewals(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -359,7 +359,7 @@ func TestHooksTellOfRenewalsThatFailed(t *testing.T) {
 	})
 }
 
-func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
+func TestWatchdog_UnansweredHoldIsLostExactlyAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -385,7 +385,7 @@ func TestAnUnansweredHoldIsLostAtItsDeadlineAndNotBefore(t *testing.T) {
 }
 
 // What it asks for is less than the hold has: it proves nothing about the rest.
-func TestAReentryWithAShorterLeasePutsNoRenewalOff(t *testing.T) {
+func TestWatchdog_ReentryWithAShorterLeasePostponesNoRenewal(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		c, key := locksOn(t, rdb), redistest.Key(t)
 		outer, inner := c.Mutex(key), c.Mutex(key, WithTTL(5*time.Second))
@@ -402,7 +402,7 @@ func TestAReentryWithAShorterLeasePutsNoRenewalOff(t *testing.T) {
 
 // However close the end of the lease is when a renewal is sent: the context of the hold is
 // cancelled before the key expires, and the margin between them is 5 ms with short leases.
-func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
+func TestWatchdog_RenewalIsNotAwaitedBeyondTheDeadline(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
@@ -424,7 +424,7 @@ func TestARenewalIsNotWaitedForBeyondTheDeadline(t *testing.T) {
 }
 
 // On a Cluster a command has keys of one slot.
-func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
+func TestWatchdog_ClusterRenewsOnlyLocksOfOneHashTagTogether(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct {
 		prefix   string
@@ -461,7 +461,7 @@ func TestOnAClusterOnlyLocksWithTheSameTagAreRenewedTogether(t *testing.T) {
 }
 
 // Replicas confirm each by itself.
-func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
+func TestWatchdog_RenewalConfirmedByReplicasIsSentAlone(t *testing.T) {
 	w := newFleet(t, redistest.Mini(t), batchable["plain"], 1)
 	h := w.holds[0]
 	h.mu.Lock()
@@ -473,7 +473,7 @@ func TestARenewalThatReplicasConfirmIsNotBatched(t *testing.T) {
 }
 
 // A hold whose lease was over here is lost, though its key is there yet: nothing of it is kept.
-func TestAHoldThatRanOutKeepsNothing(t *testing.T) {
+func TestWatchdog_ExpiredHoldKeepsNoMinHold(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	rdb := redistest.Mini(t).Client(t)

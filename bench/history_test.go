@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestHoldsThatOverlapAreFoundWhoeverHasThem(t *testing.T) {
+func TestHistory_OverlappingHoldsAreFoundWhoeverHasThem(t *testing.T) {
 	start := time.Unix(0, 0)
 	_, err := newHistory([][]span{
 		{{Asked: 0, Got: 10, Gave: 20}, {Asked: 30, Got: 40, Gave: 50}},
@@ -22,7 +22,7 @@ func TestHoldsThatOverlapAreFoundWhoeverHasThem(t *testing.T) {
 	require.EqualError(t, err, "two holders: hold 2 began 1ns before one before it ended")
 }
 
-func TestOnlyThoseWhoReadMayDoItTogether(t *testing.T) {
+func TestHistory_OnlyReadersMayOverlap(t *testing.T) {
 	read := func(got, gave int64) span { return span{Got: got, Gave: gave, Read: true, Shared: true} }
 	write := func(got, gave int64) span { return span{Got: got, Gave: gave} }
 	alone := func(got, gave int64) span { return span{Got: got, Gave: gave, Read: true} }
@@ -47,7 +47,7 @@ func TestOnlyThoseWhoReadMayDoItTogether(t *testing.T) {
 	}
 }
 
-func TestOnlyTheWindowCounts(t *testing.T) {
+func TestHistory_OnlyTheWindowCounts(t *testing.T) {
 	h, err := newHistory([][]span{
 		{{Asked: 0, Got: 5, Gave: 6}, {Asked: 90, Got: 100, Gave: 101}, {Asked: 102, Got: 199, Gave: 300}},
 		{{Asked: 0, Got: 110, Gave: 120}, {Asked: 190, Got: 301, Gave: 302}},
@@ -69,7 +69,7 @@ func TestOnlyTheWindowCounts(t *testing.T) {
 	require.ErrorIs(t, err, errIdle)
 }
 
-func TestWhoIsNotServedInTheWindowHasWaitedAllOfIt(t *testing.T) {
+func TestHistory_UnservedWaiterHasWaitedTheWholeWindow(t *testing.T) {
 	h, err := newHistory([][]span{
 		{{Asked: 100, Got: 101, Gave: 102}, {Asked: 103, Got: 104, Gave: 105}},
 		{{Asked: 100, Got: 300, Gave: 301}},
@@ -80,7 +80,7 @@ func TestWhoIsNotServedInTheWindowHasWaitedAllOfIt(t *testing.T) {
 	require.Equal(t, []time.Duration{1, 1}, h.waits)
 }
 
-func TestASpreadIsTheMiddleAndTheEnds(t *testing.T) {
+func TestSpread_IsTheMedianAndTheEnds(t *testing.T) {
 	s, ok := spreadOf([]float64{5, 1, 3})
 	require.True(t, ok)
 	require.Equal(t, spread{3, 1, 5}, s)
@@ -90,7 +90,7 @@ func TestASpreadIsTheMiddleAndTheEnds(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestRatiosAreTakenRoundByRound(t *testing.T) {
+func TestRatios_AreTakenRoundByRound(t *testing.T) {
 	s := scenarioNamed("seq")
 	l := s.loads[0]
 	r := &report{samples: make(map[string][]sample)}
@@ -105,14 +105,14 @@ func TestRatiosAreTakenRoundByRound(t *testing.T) {
 	require.InDelta(t, 1.05, ratio.max, 1e-9)
 }
 
-func TestATargetIsMetOnItsOwnSide(t *testing.T) {
+func TestTarget_IsMetOnItsOwnSide(t *testing.T) {
 	require.True(t, target{limit: 1.1}.met(1.1))
 	require.False(t, target{limit: 1.1}.met(1.2))
 	require.True(t, target{limit: 2, atLeast: true}.met(2))
 	require.False(t, target{limit: 2, atLeast: true}.met(1.9))
 }
 
-func TestEveryTargetAndChartIsAboutSomethingMeasured(t *testing.T) {
+func TestTarget_AndChartsAreAboutMeasuredScenarios(t *testing.T) {
 	loads := func(name string) []string {
 		s := scenarioNamed(name)
 		require.NotNil(t, s, name)

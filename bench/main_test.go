@@ -47,7 +47,7 @@ func longEnough(t *testing.T, f func(window time.Duration) error) {
 	}
 }
 
-func TestEveryContenderLocksAndIsReported(t *testing.T) {
+func TestContender_LocksAndIsReported(t *testing.T) {
 	dir := t.TempDir()
 	markdown, picture := filepath.Join(dir, "table.md"), filepath.Join(dir, "bars.svg")
 	var out, progress strings.Builder
@@ -84,7 +84,7 @@ func requireWellFormed(t *testing.T, text []byte) {
 	}
 }
 
-func TestEachScenarioMeasuresWhatItShows(t *testing.T) {
+func TestScenario_MeasuresWhatItShows(t *testing.T) {
 	b := newTestBench(t)
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestEachScenarioMeasuresWhatItShows(t *testing.T) {
 	}
 }
 
-func TestTheHoldsOfAllProcessesCount(t *testing.T) {
+func TestScenario_HoldsOfAllProcessesCount(t *testing.T) {
 	b := newTestBench(t)
 	c := &cell{bench: b, load: load{processes: 2, goroutines: 3}, addr: b.redis, name: redistest.Key(t)}
 	var err error
@@ -129,7 +129,7 @@ func TestTheHoldsOfAllProcessesCount(t *testing.T) {
 	require.GreaterOrEqual(t, l.sent(), int64(2*l.pairs()), "a command to take it, and one to give it back")
 }
 
-func TestAFleetKeepsItsLockAndIsMeasuredForSomeTurns(t *testing.T) {
+func TestFleet_KeepsItsLockAndIsMeasuredForSomeTurns(t *testing.T) {
 	b := newTestBench(t)
 	l := load{processes: 2, goroutines: 1, hold: b.duration}
 	window := (&cell{bench: b, load: l}).window()
@@ -144,7 +144,7 @@ func TestAFleetKeepsItsLockAndIsMeasuredForSomeTurns(t *testing.T) {
 	require.GreaterOrEqual(t, f["max"], f["mean"])
 }
 
-func TestBadArgumentsAreRefusedBeforeAnythingIsStarted(t *testing.T) {
+func TestArguments_BadOnesAreRefusedBeforeTheStart(t *testing.T) {
 	for _, args := range [][]string{
 		{"-scenario", "seq,sequential"},
 		{"-contender", "relock,zookeeper"},
@@ -159,7 +159,7 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsStarted(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-help"}, io.Discard, io.Discard))
 }
 
-func TestAnInterruptEndsTheRun(t *testing.T) {
+func TestRun_EndsWithAnInterrupt(t *testing.T) {
 	b := newTestBench(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
@@ -168,7 +168,7 @@ func TestAnInterruptEndsTheRun(t *testing.T) {
 	require.ErrorIs(t, b.measure(ctx, scenarioNamed("seq"), r), stopped)
 }
 
-func TestATargetNamesWhoseItIs(t *testing.T) {
+func TestTarget_NamesItsContender(t *testing.T) {
 	s := scenarioNamed("wake")
 	r := &report{config: config{rounds: 1, scenarios: []*scenario{s}}, samples: make(map[string][]sample)}
 	r.add(s, s.loads[0], relockName, sample{figures: figures{s.columns[0].key: 80}})

@@ -142,7 +142,7 @@ func migrations(t *testing.T, server *redistest.Server) map[string]migration {
 	}
 }
 
-func TestMigratingCodeOfBothSidesHoldsTheLockWhileItWorks(t *testing.T) {
+func TestMigrating_BothSidesHoldTheLockWhileTheyWork(t *testing.T) {
 	server := redistest.NewServer(t)
 	rdb := server.Client(t)
 	for name, m := range migrations(t, server) {
@@ -160,7 +160,7 @@ func TestMigratingCodeOfBothSidesHoldsTheLockWhileItWorks(t *testing.T) {
 	}
 }
 
-func TestMigratingOnOneNameDoesWhatThePageSays(t *testing.T) {
+func TestMigrating_OnOneNameDoesWhatThePageSays(t *testing.T) {
 	server := redistest.NewServer(t)
 	rdb := server.Client(t)
 	for name, m := range migrations(t, server) {
@@ -188,7 +188,7 @@ func TestMigratingOnOneNameDoesWhatThePageSays(t *testing.T) {
 	}
 }
 
-func TestMigratingWithBothLocksGivesBothBack(t *testing.T) {
+func TestMigrating_WithBothLocksReleasesBoth(t *testing.T) {
 	rdb := redistest.NewServer(t).Client(t)
 	locks, err := relock.New(rdb)
 	require.NoError(t, err)
@@ -202,6 +202,6 @@ func TestMigratingWithBothLocksGivesBothBack(t *testing.T) {
 	require.Zero(t, rdb.Exists(t.Context(), "old:42", "orders:42").Val())
 }
 
-func TestMigratingCodeIsThatOfThePage(t *testing.T) {
+func TestMigrating_CodeIsThatOfThePage(t *testing.T) {
 	pagetest.RequireCode(t, "../docs/migrating.md", "go", "migrating_test.go")
 }

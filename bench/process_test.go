@@ -16,7 +16,7 @@ func startTestProcess(t *testing.T) *process {
 	return p
 }
 
-func TestAWorkerEndsWithItsParentInTheMiddleOfAnOrder(t *testing.T) {
+func TestWorker_EndsWithItsParentInTheMiddleOfAnOrder(t *testing.T) {
 	addr := redistest.Redis(t).Addr
 	p := startTestProcess(t)
 	_, err := p.call(order{Verb: openClient, Contender: plainFloor, Setup: setup{Addr: addr}})
@@ -33,7 +33,7 @@ func TestAWorkerEndsWithItsParentInTheMiddleOfAnOrder(t *testing.T) {
 	require.True(t, p.cmd.ProcessState.Exited())
 }
 
-func TestWhatAWorkerSaysOfAnOrderArrives(t *testing.T) {
+func TestWorker_ReportsArrive(t *testing.T) {
 	p := startTestProcess(t)
 	_, err := p.call(order{Verb: openClient, Contender: "nobody"})
 	require.ErrorContains(t, err, `no contender is called "nobody"`)
@@ -47,7 +47,7 @@ func TestWhatAWorkerSaysOfAnOrderArrives(t *testing.T) {
 	require.ErrorContains(t, err, "a worker has ended")
 }
 
-func TestMonitoredCommandsAreTakenApart(t *testing.T) {
+func TestMonitor_TakesCommandsApart(t *testing.T) {
 	name := []byte("bench:7:1:")
 	at, locks := parseMonitored([]byte(`+1700000000.123456 [0 127.0.0.1:5] "evalsha" "ab" "1" "bench:7:1:42" "x"`), name)
 	require.Equal(t, []int{42}, locks)
@@ -66,7 +66,7 @@ func TestMonitoredCommandsAreTakenApart(t *testing.T) {
 	}
 }
 
-func TestTheMonitorFindsTheLongestGap(t *testing.T) {
+func TestMonitor_FindsTheLongestGap(t *testing.T) {
 	s := server{}
 	redisServer := redistest.NewServer(t)
 	s.addr, s.rdb = redisServer.Addr, redisServer.Client(t)
@@ -82,7 +82,7 @@ func TestTheMonitorFindsTheLongestGap(t *testing.T) {
 	require.GreaterOrEqual(t, longest, 50*time.Millisecond)
 }
 
-func TestEveryContenderExcludesAndWakes(t *testing.T) {
+func TestContender_ExcludesAndWakes(t *testing.T) {
 	s := setup{Addr: redistest.Redis(t).Addr}
 	for range votingServers {
 		s.Addrs = append(s.Addrs, redistest.NewServer(t).Addr)

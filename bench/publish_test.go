@@ -29,7 +29,7 @@ func copyOfPages(t *testing.T) string {
 var publishedFiles = []string{"README.md", "bench/README.md", "docs/scale.md",
 	"docs/pictures/results.svg", "docs/pictures/growth.svg", "docs/pictures/loss.svg"}
 
-func TestWhatThePagesShowIsDrawnFromTheSamples(t *testing.T) {
+func TestPublish_DrawsPagesFromTheSamples(t *testing.T) {
 	root := copyOfPages(t)
 	require.NoError(t, run(t.Context(), []string{"-publish", root, "-from", "results.json"}, nil, nil))
 	for _, file := range publishedFiles {
@@ -45,7 +45,7 @@ func TestWhatThePagesShowIsDrawnFromTheSamples(t *testing.T) {
 	}
 }
 
-func TestPublishingMeasuresOfAScenarioWhatIsShown(t *testing.T) {
+func TestPublish_MeasuresWhatIsShown(t *testing.T) {
 	c, err := parse([]string{"-publish", ".."}, nil)
 	require.NoError(t, err)
 	require.Len(t, c.scenarios, len(publishedScenarios))
@@ -80,7 +80,7 @@ func TestPublishingMeasuresOfAScenarioWhatIsShown(t *testing.T) {
 	require.ErrorContains(t, err, "-from")
 }
 
-func TestSamplesAreTheSameAfterTheyWereKept(t *testing.T) {
+func TestSamples_SurviveBeingKept(t *testing.T) {
 	r := &report{config: config{rounds: 2, command: "go run"}, redis: "7", machine: "here", versions: []string{"a v1"},
 		loss: &timeline{TTL: 3, Renewed: []float64{1}}, samples: map[string][]sample{
 			key("seq", "1 goroutine", relockName): {{round: 0, figures: figures{"us": 123456}}, {round: 1, figures: figures{}, err: errIdle}},
@@ -97,7 +97,7 @@ func TestSamplesAreTheSameAfterTheyWereKept(t *testing.T) {
 	require.Equal(t, r.source(), again.source())
 }
 
-func TestTheTimelineOfALossIsInTheOrderThatIsPromised(t *testing.T) {
+func TestTimeline_OfALossIsInThePromisedOrder(t *testing.T) {
 	loss, err := measureLoss(t.Context(), redistest.NewServer(t).Addr)
 	require.NoError(t, err)
 	require.NotEmpty(t, loss.Renewed)

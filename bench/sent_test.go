@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestCommandsAreCountedWhereverTheyAreCut(t *testing.T) {
+func TestSent_CommandsAreCountedWhereverTheyAreCut(t *testing.T) {
 	stream := "*1\r\n$4\r\nPING\r\n" +
 		"*2\r\n$4\r\nECHO\r\n$14\r\n*1\r\n$4\r\nPING\r\n\r\n" + // an argument that looks like a command
 		"*3\r\n$3\r\nSET\r\n$12\r\n*$\r\n*1\r\n$4\r\n\r\n$0\r\n\r\n" +
@@ -28,7 +28,7 @@ func TestCommandsAreCountedWhereverTheyAreCut(t *testing.T) {
 	require.Equal(t, int64(12), n)
 }
 
-func TestWhatEveryContenderSendsIsCounted(t *testing.T) {
+func TestSent_CommandsOfEveryContenderAreCounted(t *testing.T) {
 	var s setup
 	var relays []*redistest.Relay
 	for range votingServers {

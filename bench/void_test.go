@@ -107,7 +107,7 @@ func contend(c contender, window time.Duration) (*history, error) {
 
 const aMoment = 30 * time.Millisecond
 
-func TestALockThatWorksCounts(t *testing.T) {
+func TestVoid_WorkingLockCounts(t *testing.T) {
 	f, c := newFake(t, &fake{})
 	require.NoError(t, check(c, setup{}, "a"))
 	require.Equal(t, 2, f.closed)
@@ -117,7 +117,7 @@ func TestALockThatWorksCounts(t *testing.T) {
 	})
 }
 
-func TestTwoHoldersAreVoid(t *testing.T) {
+func TestVoid_TwoHolders(t *testing.T) {
 	_, c := newFake(t, &fake{letsIn: true})
 	require.ErrorContains(t, check(c, setup{}, "a"), "two holders")
 
@@ -173,7 +173,7 @@ func (f *fakeSides) take(ctx context.Context, try func() bool) error {
 	return nil
 }
 
-func TestTheSidesOfALockAreCheckedBeforeItCounts(t *testing.T) {
+func TestVoid_SidesAreCheckedBeforeALockCounts(t *testing.T) {
 	of := func(f *fakeSides) error {
 		return check(contender{open: func(setup) (client, error) { return f, nil }}, setup{}, "a")
 	}
@@ -185,12 +185,12 @@ func TestTheSidesOfALockAreCheckedBeforeItCounts(t *testing.T) {
 	require.ErrorContains(t, of(&fakeSides{alone: true}), "a reader beside a reader: context deadline exceeded")
 }
 
-func TestAWaiterThatGetsAHeldLockIsVoid(t *testing.T) {
+func TestVoid_WaiterThatGetsAHeldLock(t *testing.T) {
 	f, _ := newFake(t, &fake{letsIn: true})
 	require.ErrorContains(t, startWaiters(f, "a", 3).stop(), "two holders")
 }
 
-func TestAnErrorIsVoid(t *testing.T) {
+func TestVoid_Error(t *testing.T) {
 	broken := errors.New("broken")
 	_, c := newFake(t, &fake{fails: broken})
 	require.ErrorIs(t, check(c, setup{}, "a"), broken)
@@ -198,7 +198,7 @@ func TestAnErrorIsVoid(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-func TestALostWaiterIsVoid(t *testing.T) {
+func TestVoid_LostWaiter(t *testing.T) {
 	defer func(d time.Duration) { grace = d }(grace)
 	grace = 2 * time.Second
 	f, c := newFake(t, &fake{forgets: true})
@@ -218,7 +218,7 @@ func TestALostWaiterIsVoid(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatDoesNotListenToItsContextIsVoid(t *testing.T) {
+func TestVoid_WaiterThatIgnoresItsContext(t *testing.T) {
 	defer func(d time.Duration) { grace = d }(grace)
 	grace = 2 * time.Second
 	f, _ := newFake(t, &fake{forgets: true})
@@ -226,7 +226,7 @@ func TestAWaiterThatDoesNotListenToItsContextIsVoid(t *testing.T) {
 	require.ErrorContains(t, startWaiters(f, "a", 3).stop(), "lost waiters: 1 of 3")
 }
 
-func TestAVoidCellIsNoResultHoweverFast(t *testing.T) {
+func TestVoid_CellIsNoResultHoweverFast(t *testing.T) {
 	s := scenarioNamed("contended")
 	l := s.loads[0]
 	r := &report{config: config{rounds: 2, scenarios: []*scenario{s}}, samples: make(map[string][]sample)}

@@ -42,7 +42,7 @@ func short(path string) (name string, ours bool) {
 	return strings.TrimPrefix(name, "internal/"), ours
 }
 
-func TestImportsGoOneWay(t *testing.T) {
+func TestImports_GoOneWay(t *testing.T) {
 	may, tests := make(map[string][]string), make(map[string][]string)
 	for _, p := range imports {
 		may[p.pkg] = strings.Fields(p.may)
@@ -90,7 +90,7 @@ func packagesHere(t *testing.T) map[string]*build.Package {
 	return packages
 }
 
-func TestTheDescriptionHasEveryPackage(t *testing.T) {
+func TestDescription_HasEveryPackage(t *testing.T) {
 	page, err := os.ReadFile("scenarios.md")
 	require.NoError(t, err)
 	for _, p := range imports[1:] {

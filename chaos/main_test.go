@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/chaos/internal/stage"
 )
 
-func TestEveryScenarioIsListed(t *testing.T) {
+func TestList_HasEveryScenario(t *testing.T) {
 	var out bytes.Buffer
 	list(&out)
 	for _, s := range scenario.All() {
@@ -23,13 +23,13 @@ func TestEveryScenarioIsListed(t *testing.T) {
 	require.Contains(t, out.String(), " (any)\n")
 }
 
-func TestAFreshSeedIsNotZero(t *testing.T) {
+func TestSeed_FreshOneIsNotZero(t *testing.T) {
 	for range 100 {
 		require.NotZero(t, freshSeed())
 	}
 }
 
-func TestTheTableCountsViolationsAndSaysHowToSeeThemAgain(t *testing.T) {
+func TestTable_CountsViolationsAndSaysHowToRepeatThem(t *testing.T) {
 	first := scenario.All()[0]
 	res := &stage.Result{Hits: 3, Histories: []string{"file.jsonl"}, Report: check.Report{
 		Operations: 1235, Holds: 567, Violations: []check.Violation{
@@ -56,6 +56,6 @@ func TestTheTableCountsViolationsAndSaysHowToSeeThemAgain(t *testing.T) {
 	}
 }
 
-func TestTheJudgeLooksForEveryInvariantThatTheTableShows(t *testing.T) {
+func TestTable_HasEveryInvariantOfTheJudge(t *testing.T) {
 	require.Equal(t, append(slices.Clone(check.Invariants), stage.OwnPromise), invariants)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/chaos/mutant"
 )
 
-func TestThePagesHaveEveryScenarioInvariantAndMutant(t *testing.T) {
+func TestPages_HaveEveryScenarioInvariantAndMutant(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestThePagesHaveEveryScenarioInvariantAndMutant(t *testing.T) {
 	}
 }
 
-func TestScenariosThatCatchMutantsExist(t *testing.T) {
+func TestPages_ScenariosThatCatchMutantsExist(t *testing.T) {
 	for _, m := range mutant.All {
 		for _, name := range m.Catch {
 			_, err := scenario.Choose(name)
@@ -45,7 +45,7 @@ func TestScenariosThatCatchMutantsExist(t *testing.T) {
 	}
 }
 
-func TestWhatWasViolatedIsReadFromTheOutput(t *testing.T) {
+func TestPages_ViolationsAreReadFromTheOutput(t *testing.T) {
 	out := []byte("| 1 | x |\n\nx: 3 violations\n\nporcupine l: no order\n\nI1 l: a held it\n\nI1 l: b held it\n  I2 is not at the beginning of a line\n")
 	found := make(map[string]bool)
 	for _, line := range breach.FindAllSubmatch(out, -1) {

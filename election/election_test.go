@@ -58,7 +58,7 @@ func isFree(t *testing.T, m *relock.Mutex) {
 	require.Empty(t, state.Owner)
 }
 
-func TestOneLeadsAtATimeAndTheNextFollowsWhenItResigns(t *testing.T) {
+func TestElection_OneLeadsAndTheNextFollowsAResignation(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const processes, each = 3, 4
 		key := redistest.Key(t)
@@ -86,7 +86,7 @@ func TestOneLeadsAtATimeAndTheNextFollowsWhenItResigns(t *testing.T) {
 	})
 }
 
-func TestWhatLeadReturnsWhileItLeadsEndsRun(t *testing.T) {
+func TestElection_ReturnOfLeadEndsRun(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		for _, want := range []error{nil, errCustom, context.Canceled, relock.ErrLost} { // of another context, and another lock
@@ -101,7 +101,7 @@ func TestWhatLeadReturnsWhileItLeadsEndsRun(t *testing.T) {
 	})
 }
 
-func TestAfterALossItLeadsAgainWithAHigherToken(t *testing.T) {
+func TestElection_LeadsAgainAfterALossWithAHigherToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		m, j := c.Mutex("job", relock.WithFencing()), newJob()
@@ -127,7 +127,7 @@ func TestAfterALossItLeadsAgainWithAHigherToken(t *testing.T) {
 }
 
 // What lead returned about a term that was lost is told, but does not end Run: it may be for the loss.
-func TestAnErrorOfLeadAfterALossIsASetback(t *testing.T) {
+func TestElection_ErrorOfLeadAfterALossIsASetback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		var setback error
@@ -146,7 +146,7 @@ func TestAnErrorOfLeadAfterALossIsASetback(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestElection_RunEndsWithItsContext(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, c *relock.Client){
 		"while it leads":                     func(*testing.T, *relock.Client) {},
 		"while another process leads":        func(t *testing.T, c *relock.Client) { relocktest.HoldElsewhere(t, c, "job") },
@@ -175,7 +175,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAtTheEndOfItsContextRunSaysWhatTheLastSetbackWas(t *testing.T) {
+func TestElection_RunReportsTheLastSetbackAtTheEndOfItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		relocktest.HoldElsewhere(t, c, "job")
@@ -187,7 +187,7 @@ func TestAtTheEndOfItsContextRunSaysWhatTheLastSetbackWas(t *testing.T) {
 	})
 }
 
-func TestALeaderStepsDownInAnOutageAndLeadsAgainAfterIt(t *testing.T) {
+func TestElection_LeaderStepsDownInAnOutageAndLeadsAgain(t *testing.T) {
 	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		c, j := relocktest.New(t), newJob()
@@ -209,7 +209,7 @@ func TestALeaderStepsDownInAnOutageAndLeadsAgainAfterIt(t *testing.T) {
 }
 
 // Each try fails at once here: only the pauses keep it from a hot loop.
-func TestItPausesBetweenTriesWhileRedisRefusesIt(t *testing.T) {
+func TestElection_PausesBetweenTriesWhileRedisRefuses(t *testing.T) {
 	redistest.Slow(t)
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1}) // no one listens there
 	defer rdb.Close()
@@ -223,7 +223,7 @@ func TestItPausesBetweenTriesWhileRedisRefusesIt(t *testing.T) {
 }
 
 // The pauses are long while nothing goes well, and short again after a term.
-func TestTheFirstTryAfterATermComesSoon(t *testing.T) {
+func TestElection_FirstTryAfterATermComesSoon(t *testing.T) {
 	redistest.Slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		c, j := relocktest.New(t), newJob()
@@ -243,7 +243,7 @@ func TestTheFirstTryAfterATermComesSoon(t *testing.T) {
 	})
 }
 
-func TestALeaderThatDiesIsFollowedWhenItsLeaseIsOver(t *testing.T) {
+func TestElection_DeadLeaderIsFollowedAfterItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := relocktest.New(t), newJob()
 		rdb := relocktest.Redis(t, c)
@@ -259,7 +259,7 @@ func TestALeaderThatDiesIsFollowedWhenItsLeaseIsOver(t *testing.T) {
 	})
 }
 
-func TestAWaitThatTimesOutIsASetback(t *testing.T) {
+func TestElection_TimedOutWaitIsASetback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := relocktest.New(t), newJob()
 		release := relocktest.HoldElsewhere(t, c, "job")
@@ -276,7 +276,7 @@ func TestAWaitThatTimesOutIsASetback(t *testing.T) {
 	})
 }
 
-func TestALeadThatDoesNotReturnResigns(t *testing.T) {
+func TestElection_LeadThatDoesNotReturnResigns(t *testing.T) {
 	for name, leave := range map[string]func(){"by a panic": func() { panic(errCustom) }, "by Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			m := relocktest.New(t).Mutex("job")
@@ -296,7 +296,7 @@ func TestALeadThatDoesNotReturnResigns(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotHelpToTryAgainEndsRun(t *testing.T) {
+func TestElection_PermanentErrorEndsRun(t *testing.T) {
 	t.Run("the client is closed while another process leads", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := relocktest.New(t)
@@ -329,7 +329,7 @@ func TestWhatDoesNotHelpToTryAgainEndsRun(t *testing.T) {
 	})
 }
 
-func TestWhoHoldsTheLockAlreadyCannotCampaign(t *testing.T) {
+func TestElection_HolderOfTheLockCannotCampaign(t *testing.T) {
 	c := relocktest.New(t)
 	m := c.Mutex("job")
 	require.NoError(t, m.Lock(t.Context()))
@@ -340,7 +340,7 @@ func TestWhoHoldsTheLockAlreadyCannotCampaign(t *testing.T) {
 	require.NoError(t, election.Run(t.Context(), m, func(context.Context, int64) error { return nil }))
 }
 
-func TestBadInputEndsRunBeforeAnythingIsSent(t *testing.T) {
+func TestElection_BadInputEndsRunBeforeAnythingIsSent(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no one answers there
 	defer rdb.Close()
 	c, lead := locksOn(t, rdb), newJob().lead

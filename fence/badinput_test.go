@@ -15,7 +15,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
+func TestFence_BadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	ctx := t.Context()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no one answers there
 	defer rdb.Close()
@@ -51,7 +51,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-func TestARedisThatIsDownIsNoStaleToken(t *testing.T) {
+func TestFence_RedisThatIsDownIsNoStaleToken(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
 	defer rdb.Close()
 	for name, w := range writes {
@@ -64,7 +64,7 @@ func TestARedisThatIsDownIsNoStaleToken(t *testing.T) {
 	}
 }
 
-func TestAContextThatHasEndedIsTheError(t *testing.T) {
+func TestFence_EndedContextIsTheError(t *testing.T) {
 	rdb := redistest.Mini(t).Client(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -74,7 +74,7 @@ func TestAContextThatHasEndedIsTheError(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoTokenOrNoSuchDataIsAnErrorThatChangesNothing(t *testing.T) {
+func TestFence_InvalidTokenOrDataIsAnErrorThatChangesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		ctx, rdb, key := t.Context(), b.Client(t), redistest.Key(t)
 		require.NoError(t, rdb.Set(ctx, fenceOf(key), "soon", 0).Err())

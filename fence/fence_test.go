@@ -53,7 +53,7 @@ var writes = map[string]struct {
 // fenceOf is the key of the fence of a key without braces.
 func fenceOf(key string) string { return "relock_fence:{" + key + "}" }
 
-func TestAWriteWithALowerTokenThanWasSeenIsRefused(t *testing.T) {
+func TestFence_LowerTokenIsRefused(t *testing.T) {
 	for name, w := range writes {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -77,7 +77,7 @@ func TestAWriteWithALowerTokenThanWasSeenIsRefused(t *testing.T) {
 }
 
 // The whole way: the token is that of a lock, and the data may be on another Redis.
-func TestAHolderThatHasLostItsLockCannotWriteAfterTheNextOne(t *testing.T) {
+func TestFence_HolderThatLostItsLockCannotWriteAfterTheNext(t *testing.T) {
 	for name, w := range writes {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -106,7 +106,7 @@ func locksOn(t *testing.T, rdb redis.UniversalClient) *relock.Client {
 	return c
 }
 
-func TestOfWritesInAnyOrderNoneIsAcceptedAfterALaterOne(t *testing.T) {
+func TestFence_NoWriteIsAcceptedAfterALaterOne(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const writers, each = 8, 50
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -138,7 +138,7 @@ func TestOfWritesInAnyOrderNoneIsAcceptedAfterALaterOne(t *testing.T) {
 	})
 }
 
-func TestTheTokenIsRememberedForADayAfterTheLastWriteThatWasNotRefused(t *testing.T) {
+func TestFence_TokenIsKeptForADayAfterTheLastAcceptedWrite(t *testing.T) {
 	for name, w := range writes {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -157,7 +157,7 @@ func TestTheTokenIsRememberedForADayAfterTheLastWriteThatWasNotRefused(t *testin
 	}
 }
 
-func TestSetExpiresTheDataAsItIsTold(t *testing.T) {
+func TestFence_SetExpiresTheDataAsRequested(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		ctx, rdb, key := t.Context(), b.Client(t), redistest.Key(t)
 		left := func() time.Duration { return rdb.PTTL(ctx, key).Val() }
@@ -172,7 +172,7 @@ func TestSetExpiresTheDataAsItIsTold(t *testing.T) {
 	})
 }
 
-func TestHSetWritesAllItsFieldsHoweverMany(t *testing.T) {
+func TestFence_HSetWritesAllFieldsHoweverMany(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		ctx, rdb, key := t.Context(), b.Client(t), redistest.Key(t)
 		require.NoError(t, rdb.HSet(ctx, key, "old", "stays").Err())
@@ -188,7 +188,7 @@ func TestHSetWritesAllItsFieldsHoweverMany(t *testing.T) {
 	})
 }
 
-func TestAScriptSeesItsOwnKeysAndArgumentsAloneAndItsResultIsUntouched(t *testing.T) {
+func TestFence_ScriptSeesItsOwnKeysAndArguments(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		ctx, rdb, key := t.Context(), b.Client(t), redistest.Key(t)
 		count := fence.NewScript(`return {#KEYS, #ARGV, KEYS[#KEYS], ARGV[#ARGV]}`)
@@ -210,7 +210,7 @@ func TestAScriptSeesItsOwnKeysAndArgumentsAloneAndItsResultIsUntouched(t *testin
 }
 
 // A second copy could be refused for what came after the first, which was executed.
-func TestAWriteWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
+func TestFence_WriteWithALostReplyIsNotSentAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		ctx, key := t.Context(), redistest.Key(t)
 		relay := redistest.NewRelay(t, b.Addr)
@@ -228,7 +228,7 @@ func TestAWriteWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 }
 
 // A holder that reads before it writes is safe from the earlier one from its read on.
-func TestAReadThatIsFencedKeepsAnEarlierHolderFromWriting(t *testing.T) {
+func TestFence_ReadKeepsAnEarlierHolderFromWriting(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		ctx, rdb, key := t.Context(), b.Client(t), redistest.Key(t)
 		require.NoError(t, fence.Set(ctx, rdb, 1, key, "one", 0))
@@ -242,7 +242,7 @@ func TestAReadThatIsFencedKeepsAnEarlierHolderFromWriting(t *testing.T) {
 	})
 }
 
-func TestAnErrorOfAScriptNamesItsOwnLine(t *testing.T) {
+func TestFence_ScriptErrorNamesItsOwnLine(t *testing.T) {
 	b := redistest.Redis(t)
 	script := fence.NewScript("local a = 1\nlocal b = 2\nerror('no')\n")
 	err := script.Run(t.Context(), b.Client(t), 1, []string{redistest.Key(t)}).Err()
@@ -251,7 +251,7 @@ func TestAnErrorOfAScriptNamesItsOwnLine(t *testing.T) {
 	require.NotErrorIs(t, err, fence.ErrStale)
 }
 
-func TestOnAClusterTheTokenIsInTheSlotOfTheData(t *testing.T) {
+func TestFence_TokenIsInTheSlotOfTheDataOnACluster(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.NewCluster(t).Client(t)
 	for i := range 64 { // on all nodes

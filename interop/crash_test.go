@@ -23,7 +23,7 @@ const (
 	overhead = 3 * time.Second // of noticing, on a loaded machine; what would not notice takes longer by far
 )
 
-func TestACrashInJavaFreesGoroutinesWithinTheTTL(t *testing.T) {
+func TestCrash_InJavaFreesGoroutinesWithinTheTTL(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)
@@ -44,7 +44,7 @@ func TestACrashInJavaFreesGoroutinesWithinTheTTL(t *testing.T) {
 	d.requireFree(t, name)
 }
 
-func TestACrashInGoFreesJavaThreadsWithinTheTTL(t *testing.T) {
+func TestCrash_InGoFreesJavaThreadsWithinTheTTL(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java := d.redisson(t)
@@ -63,7 +63,7 @@ func TestACrashInGoFreesJavaThreadsWithinTheTTL(t *testing.T) {
 	d.requireFree(t, name)
 }
 
-func TestACrashOfWaitersInJavaDoesNotStopTheOthers(t *testing.T) {
+func TestCrash_OfJavaWaitersDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAHolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
+func TestExclusion_HolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
@@ -38,7 +38,7 @@ func TestAHolderOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 	})
 }
 
-func TestEveryLevelOfAHolderKeepsTheOtherLanguageOut(t *testing.T) {
+func TestExclusion_EveryLevelKeepsTheOtherLanguageOut(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
@@ -70,7 +70,7 @@ func TestEveryLevelOfAHolderKeepsTheOtherLanguageOut(t *testing.T) {
 	d.requireFree(t, name)
 }
 
-func TestUnlockingWhatTheOtherLanguageHoldsIsRefused(t *testing.T) {
+func TestExclusion_UnlockOfTheOtherLanguagesHoldIsRefused(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
@@ -88,7 +88,7 @@ func TestUnlockingWhatTheOtherLanguageHoldsIsRefused(t *testing.T) {
 	d.requireFree(t, name)
 }
 
-func TestAFixedLeaseEndsForBothLanguages(t *testing.T) {
+func TestExclusion_FixedLeaseEndsForBothLanguages(t *testing.T) {
 	t.Parallel()
 	const lease = 500 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
@@ -115,7 +115,7 @@ func TestAFixedLeaseEndsForBothLanguages(t *testing.T) {
 	})
 }
 
-func TestAWatchdogOfEitherLanguageKeepsTheLockLongerThanItsTTL(t *testing.T) {
+func TestExclusion_WatchdogOfEitherLanguageKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	const ttl = 2 * time.Second
 	d := single(t)

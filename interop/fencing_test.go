@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock"
 )
 
-func TestFencingTokensRiseAcrossBothLanguages(t *testing.T) {
+func TestTokens_RiseAcrossBothLanguages(t *testing.T) {
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks, rdb := d.redisson(t), d.locks(t, relock.WithSharedFencing()), d.client(t)
 		thread, g := java.thread(), newActor(t)
@@ -41,7 +41,7 @@ func TestFencingTokensRiseAcrossBothLanguages(t *testing.T) {
 }
 
 // WithFencing does not make a counter of Java's expire; one of its own does.
-func TestACounterThatJavaMadeFirstNeverExpires(t *testing.T) {
+func TestTokens_CounterOfJavaNeverExpires(t *testing.T) {
 	d := single(t)
 	java, locks, rdb := d.redisson(t), d.locks(t, relock.WithFencing()), d.client(t)
 	thread, g := java.thread(), newActor(t)

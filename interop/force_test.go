@@ -12,7 +12,7 @@ import (
 
 const forcedTTL = 3 * time.Second // a loss is noticed at the next renewal, after a third of it
 
-func TestForceUnlockInJavaIsSeenAsLossByTheGoHolder(t *testing.T) {
+func TestForceUnlock_InJavaIsALossForTheGoHolder(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithTTL(forcedTTL))
@@ -32,7 +32,7 @@ func TestForceUnlockInJavaIsSeenAsLossByTheGoHolder(t *testing.T) {
 	})
 }
 
-func TestForceUnlockInGoIsSeenAsLossByAnotherGoHolderAndWakesJava(t *testing.T) {
+func TestForceUnlock_InGoIsALossForAGoHolderAndWakesJava(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks, rdb := d.redisson(t), d.locks(t, relock.WithTTL(forcedTTL)), d.client(t)
@@ -55,7 +55,7 @@ func TestForceUnlockInGoIsSeenAsLossByAnotherGoHolderAndWakesJava(t *testing.T) 
 	d.requireFree(t, name)
 }
 
-func TestForceUnlockInGoEndsAHoldOfJava(t *testing.T) {
+func TestForceUnlock_InGoEndsAHoldOfJava(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
@@ -77,7 +77,7 @@ func TestForceUnlockInGoEndsAHoldOfJava(t *testing.T) {
 	})
 }
 
-func TestForceUnlockOfAFreeLockSaysSoInBothLanguages(t *testing.T) {
+func TestForceUnlock_OfAFreeLockIsReportedInBothLanguages(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)

@@ -15,7 +15,7 @@ import (
 // waiter's own; its spin lock tells nobody. So a Mutex of the name hears of neither: exclusion
 // holds, and waiting ends by polling. A Mutex tells the fair lock's waiter as that lock does.
 
-func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
+func TestJavaFair_ExcludesAMutex(t *testing.T) {
 	t.Parallel()
 	const poll = 300 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
@@ -51,7 +51,7 @@ func TestAFairLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
 }
 
 // Each of them tells the next: Java's unlock the thread that is first in the queue, and Go's, too.
-func TestAnUnlockInGoWakesTheThreadsOfAFairLockInTheirOrder(t *testing.T) {
+func TestJavaFair_UnlockInGoWakesThreadsInOrder(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
@@ -80,7 +80,7 @@ func TestAnUnlockInGoWakesTheThreadsOfAFairLockInTheirOrder(t *testing.T) {
 
 // Java's fair waiters respect the queue, also the place of one that has died, which they wait
 // out for five minutes; a Mutex takes the lock when it is free.
-func TestAMutexTakesNoTurnInTheQueueOfAFairLock(t *testing.T) {
+func TestJavaFair_MutexTakesNoTurnInTheQueue(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)
@@ -113,7 +113,7 @@ func fairQueueOf(name string) []string {
 	return keys
 }
 
-func TestASpinLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
+func TestJavaSpin_ExcludesAMutex(t *testing.T) {
 	t.Parallel()
 	const poll = 300 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
@@ -140,7 +140,7 @@ func TestASpinLockOfJavaAndAMutexExcludeEachOther(t *testing.T) {
 	})
 }
 
-func TestAMutexOnTheNameOfAReadWriteLockIsRefused(t *testing.T) {
+func TestJavaReadWrite_MutexOnItsNameIsRefused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
@@ -166,7 +166,7 @@ func TestAMutexOnTheNameOfAReadWriteLockIsRefused(t *testing.T) {
 }
 
 // The other way round nobody looks: Redisson takes a hash without its mode for a free lock.
-func TestAReadWriteLockOfJavaDoesNotSeeAMutexOfItsName(t *testing.T) {
+func TestJavaReadWrite_DoesNotSeeAMutexOfItsName(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)

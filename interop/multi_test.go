@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAMultiLockOfJavaAndAMultiMutexExcludeEachOther(t *testing.T) {
+func TestJavaMulti_ExcludesAMultiMutex(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
@@ -48,7 +48,7 @@ func TestAMultiLockOfJavaAndAMultiMutexExcludeEachOther(t *testing.T) {
 
 // Redisson takes the members of a MultiLock one after the other, in the order that it was
 // given: Java threads with different orders wait for each other in vain, for seconds.
-func TestMultiLocksAndMultiMutexesThatOverlapAreAllServed(t *testing.T) {
+func TestJavaMulti_OverlappingLocksAreAllServed(t *testing.T) {
 	t.Parallel()
 	const turns = 5
 	d := single(t)
@@ -114,7 +114,7 @@ func (s *threeServers) requireFree(t *testing.T) {
 	}
 }
 
-func TestAMultiLockOverServersNeedsTheMutexOfEach(t *testing.T) {
+func TestJavaMulti_OverServersNeedsTheMutexOfEach(t *testing.T) {
 	t.Parallel()
 	s := onThreeServers(t)
 	thread, multi, g := s.thread, lockOf("multi", s.members...), newActor(t)
@@ -134,7 +134,7 @@ func TestAMultiLockOverServersNeedsTheMutexOfEach(t *testing.T) {
 	s.requireFree(t)
 }
 
-func TestARedLockNeedsTheMutexesOfTheMajority(t *testing.T) {
+func TestJavaRed_NeedsTheMutexesOfTheMajority(t *testing.T) {
 	t.Parallel()
 	const patience = 10 * time.Second // a third of it goes by where a member is taken
 	s := onThreeServers(t)

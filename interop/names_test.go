@@ -9,7 +9,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAPrefixIsPartOfTheNameInJava(t *testing.T) {
+func TestNames_PrefixIsPartOfTheNameInJava(t *testing.T) {
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t, relock.WithPrefix("orders:"))
 	thread, g := java.thread(), newActor(t)
@@ -27,7 +27,7 @@ func TestAPrefixIsPartOfTheNameInJava(t *testing.T) {
 	d.requireFree(t, "orders:"+name)
 }
 
-func TestLocksOfDifferentNamesDoNotMeet(t *testing.T) {
+func TestNames_DifferentOnesDoNotMeet(t *testing.T) {
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
 		thread, g := java.thread(), newActor(t)

@@ -24,7 +24,7 @@ func deposit(ctx context.Context, locks *relock.Client, rdb redis.UniversalClien
 	})
 }
 
-func TestTheExampleOfTheDocsLosesNoDepositOfEitherLanguage(t *testing.T) {
+func TestDocs_ExampleLosesNoDepositOfEitherLanguage(t *testing.T) {
 	const depositors, deposits = 4, 25
 	d := deploymentOn(redistest.NewServer(t)) // its names are fixed
 	java, locks, rdb := d.redisson(t), d.locks(t), d.client(t)
@@ -60,12 +60,12 @@ func TestTheExampleOfTheDocsLosesNoDepositOfEitherLanguage(t *testing.T) {
 // sharing is the page about Java.
 const sharing = "../docs/java.md"
 
-func TestTheExampleOfTheDocsIsTheOneThatIsTested(t *testing.T) {
+func TestDocs_ExampleIsTheOneTested(t *testing.T) {
 	pagetest.RequireCode(t, sharing, "go", "readme_test.go")
 	pagetest.RequireCode(t, sharing, "java", "java/src/main/java/relock/interop/Example.java")
 }
 
-func TestTheDocsNameTheVersionOfRedissonThatIsTested(t *testing.T) {
+func TestDocs_NameTheTestedVersionOfRedisson(t *testing.T) {
 	version := valueOf[string](t, sharedPeer(t).call(t, command{Thread: "main", Op: "version"}))
 	require.Contains(t, pagetest.Read(t, sharing), "Redisson "+version)
 }

@@ -30,7 +30,7 @@ func readersOf(t *testing.T, m *relock.RWMutex) int {
 	return len(state.Readers)
 }
 
-func TestAWriterOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
+func TestReadWrite_WriterOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
@@ -58,7 +58,7 @@ func TestAWriterOfEitherLanguageKeepsTheOtherOut(t *testing.T) {
 	})
 }
 
-func TestReadersOfBothLanguagesReadTogetherAndKeepWritersOut(t *testing.T) {
+func TestReadWrite_ReadersOfBothLanguagesShareAndKeepWritersOut(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t)
@@ -97,7 +97,7 @@ func TestReadersOfBothLanguagesReadTogetherAndKeepWritersOut(t *testing.T) {
 	})
 }
 
-func TestAWriterThatReadsOnLetsReadersOfTheOtherLanguageIn(t *testing.T) {
+func TestReadWrite_WriterThatReadsOnAdmitsReadersOfTheOtherLanguage(t *testing.T) {
 	t.Parallel()
 	const poll = 300 * time.Millisecond
 	onEach(t, func(t *testing.T, d *deployment) {
@@ -129,7 +129,7 @@ func TestAWriterThatReadsOnLetsReadersOfTheOtherLanguageIn(t *testing.T) {
 	})
 }
 
-func TestAReleaseInGoWakesReadersAndWritersInJava(t *testing.T) {
+func TestReadWrite_ReleaseInGoWakesJava(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks, rdb := d.redisson(t), d.locks(t, onlyMessages(relock.Hooks{})...), d.client(t)
@@ -155,7 +155,7 @@ func TestAReleaseInGoWakesReadersAndWritersInJava(t *testing.T) {
 	})
 }
 
-func TestAReleaseInJavaWakesReadersAndWritersInGo(t *testing.T) {
+func TestReadWrite_ReleaseInJavaWakesGo(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		waiting := make(chan struct{}, 1)
@@ -189,7 +189,7 @@ func TestAReleaseInJavaWakesReadersAndWritersInGo(t *testing.T) {
 	})
 }
 
-func TestAWriterWakesAllReadersOfBothLanguages(t *testing.T) {
+func TestReadWrite_WriterWakesAllReadersOfBothLanguages(t *testing.T) {
 	t.Parallel()
 	const each = 6
 	d := single(t)
@@ -233,7 +233,7 @@ func TestAWriterWakesAllReadersOfBothLanguages(t *testing.T) {
 	}
 }
 
-func TestWatchdogsOfBothLanguagesKeepReadersLongerThanTheirTTL(t *testing.T) {
+func TestReadWrite_WatchdogsKeepReadersLongerThanTheirTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = 2 * time.Second
 	d := single(t)
@@ -260,7 +260,7 @@ func TestWatchdogsOfBothLanguagesKeepReadersLongerThanTheirTTL(t *testing.T) {
 }
 
 // Java's watchdog gives the lock its own lease, also when another holder needs a longer one.
-func TestAReaderInGoWithALongTTLOutlivesAJavaReaderThatCrashes(t *testing.T) {
+func TestReadWrite_GoReaderWithALongTTLOutlivesACrashedJavaReader(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	doomed := newPeer(t)
@@ -287,7 +287,7 @@ func TestAReaderInGoWithALongTTLOutlivesAJavaReaderThatCrashes(t *testing.T) {
 	d.requireFree(t, p.name)
 }
 
-func TestALongReadInGoOutlivesAShortOneInJava(t *testing.T) {
+func TestReadWrite_LongReadInGoOutlivesAShortOneInJava(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
@@ -304,7 +304,7 @@ func TestALongReadInGoOutlivesAShortOneInJava(t *testing.T) {
 	d.requireFree(t, p.name)
 }
 
-func TestForceUnlockOfAReadWriteLockReachesTheOtherLanguage(t *testing.T) {
+func TestReadWrite_ForceUnlockReachesTheOtherLanguage(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks := d.redisson(t), d.locks(t, relock.WithTTL(forcedTTL))
@@ -331,7 +331,7 @@ func TestForceUnlockOfAReadWriteLockReachesTheOtherLanguage(t *testing.T) {
 	})
 }
 
-func TestAnRWMutexOnTheNameOfAPlainLockIsRefused(t *testing.T) {
+func TestReadWrite_RWMutexOnTheNameOfAPlainLockIsRefused(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
@@ -347,7 +347,7 @@ func TestAnRWMutexOnTheNameOfAPlainLockIsRefused(t *testing.T) {
 }
 
 // Redisson's readers do not know of writers that wait, and come in; ours stay out.
-func TestAGoWriterThatWaitsKeepsOutGoReadersOnly(t *testing.T) {
+func TestReadWrite_WaitingGoWriterKeepsOutGoReadersOnly(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := d.redisson(t), d.locks(t)
@@ -365,7 +365,7 @@ func TestAGoWriterThatWaitsKeepsOutGoReadersOnly(t *testing.T) {
 	d.requireFree(t, p.name)
 }
 
-func TestACrashOfAReaderOrWriterInJavaFreesGoWithinTheTTL(t *testing.T) {
+func TestReadWrite_CrashInJavaFreesGoWithinTheTTL(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	for _, kind := range []string{"read", "write"} {
@@ -384,7 +384,7 @@ func TestACrashOfAReaderOrWriterInJavaFreesGoWithinTheTTL(t *testing.T) {
 	}
 }
 
-func TestACrashOfAReaderOrWriterInGoFreesJavaWithinTheTTL(t *testing.T) {
+func TestReadWrite_CrashInGoFreesJavaWithinTheTTL(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java := d.redisson(t)
@@ -402,7 +402,7 @@ func TestACrashOfAReaderOrWriterInGoFreesJavaWithinTheTTL(t *testing.T) {
 	}
 }
 
-func TestADeadReaderOfOneLanguageIsNotKeptAliveByTheOther(t *testing.T) {
+func TestReadWrite_DeadReaderIsNotKeptAliveByTheOtherLanguage(t *testing.T) {
 	t.Parallel()
 	d := single(t)
 	java, locks := sharedPeer(t).opened(t, d, crashTTL), d.locks(t, relock.WithTTL(crashTTL))

@@ -21,7 +21,7 @@ const (
 // Redisson has no place in the line of this library: it waits for the lock to be free. Its threads have
 // turns by the clock, whether others stand in the line or one process goes on alone. What they get is
 // to be half of what one place in the line gets; the bound is looser, for a machine that is busy.
-func TestJavaThreadsHaveTheirShareBesideBusyProcesses(t *testing.T) {
+func TestShare_JavaThreadsGetTheirsBesideBusyProcesses(t *testing.T) {
 	for _, tc := range []struct {
 		processes, goroutines, threads int
 	}{

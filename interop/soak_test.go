@@ -24,7 +24,7 @@ const (
 	longestPause = 10 * time.Second
 )
 
-func TestGoroutinesAndJavaThreadsShareOneLock(t *testing.T) {
+func TestSoak_GoroutinesAndJavaThreadsShareOneLock(t *testing.T) {
 	t.Run("single server, with fencing", func(t *testing.T) { soak(t, single(t), "fenced", relock.WithSharedFencing()) })
 	t.Run("Cluster with sharded pub-sub", func(t *testing.T) { soak(t, cluster(t, true), "plain") })
 	t.Run("readers and writers", func(t *testing.T) { soak(t, single(t), "write", relock.WithFencing()) })

@@ -25,7 +25,7 @@ func onlyMessages(hooks relock.Hooks) []relock.ClientOption {
 	}
 }
 
-func TestAnUnlockInGoWakesAJavaThread(t *testing.T) {
+func TestWakeUp_UnlockInGoWakesAJavaThread(t *testing.T) {
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks, rdb := d.redisson(t), d.locks(t, onlyMessages(relock.Hooks{})...), d.client(t)
 		thread, g := java.thread(), newActor(t)
@@ -46,7 +46,7 @@ func TestAnUnlockInGoWakesAJavaThread(t *testing.T) {
 	})
 }
 
-func TestAnUnlockInJavaWakesAGoroutine(t *testing.T) {
+func TestWakeUp_UnlockInJavaWakesAGoroutine(t *testing.T) {
 	onEach(t, func(t *testing.T, d *deployment) {
 		waiting := make(chan struct{}, 1)
 		hooks := relock.Hooks{Contended: func(relock.Event) { waiting <- struct{}{} }}
@@ -97,7 +97,7 @@ func requireQuick(t *testing.T, wakeUp func() time.Duration) {
 
 func inMicros(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
-func TestEveryWaiterOfBothLanguagesIsServed(t *testing.T) {
+func TestWakeUp_EveryWaiterOfBothLanguagesIsServed(t *testing.T) {
 	const each = 8
 	onEach(t, func(t *testing.T, d *deployment) {
 		java, locks, rdb := d.redisson(t), d.locks(t, onlyMessages(relock.Hooks{})...), d.client(t)
@@ -133,7 +133,7 @@ func TestEveryWaiterOfBothLanguagesIsServed(t *testing.T) {
 
 // A publish on the wrong kind of channel is not heard: then the safety poll helps Go, and
 // nothing but the end of the lease helps Java.
-func TestWhereOnlyJavaUsesShardedPubSubGoPollsAndJavaWaitsForTheLease(t *testing.T) {
+func TestWakeUp_GoPollsAndJavaWaitsForTheLeaseIfOnlyJavaUsesShardedPubSub(t *testing.T) {
 	const poll, ttl = 300 * time.Millisecond, 2 * time.Second
 	d, goes := cluster(t, true), cluster(t, false)
 	java, locks := d.redisson(t), goes.locks(t, relock.WithSafetyPoll(poll), relock.WithTTL(ttl))

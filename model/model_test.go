@@ -34,7 +34,7 @@ func checks(t *testing.T) []check {
 	return all
 }
 
-func TestEachModelKeepsItsPromisesAndEachRuleIsNeededForOne(t *testing.T) {
+func TestModel_KeepsItsPromisesAndNeedsEachRule(t *testing.T) {
 	requireSpin(t)
 	for _, c := range checks(t) {
 		if c.long {
@@ -54,7 +54,7 @@ func TestEachModelKeepsItsPromisesAndEachRuleIsNeededForOne(t *testing.T) {
 	}
 }
 
-func TestTheStoryOfARuleThatIsSwitchedOffIsPrinted(t *testing.T) {
+func TestModel_StoryOfADisabledRuleIsPrinted(t *testing.T) {
 	requireSpin(t)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), &out, false, "NO_RETIRE"))
@@ -62,20 +62,20 @@ func TestTheStoryOfARuleThatIsSwitchedOffIsPrinted(t *testing.T) {
 	require.Contains(t, out.String(), "The broken promise: exclusion.")
 }
 
-func TestARuleThatThereIsNotIsNamedInTheError(t *testing.T) {
+func TestModel_UnknownRuleIsNamedInTheError(t *testing.T) {
 	requireSpin(t)
 	var out bytes.Buffer
 	require.ErrorContains(t, run(t.Context(), &out, false, "NO_SUCH"), `"NO_SUCH"`)
 	require.Contains(t, out.String(), "NO_RETIRE")
 }
 
-func TestARunThatTakesTooLongIsEnded(t *testing.T) {
+func TestModel_RunThatTakesTooLongIsEnded(t *testing.T) {
 	requireSpin(t)
 	_, err := verify(t.Context(), checks(t)[0], limits{time: 1, memory: 100})
 	require.ErrorContains(t, err, "not done within")
 }
 
-func TestALargeRunThatReachesItsLimitsSaysHowFarItHasCome(t *testing.T) {
+func TestModel_RunThatReachesItsLimitsReportsItsProgress(t *testing.T) {
 	requireSpin(t)
 	v, err := verify(t.Context(), check{model: "name.pml", long: true}, limits{time: time.Minute, memory: 200})
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestALargeRunThatReachesItsLimitsSaysHowFarItHasCome(t *testing.T) {
 // switches are what the models can be built without.
 var switches = regexp.MustCompile(`(?m)^#(?:el)?if(?:n?def| !?defined\()\s*([A-Z][A-Z_0-9]*)`)
 
-func TestEachSwitchOfAModelIsInItsPlan(t *testing.T) {
+func TestModel_EachSwitchIsInThePlan(t *testing.T) {
 	files, err := filepath.Glob("*.pml")
 	require.NoError(t, err)
 	used := map[string]bool{"ONLY": true}
@@ -113,7 +113,7 @@ var row = regexp.MustCompile("(?m)^\\| .* \\| (`.*`) \\|$")
 // code is a script, or a function: type.name, or package.name.
 var code = regexp.MustCompile("`([^`]+)`")
 
-func TestWhatREADMESaysThatTheModelsStandForIsThere(t *testing.T) {
+func TestModel_ReadmeNamesExistingCode(t *testing.T) {
 	declared, n := pagetest.Declared(t, ".."), 0
 	for _, m := range row.FindAllStringSubmatch(pagetest.Read(t, "README.md"), -1) {
 		for _, c := range code.FindAllStringSubmatch(m[1], -1) {

@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/recipes/gooselock"
 )
 
-// The code of the README. TestTheCodeInTheReadmeCompiles holds the two together.
+// The code of the README. TestReadme_CodeCompiles holds the two together.
 
 func certificates(config *certmagic.Config, storage certmagic.Storage, locks *relock.Client) {
 	config.Storage = certlock.New(storage, locks) // storage: what you have now, shared by all nodes
@@ -47,6 +47,6 @@ func nightly(ctx context.Context, locks *relock.Client, log cron.Logger, report 
 
 var _ = []any{certificates, migrate, tasks, nightly} // for the compiler alone
 
-func TestTheCodeInTheReadmeCompiles(t *testing.T) {
+func TestReadme_CodeCompiles(t *testing.T) {
 	pagetest.RequireCode(t, "README.md", "go", "readme_test.go")
 }

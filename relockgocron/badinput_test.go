@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/relocktest"
 )
 
-func TestBadInputIsRefusedWhereItIsGiven(t *testing.T) {
+func TestBadInput_IsRefusedWhereItIsGiven(t *testing.T) {
 	locks := relocktest.New(t)
 	newLocker := func(locks *relock.Client, opts ...relockgocron.LockerOption) error {
 		_, err := relockgocron.NewLocker(locks, opts...)
@@ -68,19 +68,19 @@ func lockErrorOf(t *testing.T, locks *relock.Client, name string) error {
 	return redistest.Receive(t, refused)
 }
 
-func TestAJobWhoseNameCannotBeALockIsNotRun(t *testing.T) {
+func TestJob_WithAnInvalidLockNameIsNotRun(t *testing.T) {
 	err := lockErrorOf(t, relocktest.New(t), "a{b")
 	require.ErrorIs(t, err, relock.ErrInvalidName)
 	require.ErrorContains(t, err, `"a{b"`)
 }
 
-func TestAJobWhoseNameIsAKeyOfAnotherKindIsNotRun(t *testing.T) {
+func TestJob_NamedLikeAForeignKeyIsNotRun(t *testing.T) {
 	locks := relocktest.New(t)
 	require.NoError(t, relocktest.Redis(t, locks).Set(t.Context(), "report", "data", 0).Err())
 	require.ErrorIs(t, lockErrorOf(t, locks, "report"), relock.ErrInvalidName)
 }
 
-func TestWithoutRedisNoJobIsRun(t *testing.T) {
+func TestJob_IsNotRunWithoutRedis(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no one answers there
 	defer rdb.Close()
 	err := lockErrorOf(t, locksOn(t, rdb), "nightly")
@@ -98,13 +98,13 @@ func wrongPassword(t *testing.T) *relock.Client {
 	return locksOn(t, rdb)
 }
 
-func TestWithTheWrongPasswordNoJobIsRun(t *testing.T) {
+func TestJob_IsNotRunWithTheWrongPassword(t *testing.T) {
 	err := lockErrorOf(t, wrongPassword(t), "nightly")
 	require.NotErrorIs(t, err, relockgocron.ErrHeldElsewhere)
 	require.ErrorContains(t, err, "WRONGPASS")
 }
 
-func TestWithTheWrongPasswordNoNodeLeads(t *testing.T) {
+func TestElector_DoesNotLeadWithTheWrongPassword(t *testing.T) {
 	setbacks := make(chan error, 1000)
 	e := electorOf(t, wrongPassword(t), "leader", relockgocron.OnSetback(func(err error) { setbacks <- err }))
 	e.Start()
@@ -115,7 +115,7 @@ func TestWithTheWrongPasswordNoNodeLeads(t *testing.T) {
 	require.NoError(t, e.Stop())
 }
 
-func TestAfterTheClientWasClosedNoJobIsRun(t *testing.T) {
+func TestJob_IsNotRunAfterClose(t *testing.T) {
 	locks := relocktest.New(t)
 	require.NoError(t, locks.Close())
 	require.ErrorIs(t, lockErrorOf(t, locks, "nightly"), relock.ErrClosed)
@@ -130,7 +130,7 @@ func TestAfterTheClientWasClosedNoJobIsRun(t *testing.T) {
 	require.ErrorIs(t, e.Stop(), relock.ErrClosed)
 }
 
-func TestAKeptLockThatIsGivenBackAfterTheClientWasClosedDoesNoHarm(t *testing.T) {
+func TestLocker_ReleaseOfAKeptLockAfterCloseDoesNoHarm(t *testing.T) {
 	locks := relocktest.New(t)
 	l := lockerOf(t, locks, relockgocron.KeepFor(50*time.Millisecond))
 	lock, err := l.Lock(t.Context(), "nightly")

@@ -17,7 +17,7 @@ import (
 	"github.com/relock-go/relock/relocktest"
 )
 
-func TestTheContextOfARunEndsWithALossAndTheRunFails(t *testing.T) {
+func TestRun_ContextEndsWithALossAndTheRunFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := relocktest.New(t)
 		locker := lockerOf(t, locks)
@@ -43,7 +43,7 @@ func TestTheContextOfARunEndsWithALossAndTheRunFails(t *testing.T) {
 }
 
 // The context that gocron gives does not tell them apart: it is that of the job.
-func TestARunThatIsLostAndTheNextOneFindEachItsOwnLock(t *testing.T) {
+func TestRun_LostOneAndTheNextFindTheirOwnLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := relocktest.New(t)
 		locker := lockerOf(t, locks)
@@ -71,7 +71,7 @@ func TestARunThatIsLostAndTheNextOneFindEachItsOwnLock(t *testing.T) {
 	})
 }
 
-func TestDoReturnsWhatWorkReturns(t *testing.T) {
+func TestDo_ReturnsTheResultOfWork(t *testing.T) {
 	locks := relocktest.New(t)
 	locker := lockerOf(t, locks)
 	_, err := locker.Lock(t.Context(), "nightly")
@@ -106,7 +106,7 @@ func TestDoReturnsWhatWorkReturns(t *testing.T) {
 }
 
 // The run is found by its goroutine, so each way in which gocron makes one is tried.
-func TestTheRunIsFoundHoweverGocronMakesIt(t *testing.T) {
+func TestRun_IsFoundHoweverGocronMakesIt(t *testing.T) {
 	type way struct {
 		scheduler []gocron.SchedulerOption
 		job       func(*relockgocron.Locker) gocron.JobOption
@@ -160,7 +160,7 @@ func TestTheRunIsFoundHoweverGocronMakesIt(t *testing.T) {
 	}
 }
 
-func TestOutsideOfARunNoWorkIsDone(t *testing.T) {
+func TestDo_OutsideARunDoesNoWork(t *testing.T) {
 	locker := lockerOf(t, relocktest.New(t))
 	err := locker.Do(t.Context(), nothing)
 	require.ErrorIs(t, err, relock.ErrNotHeld)
@@ -177,7 +177,7 @@ func TestOutsideOfARunNoWorkIsDone(t *testing.T) {
 	require.ErrorIs(t, locker.Do(t.Context(), nothing), relock.ErrNotHeld, "after the run, though the lock is kept")
 }
 
-func TestBesideAnElectorTheLockerHasNoRuns(t *testing.T) {
+func TestRun_DoesNotExistBesideAnElector(t *testing.T) {
 	locks := relocktest.New(t)
 	locker := lockerOf(t, locks)
 	elector, err := relockgocron.NewElector(locks, "leader")
@@ -192,7 +192,7 @@ func TestBesideAnElectorTheLockerHasNoRuns(t *testing.T) {
 	require.ErrorIs(t, redistest.Receive(t, found), relock.ErrNotHeld)
 }
 
-func TestTheFencingTokenRisesFromRunToRun(t *testing.T) {
+func TestRun_FencingTokenRises(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name, last := redistest.Key(t), int64(0)
 		for range nodes {
@@ -206,7 +206,7 @@ func TestTheFencingTokenRisesFromRunToRun(t *testing.T) {
 	})
 }
 
-func TestALostRunSaysSoAtItsEndAndIsNotKept(t *testing.T) {
+func TestRun_LostOneReportsItAndIsNotKept(t *testing.T) {
 	locks := relocktest.New(t)
 	l := lockerOf(t, locks, relockgocron.KeepFor(time.Hour))
 	lock, err := l.Lock(t.Context(), "nightly")
@@ -215,7 +215,7 @@ func TestALostRunSaysSoAtItsEndAndIsNotKept(t *testing.T) {
 	require.ErrorIs(t, lock.Unlock(t.Context()), relock.ErrLost)
 }
 
-func TestASchedulerThatShutsDownInMidRunEndsTheContextAndGivesTheLockBack(t *testing.T) {
+func TestShutdown_InARunEndsItsContextAndReleasesTheLock(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name, begun := redistest.Key(t), make(stay, 1)
 		locks := locksOn(t, b.Client(t))
@@ -231,7 +231,7 @@ func TestASchedulerThatShutsDownInMidRunEndsTheContextAndGivesTheLockBack(t *tes
 	})
 }
 
-func TestATaskThatDoesNotStopKeepsItsLockAfterShutdown(t *testing.T) {
+func TestShutdown_StubbornTaskKeepsItsLock(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name := redistest.Key(t)
 		begun, end := make(chan struct{}), make(chan struct{})
@@ -254,7 +254,7 @@ func TestATaskThatDoesNotStopKeepsItsLockAfterShutdown(t *testing.T) {
 	})
 }
 
-func TestATaskThatPanicsGivesTheLockBack(t *testing.T) {
+func TestRun_PanicReleasesTheLock(t *testing.T) {
 	locks := relocktest.New(t)
 	s := started(t, gocron.WithDistributedLocker(lockerOf(t, locks, relockgocron.KeepFor(0))))
 	panicked := make(chan any, 1)

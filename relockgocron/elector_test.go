@@ -28,7 +28,7 @@ func awaitLead(t *testing.T, e *relockgocron.Elector) {
 	redistest.Eventually(t, "it leads", func() bool { return e.IsLeader(t.Context()) == nil })
 }
 
-func TestOneOfSeveralSchedulersLeadsAndMakesAllRuns(t *testing.T) {
+func TestElector_OneOfSeveralLeadsAndMakesAllRuns(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		lead, name := redistest.Key(t), redistest.Key(t)
 		ran := make(chan int, 1000)
@@ -70,7 +70,7 @@ func TestOneOfSeveralSchedulersLeadsAndMakesAllRuns(t *testing.T) {
 	})
 }
 
-func TestALeaderThatIsCutOffStopsAndAnotherOneLeadsAfterTheTTL(t *testing.T) {
+func TestElector_IsolatedLeaderStopsAndAnotherLeadsAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
@@ -101,7 +101,7 @@ func TestALeaderThatIsCutOffStopsAndAnotherOneLeadsAfterTheTTL(t *testing.T) {
 	})
 }
 
-func TestALeaderThatLosesTheLockLeadsAgainAndSaysWhatHappened(t *testing.T) {
+func TestElector_LeaderThatLosesTheLockLeadsAgainAndReportsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		setbacks := make(chan error, 10)
 		locks := relocktest.New(t)
@@ -133,7 +133,7 @@ func TestALeaderThatLosesTheLockLeadsAgainAndSaysWhatHappened(t *testing.T) {
 	})
 }
 
-func TestAnElectorStopsWhileAnotherNodeLeadsAndWhileRedisIsDown(t *testing.T) {
+func TestElector_StopsWhileAnotherLeadsAndDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := relocktest.New(t)
 		release := relocktest.HoldElsewhere(t, locks, "leader")
@@ -152,7 +152,7 @@ func TestAnElectorStopsWhileAnotherNodeLeadsAndWhileRedisIsDown(t *testing.T) {
 	})
 }
 
-func TestStopOfALeaderSaysThatRedisCouldNotBeTold(t *testing.T) {
+func TestElector_StopReportsAFailedRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := relocktest.New(t)
 		e := electorOf(t, locks, "leader")

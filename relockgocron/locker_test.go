@@ -20,7 +20,7 @@ import (
 
 const nodes = 3
 
-func TestOneOfSeveralSchedulersMakesEachRun(t *testing.T) {
+func TestLocker_OneOfSeveralSchedulersMakesEachRun(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name := redistest.Key(t)
 		begun, end := make(chan int, nodes), make(chan struct{})
@@ -56,7 +56,7 @@ func TestOneOfSeveralSchedulersMakesEachRun(t *testing.T) {
 }
 
 // By the clock of the machine, which may stall: what must hold then, too, is that runs are apart.
-func TestSchedulersThatRunByTheClockDoNotOverlapAndKeepTheirDistance(t *testing.T) {
+func TestLocker_ScheduledRunsDoNotOverlapAndKeepTheirDistance(t *testing.T) {
 	t.Parallel()
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()
@@ -116,7 +116,7 @@ func runsInAnHour(t *testing.T, opts ...relockgocron.LockerOption) (perMinute ma
 	return perMinute
 }
 
-func TestEachRunHappensOnceThoughClocksDiffer(t *testing.T) {
+func TestLocker_EachRunHappensOnceThoughClocksDiffer(t *testing.T) {
 	runs := runsInAnHour(t)
 	require.Len(t, runs, 60)
 	for minute, n := range runs {
@@ -124,13 +124,13 @@ func TestEachRunHappensOnceThoughClocksDiffer(t *testing.T) {
 	}
 }
 
-func TestWithoutKeepForALateNodeRunsAShortJobAgain(t *testing.T) {
+func TestLocker_WithoutKeepForALateNodeRepeatsAShortJob(t *testing.T) {
 	for minute, n := range runsInAnHour(t, relockgocron.KeepFor(0)) {
 		require.Equal(t, nodes, n, minute)
 	}
 }
 
-func TestALockIsKeptFromTheBeginningOfItsRun(t *testing.T) {
+func TestLocker_KeepsALockFromTheBeginningOfItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := relocktest.New(t)
 		l := lockerOf(t, locks, relockgocron.KeepFor(time.Minute))
@@ -153,7 +153,7 @@ func TestALockIsKeptFromTheBeginningOfItsRun(t *testing.T) {
 	})
 }
 
-func TestEachRunIsAnOwnerOfItsOwn(t *testing.T) {
+func TestLocker_EachRunIsAnOwner(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name := redistest.Key(t)
 		l := lockerOf(t, locksOn(t, b.Client(t)), relockgocron.KeepFor(0))
@@ -177,7 +177,7 @@ func TestEachRunIsAnOwnerOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestAnInstanceThatIsCutOffStopsAndTheOthersGoOnAfterTheTTL(t *testing.T) {
+func TestLocker_IsolatedInstanceStopsAndOthersGoOnAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
@@ -214,7 +214,7 @@ func TestAnInstanceThatIsCutOffStopsAndTheOthersGoOnAfterTheTTL(t *testing.T) {
 	})
 }
 
-func TestAnInstanceThatIsClosedInMidRunStopsAndTheOthersGoOnAtOnce(t *testing.T) {
+func TestLocker_ClosedInstanceStopsAndOthersGoOnAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		t.Parallel()

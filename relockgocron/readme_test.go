@@ -6,6 +6,6 @@ import (
 	"github.com/relock-go/relock/internal/pagetest"
 )
 
-func TestTheCodeInTheReadmeCompiles(t *testing.T) {
+func TestReadme_CodeCompiles(t *testing.T) {
 	pagetest.RequireCode(t, "README.md", "go", "example/main.go", "example_test.go")
 }

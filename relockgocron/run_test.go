@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheNumberOfAGoroutineIsFoundInItsTrace(t *testing.T) {
+func TestGoid_IsFoundInTheStackTrace(t *testing.T) {
 	here := goroutine()
 	require.Regexp(t, `^[1-9][0-9]*$`, here)
 	require.Equal(t, here, goroutine())

@@ -15,7 +15,7 @@ import (
 	"github.com/relock-go/relock/relocktest"
 )
 
-func TestNilOptionsAreErrorsThatNameThem(t *testing.T) {
+func TestBadInput_NilOptionIsNamed(t *testing.T) {
 	for what, opt := range map[string]relockotel.Option{
 		"an Option is nil":        nil,
 		"WithMeterProvider(nil)":  relockotel.WithMeterProvider(nil),
@@ -47,14 +47,14 @@ func (fullMeter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metr
 	return metricnoop.Int64Counter{}, nil
 }
 
-func TestAnInstrumentThatCannotBeMadeIsAnError(t *testing.T) {
+func TestBadInput_FailingInstrumentIsAnError(t *testing.T) {
 	telemetry, err := relockotel.New(relockotel.WithMeterProvider(full{metricnoop.NewMeterProvider()}))
 	require.Nil(t, telemetry)
 	require.ErrorIs(t, err, errFull)
 	require.ErrorContains(t, err, "relockotel: ")
 }
 
-func TestDoSaysWhatItWasNotGiven(t *testing.T) {
+func TestBadInput_DoNamesMissingArguments(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	m, rw := locks.Mutex("orders:42"), locks.RWMutex("readers")
@@ -77,7 +77,7 @@ func TestDoSaysWhatItWasNotGiven(t *testing.T) {
 	o.requireAtRest(t)
 }
 
-func TestABadNameIsTheErrorOfTheLock(t *testing.T) {
+func TestBadInput_BadNameIsTheErrorOfTheLock(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	err := o.Do(t.Context(), locks.Mutex("a{b"), nothing)
@@ -87,7 +87,7 @@ func TestABadNameIsTheErrorOfTheLock(t *testing.T) {
 	require.Empty(t, o.metrics(t), "nothing was asked for")
 }
 
-func TestARedisThatIsNotThereIsAnOutcome(t *testing.T) {
+func TestOutage_IsAnOutcome(t *testing.T) {
 	o := observe(t)
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no server has this port
 	defer rdb.Close()

@@ -267,7 +267,7 @@ func (l *load) requireTold() {
 	require.Len(t, o.ended("relock.hold"), int(l.worked.Load()))
 }
 
-func TestTheCountsOfALoadAreWhatItsCallsReturned(t *testing.T) {
+func TestLoad_CountsMatchTheResultsOfCalls(t *testing.T) {
 	const workers, turns = 16, 40
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		l := newLoad(t, b.Client(t), redistest.Key(t))
@@ -298,7 +298,7 @@ func TestTheCountsOfALoadAreWhatItsCallsReturned(t *testing.T) {
 
 // In this load locks are nested, goroutines share owners, Redis goes away, and the client is closed
 // in the midst of it.
-func TestTheCountsComeBackToZeroWhateverHappens(t *testing.T) {
+func TestLoad_CountsReturnToZeroWhateverHappens(t *testing.T) {
 	const workers, turns, rounds = 16, 25, 8
 	seen := make(map[string]int)
 	for range rounds {
@@ -367,7 +367,7 @@ func trouble(t *testing.T, locks *relock.Client) {
 }
 
 // Hooks of one handle replace those of its client: joined, they count on.
-func TestAHandleWithHooksOfItsOwnCountsIfTheyAreJoined(t *testing.T) {
+func TestLoad_HandleWithHooksCountsIfTheyAreJoined(t *testing.T) {
 	o, told := observe(t), 0
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	m := locks.Mutex("orders:42", relock.WithHooks(relock.JoinHooks(o.Hooks(), relock.Hooks{Acquired: func(relock.Event) { told++ }})))

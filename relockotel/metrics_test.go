@@ -24,7 +24,7 @@ import (
 // In a bubble time passes when all goroutines wait, so that a duration is known.
 const tolerance = 0.1 // seconds
 
-func TestAHoldIsCountedAsLongAsItLasts(t *testing.T) {
+func TestMetrics_HoldCountsWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		m := relocktest.New(t, relock.WithHooks(o.Hooks())).Mutex("orders:42")
@@ -47,7 +47,7 @@ func TestAHoldIsCountedAsLongAsItLasts(t *testing.T) {
 	})
 }
 
-func TestAWaitIsCountedAsLongAsItLasts(t *testing.T) {
+func TestMetrics_WaitCountsWhileItLasts(t *testing.T) {
 	const waiters = 3
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
@@ -74,7 +74,7 @@ func TestAWaitIsCountedAsLongAsItLasts(t *testing.T) {
 	})
 }
 
-func TestEachWayInWhichALockEndsIsToldApart(t *testing.T) {
+func TestMetrics_OutcomesAreDistinct(t *testing.T) {
 	for want, lock := range map[string]func(ctx context.Context, m *relock.Mutex, c *relock.Client) error{
 		"busy": func(ctx context.Context, m *relock.Mutex, _ *relock.Client) error {
 			_, err := m.TryLock(ctx)
@@ -124,7 +124,7 @@ func expect(err, want error) error {
 	return nil
 }
 
-func TestALossIsCountedWithItsCause(t *testing.T) {
+func TestMetrics_LossHasItsCause(t *testing.T) {
 	for what, loss := range map[string]struct {
 		cause string
 		opts  []relock.MutexOption
@@ -160,7 +160,7 @@ func TestALossIsCountedWithItsCause(t *testing.T) {
 	}
 }
 
-func TestAHoldOfWhichRedisIsNotToldTheEndIsToldApart(t *testing.T) {
+func TestMetrics_UnconfirmedReleaseIsDistinct(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
@@ -178,7 +178,7 @@ func TestAHoldOfWhichRedisIsNotToldTheEndIsToldApart(t *testing.T) {
 }
 
 // The lock was forced open for its next holder in the same process, before Redis knew of the Unlock.
-func TestAReleaseThatFailedForALossOfTheNextHolderIsNoLoss(t *testing.T) {
+func TestMetrics_ReleaseThatFailedForTheNextHoldersLossIsNoLoss(t *testing.T) {
 	o := observe(t)
 	e := relock.Event{Name: "orders:42", Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired, Context: t.Context()}
 	o.Hooks().Acquired(e)
@@ -189,7 +189,7 @@ func TestAReleaseThatFailedForALossOfTheNextHolderIsNoLoss(t *testing.T) {
 	require.Zero(t, o.count(t, "relock.losses"))
 }
 
-func TestARenewalIsMeasuredAndOneThatFailsIsToldApart(t *testing.T) {
+func TestMetrics_RenewalIsMeasuredAndAFailureIsDistinct(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, renewed, failed := observe(t), 0, 0
 		var mu sync.Mutex
@@ -219,7 +219,7 @@ func TestARenewalIsMeasuredAndOneThatFailsIsToldApart(t *testing.T) {
 	})
 }
 
-func TestKindsAndSidesAreToldApart(t *testing.T) {
+func TestMetrics_KindsAndSidesAreDistinct(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	fn := func(context.Context) error { return nil }
@@ -261,7 +261,7 @@ func useAll(t *testing.T, o *observer) {
 	require.NoError(t, locks.Close())
 }
 
-func TestTheNameOfALockIsNoAttributeOfAMetric(t *testing.T) {
+func TestMetrics_NameOfALockIsNoAttribute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		useAll(t, o)
@@ -280,7 +280,7 @@ func TestTheNameOfALockIsNoAttributeOfAMetric(t *testing.T) {
 	})
 }
 
-func TestTheClassOfANameIsAnAttributeOfEachMetric(t *testing.T) {
+func TestMetrics_ClassIsAnAttributeOfEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, relockotel.WithNameClass(func(name string) string {
 			class, _, _ := strings.Cut(name, ":")
@@ -299,7 +299,7 @@ func TestTheClassOfANameIsAnAttributeOfEachMetric(t *testing.T) {
 	})
 }
 
-func TestAnEmptyClassIsNoAttribute(t *testing.T) {
+func TestMetrics_EmptyClassIsNoAttribute(t *testing.T) {
 	o := observe(t, relockotel.WithNameClass(func(string) string { return "" }))
 	m := relocktest.New(t, relock.WithHooks(o.Hooks())).Mutex("orders:42")
 	require.NoError(t, m.Lock(t.Context()))
@@ -309,7 +309,7 @@ func TestAnEmptyClassIsNoAttribute(t *testing.T) {
 	require.NoError(t, m.Unlock())
 }
 
-func TestAttributesOfTheClientAreOnAllMetricsAndSpans(t *testing.T) {
+func TestMetrics_ClientAttributesAreOnAllMetricsAndSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := attribute.String("deployment", "eu"), attribute.Int("shard", 3)
 		o := observe(t, relockotel.WithAttributes(first), relockotel.WithAttributes(second))
@@ -347,7 +347,7 @@ func (c impatientCounter) Add(ctx context.Context, n int64, opts ...metric.AddOp
 	}
 }
 
-func TestTheEndOfAWaitCountsThoughItsContextHasEnded(t *testing.T) {
+func TestMetrics_EndOfAWaitCountsThoughItsContextHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := sdkmetric.NewManualReader()
 		o := observeBy(t, reader, impatient{sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
@@ -364,7 +364,7 @@ func TestTheEndOfAWaitCountsThoughItsContextHasEnded(t *testing.T) {
 	})
 }
 
-func TestMeasurementsOfAWaitKnowTheSpanOfTheCaller(t *testing.T) {
+func TestMetrics_WaitHasTheSpanOfTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))

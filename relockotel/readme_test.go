@@ -15,7 +15,7 @@ import (
 	"github.com/relock-go/relock/relockotel"
 )
 
-func TestTheCodeInTheReadmeIsTheExampleThatRuns(t *testing.T) {
+func TestReadme_CodeIsTheExampleThatRuns(t *testing.T) {
 	pagetest.RequireCode(t, "README.md", "go", "example_test.go")
 }
 
@@ -36,7 +36,7 @@ func instrument(t *testing.T, m metricdata.Metrics) string {
 	}
 }
 
-func TestTheTablesInTheReadmeAreWhatIsTold(t *testing.T) {
+func TestReadme_TablesMatchTheReports(t *testing.T) {
 	readme, doc := pagetest.Read(t, "README.md"), pagetest.Read(t, "doc.go")
 	var metrics map[string]metricdata.Metrics
 	keys := make(map[string]bool) // of attributes
@@ -67,7 +67,7 @@ func TestTheTablesInTheReadmeAreWhatIsTold(t *testing.T) {
 	}
 }
 
-func TestADurationIsInBucketsOfSeconds(t *testing.T) {
+func TestMetrics_DurationBucketsAreSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		useAll(t, o)

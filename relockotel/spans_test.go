@@ -30,7 +30,7 @@ func requireChild(t *testing.T, child, parent trace.SpanContext, s sdktrace.Read
 	require.Equal(t, parent.SpanID(), s.Parent().SpanID())
 }
 
-func TestAWaitIsASpanOfTheCaller(t *testing.T) {
+func TestSpans_WaitIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()), relock.WithFencing())
@@ -58,7 +58,7 @@ func TestAWaitIsASpanOfTheCaller(t *testing.T) {
 	})
 }
 
-func TestAWaitInVainIsASpanWithAnError(t *testing.T) {
+func TestSpans_VainWaitHasAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, relockotel.WithNameClass(func(string) string { return "orders" }))
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
@@ -81,7 +81,7 @@ func TestAWaitInVainIsASpanWithAnError(t *testing.T) {
 	})
 }
 
-func TestALockThatNeedNotWaitHasNoSpanOfAWait(t *testing.T) {
+func TestSpans_UncontendedLockHasNoWait(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	m := locks.Mutex("orders:42")
@@ -94,7 +94,7 @@ func TestALockThatNeedNotWaitHasNoSpanOfAWait(t *testing.T) {
 	require.Empty(t, o.spans.Started())
 }
 
-func TestWhatIsDoneUnderALockIsASpanWithItsOwnInside(t *testing.T) {
+func TestSpans_DoHasOneWithItsOwnInside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		m := relocktest.New(t, relock.WithHooks(o.Hooks()), relock.WithFencing()).Mutex("orders:42", relock.WithOwner("job-17"))
@@ -122,7 +122,7 @@ func TestWhatIsDoneUnderALockIsASpanWithItsOwnInside(t *testing.T) {
 	})
 }
 
-func TestBothSidesOfAReadWriteLockHaveSpans(t *testing.T) {
+func TestSpans_BothSidesOfAnRWMutexHaveThem(t *testing.T) {
 	o := observe(t)
 	m := relocktest.New(t, relock.WithHooks(o.Hooks())).RWMutex("orders:42")
 	require.NoError(t, o.Do(t.Context(), m, func(context.Context) error {
@@ -139,7 +139,7 @@ func TestBothSidesOfAReadWriteLockHaveSpans(t *testing.T) {
 	require.Equal(t, "read", attributesOf(holds[1])["relock.side"])
 }
 
-func TestALossIsAnEventOfTheSpanWhenItHappens(t *testing.T) {
+func TestSpans_LossIsAnEventWhenItHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
@@ -166,7 +166,7 @@ func TestALossIsAnEventOfTheSpanWhenItHappens(t *testing.T) {
 }
 
 // The function and what notes the loss are woken at the same time.
-func TestALossThatEndsTheFunctionIsAnEventOfTheSpan(t *testing.T) {
+func TestSpans_LossThatEndsTheFunctionIsAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()), relock.WithTTL(time.Second), relock.WithoutRenewal())
@@ -184,7 +184,7 @@ func TestALossThatEndsTheFunctionIsAnEventOfTheSpan(t *testing.T) {
 	})
 }
 
-func TestALossThatOnlyTheUnlockFindsIsAnEventOfTheSpan(t *testing.T) {
+func TestSpans_LossFoundByUnlockIsAnEvent(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	err := o.Do(t.Context(), locks.Mutex("orders:42"), func(ctx context.Context) error {
@@ -197,7 +197,7 @@ func TestALossThatOnlyTheUnlockFindsIsAnEventOfTheSpan(t *testing.T) {
 	require.Equal(t, "relock.lost", hold.Events()[0].Name)
 }
 
-func TestTheLossOfALockIsNoEventOfOneInsideOfIt(t *testing.T) {
+func TestSpans_LossOfAnOuterLockIsNoEventOfTheInner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
@@ -221,7 +221,7 @@ func TestTheLossOfALockIsNoEventOfOneInsideOfIt(t *testing.T) {
 	})
 }
 
-func TestTheLossOfALockInsideIsNoEventOfThatAroundIt(t *testing.T) {
+func TestSpans_LossOfAnInnerLockIsNoEventOfTheOuter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
@@ -238,7 +238,7 @@ func TestTheLossOfALockInsideIsNoEventOfThatAroundIt(t *testing.T) {
 	})
 }
 
-func TestAFailureOfTheFunctionIsTheStatusOfTheSpan(t *testing.T) {
+func TestSpans_FailureOfTheFunctionIsTheStatus(t *testing.T) {
 	o := observe(t)
 	m := relocktest.New(t, relock.WithHooks(o.Hooks())).Mutex("orders:42")
 	sold := errors.New("sold out")
@@ -248,7 +248,7 @@ func TestAFailureOfTheFunctionIsTheStatusOfTheSpan(t *testing.T) {
 	require.Empty(t, hold.Events())
 }
 
-func TestAFunctionThatDoesNotReturnEndsItsSpan(t *testing.T) {
+func TestSpans_FunctionThatDoesNotReturnEndsItsSpan(t *testing.T) {
 	for what, end := range map[string]func(){
 		"panic":  func() { panic("sold out") },
 		"Goexit": runtime.Goexit,
@@ -274,7 +274,7 @@ func TestAFunctionThatDoesNotReturnEndsItsSpan(t *testing.T) {
 	}
 }
 
-func TestALockInsideOfAnotherHasItsOwnAttributes(t *testing.T) {
+func TestSpans_InnerLockHasItsOwnAttributes(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	require.NoError(t, o.Do(t.Context(), locks.Mutex("outer"), func(ctx context.Context) error {
@@ -292,7 +292,7 @@ func TestALockInsideOfAnotherHasItsOwnAttributes(t *testing.T) {
 }
 
 // A re-entry begins no hold, so no hook tells of it.
-func TestALevelOfAHoldHasASpanWithItsName(t *testing.T) {
+func TestSpans_LevelHasOneWithItsName(t *testing.T) {
 	o := observe(t)
 	locks := relocktest.New(t, relock.WithHooks(o.Hooks()))
 	require.NoError(t, locks.Mutex("orders:42").Do(t.Context(), func(ctx context.Context) error {

@@ -26,12 +26,12 @@ func promtool(t *testing.T, args ...string) {
 	require.NoError(t, err, "promtool %v:\n%s", args, output)
 }
 
-func TestTheAlertRulesAreValid(t *testing.T) { promtool(t, "check", "rules", "alerts.yml") }
+func TestAlerts_RulesAreValid(t *testing.T) { promtool(t, "check", "rules", "alerts.yml") }
 
-func TestTheAlertsFireWhenTheyShould(t *testing.T) { promtool(t, "test", "rules", "alerts_test.yml") }
+func TestAlerts_FireWhenTheyShould(t *testing.T) { promtool(t, "test", "rules", "alerts_test.yml") }
 
 // promtool does not know which series there are.
-func TestTheAlertsAreAboutSeriesThatThereAre(t *testing.T) {
+func TestAlerts_UseExistingSeries(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex}
 	c.Hooks().Contended(e)

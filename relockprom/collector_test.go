@@ -17,7 +17,7 @@ import (
 	"github.com/relock-go/relock/relockprom"
 )
 
-func TestEachEventIsCounted(t *testing.T) {
+func TestCollector_CountsEachEvent(t *testing.T) {
 	c, registry := registered(t)
 	hooks := c.Hooks()
 	mutex := relock.Event{Name: "orders:1", Kind: relock.KindMutex, Elapsed: 3 * time.Millisecond}
@@ -67,7 +67,7 @@ func TestEachEventIsCounted(t *testing.T) {
 }
 
 // That Redis did not know the lock any more is a loss, though it was Unlock that found out.
-func TestALossThatUnlockFindsIsCounted(t *testing.T) {
+func TestCollector_CountsALossThatUnlockFinds(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired}
 	c.Hooks().Acquired(e)
@@ -80,7 +80,7 @@ func TestALossThatUnlockFindsIsCounted(t *testing.T) {
 }
 
 // The hold had ended before; the next one was lost when Redis was still to be told of the end of this one.
-func TestALossThatOnlyDelaysTheReleaseIsNotCounted(t *testing.T) {
+func TestCollector_DoesNotCountALossThatOnlyDelaysTheRelease(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired}
 	c.Hooks().Acquired(e)
@@ -92,7 +92,7 @@ func TestALossThatOnlyDelaysTheReleaseIsNotCounted(t *testing.T) {
 	require.Zero(t, s.sum("relock_held"))
 }
 
-func TestTimesAreInSeconds(t *testing.T) {
+func TestCollector_TimesAreSeconds(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired, Elapsed: 1500 * time.Millisecond}
 	c.Hooks().Acquired(e)
@@ -111,7 +111,7 @@ func TestTimesAreInSeconds(t *testing.T) {
 }
 
 // A counter that begins at 1 has no increase.
-func TestCountersBeginAtZeroWithTheFirstEvent(t *testing.T) {
+func TestCollector_CountersBeginAtZeroWithTheFirstEvent(t *testing.T) {
 	c, registry := registered(t)
 	require.Empty(t, gathered(t, registry))
 	c.Hooks().Contended(relock.Event{Kind: relock.KindFair})
@@ -136,7 +136,7 @@ func TestCountersBeginAtZeroWithTheFirstEvent(t *testing.T) {
 	require.Len(t, s, 13)
 }
 
-func TestTheNameOfALockIsNoLabel(t *testing.T) {
+func TestCollector_NameOfALockIsNoLabel(t *testing.T) {
 	for _, opts := range [][]relockprom.Option{nil, {relockprom.WithNameClass(func(string) string { return "orders" })}} {
 		c, registry := registered(t, opts...)
 		e := relock.Event{Name: "SECRET", OwnerID: "SECRET", Owner: "SECRET", Token: 4711, Kind: relock.KindMutex}
@@ -160,7 +160,7 @@ func firstPart(name string) string {
 	return class
 }
 
-func TestEachClassIsCountedByItself(t *testing.T) {
+func TestCollector_EachClassIsCountedByItself(t *testing.T) {
 	c, registry := registered(t, relockprom.WithNameClass(firstPart))
 	for _, name := range []string{"orders:1", "orders:2", "carts:1"} {
 		c.Hooks().Acquired(relock.Event{Name: name, Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired})
@@ -173,7 +173,7 @@ func TestEachClassIsCountedByItself(t *testing.T) {
 
 // The names of locks have no end, and a function that returns them must not fill the memory. What was
 // begun in a class ends in it.
-func TestClassesAreBounded(t *testing.T) {
+func TestCollector_ClassesAreBounded(t *testing.T) {
 	c, registry := registered(t, relockprom.WithNameClass(func(name string) string { return name }))
 	const names = 1000
 	event := func(i int) relock.Event {
@@ -191,7 +191,7 @@ func TestClassesAreBounded(t *testing.T) {
 	require.Empty(t, gathered(t, registry).of("relock_held").nonzero())
 }
 
-func TestAClassMayBeAnyText(t *testing.T) {
+func TestCollector_ClassMayBeAnyText(t *testing.T) {
 	for _, class := range []string{"", "\xff", "a\"b\n\\", "日本", strings.Repeat("x", 10_000)} {
 		c, registry := registered(t, relockprom.WithNameClass(func(string) string { return class }))
 		c.Hooks().Acquired(relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired})
@@ -199,7 +199,7 @@ func TestAClassMayBeAnyText(t *testing.T) {
 	}
 }
 
-func TestBadOptionsAreRefused(t *testing.T) {
+func TestCollector_BadOptionsAreRefused(t *testing.T) {
 	for _, bad := range []struct {
 		option relockprom.Option
 		says   string
@@ -218,7 +218,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestBucketsAreThoseThatWereAskedFor(t *testing.T) {
+func TestCollector_BucketsAreThoseRequested(t *testing.T) {
 	wait := []float64{1, 2}
 	c, registry := registered(t, relockprom.WithBuckets(relockprom.Buckets{Wait: wait}),
 		relockprom.WithBuckets(relockprom.Buckets{Renew: []float64{3}}))
@@ -243,7 +243,7 @@ func TestBucketsAreThoseThatWereAskedFor(t *testing.T) {
 	require.True(t, slices.IsSorted(hold))
 }
 
-func TestHistogramsAreNativeTooIfAskedFor(t *testing.T) {
+func TestCollector_HistogramsAreNativeOnRequest(t *testing.T) {
 	c, registry := registered(t, relockprom.WithNativeHistograms())
 	c.Hooks().Acquired(relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired, Elapsed: time.Second})
 	families, err := registry.Gather()
@@ -259,7 +259,7 @@ func TestHistogramsAreNativeTooIfAskedFor(t *testing.T) {
 }
 
 // Two Redis servers, say: the label that tells them apart is the registerer's.
-func TestSeveralCollectorsShareARegistry(t *testing.T) {
+func TestCollector_SeveralShareARegistry(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	for _, server := range []string{"a", "b"} {
 		c, _ := registered(t)
@@ -274,7 +274,7 @@ func TestSeveralCollectorsShareARegistry(t *testing.T) {
 	}, gathered(t, registry).of("relock_held"))
 }
 
-func TestPrometheusLikesTheNames(t *testing.T) {
+func TestCollector_NamesPassPrometheusLint(t *testing.T) {
 	c, _ := registered(t, relockprom.WithNameClass(firstPart))
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired}
 	c.Hooks().Acquired(e)

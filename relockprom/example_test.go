@@ -109,7 +109,7 @@ func ExampleWithNameClass() {
 	// relock_held{class="orders",kind="mutex"} 2
 }
 
-// The snippets of README.md. TestTheCodeInTheReadmeCompiles holds the two together.
+// The snippets of README.md. TestReadme_CodeCompiles holds the two together.
 
 func _() { // a whole service
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})

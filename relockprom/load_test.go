@@ -253,7 +253,7 @@ func watched(t *testing.T, at endpoint, workers int, done <-chan struct{}) {
 	}
 }
 
-func TestWhatIsScrapedIsWhatHappened(t *testing.T) {
+func TestLoad_ScrapeMatchesWhatHappened(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		const workers, rounds = 12, 50
 		collector, registry := registered(t)
@@ -304,7 +304,7 @@ func poll(f func() bool) {
 
 // Whatever ends a wait or a hold: time-outs, cancellations, losses of all sorts, owners that several goroutines
 // share, locks within locks, and Close while all of that goes on.
-func TestNothingIsHeldOrWaitedForWhenAllIsOver(t *testing.T) {
+func TestLoad_NothingIsHeldOrAwaitedAtTheEnd(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		const workers, rounds = 12, 60
 		collector, registry := registered(t, relockprom.WithNameClass(func(name string) string { return name[strings.LastIndex(name, "-"):] }))

@@ -23,7 +23,7 @@ func inBubble(t *testing.T, test func(t *testing.T, locks *relock.Client, regist
 	})
 }
 
-func TestALockThatIsLostIsCountedByItsCause(t *testing.T) {
+func TestLocks_LossIsCountedByItsCause(t *testing.T) {
 	for _, s := range sorts {
 		for cause, lose := range map[string]func(t *testing.T, b *redistest.Backend, c *relock.Client, key string, l lock){
 			"expired": func(*testing.T, *redistest.Backend, *relock.Client, string, lock) {},
@@ -62,7 +62,7 @@ func TestALockThatIsLostIsCountedByItsCause(t *testing.T) {
 	}
 }
 
-func TestAWaitIsSeenWhileItLasts(t *testing.T) {
+func TestLocks_WaitIsSeenWhileItLasts(t *testing.T) {
 	inBubble(t, func(t *testing.T, locks *relock.Client, registry *prometheus.Registry) {
 		release := relocktest.HoldElsewhere(t, locks, "orders:42")
 		const waiters = 3
@@ -107,7 +107,7 @@ func TestAWaitIsSeenWhileItLasts(t *testing.T) {
 }
 
 // The TTL is 30 s, so a renewal is due every ten.
-func TestRenewalsAreCountedUntilTheLockIsLost(t *testing.T) {
+func TestLocks_RenewalsAreCountedUntilTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, locks *relock.Client, registry *prometheus.Registry) {
 		m := locks.Mutex("orders:42")
 		require.NoError(t, m.Lock(t.Context()))
@@ -146,7 +146,7 @@ func secondsOf(t *testing.T, registry *prometheus.Registry, name string) (sum fl
 }
 
 // The hooks of a handle replace those of its client: joined, both are told.
-func TestAHandleWithHooksOfItsOwnIsCountedIfTheyAreJoined(t *testing.T) {
+func TestLocks_HandleWithHooksIsCountedIfTheyAreJoined(t *testing.T) {
 	inBubble(t, func(t *testing.T, locks *relock.Client, registry *prometheus.Registry) {
 		collector, own := registered(t)
 		acquired := 0

@@ -11,12 +11,12 @@ import (
 	"github.com/relock-go/relock/internal/pagetest"
 )
 
-func TestTheCodeInTheReadmeCompiles(t *testing.T) {
+func TestReadme_CodeCompiles(t *testing.T) {
 	pagetest.RequireCode(t, "README.md", "go", "example_test.go")
 }
 
 // The table and the package doc have every metric with its labels, and none that is not there.
-func TestEveryMetricIsDocumented(t *testing.T) {
+func TestReadme_DocumentsEveryMetric(t *testing.T) {
 	c, registry := registered(t)
 	e := relock.Event{Kind: relock.KindMutex, Outcome: relock.OutcomeAcquired, Cause: relock.LossGone}
 	c.Hooks().Acquired(e)
@@ -46,7 +46,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	require.Equal(t, there, documented("doc.go", `(?m)^//	(relock_\w+)\{?(\w*)\}? `))
 }
 
-func TestEveryAlertIsDocumented(t *testing.T) {
+func TestReadme_DocumentsEveryAlert(t *testing.T) {
 	names := func(file, row string) (found []string) {
 		for _, m := range regexp.MustCompile(row).FindAllStringSubmatch(pagetest.Read(t, file), -1) {
 			found = append(found, m[1])

@@ -43,7 +43,7 @@ func failureOf(t *testing.T, f func(tb testing.TB)) string {
 	return test.failure
 }
 
-func TestMisuseFailsTheTestAndSaysHow(t *testing.T) {
+func TestBadInput_MisuseFailsTheTestAndSaysHow(t *testing.T) {
 	c, closed := relocktest.New(t), relocktest.New(t)
 	require.NoError(t, closed.Close())
 	require.NoError(t, c.Mutex("held").Lock(t.Context()))
@@ -89,7 +89,7 @@ func TestMisuseFailsTheTestAndSaysHow(t *testing.T) {
 	}
 }
 
-func TestWhatNeedsRedisFailsTheTestInAnOutage(t *testing.T) {
+func TestBadInput_CallsThatNeedRedisFailTheTestInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		require.NoError(t, c.Mutex("held").Lock(t.Context()))
@@ -99,7 +99,7 @@ func TestWhatNeedsRedisFailsTheTestInAnOutage(t *testing.T) {
 	})
 }
 
-func TestAReleaseThatFailsFailsTheTestWhichGoesOn(t *testing.T) {
+func TestBadInput_FailedReleaseFailsTheTestWhichGoesOn(t *testing.T) {
 	c := relocktest.New(t)
 	test := &failing{T: t}
 	release := relocktest.HoldElsewhere(test, c, "name")

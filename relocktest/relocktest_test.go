@@ -54,7 +54,7 @@ func sidesOf(c *relock.Client) map[string]side {
 	return sides
 }
 
-func TestTheHolderOfALockThatIsLostKnowsAtOnceWhateverItsKind(t *testing.T) {
+func TestLose_HolderIsNotifiedAtOnceWhateverTheKind(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		c := relocktest.New(t, relock.WithPrefix("app:"))
 		for kind, m := range sidesOf(c) {
@@ -70,7 +70,7 @@ func TestTheHolderOfALockThatIsLostKnowsAtOnceWhateverItsKind(t *testing.T) {
 	})
 }
 
-func TestALostLockGoesToTheNextWaiter(t *testing.T) {
+func TestLose_NextWaiterGetsTheLock(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		hooks, waits := contended()
 		c := relocktest.New(t, hooks)
@@ -84,7 +84,7 @@ func TestALostLockGoesToTheNextWaiter(t *testing.T) {
 	})
 }
 
-func TestALockThatIsHeldElsewhereIsWaitedForUntilItIsReleased(t *testing.T) {
+func TestHoldElsewhere_IsAwaitedUntilItsRelease(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		hooks, waits := contended()
 		c := relocktest.New(t, hooks, relock.WithPrefix("app:"), relock.WithFencing())
@@ -113,7 +113,7 @@ func TestALockThatIsHeldElsewhereIsWaitedForUntilItIsReleased(t *testing.T) {
 	})
 }
 
-func TestALockMayBeTakenElsewhereRightAfterItWasLost(t *testing.T) {
+func TestHoldElsewhere_MayFollowALossAtOnce(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		m := c.Mutex("name")
@@ -139,7 +139,7 @@ var optionsOfLeases = map[string][]relock.ClientOption{
 	"with an unlock's time": {relock.WithUnlockTimeout(time.Second)},
 }
 
-func TestWhatIsHeldElsewhereIsHeldAsLongAsTheTestLasts(t *testing.T) {
+func TestHoldElsewhere_LastsAsLongAsTheTest(t *testing.T) {
 	redistest.Slow(t)
 	for name, opts := range optionsOfLeases {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestWhatIsHeldElsewhereIsHeldAsLongAsTheTestLasts(t *testing.T) {
 	}
 }
 
-func TestAReleaseElsewhereWaitsForTheEndOfAnOutage(t *testing.T) {
+func TestHoldElsewhere_ReleaseWaitsForTheEndOfAnOutage(t *testing.T) {
 	redistest.Slow(t)
 	for name, opts := range optionsOfLeases {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestAReleaseElsewhereWaitsForTheEndOfAnOutage(t *testing.T) {
 	}
 }
 
-func TestALeaseEndsAsTimePasses(t *testing.T) {
+func TestLease_EndsAsTimePasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		rdb := relocktest.Redis(t, c)
@@ -189,7 +189,7 @@ func TestALeaseEndsAsTimePasses(t *testing.T) {
 	})
 }
 
-func TestAnotherClientOnTheSameRedisIsAnotherProcess(t *testing.T) {
+func TestClient_AnotherOnTheSameRedisIsAnotherProcess(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		other, err := relock.New(relocktest.Redis(t, c), relock.WithTTL(300*time.Millisecond))
@@ -208,7 +208,7 @@ func TestAnotherClientOnTheSameRedisIsAnotherProcess(t *testing.T) {
 	})
 }
 
-func TestTwoClientsHaveNothingInCommon(t *testing.T) {
+func TestClient_TwoHaveNothingInCommon(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		a, b := relocktest.New(t), relocktest.New(t)
 		require.NoError(t, a.Mutex("name").Lock(t.Context()))
@@ -220,7 +220,7 @@ func TestTwoClientsHaveNothingInCommon(t *testing.T) {
 	})
 }
 
-func TestAHoldOutlivesAnOutageThatIsShorterThanItsLease(t *testing.T) {
+func TestOutage_ShorterThanTheLeaseLosesNoHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		m := c.Mutex("name")
@@ -235,7 +235,7 @@ func TestAHoldOutlivesAnOutageThatIsShorterThanItsLease(t *testing.T) {
 	})
 }
 
-func TestAHoldIsLostInAnOutageThatIsLongerThanItsLease(t *testing.T) {
+func TestOutage_LongerThanTheLeaseLosesTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		m := c.Mutex("name")
@@ -259,7 +259,7 @@ func TestAHoldIsLostInAnOutageThatIsLongerThanItsLease(t *testing.T) {
 	})
 }
 
-func TestAWaiterRidesOutAnOutage(t *testing.T) {
+func TestOutage_WaiterRidesItOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hooks, waits := contended()
 		c := relocktest.New(t, hooks)
@@ -277,7 +277,7 @@ func TestAWaiterRidesOutAnOutage(t *testing.T) {
 }
 
 // Redis has ended many connections, and none of them costs a command afterwards.
-func TestAfterAnOutageAllIsWellAgain(t *testing.T) {
+func TestOutage_LeavesNothingAfterItsEnd(t *testing.T) {
 	onEachClock(t, func(t *testing.T) {
 		c := relocktest.New(t)
 		rdb := relocktest.Redis(t, c)
@@ -304,7 +304,7 @@ func TestAfterAnOutageAllIsWellAgain(t *testing.T) {
 }
 
 // The cleanup of the test must not wait for the end of the outage, nor stop the clock of the bubble.
-func TestATestMayEndInAnOutage(t *testing.T) {
+func TestOutage_TestMayEndInOne(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, c *relock.Client){
 		"idle":   func(*testing.T, *relock.Client) {},
 		"held":   func(t *testing.T, c *relock.Client) { require.NoError(t, c.Mutex("name").Lock(t.Context())) },
@@ -340,7 +340,7 @@ func TestATestMayEndInAnOutage(t *testing.T) {
 	}
 }
 
-func TestATestEndsAtOnceInAnOutage(t *testing.T) {
+func TestOutage_TestEndsAtOnceInOne(t *testing.T) {
 	began := time.Now()
 	t.Run("test", func(t *testing.T) {
 		c := relocktest.New(t)
@@ -352,7 +352,7 @@ func TestATestEndsAtOnceInAnOutage(t *testing.T) {
 }
 
 // A goroutine that waits for the Close of another must not stop the clock of the bubble.
-func TestSeveralGoroutinesMayCloseAClientInABubble(t *testing.T) {
+func TestBubble_SeveralGoroutinesMayCloseAClient(t *testing.T) {
 	redistest.Slow(t)
 	onEachClock(t, func(t *testing.T) {
 		c := relocktest.New(t, relock.WithTTL(time.Second))
@@ -366,7 +366,7 @@ func TestSeveralGoroutinesMayCloseAClientInABubble(t *testing.T) {
 }
 
 // A Lock that gives up waits for its hook. That must not stop the clock of the bubble either.
-func TestALockInABubbleMayEndWhileItsHookSleeps(t *testing.T) {
+func TestBubble_LockMayEndWhileItsHookSleeps(t *testing.T) {
 	redistest.Slow(t)
 	onEachClock(t, func(t *testing.T) {
 		told := make(chan relock.Event, 2)

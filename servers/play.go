@@ -135,7 +135,7 @@ func (s *stage) served(ctx context.Context) ([]string, error) {
 
 // quickstart runs it with each kind of lock.
 func (s *stage) quickstart(ctx context.Context) (string, error) {
-	t, err := s.test(ctx, "-run", "^TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind$", quickstarts)
+	t, err := s.test(ctx, "-run", "^TestQuickstart_RunsOnARealRedisAndLeavesNothing$", quickstarts)
 	if err != nil {
 		return "", err
 	}

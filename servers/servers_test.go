@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheTableInTheDocsHasEachServerAndEachPart(t *testing.T) {
+func TestDocs_TableHasEachServerAndEachPart(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", page))
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestTheTableInTheDocsHasEachServerAndEachPart(t *testing.T) {
 }
 
 // A turn has a server, and all turns have all.
-func TestEachServerHasItsTurn(t *testing.T) {
+func TestTurns_EachServerHasOne(t *testing.T) {
 	t.Parallel()
 	var all []server
 	for _, turn := range []string{"1/3", "2/3", "3/3"} {
@@ -46,7 +46,7 @@ func TestEachServerHasItsTurn(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsAnError(t *testing.T) {
+func TestServer_MissingOneIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := server{name: "Redis 9.9", wheel: "no-such==1.0", sha256: "feed"}.dir(cancelled(t))
 	require.ErrorContains(t, err, "cannot get no-such==1.0")
@@ -59,7 +59,7 @@ func cancelled(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestTheServerIsFoundInAPackage(t *testing.T) {
+func TestServer_IsFoundInAPackage(t *testing.T) {
 	t.Parallel()
 	for _, server := range []string{"bin/redis-server", "x.data/lib/valkey-server"} {
 		dir := t.TempDir()
@@ -90,7 +90,7 @@ func pack(t *testing.T, wheel string, names ...string) {
 	require.NoError(t, os.WriteFile(wheel, packed.Bytes(), 0o600))
 }
 
-func TestAServerIsKnownByWhatItSays(t *testing.T) {
+func TestServer_IsIdentifiedByItsOutput(t *testing.T) {
 	t.Parallel()
 	name, err := parseName("Valkey server v=8.1.8 sha=00000000:1 malloc=libc bits=64\n")
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ const jsonOfARun = `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"fail","Package":"p"}
 `
 
-func TestTestsAreCountedOnceAndTheirReasonsKept(t *testing.T) {
+func TestReport_CountsTestsOnceAndKeepsTheirReasons(t *testing.T) {
 	t.Parallel()
 	run, err := count(strings.NewReader(jsonOfARun))
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestTestsAreCountedOnceAndTheirReasonsKept(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestTheServerComesFirstOnThePathAndNoOtherOneIsUsed(t *testing.T) {
+func TestPath_ServerComesFirstAndNoOtherIsUsed(t *testing.T) {
 	t.Setenv("RELOCK_REDIS", "127.0.0.1:1")
 	t.Setenv("PATH", "/usual")
 	env := environment("/first")
@@ -132,7 +132,7 @@ func TestTheServerComesFirstOnThePathAndNoOtherOneIsUsed(t *testing.T) {
 }
 
 // A row is complete whatever went wrong.
-func TestTheTableSaysWhatWasNotRun(t *testing.T) {
+func TestReport_TableSaysWhatWasNotRun(t *testing.T) {
 	t.Parallel()
 	table := draw([]row{
 		{server: fetched[0], cells: []string{"7 passed", "**failed**", ""}, notes: []string{"3 times: it needs Redis 7"}},
@@ -143,7 +143,7 @@ func TestTheTableSaysWhatWasNotRun(t *testing.T) {
 	require.Contains(t, table, "* Redis 6.2.14, left out 3 times: it needs Redis 7\n")
 }
 
-func TestOnlyTheWholeIsPublished(t *testing.T) {
+func TestReport_OnlyTheWholeIsPublished(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, run(t.Context(), io.Discard, "", "", true, true), "all, on each server")
 }

@@ -29,7 +29,7 @@ func crewHere(t *testing.T, size int) crew {
 	return crew{program, size}
 }
 
-func TestChildrenPlayTheSeedsThatTheyAreGiven(t *testing.T) {
+func TestChildren_PlayTheSeedsTheyAreGiven(t *testing.T) {
 	n, seen := uint64(0), []uint64{}
 	err := crewHere(t, 2).play(t.Context(), func() (job, bool) { n++; return job{Seed: n}, n <= 4 }, func(a answer) {
 		seen = append(seen, a.Seed)
@@ -41,7 +41,7 @@ func TestChildrenPlayTheSeedsThatTheyAreGiven(t *testing.T) {
 	require.ElementsMatch(t, []uint64{1, 2, 3, 4}, seen)
 }
 
-func TestAChildThatDiesIsAFailureAndAnotherGoesOn(t *testing.T) {
+func TestChildren_DeathIsAFailureAndAnotherGoesOn(t *testing.T) {
 	player, err := startChild(t.Context(), crewHere(t, 1).program)
 	require.NoError(t, err)
 	require.NoError(t, player.cmd.Process.Kill())
@@ -50,7 +50,7 @@ func TestAChildThatDiesIsAFailureAndAnotherGoesOn(t *testing.T) {
 	require.Contains(t, a.Crash, "seed 1")
 }
 
-func TestTheFewestFaultsAreFound(t *testing.T) {
+func TestShrink_FindsTheFewestFaults(t *testing.T) {
 	all := make([]int, 40)
 	for i := range all {
 		all[i] = i

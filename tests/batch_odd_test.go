@@ -17,7 +17,7 @@ import (
 // Odd moments in the life of a batch.
 
 // A hook that stays does not keep the rename from being sent again: an Unlock waits for its answer.
-func TestAHookThatIsToldOfARenameDelaysNoUnlock(t *testing.T) {
+func TestRename_HookDelaysNoUnlock(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -37,7 +37,7 @@ func TestAHookThatIsToldOfARenameDelaysNoUnlock(t *testing.T) {
 
 // The owner whose name Redis still has for the lock may come back, because its Unlock was told of the refusal. A late
 // copy of the next rename, from that name, must not find it in use again.
-func TestALateCopyOfARenameAfterOneThatWasRefusedChangesNothing(t *testing.T) {
+func TestRename_DelayedCopyAfterARefusedOneChangesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr, relock.WithTTL(10*time.Second))
@@ -70,7 +70,7 @@ func TestALateCopyOfARenameAfterOneThatWasRefusedChangesNothing(t *testing.T) {
 }
 
 // What became of the hold after it is no loss of a hold that its owner has given up.
-func TestAReleaseOfWhichRedisWasNotToldIsNoLoss(t *testing.T) {
+func TestRelease_UnsentOneIsNoLoss(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -98,7 +98,7 @@ func TestAReleaseOfWhichRedisWasNotToldIsNoLoss(t *testing.T) {
 }
 
 // The lock is kept for the hold that asks for it, though Redis never knew it by its name.
-func TestALockIsKeptByTheNameOfTheHoldThatHadItLast(t *testing.T) {
+func TestBatch_MinHoldIsKeptUnderTheNameOfTheLastHold(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		kept := b.mutex(relock.WithMinHold(time.Minute))
 		waiting := b.third.start(func() error { return kept.Lock(b.ctx) })

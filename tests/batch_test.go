@@ -55,7 +55,7 @@ func heldOf(b *faultBench) inside.Hold {
 	return holds[i]
 }
 
-func TestAWaiterEntersBeforeRedisKnowsUnderTheLeaseOfTheHoldBefore(t *testing.T) {
+func TestBatch_WaiterEntersBeforeRedisKnowsUnderTheLeaseBefore(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -81,7 +81,7 @@ func TestAWaiterEntersBeforeRedisKnowsUnderTheLeaseOfTheHoldBefore(t *testing.T)
 	})
 }
 
-func TestAnUnlockReturnsWhenACommandIsAnsweredThatWasSentAfterTheHold(t *testing.T) {
+func TestBatch_UnlockReturnsWithTheAnswerToACommandSentAfterTheHold(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		waiting := b.third.start(func() error { return b.m.Lock(b.ctx) })
 		b.awaitContended()
@@ -102,7 +102,7 @@ func TestAnUnlockReturnsWhenACommandIsAnsweredThatWasSentAfterTheHold(t *testing
 	})
 }
 
-func TestOneRenameTellsOfAllHoldsThatHaveEnded(t *testing.T) {
+func TestBatch_OneRenameCoversAllEndedHolds(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -135,7 +135,7 @@ func TestOneRenameTellsOfAllHoldsThatHaveEnded(t *testing.T) {
 	})
 }
 
-func TestNoOneEntersWhileAReleaseIsUnderWay(t *testing.T) {
+func TestBatch_NoOneEntersDuringARelease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newBatchBench(t, newFaultBench(t, backend.Addr))
@@ -156,7 +156,7 @@ func TestNoOneEntersWhileAReleaseIsUnderWay(t *testing.T) {
 }
 
 // One command about the key is under way at a time.
-func TestAReentryWaitsUntilRedisKnowsTheHold(t *testing.T) {
+func TestBatch_ReentryWaitsUntilRedisKnowsTheHold(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		b.relay.ResetLog()
 		entered := b.me.start(func() error { return b.m.Lock(b.ctx) })
@@ -172,7 +172,7 @@ func TestAReentryWaitsUntilRedisKnowsTheHold(t *testing.T) {
 	})
 }
 
-func TestARenewalWaitsUntilRedisKnowsTheHold(t *testing.T) {
+func TestBatch_RenewalWaitsUntilRedisKnowsTheHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -188,7 +188,7 @@ func TestARenewalWaitsUntilRedisKnowsTheHold(t *testing.T) {
 	})
 }
 
-func TestAKeyThatIsDeletedIsALossForAllThatWaitForRedis(t *testing.T) {
+func TestBatch_DeletedKeyIsALossForAllThatWaitForRedis(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		require.NoError(t, b.server.Del(b.ctx, b.key).Err())
 		hold := b.me.holdOf(b.ctx, b.m)
@@ -206,7 +206,7 @@ func TestAKeyThatIsDeletedIsALossForAllThatWaitForRedis(t *testing.T) {
 
 // It may have been about to open when the answer came. Then it asks Redis itself, or is lost as soon as
 // it has opened.
-func TestAHoldThatFollowsALostOneIsLostOrAcquiredAnew(t *testing.T) {
+func TestBatch_HoldAfterALostOneIsLostOrAcquiredAnew(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for range 20 {
@@ -229,7 +229,7 @@ func TestAHoldThatFollowsALostOneIsLostOrAcquiredAnew(t *testing.T) {
 	})
 }
 
-func TestAnUnlockThatGivesUpLeavesTheHoldOfItsSuccessorAlone(t *testing.T) {
+func TestBatch_UnlockThatGivesUpLeavesTheSuccessorAlone(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -254,7 +254,7 @@ func TestAnUnlockThatGivesUpLeavesTheHoldOfItsSuccessorAlone(t *testing.T) {
 	})
 }
 
-func TestARenameIsSentAgainUntilItIsAnswered(t *testing.T) {
+func TestBatch_RenameIsSentAgainUntilAnswered(t *testing.T) {
 	for name, lose := range map[string]func(*faultBench) *redistest.Rule{
 		"executed":     func(b *faultBench) *redistest.Rule { return b.relay.DropReply(b.runs(protocol.RenameScript)) },
 		"not executed": func(b *faultBench) *redistest.Rule { return b.relay.HoldBack(b.runs(protocol.RenameScript)).Rule },
@@ -280,7 +280,7 @@ func TestARenameIsSentAgainUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestARenameThatIsRefusedIsAnErrorOfTheUnlockAndTheNextCommandTellsAll(t *testing.T) {
+func TestBatch_RefusedRenameIsAnErrorOfUnlockAndTheNextCommandCoversIt(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for range 10 {
@@ -314,7 +314,7 @@ func TestARenameThatIsRefusedIsAnErrorOfTheUnlockAndTheNextCommandTellsAll(t *te
 
 // Without an answer the hold is lost here before its lease is over there, and Redis is rid of both
 // names: in an order in which a late copy of the rename brings none of them back.
-func TestARenameThatIsNeverAnsweredLosesTheHoldAndBothNamesAreUndone(t *testing.T) {
+func TestBatch_UnansweredRenameLosesTheHoldAndUndoesBothNames(t *testing.T) {
 	for name, executed := range map[string]bool{"executed": true, "not executed": false, "late": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -359,7 +359,7 @@ func TestARenameThatIsNeverAnsweredLosesTheHoldAndBothNamesAreUndone(t *testing.
 	}
 }
 
-func TestAForceFindsTheHoldThatIsValidBehindTheNameOnRedis(t *testing.T) {
+func TestBatch_ForceFindsTheCurrentHoldBehindTheNameOnRedis(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		hold := b.me.holdOf(b.ctx, b.m)
 		forced := b.third.start(func() error {
@@ -381,7 +381,7 @@ func TestAForceFindsTheHoldThatIsValidBehindTheNameOnRedis(t *testing.T) {
 }
 
 // Names change while a force is under way: what Redis said may be the name of a hold before.
-func TestAForceFindsTheHoldThatIsValidThoughRedisKnowsItByAnotherNameMeanwhile(t *testing.T) {
+func TestBatch_ForceFindsTheCurrentHoldThoughItIsRenamedMeanwhile(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		hold := b.me.holdOf(b.ctx, b.m)
 		time.Sleep(time.Microsecond)                        // so that it is asked after the batch has begun, not at the same time
@@ -405,7 +405,7 @@ func TestAForceFindsTheHoldThatIsValidThoughRedisKnowsItByAnotherNameMeanwhile(t
 	})
 }
 
-func TestCloseReleasesWhatRedisKnowsByAnotherName(t *testing.T) {
+func TestBatch_CloseReleasesAHoldUnderAnotherName(t *testing.T) {
 	eachBatch(t, func(t *testing.T, b *batchBench) {
 		hold := b.me.holdOf(b.ctx, b.m)
 		closed := b.third.start(b.locks.Close)
@@ -418,7 +418,7 @@ func TestCloseReleasesWhatRedisKnowsByAnotherName(t *testing.T) {
 	})
 }
 
-func TestHooksHearOfEachHoldOfABatchOnce(t *testing.T) {
+func TestBatch_HooksReportEachHoldOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		var record chronicle
@@ -444,7 +444,7 @@ func TestHooksHearOfEachHoldOfABatchOnce(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatWantsMoreThanALeaseIsToldToRedisFirst(t *testing.T) {
+func TestBatch_WaiterThatNeedsMoreThanALeaseIsSentToRedisFirst(t *testing.T) {
 	for name, opts := range map[string][]relock.MutexOption{
 		"a token":         {relock.WithFencing()},
 		"a fixed lease":   {relock.WithoutRenewal()},
@@ -466,7 +466,7 @@ func TestAWaiterThatWantsMoreThanALeaseIsToldToRedisFirst(t *testing.T) {
 }
 
 // If no other process waits, a turn has no end that WithLocalHandoffs sets; but it has one.
-func TestAProcessThatIsAloneGoesOnBeyondItsTurn(t *testing.T) {
+func TestBatch_LoneProcessGoesOnBeyondItsTurn(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -500,7 +500,7 @@ func TestAProcessThatIsAloneGoesOnBeyondItsTurn(t *testing.T) {
 }
 
 // In no order of what may happen is the lock with two, or with no one who could give it back.
-func TestABatchOfImpatientWaitersUnderLostRepliesExcludes(t *testing.T) {
+func TestBatch_ExcludesUnderLostRepliesAndImpatientWaiters(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {

@@ -36,7 +36,7 @@ func awaitRegistered(t *testing.T, rdb redis.UniversalClient, id string) map[str
 	return info
 }
 
-func TestAClientIsRegisteredWhileItHoldsAndGoesWithClose(t *testing.T) {
+func TestClientInfo_IsRegisteredDuringHoldsAndGoesWithClose(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
@@ -62,7 +62,7 @@ func TestAClientIsRegisteredWhileItHoldsAndGoesWithClose(t *testing.T) {
 	})
 }
 
-func TestAClientIsNotRegisteredUnlessItIsToBe(t *testing.T) {
+func TestClientInfo_IsNotRegisteredByDefault(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Mini(t).Client(t)
 	c := locksOn(t, rdb)
@@ -76,7 +76,7 @@ func TestAClientIsNotRegisteredUnlessItIsToBe(t *testing.T) {
 
 // A minute is the shortest time between two commands, however many holds begin; and the longest while there
 // are holds or waiters.
-func TestAClientIsRegisteredAnewOnceAMinuteWhileItHoldsOrWaits(t *testing.T) {
+func TestClientInfo_IsRenewedOnceAMinuteDuringHoldsAndWaits(t *testing.T) {
 	t.Parallel()
 	for name, use := range map[string]func(t *testing.T, rdb *redis.Client, c *relock.Client) (end func()){
 		"holds": func(t *testing.T, _ *redis.Client, c *relock.Client) func() {
@@ -134,7 +134,7 @@ func TestAClientIsRegisteredAnewOnceAMinuteWhileItHoldsOrWaits(t *testing.T) {
 }
 
 // A hold keeps the name that it began with, and the client's next holds have another.
-func TestEachNameThatAClientHoldsByIsRegistered(t *testing.T) {
+func TestClientInfo_EachNameOfHoldsIsRegistered(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		c := locksOn(t, rdb, relock.WithClientInfo())
 		first := c.ID()
@@ -160,7 +160,7 @@ func TestEachNameThatAClientHoldsByIsRegistered(t *testing.T) {
 	})
 }
 
-func TestAClientIsRegisteredOnAllNodesOfAQuorum(t *testing.T) {
+func TestClientInfo_IsRegisteredOnAllNodesOfAQuorum(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdbs := locktest.ClientsOf(t, backend.Nodes(t, 3))
@@ -182,7 +182,7 @@ func TestAClientIsRegisteredOnAllNodesOfAQuorum(t *testing.T) {
 }
 
 // Its key is in any slot.
-func TestAClientIsRegisteredOnACluster(t *testing.T) {
+func TestClientInfo_IsRegisteredOnACluster(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	rdb := redistest.NewCluster(t).Client(t)
@@ -198,7 +198,7 @@ func TestAClientIsRegisteredOnACluster(t *testing.T) {
 }
 
 // A user without the permissions has locks all the same, and is refused once in a minute.
-func TestAClientThatMayNotRegisterLocksAllTheSame(t *testing.T) {
+func TestClientInfo_WithoutPermissionLocksWork(t *testing.T) {
 	t.Parallel()
 	redistest.RequireServer(t)
 	for name, test := range map[string]struct {
@@ -243,7 +243,7 @@ func TestAClientThatMayNotRegisterLocksAllTheSame(t *testing.T) {
 }
 
 // Close does not wait for a Redis that is gone for longer than it does without the option.
-func TestCloseOfARegisteredClientIsBounded(t *testing.T) {
+func TestClientInfo_CloseIsBounded(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, backend *redistest.Backend) {

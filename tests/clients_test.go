@@ -29,7 +29,7 @@ func (w wrapper) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 // A Ring panics when it is asked to subscribe to channels that are not known yet.
-func TestLocksOnARingBehindAWrapperArePolledFor(t *testing.T) {
+func TestRing_BehindAWrapperIsPolled(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	redistest.EachInRealTime(t, func(t *testing.T, backend *redistest.Backend) {
@@ -55,7 +55,7 @@ func TestLocksOnARingBehindAWrapperArePolledFor(t *testing.T) {
 	})
 }
 
-func TestAPanicOfTheRedisClientIsAnErrorOfTheCallThatMetIt(t *testing.T) {
+func TestPanic_OfTheRedisClientIsAnErrorOfTheCall(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -101,7 +101,7 @@ func (l limiter) Allow() error {
 
 func (limiter) ReportResult(error) {}
 
-func TestAPanicInWhatTheApplicationGaveTheClientIsAnErrorOnEveryGoroutine(t *testing.T) {
+func TestPanic_OfTheApplicationsCodeIsAnErrorOnEveryGoroutine(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

@@ -18,7 +18,7 @@ const jumpBeyondLease = time.Hour
 
 // The wall clock goes on while the machine is suspended, and the lease with it. Whichever method is
 // asked next finds out, whether or not the watchdog has run.
-func TestAWallClockBeyondTheLeaseIsALossForWhoeverIsAsked(t *testing.T) {
+func TestClocks_WallClockBeyondTheLeaseIsALossForEveryCall(t *testing.T) {
 	asked := map[string]func(t *testing.T, m *relock.Mutex, ctx context.Context){
 		"Err": func(t *testing.T, _ *relock.Mutex, ctx context.Context) {
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
@@ -62,7 +62,7 @@ func TestAWallClockBeyondTheLeaseIsALossForWhoeverIsAsked(t *testing.T) {
 
 // A machine is suspended before it has the answer to a re-entry. The Lock that fails has left no level for which there is
 // no Unlock: its owner could never lock the name again.
-func TestALockInsideAHoldThatIsLostMeanwhileLeavesNoLevel(t *testing.T) {
+func TestClocks_LockInsideAHoldLostMeanwhileLeavesNoLevel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		c, clocks := locksWithClock(t, rdb)
@@ -77,7 +77,7 @@ func TestALockInsideAHoldThatIsLostMeanwhileLeavesNoLevel(t *testing.T) {
 	})
 }
 
-func TestTheContextOfDoLooksAtTheClocksItself(t *testing.T) {
+func TestClocks_ContextOfDoChecksThem(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, clocks := locksWithClock(t, b.Client(t))
 		err := c.Mutex(redistest.Key(t)).Do(t.Context(), func(ctx context.Context) error {
@@ -91,7 +91,7 @@ func TestTheContextOfDoLooksAtTheClocksItself(t *testing.T) {
 	})
 }
 
-func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
+func TestClocks_WallClockBeyondTheLeaseIsNoticedUnasked(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -113,7 +113,7 @@ func TestAWallClockBeyondTheLeaseIsNoticedWhenNobodyAsks(t *testing.T) {
 }
 
 // The watchdog does not come to look at it.
-func TestAWallClockBeyondTheLeaseIsNoticedWhileAHookStays(t *testing.T) {
+func TestClocks_WallClockBeyondTheLeaseIsNoticedDuringAHook(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t), relock.WithRenewInterval(20*time.Millisecond))
@@ -129,7 +129,7 @@ func TestAWallClockBeyondTheLeaseIsNoticedWhileAHookStays(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
 }
 
-func TestAWallClockSetBackLosesNothing(t *testing.T) {
+func TestClocks_WallClockSetBackLosesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, events := b.Client(t), &chronicle{}
@@ -150,7 +150,7 @@ func TestAWallClockSetBackLosesNothing(t *testing.T) {
 }
 
 // Of the two clocks the one counts that has less left of the lease.
-func TestADeadlineIsWhatTheWallClockWillShow(t *testing.T) {
+func TestClocks_DeadlineIsInWallTime(t *testing.T) {
 	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t), relock.WithoutRenewal())
 	m := c.Mutex(redistest.Key(t))
 	locktest.RequireLocked(t, m)
@@ -167,7 +167,7 @@ func TestADeadlineIsWhatTheWallClockWillShow(t *testing.T) {
 	locktest.RequireUnlocked(t, m)
 }
 
-func TestARenewalMovesTheDeadlineOn(t *testing.T) {
+func TestClocks_RenewalMovesTheDeadline(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		m := locksOn(t, b.Client(t), relock.WithRenewInterval(20*time.Millisecond)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
@@ -181,7 +181,7 @@ func TestARenewalMovesTheDeadlineOn(t *testing.T) {
 }
 
 // A clock that was set back must not make a lease look longer than it is.
-func TestAfterTheWallClockWasSetBackTheLeaseStillEndsInTime(t *testing.T) {
+func TestClocks_LeaseEndsInTimeAfterTheWallClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -197,7 +197,7 @@ func TestAfterTheWallClockWasSetBackTheLeaseStillEndsInTime(t *testing.T) {
 	})
 }
 
-func TestASmallStepOfTheWallClockLosesNothing(t *testing.T) {
+func TestClocks_SmallStepLosesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, clocks := locksWithClock(t, b.Client(t))
 		m := c.Mutex(redistest.Key(t))
@@ -209,7 +209,7 @@ func TestASmallStepOfTheWallClockLosesNothing(t *testing.T) {
 	})
 }
 
-func TestALostHoldIsNeverHeldAgain(t *testing.T) {
+func TestClocks_LostHoldIsNeverHeldAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := b.Client(t)
 		c, clocks := locksWithClock(t, rdb)
@@ -231,7 +231,7 @@ func TestALostHoldIsNeverHeldAgain(t *testing.T) {
 }
 
 // A context derived from those of several holds ends with any of them, and asks for all.
-func TestAContextOfSeveralHoldsLooksAtTheClocksForAllOfThem(t *testing.T) {
+func TestClocks_ContextOfSeveralHoldsChecksThemForAll(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, clocks := locksWithClock(t, b.Client(t))
 		key := redistest.Key(t)

@@ -70,7 +70,7 @@ func (r *refusing) set(down bool) {
 	}
 }
 
-func TestEveryHoldThatRedisDidNotHearOfIsInTheErrorOfClose(t *testing.T) {
+func TestClose_ErrorHasEveryHoldThatRedisDidNotConfirm(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for name, fail := range map[string]func(*refusing){
@@ -101,7 +101,7 @@ func TestEveryHoldThatRedisDidNotHearOfIsInTheErrorOfClose(t *testing.T) {
 }
 
 // A hook may go on for longer than Close waits for it.
-func TestAHoldIsInTheErrorOfCloseThoughItsHookGoesOn(t *testing.T) {
+func TestClose_ErrorHasAHoldWhoseHookGoesOn(t *testing.T) {
 	t.Parallel()
 	inBubbleRefusing(t, func(t *testing.T, r *refusing) {
 		over := make(chan struct{})
@@ -117,7 +117,7 @@ func TestAHoldIsInTheErrorOfCloseThoughItsHookGoesOn(t *testing.T) {
 }
 
 // What a Lock that has failed may have left is tried to be undone, which is in vain.
-func TestCloseDoesNotWaitForARedisThatRefusesConnectionsIfNothingIsHeld(t *testing.T) {
+func TestClose_DoesNotWaitForARefusingRedisIfNothingIsHeld(t *testing.T) {
 	t.Parallel()
 	inBubbleRefusing(t, func(t *testing.T, r *refusing) {
 		c := locksOn(t, r.rdb)
@@ -134,7 +134,7 @@ func TestCloseDoesNotWaitForARedisThatRefusesConnectionsIfNothingIsHeld(t *testi
 }
 
 // What the waiter has asked is waited for, but not asked again; then it is tried to be undone.
-func TestCloseDoesNotWaitForARedisThatRefusesConnectionsToAWaiter(t *testing.T) {
+func TestClose_DoesNotWaitForARefusingRedisForAWaiter(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for began := time.Duration(0); began < 2*time.Second; began += 100 * time.Millisecond {
@@ -153,7 +153,7 @@ func TestCloseDoesNotWaitForARedisThatRefusesConnectionsToAWaiter(t *testing.T) 
 	}
 }
 
-func TestCloseIsOverAtOnceIfTheRedisClientWasClosedFirst(t *testing.T) {
+func TestClose_IsOverAtOnceIfTheRedisClientIsClosed(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, k lockKind) {

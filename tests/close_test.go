@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestCloseFailsWaitersAndReleasesEveryHold(t *testing.T) {
+func TestClose_FailsWaitersAndReleasesEveryHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -52,7 +52,7 @@ func TestCloseFailsWaitersAndReleasesEveryHold(t *testing.T) {
 	})
 }
 
-func TestAClosedClientRefusesEverything(t *testing.T) {
+func TestClose_ClosedClientRefusesEverything(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c := locksOn(t, b.Client(t))
 		m := c.Mutex(redistest.Key(t))
@@ -70,7 +70,7 @@ func TestAClosedClientRefusesEverything(t *testing.T) {
 	})
 }
 
-func TestCloseMayBeCalledAgainAndConcurrently(t *testing.T) {
+func TestClose_MayBeRepeatedAndConcurrent(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -94,7 +94,7 @@ func TestCloseMayBeCalledAgainAndConcurrently(t *testing.T) {
 	})
 }
 
-func TestCloseStopsEveryGoroutine(t *testing.T) {
+func TestClose_StopsEveryGoroutine(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		before := goleak.IgnoreCurrent()
@@ -119,7 +119,7 @@ func TestCloseStopsEveryGoroutine(t *testing.T) {
 	})
 }
 
-func TestCloseDuringLocksLeavesNothing(t *testing.T) {
+func TestClose_DuringLocksLeavesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		for range 10 {
@@ -146,7 +146,7 @@ func TestCloseDuringLocksLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestWaitersThatHaveGoneLeaveNothing(t *testing.T) {
+func TestClose_LeavesNothingOfWaitersThatLeft(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {

@@ -28,7 +28,7 @@ func useEngine(t *testing.T, c *relock.Client, servers ...*redistest.Backend) {
 
 // A master that died answers nobody with MOVED, and go-redis looks for its successor every
 // 10 s only.
-func TestAHoldOnAClusterFollowsItsKeyToANewMaster(t *testing.T) {
+func TestCluster_HoldFollowsItsKeyToANewMaster(t *testing.T) {
 	t.Parallel()
 	old, fresh := redistest.Mini(t), redistest.Mini(t)
 	relay := redistest.NewRelay(t, old.Addr)
@@ -58,7 +58,7 @@ func TestAHoldOnAClusterFollowsItsKeyToANewMaster(t *testing.T) {
 	require.Zero(t, next.Exists(t.Context(), m.Name()).Val())
 }
 
-func TestAResendOutsideOfTheEngineFollowsMOVED(t *testing.T) {
+func TestCluster_ResendOutsideTheEngineFollowsMOVED(t *testing.T) {
 	old, fresh := redistest.Mini(t), redistest.Mini(t)
 	relay := redistest.NewRelay(t, old.Addr)
 	rdb := redistest.NewOneMaster(t, relay.Addr)

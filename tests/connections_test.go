@@ -16,7 +16,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestALockThatIsAloneGoesPastThePipeline(t *testing.T) {
+func TestConnections_LoneLockBypassesThePipeline(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
@@ -32,7 +32,7 @@ func TestALockThatIsAloneGoesPastThePipeline(t *testing.T) {
 	})
 }
 
-func TestALockDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
+func TestConnections_LockDoesNotQueueForABusyPool(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1})
@@ -48,7 +48,7 @@ func TestALockDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
 	require.Zero(t, rdb.PoolStats().Timeouts)
 }
 
-func TestWithoutPipeliningNoPipelineIsOpened(t *testing.T) {
+func TestConnections_WithoutPipeliningNoPipelineIsOpened(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	opens := func(t *testing.T, rdb redis.UniversalClient, opts ...relock.ClientOption) bool {
@@ -89,7 +89,7 @@ func lockAtOnce(t *testing.T, c *relock.Client) {
 	all.Wait()
 }
 
-func TestALockGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
+func TestConnections_LockUsesThePipelineWhileThePoolCannotDial(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	rdb := redistest.NewIdlePool(t)

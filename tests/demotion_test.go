@@ -25,7 +25,7 @@ func throughThePipeline(t *testing.T, c *relock.Client, rdb *redis.Client) {
 	}
 }
 
-func TestAMasterThatHasBecomeAReplicaIsLeft(t *testing.T) {
+func TestDemotion_MasterThatBecameAReplicaIsLeft(t *testing.T) {
 	t.Parallel()
 	s, events := redistest.NewTwoServers(t), &chronicle{}
 	rdb := s.Client()
@@ -44,7 +44,7 @@ func TestAMasterThatHasBecomeAReplicaIsLeft(t *testing.T) {
 }
 
 // It knows nothing of what its successor has granted. That is not to be taken for a loss.
-func TestAMasterThatHasBecomeAReplicaAndIsCutOffTakesNothingAway(t *testing.T) {
+func TestDemotion_IsolatedFormerMasterTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	for _, k := range lockKinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestAMasterThatHasBecomeAReplicaAndIsCutOffTakesNothingAway(t *testing.T) {
 // After a failover that the old master survives, the connection for messages is as good as
 // ever, but leads to where nobody publishes any more, until Sentinel has told the old master
 // about the new one. Polls that find the lock free are what tells.
-func TestAWaiterLeavesAFormerMasterThatLivesOn(t *testing.T) {
+func TestDemotion_WaiterLeavesALivingFormerMaster(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.NewSentinel(t)
 	opts := []relock.ClientOption{relock.WithTTL(2 * time.Minute), relock.WithSafetyPoll(time.Minute)}

@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAClusterInDistress(t *testing.T) {
+func TestDistress_OfAClusterIsReported(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	for name, d := range redistest.ClusterDistresses {

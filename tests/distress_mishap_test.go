@@ -27,7 +27,7 @@ func requireIs(t *testing.T, m *redistest.Mishap, err error) {
 	require.True(t, slices.ContainsFunc(is, func(is error) bool { return errors.Is(err, is) }), "%T: %v", err, err)
 }
 
-func TestWhoLocksIsToldOfAMishapThatLastsAndNotOfOneThatPasses(t *testing.T) {
+func TestDistress_LastingMishapIsReportedAndAPassingOneIsNot(t *testing.T) {
 	t.Parallel()
 	for name, c := range redistest.Mishaps {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestWhoLocksIsToldOfAMishapThatLastsAndNotOfOneThatPasses(t *testing.T) {
 	}
 }
 
-func TestALockOnAFullServerFailsUntilItLetsTheClientIn(t *testing.T) {
+func TestDistress_LockOnAFullServerFailsUntilItAdmitsTheClient(t *testing.T) {
 	t.Parallel() // go-redis takes a second to give up
 	for name, node := range map[string]bool{"alone": false, "a node": true} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestARefusalIsAnErrorOfItsCallAndPassesWithItsReason(t *testing.T) {
+func TestDistress_RefusalIsAnErrorOfItsCallAndPassesWithItsReason(t *testing.T) {
 	t.Parallel()
 	for name, d := range redistest.Distresses {
 		t.Run(name, func(t *testing.T) {

@@ -53,7 +53,7 @@ func awaitTold(t *testing.T, m *relock.Mutex, holder string) {
 	})
 }
 
-func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
+func TestWaitError_ReportsAnOutage(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) {
@@ -72,7 +72,7 @@ func TestAWaitThatEndsDuringAnOutageSaysSo(t *testing.T) {
 	require.NotContains(t, err.Error(), "still held")
 }
 
-func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
+func TestWaitError_ReportsSilence(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	m, waiting, giveUp := silentWait(t, func(relay *redistest.Relay) { relay.BlackHole(true) })
@@ -86,7 +86,7 @@ func TestAWaitThatEndsDuringASilenceSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "last known: held by stranger:1")
 }
 
-func TestALockWithoutAnyAnswerSaysSo(t *testing.T) {
+func TestWaitError_ReportsThatThereWasNoAnswer(t *testing.T) {
 	t.Parallel()
 	relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
 	c := locksOn(t, rdb)
@@ -100,7 +100,7 @@ func TestALockWithoutAnyAnswerSaysSo(t *testing.T) {
 	}
 }
 
-func TestALossSaysWhetherItWasMeant(t *testing.T) {
+func TestLost_ReportsWhetherItWasDeliberate(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for _, c := range []struct {
@@ -122,7 +122,7 @@ func TestALossSaysWhetherItWasMeant(t *testing.T) {
 	}
 }
 
-func TestALossSaysWhyTheLeaseWasNotRenewed(t *testing.T) {
+func TestLost_ReportsWhyTheLeaseWasNotRenewed(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
@@ -139,7 +139,7 @@ func TestALossSaysWhyTheLeaseWasNotRenewed(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(), relock.ErrLost)
 }
 
-func TestAWriterWhoOnlyWaitsIsNotSaidToHoldTheLock(t *testing.T) {
+func TestWaitError_DoesNotCallAWaitingWriterAHolder(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		claim := b.claims("1 waiting:7:write")
@@ -154,7 +154,7 @@ func TestAWriterWhoOnlyWaitsIsNotSaidToHoldTheLock(t *testing.T) {
 
 // Most of those who wait for a lock stand in line, and do not ask Redis themselves.
 
-func TestAContextThatEndsBeforeRedisCanHaveAnsweredIsNotItsFault(t *testing.T) {
+func TestWaitError_DoesNotBlameRedisForAContextThatEndsTooSoon(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		o := *rdb.Options()
 		dial, connect := o.Dialer, make(chan struct{})
@@ -174,7 +174,7 @@ func TestAContextThatEndsBeforeRedisCanHaveAnsweredIsNotItsFault(t *testing.T) {
 	})
 }
 
-func TestOneInLineKnowsWhatTheFirstWasTold(t *testing.T) {
+func TestWaitError_IncludesWhatTheFirstInLineLearned(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, key := backend.Client(t), redistest.Key(t)
 		locktest.HeldByStranger(t, rdb, key, time.Minute)
@@ -193,7 +193,7 @@ func TestOneInLineKnowsWhatTheFirstWasTold(t *testing.T) {
 	})
 }
 
-func TestAWaitThatEndsWhileTheLockIsGivenBackSaysWhoHadIt(t *testing.T) {
+func TestWaitError_NamesThePreviousHolderDuringARelease(t *testing.T) {
 	eachKindOf(t, []string{"plain", "multi", "fair", "write"}, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newFaultBenchOf(t, kind, backend.Addr)
 		b.m = b.mutex(relock.WithLocalHandoffs(0), relock.WithTTL(time.Minute))
@@ -236,7 +236,7 @@ func (k lockKind) releases() *redisexec.Script {
 
 // Whenever the wait ends: before the turn has come, while Redis is asked, or while the lock is
 // handed on.
-func TestAWaitThatTimesOutInAHotLoopSaysWhoHasTheLock(t *testing.T) {
+func TestWaitError_NamesTheHolderInAHotLoop(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		c, key := locksOn(t, backend.Client(t)), redistest.Key(t)
 		m, brief := c.Mutex(key), c.Mutex(key, relock.WithWaitTimeout(time.Millisecond))

@@ -117,7 +117,7 @@ func subscribed(t *testing.T, c *relock.Client, key string) (events <-chan struc
 	return all
 }
 
-func TestTheGrantOfAFairLockComesWithTheMessage(t *testing.T) {
+func TestFair_GrantComesWithTheMessage(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		subscribed(w.t, w.c, w.key) // a confirmation is a reason to ask
 		w.queue()
@@ -129,7 +129,7 @@ func TestTheGrantOfAFairLockComesWithTheMessage(t *testing.T) {
 }
 
 // A grant is proven by the last answer that the ticket waits; that one is too old.
-func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
+func TestFair_GrantWithAnExpiredLeaseIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -152,7 +152,7 @@ func TestAGrantIsNotBelievedWhenItsLeaseMayBeOver(t *testing.T) {
 
 // The request may be executed once more, and granted once more: an old message of the one
 // grant would be taken for the other's.
-func TestAMessageProvesNothingIfACopyOfTheRequestIsStillUnderWay(t *testing.T) {
+func TestFair_MessageProvesNothingWhileACopyIsInFlight(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		held := w.relay.HoldBack(locktest.RunsOf(protocol.LineAcquireScript))
 		w.queue()
@@ -169,7 +169,7 @@ func TestAMessageProvesNothingIfACopyOfTheRequestIsStillUnderWay(t *testing.T) {
 }
 
 // Both channels are subscribed to from an earlier wait, so no confirmation will come.
-func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
+func TestFair_PlainReleaseBetweenAnswerAndWaitIsNotMissed(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -190,7 +190,7 @@ func TestAPlainReleaseBetweenTheAnswerAndTheWaitIsNotMissed(t *testing.T) {
 	})
 }
 
-func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
+func TestFair_MessageForAnotherTicketIsIgnored(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		before := w.polls()
@@ -205,7 +205,7 @@ func TestAMessageForAnotherTicketIsIgnored(t *testing.T) {
 	}, longPlaces)
 }
 
-func TestALostMessageCostsAWaiterOneSafetyPoll(t *testing.T) {
+func TestFair_LostMessageCostsOneSafetyPoll(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
@@ -217,7 +217,7 @@ func TestALostMessageCostsAWaiterOneSafetyPoll(t *testing.T) {
 	})
 }
 
-func TestALostReplyKeepsThePlaceInTheQueue(t *testing.T) {
+func TestFair_LostReplyKeepsTheEntry(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.relay.DropReply(locktest.RunsOf(protocol.LineAcquireScript))
 		w.queue()
@@ -237,7 +237,7 @@ func TestALostReplyKeepsThePlaceInTheQueue(t *testing.T) {
 }
 
 // The process of the first in line is cut off for good, as if it had been killed.
-func TestADeadWaiterKeepsOthersWaitingForItsLeaseAtMost(t *testing.T) {
+func TestFair_DeadWaiterDelaysOthersByItsLeaseAtMost(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
@@ -258,7 +258,7 @@ func TestADeadWaiterKeepsOthersWaitingForItsLeaseAtMost(t *testing.T) {
 }
 
 // Redis sees that the connections of a killed process are closed.
-func TestAWaiterWhoseProcessIsKilledKeepsNoOneWaiting(t *testing.T) {
+func TestFair_KilledProcessDelaysNoOne(t *testing.T) {
 	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
@@ -284,7 +284,7 @@ func TestAWaiterWhoseProcessIsKilledKeepsNoOneWaiting(t *testing.T) {
 }
 
 // A process that no message reaches polls, and is served like any other.
-func TestADeafProcessIsServedWithinAPoll(t *testing.T) {
+func TestFair_UnsubscribedProcessIsServedWithinAPoll(t *testing.T) {
 	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.relay.ReplyWith("-NOPERM this user has no permissions to access one of the channels\r\n", redistest.Named("SUBSCRIBE")).Always()
@@ -307,7 +307,7 @@ func TestADeafProcessIsServedWithinAPoll(t *testing.T) {
 	}, longPlaces)
 }
 
-func TestManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
+func TestFair_ManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		for i := range 20 {
@@ -328,7 +328,7 @@ func TestManyDeadWaitersCostNoMoreThanOne(t *testing.T) {
 	})
 }
 
-func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
+func TestFair_ProcessCutOffForTooLongWaitsAgain(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		k := keys.LineOf(w.key)
@@ -340,7 +340,7 @@ func TestAProcessThatWasCutOffForTooLongWaitsAgain(t *testing.T) {
 	})
 }
 
-func TestAPlaceOfWhichRedisHasLostAPartIsTakenAnew(t *testing.T) {
+func TestFair_IncompleteEntryIsReplaced(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	for _, part := range []func(keys.LineKeys) string{
@@ -363,7 +363,7 @@ func TestAPlaceOfWhichRedisHasLostAPartIsTakenAnew(t *testing.T) {
 	}
 }
 
-func TestAWaiterThatGivesUpLeavesTheQueueAtOnce(t *testing.T) {
+func TestFair_WaiterThatGivesUpLeavesTheLineAtOnce(t *testing.T) {
 	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		ctx, cancel := context.WithCancel(w.t.Context())
@@ -381,7 +381,7 @@ func TestAWaiterThatGivesUpLeavesTheQueueAtOnce(t *testing.T) {
 	}, longPlaces)
 }
 
-func TestAWakeUpIsNotLostWithTheWaiterThatWasToActOnIt(t *testing.T) {
+func TestFair_WakeUpSurvivesTheWaiterThatWasToActOnIt(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		for range 10 {
@@ -409,7 +409,7 @@ func TestAWakeUpIsNotLostWithTheWaiterThatWasToActOnIt(t *testing.T) {
 }
 
 // The message of the grant and the end of the context race.
-func TestAGrantForAWaiterThatHasJustGivenUpIsGivenBack(t *testing.T) {
+func TestFair_GrantForAWaiterThatGaveUpIsReturned(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		for i := range 30 {
@@ -431,7 +431,7 @@ func TestAGrantForAWaiterThatHasJustGivenUpIsGivenBack(t *testing.T) {
 	}, longPlaces)
 }
 
-func TestAReleaseThatIsNeverAnsweredServesTheNextAllTheSame(t *testing.T) {
+func TestFair_UnansweredReleaseServesTheNext(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBenchOf(t, kindNamed("fair"), backend.Addr)
@@ -450,7 +450,7 @@ func TestAReleaseThatIsNeverAnsweredServesTheNextAllTheSame(t *testing.T) {
 }
 
 // A poll is waited for for as long as its place can spare: what is told meanwhile waits, too.
-func TestALostAnswerToAPollCostsNoBriefPlace(t *testing.T) {
+func TestFair_LostAnswerToAPollKeepsABriefEntry(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.m = w.c.FairMutex(w.key, relock.WithOwner("brief"), shortPlaces)
@@ -471,7 +471,7 @@ func TestALostAnswerToAPollCostsNoBriefPlace(t *testing.T) {
 }
 
 // The wake-up on which a waiter asks that leaves before the answer is acted on by the next one.
-func TestAWakeUpIsNotForgottenWithThePollThatItCaused(t *testing.T) {
+func TestFair_WakeUpSurvivesThePollItCaused(t *testing.T) {
 	redistest.InTime(t)
 	eachFairWait(t, func(w *fairWait) {
 		subscribed(w.t, w.c, w.key)

@@ -21,7 +21,7 @@ import (
 )
 
 // A dead place is dropped by the script that finds the lock free; the clock that decides is Redis'.
-func TestClocksOfClientsDoNotMatter(t *testing.T) {
+func TestFairOrder_DoesNotDependOnClientClocks(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -44,7 +44,7 @@ func TestClocksOfClientsDoNotMatter(t *testing.T) {
 
 // A clock that is set while a waiter waits can make a message look too late: then it asks,
 // and still keeps its place.
-func TestClocksThatAreSetDuringTheWaitReorderNobody(t *testing.T) {
+func TestFairOrder_SurvivesClocksThatAreSet(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, holder := b.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -62,7 +62,7 @@ func TestClocksThatAreSetDuringTheWaitReorderNobody(t *testing.T) {
 	})
 }
 
-func TestTheClockOfTheServerIsNoOrder(t *testing.T) {
+func TestFairOrder_DoesNotDependOnTheServersClock(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	b := redistest.Mini(t)
@@ -92,7 +92,7 @@ func TestTheClockOfTheServerIsNoOrder(t *testing.T) {
 }
 
 // Half of the waiters give up, wherever they stand; the others are served in their order.
-func TestWhoGivesUpDoesNotDisturbTheOrderOfTheOthers(t *testing.T) {
+func TestFairOrder_SurvivesWaitersThatGiveUp(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const n = 24
@@ -130,7 +130,7 @@ func TestWhoGivesUpDoesNotDisturbTheOrderOfTheOthers(t *testing.T) {
 }
 
 // While a holder takes its time, other processes cost their polls and nothing else.
-func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
+func TestFairOrder_ManyProcessesBehindASlowHolderOnlyPoll(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
@@ -166,7 +166,7 @@ func TestManyProcessesThatWaitForASlowHolderOnlyPoll(t *testing.T) {
 }
 
 // A place that lasts for a shorter time than the others takes none of theirs away.
-func TestABriefPlaceShortensNoOther(t *testing.T) {
+func TestFairOrder_BriefEntryShortensNoOther(t *testing.T) {
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
 		ctx, cancel := context.WithCancel(w.t.Context())
@@ -182,7 +182,7 @@ func TestABriefPlaceShortensNoOther(t *testing.T) {
 }
 
 // A waiter that polls for a process does it as often as the briefest place needs.
-func TestABriefPlaceIsKeptByWhoeverPolls(t *testing.T) {
+func TestFairOrder_BriefEntryIsKeptByWhoeverPolls(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		w.queue()
@@ -208,7 +208,7 @@ func partyOf(c *relock.Client, key string) (*line.Line, *queue.Bell) {
 }
 
 // Who is served before the answer to its request has come has no say in when others poll.
-func TestABriefPlaceIsKeptThoughANewcomerWasServedAtOnce(t *testing.T) {
+func TestFairOrder_BriefEntryIsKeptThoughANewcomerIsServedAtOnce(t *testing.T) {
 	redistest.Slow(t)
 	eachFairWait(t, func(w *fairWait) {
 		subscribed(w.t, w.c, w.key)

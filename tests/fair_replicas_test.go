@@ -16,7 +16,7 @@ import (
 )
 
 // A grant that comes with a message was confirmed by nobody: the waiter sees to that.
-func TestAFairLockThatWasWaitedForCountsWhenReplicasHaveConfirmedIt(t *testing.T) {
+func TestFairReplicas_LockCountsOnceConfirmed(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	m := b.locks.FairMutex(b.key, relock.WithReplicas(1, 4*time.Second))
 	holder, waiter, next := locktest.NewActor(t), locktest.NewActor(t), locktest.NewActor(t)
@@ -46,7 +46,7 @@ func TestAFairLockThatWasWaitedForCountsWhenReplicasHaveConfirmedIt(t *testing.T
 	b.resume()
 }
 
-func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
+func TestFairReplicas_WaiterRidesOutAnOutageDuringItsGrant(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	m := b.locks.FairMutex(b.key, relock.WithReplicas(1, 4*time.Second))
 	holder, waiter := locktest.NewActor(t), locktest.NewActor(t)
@@ -61,7 +61,7 @@ func TestAWaiterForAFairLockRidesOutAnOutageThatItsGrantMeets(t *testing.T) {
 	waiter.Unlocks(t, m)
 }
 
-func TestGrantsOfFairLocksStayWithinTheirShard(t *testing.T) {
+func TestFairReplicas_GrantsStayWithinTheirShard(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	a, b := locksOn(t, cluster.Client(t), onlyMessages...), locksOn(t, cluster.Client(t), onlyMessages...)
@@ -77,7 +77,7 @@ func TestGrantsOfFairLocksStayWithinTheirShard(t *testing.T) {
 	requireFairFree(t, rdb, key)
 }
 
-func TestWaitersForAFairLockSurviveARestartWithoutData(t *testing.T) {
+func TestFairReplicas_WaitersSurviveARestartWithoutData(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)
 	key, holder := redistest.Key(t), locktest.NewActor(t)
@@ -104,7 +104,7 @@ func TestWaitersForAFairLockSurviveARestartWithoutData(t *testing.T) {
 }
 
 // The lease of the place in the queue, and what is waited for it, have nothing to do with that.
-func TestReplicasOfAFairLockAreWaitedForAsLongAsWasAskedFor(t *testing.T) {
+func TestFairReplicas_AreWaitedForAsLongAsRequested(t *testing.T) {
 	opts := []relock.MutexOption{relock.WithReplicas(1, 5*time.Second), relock.WithSafetyPoll(200 * time.Millisecond)}
 	for name, waited := range map[string]bool{"at once": false, "after a wait": true} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestReplicasOfAFairLockAreWaitedForAsLongAsWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestAFairLockThatTooFewReplicasConfirmSaysSo(t *testing.T) {
+func TestFairReplicas_UnconfirmedLockReportsIt(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	b.pause()
 	m := b.locks.FairMutex(b.key, relock.WithReplicas(1, 1200*time.Millisecond))
@@ -140,7 +140,7 @@ func TestAFairLockThatTooFewReplicasConfirmSaysSo(t *testing.T) {
 	b.awaitFree(b.key)
 }
 
-func TestAWaiterForAFairLockWaitsWhateverItsReplicasDo(t *testing.T) {
+func TestFairReplicas_WaiterWaitsWhateverReplicasDo(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	holder, waiter := locktest.NewActor(t), locktest.NewActor(t)
 	plain, m := b.locks.FairMutex(b.key), b.locks.FairMutex(b.key, relock.WithReplicas(1, 5*time.Second), relock.WithSafetyPoll(200*time.Millisecond))

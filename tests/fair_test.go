@@ -71,7 +71,7 @@ func upTo(n int) []int {
 	return all
 }
 
-func TestFiveHundredWaitersOfSeveralProcessesAreServedInOrder(t *testing.T) {
+func TestFair_FiveHundredWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -96,7 +96,7 @@ func TestFiveHundredWaitersOfSeveralProcessesAreServedInOrder(t *testing.T) {
 
 // On a machine that stalls a waiter polls now and then, which is a script more. What costs more at
 // every hand-off does so every time.
-func TestAContendedHandOffOfAFairLockCostsTwoScripts(t *testing.T) {
+func TestFair_ContendedHandOverCostsTwoScripts(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	for _, waiters := range []int{2, 32, 500} {
@@ -142,7 +142,7 @@ func scriptsPerHandOff(t *testing.T, waiters int) float64 {
 	return float64(scripts) / float64(rounds*waiters)
 }
 
-func TestTryLockOfAFairLockDoesNotOvertake(t *testing.T) {
+func TestFair_TryLockDoesNotOvertake(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		c, other := locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
@@ -161,7 +161,7 @@ func TestTryLockOfAFairLockDoesNotOvertake(t *testing.T) {
 	})
 }
 
-func TestANewcomerDoesNotOvertakeWhenTheLockHasBecomeFreeUnheard(t *testing.T) {
+func TestFair_NewcomerDoesNotOvertakeAfterAnUnnoticedRelease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter, newcomer := b.Client(t), redistest.Key(t), locktest.NewActor(t), locktest.NewActor(t)
@@ -181,7 +181,7 @@ func TestANewcomerDoesNotOvertakeWhenTheLockHasBecomeFreeUnheard(t *testing.T) {
 }
 
 // Nobody here polls in time: what wakes them is a message.
-func TestFairAndPlainLocksOfOneNameExcludeAndWakeEachOther(t *testing.T) {
+func TestFair_ExcludesAndWakesPlainLocksOfItsName(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	fair := func(c *relock.Client, key string) *relock.Mutex { return c.FairMutex(key) }
@@ -211,7 +211,7 @@ func TestFairAndPlainLocksOfOneNameExcludeAndWakeEachOther(t *testing.T) {
 	}
 }
 
-func TestAPlainLockIsReenteredByAFairHandleOfItsName(t *testing.T) {
+func TestFair_HandleReentersAPlainLockOfItsName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c := locksOn(t, rdb)
@@ -239,7 +239,7 @@ func waitedFor(t *testing.T, rdb *redis.Client, key string, m *relock.Mutex) *lo
 	return waiter
 }
 
-func TestTheLeaseOfALockThatWasWaitedForIsSoonTheFullOne(t *testing.T) {
+func TestFair_LeaseIsSoonTheFullOneAfterAWait(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	for name, opts := range map[string][]relock.MutexOption{
@@ -259,7 +259,7 @@ func TestTheLeaseOfALockThatWasWaitedForIsSoonTheFullOne(t *testing.T) {
 	}
 }
 
-func TestAFixedLeaseThatWasWaitedForIsRaisedOnceAndThenRunsOut(t *testing.T) {
+func TestFair_FixedLeaseIsRaisedOnceAfterAWaitAndRunsOut(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -274,7 +274,7 @@ func TestAFixedLeaseThatWasWaitedForIsRaisedOnceAndThenRunsOut(t *testing.T) {
 	})
 }
 
-func TestTokensOfFairLocksRiseInTheOrderOfTheWaiters(t *testing.T) {
+func TestFair_TokensRiseInTheOrderOfWaiters(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		clients := []*relock.Client{locksOn(t, b.Client(t), relock.WithFencing()), locksOn(t, b.Client(t), relock.WithFencing())}
@@ -306,7 +306,7 @@ func TestTokensOfFairLocksRiseInTheOrderOfTheWaiters(t *testing.T) {
 	})
 }
 
-func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
+func TestFair_WaiterLearnsThatItsTokenIsUnavailable(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, holder, waiter := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
@@ -321,7 +321,7 @@ func TestAWaiterLearnsThatItsTokenCannotBeHad(t *testing.T) {
 	})
 }
 
-func TestAForeignValueInThePlaceOfTheQueueIsAnErrorAndLeftAlone(t *testing.T) {
+func TestFair_ForeignValueInsteadOfTheLineIsAnErrorAndStays(t *testing.T) {
 	for _, part := range []func(keys.LineKeys) string{
 		func(k keys.LineKeys) string { return k.Queue },
 		func(k keys.LineKeys) string { return k.Entries },
@@ -347,7 +347,7 @@ func TestAForeignValueInThePlaceOfTheQueueIsAnErrorAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
+func TestFair_TwoHundredIdleWaitersPollAsOne(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	relay, rdb := locktest.RelayedTo(t, redistest.Redis(t))
@@ -371,7 +371,7 @@ func TestTwoHundredIdleWaitersOfAFairLockPollAsOne(t *testing.T) {
 	require.Equal(t, upTo(200), r.names)
 }
 
-func TestFairLocksOnACluster(t *testing.T) {
+func TestFair_WorksOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	a, b, key := locksOn(t, cluster.Client(t)), locksOn(t, cluster.Client(t)), redistest.Key(t)

@@ -216,7 +216,7 @@ func eachFaultStage(t *testing.T, fn func(b *cancelBench, stopped <-chan struct{
 	}
 }
 
-func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
+func TestCancel_LockReturnsPromptlyAndLeavesNothing(t *testing.T) {
 	eachFaultStage(t, func(b *cancelBench, stopped <-chan struct{}) time.Duration {
 		ctx, cancel := context.WithCancelCause(b.t.Context())
 		locking := b.me.Lock(ctx, b.mutex())
@@ -233,7 +233,7 @@ func TestALockWhoseContextEndsReturnsPromptlyAndLeavesNothing(t *testing.T) {
 }
 
 // A program that ends because of the error leaves nothing that others have to wait for.
-func TestALockThatIsGivenUpHasLeftNothingWhenItReturns(t *testing.T) {
+func TestCancel_LockThatGivesUpHasLeftNothingOnReturn(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]relock.MutexOption{"goroutine": nil, "fixed owner": {relock.WithOwner("me")}} {
 		t.Run("in line/"+name, func(t *testing.T) {
@@ -316,7 +316,7 @@ func (b *faultBench) givesUpQuickly(ends func(cancel func()), left ...string) {
 }
 
 // The lease would outlive the test: the key goes because it is released.
-func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
+func TestCancel_UnwantedGrantIsUndone(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newCancelBench(t, backend, kind)
@@ -332,7 +332,7 @@ func TestAGrantThatNobodyWaitsForAnyMoreIsUndone(t *testing.T) {
 	})
 }
 
-func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
+func TestCancel_TimedOutLockReturnsPromptlyAndLeavesNothing(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	eachFaultStage(t, func(b *cancelBench, _ <-chan struct{}) time.Duration {
 		m := b.mutex(relock.WithWaitTimeout(timeout))
@@ -347,7 +347,7 @@ func TestALockWhoseWaitTimesOutReturnsPromptlyAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
+func TestCancel_ReentryLeavesTheHoldAsItWas(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	eachKind(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
@@ -379,7 +379,7 @@ func TestAReentryWhoseContextEndsLeavesTheHoldAsItWas(t *testing.T) {
 }
 
 // Its patience is that of the connections, which could keep its caller for a second.
-func TestALockThatIsGivenUpDoesNotWaitForTheTimeoutOfAConnection(t *testing.T) {
+func TestCancel_LockDoesNotWaitForAConnectionTimeout(t *testing.T) {
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	onceWithin(t, promptly, func() time.Duration {

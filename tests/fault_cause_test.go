@@ -82,7 +82,7 @@ func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 	})
 }
 
-func TestALossAndEachRenewalThatFailedSayThatNothingListensAndWhere(t *testing.T) {
+func TestCause_LossAndFailedRenewalsNameTheRefusingServer(t *testing.T) {
 	t.Parallel()
 	eachDeployment(t, func(t *testing.T, d deployment) {
 		events := &chronicle{}
@@ -106,7 +106,7 @@ func TestALossAndEachRenewalThatFailedSayThatNothingListensAndWhere(t *testing.T
 	})
 }
 
-func TestSilenceIsThatOfAServerWithAnAddress(t *testing.T) {
+func TestCause_SilenceNamesTheServer(t *testing.T) {
 	t.Parallel()
 	eachDeployment(t, func(t *testing.T, d deployment) {
 		locks := d.locks(relock.WithTTL(time.Second))
@@ -120,7 +120,7 @@ func TestSilenceIsThatOfAServerWithAnAddress(t *testing.T) {
 	})
 }
 
-func TestARefusalOfOneCallExplainsTheSilenceThatAnotherMeets(t *testing.T) {
+func TestCause_RefusalOfOneCallExplainsTheSilenceOfAnother(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
@@ -151,7 +151,7 @@ func countedRedis(t *testing.T, addr string) (*redis.Client, *atomic.Int64) {
 	return rdb, dials
 }
 
-func TestManyWhoFailTogetherDoNotEachDial(t *testing.T) {
+func TestOutage_ManyFailuresDoNotEachDial(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr) // no server is asked
@@ -173,7 +173,7 @@ func TestManyWhoFailTogetherDoNotEachDial(t *testing.T) {
 }
 
 // It is not known beforehand where the dialer of a failover client leads to.
-func TestTheMasterThatSentinelNamesIsNamedOfASilence(t *testing.T) {
+func TestCause_SilenceNamesTheMasterBehindSentinel(t *testing.T) {
 	t.Parallel()
 	set := redistest.NewSentinel(t)
 	locks := locksOn(t, set.Client(t), relock.WithTTL(time.Second))

@@ -47,7 +47,7 @@ func gatedRedis(t *testing.T, addr string) (rdb *redis.Client, open *atomic.Bool
 	return rdb, open
 }
 
-func TestAnUnlockGoesByTheConnectionThatHasWorkedWhereNewOnesHang(t *testing.T) {
+func TestConnect_UnlockUsesTheWorkingConnectionWhereNewOnesHang(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -64,7 +64,7 @@ func TestAnUnlockGoesByTheConnectionThatHasWorkedWhereNewOnesHang(t *testing.T) 
 	})
 }
 
-func TestAnUnlockWorksOnAServerThatLetsNobodyElseIn(t *testing.T) {
+func TestConnect_UnlockWorksOnAServerThatAdmitsNobodyElse(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
@@ -78,7 +78,7 @@ func TestAnUnlockWorksOnAServerThatLetsNobodyElseIn(t *testing.T) {
 
 // Copies go both ways in turns: the connection that still works may be the pipeline's, or one of
 // the pool.
-func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
+func TestConnect_UnlockFindsTheOneWorkingConnection(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	redistest.Slow(t)
@@ -114,7 +114,7 @@ func TestAnUnlockFindsTheOneConnectionThatStillWorks(t *testing.T) {
 	}
 }
 
-func TestARenewalFindsTheOneConnectionThatStillWorks(t *testing.T) {
+func TestConnect_RenewalFindsTheOneWorkingConnection(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, _ := locktest.RelayedTo(t, backend)
@@ -135,7 +135,7 @@ func TestARenewalFindsTheOneConnectionThatStillWorks(t *testing.T) {
 }
 
 // An error that the time for dialing was up is told, and is not the end of the caller's context.
-func TestADialThatTakesTooLongNamesTheServerAndNotTheCaller(t *testing.T) {
+func TestConnect_SlowDialNamesTheServerAndNotTheCaller(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	rdb := redis.NewClient(&redis.Options{DialTimeout: time.Second, DialerRetries: 1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -154,7 +154,7 @@ func TestADialThatTakesTooLongNamesTheServerAndNotTheCaller(t *testing.T) {
 }
 
 // A dialer that does not mind its context, as go-redis' own for TLS, keeps no caller.
-func TestALockEndsWithItsContextThoughADialerDoesNot(t *testing.T) {
+func TestConnect_LockEndsWithItsContextThoughTheDialerDoesNot(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	letGo := make(chan struct{})

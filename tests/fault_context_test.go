@@ -126,7 +126,7 @@ func (l *errorLog) hooks() relock.Hooks {
 }
 
 // Whatever becomes of Redis: the caller's context is alive, so nothing may say that it has ended.
-func TestNoErrorReadsLikeTheEndOfAContextThatIsAlive(t *testing.T) {
+func TestErrors_NoneReadsLikeTheEndOfALivingContext(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	timedOut := redistest.DialTimedOut(t)

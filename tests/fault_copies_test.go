@@ -253,11 +253,11 @@ func testLostReply(t *testing.T, install func(*redistest.Relay, redistest.Match)
 	}, opts...)
 }
 
-func TestAReplyLostWithItsConnectionChangesNothing(t *testing.T) {
+func TestLostReply_WithItsConnectionChangesNothing(t *testing.T) {
 	testLostReply(t, (*redistest.Relay).DropReply)
 }
 
-func TestAReplyLostInSilenceChangesNothing(t *testing.T) {
+func TestLostReply_InSilenceChangesNothing(t *testing.T) {
 	testLostReply(t, (*redistest.Relay).LoseReply, hasty)
 }
 
@@ -364,19 +364,19 @@ func (b *faultBench) requireFreeAfter(s *redisexec.Script) {
 	b.awaitIdle()
 }
 
-func TestALateCopyAfterACutConnectionDoesNoHarm(t *testing.T) {
+func TestDelayedCopy_AfterACutConnectionDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	testLateCopy(t, []int{0, 1, 2, 3, 4, 5}, (*redistest.Relay).HoldBack)
 }
 
-func TestALateCopyAfterASilentConnectionDoesNoHarm(t *testing.T) {
+func TestDelayedCopy_AfterASilentConnectionDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	testLateCopy(t, []int{2}, (*redistest.Relay).HoldBackSilently, hasty)
 }
 
 // Within one hold a late copy can put an old count back. The next command of the hold says
 // what is right again.
-func TestACountPutBackByALateCopyIsSetRightByTheNextCommand(t *testing.T) {
+func TestDelayedCopy_OldCountIsCorrectedByTheNextCommand(t *testing.T) {
 	t.Parallel()
 	t.Run("re-entry", func(t *testing.T) {
 		redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -417,7 +417,7 @@ func TestACountPutBackByALateCopyIsSetRightByTheNextCommand(t *testing.T) {
 
 // The one who handed the lock over may get it again: a late copy of the hand-over must not
 // take it from that owner.
-func TestALateHandOverDoesNotTakeTheNextHoldOfTheOneWhoHandedOver(t *testing.T) {
+func TestDelayedCopy_OfAHandOverLeavesTheNextHoldOfTheSender(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -438,7 +438,7 @@ func TestALateHandOverDoesNotTakeTheNextHoldOfTheOneWhoHandedOver(t *testing.T) 
 
 // A hold that was forced open ended by another owner's command, of which late copies may
 // follow: whoever learns of it locks under another name.
-func TestALateCopyOfAForceDoesNotHitTheNextHoldOfTheSameGoroutine(t *testing.T) {
+func TestDelayedCopy_OfAForceLeavesTheNextHoldOfTheGoroutine(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)

@@ -17,7 +17,7 @@ import (
 
 // A re-entry that is not answered may take longer than is left of the lease. The watchdog
 // cannot renew meanwhile, but it has to tell the loss in time.
-func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) {
+func TestLost_IsReportedInTimeThoughACommandIsInFlight(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		const ttl = 4 * time.Second // the shortest whose copies are waited for for a second each
@@ -44,7 +44,7 @@ func TestALossIsToldInTimeThoughAnotherCommandOfTheHoldIsUnderWay(t *testing.T) 
 }
 
 // The hold has not been lost: its release was executed in time, though nobody heard of that.
-func TestAnUnlockThatIsAnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
+func TestUnlock_AnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -64,7 +64,7 @@ func TestAnUnlockThatIsAnsweredAfterTheDeadlineHasNotLostTheHold(t *testing.T) {
 	})
 }
 
-func TestAnUnlockLastsNoLongerThanItsTimeout(t *testing.T) {
+func TestUnlock_LastsNoLongerThanItsTimeout(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		l := cableTo(rdb, nil)
 		c := locksOn(t, l.client(t, ""))

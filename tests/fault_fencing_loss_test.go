@@ -107,7 +107,7 @@ func (f *fence) setCounters(rdb *redis.Client, token int64) {
 	}
 }
 
-func TestFencingTokensRiseOverALossOfData(t *testing.T) {
+func TestTokens_RiseOverALossOfData(t *testing.T) {
 	t.Parallel()
 	for name, l := range losses {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestFencingTokensRiseOverALossOfData(t *testing.T) {
 // A failover that both sides agree on loses neither the lock nor the counter. One to a
 // replica that was cut off loses what came last: of one lock the counter is old then, of
 // the other there is none.
-func TestFencingTokensRiseOverAFailoverThatLosesWrites(t *testing.T) {
+func TestTokens_RiseOverAFailoverThatLosesWrites(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	rdb := cluster.Client(t)

@@ -34,7 +34,7 @@ func (a *faultOwner) token(m *relock.Mutex) (token int64) {
 	return token
 }
 
-func TestFencingTokensRiseFromHolderToHolderWhateverIsLost(t *testing.T) {
+func TestTokens_RiseFromHolderToHolderWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		lease := relock.WithTTL(time.Minute) // no copy but those that are lost is to be in a hurry
@@ -68,7 +68,7 @@ func TestFencingTokensRiseFromHolderToHolderWhateverIsLost(t *testing.T) {
 }
 
 // A late copy of an acquisition mints a token that nobody has, between two that are in use.
-func TestFencingTokensRiseOverALateCopy(t *testing.T) {
+func TestTokens_RiseOverADelayedCopy(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)

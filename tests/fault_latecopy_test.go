@@ -31,14 +31,14 @@ func eachLateAcquire(t *testing.T, end func(b *faultBench, m *relock.Mutex)) {
 	})
 }
 
-func TestACopyThatTakesTheLockAfterItsUnlockIsReleasedSoon(t *testing.T) {
+func TestDelayedCopy_AfterAnUnlockIsReleasedSoon(t *testing.T) {
 	eachLateAcquire(t, func(b *faultBench, m *relock.Mutex) {
 		require.NoError(b.t, b.me.lock(b.ctx, m))
 		require.NoError(b.t, b.me.unlock(m))
 	})
 }
 
-func TestACopyThatTakesTheLockAfterItsUndoIsReleasedSoon(t *testing.T) {
+func TestDelayedCopy_AfterAnUndoIsReleasedSoon(t *testing.T) {
 	eachLateAcquire(t, func(b *faultBench, m *relock.Mutex) {
 		ctx, cancel := context.WithCancel(b.ctx)
 		executed, release := b.stopReply(protocol.AcquireScript) // of the second copy

@@ -44,7 +44,7 @@ func (b *faultBench) requireLockable() {
 	b.awaitIdle()
 }
 
-func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
+func TestUnanswered_AcquisitionIsUndone(t *testing.T) {
 	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		rule := lose(protocol.AcquireScript)
@@ -63,7 +63,7 @@ func TestAnAcquisitionThatIsNeverAnsweredIsUndone(t *testing.T) {
 	})
 }
 
-func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
+func TestUnanswered_ReentryLeavesTheHoldAsItWas(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		lockOnce(b)
 		rule := lose(protocol.ReenterScript)
@@ -81,7 +81,7 @@ func TestAReentryThatIsNeverAnsweredLeavesTheHoldAsItWas(t *testing.T) {
 	})
 }
 
-func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing.T) {
+func TestUnanswered_HandOverLetsTheWaiterAcquireItself(t *testing.T) {
 	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(relock.WithUnlockTimeout(200 * time.Millisecond))
@@ -104,7 +104,7 @@ func TestAHandOverThatIsNeverAnsweredLeavesTheWaiterToAcquireByItself(t *testing
 }
 
 // The server may go on lengthening the lease: the client does not know, and must not hope.
-func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
+func TestUnanswered_RenewalsLoseTheHoldBeforeItsLease(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		const ttl = 500 * time.Millisecond
 		rule := lose(protocol.RenewScript)
@@ -126,7 +126,7 @@ func TestAHoldWhoseRenewalsAreNeverAnsweredIsLostBeforeItsLease(t *testing.T) {
 	})
 }
 
-func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
+func TestUnanswered_ReleaseEndsTheHold(t *testing.T) {
 	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		m := b.mutex(relock.WithUnlockTimeout(faultTTL / 4))
@@ -151,7 +151,7 @@ func TestAReleaseThatIsNeverAnsweredEndsTheHoldAllTheSame(t *testing.T) {
 	})
 }
 
-func TestAnInnerReleaseThatIsNeverAnsweredTakesTheLevelAllTheSame(t *testing.T) {
+func TestUnanswered_InnerReleaseEndsTheLevel(t *testing.T) {
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, _ bool) {
 		b.m = b.mutex(relock.WithUnlockTimeout(100 * time.Millisecond))
 		lockTwice(b)
@@ -170,7 +170,7 @@ func TestAnInnerReleaseThatIsNeverAnsweredTakesTheLevelAllTheSame(t *testing.T) 
 	})
 }
 
-func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
+func TestUnanswered_UndoGivesUpWhenTheLeaseIsOver(t *testing.T) {
 	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		const ttl = faultTTL / 2 // that is waited for
@@ -193,7 +193,7 @@ func TestAnUndoThatIsNeverAnsweredGivesUpWhenTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-func TestAForceThatIsNeverAnsweredIsAnError(t *testing.T) {
+func TestUnanswered_ForceIsAnError(t *testing.T) {
 	redistest.InTime(t)
 	eachTotalLoss(t, func(b *faultBench, lose func(*redisexec.Script) *redistest.Rule, executed bool) {
 		lockByRival(b)

@@ -14,7 +14,7 @@ import (
 )
 
 // A doubt about one hold gives later acquisitions another name; the hold keeps its own.
-func TestAHoldKeepsItsNameAfterTheClientHasTakenAnother(t *testing.T) {
+func TestHold_KeepsItsNameAfterTheClientTookAnother(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -44,7 +44,7 @@ func TestAHoldKeepsItsNameAfterTheClientHasTakenAnother(t *testing.T) {
 }
 
 // The next owner must find the hold ended.
-func TestAHoldEndsHereBeforeRedisHearsOfIt(t *testing.T) {
+func TestHold_EndsLocallyBeforeRedisIsNotified(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)
@@ -109,7 +109,7 @@ func (b *faultBench) quit(stopped <-chan struct{}, release func()) *quitter {
 	return &quitter{faultBench: b, unlocked: unlocked, release: release}
 }
 
-func TestAHandOverToAWaiterThatHasGoneIsGivenBack(t *testing.T) {
+func TestHandOver_ToAWaiterThatLeftIsReturned(t *testing.T) {
 	eachQuitter(t, func(q *quitter) {
 		q.release()
 		require.NoError(q.t, faultError(q.t, q.unlocked))
@@ -119,7 +119,7 @@ func TestAHandOverToAWaiterThatHasGoneIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestAHandOverToAWaiterThatHasGoneAndComeBackIsPassedOnToIt(t *testing.T) {
+func TestHandOver_ToAWaiterThatCameBackReachesIt(t *testing.T) {
 	eachQuitter(t, func(q *quitter) {
 		waiting := q.me.start(func() error { return q.m.Lock(q.ctx) })
 		q.awaitContended()
@@ -137,7 +137,7 @@ func TestAHandOverToAWaiterThatHasGoneAndComeBackIsPassedOnToIt(t *testing.T) {
 	})
 }
 
-func TestAHandOverToAWaiterThatHasGoneIsPassedOnToTheNext(t *testing.T) {
+func TestHandOver_ToAWaiterThatLeftReachesTheNext(t *testing.T) {
 	eachQuitter(t, func(q *quitter) {
 		third := newFaultOwner(q.t)
 		waiting := third.start(func() error { return q.m.Lock(q.ctx) })
@@ -154,7 +154,7 @@ func TestAHandOverToAWaiterThatHasGoneIsPassedOnToTheNext(t *testing.T) {
 }
 
 // The hand-over arrives when its target, back again under another name, has had the lock.
-func TestAHandOverToAWaiterThatHasGoneDoesNotReachItsNextHold(t *testing.T) {
+func TestHandOver_ToAWaiterThatLeftDoesNotReachItsNextHold(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)

@@ -54,7 +54,7 @@ func (b *faultBench) queueUp(n int) (rival *relock.Mutex, waiters []*faultOwner,
 	return rival, waiters, waiting
 }
 
-func TestWaitersRideOutAnOutageThatIsShorterThanTheLease(t *testing.T) {
+func TestOutage_ShorterThanTheLeaseIsRiddenOutByWaiters(t *testing.T) {
 	t.Parallel()
 	eachExclusiveKindOnRedis(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newFaultBenchOf(t, kind, backend.Addr)
@@ -75,7 +75,7 @@ func TestWaitersRideOutAnOutageThatIsShorterThanTheLease(t *testing.T) {
 	})
 }
 
-func TestAllWhoWaitedThroughALongOutageGetItsErrorTogether(t *testing.T) {
+func TestOutage_LongOneFailsAllWaitersTogether(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	eachExclusiveKindOnRedis(t, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
@@ -102,7 +102,7 @@ func TestAllWhoWaitedThroughALongOutageGetItsErrorTogether(t *testing.T) {
 	})
 }
 
-func TestANewcomerDuringAnOutageGetsItsOwnErrorSoon(t *testing.T) {
+func TestOutage_NewcomerFailsSoonWithItsOwnError(t *testing.T) {
 	t.Parallel()
 	faultsOnRedis(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr, relock.WithTTL(defaultTTL))
@@ -126,7 +126,7 @@ func TestANewcomerDuringAnOutageGetsItsOwnErrorSoon(t *testing.T) {
 
 // One that joins the line during an outage has not waited through it: it does not get the
 // error of those who have, but its own, when it has waited for as long.
-func TestANewcomerInTheLineDuringAnOutageDoesNotFailWithTheOthers(t *testing.T) {
+func TestOutage_NewcomerInLineDoesNotFailWithTheOthers(t *testing.T) {
 	t.Parallel()
 	faultsOnRedis(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr, relock.WithTTL(defaultTTL))
@@ -153,7 +153,7 @@ func stuck(t *testing.T, addr string) *faultBench {
 	return b
 }
 
-func TestAHoldSurvivesABlackHoleAroundTheExistingConnections(t *testing.T) {
+func TestBlackHole_AroundExistingConnectionsLosesNoHold(t *testing.T) {
 	t.Parallel()
 	faultsOnRedis(t, func(t *testing.T, backend *redistest.Backend) {
 		b := stuck(t, backend.Addr)
@@ -172,7 +172,7 @@ func TestAHoldSurvivesABlackHoleAroundTheExistingConnections(t *testing.T) {
 // The engine is stuck for the time that suits the client's leases. A shorter lease does not
 // outlive that: its second renewal goes past the engine. There is half a second for it, which a
 // machine that stalls may not have: a hold that is lost every time is one that waits.
-func TestAHoldWithAShortLeaseSurvivesAStuckEngine(t *testing.T) {
+func TestBlackHole_ShortLeaseSurvivesAStuckEngine(t *testing.T) {
 	t.Parallel()
 	faultsOnRedis(t, func(t *testing.T, backend *redistest.Backend) {
 		const ttl = 1500 * time.Millisecond
@@ -194,7 +194,7 @@ func TestAHoldWithAShortLeaseSurvivesAStuckEngine(t *testing.T) {
 	})
 }
 
-func TestEveryStepGetsPastABlackHoleAroundTheExistingConnections(t *testing.T) {
+func TestBlackHole_EveryStepGetsPastExistingConnections(t *testing.T) {
 	eachFaultStep(t, func(t *testing.T, b *faultBench, s faultStep) {
 		if s.name == "undo" {
 			t.Skip("it begins with an acquisition, which is a step of its own")
@@ -218,7 +218,7 @@ func TestEveryStepGetsPastABlackHoleAroundTheExistingConnections(t *testing.T) {
 }
 
 // A network that comes back after less than the lease costs nothing.
-func TestAHoldSurvivesABlackHoleThatIsShorterThanTheLease(t *testing.T) {
+func TestBlackHole_ShorterThanTheLeaseLosesNoHold(t *testing.T) {
 	t.Parallel()
 	faultsOnRedis(t, func(t *testing.T, backend *redistest.Backend) {
 		b := stuck(t, backend.Addr)
@@ -241,7 +241,7 @@ func TestAHoldSurvivesABlackHoleThatIsShorterThanTheLease(t *testing.T) {
 }
 
 // A network that does not come back costs the hold, before its lease is over.
-func TestAHoldIsLostInABlackHoleThatIsLongerThanTheLease(t *testing.T) {
+func TestBlackHole_LongerThanTheLeaseLosesTheHold(t *testing.T) {
 	t.Parallel()
 	faultsOnRedis(t, func(t *testing.T, backend *redistest.Backend) {
 		const ttl = 600 * time.Millisecond
@@ -269,7 +269,7 @@ func (b *faultBench) silence(on bool) {
 }
 
 // TryLock does not ask where another waiter of the process is before it; but that one has.
-func TestTryLockBehindAWaiterToWhomRedisDoesNotAnswerIsAnError(t *testing.T) {
+func TestTryLock_BehindAWaiterThatRedisDoesNotAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	eachKindOf(t, nil, func(t *testing.T, backend *redistest.Backend, kind lockKind) {
 		b := newFaultBenchOf(t, kind, backend.Addr, hasty)
@@ -308,7 +308,7 @@ func TestTryLockBehindAWaiterToWhomRedisDoesNotAnswerIsAnError(t *testing.T) {
 	})
 }
 
-func TestTryLockOfAnOwnerWhoseLockIsNotAnsweredIsAnError(t *testing.T) {
+func TestTryLock_OfAnOwnerWhoseLockIsUnansweredIsAnError(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr, hasty)
@@ -326,7 +326,7 @@ func TestTryLockOfAnOwnerWhoseLockIsNotAnsweredIsAnError(t *testing.T) {
 	})
 }
 
-func TestTryLockBehindAWaiterWhomRedisKeepsWaitingIsAnErrorInTheEnd(t *testing.T) {
+func TestTryLock_BehindAWaiterThatRedisDelaysIsAnErrorInTheEnd(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBench(t, backend.Addr)

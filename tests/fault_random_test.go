@@ -123,7 +123,7 @@ func (c *crowd) deliver(held <-chan *redistest.Held) {
 
 // A bounded storm. Whatever happens, no two holds are valid at once; and when it is over
 // everybody is served.
-func TestExclusionHoldsUnderRandomFaults(t *testing.T) {
+func TestRandomFaults_ExclusionHolds(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	c := newCrowd(t, redistest.Redis(t).Addr)

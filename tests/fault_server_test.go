@@ -23,7 +23,7 @@ func newServerBench(t *testing.T, opts ...relock.ClientOption) (*faultBench, *re
 	return newFaultBench(t, server.Addr, opts...), server
 }
 
-func TestAServerThatStopsForLessThanTheLeaseLosesNothing(t *testing.T) {
+func TestServer_StopShorterThanTheLeaseLosesNothing(t *testing.T) {
 	const ttl = 4 * time.Second
 	b, server := newServerBench(t, relock.WithTTL(ttl))
 	failed := make(chan relock.Event, 64)
@@ -43,7 +43,7 @@ func TestAServerThatStopsForLessThanTheLeaseLosesNothing(t *testing.T) {
 	b.requireGone()
 }
 
-func TestAServerThatStopsForLongerThanTheLeaseLosesTheHoldBeforeItsEnd(t *testing.T) {
+func TestServer_StopLongerThanTheLeaseLosesTheHoldBeforeItsEnd(t *testing.T) {
 	const ttl = 600 * time.Millisecond
 	b, server := newServerBench(t)
 	b.m = b.mutex(relock.WithTTL(ttl))
@@ -104,17 +104,17 @@ func testLostData(t *testing.T, forget func(*faultBench, *redistest.Server)) {
 	b.requireLockable()
 }
 
-func TestARestartWithoutDataIsALossAndRenewalDoesNotMakeTheKeyAgain(t *testing.T) {
+func TestServer_RestartWithoutDataIsALossAndMakesNoKey(t *testing.T) {
 	testLostData(t, func(b *faultBench, server *redistest.Server) { require.NoError(b.t, server.Restart()) })
 }
 
-func TestFlushedDataIsALossAndRenewalDoesNotMakeTheKeyAgain(t *testing.T) {
+func TestServer_FlushIsALossAndMakesNoKey(t *testing.T) {
 	testLostData(t, func(b *faultBench, _ *redistest.Server) {
 		require.NoError(b.t, b.server.FlushAll(b.ctx).Err())
 	})
 }
 
-func TestUnlockAfterLostDataSaysSo(t *testing.T) {
+func TestServer_UnlockAfterLostDataReportsIt(t *testing.T) {
 	b, _ := newServerBench(t)
 	b.m = b.mutex(relock.WithTTL(20 * time.Second))
 	lockOnce(b)
@@ -125,7 +125,7 @@ func TestUnlockAfterLostDataSaysSo(t *testing.T) {
 	b.requireLockable()
 }
 
-func TestForgottenScriptsAreSentAgain(t *testing.T) {
+func TestServer_ForgottenScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	b := newPatientBench(t, redistest.NewServer(t).Addr)
 	b.relay.Teach(nil) // the library does it
@@ -148,7 +148,7 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	b.requireGone()
 }
 
-func TestKilledConnectionsLoseNothing(t *testing.T) {
+func TestServer_KilledConnectionsLoseNothing(t *testing.T) {
 	b, _ := newServerBench(t)
 	b.m = b.mutex(relock.WithRenewInterval(100 * time.Millisecond))
 	kill := func() { require.NoError(t, b.server.ClientKillByFilter(b.ctx, "TYPE", "normal").Err()) }
@@ -170,7 +170,7 @@ func TestKilledConnectionsLoseNothing(t *testing.T) {
 }
 
 // The message of the release may go to a connection that is dead.
-func TestAWaiterWhoseSubscriptionIsKilledIsServedSoon(t *testing.T) {
+func TestServer_WaiterWithAKilledSubscriptionIsServedSoon(t *testing.T) {
 	b, _ := newServerBench(t)
 	long := relock.WithTTL(5 * time.Minute) // so that only a message or a lost connection wakes
 	rival := faultLocks(t, b.server.Options().Addr).Mutex(b.key, long)
@@ -186,7 +186,7 @@ func TestAWaiterWhoseSubscriptionIsKilledIsServedSoon(t *testing.T) {
 	b.requireGone()
 }
 
-func TestAServerThatIsDownIsAnErrorOfTheFirstLock(t *testing.T) {
+func TestServer_DownIsAnErrorOfTheFirstLock(t *testing.T) {
 	b, server := newServerBench(t)
 	server.Kill()
 	for name, lock := range map[string]func(*relock.Mutex) error{
@@ -208,7 +208,7 @@ func TestAServerThatIsDownIsAnErrorOfTheFirstLock(t *testing.T) {
 
 // go-redis takes its time to find out that nobody listens: longer than a client with short
 // leases waits for an answer.
-func TestAServerThatIsDownIsNamedToAClientWithShortLeases(t *testing.T) {
+func TestServer_DownIsNamedToAClientWithShortLeases(t *testing.T) {
 	b, server := newServerBench(t)
 	server.Kill()
 	m := faultLocks(t, server.Addr).Mutex(b.key)
@@ -224,7 +224,7 @@ func newPatientBench(t *testing.T, addr string) *faultBench {
 	return b
 }
 
-func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
+func TestServer_PassingRefusalsAreWaitedOut(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []string{
 		"READONLY You can't write against a read only replica.",
@@ -267,7 +267,7 @@ func TestRefusalsThatPassAreWaitedOut(t *testing.T) {
 	}
 }
 
-func TestAMissingPermissionIsAnErrorAtOnce(t *testing.T) {
+func TestServer_MissingPermissionIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newPatientBench(t, backend.Addr)

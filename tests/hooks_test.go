@@ -211,7 +211,7 @@ func requirePairs(t *testing.T, events []locktest.Chronicled[relock.Event], fail
 	}
 }
 
-func TestHooksAreToldTheSameOfEveryKind(t *testing.T) {
+func TestHooks_ReportTheSameForEveryKind(t *testing.T) {
 	t.Parallel()
 	testKinds(t, hookProperties, allKinds)
 }
@@ -284,7 +284,7 @@ func TestOwner_EachOfItsLocksThatLeavesSaysWhetherItHasWaited(t *testing.T) {
 }
 
 // The context ends before the hook Contended has returned.
-func TestTheEndOfAWaitIsToldAfterItsBeginning(t *testing.T) {
+func TestHooks_EndOfAWaitFollowsItsBeginning(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, key, r := locksOn(t, b.Client(t)), redistest.Key(t), &chronicle{}
 		locktest.RequireLocked(t, c.Mutex(key))
@@ -299,7 +299,7 @@ func TestTheEndOfAWaitIsToldAfterItsBeginning(t *testing.T) {
 	})
 }
 
-func TestALossSaysItsCause(t *testing.T) {
+func TestHooks_LossHasItsCause(t *testing.T) {
 	for cause, lose := range map[relock.LossCause]func(t *testing.T, m *relock.Mutex, rdb *redis.Client, clocks *locktest.TwoClocks){
 		relock.LossExpired: func(_ *testing.T, m *relock.Mutex, _ *redis.Client, clocks *locktest.TwoClocks) {
 			clocks.Set(jumpBeyondLease)
@@ -333,7 +333,7 @@ func TestALossSaysItsCause(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatFindsALossSaysItsCause(t *testing.T) {
+func TestHooks_ReleaseThatFindsALossHasItsCause(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		var r chronicle
 		rdb := b.Client(t)
@@ -353,7 +353,7 @@ func eachHook(h *relock.Hooks, f func(name string, hook *func(relock.Event))) {
 	}
 }
 
-func TestJoinedHooksAreAllCalledInOrder(t *testing.T) {
+func TestHooks_JoinedAreCalledInOrder(t *testing.T) {
 	records := logged(t)
 	var called []string
 	counting := func(who string, end func()) (h relock.Hooks) {
@@ -377,7 +377,7 @@ func TestJoinedHooksAreAllCalledInOrder(t *testing.T) {
 	eachHook(&none, func(name string, hook *func(relock.Event)) { require.Nil(t, *hook, name) })
 }
 
-func TestLogHooksLogALossAsAnErrorAndMostForDebugging(t *testing.T) {
+func TestLogHooks_LogALossAsAnErrorAndMostForDebugging(t *testing.T) {
 	var text bytes.Buffer
 	handler := slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})
 	logged := relock.LogHooks(slog.New(handler))

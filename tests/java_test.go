@@ -48,7 +48,7 @@ func javaReads(t *testing.T, rdb *redis.Client, key string, lease time.Duration)
 	}
 }
 
-func TestAReaderWithALongTTLOutlivesAJavaReaderThatDies(t *testing.T) {
+func TestJava_ReaderWithALongTTLOutlivesADyingJavaReader(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, lease time.Duration) {
 		lease /= 2
@@ -81,7 +81,7 @@ func javaWaits(t *testing.T, rdb *redis.Client, key string) <-chan *redis.Messag
 	return sub.Channel()
 }
 
-func TestAReleaseTellsTheFirstWhoWaitsForAFairLockInJava(t *testing.T) {
+func TestJava_ReleaseNotifiesTheFirstFairWaiter(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
@@ -119,7 +119,7 @@ func lockAndUnlockAll(t *testing.T, all ...*relock.Mutex) error {
 	return errors.Join(errs...)
 }
 
-func TestAReleaseThatMayNotTellJavaIsOneAllTheSame(t *testing.T) {
+func TestJava_ReleaseWithoutPermissionToNotifyIsARelease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, key := backend.Client(t), redistest.Key(t)

@@ -467,7 +467,7 @@ func fieldsOn(b *kindBench) []ownerOn {
 	return owners
 }
 
-func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
+func TestKinds_KeepThePromisesOfAllLocks(t *testing.T) {
 	t.Parallel()
 	testKinds(t, slices.Concat(properties, levelProperties), allKinds)
 	testKindsInTime(t, leaseProperties, allKinds)
@@ -476,7 +476,7 @@ func TestWhatIsPromisedOfLocksHoldsForEveryKind(t *testing.T) {
 	}
 }
 
-func TestWhatIsPromisedOfExclusiveLocksHoldsForEveryKind(t *testing.T) {
+func TestKinds_ExclusiveOnesKeepTheirPromises(t *testing.T) {
 	t.Parallel()
 	testKinds(t, exclusiveProperties, exclusiveKinds)
 }

@@ -76,7 +76,7 @@ func (p *placeBench) firstGivesUp(n int) {
 	locktest.AwaitWaiters(p.t, p.c, p.key, n)
 }
 
-func TestAWaiterThatGivesUpLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
+func TestPlace_OfAWaiterThatGivesUpGoesToTheNextOfItsProcess(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
 		other, owner, waiting := p.another()
@@ -112,7 +112,7 @@ func TestAWaiterThatGivesUpLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 }
 
 // It is passed on as often as need be; the last one takes it away.
-func TestTheLastWaiterThatGivesUpTakesThePlaceOfItsProcessAway(t *testing.T) {
+func TestPlace_GoesWithTheLastWaiterThatGivesUp(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		ctx, cancel := context.WithCancel(p.t.Context())
 		defer cancel()
@@ -143,7 +143,7 @@ func TestTheLastWaiterThatGivesUpTakesThePlaceOfItsProcessAway(t *testing.T) {
 }
 
 // The place says nothing of a token: the next waiter, which wants one, gets a place of its own.
-func TestAPlaceIsNotLeftToAWaiterThatWishesForAnotherThing(t *testing.T) {
+func TestPlace_IsNotLeftToAWaiterWithAnotherRequest(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		m := p.c.Mutex(p.key, relock.WithFencing())
 		heir, inherits := p.joins(p.t.Context(), m, 2)
@@ -167,7 +167,7 @@ func TestAPlaceIsNotLeftToAWaiterThatWishesForAnotherThing(t *testing.T) {
 }
 
 // The grant is on its way to a waiter that gives up: the next one has the lock by it.
-func TestAGrantOfAPlaceThatWasLeftToAnotherIsNotLost(t *testing.T) {
+func TestPlace_GrantAfterItWasLeftToAnotherIsNotLost(t *testing.T) {
 	eachPlace(t, func(p *placeBench) {
 		heir, inherits := p.joins(p.t.Context(), p.c.Mutex(p.key), 2)
 		locktest.AwaitStillness(p.t, p.relay) // or a poll under way would tell of the grant

@@ -93,7 +93,7 @@ func keepBusy(ctx context.Context, t *testing.T, all *sync.WaitGroup, locks ...*
 	return counts
 }
 
-func TestAStrangerWithoutAPlaceGetsTheLockThoughOthersKeepItBusy(t *testing.T) {
+func TestForeignWaiters_GetABusyLock(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	const processes, goroutines, visits = 3, 4, 5
@@ -149,7 +149,7 @@ func TestAStrangerWithoutAPlaceGetsTheLockThoughOthersKeepItBusy(t *testing.T) {
 	}
 }
 
-func TestAProcessThatIsAloneAsksALittleLaterWhenItIsTheTurnOfStrangers(t *testing.T) {
+func TestForeignWaiters_LoneProcessAsksLaterInTheirTurn(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		m := locksOn(t, rdb).Mutex("orders", relock.WithLocalHandoffs(0))
 		holder, waiter := locktest.NewActor(t), locktest.NewActor(t)

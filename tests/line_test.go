@@ -55,7 +55,7 @@ func visits(t *testing.T, m *relock.Mutex, r *roll, n int) <-chan error {
 	})
 }
 
-func TestTheWaitersOfAProcessHaveOnePlaceInTheLine(t *testing.T) {
+func TestLine_WaitersOfAProcessHaveOneEntry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, holder := b.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -95,7 +95,7 @@ var enqueues = redistest.Script(protocol.LineAcquireScript.Source)
 // triesOnly chooses the requests for the lock alone.
 var triesOnly = redistest.Script(protocol.AcquireScript.Source)
 
-func TestAHoldThatOthersWaitForCostsTwoCommandsAndNoTryBeforeThePlace(t *testing.T) {
+func TestLine_ContendedHoldCostsTwoCommandsAndNoTryBeforeTheEntry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, one := locktest.RelayedTo(t, b)
@@ -172,7 +172,7 @@ func (w *inLineUnheard) served(t *testing.T) {
 	w.owner.Unlocks(t, w.m)
 }
 
-func TestNoNewcomerPassesTheLineOfAFreeLock(t *testing.T) {
+func TestLine_NoNewcomerOvertakesAtAFreeLock(t *testing.T) {
 	t.Parallel()
 	for name, lock := range kindsInLine {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestNoNewcomerPassesTheLineOfAFreeLock(t *testing.T) {
 }
 
 // The second polls, because the first cannot: the first gets the lock, and is told.
-func TestALockThatHasBecomeFreeIsGrantedToTheFirstInLineWhicheverPolls(t *testing.T) {
+func TestLine_FreeLockIsGrantedToTheFirstWhoeverPolls(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]func(rdb *redis.Client, c *relock.Client, key string) error{
 		"unlocked in Java": func(rdb *redis.Client, c *relock.Client, key string) error {
@@ -235,7 +235,7 @@ func TestALockThatHasBecomeFreeIsGrantedToTheFirstInLineWhicheverPolls(t *testin
 	}
 }
 
-func TestWaitersOfFairLocksAndProcessesOfMutexesStandInOneLine(t *testing.T) {
+func TestLine_FairWaitersAndProcessesShareOne(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, holder := b.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -259,7 +259,7 @@ func TestWaitersOfFairLocksAndProcessesOfMutexesStandInOneLine(t *testing.T) {
 }
 
 // Two other processes stand in the line from before its turn begins. They are served before its rest.
-func TestAProcessGivesTheLockOnAfterItsTurnAndGetsANewPlaceAtTheEnd(t *testing.T) {
+func TestLine_ProcessPassesTheLockOnAfterItsTurnAndRejoinsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const handoffs, waiters = 3, 8

@@ -23,7 +23,7 @@ import (
 // nodes, replicas.
 
 // A keep that does not get through is made up for in the background. What comes late of it finds nothing.
-func TestAMinHoldThatIsNotAnsweredIsKeptInTheBackground(t *testing.T) {
+func TestMinHold_UnansweredIsKeptInTheBackground(t *testing.T) {
 	t.Parallel()
 	testKinds(t, []property{{"a keep that does not get through", func(b *kindBench) {
 		b.relay()
@@ -57,7 +57,7 @@ func TestAMinHoldThatIsNotAnsweredIsKeptInTheBackground(t *testing.T) {
 	}}}, allKinds)
 }
 
-func TestALateRenewalDoesNotLengthenAMinHold(t *testing.T) {
+func TestMinHold_DelayedRenewalDoesNotLengthenIt(t *testing.T) {
 	t.Parallel()
 	testKinds(t, []property{{"a renewal that comes late", func(b *kindBench) {
 		b.relay()
@@ -90,7 +90,7 @@ func TestALateRenewalDoesNotLengthenAMinHold(t *testing.T) {
 }
 
 // The monotonic clock counts. Set forward by more than the lease the wall clock ends the hold.
-func TestAMinHoldDoesNotGoByTheWallClock(t *testing.T) {
+func TestMinHold_DoesNotFollowTheWallClock(t *testing.T) {
 	t.Parallel()
 	for _, step := range []time.Duration{-time.Hour, 20 * time.Second} {
 		rdb := redistest.Mini(t).Client(t)
@@ -106,7 +106,7 @@ func TestAMinHoldDoesNotGoByTheWallClock(t *testing.T) {
 }
 
 // A waiter that follows its predecessor before Redis knows has a min hold of its own.
-func TestAHoldThatFollowedAnotherKeepsItsMinHold(t *testing.T) {
+func TestMinHold_OfAHoldThatFollowedAnotherIsKept(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
@@ -124,7 +124,7 @@ func TestAHoldThatFollowedAnotherKeepsItsMinHold(t *testing.T) {
 	})
 }
 
-func TestTokensRiseOverAMinHold(t *testing.T) {
+func TestMinHold_TokensRiseOverIt(t *testing.T) {
 	t.Parallel()
 	b := newKindBench(t, redistest.Mini(t), kindNamed("plain"))
 	m := b.mutex(relock.WithFencing(), relock.WithMinHold(50*time.Millisecond))
@@ -137,7 +137,7 @@ func TestTokensRiseOverAMinHold(t *testing.T) {
 	b.free()
 }
 
-func TestDoKeepsAMinHoldAlsoAfterAPanic(t *testing.T) {
+func TestMinHold_DoKeepsItAlsoAfterAPanic(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Mini(t).Client(t)
 	m := locksOn(t, rdb).Mutex(redistest.Key(t), relock.WithMinHold(time.Hour))
@@ -152,7 +152,7 @@ func TestDoKeepsAMinHoldAlsoAfterAPanic(t *testing.T) {
 	require.Positive(t, locktest.TTLOf(rdb, m.Name()))
 }
 
-func TestASideOfAnRWMutexIsKeptAsWhatItWas(t *testing.T) {
+func TestMinHold_KeepsASideOfAnRWMutexAsItWas(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m, other := b.mutex(relock.WithMinHold(aMinHold)), b.another()
@@ -181,7 +181,7 @@ func TestASideOfAnRWMutexIsKeptAsWhatItWas(t *testing.T) {
 }
 
 // A writer that reads when it unlocks is kept as a reader, however its read side goes on.
-func TestAWriterThatReadsOnIsKeptAsAReader(t *testing.T) {
+func TestMinHold_OfAWriterThatReadsOnIsAReaders(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m, other := b.mutex(), b.another()
@@ -215,7 +215,7 @@ func TestAWriterThatReadsOnIsKeptAsAReader(t *testing.T) {
 }
 
 // One node that is down does not keep a quorum from it, and learns of it when it is back. Most nodes do.
-func TestMostNodesOfAQuorumHaveToKeepAMinHold(t *testing.T) {
+func TestMinHold_IsKeptByMostNodesOfAQuorum(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -261,7 +261,7 @@ func TestMostNodesOfAQuorumHaveToKeepAMinHold(t *testing.T) {
 	})
 }
 
-func TestWithReplicasAMinHoldIsConfirmed(t *testing.T) {
+func TestMinHold_IsConfirmedByReplicas(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 200*time.Millisecond))
 	m := b.locks.Mutex(b.key, relock.WithMinHold(time.Hour))
 	b.locked(m)
@@ -282,7 +282,7 @@ func TestWithReplicasAMinHoldIsConfirmed(t *testing.T) {
 }
 
 // Waiters of Redisson, who sleep for as long as they were told, hear that they may ask again.
-func TestStrangersAreToldOfAMinHold(t *testing.T) {
+func TestMinHold_IsPublishedToForeignWaiters(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	eachOf(t, lockKinds, func(t *testing.T, backend *redistest.Backend, k lockKind) {
@@ -300,7 +300,7 @@ func TestStrangersAreToldOfAMinHold(t *testing.T) {
 }
 
 // A late copy of an enqueue may have given the holder a place, which would be granted the lock later.
-func TestAKeepGivesUpAPlaceInTheLine(t *testing.T) {
+func TestMinHold_KeepRemovesTheEntryInTheLine(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, key, me := backend.Client(t), redistest.Key(t), locktest.NewActor(t)
@@ -324,7 +324,7 @@ func TestAKeepGivesUpAPlaceInTheLine(t *testing.T) {
 }
 
 // No two holds are kept by one name, and none is taken for a hold.
-func TestWhatIsKeptIsNoHold(t *testing.T) {
+func TestMinHold_IsNoHold(t *testing.T) {
 	for _, field := range []string{"uuid:17", "uuid:job", "uuid:17:write"} {
 		kept := keys.Kept(field, clock.Instant{Mono: 1})
 		require.NotEqual(t, kept, keys.Kept(field, clock.Instant{Mono: 2}))

@@ -195,7 +195,7 @@ func (b *kindBench) requireFreed() {
 	b.you.Unlocks(b.t, b.rival())
 }
 
-func TestAMinHoldIsKeptByEveryKind(t *testing.T) {
+func TestMinHold_IsKeptByEveryKind(t *testing.T) {
 	t.Parallel()
 	testKindsInTime(t, minHoldProperties, allKinds)
 }

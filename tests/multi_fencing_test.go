@@ -31,7 +31,7 @@ func requireAccepted(t *testing.T, c *relock.Client, names []string, used int64)
 	}
 }
 
-func TestTheTokenOfSeveralNamesIsBelowThatOfTheNextHolderOfEach(t *testing.T) {
+func TestMultiTokens_AreBelowThoseOfTheNextHolderOfEachName(t *testing.T) {
 	for name, held := range map[string]func(names []string) []string{
 		"none held before": func([]string) []string { return nil },
 		"one held before":  func(names []string) []string { return names[:1] },
@@ -64,7 +64,7 @@ func TestTheTokenOfSeveralNamesIsBelowThatOfTheNextHolderOfEach(t *testing.T) {
 	}
 }
 
-func TestTheTokenOfNamesOfWhichOneIsHandedOverIsBelowThatOfTheNextHolderOfEach(t *testing.T) {
+func TestMultiTokens_AreBelowThoseAfterAHandOverOfOneName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		names := locktest.NamesFrom(redistest.Key(t), 2)
 		c, me, you := locksOn(t, b.Client(t)), locktest.NewActor(t), locktest.NewActor(t)
@@ -87,7 +87,7 @@ func TestTheTokenOfNamesOfWhichOneIsHandedOverIsBelowThatOfTheNextHolderOfEach(t
 
 // A node's clock is ahead. The first name is held by the votes of the others; the second one is
 // got with its vote.
-func TestTheTokenOfNamesThatWerePartlyHeldRisesOverAQuorum(t *testing.T) {
+func TestMultiTokens_OfPartlyHeldNamesRiseOnAQuorum(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		names := []string{b.key, b.key + "-too"}

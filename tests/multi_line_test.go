@@ -56,7 +56,7 @@ func rush(t *testing.T, b *redistest.Backend, names ...string) (stop func()) {
 	return stop
 }
 
-func TestAMultiMutexIsServedThoughEachOfItsNamesIsAlwaysWanted(t *testing.T) {
+func TestMultiLine_IsServedThoughEachNameIsAlwaysWanted(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -72,7 +72,7 @@ func TestAMultiMutexIsServedThoughEachOfItsNamesIsAlwaysWanted(t *testing.T) {
 	})
 }
 
-func TestMultiMutexesOfTheSameNamesDoNotBlockEachOther(t *testing.T) {
+func TestMultiLine_SameNamesDoNotBlockEachOther(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -133,7 +133,7 @@ func eachMultiWait(t *testing.T, test func(w *multiWait)) {
 	})
 }
 
-func TestAMultiMutexKeepsANameForABoundedTimeWhileItWaitsForAnother(t *testing.T) {
+func TestMultiLine_NameIsKeptForABoundedTimeDuringAWait(t *testing.T) {
 	redistest.InTime(t)
 	eachMultiWait(t, func(w *multiWait) {
 		m, owner := locksOn(w.t, w.b.Client(w.t)).Mutex(w.one), locktest.NewActor(w.t)
@@ -155,7 +155,7 @@ func TestAMultiMutexKeepsANameForABoundedTimeWhileItWaitsForAnother(t *testing.T
 }
 
 // Or two that each keep what the other wants would wait for each other.
-func TestAMultiMutexKeepsNothingWhileItWaitsForAnEarlierName(t *testing.T) {
+func TestMultiLine_NothingIsKeptWhileWaitingForAnEarlierName(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		const one, other = "orders:1", "orders:2"
 		others := locksOn(t, rdb)
@@ -179,7 +179,7 @@ func TestAMultiMutexKeepsNothingWhileItWaitsForAnEarlierName(t *testing.T) {
 }
 
 // What it has when it gives up: a place in one line, in another one, or a name and a place.
-func TestAMultiMutexThatGivesUpLeavesNothingBehind(t *testing.T) {
+func TestMultiLine_GivingUpLeavesNothing(t *testing.T) {
 	redistest.InTime(t)
 	for name, until := range map[string]func(w *multiWait){
 		"in the line of the first": func(w *multiWait) {},

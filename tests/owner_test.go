@@ -18,7 +18,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestALockPassesBetweenGoroutinesOfOneOwner(t *testing.T) {
+func TestOwner_LockPassesBetweenItsGoroutines(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, producer, consumer := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
@@ -42,7 +42,7 @@ func TestALockPassesBetweenGoroutinesOfOneOwner(t *testing.T) {
 	})
 }
 
-func TestConcurrentLocksOfOneOwnerAreAllCounted(t *testing.T) {
+func TestOwner_ConcurrentLocksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -151,7 +151,7 @@ func TestOwner_NothingIsLeftWhenAllItsLocksGiveUp(t *testing.T) {
 	})
 }
 
-func TestUnlockRacingLockOfOneOwnerCountsExactly(t *testing.T) {
+func TestOwner_UnlockRacingLockCountsExactly(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -178,7 +178,7 @@ func TestUnlockRacingLockOfOneOwnerCountsExactly(t *testing.T) {
 	})
 }
 
-func TestTwoClientsWithTheSameOwnerExcludeEachOther(t *testing.T) {
+func TestOwner_TwoClientsWithTheSameOneExcludeEachOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		mine := locksOn(t, rdb).Mutex(key, relock.WithOwner("job-17"))
@@ -196,7 +196,7 @@ func TestTwoClientsWithTheSameOwnerExcludeEachOther(t *testing.T) {
 	})
 }
 
-func TestAnOwnerKeepsItsWaitTimeoutToItself(t *testing.T) {
+func TestOwner_WaitTimeoutIsItsOwn(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -235,7 +235,7 @@ func (c *endsAtOnce) Err() error {
 }
 
 // Its caller has gone before the acquisition begins; or before it looks, and then has the lock.
-func TestALockOfAFixedOwnerMayEndBeforeItHasBegun(t *testing.T) {
+func TestOwner_LockMayEndBeforeItHasBegun(t *testing.T) {
 	t.Parallel()
 	c, key := locksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
 	for range 200 {
@@ -249,7 +249,7 @@ func TestALockOfAFixedOwnerMayEndBeforeItHasBegun(t *testing.T) {
 	redistest.Eventually(t, "nothing is left", func() bool { return locktest.NamesOf(c) == 0 })
 }
 
-func TestTheOwnerOfAContextIsTheSameInEveryGoroutine(t *testing.T) {
+func TestOwner_OfAContextIsTheSameInEveryGoroutine(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, one, another := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
@@ -267,7 +267,7 @@ func TestTheOwnerOfAContextIsTheSameInEveryGoroutine(t *testing.T) {
 	})
 }
 
-func TestOwnersOfDifferentContextsExcludeEachOther(t *testing.T) {
+func TestOwner_OfDifferentContextsExcludeEachOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		c, key := locksOn(t, b.Client(t)), redistest.Key(t)
 		outer := relock.NewOwner(t.Context())

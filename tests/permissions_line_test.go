@@ -24,7 +24,7 @@ func withoutLine(rules []string) []string {
 	})
 }
 
-func TestAUserWithoutPermissionsForTheLineLocksAMutexAllTheSame(t *testing.T) {
+func TestPermissions_MutexWorksWithoutThoseForTheLine(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string][]string{
 		"neither keys nor channels": withoutLine(leastRules),
@@ -84,7 +84,7 @@ func prefixed(t *testing.T, rdb *redis.Client) *relock.Client {
 }
 
 // Redis refuses what needs several keys of which some may have moved.
-func TestAMutexIsLockedByItsOwnKeyWhileTheSlotMoves(t *testing.T) {
+func TestPermissions_MutexUsesItsOwnKeyWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	for name, heldBefore := range map[string]bool{"held before": true, "free": false} {

@@ -51,7 +51,7 @@ func rulesOf(kind string, all []string) []string {
 	})
 }
 
-func TestTheDocumentedPermissionsAreEnoughForEachKindAndNoneIsTooMuch(t *testing.T) {
+func TestPermissions_DocumentedOnesSufficeForEachKindAndNoneIsTooMuch(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	redistest.RequireServer(t) // what no kind has used is not compared
@@ -72,8 +72,8 @@ func TestTheDocumentedPermissionsAreEnoughForEachKindAndNoneIsTooMuch(t *testing
 			})
 		}
 	})
-	used["hscan"] = true       // before Redis 6.2: TestReadersNeedNoCommandThatRedis5LacksToLiveAsLong
-	used["unsubscribe"] = true // a second after the last waiter has gone: TestTheDocumentedPermissionsAreEnoughAndNoneIsTooMuch waits for it
+	used["hscan"] = true       // before Redis 6.2: TestRWMutex_LongReadersNeedNoCommandThatRedis5Lacks
+	used["unsubscribe"] = true // a second after the last waiter has gone: TestPermissions_DocumentedOnesSufficeAndNoneIsTooMuch waits for it
 	require.Equal(t, allowedCommands(rules), slices.Sorted(maps.Keys(used)))
 }
 
@@ -136,7 +136,7 @@ func useTogether(t *testing.T, k lockKind, here, there *relock.Client, name stri
 	require.True(t, forced)
 }
 
-func TestAUserWithoutPexpireLeavesNoReadWriteLockWithoutExpiry(t *testing.T) {
+func TestPermissions_WithoutPexpireNoRWMutexStaysForever(t *testing.T) {
 	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+pexpire" })
 	server := redistest.NewServer(t)
 	limited, admin := server.User(t, rules...), server.Client(t)
@@ -162,7 +162,7 @@ var leastRules = []string{
 	"+exists", "+hget", "+zadd", "+zcard", "+zrange", "+zrem", "+zrevrange", "+zscore",
 }
 
-func TestTheDocumentedPermissionsAreEnoughAndNoneIsTooMuch(t *testing.T) {
+func TestPermissions_DocumentedOnesSufficeAndNoneIsTooMuch(t *testing.T) {
 	t.Parallel() // it takes a second until an unused channel is unsubscribed
 	server := redistest.NewServer(t)
 	limited, admin := server.User(t, leastRules...), server.Client(t)
@@ -171,7 +171,7 @@ func TestTheDocumentedPermissionsAreEnoughAndNoneIsTooMuch(t *testing.T) {
 	require.Equal(t, allowedCommands(leastRules), commandsRun(t, admin))
 }
 
-func TestAClusterNeedsItsSlotsToBeReadableBesides(t *testing.T) {
+func TestPermissions_ClusterNeedsItsSlotsToBeReadable(t *testing.T) {
 	t.Parallel() // a new Cluster is down for two seconds
 	server := redistest.NewServer(t, "--cluster-enabled", "yes")
 	limited, admin := server.User(t, append(leastRules, "+cluster|slots")...), server.Client(t)
@@ -205,7 +205,7 @@ func allowedCommands(rules []string) []string {
 	return commands
 }
 
-// countsListeners is a command that tests run, too: TestNoPermissionInTheDocsIsTooMuch knows that scripts
+// countsListeners is a command that tests run, too: TestDocs_NoPermissionIsTooMuch knows that scripts
 // need it.
 const countsListeners = "pubsub|numsub"
 

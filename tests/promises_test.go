@@ -21,7 +21,7 @@ import (
 
 // What has bitten the users of other lock libraries, one test for each.
 
-func TestAnExpiredHolderDoesNotDeleteTheNextHoldersLock(t *testing.T) {
+func TestPromise_ExpiredHolderDoesNotDeleteTheNextHoldersLock(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		c, next, key := locksOn(t, rdb), locktest.NewActor(t), redistest.Key(t)
@@ -40,7 +40,7 @@ func TestAnExpiredHolderDoesNotDeleteTheNextHoldersLock(t *testing.T) {
 	})
 }
 
-func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
+func TestPromise_CrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
@@ -62,7 +62,7 @@ func TestACrashedHolderFreesTheLockWithinOneTTL(t *testing.T) {
 	})
 }
 
-func TestAfterAnExpiryExactlyOneOfManyContendersWins(t *testing.T) {
+func TestPromise_OneOfManyContendersWinsAfterAnExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -101,7 +101,7 @@ func TestAfterAnExpiryExactlyOneOfManyContendersWins(t *testing.T) {
 	})
 }
 
-func TestAHolderWhoseLeaseEndedIsTold(t *testing.T) {
+func TestPromise_HolderLearnsThatItsLeaseEnded(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		events := &chronicle{}
@@ -119,7 +119,7 @@ func TestAHolderWhoseLeaseEndedIsTold(t *testing.T) {
 	})
 }
 
-func TestAnAcquireWhoseReplyWasLostIsReleased(t *testing.T) {
+func TestPromise_AcquisitionWithALostReplyIsReleased(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -149,7 +149,7 @@ func TestAnAcquireWhoseReplyWasLostIsReleased(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatGivesUpLeavesNothing(t *testing.T) {
+func TestPromise_WaiterThatGivesUpLeavesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -172,7 +172,7 @@ func TestAWaiterThatGivesUpLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestOnlyOneWaiterOfAProcessIsWokenByARelease(t *testing.T) {
+func TestPromise_ReleaseWakesOneWaiterOfAProcess(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
@@ -215,7 +215,7 @@ func TestOnlyOneWaiterOfAProcessIsWokenByARelease(t *testing.T) {
 	})
 }
 
-func TestReleaseByAStrangerIsRefused(t *testing.T) {
+func TestPromise_StrangerCannotRelease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -236,7 +236,7 @@ func TestReleaseByAStrangerIsRefused(t *testing.T) {
 }
 
 // A foreign program, or a crash between two commands of one, has left a lock for ever.
-func TestALockWithoutExpiryMakesWaitersNeitherSpinNorSleepForEver(t *testing.T) {
+func TestPromise_LockWithoutExpiryMakesWaitersNeitherSpinNorSleepForever(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -258,7 +258,7 @@ func TestALockWithoutExpiryMakesWaitersNeitherSpinNorSleepForEver(t *testing.T) 
 	})
 }
 
-func TestALeaseGivenExplicitlySwitchesTheWatchdogOff(t *testing.T) {
+func TestPromise_ExplicitLeaseDisablesTheWatchdog(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
 		m := locksOn(t, rdb, relock.WithHooks(events.Hooks())).Mutex(key, relock.WithTTL(10*time.Second), relock.WithoutRenewal())
@@ -276,7 +276,7 @@ func TestALeaseGivenExplicitlySwitchesTheWatchdogOff(t *testing.T) {
 	})
 }
 
-func TestFineGrainedNamesDoNotBlockEachOther(t *testing.T) {
+func TestPromise_DifferentNamesDoNotBlockEachOther(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)

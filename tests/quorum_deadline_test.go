@@ -20,7 +20,7 @@ import (
 
 // Two nodes do not answer, and every command to them waits for those before it, for much
 // longer than a renewal can wait. With two others silent, too, its result depends on them.
-func TestALossIsToldInTimeThoughSilentNodesAreFarBehind(t *testing.T) {
+func TestQuorum_LossIsReportedInTimeThoughSilentNodesAreFarBehind(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 5, func(b *quorumBench) {
 		const ttl, rounds = 1500 * time.Millisecond, 10 // in which they get ten seconds behind
@@ -61,7 +61,7 @@ func (b *quorumBench) firstSeen(s *redisexec.Script) func() clock.Instant {
 }
 
 // A vote takes time, which is not there any more when the lock is held.
-func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
+func TestQuorum_VoteTimeIsDeductedFromTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	deadlineOf := func(b *quorumBench) clock.Instant {
@@ -114,7 +114,7 @@ func TestTheTimeThatAVoteTakesIsTakenOffTheLease(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfAQuorumBehindSentinelsSaysWhichNodesItIsOf(t *testing.T) {
+func TestQuorum_ErrorNamesNodesBehindSentinels(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	var rdbs []redis.UniversalClient
@@ -146,7 +146,7 @@ func (b *quorumBench) raising() {
 
 // Between its vote and the raise the node loses the lock: another owner may have it there, with a
 // lower token.
-func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
+func TestQuorum_CounterNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.raising()
@@ -175,7 +175,7 @@ func TestACounterThatIsNotRaisedUnderTheLockDoesNotCount(t *testing.T) {
 }
 
 // The context of a fenced Lock ends between the vote and the raise, at each node that is asked.
-func TestALockWhoseContextEndsBeforeItsTokenIsRaisedLeavesNothing(t *testing.T) {
+func TestQuorum_LockThatEndsBeforeItsTokenIsRaisedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.raising()
@@ -195,7 +195,7 @@ func TestALockWhoseContextEndsBeforeItsTokenIsRaisedLeavesNothing(t *testing.T) 
 }
 
 // Whichever node is missing, the others are a majority of four.
-func TestEvenQuorumsForceAndFence(t *testing.T) {
+func TestQuorum_EvenOnesForceAndFence(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 4, func(b *quorumBench) {
 		b.warm()

@@ -34,7 +34,7 @@ var minorities = []struct {
 	}},
 }
 
-func TestAQuorumWorksAtTheSpeedOfItsMajority(t *testing.T) {
+func TestQuorum_WorksAtTheSpeedOfItsMajority(t *testing.T) {
 	t.Parallel()
 	for _, f := range minorities {
 		for _, n := range []int{3, 5} {
@@ -69,7 +69,7 @@ func (b *quorumBench) onceWithinPatience(f func()) {
 	onceWithin(b.t, inside.ClientOf(b.locks).Patience, func() time.Duration { return locktest.Took(f) })
 }
 
-func TestASlowNodeIsReleasedBehindItsAcquisition(t *testing.T) {
+func TestQuorum_SlowNodeIsReleasedAfterItsAcquisition(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -83,7 +83,7 @@ func TestASlowNodeIsReleasedBehindItsAcquisition(t *testing.T) {
 	})
 }
 
-func TestAFrozenServerOfAQuorumCostsNothing(t *testing.T) {
+func TestQuorum_FrozenServerCostsNothing(t *testing.T) {
 	t.Parallel()
 	var servers []*redistest.Server
 	var rdbs []redis.UniversalClient
@@ -110,7 +110,7 @@ func TestAFrozenServerOfAQuorumCostsNothing(t *testing.T) {
 	})
 }
 
-func TestWithoutAMajorityALockFailsAndSaysWhatEachNodeSaid(t *testing.T) {
+func TestQuorum_LockWithoutAMajorityReportsEachNode(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -129,7 +129,7 @@ func TestWithoutAMajorityALockFailsAndSaysWhatEachNodeSaid(t *testing.T) {
 	})
 }
 
-func TestAnUnlockWithoutAMajoritySaysSoAndIsMadeUpForLater(t *testing.T) {
+func TestQuorum_UnlockWithoutAMajorityReportsItAndIsRepeated(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		m := b.mutex(relock.WithUnlockTimeout(300 * time.Millisecond))
@@ -145,7 +145,7 @@ func TestAnUnlockWithoutAMajoritySaysSoAndIsMadeUpForLater(t *testing.T) {
 	})
 }
 
-func TestANodeThatMissedTheReleaseIsReleasedWhenItIsBack(t *testing.T) {
+func TestQuorum_NodeThatMissedAReleaseIsReleasedWhenBack(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		m := b.mutex(relock.WithTTL(time.Hour))
@@ -161,7 +161,7 @@ func TestANodeThatMissedTheReleaseIsReleasedWhenItIsBack(t *testing.T) {
 	})
 }
 
-func TestAHoldIsLostWhenItsMajorityHasLostItsData(t *testing.T) {
+func TestQuorum_HoldIsLostWhenAMajorityLostItsData(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		m := b.mutex(relock.WithTTL(2*time.Second), relock.WithRenewInterval(20*time.Millisecond))
@@ -181,7 +181,7 @@ func TestAHoldIsLostWhenItsMajorityHasLostItsData(t *testing.T) {
 	})
 }
 
-func TestAHoldThatAMajorityDoesNotRenewIsLostHereFirst(t *testing.T) {
+func TestQuorum_HoldThatAMajorityDoesNotRenewIsLostLocallyFirst(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	onQuorum(t, 3, func(b *quorumBench) {
@@ -208,7 +208,7 @@ func TestAHoldThatAMajorityDoesNotRenewIsLostHereFirst(t *testing.T) {
 	}, relock.WithTTL(ttl))
 }
 
-func TestATryWithoutAMajorityLeavesNothingWhenItReturns(t *testing.T) {
+func TestQuorum_FailedTryLeavesNothingOnReturn(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 5, func(b *quorumBench) {
 		b.warm()
@@ -225,7 +225,7 @@ func TestATryWithoutAMajorityLeavesNothingWhenItReturns(t *testing.T) {
 	})
 }
 
-func TestANodeWhoseAnswerWasLostIsUndone(t *testing.T) {
+func TestQuorum_NodeWithALostAnswerIsUndone(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -242,7 +242,7 @@ func TestANodeWhoseAnswerWasLostIsUndone(t *testing.T) {
 	})
 }
 
-func TestAnAcquisitionThatArrivesAfterItsReleaseLetsNobodyIn(t *testing.T) {
+func TestQuorum_AcquisitionDelayedBeyondItsReleaseAdmitsNobody(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -263,7 +263,7 @@ func TestAnAcquisitionThatArrivesAfterItsReleaseLetsNobodyIn(t *testing.T) {
 
 // Two of three nodes refuse a try, which is over then. The third one grants it later, when the lock
 // is free again: it takes no part in the next hold, and that is all.
-func TestATryThatANodeGrantsTooLateCostsTheNextLockThatNodeAlone(t *testing.T) {
+func TestQuorum_LateGrantCostsTheNextLockThatNodeOnly(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -298,7 +298,7 @@ func TestATryThatANodeGrantsTooLateCostsTheNextLockThatNodeAlone(t *testing.T) {
 	})
 }
 
-func TestAReleaseThatArrivesLateHitsNoLaterHold(t *testing.T) {
+func TestQuorum_DelayedReleaseLeavesLaterHolds(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -322,7 +322,7 @@ func TestAReleaseThatArrivesLateHitsNoLaterHold(t *testing.T) {
 	})
 }
 
-func TestCloseOfAQuorumDoesNotWaitForAMinorityForLong(t *testing.T) {
+func TestQuorum_CloseDoesNotWaitLongForAMinority(t *testing.T) {
 	t.Parallel()
 	for _, f := range minorities[:2] {
 		t.Run(f.name, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestCloseOfAQuorumDoesNotWaitForAMinorityForLong(t *testing.T) {
 
 // Another owner had one of the fast nodes when the lock was taken: without the slow ones
 // there was no majority. They are not needed to give it back.
-func TestAnUnlockDoesNotWaitForNodesThatItsHoldDependsOn(t *testing.T) {
+func TestQuorum_UnlockDoesNotWaitForNodesOfItsMajority(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 5, func(b *quorumBench) {
 		b.warm()
@@ -429,7 +429,7 @@ func (c *pausedContext) Err() error {
 	}
 }
 
-func TestAHandOffThatIsCarriedOutAsTheUnlockEndsIsNotTakenForALoss(t *testing.T) {
+func TestQuorum_HandOverDuringTheEndOfAnUnlockIsNoLoss(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		m := b.mutex()

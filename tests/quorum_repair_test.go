@@ -21,7 +21,7 @@ func owed(c *relock.Client, node int) int {
 	return len(inside.ClientOf(c).Undos[node].Pending())
 }
 
-func TestANodeThatMissedAHandOffIsReleasedForTheOneWhoHandedOver(t *testing.T) {
+func TestQuorum_NodeThatMissedAHandOverIsReleasedForTheSender(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		m := b.mutex(relock.WithTTL(time.Hour))
@@ -45,7 +45,7 @@ func TestANodeThatMissedAHandOffIsReleasedForTheOneWhoHandedOver(t *testing.T) {
 
 // Most nodes have lost the lock, and one has passed it on all the same. The waiter's next try must
 // not be hit by what takes that back, however late.
-func TestWhatTakesARefusedHandOffBackHitsNoLaterHoldOfTheWaiter(t *testing.T) {
+func TestQuorum_UndoOfARefusedHandOverLeavesTheWaitersLaterHold(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -77,7 +77,7 @@ func TestWhatTakesARefusedHandOffBackHitsNoLaterHoldOfTheWaiter(t *testing.T) {
 // The acquisition is under way to one node while the others have granted, and the lock is given
 // back. Without a pipeline every command has a connection of its own, so only the client keeps
 // them in order.
-func TestANodeIsNotSentAReleaseBeforeItHasAnsweredTheAcquisition(t *testing.T) {
+func TestQuorum_NodeIsNotSentAReleaseBeforeItAnsweredTheAcquisition(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		var rdbs []redis.UniversalClient
@@ -102,7 +102,7 @@ func TestANodeIsNotSentAReleaseBeforeItHasAnsweredTheAcquisition(t *testing.T) {
 
 // Each command is waited for by the next one of its name: those that say what later ones say again
 // are left out when nobody needs their answer any more.
-func TestASilentNodeIsNotOwedEveryReentry(t *testing.T) {
+func TestQuorum_SilentNodeIsNotOwedEveryReentry(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -124,7 +124,7 @@ func TestASilentNodeIsNotOwedEveryReentry(t *testing.T) {
 }
 
 // A client that is gone holds the lock on most nodes: who forces it open need not wait for the rest.
-func TestAForcedLockOfAClientThatIsGoneIsFreeThoughANodeIsSilent(t *testing.T) {
+func TestQuorum_ForcedLockOfAGoneClientIsFreeThoughANodeIsSilent(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -145,7 +145,7 @@ func TestAForcedLockOfAClientThatIsGoneIsFreeThoughANodeIsSilent(t *testing.T) {
 }
 
 // Nothing says a fixed lease again.
-func TestASlowNodeIsToldOfALongerFixedLease(t *testing.T) {
+func TestQuorum_SlowNodeGetsALongerFixedLease(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -206,7 +206,7 @@ func (b *quorumBench) owedOf(c *relock.Client, node int) (n int) {
 	return n
 }
 
-func TestNothingIsOwedToANodeThatRefusedAConnectionForTheAcquisition(t *testing.T) {
+func TestQuorum_NothingIsOwedToANodeThatRefusedTheConnection(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		c := b.impatient()
@@ -231,7 +231,7 @@ func TestNothingIsOwedToANodeThatRefusedAConnectionForTheAcquisition(t *testing.
 }
 
 // The one who hands over has it on all nodes, the other only on those that heard of it.
-func TestANodeThatRefusesConnectionsIsOwedOnlyWhatStandsThere(t *testing.T) {
+func TestQuorum_RefusingNodeIsOwedOnlyWhatItHas(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		c := b.impatient()

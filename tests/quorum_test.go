@@ -29,7 +29,7 @@ func quorumOn(t *testing.T, rdbs []redis.UniversalClient, opts ...relock.ClientO
 	return c
 }
 
-func TestWhatIsNoQuorumIsRefused(t *testing.T) {
+func TestQuorum_InvalidOneIsRefused(t *testing.T) {
 	t.Parallel()
 	one, two := redistest.Mini(t).Client(t), redistest.Mini(t).Client(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
@@ -67,7 +67,7 @@ func TestWhatIsNoQuorumIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatAQuorumCannotDoIsAnErrorOfItsHandles(t *testing.T) {
+func TestQuorum_UnsupportedFeatureIsAnErrorOfItsHandles(t *testing.T) {
 	t.Parallel()
 	c := quorumOn(t, locktest.ClientsOf(t, redistest.Mini(t).Nodes(t, 3)))
 	for name, m := range map[string]*relock.Mutex{
@@ -91,7 +91,7 @@ func TestWhatAQuorumCannotDoIsAnErrorOfItsHandles(t *testing.T) {
 	}
 }
 
-func TestAMajorityIsMoreThanHalf(t *testing.T) {
+func TestQuorum_MajorityIsMoreThanHalf(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 6; n++ {
 		t.Run(fmt.Sprintf("of %d", n), func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestAMajorityIsMoreThanHalf(t *testing.T) {
 	}
 }
 
-func TestProcessesThatContendForAQuorumAreAllServed(t *testing.T) {
+func TestQuorum_ContendingProcessesAreAllServed(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	for _, n := range []int{3, 5} {
@@ -182,7 +182,7 @@ func (b *quorumBench) aheadOn(node int, d time.Duration) {
 	}
 }
 
-func TestTokensRiseWhicheverNodesGrantTheLock(t *testing.T) {
+func TestQuorum_TokensRiseWhicheverNodesGrant(t *testing.T) {
 	t.Parallel()
 	takes := map[string]func(b *quorumBench) int64{
 		"acquired": func(b *quorumBench) int64 {
@@ -243,7 +243,7 @@ func (b *quorumBench) tokenOf(a *locktest.Actor, m *relock.Mutex) (token int64) 
 	return token
 }
 
-func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
+func TestQuorum_TokenWithoutAMajorityIsNone(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.raising()
@@ -259,7 +259,7 @@ func TestATokenThatNoMajorityHasIsNone(t *testing.T) {
 	})
 }
 
-func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
+func TestQuorum_RaisedCounterKeepsItsExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb, p := backend.Client(t), protocol.NewPlain(redisexec.New(backend.Client(t), clock.System, time.Minute), false)
@@ -306,7 +306,7 @@ func TestACounterThatIsRaisedKeepsItsExpiry(t *testing.T) {
 	})
 }
 
-func TestOperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
+func TestQuorum_OperatorsSeeAndForceWhatAMajorityHolds(t *testing.T) {
 	t.Parallel()
 	for _, f := range minorities {
 		t.Run("one node is "+f.name, func(t *testing.T) {
@@ -344,7 +344,7 @@ type labelled struct {
 	labels []string
 }
 
-func TestAQuorumOfClientsThatCannotBeComparedIsOne(t *testing.T) {
+func TestQuorum_OfIncomparableClientsWorks(t *testing.T) {
 	t.Parallel()
 	var rdbs []redis.UniversalClient
 	for _, rdb := range locktest.ClientsOf(t, redistest.Mini(t).Nodes(t, 3)) {

@@ -37,7 +37,7 @@ func (b *quorumBench) onceHeard(f func(loses func(*relock.Mutex))) {
 	})
 }
 
-func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
+func TestQuorum_HandOverCountsWithAMajority(t *testing.T) {
 	t.Parallel()
 	for _, missing := range [][]int{nil, {1}, {0, 2}} {
 		t.Run(fmt.Sprintf("%d nodes have lost the lock", len(missing)), func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestAHandOffCountsWhenAMajorityHasIt(t *testing.T) {
 
 // With one node that has it, one that has not, and one that is yet to answer, everything
 // depends on the last.
-func TestASlowNodeThatHasLostTheLockIsHeardByAnUnlock(t *testing.T) {
+func TestQuorum_SlowNodeThatLostTheLockCountsForUnlock(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -125,7 +125,7 @@ func TestASlowNodeThatHasLostTheLockIsHeardByAnUnlock(t *testing.T) {
 	})
 }
 
-func TestALossIsWaitedForHalfOfTheTimeThatThereIs(t *testing.T) {
+func TestQuorum_LossIsAwaitedForHalfOfTheRemainingTime(t *testing.T) {
 	e := redisexec.CallOptions{Patience: time.Second}
 	require.Equal(t, 500*time.Millisecond, quorum.LossWindow(t.Context(), e))
 	long, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -136,7 +136,7 @@ func TestALossIsWaitedForHalfOfTheTimeThatThereIs(t *testing.T) {
 	require.LessOrEqual(t, quorum.LossWindow(short, e), 50*time.Millisecond)
 }
 
-func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {
+func TestQuorum_SplitVotesAreRetriedSoonWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.strangersOn(0, 1)
@@ -151,7 +151,7 @@ func TestSplitVotesAreTriedAgainSoonAndWithoutAMessage(t *testing.T) {
 	}, relock.WithSafetyPoll(time.Minute))
 }
 
-func TestAWaiterIsWokenByAnyNode(t *testing.T) {
+func TestQuorum_AnyNodeWakesAWaiter(t *testing.T) {
 	t.Parallel()
 	for n := range 3 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAWaiterIsWokenByAnyNode(t *testing.T) {
 	}
 }
 
-func TestAWaitOnAQuorumEndsWithItsContext(t *testing.T) {
+func TestQuorum_WaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -197,7 +197,7 @@ func TestAWaitOnAQuorumEndsWithItsContext(t *testing.T) {
 	}, relock.WithTTL(time.Minute))
 }
 
-func TestAHandOffThatIsRefusedLeavesALaterHoldAlone(t *testing.T) {
+func TestQuorum_RefusedHandOverLeavesALaterHold(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		m := b.mutex(relock.WithRenewInterval(20 * time.Millisecond))
@@ -222,7 +222,7 @@ func TestAHandOffThatIsRefusedLeavesALaterHoldAlone(t *testing.T) {
 	})
 }
 
-func TestALevelThatCouldNotBeGivenBackDoesNotEndTheHold(t *testing.T) {
+func TestQuorum_LevelThatCouldNotBeReleasedDoesNotEndTheHold(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		both := b.locks.MultiMutex([]string{b.key, b.key + "-too"}, relock.WithRenewInterval(20*time.Millisecond))
@@ -249,7 +249,7 @@ func TestALevelThatCouldNotBeGivenBackDoesNotEndTheHold(t *testing.T) {
 	})
 }
 
-func TestATryLockComesBackAfterSplitVotesButNotForEver(t *testing.T) {
+func TestQuorum_TryLockReturnsAfterRepeatedSplitVotes(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -269,7 +269,7 @@ func TestATryLockComesBackAfterSplitVotesButNotForEver(t *testing.T) {
 }
 
 // The last node grants when the others have refused already, every time.
-func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
+func TestQuorum_WaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()
@@ -294,7 +294,7 @@ func TestAWaiterIsNotWokenByItsOwnTriesOnASlowNode(t *testing.T) {
 }
 
 // Between two tries of a TryLock another owner of its process takes one of the names.
-func TestATryLockWhoseVotesWereSplitAndWhoIsOvertakenThenIsNoError(t *testing.T) {
+func TestQuorum_TryLockOvertakenAfterSplitVotesIsNoError(t *testing.T) {
 	t.Parallel()
 	onQuorum(t, 3, func(b *quorumBench) {
 		b.warm()

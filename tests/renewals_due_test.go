@@ -33,7 +33,7 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 }
 
 // Locks that were taken one after the other fall into step.
-func TestAThousandLocksAreRenewedByFewCommands(t *testing.T) {
+func TestRenewals_OfAThousandLocksTakeFewCommands(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
@@ -72,7 +72,7 @@ func TestAThousandLocksAreRenewedByFewCommands(t *testing.T) {
 	})
 }
 
-func TestHoldsOfOtherKindsAreRenewedAlone(t *testing.T) {
+func TestRenewals_OtherKindsAreSentAlone(t *testing.T) {
 	t.Parallel()
 	for _, kind := range append(slices.Clone(quorumKinds), kindNamed("read")) {
 		t.Run(kind.name, func(t *testing.T) {

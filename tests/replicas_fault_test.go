@@ -17,7 +17,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestALockThatWaitsForReplicasEndsWithItsContext(t *testing.T) {
+func TestReplicas_WaitingLockEndsWithItsContext(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 5*time.Second))
 	b.pause()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -32,7 +32,7 @@ func TestALockThatWaitsForReplicasEndsWithItsContext(t *testing.T) {
 	require.Less(t, time.Since(began), 3*time.Second, "the WAIT is not waited for")
 }
 
-func TestALockWhoseWaitFailsIsRefused(t *testing.T) {
+func TestReplicas_FailedWaitRefusesTheLock(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]struct {
 		why  string
@@ -56,7 +56,7 @@ func TestALockWhoseWaitFailsIsRefused(t *testing.T) {
 }
 
 // Neither reply comes: the attempt is in doubt, and repeated under the same name.
-func TestAPairWithoutAnAnswerIsSentAgain(t *testing.T) {
+func TestReplicas_UnansweredPairIsSentAgain(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 4*time.Second))
 	b.relay.DropReply(locktest.RunsOf(protocol.AcquireScript))
 	id := b.locks.ID()
@@ -69,7 +69,7 @@ func TestAPairWithoutAnAnswerIsSentAgain(t *testing.T) {
 }
 
 // A master that was frozen executes what it was sent meanwhile when another server is master.
-func TestAMasterThatWasReplacedGrantsNothing(t *testing.T) {
+func TestReplicas_ReplacedMasterGrantsNothing(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 500*time.Millisecond))
 	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)
 	b.locked(m)
@@ -89,7 +89,7 @@ func TestAMasterThatWasReplacedGrantsNothing(t *testing.T) {
 }
 
 // However long the application keeps all of its connections.
-func TestALockWithReplicasTakesNoConnectionOfTheApplications(t *testing.T) {
+func TestReplicas_LockTakesNoConnectionOfTheApplication(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	rdb := redis.NewClient(&redis.Options{Addr: b.relay.Addr, PoolSize: 2, PoolTimeout: 10 * time.Second})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -122,7 +122,7 @@ func TestALockWithReplicasTakesNoConnectionOfTheApplications(t *testing.T) {
 
 // What waits for replicas that do not answer is bounded, and nothing is left behind by what had
 // to wait for its turn.
-func TestHowManyWaitForReplicasAtATimeIsBounded(t *testing.T) {
+func TestReplicas_ConcurrentWaitsAreBounded(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	rdb := redis.NewClient(&redis.Options{Addr: b.relay.Addr, PoolSize: 2, PoolTimeout: 10 * time.Second})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -155,7 +155,7 @@ func TestHowManyWaitForReplicasAtATimeIsBounded(t *testing.T) {
 	b.awaitFree(append(keys, b.key)...)
 }
 
-func TestReplicasBehindSentinel(t *testing.T) {
+func TestReplicas_WorkBehindSentinel(t *testing.T) {
 	t.Parallel()
 	set := redistest.NewSentinel(t)
 	m := locksOn(t, set.Client(t), relock.WithReplicas(2, 4*time.Second)).Mutex(redistest.Key(t))
@@ -166,7 +166,7 @@ func TestReplicasBehindSentinel(t *testing.T) {
 	locktest.RequireUnlocked(t, m)
 }
 
-func TestReplicasOnACluster(t *testing.T) {
+func TestReplicas_WorkOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	ctx := t.Context()

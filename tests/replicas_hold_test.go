@@ -16,7 +16,7 @@ import (
 )
 
 // A waiter that is refused does not go on waiting; the one behind it tries by itself.
-func TestAWaiterThatTooFewReplicasConfirmIsRefusedAndTheNextOneTries(t *testing.T) {
+func TestReplicas_UnconfirmedWaiterIsRefusedAndTheNextTries(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 300*time.Millisecond), relock.WithLocalHandoffs(0))
 	stranger := locksOn(t, b.master).Mutex(b.key)
 	locktest.RequireLocked(t, stranger)
@@ -41,7 +41,7 @@ func TestAWaiterThatTooFewReplicasConfirmIsRefusedAndTheNextOneTries(t *testing.
 }
 
 // A failover could bring back the lease that the replicas know of: it is that which counts.
-func TestAHoldWhoseRenewalsTooFewReplicasConfirmIsLostInTime(t *testing.T) {
+func TestReplicas_UnconfirmedRenewalsLoseTheHoldInTime(t *testing.T) {
 	const ttl = 3 * time.Second
 	b := newReplicaBench(t, 1, relock.WithTTL(ttl), relock.WithReplicas(1, 200*time.Millisecond), relock.WithRenewInterval(100*time.Millisecond))
 	m := b.locks.Mutex(b.key)
@@ -61,7 +61,7 @@ func TestAHoldWhoseRenewalsTooFewReplicasConfirmIsLostInTime(t *testing.T) {
 	b.awaitFree(b.key)
 }
 
-func TestAHoldRecoversWhenTheReplicaIsBackInTime(t *testing.T) {
+func TestReplicas_HoldRecoversWhenAReplicaReturnsInTime(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 200*time.Millisecond), relock.WithRenewInterval(50*time.Millisecond))
 	m := b.locks.Mutex(b.key)
 	b.locked(m)
@@ -75,7 +75,7 @@ func TestAHoldRecoversWhenTheReplicaIsBackInTime(t *testing.T) {
 	b.awaitFree(b.key)
 }
 
-func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
+func TestReplicas_UnconfirmedReentryAddsNoLevel(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	m := b.locks.Mutex(b.key)
 	locktest.RequireLocked(t, m)
@@ -103,7 +103,7 @@ func TestAReentryThatTooFewReplicasConfirmAddsNoLevel(t *testing.T) {
 }
 
 // The release is done, whatever becomes of the grant.
-func TestAHandOverThatTooFewReplicasConfirmIsARelease(t *testing.T) {
+func TestReplicas_UnconfirmedHandOverIsARelease(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)
 	locktest.RequireLocked(t, m)
@@ -120,7 +120,7 @@ func TestAHandOverThatTooFewReplicasConfirmIsARelease(t *testing.T) {
 	require.Empty(t, b.events.Of("lost"))
 }
 
-func TestAWaiterWhoseHandOverWasRefusedGetsTheLockByItself(t *testing.T) {
+func TestReplicas_WaiterOfARefusedHandOverAcquiresItself(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)
 	locktest.RequireLocked(t, m)
@@ -139,7 +139,7 @@ func TestAWaiterWhoseHandOverWasRefusedGetsTheLockByItself(t *testing.T) {
 }
 
 // A release does not wait, and a hand-over no longer than the Unlock may.
-func TestUnlockDoesNotWaitForReplicasThatAreDown(t *testing.T) {
+func TestReplicas_UnlockDoesNotWaitForThemWhileDown(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithUnlockTimeout(4*time.Second))
 	m, other := b.locks.Mutex(b.key, relock.WithReplicas(1, 5*time.Second)), locktest.NewActor(t)
 	locktest.RequireLocked(t, m)
@@ -160,7 +160,7 @@ func TestUnlockDoesNotWaitForReplicasThatAreDown(t *testing.T) {
 	b.awaitFree(b.key)
 }
 
-func TestNestedLevelsWaitForTheMostReplicasThatOneOfThemWants(t *testing.T) {
+func TestReplicas_NestedLevelsWaitForTheMostThatOneWants(t *testing.T) {
 	b := newReplicaBench(t, 2, relock.WithRenewInterval(50*time.Millisecond))
 	outer := b.locks.Mutex(b.key, relock.WithReplicas(1, 4*time.Second))
 	inner := b.locks.Mutex(b.key, relock.WithReplicas(2, 3*time.Second))
@@ -183,7 +183,7 @@ func TestNestedLevelsWaitForTheMostReplicasThatOneOfThemWants(t *testing.T) {
 }
 
 // Nothing else of the hold gets through meanwhile.
-func TestAReentryWaitsForReplicasNoLongerThanTheHoldCanSpare(t *testing.T) {
+func TestReplicas_ReentryWaitsNoLongerThanTheHoldCanSpare(t *testing.T) {
 	b := newReplicaBench(t, 1)
 	outer := b.locks.Mutex(b.key, relock.WithTTL(2*time.Second))
 	locktest.RequireLocked(t, outer)

@@ -97,7 +97,7 @@ func (b *replicaBench) waitsFor(s *redisexec.Script) []string {
 	return found
 }
 
-func TestWithReplicasEveryLeaseIsFollowedByItsWaitAndNoReleaseIs(t *testing.T) {
+func TestReplicas_EveryLeaseIsFollowedByAWaitAndNoReleaseIs(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 3*time.Second), relock.WithRenewInterval(50*time.Millisecond))
 	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)
 	locktest.RequireLocked(t, m)
@@ -127,7 +127,7 @@ func TestWithReplicasEveryLeaseIsFollowedByItsWaitAndNoReleaseIs(t *testing.T) {
 }
 
 // The WAIT does not wait for the answer to the script.
-func TestWithReplicasALockCostsOneRoundTrip(t *testing.T) {
+func TestReplicas_LockCostsOneRoundTrip(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 3*time.Second))
 	together := make(chan bool, 1)
 	b.relay.After(locktest.RunsOf(protocol.AcquireScript), func(redistest.Command, string) {
@@ -142,7 +142,7 @@ func TestWithReplicasALockCostsOneRoundTrip(t *testing.T) {
 	require.True(t, redistest.Receive(t, together))
 }
 
-func TestWithoutReplicasNothingWaitsForThem(t *testing.T) {
+func TestReplicas_NothingWaitsWithoutTheOption(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithRenewInterval(20*time.Millisecond))
 	b.pause()
 	m := b.locks.Mutex(b.key)
@@ -154,7 +154,7 @@ func TestWithoutReplicasNothingWaitsForThem(t *testing.T) {
 	require.Zero(t, b.relay.Count(waits))
 }
 
-func TestALockThatTooFewReplicasConfirmIsRefusedAndLeavesNothing(t *testing.T) {
+func TestReplicas_UnconfirmedLockIsRefusedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	const within = 100 * time.Millisecond
 	second := func(b *replicaBench) string { return b.key + "-2" }
@@ -200,7 +200,7 @@ func TestALockThatTooFewReplicasConfirmIsRefusedAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestEnoughReplicasSuffice(t *testing.T) {
+func TestReplicas_EnoughSuffice(t *testing.T) {
 	b := newReplicaBench(t, 2)
 	require.NoError(t, b.Replicas[0].Pause())
 	one := b.locks.Mutex(b.key, relock.WithReplicas(1, 4*time.Second))
@@ -213,7 +213,7 @@ func TestEnoughReplicasSuffice(t *testing.T) {
 	require.Equal(t, []string{"1", "2"}, b.waitsFor(protocol.AcquireScript))
 }
 
-func TestAMultiMutexIsConfirmedOnce(t *testing.T) {
+func TestReplicas_MultiMutexIsConfirmedOnce(t *testing.T) {
 	b := newReplicaBench(t, 1, relock.WithReplicas(1, 4*time.Second))
 	m := b.locks.MultiMutex([]string{b.key, b.key + "-2"})
 	locktest.RequireLocked(t, m)
@@ -222,7 +222,7 @@ func TestAMultiMutexIsConfirmedOnce(t *testing.T) {
 	locktest.RequireUnlocked(t, m)
 }
 
-func TestMiniredisHasNoReplicas(t *testing.T) {
+func TestReplicas_MiniredisHasNone(t *testing.T) {
 	b := redistest.Mini(t)
 	c := locksOn(t, b.Client(t), relock.WithReplicas(1, 100*time.Millisecond))
 	m := c.Mutex(redistest.Key(t))
@@ -230,7 +230,7 @@ func TestMiniredisHasNoReplicas(t *testing.T) {
 	redistest.Eventually(t, "undone", func() bool { return !b.Miniredis.Exists(m.Name()) })
 }
 
-func TestReplicasOfAnUnknownKindOfClientAreUnsupported(t *testing.T) {
+func TestReplicas_UnknownClientIsUnsupported(t *testing.T) {
 	wrapped := struct{ redis.UniversalClient }{redistest.Mini(t).Client(t)}
 	_, err := relock.New(wrapped, relock.WithReplicas(1, time.Second))
 	require.ErrorIs(t, err, relock.ErrUnsupported)

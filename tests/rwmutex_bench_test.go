@@ -98,7 +98,7 @@ func manyRead(tb testing.TB, rdb *redis.Client, m *relock.RWMutex, n int, left f
 }
 
 // Each that is dead is paid for once.
-func TestTheLastReaderOfManyFreesALockThatTheDeadHaveLeft(t *testing.T) {
+func TestRWMutex_LastReaderOfManyFreesALockOfDeadReaders(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		manyRead(b.t, b.rdb, m, 500, func(int) time.Duration { return time.Millisecond })
@@ -114,7 +114,7 @@ func TestTheLastReaderOfManyFreesALockThatTheDeadHaveLeft(t *testing.T) {
 	})
 }
 
-func TestAForceUnlockEndsManyReaders(t *testing.T) {
+func TestRWMutex_ForceUnlockEndsManyReaders(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for name, args := range map[string][]string{"": nil, "without HRANDFIELD": {"--rename-command", "HRANDFIELD", ""}} {

@@ -45,7 +45,7 @@ func (b *rwBench) atOnce(s *redisexec.Script, args ...any) (text string, life ti
 
 // Else a stream of writers, none of whom waits for long, keeps one who does from ever having an
 // old claim, while readers come in all the time.
-func TestAClaimOutlivesTheWriterThatGivesItUpForAMoment(t *testing.T) {
+func TestRWMutex_ClaimOutlivesAWriterThatGivesUpBriefly(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		channel := inside.OfMutex(toWrite(b.mutex())).Keys.Channels[0]
 		b.strangerReads("alive:1", time.Hour)
@@ -65,7 +65,7 @@ func TestAClaimOutlivesTheWriterThatGivesItUpForAMoment(t *testing.T) {
 	})
 }
 
-func TestAWriterThatWaitsTakesUpTheClaimOfOneThatGaveUp(t *testing.T) {
+func TestRWMutex_WaitingWriterTakesOverAnAbandonedClaim(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		b.strangerReads("alive:1", time.Hour)
 		claim := b.claims("7 ")
@@ -118,7 +118,7 @@ func (b *rwBench) undoing() time.Duration {
 	return shortest
 }
 
-func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *testing.T) {
+func TestRWMutex_WriterThatGivesUpIsUndoneAsLongAsARequestMaySucceed(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		require.NoError(b.t, relay.Refuse(true))
 		relay.Cut()
@@ -132,7 +132,7 @@ func TestAWriterThatGivesUpIsUndoneForAsLongAsARequestOfItsMayHaveGotTheLock(t *
 	})
 }
 
-func TestAWriterThatGivesUpHasWithdrawnItsClaimWhenItReturns(t *testing.T) {
+func TestRWMutex_WriterThatGivesUpHasWithdrawnItsClaimOnReturn(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		relay.Latency(3 * time.Millisecond)
 		began := time.Now()
@@ -145,7 +145,7 @@ func TestAWriterThatGivesUpHasWithdrawnItsClaimWhenItReturns(t *testing.T) {
 	})
 }
 
-func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
+func TestRWMutex_WriterWithdrawsAClaimUnderAnEarlierName(t *testing.T) {
 	relayedRW(t, func(b *rwBench, relay *redistest.Relay, leave func()) {
 		// That it claims the lock by its new name does not come about: Redis may have no memory.
 		busy := relay.ReplyWith("*4\r\n:0\r\n:9000\r\n:1\r\n$7\r\nalive:1\r\n", locktest.RunsOf(protocol.RWWriteScript)).Always()
@@ -160,7 +160,7 @@ func TestAWriterWithdrawsWhatItClaimedUnderAnEarlierName(t *testing.T) {
 	})
 }
 
-func TestOneClaimLivesForAsLongAsEachWhoWaitsWants(t *testing.T) {
+func TestRWMutex_ClaimLivesAsLongAsEachWaiterWants(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		b.strangerReads("alive:1", time.Hour)
 		_, life := b.atOnce(protocol.RWWriteScript, "long:1:write", 30000, 0, 10000, 25)
@@ -173,7 +173,7 @@ func TestOneClaimLivesForAsLongAsEachWhoWaitsWants(t *testing.T) {
 }
 
 // The clock of the server may have been set back, or be that of another since a failover.
-func TestAClaimThatBeginsTooLateBeginsAnew(t *testing.T) {
+func TestRWMutex_LateClaimBeginsAnew(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		b.strangerReads("alive:1", time.Hour)
 		b.claims("99999999999999 waiting:1:write")

@@ -16,7 +16,7 @@ import (
 // A slot is on the move: the lock and its claim are there already, what keeps a reader alive is
 // not. A server that says of a key that there is none may mean that it has not come yet.
 
-func TestAWriterDoesNotComeInBesideAReaderWhileTheSlotMoves(t *testing.T) {
+func TestRWMutex_WriterDoesNotJoinAReaderWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	p := redistest.NewWard(t, cluster)
@@ -37,7 +37,7 @@ func TestAWriterDoesNotComeInBesideAReaderWhileTheSlotMoves(t *testing.T) {
 	require.NoError(t, r.RUnlock())
 }
 
-func TestAReaderIsNotLostWhileTheSlotMoves(t *testing.T) {
+func TestRWMutex_ReaderIsNotLostWhileTheSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	p := redistest.NewWard(t, cluster)

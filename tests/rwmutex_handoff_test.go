@@ -15,7 +15,7 @@ import (
 
 // A hand-over may be refused though it looked possible here: another owner reads beside the
 // writer. What the refusal says concerns the library alone, also if a copy of the hand-over got no answer.
-func TestAnUnlockWhoseHandOverIsRefusedGivesTheLockBack(t *testing.T) {
+func TestRWMutex_UnlockWithARefusedHandOverReleases(t *testing.T) {
 	for fault, lose := range map[string]func(b *faultBench){
 		"answered":          func(*faultBench) {},
 		"the reply is lost": func(b *faultBench) { b.relay.DropReply(b.runs(protocol.HandoffScript)) },
@@ -44,7 +44,7 @@ func TestAnUnlockWhoseHandOverIsRefusedGivesTheLockBack(t *testing.T) {
 
 // A copy that was held back may come when the refusal has been answered, and before the lock has been
 // given back: it is undone, and the Unlock is none of a lost lock.
-func TestAnUnlockWhoseRefusedHandOverComesLateHasNotLostTheLock(t *testing.T) {
+func TestRWMutex_UnlockWithADelayedRefusedHandOverIsNoLoss(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		b := newFaultBenchOf(t, kindNamed("write"), backend.Addr)

@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/locktest"
 )
 
-func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
+func TestRWMutex_ForeignHashIsAnErrorAndStays(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		for _, fields := range []map[string]string{
 			{"mode": "both", "uuid:1": "1"},
@@ -44,7 +44,7 @@ func TestAHashThatIsNoReadWriteLockIsAnErrorAndLeftAlone(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyHoldsIsFree(t *testing.T) {
+func TestRWMutex_UnheldIsFree(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		for _, fields := range []map[string]string{
 			{"mode": "read"},
@@ -64,7 +64,7 @@ func TestWhatNobodyHoldsIsFree(t *testing.T) {
 }
 
 // Java leaves a dead reader in a hash that outlives all who read.
-func TestTheLastReaderFreesALockThatOutlivesADeadOne(t *testing.T) {
+func TestRWMutex_LastReaderFreesALockThatOutlivesADeadOne(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.key, "mode", "read", "uuid:1", "1").Err())
 		require.NoError(b.t, b.rdb.PExpire(b.t.Context(), b.key, time.Hour).Err())
@@ -75,7 +75,7 @@ func TestTheLastReaderFreesALockThatOutlivesADeadOne(t *testing.T) {
 	})
 }
 
-func TestAClaimThatIsNoneKeepsNobodyOut(t *testing.T) {
+func TestRWMutex_InvalidClaimKeepsNobodyOut(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		claim := inside.OfMutex(toWrite(m)).Keys.RW.Claim
@@ -95,7 +95,7 @@ func TestAClaimThatIsNoneKeepsNobodyOut(t *testing.T) {
 }
 
 // A client gets a new identity when a request was left in doubt.
-func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
+func TestRWMutex_WriterMayReadAfterItsClientsIdentityChanged(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		b.me.Locks(b.t, toWrite(m))
@@ -113,7 +113,7 @@ func TestAWriterMayReadThoughItsClientHasGotANewIdentity(t *testing.T) {
 }
 
 // What a lost write hold has left is taken away for as long as the key may live.
-func TestAWriterThatReadsIsUndoneForAsLongAsTheKeyLives(t *testing.T) {
+func TestRWMutex_WriterThatReadsIsUndoneForTheKeysLife(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithTTL(time.Minute))
 		b.me.Locks(b.t, toWrite(m))

@@ -40,12 +40,12 @@ func (b *rwBench) requireLife(d time.Duration) {
 	require.Greater(b.t, life, d-20*time.Second)
 }
 
-func TestTheLockLivesAsLongAsItsLongestReader(t *testing.T) {
+func TestRWMutex_LivesAsLongAsItsLongestReader(t *testing.T) {
 	eachRW(t, lastAsLongAsTheLongest)
 }
 
 // HRANDFIELD makes the release of a reader cheap, and came with Redis 6.2.
-func TestReadersNeedNoCommandThatRedis5LacksToLiveAsLong(t *testing.T) {
+func TestRWMutex_LongReadersNeedNoCommandThatRedis5Lacks(t *testing.T) {
 	t.Parallel()
 	b := newRWBench(t, redistest.NewServer(t, "--rename-command", "HRANDFIELD", "").Client(t))
 	require.ErrorContains(t, b.rdb.HRandField(t.Context(), b.key, 1).Err(), "unknown command")
@@ -73,7 +73,7 @@ func lastAsLongAsTheLongest(b *rwBench) {
 	b.you.Unlocks(b.t, toRead(short))
 }
 
-func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
+func TestRWMutex_EachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithTTL(time.Minute))
 		b.me.Locks(b.t, toRead(m))
@@ -89,7 +89,7 @@ func TestEachLevelOfAReaderHasTheLeaseOfTheHold(t *testing.T) {
 	})
 }
 
-func TestADeadReaderIsNotKeptAliveByOthers(t *testing.T) {
+func TestRWMutex_DeadReaderIsNotKeptAliveByOthers(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithRenewInterval(20 * time.Millisecond))
@@ -109,7 +109,7 @@ func TestADeadReaderIsNotKeptAliveByOthers(t *testing.T) {
 	})
 }
 
-func TestAWriterTakesOverFromDeadReaders(t *testing.T) {
+func TestRWMutex_WriterTakesOverFromDeadReaders(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		const lease = time.Second
@@ -132,7 +132,7 @@ func TestAWriterTakesOverFromDeadReaders(t *testing.T) {
 	})
 }
 
-func TestReadingWhileWritingDoesNotTouchTheLeaseOfTheWriter(t *testing.T) {
+func TestRWMutex_ReadingWhileWritingLeavesTheWritersLease(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, short := b.mutex(relock.WithTTL(time.Hour), relock.WithoutRenewal()), b.mutex(relock.WithTTL(time.Minute))
 		b.me.Locks(b.t, toWrite(m))
@@ -149,7 +149,7 @@ func TestReadingWhileWritingDoesNotTouchTheLeaseOfTheWriter(t *testing.T) {
 	})
 }
 
-func TestBothSidesOfOneOwnerAreRenewed(t *testing.T) {
+func TestRWMutex_BothSidesOfOneOwnerAreRenewed(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		m := locksOn(t, rdb, relock.WithTTL(ttl)).RWMutex(redistest.Key(t))
@@ -167,7 +167,7 @@ func TestBothSidesOfOneOwnerAreRenewed(t *testing.T) {
 	})
 }
 
-func TestAReaderWhoseTimeoutKeyIsGoneHasLostItsHoldAndNoOtherHas(t *testing.T) {
+func TestRWMutex_ReaderWithoutItsTimeoutKeyIsLostAlone(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithRenewInterval(20 * time.Millisecond))
 		b.me.Locks(b.t, toRead(m))
@@ -183,7 +183,7 @@ func TestAReaderWhoseTimeoutKeyIsGoneHasLostItsHoldAndNoOtherHas(t *testing.T) {
 	})
 }
 
-func TestAWriterThatHasDiedWhileItWaitedKeepsReadersOutForItsClaimOnly(t *testing.T) {
+func TestRWMutex_DeadWaitingWriterKeepsReadersOutForItsClaimOnly(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithSafetyPoll(time.Minute))
@@ -198,7 +198,7 @@ func TestAWriterThatHasDiedWhileItWaitedKeepsReadersOutForItsClaimOnly(t *testin
 	})
 }
 
-func TestReadersOfAProcessThatWaitCostTheTrafficOfOne(t *testing.T) {
+func TestRWMutex_WaitingReadersOfAProcessCostTheTrafficOfOne(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
@@ -230,7 +230,7 @@ func TestReadersOfAProcessThatWaitCostTheTrafficOfOne(t *testing.T) {
 }
 
 // A reader that is let in late would make the next writer wait.
-func TestNoNewReaderComesInOnceTheClaimHasBegun(t *testing.T) {
+func TestRWMutex_NoNewReaderEntersAfterAClaim(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		b.me.Locks(b.t, toRead(m))
@@ -258,7 +258,7 @@ func TestNoNewReaderComesInOnceTheClaimHasBegun(t *testing.T) {
 	})
 }
 
-func TestALossOnOneSideIsToldOnTheOther(t *testing.T) {
+func TestRWMutex_LossOfOneSideIsReportedOnTheOther(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithTTL(time.Second), relock.WithoutRenewal())
@@ -285,7 +285,7 @@ func (b *rwBench) fieldIn(a *locktest.Actor) (field string) {
 
 // A request to read that is sent again may find what its first copy made, dead, and kept on
 // Redis by others who read.
-func TestAReaderThatFindsItsOwnFieldDeadBeginsAnew(t *testing.T) {
+func TestRWMutex_ReaderThatFindsItsFieldDeadBeginsAnew(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, field := b.mutex(), b.fieldIn(b.me)
 		b.strangerReads("alive:1", time.Hour)

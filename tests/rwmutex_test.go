@@ -80,7 +80,7 @@ func stateOf(t *testing.T, m *relock.RWMutex) relock.RWState {
 	return s
 }
 
-func TestReadersShareTheLockAndKeepWritersOut(t *testing.T) {
+func TestRWMutex_ReadersShareItAndKeepWritersOut(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another()
 		b.me.Locks(b.t, toRead(m))
@@ -96,7 +96,7 @@ func TestReadersShareTheLockAndKeepWritersOut(t *testing.T) {
 	})
 }
 
-func TestAWriterKeepsEverybodyOut(t *testing.T) {
+func TestRWMutex_WriterKeepsEverybodyOut(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another()
 		b.me.Locks(b.t, toWrite(m))
@@ -107,7 +107,7 @@ func TestAWriterKeepsEverybodyOut(t *testing.T) {
 	})
 }
 
-func TestBothSidesAreReentrantAndCountedApart(t *testing.T) {
+func TestRWMutex_SidesAreReentrantAndCountedSeparately(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex()
 		counts := func() string {
@@ -140,7 +140,7 @@ func TestBothSidesAreReentrantAndCountedApart(t *testing.T) {
 	})
 }
 
-func TestAWriterMayGoOnReadingAndLetsOthersRead(t *testing.T) {
+func TestRWMutex_WriterMayReadOnAndLetOthersRead(t *testing.T) {
 	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another(relock.WithSafetyPoll(time.Minute))
@@ -164,7 +164,7 @@ func TestAWriterMayGoOnReadingAndLetsOthersRead(t *testing.T) {
 	})
 }
 
-func TestAReaderThatWantsToWriteIsToldAtOnce(t *testing.T) {
+func TestRWMutex_ReaderThatWantsToWriteFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
@@ -185,7 +185,7 @@ func TestAReaderThatWantsToWriteIsToldAtOnce(t *testing.T) {
 	})
 }
 
-func TestReadersWhoWaitedTogetherReadTogether(t *testing.T) {
+func TestRWMutex_ReadersThatWaitedTogetherReadTogether(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithSafetyPoll(time.Minute))
 		b.me.Locks(b.t, toWrite(m))
@@ -210,7 +210,7 @@ func TestReadersWhoWaitedTogetherReadTogether(t *testing.T) {
 	})
 }
 
-func TestAWriterThatWaitsKeepsNewReadersOut(t *testing.T) {
+func TestRWMutex_WaitingWriterKeepsNewReadersOut(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another()
 		reader, late := locktest.NewActor(b.t), locktest.NewActor(b.t)
@@ -236,7 +236,7 @@ func TestAWriterThatWaitsKeepsNewReadersOut(t *testing.T) {
 	})
 }
 
-func TestAWriterThatGivesUpLetsReadersInAtOnce(t *testing.T) {
+func TestRWMutex_WriterThatGivesUpLetsReadersInAtOnce(t *testing.T) {
 	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another(relock.WithSafetyPoll(time.Minute))
@@ -264,7 +264,7 @@ func TestAWriterThatGivesUpLetsReadersInAtOnce(t *testing.T) {
 	})
 }
 
-func TestAStreamOfReadersDoesNotStarveAWriterNorTheReverse(t *testing.T) {
+func TestRWMutex_StreamOfOneSideDoesNotStarveTheOther(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		handles := []*relock.RWMutex{b.mutex(), b.another()}
@@ -307,7 +307,7 @@ func TestAStreamOfReadersDoesNotStarveAWriterNorTheReverse(t *testing.T) {
 	})
 }
 
-func TestReadersAndWritersNeverMeet(t *testing.T) {
+func TestRWMutex_ReadersAndWritersNeverMeet(t *testing.T) {
 	redistest.Slow(t)
 	eachRW(t, func(b *rwBench) {
 		handles := []*relock.RWMutex{b.mutex(relock.WithFencing()), b.another(relock.WithFencing()), b.another(relock.WithFencing())}
@@ -349,7 +349,7 @@ func TestReadersAndWritersNeverMeet(t *testing.T) {
 	})
 }
 
-func TestPlainAndReadWriteLocksRefuseEachOther(t *testing.T) {
+func TestRWMutex_AndPlainLockRefuseEachOther(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, plain := b.mutex(), b.c.Mutex(b.key)
 		for _, side := range []*relock.Mutex{toRead(m), toWrite(m)} {
@@ -370,7 +370,7 @@ func TestPlainAndReadWriteLocksRefuseEachOther(t *testing.T) {
 	})
 }
 
-func TestForceUnlockEndsReadersAndWriters(t *testing.T) {
+func TestRWMutex_ForceUnlockEndsReadersAndWriters(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, theirs := b.mutex(), b.another()
 		forced, err := m.ForceUnlock(b.t.Context())
@@ -397,7 +397,7 @@ func TestForceUnlockEndsReadersAndWriters(t *testing.T) {
 	})
 }
 
-func TestAnUnlockOfTheWrongSideSaysWhichOneIsHeld(t *testing.T) {
+func TestRWMutex_UnlockOfTheWrongSideReportsTheHeldOne(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m := b.c.RWMutex(b.key)
 		require.NoError(b.t, m.RLock(b.t.Context()))
@@ -414,7 +414,7 @@ func TestAnUnlockOfTheWrongSideSaysWhichOneIsHeld(t *testing.T) {
 	})
 }
 
-func TestEachSideHasADeadlineOfItsOwn(t *testing.T) {
+func TestRWMutex_EachSideHasItsDeadline(t *testing.T) {
 	eachRW(t, func(b *rwBench) {
 		m, long := b.mutex(relock.WithOwner("job")), b.mutex(relock.WithOwner("job"), relock.WithTTL(time.Hour))
 		require.NoError(b.t, m.Lock(b.t.Context()))

@@ -19,7 +19,7 @@ import (
 const soonerThanAPoll = time.Second
 
 // A process knows by itself what happens in it.
-func TestWithoutThePermissionToPublishTheSidesOfOneProcessWakeEachOther(t *testing.T) {
+func TestRWMutex_SidesOfAProcessWakeEachOtherWithoutPublish(t *testing.T) {
 	t.Parallel()
 	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+publish" })
 	limited := redistest.NewServer(t).User(t, rules...)
@@ -41,7 +41,7 @@ func TestWithoutThePermissionToPublishTheSidesOfOneProcessWakeEachOther(t *testi
 }
 
 // Nor does it need a subscription.
-func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *testing.T) {
+func TestRWMutex_SidesOfAProcessWakeEachOtherWithoutSubscribe(t *testing.T) {
 	t.Parallel()
 	rules := slices.DeleteFunc(documentedRules(t), func(rule string) bool { return rule == "+subscribe" })
 	limited := redistest.NewServer(t).User(t, rules...)
@@ -61,7 +61,7 @@ func TestWithoutThePermissionToSubscribeTheSidesOfOneProcessWakeEachOther(t *tes
 	}
 }
 
-func TestTheLossOfAHoldWakesTheOtherSideOfItsProcess(t *testing.T) {
+func TestRWMutex_LossWakesTheOtherSideOfItsProcess(t *testing.T) {
 	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		m := b.mutex(relock.WithSafetyPoll(time.Minute), relock.WithRenewInterval(20*time.Millisecond))
@@ -82,7 +82,7 @@ func TestTheLossOfAHoldWakesTheOtherSideOfItsProcess(t *testing.T) {
 	})
 }
 
-func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
+func TestRWMutex_FixedOwnerThatGetsToWriteNeedNotWaitToRead(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -128,7 +128,7 @@ func TestAFixedOwnerThatGetsToWriteNeedNotWaitToReadAnyLonger(t *testing.T) {
 }
 
 // It waits for its turn behind a writer who waits for its read hold to end.
-func TestAFixedOwnerInLineIsToldAtOnceThatItCannotWrite(t *testing.T) {
+func TestRWMutex_FixedOwnerInLineLearnsAtOnceThatItCannotWrite(t *testing.T) {
 	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		b.strangerReads("alive:1", time.Hour)
@@ -153,7 +153,7 @@ func TestAFixedOwnerInLineIsToldAtOnceThatItCannotWrite(t *testing.T) {
 	})
 }
 
-func TestAFixedOwnerThatGetsToReadIsToldAtOnceThatItCannotWrite(t *testing.T) {
+func TestRWMutex_FixedOwnerThatGetsToReadLearnsAtOnceThatItCannotWrite(t *testing.T) {
 	redistest.InTime(t)
 	eachRW(t, func(b *rwBench) {
 		job := b.mutex(relock.WithOwner("job-17"), relock.WithSafetyPoll(time.Minute))

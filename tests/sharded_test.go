@@ -95,7 +95,7 @@ func (s *sharded) requireNoListeners() {
 	}
 }
 
-func TestShardedPubSub(t *testing.T) {
+func TestShardedPubSub_WakesWaiters(t *testing.T) {
 	t.Parallel()
 	redistest.RequireVersion(t, 7)
 	s := newSharded(t, redistest.NewCluster(t))
@@ -260,7 +260,7 @@ func (s *sharded) followsCrash(t *testing.T) {
 
 // A connection that has gone deaf is replaced when polls find out what messages should have
 // told, on a Cluster whose nodes are all behind relays.
-func TestADeafShardIsReplaced(t *testing.T) {
+func TestShardedPubSub_DeafShardIsReplaced(t *testing.T) {
 	t.Parallel()
 	redistest.RequireVersion(t, 7)
 	s := newSharded(t, redistest.NewCluster(t))
@@ -317,7 +317,7 @@ func newLoneNode(t *testing.T, rules []any, args ...string) (admin *redis.Client
 	return admin, limited
 }
 
-func TestWhereShardedPubSubIsNotToBeHadWaitersPoll(t *testing.T) {
+func TestShardedPubSub_WaitersPollWhereItIsUnavailable(t *testing.T) {
 	t.Parallel()
 	unknown := []string{"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", ""}
 	if redistest.Version() < 7 {
@@ -354,7 +354,7 @@ func TestWhereShardedPubSubIsNotToBeHadWaitersPoll(t *testing.T) {
 	}
 }
 
-func TestShardedPubSubWorksWithAClusterThatHasNone(t *testing.T) {
+func TestShardedPubSub_WorksWithAClusterThatHasNone(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Mini(t).Addr}})
@@ -370,7 +370,7 @@ func TestShardedPubSubWorksWithAClusterThatHasNone(t *testing.T) {
 	waits.Unlocks(t, other.Mutex(name))
 }
 
-func TestShardedPubSubNeedsACluster(t *testing.T) {
+func TestShardedPubSub_NeedsACluster(t *testing.T) {
 	single := redistest.Mini(t).Client(t)
 	_, err := relock.New(single, relock.WithShardedPubSub())
 	require.ErrorIs(t, err, relock.ErrUnsupported)

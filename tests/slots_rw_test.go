@@ -17,7 +17,7 @@ import (
 // A slot stays on the move, as it does when a resharding stops half-way: its keys are at the source,
 // and what is not there is refused or looked for at the target.
 
-func TestHoldsOfEveryKindAreRenewedAndReleasedWhileTheirSlotMoves(t *testing.T) {
+func TestSlots_HoldsAreRenewedAndReleasedDuringAMove(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	for name, lock := range map[string]func(c *relock.Client, name string) goMutex{
@@ -57,7 +57,7 @@ type goMutex interface {
 	HoldCount() int
 }
 
-func TestOneWhoComesWhileTheSlotMovesWaitsForItsEnd(t *testing.T) {
+func TestSlots_NewcomerWaitsForTheEndOfAMove(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	for name, lock := range map[string]func(c *relock.Client, names []string) *relock.Mutex{
@@ -85,7 +85,7 @@ func TestOneWhoComesWhileTheSlotMovesWaitsForItsEnd(t *testing.T) {
 	}
 }
 
-func TestOneWhoComesWhileTheSlotMovesForLongerThanATTLLearnsOfIt(t *testing.T) {
+func TestSlots_NewcomerLearnsOfAMoveLongerThanATTL(t *testing.T) {
 	t.Parallel()
 	p := redistest.NewWard(t, redistest.NewCluster(t))
 	const ttl = time.Second
@@ -101,7 +101,7 @@ func TestOneWhoComesWhileTheSlotMovesForLongerThanATTLLearnsOfIt(t *testing.T) {
 
 // The lock and the keys of its readers are on two nodes: of the latter there is none where the script
 // runs, and it must not take them for dead, nor what it does for half done.
-func TestAReaderWhoseKeysAreOnTwoNodesIsRefusedAndNotInDoubt(t *testing.T) {
+func TestSlots_ReaderWithKeysOnTwoNodesIsRefusedForCertain(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	p := redistest.NewWard(t, cluster)

@@ -19,7 +19,7 @@ import (
 // A slot is on the move, its keys still at their source. One that went away there and came back
 // in the same script would be refused half-way.
 
-func TestAHandOverWhileTheSlotMovesIsWhole(t *testing.T) {
+func TestSlots_HandOverDuringAMoveIsWhole(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	for name, lock := range map[string]func(c *relock.Client, names []string) *relock.Mutex{
@@ -53,7 +53,7 @@ func TestAHandOverWhileTheSlotMovesIsWhole(t *testing.T) {
 }
 
 // Of a wake-up by classic pub/sub Redis counts only those who hear it at that node.
-func TestOtherProcessesHaveTheirTurnWhicheverNodeTheyListenAt(t *testing.T) {
+func TestSlots_OtherProcessesHaveTheirTurnWhereverSubscribed(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	name := func(node int) string {

@@ -21,7 +21,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// soakTime is how long the soak runs; `go test -run ManyGoroutinesOfManyProcesses -soak 60s ./tests` runs a long one.
+// soakTime is how long the soak runs; `go test -run TestSoak -soak 60s ./tests` runs a long one.
 var soakTime = flag.Duration("soak", 2*time.Second, "duration of the soak test")
 
 const (
@@ -42,7 +42,7 @@ type soakReport struct {
 	Errors  []string
 }
 
-func TestManyGoroutinesOfManyProcessesShareOneName(t *testing.T) {
+func TestSoak_ManyProcessesShareOneName(t *testing.T) {
 	redistest.Slow(t)
 	b := redistest.Redis(t)
 	rdb := b.Client(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestStateTellsWhoHoldsALock(t *testing.T) {
+func TestState_ReportsTheHolder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, watcher := locksOn(t, rdb), locksOn(t, rdb)
@@ -46,7 +46,7 @@ func TestStateTellsWhoHoldsALock(t *testing.T) {
 	})
 }
 
-func TestStateOfSeveralNamesIsThatOfTheFirstOneHeld(t *testing.T) {
+func TestState_OfSeveralNamesIsThatOfTheFirstHeld(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		m := locksOn(t, rdb).MultiMutex([]string{key + "-c", key + "-b", key + "-a"})
@@ -62,7 +62,7 @@ func TestStateOfSeveralNamesIsThatOfTheFirstOneHeld(t *testing.T) {
 	})
 }
 
-func TestForceUnlockOfAFreeLockDoesNothing(t *testing.T) {
+func TestForceUnlock_OfAFreeLockDoesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		forced, err := locksOn(t, b.Client(t)).Mutex(redistest.Key(t)).ForceUnlock(t.Context())
 		require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestForceUnlockOfAFreeLockDoesNothing(t *testing.T) {
 	})
 }
 
-func TestForceUnlockTellsAHolderOfTheSameClient(t *testing.T) {
+func TestForceUnlock_NotifiesAHolderOfTheSameClient(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, holder, operator := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
@@ -94,7 +94,7 @@ func TestForceUnlockTellsAHolderOfTheSameClient(t *testing.T) {
 	})
 }
 
-func TestForceUnlockEndsTheHoldOfAnotherClientAndWakesWaiters(t *testing.T) {
+func TestForceUnlock_EndsAnotherClientsHoldAndWakesWaiters(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -119,7 +119,7 @@ func TestForceUnlockEndsTheHoldOfAnotherClientAndWakesWaiters(t *testing.T) {
 	})
 }
 
-func TestForceUnlockLeavesAHolderAloneThatItDidNotSee(t *testing.T) {
+func TestForceUnlock_LeavesAHolderItDidNotSee(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
@@ -138,7 +138,7 @@ func TestForceUnlockLeavesAHolderAloneThatItDidNotSee(t *testing.T) {
 	})
 }
 
-func TestForceUnlockOfSeveralNamesFreesEachOfThem(t *testing.T) {
+func TestForceUnlock_OfSeveralNamesFreesEach(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		c, operator := locksOn(t, rdb), locksOn(t, rdb)

@@ -61,7 +61,7 @@ func (w *waiters) leave() (time.Duration, uint64) {
 // A waiter that gives up looks at what concerns itself, however many others there are. Time says too
 // little about that on a busy machine, so what is bounded is what it allocates: a look at each of the
 // others showed there.
-func TestWhatAWaiterThatGivesUpCostsDoesNotDependOnHowManyThereAre(t *testing.T) {
+func TestCrowd_CostOfAWaiterThatGivesUpIsConstant(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		m := locksOn(t, backend.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)

@@ -18,10 +18,10 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// TestWalk is run by `make walk`, which sees by its coverage which functions one Lock and one Unlock execute:
+// TestWalk_ReportsTheFunctionsOfALock is run by `make walk`, which sees by its coverage which functions one Lock and one Unlock execute:
 // RELOCK_WALK says how many of them there are. It tells how many frames of the library are on the stack when the
 // command is written.
-func TestWalk(t *testing.T) {
+func TestWalk_ReportsTheFunctionsOfALock(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("RELOCK_WALK"))
 	if err != nil {
 		t.Skip("run it by make walk")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLinesAreDrawnFromTheFirstTickToTheLast(t *testing.T) {
+func TestTicks_LinesSpanTheFirstToTheLast(t *testing.T) {
 	picture := Lines("What grows & what does not",
 		Panel{Title: "a", Along: "processes", Ticks: []float64{10, 100, 1000}, Lines: []Line{
 			{Name: "x", Ours: true, Points: [][2]float64{{10, 1}, {1000, 10}}},
@@ -33,13 +33,13 @@ func TestLinesAreDrawnFromTheFirstTickToTheLast(t *testing.T) {
 	require.NotContains(t, picture, "nothing was measured")
 }
 
-func TestThousandsAreSetApart(t *testing.T) {
+func TestNumbers_ThousandsAreSetApart(t *testing.T) {
 	for want, v := range map[string]float64{"0": 0.4, "999": 999, "1 000": 1000, "12 345 678": 12345678} {
 		require.Equal(t, want, Thousands(v))
 	}
 }
 
-func TestAPageWithoutMarkersIsNotWritten(t *testing.T) {
+func TestPage_WithoutMarkersIsNotWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	require.NoError(t, os.WriteFile(file, []byte("text"), 0o644))
 	require.ErrorContains(t, ReplaceBlock(file, "speed", "new"), "<!-- begin: speed -->")
@@ -48,7 +48,7 @@ func TestAPageWithoutMarkersIsNotWritten(t *testing.T) {
 	require.Equal(t, "text", string(text))
 }
 
-func TestAPanelHasLinesToReadItsValuesBy(t *testing.T) {
+func TestPanel_HasGridLines(t *testing.T) {
 	require.Equal(t, []float64{100, 200, 500}, grid(100, 914))
 	require.Equal(t, []float64{1, 10}, grid(1, 56))
 	require.Equal(t, []float64{1, 2, 5}, grid(1, 9.9))

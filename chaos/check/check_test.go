@@ -78,7 +78,7 @@ func runCases(t *testing.T, cases []testCase) {
 	}
 }
 
-func TestHoldsOfDifferentOwnersDoNotOverlap(t *testing.T) {
+func TestExclusion_HoldsOfDifferentOwnersDoNotOverlap(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "one after the other", tell: func(s *script) {
 			s.by(1, "a").locks(0, 1, 1).holds(2, 9).unlocks(10, 12, ok)
@@ -150,7 +150,7 @@ func TestHoldsOfDifferentOwnersDoNotOverlap(t *testing.T) {
 	})
 }
 
-func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
+func TestExclusion_AfterLostDataHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 	overlap := func(s *script, from, until, token int64) {
 		s.by(1, "a").locks(0, 1, 1).renews(330).renews(660).renews(990).renews(1320).holds(until).
 			loses(until+1).unlocks(until+2, until+3, isLost)
@@ -217,7 +217,7 @@ func TestAfterDataWasLostHoldsMayOverlapUntilTheNextRenewal(t *testing.T) {
 	require.Equal(t, 1, Run(s.events, splitBrain()).Overlaps)
 }
 
-func TestALossIsToldToThoseWhoHaveAHold(t *testing.T) {
+func TestLoss_IsReportedToHolders(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "inside it", tell: func(s *script) {
 			s.fault(5, 1100)
@@ -242,7 +242,7 @@ func TestALossIsToldToThoseWhoHaveAHold(t *testing.T) {
 	})
 }
 
-func TestTokensRise(t *testing.T) {
+func TestTokens_Rise(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "locks that were asked for at once are in any order", tell: func(s *script) {
 			s.by(1, "a").locks(0, 10, 7).unlocks(11, 12, ok)
@@ -300,7 +300,7 @@ func TestTokensRise(t *testing.T) {
 	})
 }
 
-func TestALossIsNoticedInTime(t *testing.T) {
+func TestLoss_IsNoticedInTime(t *testing.T) {
 	untokened := splitBrain()
 	untokened.Untokened = true
 	runCases(t, []testCase{
@@ -383,7 +383,7 @@ func TestALossIsNoticedInTime(t *testing.T) {
 	})
 }
 
-func TestTheResourceRefusesTheOlder(t *testing.T) {
+func TestTokens_ResourceRefusesTheOlder(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "a stale write", tell: func(s *script) {
 			s.fault(0, 5000)

@@ -22,7 +22,7 @@ func (a *actor) runsOut(at int64) {
 	a.loses(at).unlocks(at+1, at+2, isLost)
 }
 
-func TestCountsAreExact(t *testing.T) {
+func TestCounts_AreExact(t *testing.T) {
 	held, counted := history.Held, history.Counted
 	runCases(t, []testCase{
 		{name: "as they should be", tell: func(s *script) {
@@ -59,7 +59,7 @@ func TestCountsAreExact(t *testing.T) {
 	})
 }
 
-func TestUnlockSaysWhatIsTrue(t *testing.T) {
+func TestUnlock_ReportsTheTruth(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "Redis could not be told", tell: func(s *script) {
 			s.fault(2, 100)
@@ -108,7 +108,7 @@ func TestUnlockSaysWhatIsTrue(t *testing.T) {
 	})
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestLeftovers_NothingIsLeft(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "a key", want: []string{"I5"}, tell: func(s *script) {
 			s.add(1, history.Event{Kind: history.Left, Note: "a key"})

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestThereIsAnOrderThatExplainsTheHistory(t *testing.T) {
+func TestLinear_AnOrderExplainsTheHistory(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "failed calls leave no trace", tell: func(s *script) {
 			s.by(1, "a").locks(0, 10, 1).unlocks(11, 12, ok)
@@ -49,7 +49,7 @@ func TestThereIsAnOrderThatExplainsTheHistory(t *testing.T) {
 	})
 }
 
-func TestALongHistoryIsJudgedInParts(t *testing.T) {
+func TestLinear_LongHistoryIsJudgedInParts(t *testing.T) {
 	good := func(n int) *script {
 		s := &script{}
 		a := s.by(1, "a")

@@ -19,7 +19,7 @@ func (a *actor) waitsInOrder(called, queued, returned, token int64) *actor {
 	return a
 }
 
-func TestFairLocksAreServedInOrder(t *testing.T) {
+func TestOrder_FairLocksAreServedInOrder(t *testing.T) {
 	// b waits from 10 on and is served at 300; others hold the lock before and after.
 	patient := func(s *script, token int64) {
 		s.by(1, "a").locks(0, 1, 1).holds(95).unlocks(100, 101, ok).lives(2000)

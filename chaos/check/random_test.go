@@ -318,7 +318,7 @@ func (s *simulation) runs(process int, from, to int64) bool {
 	return !w.wasPaused(process, from, to) && (!dead || killed > to) && to < dawn+s.now*ms
 }
 
-func TestHistoriesOfACorrectLockAreGood(t *testing.T) {
+func TestRandom_HistoriesOfACorrectLockAreGood(t *testing.T) {
 	for seed := range uint64(300) {
 		s := simulate(seed, 60)
 		require.Empty(t, Run(s.events, strict).Violations, "seed %d", seed)
@@ -327,7 +327,7 @@ func TestHistoriesOfACorrectLockAreGood(t *testing.T) {
 	}
 }
 
-func TestEveryCorruptionOfAHistoryIsCaught(t *testing.T) {
+func TestRandom_EveryCorruptionIsCaught(t *testing.T) {
 	for _, c := range corruptions {
 		t.Run(c.name, func(t *testing.T) {
 			spoilt := 0

@@ -6,7 +6,7 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-func TestReadersMayOverlapEachOtherAndNobodyElse(t *testing.T) {
+func TestSides_ReadersMayOverlapEachOtherAndNobodyElse(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "two readers, then a writer", tell: func(s *script) {
 			s.by(1, "a").reads(0, 1).holds(20).unlocks(21, 22, ok)
@@ -52,7 +52,7 @@ func TestReadersMayOverlapEachOtherAndNobodyElse(t *testing.T) {
 	})
 }
 
-func TestReadersDoNotKeepAWriterOut(t *testing.T) {
+func TestSides_ReadersDoNotKeepAWriterOut(t *testing.T) {
 	stream := func(s *script, from, to int64) {
 		a, b := s.by(1, "a"), s.by(2, "b")
 		for t := from; t < to; t += 100 {

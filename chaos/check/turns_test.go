@@ -16,7 +16,7 @@ func (a *actor) waitsInLine(called, queued, returned int64) *actor {
 	return a
 }
 
-func TestProcessesHaveTheirTurnsInTheOrderOfTheLine(t *testing.T) {
+func TestTurns_OfProcessesFollowTheLine(t *testing.T) {
 	inLine := strict
 	inLine.Untokened, inLine.InLine = true, []string{"l"}
 	unlined := inLine

@@ -2,7 +2,7 @@ package check
 
 import "testing"
 
-func TestEverybodyIsServed(t *testing.T) {
+func TestWaiting_EverybodyIsServed(t *testing.T) {
 	// A history of holds that keep the lock in use from a time to another, without a break.
 	busy := func(s *script, from, to, token int64) {
 		a := s.by(9, "busy")
@@ -91,7 +91,7 @@ func TestEverybodyIsServed(t *testing.T) {
 	})
 }
 
-func TestAWaitEndsWhenItIsOver(t *testing.T) {
+func TestWaiting_EndsWhenItIsOver(t *testing.T) {
 	runCases(t, []testCase{
 		{name: "a little later", tell: func(s *script) {
 			s.fault(0, 1000)

@@ -87,7 +87,7 @@ func compile(t *testing.T, root string, all map[string]goPackage, imports types.
 	}
 }
 
-func TestEveryMutantAppliesAndCompiles(t *testing.T) {
+func TestMutant_AppliesAndCompiles(t *testing.T) {
 	b, all := builder(t), packages(t)
 	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(all[path].Export)
@@ -108,7 +108,7 @@ func TestEveryMutantAppliesAndCompiles(t *testing.T) {
 	}
 }
 
-func TestNamesOfMutantsAreTheirOwn(t *testing.T) {
+func TestMutant_NamesAreUnique(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, m := range All {
 		require.False(t, seen[m.Name], m.Name)
@@ -182,7 +182,7 @@ func TestEdit_HasToFitOnce(t *testing.T) {
 }
 
 // An overlay has to reach the scripts, too, which the library embeds.
-func TestAMutantOfAScriptIsEmbedded(t *testing.T) {
+func TestMutant_OfAScriptIsEmbedded(t *testing.T) {
 	const mark = "-- a mark that no script has"
 	m := Mutant{Name: "fence-incr", Edits: []Edit{{New: mark}}}
 	program, err := builder(t).Build(t.Context(), &m, library+"/examples/quickstart")
@@ -192,13 +192,13 @@ func TestAMutantOfAScriptIsEmbedded(t *testing.T) {
 	require.Contains(t, string(binary), mark)
 }
 
-func TestAMutantThatDoesNotCompileIsNoMutant(t *testing.T) {
+func TestMutant_ThatDoesNotCompileIsNone(t *testing.T) {
 	m := Mutant{Name: "clock-not-asked", Edits: []Edit{{New: "nonsense"}}}
 	_, err := builder(t).Build(t.Context(), &m, library)
 	require.ErrorContains(t, err, "mutant clock-not-asked does not compile")
 }
 
-func TestAMutantIsNamed(t *testing.T) {
+func TestMutant_IsChosenByName(t *testing.T) {
 	chosen, err := Choose([]string{"no-poll"})
 	require.NoError(t, err)
 	require.Len(t, chosen, 1)
@@ -206,7 +206,7 @@ func TestAMutantIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, `"no-such"`)
 }
 
-func TestTheTurnsOfMutantsAreAllOfThemOnce(t *testing.T) {
+func TestMutant_TurnsCoverAllOnce(t *testing.T) {
 	for turns := 1; turns <= len(All); turns++ {
 		seen := make(map[string]int)
 		for turn := 1; turn <= turns; turn++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestInACampaignOfManyProcessesRunsNeverOverlapAndAllRun(t *testing.T) {
+func TestCampaign_RunsOfManyProcessesNeverOverlapAndAllRun(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	processes, each := 20, 3

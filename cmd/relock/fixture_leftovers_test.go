@@ -171,7 +171,7 @@ func hang(built string) int {
 	return 1 // it is killed before
 }
 
-func TestWhatTestsHaveStartedDiesWithThem(t *testing.T) {
+func TestFixture_ProcessesDieWithTheTests(t *testing.T) {
 	t.Parallel()
 	redistest.RequireServer(t)
 	self, err := os.Executable()

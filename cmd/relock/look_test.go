@@ -39,7 +39,7 @@ func listed(t *testing.T, url string, args ...string) map[string]lockJSON {
 	return byName
 }
 
-func TestLocksOfEveryKindAreListedAndNothingElse(t *testing.T) {
+func TestLs_ListsLocksOfEveryKindAndNothingElse(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	rdb, ctx := s.Client(t), t.Context()
@@ -98,7 +98,7 @@ func TestLocksOfEveryKindAreListedAndNothingElse(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out, "\n"), "the writer and its own read")
 }
 
-func TestWatchFollowsByMessagesAndWithoutThem(t *testing.T) {
+func TestWatch_FollowsWithAndWithoutMessages(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "deaf", "on", ">x", "~*", "+@all", "resetchannels").Err())

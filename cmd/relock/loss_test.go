@@ -25,7 +25,7 @@ func beating(file, told string, stubborn bool) string {
 	return `trap 'date +%s%N > ` + told + `; ` + then + `' TERM; echo ready; ` + loop("date +%s%N >> "+file+"; sleep 0.02")
 }
 
-func TestWithASilentRedisTheCommandHasGoneWhenTheLeaseEnds(t *testing.T) {
+func TestLoss_SilentRedisEndsTheCommandBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	for _, stubborn := range []bool{false, true} {
 		t.Run("stubborn "+strconv.FormatBool(stubborn), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestWithASilentRedisTheCommandHasGoneWhenTheLeaseEnds(t *testing.T) {
 	}
 }
 
-func TestARedisThatComesBackInTimeDisturbsNoOne(t *testing.T) {
+func TestLoss_RedisThatReturnsInTimeDisturbsNoOne(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "--ttl", "4s", "--kill-after", "1s", "a", "--", "sh", "-c", "echo ready; sleep 4; echo done")
@@ -75,7 +75,7 @@ func TestARedisThatComesBackInTimeDisturbsNoOne(t *testing.T) {
 	requireFree(t, s.Client(t), "a")
 }
 
-func TestAKilledRedisEndsTheCommandBeforeTheLease(t *testing.T) {
+func TestLoss_KilledRedisEndsTheCommandBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "--ttl", "2s", "a", "--", "sh", "-c", "echo ready; exec sleep 60")
@@ -86,7 +86,7 @@ func TestAKilledRedisEndsTheCommandBeforeTheLease(t *testing.T) {
 	require.Less(t, time.Since(began), 6*time.Second)
 }
 
-func TestACommandThatEndsWhileRedisIsDownHasItsOwnCode(t *testing.T) {
+func TestLoss_CommandThatEndsDuringAnOutageHasItsOwnCode(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "--ttl", "10s", "a", "--", "sh", "-c", "echo ready; sleep 0.5; exit 6")
@@ -96,7 +96,7 @@ func TestACommandThatEndsWhileRedisIsDownHasItsOwnCode(t *testing.T) {
 	require.Contains(t, p.err.String(), "free when its lease ends")
 }
 
-func TestALockThatIsTakenAwayEndsTheCommand(t *testing.T) {
+func TestLoss_OfATakenLockEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	for _, stubborn := range []bool{false, true} {
@@ -116,7 +116,7 @@ func TestALockThatIsTakenAwayEndsTheCommand(t *testing.T) {
 	}
 }
 
-func TestALossThatOnlyTheReleaseFindsIsTold(t *testing.T) {
+func TestLoss_FoundByTheReleaseIsReported(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "a", "--", "sh", "-c", "echo ready; read x < "+fifo(t)+"; exit 0")
@@ -132,7 +132,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-func TestMaxHoldEndsTheCommandAndWhatItHasLeft(t *testing.T) {
+func TestLoss_MaxHoldEndsTheCommandAndItsChildren(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "--max-hold", "300ms", "--kill-after", "300ms", "a", "--", "sh", "-c",

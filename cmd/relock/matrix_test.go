@@ -92,7 +92,7 @@ var troubles = []trouble{
 	{"killed", func(_ *testing.T, s *redistest.Server) { s.Kill() }, nil, 69, 69, "", "", false, []int{69}},
 }
 
-func TestEveryVerbSaysWhatIsWrongInEveryTroubleAndPlaceAndLeavesNothing(t *testing.T) {
+func TestMatrix_EveryVerbReportsEveryTroubleAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, open := range places {
 		t.Run(name, func(t *testing.T) {

@@ -64,7 +64,7 @@ func moves(t *testing.T, rdb redis.UniversalClient, url string, move func()) {
 	requireFree(t, rdb, "a")
 }
 
-func TestAHoldAndItsWaitersOutliveAFailoverBehindSentinel(t *testing.T) {
+func TestFailover_HoldAndWaitersOutliveItBehindSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
 	noKeyLeft(t, s.Client(t))
@@ -90,7 +90,7 @@ func inSync(t *testing.T, s *redistest.Server) {
 	require.Equal(t, 2, n)
 }
 
-func TestAHoldAndItsWaitersOutliveAFailoverOnACluster(t *testing.T) {
+func TestFailover_HoldAndWaitersOutliveItOnACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.NewCluster(t)
 	noKeyLeft(t, c.Client(t))

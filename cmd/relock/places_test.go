@@ -51,13 +51,13 @@ func everyVerb(t *testing.T, url string) {
 	require.Equal(t, 1, code)
 }
 
-func TestEveryVerbWorksOnOneServer(t *testing.T) {
+func TestVerbs_WorkOnOneServer(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	everyVerb(t, url)
 }
 
-func TestEveryVerbWorksBehindSentinel(t *testing.T) {
+func TestVerbs_WorkBehindSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
 	noKeyLeft(t, s.Client(t))
@@ -68,7 +68,7 @@ func TestEveryVerbWorksBehindSentinel(t *testing.T) {
 	require.Equal(t, "ok", all["replicas"])
 }
 
-func TestEveryVerbWorksOnACluster(t *testing.T) {
+func TestVerbs_WorkOnACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.NewCluster(t)
 	noKeyLeft(t, c.Client(t))
@@ -91,7 +91,7 @@ func TestEveryVerbWorksOnACluster(t *testing.T) {
 	require.Equal(t, "broken", all["role"])
 }
 
-func TestEveryVerbWorksOnAQuorumAndItsDisagreementsAreSeen(t *testing.T) {
+func TestVerbs_WorkOnAQuorumAndShowDisagreement(t *testing.T) {
 	t.Parallel()
 	var urls []string
 	var nodes []*redistest.Server

@@ -15,7 +15,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestTheExitCodeIsThatOfTheCommand(t *testing.T) {
+func TestRun_ExitCodeIsThatOfTheCommand(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	for code, script := range map[int]string{0: "true", 3: "exit 3", 255: "exit 255", 143: "kill -TERM $$", 137: "kill -KILL $$", 129: "kill -HUP $$"} {
@@ -25,7 +25,7 @@ func TestTheExitCodeIsThatOfTheCommand(t *testing.T) {
 	requireFree(t, s.Client(t), "a")
 }
 
-func TestACommandThatCannotBeRunIsToldAsAShellDoes(t *testing.T) {
+func TestRun_UnrunnableCommandIsReportedAsByAShell(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	plain := inDir(t, "plain")
@@ -38,7 +38,7 @@ func TestACommandThatCannotBeRunIsToldAsAShellDoes(t *testing.T) {
 	}
 }
 
-func TestALockThatIsTakenIs75OrWhatTheUserSays(t *testing.T) {
+func TestRun_TakenLockIs75OrTheChosenCode(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	start(t, url, "run", "a", "--", "sh", "-c", "echo held; sleep 60").awaitOut(t, "held")
@@ -52,7 +52,7 @@ func TestALockThatIsTakenIs75OrWhatTheUserSays(t *testing.T) {
 	}
 }
 
-func TestAWrongCallIs64(t *testing.T) {
+func TestRun_WrongCallIs64(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"run", "a", "true"}, {"run", "--", "true"}, {"run", "a", "b", "--", "true"}, {"run", "a", "--"}, {"run", "--nonsense", "a", "--", "true"},
@@ -69,7 +69,7 @@ func TestAWrongCallIs64(t *testing.T) {
 	}
 }
 
-func TestTheCommandIsToldTheNameAndATokenThatRises(t *testing.T) {
+func TestRun_CommandGetsTheNameAndARisingToken(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	last := int64(0)
@@ -91,7 +91,7 @@ func TestTheCommandIsToldTheNameAndATokenThatRises(t *testing.T) {
 	require.Equal(t, "inner none\n", out)
 }
 
-func TestReadersShareAndAWriterIsAlone(t *testing.T) {
+func TestRun_ReadersShareAndAWriterIsAlone(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	reader := start(t, url, "run", "--shared", "a", "--", "sh", "-c", "echo reads; sleep 60")
@@ -108,7 +108,7 @@ func TestReadersShareAndAWriterIsAlone(t *testing.T) {
 	require.Equal(t, 0, code)
 }
 
-func TestSignalsGoToAllOfTheCommandsGroup(t *testing.T) {
+func TestRun_SignalsReachTheCommandsGroup(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH} {
@@ -139,7 +139,7 @@ func TestSignalsGoToAllOfTheCommandsGroup(t *testing.T) {
 	}
 }
 
-func TestAStopEndsAWaitAndTheCommandIsNeverStarted(t *testing.T) {
+func TestRun_StopEndsAWaitAndTheCommandIsNeverStarted(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	rdb := s.Client(t)
@@ -162,7 +162,7 @@ func TestAStopEndsAWaitAndTheCommandIsNeverStarted(t *testing.T) {
 	requireFree(t, rdb, "a")
 }
 
-func TestAStopAtTheMomentOfTheGrantIsNotLost(t *testing.T) {
+func TestRun_StopDuringTheGrantIsNotLost(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	rdb := s.Client(t)
@@ -180,7 +180,7 @@ func TestAStopAtTheMomentOfTheGrantIsNotLost(t *testing.T) {
 	}
 }
 
-func TestASIGKILLedRelockTakesItsCommandWithItAndTheNameIsFreeAfterTheTTL(t *testing.T) {
+func TestRun_SIGKILLTakesTheCommandAlongAndTheNameIsFreeAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "--ttl", "2s", "a", "--", "sh", "-c", "echo $$; exec sleep 60")
@@ -201,7 +201,7 @@ func TestASIGKILLedRelockTakesItsCommandWithItAndTheNameIsFreeAfterTheTTL(t *tes
 	}
 }
 
-func TestNohupStaysInForce(t *testing.T) {
+func TestRun_NohupStaysInForce(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	p := start(t, url, "help") // for its environment only
@@ -220,7 +220,7 @@ func TestNohupStaysInForce(t *testing.T) {
 	require.Contains(t, p.out.String(), "done")
 }
 
-func TestMinHoldKeepsOthersOutAfterAnEarlyEnd(t *testing.T) {
+func TestRun_MinHoldKeepsOthersOutAfterAnEarlyEnd(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	began := time.Now()
@@ -235,7 +235,7 @@ func TestMinHoldKeepsOthersOutAfterAnEarlyEnd(t *testing.T) {
 	require.Greater(t, time.Since(began), 1500*time.Millisecond)
 }
 
-func TestTheHostAndProcessOfAHolderAreShown(t *testing.T) {
+func TestRun_HostAndProcessOfAHolderAreShown(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := start(t, url, "run", "a", "--", "sh", "-c", "echo ready; exec sleep 60")

@@ -52,7 +52,7 @@ func commandOnTerminal(t *testing.T, cmd *exec.Cmd) (*process, *os.File) {
 	return p, tty
 }
 
-func TestAWaitIsShownOnATerminalAndNotOnAPipe(t *testing.T) {
+func TestTerminal_WaitIsShownThereAndNotOnAPipe(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	start(t, url, "run", "a", "--", "sh", "-c", "echo ready; exec sleep 60").awaitOut(t, "ready")
@@ -67,7 +67,7 @@ func TestAWaitIsShownOnATerminalAndNotOnAPipe(t *testing.T) {
 	require.Empty(t, quiet.err.String())
 }
 
-func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
+func TestTerminal_ColoursAreForThoseThatWantThem(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	start(t, url, "run", "a", "--", "sh", "-c", "echo ready; exec sleep 60").awaitOut(t, "ready")
@@ -87,7 +87,7 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 	w.awaitOut(t, "\x1b[32m")
 }
 
-func TestTheCommandHasTheTerminal(t *testing.T) {
+func TestTerminal_BelongsToTheCommand(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	// The shell waits: one that starts programs may be in the middle of that, and then does not stop itself.
@@ -108,7 +108,7 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 	requireFree(t, s.Client(t), "a")
 }
 
-func TestLogsAreLinesOrJSON(t *testing.T) {
+func TestLogs_AreLinesOrJSON(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
 	_, _, said := run(t, url, "run", "-v", "a", "--", "true")
@@ -122,7 +122,7 @@ func TestLogsAreLinesOrJSON(t *testing.T) {
 	require.Empty(t, said)
 }
 
-func TestTheManualHasTheTextOfTheHelp(t *testing.T) {
+func TestManual_HasTheTextOfTheHelp(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"run", "ls", "state", "force", "watch", "doctor"} {
 		code, page, _ := run(t, "", "man", verb)

@@ -43,7 +43,7 @@ func certificate(t *testing.T) (cert, key string) {
 	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "PRIVATE KEY", secret)
 }
 
-func TestEveryVerbWorksWithTLSIfTheCertificateIsTrusted(t *testing.T) {
+func TestVerbs_WorkWithTLSIfTheCertificateIsTrusted(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	port := freePort(t)
@@ -76,7 +76,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-func TestEveryVerbWorksByASocket(t *testing.T) {
+func TestVerbs_WorkByASocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "redis.sock")
 	server(t, "--unixsocket", path)

@@ -28,7 +28,7 @@ func findings(t *testing.T, redisURL string, args ...string) (code int, all map[
 	return code, all, out
 }
 
-func TestARedisThatCannotBeReachedIs69(t *testing.T) {
+func TestTrouble_UnreachableRedisIs69(t *testing.T) {
 	t.Parallel()
 	const nowhere = "redis://127.0.0.1:1"
 	for _, args := range [][]string{{"run", "a", "--", "true"}, {"run", "-n", "a", "--", "true"}, {"ls"}, {"state", "a"}, {"force", "a"}, {"watch", "a"}} {
@@ -44,7 +44,7 @@ func TestARedisThatCannotBeReachedIs69(t *testing.T) {
 	require.Equal(t, "broken", all["reach"])
 }
 
-func TestASilentRedisIs69(t *testing.T) {
+func TestTrouble_SilentRedisIs69(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	require.NoError(t, s.Pause())
@@ -58,7 +58,7 @@ func TestASilentRedisIs69(t *testing.T) {
 	require.Equal(t, 2, code)
 }
 
-func TestAFullRedisIs69AndLetsGoOfWhatIsHeld(t *testing.T) {
+func TestTrouble_FullRedisIs69AndReleasesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	rdb := s.Client(t)
@@ -79,7 +79,7 @@ func TestAFullRedisIs69AndLetsGoOfWhatIsHeld(t *testing.T) {
 	requireFree(t, rdb, "a")
 }
 
-func TestAReplicaIs69AndCanBeLookedAt(t *testing.T) {
+func TestTrouble_ReplicaIs69AndCanBeInspected(t *testing.T) {
 	t.Parallel()
 	master, url := server(t)
 	replica, replicaURL := server(t, "--replicaof", "127.0.0.1 "+portOf(master))
@@ -103,7 +103,7 @@ func portOf(s *redistest.Server) string {
 	return u.Port()
 }
 
-func TestWithoutTheRightPasswordItIs77AndNonePrintsIt(t *testing.T) {
+func TestTrouble_WrongPasswordIs77AndNeverPrinted(t *testing.T) {
 	t.Parallel()
 	s, url := server(t, "--requirepass", "s3cret")
 	for _, given := range []string{"", "wr0ng@", ":wr0ng@"} {
@@ -129,7 +129,7 @@ var acl = []any{"acl", "setuser", "app", "on", ">secret", "resetkeys", "resetcha
 	"+eval", "+evalsha", "+subscribe", "+unsubscribe", "+ping", "+hlen", "+hexists", "+hgetall", "+hset", "+hdel", "+pttl", "+pexpire", "+time", "+get", "+set", "+lindex", "+pubsub|numsub", "+publish",
 	"+hget", "+exists", "+del", "+hmget", "+hkeys", "+hrandfield", "+zadd", "+zcard", "+zrange", "+zrem", "+zrevrange", "+zscore"}
 
-func TestAUserMayDoWhatItsACLSaysAndDoctorKnows(t *testing.T) {
+func TestTrouble_ACLIsObeyedAndShownByDoctor(t *testing.T) {
 	t.Parallel()
 	s, admin := server(t)
 	rdb := s.Client(t)
@@ -159,7 +159,7 @@ func TestAUserMayDoWhatItsACLSaysAndDoctorKnows(t *testing.T) {
 	require.Equal(t, 2, code)
 }
 
-func TestDoctorFindsWhatEvicts(t *testing.T) {
+func TestDoctor_FindsEviction(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	code, all, _ := findings(t, url)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestTheMainJobRunsOnAnEmbeddedRedis(t *testing.T) {
+func TestQuickstart_RunsOnAnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	for kind := range kinds {
@@ -34,7 +34,7 @@ func TestTheMainJobRunsOnAnEmbeddedRedis(t *testing.T) {
 	}
 }
 
-func TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind(t *testing.T) {
+func TestQuickstart_RunsOnARealRedisAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	for kind := range kinds {
@@ -56,12 +56,12 @@ func TestTheMainJobRunsOnARealRedisAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestAnUnknownKindIsNamedInTheError(t *testing.T) {
+func TestQuickstart_UnknownKindIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, run(t.Context(), io.Discard, "", "round"), `"round"`)
 }
 
-func TestOnlyAQuorumTakesSeveralAddresses(t *testing.T) {
+func TestQuickstart_OnlyAQuorumTakesSeveralAddresses(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, run(t.Context(), io.Discard, "a:1,b:1", "plain"), "only -kind quorum takes several")
 }
@@ -74,7 +74,7 @@ func requireTimeline(t *testing.T, out string) {
 	require.Regexp(t, `^OK: `, lines[len(lines)-1])
 }
 
-func TestTwoRunsOnOneRedisDoNotMeet(t *testing.T) {
+func TestQuickstart_TwoRunsOnOneRedisDoNotMeet(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	b := redistest.Mini(t)
@@ -87,7 +87,7 @@ func TestTwoRunsOnOneRedisDoNotMeet(t *testing.T) {
 	require.Empty(t, b.Miniredis.Keys())
 }
 
-func TestARedisThatCannotBeReachedIsNamedInTheError(t *testing.T) {
+func TestQuickstart_UnreachableRedisIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestARedisThatCannotBeReachedIsNamedInTheError(t *testing.T) {
 	require.NotContains(t, stdout.String(), "OK")
 }
 
-func TestARedisThatDoesNotAnswerDoesNotHoldTheRunUp(t *testing.T) {
+func TestQuickstart_SilentRedisDoesNotHoldItUp(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestARedisThatDoesNotAnswerDoesNotHoldTheRunUp(t *testing.T) {
 	require.True(t, timeout.Timeout())
 }
 
-func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
+func TestQuickstart_InterruptLeavesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	b := redistest.Mini(t)
@@ -141,7 +141,7 @@ type noLock struct{}
 func (noLock) Lock(context.Context) error { return nil }
 func (noLock) Unlock() error              { return nil }
 
-func TestALockThatDoesNotLockIsDetected(t *testing.T) {
+func TestDetects_ALockThatDoesNotLock(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	err := d.count(t.Context(), func(*service) locker { return noLock{} })
@@ -149,7 +149,7 @@ func TestALockThatDoesNotLockIsDetected(t *testing.T) {
 	require.ErrorContains(t, err, "times a worker met another one")
 }
 
-func TestEachCheckOfTheCounterCountsByItself(t *testing.T) {
+func TestDetects_EachFaultOfTheCounterByItself(t *testing.T) {
 	t.Parallel()
 	var c counter
 	require.NoError(t, c.check(100, 100))
@@ -158,7 +158,7 @@ func TestEachCheckOfTheCounterCountsByItself(t *testing.T) {
 	require.EqualError(t, c.check(100, 100), "2 times a worker met another one at the counter")
 }
 
-func TestWrongLevelsAreDetected(t *testing.T) {
+func TestDetects_WrongLevels(t *testing.T) {
 	t.Parallel()
 	n := newTestDemo(t).nesting()
 	require.NoError(t, n.mine.Lock(t.Context()))
@@ -170,7 +170,7 @@ func TestWrongLevelsAreDetected(t *testing.T) {
 	require.NoError(t, n.expect(t.Context(), "here", 0, true), "what a check took is given back")
 }
 
-func TestALongJobWithoutAWatchdogIsDetected(t *testing.T) {
+func TestDetects_ALongJobWithoutAWatchdog(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
@@ -178,7 +178,7 @@ func TestALongJobWithoutAWatchdogIsDetected(t *testing.T) {
 	require.ErrorIs(t, err, relock.ErrLost)
 }
 
-func TestALongJobThatDidNotNeedItsWatchdogIsDetected(t *testing.T) {
+func TestDetects_ALongJobThatDidNotNeedItsWatchdog(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
@@ -186,7 +186,7 @@ func TestALongJobThatDidNotNeedItsWatchdogIsDetected(t *testing.T) {
 	require.EqualError(t, err, "the lock was never renewed")
 }
 
-func TestAHolderThatDoesNotLoseItsLockIsDetected(t *testing.T) {
+func TestDetects_AHolderThatDoesNotLoseItsLock(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
@@ -195,7 +195,7 @@ func TestAHolderThatDoesNotLoseItsLockIsDetected(t *testing.T) {
 	require.ErrorContains(t, err, "the holder was not told")
 }
 
-func TestADeletedKeyStopsItsHolderToo(t *testing.T) {
+func TestQuickstart_DeletedKeyStopsItsHolder(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	d := newTestDemo(t)
@@ -204,7 +204,7 @@ func TestADeletedKeyStopsItsHolderToo(t *testing.T) {
 	}))
 }
 
-func TestAWaiterThatGetsWhatAnotherOneHoldsIsDetected(t *testing.T) {
+func TestDetects_AWaiterThatGetsAHeldLock(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], noLock{}), "the waiter got a lock")
@@ -218,14 +218,14 @@ func (stubborn) Lock(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func TestAWaiterThatGivesUpTooLateIsDetected(t *testing.T) {
+func TestDetects_AWaiterThatGivesUpTooLate(t *testing.T) {
 	t.Parallel()
 	redistest.Timed(t)
 	d := newTestDemo(t)
 	require.ErrorContains(t, d.waitInVain(t.Context(), d.workers[0], stubborn{}), "gave up after")
 }
 
-func TestKeysThatAreLeftOverAreDetected(t *testing.T) {
+func TestDetects_KeysThatAreLeft(t *testing.T) {
 	t.Parallel()
 	d := newTestDemo(t)
 	require.NoError(t, d.checkNothingLeft(t.Context(), aMoment))
@@ -241,7 +241,7 @@ func newTestDemo(t *testing.T) *demo {
 	return d
 }
 
-func TestTimelineLinesAreAligned(t *testing.T) {
+func TestTimeline_LinesAreAligned(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	tl := newTimeline(&out)

@@ -10,7 +10,7 @@ import (
 )
 
 // A clock that is set forward costs a false loss, never a hold that outlives its lease.
-func TestTheClockThatShowsMoreCounts(t *testing.T) {
+func TestClock_LaterOfTwoCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		mono, wall            time.Duration // since the start
 		since, until2h, moved time.Duration
@@ -29,20 +29,20 @@ func TestTheClockThatShowsMoreCounts(t *testing.T) {
 	}
 }
 
-func TestTheLatestIsTakenClockByClock(t *testing.T) {
+func TestClock_LatestIsPerClock(t *testing.T) {
 	a, b := Instant{Mono: 1, Wall: 4}, Instant{Mono: 2, Wall: 3}
 	require.Equal(t, Instant{Mono: 2, Wall: 4}, Latest(a, b))
 	require.Equal(t, Instant{Mono: 2, Wall: 4}, Latest(b, a))
 }
 
 // The margin is a hundredth, and 5 ms at least.
-func TestADeadlineIsEarlierThanTheLeaseOnRedis(t *testing.T) {
+func TestClock_DeadlineIsEarlierThanTheLeaseOnRedis(t *testing.T) {
 	var sent Instant
 	require.Equal(t, sent.After(9900*time.Millisecond), Deadline(sent, 10*time.Second))
 	require.Equal(t, sent.After(95*time.Millisecond), Deadline(sent, 100*time.Millisecond))
 }
 
-func TestABackoffDoublesFrom16MsTo512(t *testing.T) {
+func TestBackoff_DoublesFrom16To512Milliseconds(t *testing.T) {
 	for n, most := range map[int]time.Duration{1: 16, 2: 32, 3: 64, 4: 128, 5: 256, 6: 512, 7: 512, 1000: 512} {
 		most *= time.Millisecond
 		shortest, longest := time.Hour, time.Duration(0)
@@ -57,7 +57,7 @@ func TestABackoffDoublesFrom16MsTo512(t *testing.T) {
 	}
 }
 
-func TestAPauseEndsWithItsContext(t *testing.T) {
+func TestPause_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		Pause(t.Context(), time.Second)

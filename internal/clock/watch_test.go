@@ -43,7 +43,7 @@ func (w *watchTrial) moves(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestClocksThatGoTogetherAreNoNews(t *testing.T) {
+func TestWatch_ClocksInStepAreNoNews(t *testing.T) {
 	watch(t, func(w *watchTrial) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -52,7 +52,7 @@ func TestClocksThatGoTogetherAreNoNews(t *testing.T) {
 }
 
 // As when the machine was suspended, or its wall clock was set.
-func TestEachMoveOfTheClocksIsToldOnce(t *testing.T) {
+func TestWatch_ReportsEachMoveOnce(t *testing.T) {
 	watch(t, func(w *watchTrial) {
 		for n, d := range []time.Duration{time.Minute, time.Minute, -time.Hour, tolerance, -tolerance} {
 			w.moves(d)
@@ -64,7 +64,7 @@ func TestEachMoveOfTheClocksIsToldOnce(t *testing.T) {
 	})
 }
 
-func TestASmallMoveIsToldWithThoseAfterIt(t *testing.T) {
+func TestWatch_ReportsSmallMovesTogether(t *testing.T) {
 	watch(t, func(w *watchTrial) {
 		w.moves(tolerance - 1)
 		require.Zero(t, w.moved)
@@ -73,7 +73,7 @@ func TestASmallMoveIsToldWithThoseAfterIt(t *testing.T) {
 	})
 }
 
-func TestAMoveBeforeTheWatchBeganIsTold(t *testing.T) {
+func TestWatch_ReportsAMoveBeforeItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing, moved := make(chan struct{}), make(chan struct{}, 1)
 		last := At(time.Now())

@@ -7,23 +7,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheFastWayAgreesWithTheStackTrace(t *testing.T) {
+func TestGoid_FastPathAgreesWithTheStackTrace(t *testing.T) {
 	require.True(t, fast, "this Go release needs the slow parser: update petermattis/goid")
 	require.Equal(t, parse(), Get())
 }
 
-func TestAWrongFastWayIsNotTrusted(t *testing.T) {
+func TestGoid_WrongFastPathIsNotTrusted(t *testing.T) {
 	require.False(t, agrees(func() int64 { return 1 }))
 }
 
-func TestTheParserIsUsedWhenTheFastWayIsWrong(t *testing.T) {
+func TestGoid_ParserReplacesAWrongFastPath(t *testing.T) {
 	want := Get()
 	fast = false
 	defer func() { fast = true }()
 	require.Equal(t, want, Get())
 }
 
-func TestEveryGoroutineHasItsOwnNumber(t *testing.T) {
+func TestGoid_EveryGoroutineHasItsOwn(t *testing.T) {
 	const n = 1000
 	var mu sync.Mutex
 	var wg sync.WaitGroup

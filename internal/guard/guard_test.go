@@ -18,11 +18,11 @@ type client struct{ channels map[string]bool }
 
 func (c *client) subscribe() { c.channels["a"] = true }
 
-func TestAPanicIsAnErrorThatSaysWhatAndWhere(t *testing.T) {
+func TestGuard_PanicIsAnErrorWithWhatAndWhere(t *testing.T) {
 	for what, f := range map[string]func(){
-		"the Redis client panicked in github.com/relock-go/relock/internal/guard_test.TestAPanicIsAnErrorThatSaysWhatAndWhere.func1: no channel": func() { panic("no channel") },
-		"guard_test.(*client).subscribe: assignment to entry in nil map":                                                                         new(client).subscribe,
-		"guard_test.(*client).subscribe: runtime error: invalid memory address":                                                                  (*client)(nil).subscribe,
+		"the Redis client panicked in github.com/relock-go/relock/internal/guard_test.TestGuard_PanicIsAnErrorWithWhatAndWhere.func1: no channel": func() { panic("no channel") },
+		"guard_test.(*client).subscribe: assignment to entry in nil map":                                                                          new(client).subscribe,
+		"guard_test.(*client).subscribe: runtime error: invalid memory address":                                                                   (*client)(nil).subscribe,
 	} {
 		err := guarded(func() error { f(); return nil })
 		var p *guard.Panic
@@ -31,7 +31,7 @@ func TestAPanicIsAnErrorThatSaysWhatAndWhere(t *testing.T) {
 	}
 }
 
-func TestWithoutAPanicTheErrorIsThatOfTheCall(t *testing.T) {
+func TestGuard_WithoutAPanicReturnsTheCallsError(t *testing.T) {
 	require.NoError(t, guarded(func() error { return nil }))
 	own := errors.New("own")
 	require.Equal(t, own, guarded(func() error { return own }))

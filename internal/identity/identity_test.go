@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAnIdentityIsCurrentUntilItIsRetired(t *testing.T) {
+func TestIdentity_IsCurrentUntilRetired(t *testing.T) {
 	s := NewSource()
 	first := s.Current()
 	require.Same(t, first, s.Current())
@@ -23,7 +23,7 @@ func TestAnIdentityIsCurrentUntilItIsRetired(t *testing.T) {
 	require.Same(t, second, s.Current())
 }
 
-func TestNoTwoSourcesHaveAnIdentityInCommon(t *testing.T) {
+func TestIdentity_IsUniqueToItsSource(t *testing.T) {
 	seen := make(map[Identity]bool)
 	for range 100 {
 		s := NewSource()
@@ -38,7 +38,7 @@ func TestNoTwoSourcesHaveAnIdentityInCommon(t *testing.T) {
 }
 
 // What is acquired under the one after it is not in doubt.
-func TestOneThatWasRetiredBeforeIsNotRetiredAgain(t *testing.T) {
+func TestIdentity_IsRetiredOnce(t *testing.T) {
 	s := NewSource()
 	first := s.Current()
 	s.Retire(first)
@@ -52,7 +52,7 @@ func TestOneThatWasRetiredBeforeIsNotRetiredAgain(t *testing.T) {
 	require.Same(t, second, s.Current(), "it is another one, though it reads the same")
 }
 
-func TestManyThatDoubtOneIdentityReplaceItOnce(t *testing.T) {
+func TestIdentity_ManyThatDoubtItReplaceItOnce(t *testing.T) {
 	s := NewSource()
 	for range 500 {
 		doubted := s.Current()
@@ -75,7 +75,7 @@ func TestManyThatDoubtOneIdentityReplaceItOnce(t *testing.T) {
 	}
 }
 
-func TestAFieldRetiresTheIdentityThatItBeginsWith(t *testing.T) {
+func TestIdentity_FieldRetiresTheOneItBeginsWith(t *testing.T) {
 	for name, c := range map[string]struct {
 		field   func(id string) string
 		retired bool
@@ -99,7 +99,7 @@ func TestAFieldRetiresTheIdentityThatItBeginsWith(t *testing.T) {
 	}
 }
 
-func TestANameIsOfAnIdentityAndAnOwner(t *testing.T) {
+func TestIdentity_NameIsIdentityAndOwner(t *testing.T) {
 	target := new(keys.Set)
 	require.NoError(t, target.Init("", []string{"key"}))
 	id := NewSource().Current()

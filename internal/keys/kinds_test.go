@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheKeysOfAReadWriteLockAreInOneSlot(t *testing.T) {
+func TestKeys_OfAnRWMutexAreInOneSlot(t *testing.T) {
 	locked := func(name string) *Set {
 		set, err := newSet("", []string{name})
 		require.NoError(t, err)

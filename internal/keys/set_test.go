@@ -18,7 +18,7 @@ func newSet(prefix string, names []string) (*Set, error) {
 	return t, t.Init(prefix, names)
 }
 
-func TestDerivedNamesAreRedissons(t *testing.T) {
+func TestSet_DerivedNamesAreRedissons(t *testing.T) {
 	for key, want := range map[string]struct{ counter, channel string }{
 		"orders":       {"redisson_lock_token:{orders}", "redisson_lock__channel:{orders}"},
 		"orders:42":    {"redisson_lock_token:{orders:42}", "redisson_lock__channel:{orders:42}"},
@@ -46,7 +46,7 @@ func TestDerivedNamesAreRedissons(t *testing.T) {
 // badNames cannot be locks: their helper keys would fall into other slots of a Cluster.
 var badNames = []string{"a{b", "{}x", "a}b", "{", "}", "{}", "x{}", "x{}{t}", "{a", "a{", "}a", "a}", "}{", "a}b{c"}
 
-func TestNamesThatBreakTheHashTagAreRefused(t *testing.T) {
+func TestSet_RefusesNamesThatBreakTheHashTag(t *testing.T) {
 	for _, name := range append(badNames, "") {
 		_, err := newSet("", []string{name})
 		require.ErrorIs(t, err, lockerr.ErrInvalidName, name)
@@ -65,7 +65,7 @@ func TestNamesThatBreakTheHashTagAreRefused(t *testing.T) {
 	}
 }
 
-func TestThePrefixCountsAsPartOfTheName(t *testing.T) {
+func TestSet_PrefixIsPartOfTheName(t *testing.T) {
 	for _, c := range []struct {
 		prefix, name string
 		key          string // "": refused
@@ -93,7 +93,7 @@ func TestThePrefixCountsAsPartOfTheName(t *testing.T) {
 	}
 }
 
-func TestSeveralNamesAreOneTargetWhateverTheirOrder(t *testing.T) {
+func TestSet_OrderOfNamesDoesNotMatter(t *testing.T) {
 	first, err := newSet("p:", []string{"b", "a", "b", "c", "a"})
 	require.NoError(t, err)
 	second, err := newSet("p:", []string{"c", "a", "b"})
@@ -120,7 +120,7 @@ func TestSeveralNamesAreOneTargetWhateverTheirOrder(t *testing.T) {
 	require.Equal(t, single.ID, twice.ID, "a name given twice is the name")
 }
 
-func TestTargetIDsOfDifferentKeysDiffer(t *testing.T) {
+func TestSet_IDsOfDifferentKeysDiffer(t *testing.T) {
 	seen := map[ID][]string{}
 	for _, names := range [][]string{
 		{"a"},
@@ -150,7 +150,7 @@ func TestTargetIDsOfDifferentKeysDiffer(t *testing.T) {
 	}
 }
 
-func TestNamesOfOneSlotAreRecognised(t *testing.T) {
+func TestSet_NamesOfOneSlotAreRecognised(t *testing.T) {
 	for _, c := range []struct {
 		names []string
 		one   bool
@@ -184,7 +184,7 @@ func interestingNames() []string {
 	return slices.Compact(names)
 }
 
-func TestEveryDerivedNameIsInTheSlotOfItsKeyAsRedisSeesIt(t *testing.T) {
+func TestSet_DerivedNamesAreInTheSlotOfTheirKey(t *testing.T) {
 	rdb := redistest.NewServer(t, "--cluster-enabled", "yes").Client(t)
 	names := append(interestingNames(), "orders:42", "{user:1}:cart", "héé", "\x00{\xff}")
 	slots := func(keys ...string) []int64 {
@@ -300,7 +300,7 @@ func FuzzTargetID(f *testing.F) {
 	})
 }
 
-func TestTheFenceOfAKeyIsItsOwnAndInItsSlot(t *testing.T) {
+func TestSet_FenceIsTheKeysOwnAndInItsSlot(t *testing.T) {
 	of := make(map[string]string)
 	for _, name := range append(interestingNames(), "orders:42", "{user:1}:cart", "héé") {
 		fence, err := FenceOf(name)

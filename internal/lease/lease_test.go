@@ -15,7 +15,7 @@ func at(d time.Duration) clock.Instant { return clock.Instant{}.After(d) }
 
 // The table of what moves a deadline, and where to. The lease is granted at 0 for 10 s: less
 // the margin of 1 %, that is until 9.9 s.
-func TestADeadlineIsThatOfTheLatestAnsweredRequest(t *testing.T) {
+func TestLease_DeadlineIsThatOfTheLatestAnsweredRequest(t *testing.T) {
 	const asked = 10 * time.Second
 	for name, c := range map[string]struct {
 		happens  func(l *Lease)
@@ -41,7 +41,7 @@ func TestADeadlineIsThatOfTheLatestAnsweredRequest(t *testing.T) {
 	}
 }
 
-func TestALeaseSaysWhatIsToBeDoneNext(t *testing.T) {
+func TestLease_ReportsWhatIsDueNext(t *testing.T) {
 	const asked, interval = 10 * time.Second, 3 * time.Second
 	for name, c := range map[string]struct {
 		happens  func(l *Lease)
@@ -78,7 +78,7 @@ func TestALeaseSaysWhatIsToBeDoneNext(t *testing.T) {
 
 // Whatever is answered in whichever order, the deadline never moves back within one grant,
 // and is never beyond the lease of a request that was answered, less the margin.
-func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
+func TestLease_DeadlineMovesNeitherBackNorBeyondAnAnsweredRequest(t *testing.T) {
 	for range 2000 {
 		var l Lease
 		random := func(limit time.Duration) time.Duration { return rand.N(limit) }
@@ -105,7 +105,7 @@ func TestADeadlineNeverMovesBackAndNeverBeyondAnAnsweredRequest(t *testing.T) {
 
 // The wall clock was set back between two requests: the deadline is that of one of them, on
 // both clocks, or a suspension of the machine could go unnoticed.
-func TestADeadlineIsOfOneRequestOnBothClocks(t *testing.T) {
+func TestLease_DeadlineIsOfOneRequestOnBothClocks(t *testing.T) {
 	var l Lease
 	l.Grant(clock.Instant{Mono: 0, Wall: time.Hour}, 10*time.Second)
 	l.Prove(clock.Instant{Mono: time.Second, Wall: time.Minute}, 10*time.Second, 10*time.Second)
@@ -113,7 +113,7 @@ func TestADeadlineIsOfOneRequestOnBothClocks(t *testing.T) {
 }
 
 // A lease that was found to be shorter than it was made is minded for as long as it may be Java's.
-func TestAReaderRenewsAtAThirdOfTheLeaseThatItFinds(t *testing.T) {
+func TestLease_ReaderRenewsAtAThirdOfTheLeaseItFinds(t *testing.T) {
 	now := clock.System()
 	after := func(d time.Duration) clock.Instant { return now.After(d) }
 	const interval = 10 * time.Second
@@ -135,7 +135,7 @@ func TestAReaderRenewsAtAThirdOfTheLeaseThatItFinds(t *testing.T) {
 	}
 }
 
-func TestARenewalIsDueAtAPointThatAllHoldsShareAndNeverLate(t *testing.T) {
+func TestLease_RenewalsAreDueAtSharedPointsAndNeverLate(t *testing.T) {
 	const century = 100 * 365 * 24 * time.Hour
 	for _, interval := range []time.Duration{10 * time.Millisecond, 333 * time.Millisecond, 10 * time.Second, century / 3} {
 		for _, at := range []time.Duration{0, 1, time.Microsecond, 12345678901234567, -1, -12345678901234567} {

@@ -73,7 +73,7 @@ func (b *trial) wakes(f func()) int {
 
 const asking = protocol.EntryState(0)
 
-func TestAPlaceWaitsOnceItsRequestWasAnswered(t *testing.T) {
+func TestPlace_WaitsOnceItsRequestIsAnswered(t *testing.T) {
 	b := newTrial(t)
 	p := b.enters(1, terms())
 	b.stands(p, asking, 0)
@@ -84,7 +84,7 @@ func TestAPlaceWaitsOnceItsRequestWasAnswered(t *testing.T) {
 	require.Equal(t, []*Entry{p.Entry}, b.Waiting())
 }
 
-func TestThoseThatWaitAreListedFirstComeFirst(t *testing.T) {
+func TestLine_ListsWaitersInOrderOfArrival(t *testing.T) {
 	b := newTrial(t)
 	var want []*Entry
 	for _, ticket := range []uint64{7, 2, 11, 5, 3} {
@@ -99,7 +99,7 @@ func TestThoseThatWaitAreListedFirstComeFirst(t *testing.T) {
 	require.Equal(t, append(want[:2:2], want[3:]...), b.Waiting())
 }
 
-func TestAMessageOfAGrantSettlesAPlaceOnce(t *testing.T) {
+func TestPlace_IsSettledByAGrantOnce(t *testing.T) {
 	b := newTrial(t)
 	p, other := b.placed(1), b.placed(2)
 	b.message("1 42")
@@ -114,7 +114,7 @@ func TestAMessageOfAGrantSettlesAPlaceOnce(t *testing.T) {
 	require.Equal(t, int64(42), b.Standing(p.Entry).Token)
 }
 
-func TestAMessageThatComesBeforeTheAnswerIsKeptUntilThat(t *testing.T) {
+func TestPlace_EarlyMessageIsKeptUntilTheAnswer(t *testing.T) {
 	b := newTrial(t)
 	p := b.enters(1, terms())
 	b.message("1 42")
@@ -127,7 +127,7 @@ func TestAMessageThatComesBeforeTheAnswerIsKeptUntilThat(t *testing.T) {
 }
 
 // Each is a reason to ask, and no more.
-func TestAGrantThatIsNotProvenIsNotTaken(t *testing.T) {
+func TestPlace_UnprovenGrantIsNotTaken(t *testing.T) {
 	fenced := terms()
 	fenced.Fencing = true
 	for name, c := range map[string]struct {
@@ -165,7 +165,7 @@ func TestAGrantThatIsNotProvenIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestMessagesWithoutAMeaningChangeNothing(t *testing.T) {
+func TestLine_MeaninglessMessagesChangeNothing(t *testing.T) {
 	b := newTrial(t)
 	p := b.placed(1)
 	for _, payload := range []string{"", "x", "-1 2", "2 42", " 1", "1x 42", "99999999999999999999 1"} {
@@ -174,7 +174,7 @@ func TestMessagesWithoutAMeaningChangeNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldToAllWakesThoseInTheLineUnlessItIsForStrangers(t *testing.T) {
+func TestLine_BroadcastsWakeAllUnlessForForeignWaiters(t *testing.T) {
 	b := newTrial(t)
 	for payload, want := range map[string]int{"0": 1, "": 1, "anything": 1, strangers: 0} {
 		require.Equal(t, want, b.wakes(func() { b.released(payload) }), "%q", payload)
@@ -183,7 +183,7 @@ func TestWhatIsToldToAllWakesThoseInTheLineUnlessItIsForStrangers(t *testing.T) 
 }
 
 // A poll for which it was too early may have used the wake-up.
-func TestAWakeUpBetweenARequestAndItsAnswerIsGivenAgain(t *testing.T) {
+func TestLine_WakeUpBetweenRequestAndAnswerIsRepeated(t *testing.T) {
 	b := newTrial(t)
 	p := b.enters(1, terms())
 	require.Zero(t, b.wakes(func() { b.Placed(p.Entry, 0, redisexec.Outcome{Sent: b.now}) }))
@@ -193,7 +193,7 @@ func TestAWakeUpBetweenARequestAndItsAnswerIsGivenAgain(t *testing.T) {
 }
 
 // The table of what a poll may say of a place.
-func TestAPollSettlesThePlacesThatWaitNoMore(t *testing.T) {
+func TestLine_PollSettlesPlacesThatWaitNoMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		told    protocol.Standing
 		settled bool
@@ -221,7 +221,7 @@ func TestAPollSettlesThePlacesThatWaitNoMore(t *testing.T) {
 	}
 }
 
-func TestAPollMovesNoPlaceThatHasGone(t *testing.T) {
+func TestLine_PollMovesNoPlaceThatLeft(t *testing.T) {
 	b := newTrial(t)
 	p, asks := b.placed(1), b.enters(2, terms())
 	b.Remove(p.Entry)
@@ -233,7 +233,7 @@ func TestAPollMovesNoPlaceThatHasGone(t *testing.T) {
 	b.stands(p, protocol.EntryWaiting, 0)
 }
 
-func TestAnotherWaiterOfThisProcessGoesOnByAPlace(t *testing.T) {
+func TestPlace_PassesToAnotherWaiterOfTheProcess(t *testing.T) {
 	for name, settledBefore := range map[string]bool{"that waits": false, "that has become the lock by then": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newTrial(t)
@@ -252,7 +252,7 @@ func TestAnotherWaiterOfThisProcessGoesOnByAPlace(t *testing.T) {
 	}
 }
 
-func TestTheNextPollIsNeverLaterThanThePlaceWithTheShortestLeaseNeeds(t *testing.T) {
+func TestLine_NextPollSuitsTheShortestLease(t *testing.T) {
 	b := newTrial(t)
 	p := b.placed(1)
 	b.Schedule(p.Entry, time.Second, false)
@@ -275,7 +275,7 @@ func TestTheNextPollIsNeverLaterThanThePlaceWithTheShortestLeaseNeeds(t *testing
 	require.Equal(t, b.now.After(brief.EntryPoll()), b.Due())
 }
 
-func TestTheOneWithTheTurnLooksWhenThePollIsDueSooner(t *testing.T) {
+func TestLine_PollerChecksWhenAPollIsDueSooner(t *testing.T) {
 	b := newTrial(t)
 	alarm := new(queue.Alarm)
 	require.True(t, b.queue.Ticket("first", alarm).Join())

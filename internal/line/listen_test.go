@@ -48,7 +48,7 @@ func (h *hub) Rejoin(name string, wake func(), message func(string)) *wake.Subsc
 
 func (h *hub) Missed(name string) { h.missed = append(h.missed, name) }
 
-func TestALineSubscribesForTheFirstListenerUntilTheLast(t *testing.T) {
+func TestLine_SubscribesFromTheFirstListenerToTheLast(t *testing.T) {
 	b := newTrial(t)
 	require.False(t, b.Listening())
 	for n := 1; n <= 2; n++ {
@@ -66,7 +66,7 @@ func TestALineSubscribesForTheFirstListenerUntilTheLast(t *testing.T) {
 	require.False(t, b.Listening())
 }
 
-func TestWhatComesOnAChannelReachesThoseItIsFor(t *testing.T) {
+func TestLine_MessagesReachTheirAddressees(t *testing.T) {
 	b := newTrial(t)
 	b.Listen()
 	p := b.placed(1)
@@ -84,7 +84,7 @@ func TestWhatComesOnAChannelReachesThoseItIsFor(t *testing.T) {
 }
 
 // To attend costs no traffic: what there is not is not opened.
-func TestOneThatAttendsOpensNothing(t *testing.T) {
+func TestLine_AttendingOpensNothing(t *testing.T) {
 	b := newTrial(t)
 	b.Attend()
 	require.Empty(t, b.hub.opened)

@@ -44,7 +44,7 @@ func says(t *testing.T, c net.Conn, text string) {
 
 const command = "*3\r\n$7\r\nevalsha\r\n"
 
-func TestAMessageTakesItsTime(t *testing.T) {
+func TestLink_MessageTakesItsTime(t *testing.T) {
 	pair(t, func(l *Link, client, server net.Conn) {
 		began := time.Now()
 		says(t, client, "a")
@@ -58,7 +58,7 @@ func TestAMessageTakesItsTime(t *testing.T) {
 	})
 }
 
-func TestWhatStandsStillArrivesLater(t *testing.T) {
+func TestLink_PausedMessagesArriveLater(t *testing.T) {
 	pair(t, func(l *Link, client, server net.Conn) {
 		began := time.Now()
 		says(t, client, "a")
@@ -68,7 +68,7 @@ func TestWhatStandsStillArrivesLater(t *testing.T) {
 	})
 }
 
-func TestARefusalEnds(t *testing.T) {
+func TestLink_RefusalEnds(t *testing.T) {
 	pair(t, func(l *Link, _, _ net.Conn) {
 		l.Refuse(time.Minute)
 		_, err := l.Dial()
@@ -81,7 +81,7 @@ func TestARefusalEnds(t *testing.T) {
 }
 
 // What the server hears, and what the client does, when the connection of a command breaks.
-func TestATrapLosesWhatItSays(t *testing.T) {
+func TestLink_TrapLosesItsReplies(t *testing.T) {
 	for _, c := range []struct {
 		trap Trap
 		late time.Duration
@@ -122,7 +122,7 @@ func TestATrapLosesWhatItSays(t *testing.T) {
 	}
 }
 
-func TestADeafLinkLosesMessagesOnly(t *testing.T) {
+func TestLink_DeafOneLosesMessagesOnly(t *testing.T) {
 	pair(t, func(l *Link, client, server net.Conn) {
 		l.Deafen(time.Minute)
 		says(t, server, ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n")

@@ -21,7 +21,7 @@ func (bound) OwnEnd() {}
 
 func (b bound) Unwrap() error { return b.error }
 
-func TestTheEndOfAContextIsToldByItsCause(t *testing.T) {
+func TestErrors_EndOfAContextIsReportedByItsCause(t *testing.T) {
 	parent := t.Context()
 	past := time.Now().Add(-time.Second)
 	custom := errors.New("shutting down")
@@ -118,7 +118,7 @@ func cancelledBy(ctx context.Context, cause error) (context.Context, context.Can
 	return ctx, func() {}
 }
 
-func TestAFaultIsAllThatItWasButTheEndOfAContext(t *testing.T) {
+func TestErrors_FaultIsNeverTheEndOfAContext(t *testing.T) {
 	require.Same(t, io.EOF, Fault(io.EOF), "it is not taken for one")
 	require.NoError(t, Fault(nil))
 	timedOut := redistest.DialTimedOut(t)

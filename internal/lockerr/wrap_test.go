@@ -9,18 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNoErrorIsNotWrapped(t *testing.T) {
+func TestWrap_NilStaysNil(t *testing.T) {
 	require.NoError(t, Wrap("lock", "x", nil))
 }
 
-func TestAnErrorIsWrappedOnlyOnce(t *testing.T) {
+func TestWrap_WrapsOnce(t *testing.T) {
 	inner := Wrap("unlock", "x", ErrLost)
 	outer := Wrap("lock", "x", inner)
 	require.EqualError(t, outer, `relock: lock "x": lock lost`)
 	require.ErrorIs(t, outer, ErrLost)
 }
 
-func TestJoiningKeepsASingleErrorAsItIs(t *testing.T) {
+func TestJoin_KeepsASingleErrorAsItIs(t *testing.T) {
 	require.NoError(t, Join())
 	require.NoError(t, Join(nil, nil))
 	require.Same(t, ErrLost, Join(nil, ErrLost, nil))
@@ -30,7 +30,7 @@ func TestJoiningKeepsASingleErrorAsItIs(t *testing.T) {
 }
 
 // The causes that this package has of its own.
-func TestTheEndOfAWaitAndThatOfAHoldAreToldByTheirCauses(t *testing.T) {
+func TestWrap_EndsOfWaitAndHoldAreReportedByTheirCauses(t *testing.T) {
 	parent, past := t.Context(), time.Now().Add(-time.Second)
 	timedOut, cancel := context.WithDeadlineCause(parent, past, WaitOver(time.Second))
 	cancel()

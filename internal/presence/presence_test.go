@@ -15,7 +15,7 @@ import (
 
 // A Lock may start a second goroutine as soon as the first has found the client not in use. If that one went on to say
 // that the client has gone, both would use the same map.
-func TestAGoroutineThatFoundTheClientNotInUseEndsThoughTheClientIsClosedMeanwhile(t *testing.T) {
+func TestPresence_GoroutineOfAnIdleClientEndsDespiteClose(t *testing.T) {
 	t.Parallel()
 	closing := make(chan struct{})
 	looks, asked := 0, 0

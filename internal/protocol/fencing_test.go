@@ -52,7 +52,7 @@ func (b *bench) microseconds() int64 {
 
 func text(token int64) string { return strconv.FormatInt(token, 10) }
 
-func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
+func TestTokens_AreAtLeastTheServersTime(t *testing.T) {
 	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		before := b.microseconds()
 		g, out := mint(termsOf(fencing))
@@ -64,7 +64,7 @@ func TestATokenIsTheServersTimeAtLeast(t *testing.T) {
 	})
 }
 
-func TestEveryReplayMintsANewerToken(t *testing.T) {
+func TestTokens_EveryReplayMintsANewerOne(t *testing.T) {
 	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		last := int64(0)
 		for range 20 {
@@ -77,7 +77,7 @@ func TestEveryReplayMintsANewerToken(t *testing.T) {
 	})
 }
 
-func TestTokensRiseOverALostCounter(t *testing.T) {
+func TestTokens_RiseOverALostCounter(t *testing.T) {
 	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		first, out := mint(termsOf(fencing))
 		mustDo(t, out)
@@ -88,7 +88,7 @@ func TestTokensRiseOverALostCounter(t *testing.T) {
 	})
 }
 
-func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
+func TestTokens_CountOnFromACounterAheadOfTheClock(t *testing.T) {
 	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		ahead := b.microseconds() + int64(365*24*time.Hour/time.Microsecond)
 		for i, last := range []int64{ahead, 1<<53 - 3} {
@@ -101,7 +101,7 @@ func TestACounterAheadOfTheClockIsCountedOn(t *testing.T) {
 	})
 }
 
-func TestACounterBehindTheClockIsLeftBehind(t *testing.T) {
+func TestTokens_LeaveACounterBehindTheClock(t *testing.T) {
 	eachMinter(t, 1, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		for _, last := range []string{"0", "1", "41"} { // as Java's counter says them
 			b.paint(target.Counters[0], textOf(forever, last))
@@ -113,7 +113,7 @@ func TestACounterBehindTheClockIsLeftBehind(t *testing.T) {
 	})
 }
 
-func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
+func TestTokens_CounterLivesADayUnlessShared(t *testing.T) {
 	t.Parallel()
 	private, shared := termsOf(fencing), termsOf(sharedFencing)
 	for name, c := range map[string]struct {
@@ -142,7 +142,7 @@ func TestACounterLivesADayUnlessItIsShared(t *testing.T) {
 	}
 }
 
-func TestSeveralKeysGetOneTokenAboveAllTheirCounters(t *testing.T) {
+func TestTokens_OfSeveralKeysExceedAllCounters(t *testing.T) {
 	eachMinter(t, 3, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		b.paint(target.Counters[0], textOf(short, "5"))
 		b.paint(target.Counters[1], textOf(forever, "8000000000000000"))
@@ -156,7 +156,7 @@ func TestSeveralKeysGetOneTokenAboveAllTheirCounters(t *testing.T) {
 	})
 }
 
-func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
+func TestTokens_RefuseAnInvalidCounterAndChangeNothing(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []picture{
 		listOf(forever),
@@ -193,7 +193,7 @@ func TestACounterThatHoldsNoTokenIsRefusedAndNothingIsChanged(t *testing.T) {
 	}
 }
 
-func TestAScriptThatFailsToLockMintsNothing(t *testing.T) {
+func TestTokens_FailedScriptMintsNone(t *testing.T) {
 	eachMinter(t, 2, func(t *testing.T, b *bench, target *keys.Set, mint func(*Terms) (Grant, redisexec.Outcome)) {
 		b.paint(target.Keys[1], hashOf(short, "uuid-3:1", "1"))
 		g, out := mint(termsOf(fencing))
@@ -206,7 +206,7 @@ func TestAScriptThatFailsToLockMintsNothing(t *testing.T) {
 	})
 }
 
-func TestReentryMintsOnlyWhenAsked(t *testing.T) {
+func TestTokens_ReentryMintsOnlyOnRequest(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.Keys[0], hashOf(short, me, "1"))
@@ -217,7 +217,7 @@ func TestReentryMintsOnlyWhenAsked(t *testing.T) {
 	})
 }
 
-func TestTokensAreReadableByOtherPrograms(t *testing.T) {
+func TestTokens_AreReadableByOtherPrograms(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		g, out := b.Acquire(t.Context(), options, target, me, termsOf(sharedFencing))

@@ -92,7 +92,7 @@ func (b *linedBench) requireFree() {
 	require.Zero(b.t, b.rdb.Exists(b.t.Context(), b.on.Keys[0], keys.LineOf(b.on.Keys[0]).Queue, keys.LineOf(b.on.Keys[0]).Entries).Val())
 }
 
-func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing.T) {
+func TestFair_ReleaseGrantsToTheFirstAndNotifiesItsProcessAlone(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		told := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
 		defer told.Close()
@@ -122,7 +122,7 @@ func TestAReleaseOfAFairLockGrantsItToTheFirstAndTellsItsProcessAlone(t *testing
 }
 
 // Lua's string.format ends a text that is shorter than 100 bytes at a NUL.
-func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
+func TestFair_GrantIsPublishedWhateverTheName(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.on = keysOf(b.t, rand.Text()[:8]+"\x00 %s\n\xff")
 		told := b.rdb.Subscribe(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p")
@@ -137,7 +137,7 @@ func TestAGrantIsToldWhateverTheNameConsistsOf(t *testing.T) {
 	})
 }
 
-func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
+func TestFair_RepeatedScriptFindsItsWorkDone(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.take(me)
@@ -157,7 +157,7 @@ func TestWhatAFairScriptDidItFindsDone(t *testing.T) {
 	})
 }
 
-func TestAnEntryWhoseLeaseIsOverIsPassedBy(t *testing.T) {
+func TestFair_ExpiredEntryIsSkipped(t *testing.T) {
 	t.Parallel()
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
@@ -190,7 +190,7 @@ func (b *linedBench) listen() (deafen func()) {
 	}
 }
 
-func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) {
+func TestFair_EntryOfAnUnsubscribedProcessIsSkippedUntilItPolls(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
 		b.take(me)
@@ -216,7 +216,7 @@ func TestAWaiterWhoseProcessListensNoMoreIsPassedOverUntilItPolls(t *testing.T) 
 	})
 }
 
-func TestWaitersOfAProcessThatIsGoneAreNotServedUntilItIsBackAndThenInTheirOrder(t *testing.T) {
+func TestFair_EntriesOfAGoneProcessWaitAndKeepTheirOrder(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
 		b.take(me)
@@ -233,7 +233,7 @@ func TestWaitersOfAProcessThatIsGoneAreNotServedUntilItIsBackAndThenInTheirOrder
 	})
 }
 
-func TestAWaiterThatHasLostItsConnectionIsServedInItsTurnIfItPolls(t *testing.T) {
+func TestFair_DisconnectedWaiterIsServedInTurnIfItPolls(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
 		b.take(me)
@@ -247,7 +247,7 @@ func TestAWaiterThatHasLostItsConnectionIsServedInItsTurnIfItPolls(t *testing.T)
 	})
 }
 
-func TestTheFirstWaiterOfAProcessIsServedIfALaterOneShowsThatTheProcessLives(t *testing.T) {
+func TestFair_FirstWaiterIsServedIfALaterOneOfItsProcessIsAlive(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
 		b.take(me)
@@ -266,7 +266,7 @@ func TestTheFirstWaiterOfAProcessIsServedIfALaterOneShowsThatTheProcessLives(t *
 	})
 }
 
-func TestAPollServesItsOwnProcessThoughThatIsDeaf(t *testing.T) {
+func TestFair_PollServesAnUnsubscribedProcess(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		deafen := b.listen()
 		b.take(me)
@@ -279,7 +279,7 @@ func TestAPollServesItsOwnProcessThoughThatIsDeaf(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatListensWhenItPollsIsPassedOverWhenItIsGoneAfterThat(t *testing.T) {
+func TestFair_SubscribedPollerIsSkippedOnceItIsGone(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
@@ -294,7 +294,7 @@ func TestAWaiterThatListensWhenItPollsIsPassedOverWhenItIsGoneAfterThat(t *testi
 }
 
 // Without the permission to count, or on a Cluster, where other nodes may have the listeners.
-func TestWhereListenersCannotBeCountedTheFirstIsServed(t *testing.T) {
+func TestFair_FirstIsServedWhereSubscribersCannotBeCounted(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pubsub")
 	on := full.target(1)
 	b := &linedBench{bench: full, lined: NewLined(full.Plain, "p"), on: on, terms: termsOf()}
@@ -312,7 +312,7 @@ func TestWhereListenersCannotBeCountedTheFirstIsServed(t *testing.T) {
 	require.Equal(t, you, b.holder())
 }
 
-func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
+func TestFair_GrantHasTheLeaseOfTheEntry(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
@@ -332,7 +332,7 @@ func TestAGrantHasTheLeaseOfTheEntry(t *testing.T) {
 	})
 }
 
-func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
+func TestFair_OwnersOfAnyNameMayWait(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		names := []string{"u:job 17", "u:%s-%d", "u:\n\x00\xff", "u:1 2 3", "u:" + fmt.Sprint(int64(1<<53))}
 		b.take(me)
@@ -349,7 +349,7 @@ func TestOwnersOfAnyNameWaitForAFairLock(t *testing.T) {
 }
 
 // An undo of an earlier request of the same owner may still be on its way.
-func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
+func TestFair_ReleaseRemovesTheOwnersEntry(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		for _, score := range []float64{0, 9e15} { // before and behind who waits
 			b.take(me)
@@ -369,7 +369,7 @@ func TestAReleaseGivesUpThePlaceOfTheSameOwnerToo(t *testing.T) {
 	})
 }
 
-func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
+func TestFair_ReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
@@ -382,7 +382,7 @@ func TestAReleaseServesNobodyWhileAnotherFieldIsThere(t *testing.T) {
 	})
 }
 
-func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
+func TestFair_GrantThatCannotExpireIsTakenBack(t *testing.T) {
 	limited, full := asUser(t, "~*", "&*", "+@all", "-pexpire")
 	on := full.target(1)
 	b := &linedBench{bench: full, lined: NewLined(full.Plain, "p"), on: on, terms: termsOf()}
@@ -400,7 +400,7 @@ func TestAGrantThatCannotExpireIsTakenBack(t *testing.T) {
 	require.Equal(t, "0", redistest.Receive(t, all.Channel()).Payload, "any that listen may try")
 }
 
-func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
+func TestFair_UnreadableEntryIsSkipped(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		for _, nonsense := range []string{"", "x", "1", "9999999999999 x y z 0 p", "9999999999999 10000 -1 1 3 p", "-1 10000 -1 1 0 p"} {
 			b.take(me)
@@ -416,7 +416,7 @@ func TestAnEntryThatNobodyCanReadIsPassedBy(t *testing.T) {
 }
 
 // Whatever a server answers is an answer or an error, and never a panic.
-func TestFairScriptsSurviveAnyReply(t *testing.T) {
+func TestFair_ScriptsSurviveAnyReply(t *testing.T) {
 	p, say := hostile(t, usualTTL)
 	on := keysOf(t, redistest.Key(t))
 	f := NewLined(p, "p")

@@ -38,7 +38,7 @@ func (b *linedBench) leaveFree(waiter string) {
 	require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 }
 
-func TestATryOfALockThatIsFreeOrHeldIsOneShortCommand(t *testing.T) {
+func TestLinedTry_OnFreeOrHeldLockIsOneShortCommand(t *testing.T) {
 	t.Parallel()
 	eachLinedBenchOnRelay(t, func(b *linedBench, relay *redistest.Relay) {
 		b.take(me)
@@ -51,7 +51,7 @@ func TestATryOfALockThatIsFreeOrHeldIsOneShortCommand(t *testing.T) {
 	})
 }
 
-func TestATryOfAFreeLockThatHasALineServesThat(t *testing.T) {
+func TestLinedTry_OnAFreeLockServesItsLine(t *testing.T) {
 	t.Parallel()
 	eachLinedBenchOnRelay(t, func(b *linedBench, relay *redistest.Relay) {
 		b.leaveFree(you)
@@ -67,7 +67,7 @@ func TestATryOfAFreeLockThatHasALineServesThat(t *testing.T) {
 }
 
 // A late copy of the first command could take the lock when the line is gone.
-func TestATryInDoubtStaysSoWhenTheLineHasBeenLookedAt(t *testing.T) {
+func TestLinedTry_StaysUncertainAfterTheLine(t *testing.T) {
 	t.Parallel()
 	eachLinedBenchOnRelay(t, func(b *linedBench, relay *redistest.Relay) {
 		b.leaveFree(you)

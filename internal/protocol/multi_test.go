@@ -15,7 +15,7 @@ import (
 
 var silence = [][]string{nil, nil, nil}
 
-func TestAcquireOfSeveralKeysTakesAllOrNone(t *testing.T) {
+func TestAcquire_OfSeveralKeysTakesAllOrNone(t *testing.T) {
 	mine, theirs := hashOf(asked, me, "1"), hashOf(short, them, "1")
 	for name, c := range map[string]struct {
 		before []picture
@@ -50,7 +50,7 @@ func TestAcquireOfSeveralKeysTakesAllOrNone(t *testing.T) {
 	}
 }
 
-func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
+func TestAcquire_NamesABusyKeyByItsPosition(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			target := b.target(3)
@@ -65,7 +65,7 @@ func TestABusyKeyIsNamedByItsPosition(t *testing.T) {
 	})
 }
 
-func TestARefusedKeyIsNamedInTheError(t *testing.T) {
+func TestAcquire_NamesARefusedKeyInTheError(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			target := b.target(3)
@@ -78,7 +78,7 @@ func TestARefusedKeyIsNamedInTheError(t *testing.T) {
 	})
 }
 
-func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
+func TestMultiKeys_OneLostKeyIsAllLostAndNothingChanges(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	scripts := map[string]func(b *bench, target *keys.Set) string{
@@ -120,7 +120,7 @@ func TestOneLostKeyIsAllLostAndNothingIsChanged(t *testing.T) {
 	}
 }
 
-func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
+func TestMultiKeys_EachHasItsOwnCount(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, me, "1"))...)
@@ -138,7 +138,7 @@ func TestEveryKeyHasACountOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestTheSmallestAudienceOfSeveralWakeUpsIsReported(t *testing.T) {
+func TestRelease_ReportsTheSmallestAudience(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for _, receivers := range [][]int{{0, 0, 0}, {1, 2, 3}, {3, 1, 2}, {2, 3, 1}, {2, 0, 2}, {0, 1, 1}} {
 			target := b.target(3)
@@ -162,7 +162,7 @@ func TestTheSmallestAudienceOfSeveralWakeUpsIsReported(t *testing.T) {
 	})
 }
 
-func TestRenewLengthensEachKeyByWhatItLacks(t *testing.T) {
+func TestRenew_LengthensEachKeyByWhatItLacks(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, me, "1"), hashOf(short, me, "2"), hashOf(forever, me, "1"))
@@ -171,7 +171,7 @@ func TestRenewLengthensEachKeyByWhatItLacks(t *testing.T) {
 	})
 }
 
-func TestReleaseGivesBackTheRestWhenOneKeyIsLost(t *testing.T) {
+func TestRelease_FreesTheRestWhenOneKeyIsLost(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		for _, gone := range []picture{absent, hashOf(short, them, "1"), textOf(short, "x")} {
 			target := b.target(3)
@@ -187,7 +187,7 @@ func TestReleaseGivesBackTheRestWhenOneKeyIsLost(t *testing.T) {
 	})
 }
 
-func TestAQuietReleaseSaysWhetherTheLocksWereHeldAndWakesNobody(t *testing.T) {
+func TestRelease_QuietOneReportsHoldsAndWakesNobody(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(short, me, "1"), hashOf(short, me, "2"), hashOf(short, me, "1"))
@@ -202,7 +202,7 @@ func TestAQuietReleaseSaysWhetherTheLocksWereHeldAndWakesNobody(t *testing.T) {
 	})
 }
 
-func TestHandoffOfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
+func TestHandoff_OfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, hashOf(long, you, "1"), hashOf(short, me, "2"), hashOf(short, you, "2"))
@@ -214,7 +214,7 @@ func TestHandoffOfSeveralKeysIsFinishedByItsReplay(t *testing.T) {
 	})
 }
 
-func TestForceEndsOneKeyOfSeveral(t *testing.T) {
+func TestForce_EndsOneKeyOfSeveral(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(3)
 		b.paintAll(target, counted(3, hashOf(short, them, "1"))...)
@@ -228,7 +228,7 @@ func TestForceEndsOneKeyOfSeveral(t *testing.T) {
 
 // A life of a lock may be longer than a time.Duration can say; a waiter must not take it
 // for a short one.
-func TestALifeOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
+func TestMultiKeys_TTLOfCenturiesIsNotTakenForAShortOne(t *testing.T) {
 	b := newBench(t, redistest.Redis(t).Client(t)) // the in-memory server cannot tell such lives
 	target := b.target(1)
 	b.paint(target.Keys[0], hashOf(forever, them, "1"))

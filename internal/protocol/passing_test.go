@@ -54,7 +54,7 @@ func (b *passing) passes(n int, script func()) (reached bool) {
 	return at >= n
 }
 
-func TestALeaseThatRunsOutWithinAScriptIsOverAndNoError(t *testing.T) {
+func TestScripts_LeaseThatRunsOutWithinOneIsNoError(t *testing.T) {
 	redistest.Slow(t)
 	ctx := context.Background()
 	plain, written := hashOf(short, them, "1"), hashOf(short, "mode", "write", them+":write", "1")

@@ -103,7 +103,7 @@ func yes(ok bool, out redisexec.Outcome) string {
 	return fmt.Sprint(ok)
 }
 
-func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
+func TestAcquire_TakesAFreeKeyAndLeavesOthers(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		held := "held, token 0"
 		b.check(append(strangers("busy: "+them, "another type", "read-write lock"),
@@ -120,7 +120,7 @@ func TestAcquireTakesAFreeKeyAndLeavesAnybodyElsesAlone(t *testing.T) {
 	})
 }
 
-func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
+func TestReenter_SetsTheCountAndNeverMakesAHold(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		held := "held, token 0"
 		b.check(append(strangers("lost", "lost", "lost"),
@@ -135,7 +135,7 @@ func TestReenterSetsTheCountOfAHoldAndNeverMakesOne(t *testing.T) {
 	})
 }
 
-func TestRenewLengthensALeaseAndCreatesNothing(t *testing.T) {
+func TestRenew_LengthensALeaseAndCreatesNothing(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		b.check(append(strangers("false", "false", "false"),
 			untouched("absent", absent, "false"),
@@ -171,7 +171,7 @@ func saidOf(r Released) string {
 	return fmt.Sprintf("not ours, heard by %d", r.Heard)
 }
 
-func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
+func TestRelease_FreesTheOwnHoldAndNotifiesOnce(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		told := "ours, heard by 1"
 		b.check(append(strangers(notOurs, notOurs, notOurs),
@@ -188,7 +188,7 @@ func TestReleaseGivesBackWhatIsMineAndTellsOnce(t *testing.T) {
 	})
 }
 
-func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
+func TestRelease_OfALevelSetsTheCountSilently(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		b.check(append(strangers(notOurs, notOurs, notOurs),
 			untouched("absent", absent, notOurs),
@@ -204,7 +204,7 @@ func TestReleaseOfALevelSetsTheCountInSilence(t *testing.T) {
 	})
 }
 
-func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
+func TestHandoff_PassesAHoldOnSilently(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		held, passed := "held, token 0", hashOf(asked, you, "1")
 		b.check(append(strangers("lost", "lost", "lost"),
@@ -223,7 +223,7 @@ func TestHandoffPassesAHoldOnInSilence(t *testing.T) {
 	})
 }
 
-func TestRenameTellsOfTheLastOwnerAndShortensNoLease(t *testing.T) {
+func TestRename_ReportsTheLastOwnerAndShortensNoLease(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		known := hashOf(asked, you, "1")
 		b.check(append(strangers("false", "false", "false"),
@@ -249,7 +249,7 @@ func TestRenameTellsOfTheLastOwnerAndShortensNoLease(t *testing.T) {
 	})
 }
 
-func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
+func TestForce_DeletesOnlyTheHoldThatWasSeen(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		situations := []situation{
 			untouched("absent", absent, "false"),
@@ -268,7 +268,7 @@ func TestForceDeletesJustTheHoldThatWasSeen(t *testing.T) {
 	})
 }
 
-func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
+func TestForce_DeletesAHashIfAllFieldsWereSeen(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		both := hashOf(short, me, "1", them, "1")
@@ -286,7 +286,7 @@ func TestForceDeletesAHashOfSeveralFieldsIfAllWereSeen(t *testing.T) {
 	})
 }
 
-func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
+func TestState_ReportsTheHolderAndChangesNothing(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		b.check([]situation{
 			untouched("absent", absent, "held by [], [] times, for -2ms, token 0"),
@@ -313,7 +313,7 @@ func TestStateTellsWhoHoldsAndChangesNothing(t *testing.T) {
 	})
 }
 
-func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
+func TestState_ReadsAnyCounter(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		for _, c := range []struct {
@@ -338,7 +338,7 @@ func TestStateReadsTheCounterWhateverItHolds(t *testing.T) {
 	})
 }
 
-func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
+func TestState_DoesNotReadAnOversizedHash(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		var pairs []string
@@ -353,7 +353,7 @@ func TestAHashTooLongToBeALockIsNotReadInFull(t *testing.T) {
 	})
 }
 
-func TestARefusalReportsHowLongTheHolderStillHas(t *testing.T) {
+func TestAcquire_RefusalReportsTheHoldersTTL(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		target := b.target(1)
 		b.paint(target.Keys[0], hashOf(short, them, "1"))

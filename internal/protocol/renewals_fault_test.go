@@ -17,7 +17,7 @@ var (
 	runsOfRenewMany = redistest.Script(RenewManyScript.Source)
 )
 
-func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
+func TestRenewals_RefusedBatchIsRenewedOneByOne(t *testing.T) {
 	t.Parallel()
 	for name, refused := range redistest.BatchReplies {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestABatchThatRedisRefusesIsRenewedOneByOne(t *testing.T) {
 }
 
 // There are proxies that take no command for several keys.
-func TestAfterABatchThatFailedRenewalsAreSentAloneForAWhile(t *testing.T) {
+func TestRenewals_AreSentAloneForAWhileAfterAFailedBatch(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		w.relay.ReplyWith("-CROSSSLOT Keys in request don't hash to the same slot\r\n", runsOfRenewMany)
 		w.together()
@@ -59,7 +59,7 @@ func TestAfterABatchThatFailedRenewalsAreSentAloneForAWhile(t *testing.T) {
 }
 
 // A batch that gathers while the one before it fails goes alone, too.
-func TestABatchThatGathersWhenAnotherFailsIsNotSent(t *testing.T) {
+func TestRenewals_GatheringBatchIsNotSentAfterAFailure(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		proceed, all := w.gather()
 		r := w.plain.renewals
@@ -72,7 +72,7 @@ func TestABatchThatGathersWhenAnotherFailsIsNotSent(t *testing.T) {
 	})
 }
 
-func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
+func TestRenewals_ForbiddenKeyFailsAlone(t *testing.T) {
 	t.Parallel()
 	redistest.RequireServer(t)
 	server := redistest.NewServer(t)
@@ -103,7 +103,7 @@ func TestOneKeyThatTheUserMayNotUseFailsAlone(t *testing.T) {
 	w.requireSent(1+4+1+1, 2)
 }
 
-func TestARenewalThatLeavesItsBatchIsInDoubtIfThatWasSent(t *testing.T) {
+func TestRenewals_LeavingASentBatchIsUncertain(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		late := w.relay.HoldBackSilently(runsOfRenewMany)
 		release, first := w.blockFirst()
@@ -134,7 +134,7 @@ func TestARenewalThatLeavesItsBatchIsInDoubtIfThatWasSent(t *testing.T) {
 }
 
 // A batch is waited for as long as its most patient member waits: each leaves in its own time.
-func TestTheOthersOfABatchAreRenewedThoughOneHasLeftIt(t *testing.T) {
+func TestRenewals_OthersAreRenewedThoughOneLeft(t *testing.T) {
 	onFleet(t, 4, func(t *testing.T, w *fleet) {
 		batch := w.relay.Block(runsOfRenewMany)
 		release, first := w.blockFirst()
@@ -161,7 +161,7 @@ func TestTheOthersOfABatchAreRenewedThoughOneHasLeftIt(t *testing.T) {
 	})
 }
 
-func TestABatchThatAllHaveLeftBeforeItWasSentIsNone(t *testing.T) {
+func TestRenewals_EmptyBatchIsNotSent(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		release, first := w.blockFirst()
 		ctx, leave := context.WithCancel(t.Context())

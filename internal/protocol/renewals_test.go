@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestRenewalsThatAreDueTogetherAreOneCommand(t *testing.T) {
+func TestRenewals_DueTogetherAreOneCommand(t *testing.T) {
 	eachFleet(t, 7, func(t *testing.T, w *fleet) {
 		w.requireRenewed(w.together(), 0, 1, 2, 3, 4, 5, 6)
 		w.requireSent(1, 1)
@@ -22,7 +22,7 @@ func TestRenewalsThatAreDueTogetherAreOneCommand(t *testing.T) {
 	})
 }
 
-func TestARenewalThatIsAloneDoesNotWait(t *testing.T) {
+func TestRenewals_SingleOneDoesNotWait(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		var results []renewed
 		for i := range w.holds {
@@ -33,7 +33,7 @@ func TestARenewalThatIsAloneDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
+func TestRenewals_UrgentOneDoesNotWait(t *testing.T) {
 	onFleet(t, 2, func(t *testing.T, w *fleet) {
 		release, first := w.blockFirst()
 		urgent := w.begin(t.Context(), 1, 10*companyTime-time.Millisecond)
@@ -46,7 +46,7 @@ func TestARenewalThatHasNoTimeToLoseDoesNotWait(t *testing.T) {
 }
 
 // The first may be stuck for as long as it is waited for.
-func TestARenewalWaitsForCompanyForAMomentOnly(t *testing.T) {
+func TestRenewals_WaitForCompanyOnlyBriefly(t *testing.T) {
 	onFleet(t, 3, func(t *testing.T, w *fleet) {
 		w.plain.renewals.company = companyTime
 		release, first := w.blockFirst()
@@ -57,7 +57,7 @@ func TestARenewalWaitsForCompanyForAMomentOnly(t *testing.T) {
 	})
 }
 
-func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
+func TestRenewals_BatchHasABoundedNumberOfKeys(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for n, of := range map[int]struct{ holds, alone, batches int }{1: {121, 1, 2}, 3: {70, 1, 3}, 50: {6, 1, 3}, 51: {4, 4, 0}} {
@@ -86,7 +86,7 @@ func TestABatchHasABoundedNumberOfKeys(t *testing.T) {
 	}
 }
 
-func TestABatchTellsWhichHoldIsLostAndLengthensNoKeyOfThat(t *testing.T) {
+func TestRenewals_BatchReportsALostHoldAndLengthensNoneOfItsKeys(t *testing.T) {
 	for name, take := range redistest.Takings {
 		t.Run(name, func(t *testing.T) {
 			eachFleet(t, 4, func(t *testing.T, w *fleet) {
@@ -103,7 +103,7 @@ func TestABatchTellsWhichHoldIsLostAndLengthensNoKeyOfThat(t *testing.T) {
 }
 
 // On a Cluster a command has keys of one slot.
-func TestWhereKeysHaveSlotsOnlyThoseWithTheSameTagAreRenewedTogether(t *testing.T) {
+func TestRenewals_OnlyKeysWithOneHashTagShareACommandOnACluster(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for name, of := range map[string]struct {
@@ -135,7 +135,7 @@ func TestWhereKeysHaveSlotsOnlyThoseWithTheSameTagAreRenewedTogether(t *testing.
 
 // As it does within the millisecond of the acquisition, or while the longer lease of an inner level is left. Otherwise
 // a WAIT behind it would count all replicas.
-func TestARenewalWritesThoughTheLeaseIsAsLongAlready(t *testing.T) {
+func TestRenewals_WriteEvenIfTheLeaseIsLongEnough(t *testing.T) {
 	t.Parallel()
 	rdb, names := redistest.NewServer(t).Client(t), []string{redistest.Key(t)}
 	writes := func() (n int) {

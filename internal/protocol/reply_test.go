@@ -183,7 +183,7 @@ func hostile(t *testing.T, ttl time.Duration) (p *Plain, say func(raw string)) {
 	}
 }
 
-func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
+func TestReply_UnknownOneIsAnErrorAndNoAnswer(t *testing.T) {
 	target := keysOf(t, "a", "b")
 	p, say := hostile(t, usualTTL)
 	check := func(t *testing.T, call, raw string) {
@@ -214,7 +214,7 @@ func TestAReplyThatNoScriptGivesIsAnErrorAndNeverAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAReplyThatBreaksTheProtocolIsAnErrorAndNeverAnAnswer(t *testing.T) {
+func TestReply_ProtocolViolationIsAnErrorAndNoAnswer(t *testing.T) {
 	target := keysOf(t, "a", "b")
 	p, say := hostile(t, MinTTL)
 	for _, raw := range []string{
@@ -244,7 +244,7 @@ func (p *puppet) Process(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-func TestTheErrorOfAReplyThatIsNotUnderstoodShowsIt(t *testing.T) {
+func TestReply_ErrorShowsTheUnknownReply(t *testing.T) {
 	rdb := &puppet{value: []any{int64(0), int64(-2), int64(1), nil}}
 	_, out := plainOn(t, rdb).Acquire(t.Context(), once, keysOf(t, "a"), me, termsOf())
 	require.EqualError(t, out.Err, "unexpected reply [0 -2 1 <nil>]: no text at 3")
@@ -254,7 +254,7 @@ func TestTheErrorOfAReplyThatIsNotUnderstoodShowsIt(t *testing.T) {
 	require.Less(t, len(out.Err.Error()), 300)
 }
 
-func TestTheAnswersOfTheScriptsAreUnderstood(t *testing.T) {
+func TestReply_AnswersOfAllScriptsAreUnderstood(t *testing.T) {
 	target := keysOf(t, "a", "b")
 	rdb := &puppet{}
 	p := plainOn(t, rdb)

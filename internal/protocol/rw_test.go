@@ -16,7 +16,7 @@ import (
 )
 
 // The undo of a reader may come when the name is a plain lock's.
-func TestTheReleaseOfAReaderLeavesAPlainLockAlone(t *testing.T) {
+func TestRW_ReaderReleaseLeavesAPlainLock(t *testing.T) {
 	eachRWBench(t, func(b *rwBench) {
 		plain := hashOf(forever, "uuid:1", "2")
 		b.paint(b.on.Keys[0], plain)
@@ -31,7 +31,7 @@ func TestTheReleaseOfAReaderLeavesAPlainLockAlone(t *testing.T) {
 }
 
 // A client hands over only what it does not read as well: a fixed owner may have begun to since.
-func TestAWriterThatReadsIsNotFollowedByAnother(t *testing.T) {
+func TestRW_WriterThatReadsIsNotFollowedByAWriter(t *testing.T) {
 	eachRWBench(t, func(b *rwBench) {
 		const writer = me + keys.WriteSuffix
 		b.write(writer)
@@ -77,7 +77,7 @@ func commandsOf(tb testing.TB, rdb *redis.Client) map[string]int {
 }
 
 // What Redis does for the release of one reader is bounded, however many others read and whatever leases they have.
-func TestTheReleaseOfAReaderDoesNotLookAtAllOthers(t *testing.T) {
+func TestRW_ReaderReleaseDoesNotScanAllReaders(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"": nil, ", without HRANDFIELD": {"--rename-command", "HRANDFIELD", ""}} {
 		for lives, left := range spreads {
@@ -101,7 +101,7 @@ func TestTheReleaseOfAReaderDoesNotLookAtAllOthers(t *testing.T) {
 	}
 }
 
-func TestAForceEndsManyReadersAndLeavesTheLockToTheRest(t *testing.T) {
+func TestRW_ForceEndsManyReadersInSteps(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	for name, args := range map[string][]string{"": nil, "without HRANDFIELD": {"--rename-command", "HRANDFIELD", ""}} {

@@ -18,7 +18,7 @@ var allScripts = []*redisexec.Script{
 }
 
 // Dragonfly refuses a script keys that it does not name, unless it says that it builds some, in its first line.
-func TestTheScriptsThatBuildKeysSaySoToDragonfly(t *testing.T) {
+func TestScripts_DeclareBuiltKeysForDragonfly(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)

@@ -22,7 +22,7 @@ func fullBench(t *testing.T) (b *bench, fill func()) {
 	}
 }
 
-func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
+func TestOutOfMemory_AcquireIsRefusedAndLeavesNothing(t *testing.T) {
 	b, fill := fullBench(t)
 	fill()
 	for _, s := range []*Terms{termsOf(), termsOf(fencing)} {
@@ -38,7 +38,7 @@ func TestAServerOutOfMemoryRefusesAnAcquireAndKeepsNothingOfIt(t *testing.T) {
 	}
 }
 
-func TestHoldsLiveOnWhenTheServerIsOutOfMemory(t *testing.T) {
+func TestOutOfMemory_HoldsLiveOn(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*Terms{"plain": termsOf(), "with fencing": termsOf(fencing)} {
 		for n := 1; n <= 2; n++ {
@@ -113,7 +113,7 @@ func allowed(without ...string) []string {
 	return rules
 }
 
-func TestAUserWithoutPexpireLeavesNoKeyWithoutExpiry(t *testing.T) {
+func TestPermissions_WithoutPexpireNoKeyStaysForever(t *testing.T) {
 	limited, full := asUser(t, allowed("pexpire")...)
 	for _, s := range []*Terms{termsOf(), termsOf(fencing)} {
 		target := full.target(2)
@@ -124,7 +124,7 @@ func TestAUserWithoutPexpireLeavesNoKeyWithoutExpiry(t *testing.T) {
 	}
 }
 
-func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
+func TestPermissions_WithoutPublishReleaseWorks(t *testing.T) {
 	for name, rules := range map[string][]string{
 		"no command": allowed("publish"),
 		"no channel": append(allowed(), "resetchannels"),
@@ -155,7 +155,7 @@ func TestAUserWithoutPublishCanReleaseAllTheSame(t *testing.T) {
 
 // A command that is not allowed is an error in its server's words, and never taken for a
 // state of the lock.
-func TestAUserWithoutACommandLearnsThatFromTheServer(t *testing.T) {
+func TestPermissions_MissingCommandIsReported(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"hlen", "hexists", "hset", "pttl", "time", "get", "set"} {
 		t.Run(command, func(t *testing.T) {

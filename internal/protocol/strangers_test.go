@@ -70,7 +70,7 @@ func (b *linedBench) hears(channel string) <-chan *redis.Message {
 	return sub.Channel()
 }
 
-func TestTheFirstReleaseWithALineSetsWhenStrangersHaveTheirTurn(t *testing.T) {
+func TestForeignWaiters_FirstReleaseWithALineSchedulesTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
@@ -84,7 +84,7 @@ func TestTheFirstReleaseWithALineSetsWhenStrangersHaveTheirTurn(t *testing.T) {
 	})
 }
 
-func TestAReleaseLeavesTheLockToStrangersWhenTheirTurnIsDue(t *testing.T) {
+func TestForeignWaiters_ReleaseLeavesTheLockWhenTheirTurnIsDue(t *testing.T) {
 	for name, due := range map[string]strangersNote{
 		"by the clock":           {interval: 400 * time.Millisecond},
 		"after a round of lines": {at: time.Hour, interval: 100 * time.Millisecond, left: 1},
@@ -107,7 +107,7 @@ func TestAReleaseLeavesTheLockToStrangersWhenTheirTurnIsDue(t *testing.T) {
 	}
 }
 
-func TestAReleaseGrantsWhileTheTurnOfStrangersIsNotDue(t *testing.T) {
+func TestForeignWaiters_ReleaseGrantsWhileTheirTurnIsNotDue(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
@@ -123,7 +123,7 @@ func TestAReleaseGrantsWhileTheTurnOfStrangersIsNotDue(t *testing.T) {
 
 // Neither a poll, nor one that only asks, nor one that comes, gets a lock that is left to strangers, or gives it to
 // one in line. They are told how long.
-func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testing.T) {
+func TestForeignWaiters_LockIsGrantedToNoOneDuringTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		turn := strangersNote{interval: 100 * time.Millisecond, till: soon}
 		b.take(me)
@@ -157,7 +157,7 @@ func TestALockThatIsLeftToStrangersIsGrantedToNoOneUntilTheirTurnIsOver(t *testi
 }
 
 // The next turn of strangers comes after twice the time, up to a second, if none of them took this one.
-func TestATurnThatNoStrangerTookDoublesTheTimeToTheNext(t *testing.T) {
+func TestForeignWaiters_UnusedTurnDoublesTheTimeToTheNext(t *testing.T) {
 	for before, after := range map[time.Duration]time.Duration{
 		100 * time.Millisecond: 200 * time.Millisecond, 800 * time.Millisecond: time.Second, time.Second: time.Second,
 	} {
@@ -174,7 +174,7 @@ func TestATurnThatNoStrangerTookDoublesTheTimeToTheNext(t *testing.T) {
 }
 
 // That one took it is seen by the holder, by the first having polled twice, or by who gives it back.
-func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
+func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
 	taken := strangersNote{interval: time.Second, till: -time.Millisecond}
 	heldByStranger := func(b *linedBench) {
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], "stranger:1", 1).Err())
@@ -221,7 +221,7 @@ func TestATurnThatAStrangerTookBringsTheNextAfterARoundOfTheLine(t *testing.T) {
 }
 
 // What was noted by a clock that was ahead would keep those in line, or strangers, waiting for as long as it was ahead.
-func TestATurnOfStrangersEndsThoughTheClockOfTheServerWasSetBack(t *testing.T) {
+func TestForeignWaiters_TurnEndsThoughTheServersClockWasSetBack(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
@@ -233,7 +233,7 @@ func TestATurnOfStrangersEndsThoughTheClockOfTheServerWasSetBack(t *testing.T) {
 	})
 }
 
-func TestStrangersHaveTheirTurnThoughTheClockOfTheServerWasSetBack(t *testing.T) {
+func TestForeignWaiters_TurnComesThoughTheServersClockWasSetBack(t *testing.T) {
 	for name, keep := range map[string]func(*Terms){"no token": func(*Terms) {}, "a token": fencing} {
 		t.Run(name, func(t *testing.T) {
 			eachLinedBench(t, func(b *linedBench) {
@@ -249,7 +249,7 @@ func TestStrangersHaveTheirTurnThoughTheClockOfTheServerWasSetBack(t *testing.T)
 	}
 }
 
-func TestNothingIsKeptOfStrangersWhenNoOneIsInLine(t *testing.T) {
+func TestForeignWaiters_NothingIsKeptWithoutALine(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)

@@ -8,7 +8,7 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
-func TestAnAlarmHasRoomForOneRing(t *testing.T) {
+func TestAlarm_HasRoomForOneRing(t *testing.T) {
 	t.Parallel()
 	for _, listens := range []bool{false, true} {
 		var alarm queue.Alarm

@@ -51,7 +51,7 @@ func (w *waiter) rung() bool {
 
 func anyone(string) bool { return true }
 
-func TestTurnsGoInTheOrderOfArrival(t *testing.T) {
+func TestQueue_TurnsFollowArrival(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b", "c", "d")
 	all[2].Quit()
@@ -64,7 +64,7 @@ func TestTurnsGoInTheOrderOfArrival(t *testing.T) {
 	require.True(t, newWaiter(&q, "e").Join(), "the queue is empty again")
 }
 
-func TestNobodyGetsPastThoseInLine(t *testing.T) {
+func TestQueue_NobodyPasses(t *testing.T) {
 	var q queue.Queue[string]
 	require.True(t, newWaiter(&q, "first").TryJoin())
 	late := newWaiter(&q, "late")
@@ -74,7 +74,7 @@ func TestNobodyGetsPastThoseInLine(t *testing.T) {
 	require.False(t, newWaiter(&q, "later").TryJoin())
 }
 
-func TestAWakeUpIsRememberedUntilATryThatBeganAfterIt(t *testing.T) {
+func TestQueue_WakeUpIsKeptUntilATryThatBeganAfterIt(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b")
 	a, b := all[0], all[1]
@@ -92,7 +92,7 @@ func TestAWakeUpIsRememberedUntilATryThatBeganAfterIt(t *testing.T) {
 	require.False(t, b.News())
 }
 
-func TestAWakeUpOutlivesALeavingHeadAndAHandOver(t *testing.T) {
+func TestQueue_WakeUpOutlivesALeavingHeadAndAHandOver(t *testing.T) {
 	for name, pass := range map[string]func(a, b *waiter){
 		"leave":   func(a, _ *waiter) { a.Leave() },
 		"handoff": func(a, b *waiter) { a.Reserve(anyone); a.Grant(b.Ticket) },
@@ -115,7 +115,7 @@ func TestAWakeUpOutlivesALeavingHeadAndAHandOver(t *testing.T) {
 	}
 }
 
-func TestAWakeUpForNobodyIsNotMissed(t *testing.T) {
+func TestQueue_WakeUpForNobodyIsNotMissed(t *testing.T) {
 	var q queue.Queue[string]
 	q.Wake()
 	a := line(&q, "a")[0]
@@ -123,7 +123,7 @@ func TestAWakeUpForNobodyIsNotMissed(t *testing.T) {
 	require.False(t, a.News())
 }
 
-func TestGiveWayLetsTheNextOneWaitForTheWakeUpAfterTheMark(t *testing.T) {
+func TestQueue_GiveWayLetsTheNextWaitForALaterWakeUp(t *testing.T) {
 	t.Run("it comes later", func(t *testing.T) {
 		var q queue.Queue[string]
 		all := line(&q, "a", "b")
@@ -147,7 +147,7 @@ func TestGiveWayLetsTheNextOneWaitForTheWakeUpAfterTheMark(t *testing.T) {
 	})
 }
 
-func TestAReservedTicketIsInLineUntilTheHandOverIsSettled(t *testing.T) {
+func TestQueue_ReservedTicketStaysUntilTheHandOverIsSettled(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b", "c")
 	a, b, c := all[0], all[1], all[2]
@@ -172,7 +172,7 @@ func TestAReservedTicketIsInLineUntilTheHandOverIsSettled(t *testing.T) {
 	require.Equal(t, queue.Turn, b.state(), "too late")
 }
 
-func TestAHandOverIsEitherGrantedOrQuit(t *testing.T) {
+func TestQueue_HandOverIsGrantedOrQuit(t *testing.T) {
 	t.Run("granted first", func(t *testing.T) {
 		var q queue.Queue[string]
 		all := line(&q, "a", "b")
@@ -201,7 +201,7 @@ func TestAHandOverIsEitherGrantedOrQuit(t *testing.T) {
 	})
 }
 
-func TestReplacePassesTheTurnPastTheLine(t *testing.T) {
+func TestQueue_ReplacePassesTheTurnPastTheLine(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b")
 	heir := newWaiter(&q, "heir")
@@ -216,7 +216,7 @@ func TestReplacePassesTheTurnPastTheLine(t *testing.T) {
 	require.Equal(t, queue.Turn, all[1].state())
 }
 
-func TestFailTakesOnlyThoseItIsAskedTo(t *testing.T) {
+func TestQueue_FailTakesOnlyTheChosen(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "turn", "old", "new", "old")
 	outage := errors.New("outage")
@@ -237,7 +237,7 @@ func TestFailTakesOnlyThoseItIsAskedTo(t *testing.T) {
 	require.False(t, waiting)
 }
 
-func TestHandoffsAreCountedInARow(t *testing.T) {
+func TestQueue_CountsHandOversInARow(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b", "c", "d", "e")
 	for i, w := range all[:2] {
@@ -262,7 +262,7 @@ func TestHandoffsAreCountedInARow(t *testing.T) {
 	require.Zero(t, inRow)
 }
 
-func TestAProcessThatGaveWayHasTheOthersAheadUntilEachHasHadATurn(t *testing.T) {
+func TestQueue_ProcessThatGaveWayIsLastUntilAllHadATurn(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b")
 	require.Zero(t, q.Ahead())
@@ -275,7 +275,7 @@ func TestAProcessThatGaveWayHasTheOthersAheadUntilEachHasHadATurn(t *testing.T) 
 	require.Zero(t, q.Ahead())
 }
 
-func TestAProcessThatWasServedLetsNobodyPass(t *testing.T) {
+func TestQueue_ProcessThatWasServedLetsNobodyPass(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b")
 	all[0].GiveWay(q.Wakes(), 3)
@@ -283,7 +283,7 @@ func TestAProcessThatWasServedLetsNobodyPass(t *testing.T) {
 	require.Zero(t, q.Ahead())
 }
 
-func TestWhoOpensTheLineLetsAllOthersOut(t *testing.T) {
+func TestQueue_OpeningLetsAllOthersOut(t *testing.T) {
 	var q queue.Queue[string]
 	all := line(&q, "a", "b", "c", "d")
 	require.NotNil(t, all[0].Reserve(anyone)) // even from there

@@ -213,7 +213,7 @@ func (p *pair) compare() {
 	p.require.Equal(p.wakes, p.q.Wakes())
 }
 
-func TestTheQueueIsItsModel(t *testing.T) {
+func TestQueue_MatchesItsModel(t *testing.T) {
 	for range 10 {
 		seed := rand.Uint64()
 		p := &pair{
@@ -291,7 +291,7 @@ func (m *mutex) use(random *rand.Rand) {
 	}
 }
 
-func TestNobodyIsLostAndNeverTwoAreInside(t *testing.T) {
+func TestQueue_LosesNobodyAndAdmitsOne(t *testing.T) {
 	var m mutex
 	var all sync.WaitGroup
 	for range 16 {

@@ -42,7 +42,7 @@ func cast(attended bool, votes string) *ballot[bool] {
 	return b
 }
 
-func TestALenientBallotIsCarriedIfMostHaveAnsweredAndTheRestMightHaveSaidYes(t *testing.T) {
+func TestBallot_LenientOneIsCarriedIfMostAnsweredAndTheRestMightAgree(t *testing.T) {
 	for votes, want := range map[string]result{
 		"yn?":   undecided,
 		"yne":   carried,
@@ -65,7 +65,7 @@ func TestALenientBallotIsCarriedIfMostHaveAnsweredAndTheRestMightHaveSaidYes(t *
 	}
 }
 
-func TestABallotIsOverWhenItsResultIsCertain(t *testing.T) {
+func TestBallot_IsOverWhenItsResultIsCertain(t *testing.T) {
 	for _, c := range []struct {
 		votes     string
 		of, fresh result // of a question about what is held, and of a wish for it
@@ -115,13 +115,13 @@ func TestABallotIsOverWhenItsResultIsCertain(t *testing.T) {
 	}
 }
 
-func TestABallotIsInDoubtWhileANodeMayHaveExecutedWhatItDidNotAnswer(t *testing.T) {
+func TestBallot_IsUncertainWhileAnUnansweredNodeMayHaveExecuted(t *testing.T) {
 	for votes, doubt := range map[string]bool{"yyy": false, "yy?": true, "yye": true, "yyp": false, "nnn": false, "nn?": true} {
 		require.Equal(t, doubt, cast(false, votes).outcome(t.Context()).Ambiguous, votes)
 	}
 }
 
-func TestABallotIsHopelessWhenTooManyNodesAre(t *testing.T) {
+func TestBallot_IsHopelessWhenTooManyNodesAre(t *testing.T) {
 	for votes, hopeless := range map[string]bool{"ypp": true, "yep": false, "eee": false, "ppp": true, "yyp": false} {
 		out := cast(true, votes).outcome(t.Context())
 		require.Equal(t, hopeless, out.Permanent, votes)
@@ -129,7 +129,7 @@ func TestABallotIsHopelessWhenTooManyNodesAre(t *testing.T) {
 	}
 }
 
-func TestAnUndecidedBallotEndsWithItsContext(t *testing.T) {
+func TestBallot_UndecidedOneEndsWithItsContext(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
@@ -142,7 +142,7 @@ func TestAnUndecidedBallotEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, cast(true, "y??").outcome(ctx).Err, cause)
 }
 
-func TestAFailureTellsOfEachNodeThatDidNotDoIt(t *testing.T) {
+func TestBallot_FailureReportsEachNodeThatFailed(t *testing.T) {
 	var f Failure
 	b := cast(false, "ynep?")
 	b.report = func(failed Failure) error {
@@ -160,7 +160,7 @@ func refusalOf(votes ...vote[protocol.Grant]) protocol.Grant {
 	return (&Quorum{nodes: make([]*node, len(votes))}).refusal(b)
 }
 
-func TestARefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
+func TestBallot_RefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
 	free := vote[protocol.Grant]{cast: true, answer: protocol.Grant{Held: true}}
 	silent := vote[protocol.Grant]{}
 	by := func(holder string, ttl time.Duration) vote[protocol.Grant] {
@@ -195,7 +195,7 @@ func TestARefusalLastsUntilAMajorityCouldBeFree(t *testing.T) {
 	}
 }
 
-func TestTheStateOfAQuorumIsWhatAMajoritySays(t *testing.T) {
+func TestQuorum_StateIsThatOfAMajority(t *testing.T) {
 	const s = time.Second
 	free := vote[protocol.KeyState]{cast: true, answer: protocol.KeyState{TTL: -2 * time.Millisecond, Token: 7}}
 	silent := vote[protocol.KeyState]{}
@@ -231,7 +231,7 @@ func TestTheStateOfAQuorumIsWhatAMajoritySays(t *testing.T) {
 }
 
 // A node that is slow has the levels of a moment ago, and a lease as good as any.
-func TestTheLevelsOfAQuorumAreThoseThatMostNodesCount(t *testing.T) {
+func TestQuorum_LevelsAreThoseMostNodesCount(t *testing.T) {
 	silent := vote[protocol.KeyState]{}
 	counts := func(n int, ttl time.Duration) vote[protocol.KeyState] {
 		return vote[protocol.KeyState]{cast: true, answer: protocol.KeyState{TTL: ttl * time.Second, Fields: []string{"a"}, Counts: []int{n}}}

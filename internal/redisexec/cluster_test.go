@@ -15,7 +15,7 @@ import (
 )
 
 // The server tells the address without brackets.
-func TestAScriptForReplicasFollowsItsSlotOverIPv6(t *testing.T) {
+func TestReplicas_ScriptFollowsItsSlotOverIPv6(t *testing.T) {
 	t.Parallel()
 	const ip = "::1"
 	args := []string{"--bind", "127.0.0.1", ip, "--cluster-enabled", "yes", "--cluster-announce-ip", ip}
@@ -58,7 +58,7 @@ func TestAScriptForReplicasFollowsItsSlotOverIPv6(t *testing.T) {
 }
 
 // As at the end of a slot's move, while not all nodes agree on who serves it: go-redis follows some times in a row.
-func TestNodesThatReferToEachOtherAreAskedAgain(t *testing.T) {
+func TestCluster_NodesThatReferToEachOtherAreAskedAgain(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)
 	loadScripts(t, b.Client(t), counting)
@@ -84,7 +84,7 @@ func TestNodesThatReferToEachOtherAreAskedAgain(t *testing.T) {
 }
 
 // Addresses of masters change, as those of pods.
-func TestNothingIsKeptForANodeThatHasLeft(t *testing.T) {
+func TestCluster_NothingIsKeptForANodeThatLeft(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t, "--cluster-enabled", "yes")
 	admin := server.Client(t)

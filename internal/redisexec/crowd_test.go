@@ -27,7 +27,7 @@ func pipelineWith(t *testing.T, backend *redistest.Backend, others int) (*pipeli
 	return p, slices.Clone(p.crowd.brought), counts()
 }
 
-func TestTheFirstOfACrowdToRunAgainSubmitsForAllInOrder(t *testing.T) {
+func TestCrowd_FirstToRunSubmitsForAllInOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for _, callers := range []int64{fewest, most} {
@@ -43,7 +43,7 @@ func TestTheFirstOfACrowdToRunAgainSubmitsForAllInOrder(t *testing.T) {
 	})
 }
 
-func TestACallerThatIsNotInACrowdSubmitsForItself(t *testing.T) {
+func TestCrowd_OutsiderSubmitsForItself(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		for _, callers := range []int64{fewest - 1, most + 1} {
@@ -54,7 +54,7 @@ func TestACallerThatIsNotInACrowdSubmitsForItself(t *testing.T) {
 	})
 }
 
-func TestEachOfACrowdGetsItsOwnAnswer(t *testing.T) {
+func TestCrowd_EachGetsItsOwnAnswer(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {

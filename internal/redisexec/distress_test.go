@@ -21,7 +21,7 @@ import (
 // touching is a script that writes all of its keys, and needs memory for that.
 var touching = NewScript("for _, key in ipairs(KEYS) do redis.call('set', key, 1) end return 1")
 
-func TestAnErrorOfTheNetworkIsJudgedByWhetherTheScriptMayHaveRun(t *testing.T) {
+func TestVerdict_NetworkErrorDependsOnWhetherTheScriptMayHaveRun(t *testing.T) {
 	t.Parallel()
 	for name, m := range redistest.Mishaps {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func requireJudged(t *testing.T, m redistest.Meaning, out Outcome) {
 	require.Equal(t, m.Permanent, out.Permanent)
 }
 
-func TestAFullServerIsWorthAnotherTry(t *testing.T) {
+func TestVerdict_FullServerIsWorthAnotherTry(t *testing.T) {
 	t.Parallel() // go-redis takes a second to give up
 	for name, node := range map[string]bool{"alone": false, "a node": true} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestAFullServerIsWorthAnotherTry(t *testing.T) {
 	}
 }
 
-func TestARefusalIsJudgedByWhetherItPasses(t *testing.T) {
+func TestVerdict_RefusalDependsOnWhetherItPasses(t *testing.T) {
 	t.Parallel()
 	for name, d := range redistest.Distresses {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func requireRefused(t *testing.T, d *redistest.Distress, p *redistest.Patient) {
 	}
 }
 
-func TestARefusalByANodeOfAClusterIsJudgedByWhetherItPasses(t *testing.T) {
+func TestVerdict_RefusalByAClusterNodeDependsOnWhetherItPasses(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	for name, d := range redistest.ClusterDistresses {

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
+func TestEngine_LoneCommandBypassesThePipeline(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
@@ -25,7 +25,7 @@ func TestACommandThatComesAloneGoesPastThePipeline(t *testing.T) {
 	})
 }
 
-func TestACommandDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
+func TestEngine_DoesNotQueueForABusyPool(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1})
@@ -43,7 +43,7 @@ func TestACommandDoesNotQueueForAConnectionOfAPoolThatIsInUse(t *testing.T) {
 	require.Zero(t, rdb.PoolStats().Timeouts)
 }
 
-func TestAClosedEngineSendsNothing(t *testing.T) {
+func TestEngine_ClosedSendsNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		rdb := backend.Client(t)
@@ -63,7 +63,7 @@ func TestAClosedEngineSendsNothing(t *testing.T) {
 
 // After a fault, or with contexts that can be cancelled, the pool may be empty. To open a connection
 // takes several round trips, if it can be done at all.
-func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.T) {
+func TestEngine_PrefersAWorkingPipelineToDialing(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
@@ -89,7 +89,7 @@ func TestACommandGoesThroughThePipelineThatHasAnsweredRatherThanDial(t *testing.
 	})
 }
 
-func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
+func TestEngine_UsesThePipelineWhileThePoolCannotDial(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
 	rdb := redistest.NewIdlePool(t)
@@ -103,7 +103,7 @@ func TestACommandGoesThroughThePipelineWhileThePoolDoesNotDial(t *testing.T) {
 }
 
 // go-redis does not tell the commands of a pipeline what their new connection was refused with.
-func TestAServerThatLetsNobodyInAnswersNoCommand(t *testing.T) {
+func TestEngine_ServerThatAdmitsNobodyAnswersNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)
 	for name, e := range map[string]CallOptions{

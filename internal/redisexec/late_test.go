@@ -40,7 +40,7 @@ func begun(t *testing.T, x *Executor, e CallOptions, s *Script, keys ...any) <-c
 	return ended
 }
 
-func TestWithoutThePipelineNoCommandOvertakesOneThatWasGivenUpForItsKey(t *testing.T) {
+func TestUnpipelined_NoCommandOvertakesAnAbandonedOneOfItsKey(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := relayedTo(t, b, first, second)
@@ -61,7 +61,7 @@ func TestWithoutThePipelineNoCommandOvertakesOneThatWasGivenUpForItsKey(t *testi
 	})
 }
 
-func TestWithoutThePipelineACommandThatWaitsForOneThatWasGivenUpEndsWithItsTime(t *testing.T) {
+func TestUnpipelined_WaitForAnAbandonedCommandEndsInTime(t *testing.T) {
 	t.Parallel()
 	relay, rdb := relayedTo(t, redistest.Mini(t), first, second)
 	x, key := unpipelinedOn(t, rdb), redistest.Key(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
+func TestLimits_AreSharedByThoseWhoBeginTogetherAndEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Limits
 		const d = 800 * time.Millisecond
@@ -34,7 +34,7 @@ func TestALimitIsSharedByThoseWhoBeginSoonAndEndsInTimeForAll(t *testing.T) {
 	})
 }
 
-func TestALimitWithinAContextEndsWithThat(t *testing.T) {
+func TestLimits_WithinAContextEndWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Limits
 		endsIn := func(parent context.Context, d time.Duration) time.Duration {
@@ -63,7 +63,7 @@ func TestALimitWithinAContextEndsWithThat(t *testing.T) {
 	})
 }
 
-func TestLimitsOfManyLengthsAreNotKept(t *testing.T) {
+func TestLimits_OfManyLengthsAreNotKept(t *testing.T) {
 	var l Limits
 	for i := range 10 * mostLimits {
 		l.After(time.Hour + time.Duration(i))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestANodeIsNamedByItsAddressOrElseItsNumber(t *testing.T) {
+func TestNames_NodeIsNamedByAddressOrNumber(t *testing.T) {
 	client := func(addr string) *redis.Client {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { _ = rdb.Close() })

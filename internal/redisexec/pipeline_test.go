@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestWhatThePipelineDoesNotTakeWasNotSent(t *testing.T) {
+func TestPipeline_RejectedCommandWasNotSent(t *testing.T) {
 	for _, err := range []error{redis.ErrAutoPipelineTimeout, redis.ErrAutoPipelineQueueFull} {
 		require.Equal(t, transient, judge(err))
 		require.Equal(t, transient, judge(fmt.Errorf("wrapped: %w", err)))
@@ -55,7 +55,7 @@ func eachContextOn(t *testing.T, fn func(t *testing.T, b *redistest.Backend, ctx
 	}
 }
 
-func TestWithoutThePipelineACommandWaitsForAConnectionOfThePool(t *testing.T) {
+func TestUnpipelined_WaitsForAConnectionOfThePool(t *testing.T) {
 	t.Parallel()
 	eachContext(t, func(t *testing.T, ctx context.Context) {
 		rdb := redis.NewClient(&redis.Options{Addr: redistest.NewServer(t).Addr, PoolSize: 1, PoolTimeout: time.Minute})
@@ -77,7 +77,7 @@ func TestWithoutThePipelineACommandWaitsForAConnectionOfThePool(t *testing.T) {
 }
 
 // So it is where the machine of the server has died, and another one has taken over its address.
-func TestWithoutThePipelineACommandGetsPastAPoolWhoseConnectionsAreAllStuck(t *testing.T) {
+func TestUnpipelined_GetsPastAPoolOfStuckConnections(t *testing.T) {
 	t.Parallel()
 	eachContextOn(t, func(t *testing.T, b *redistest.Backend, ctx context.Context) {
 		relay, rdb := relayedTo(t, b, idle)
@@ -99,7 +99,7 @@ func TestWithoutThePipelineACommandGetsPastAPoolWhoseConnectionsAreAllStuck(t *t
 	})
 }
 
-func TestWithoutThePipelineAClosedEngineSendsNothing(t *testing.T) {
+func TestUnpipelined_ClosedEngineSendsNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
@@ -117,7 +117,7 @@ func TestWithoutThePipelineAClosedEngineSendsNothing(t *testing.T) {
 	})
 }
 
-func TestWithoutThePipelineCloseWaitsForWhatIsUnderWay(t *testing.T) {
+func TestUnpipelined_CloseWaitsForCommandsInFlight(t *testing.T) {
 	t.Parallel()
 	eachContextOn(t, func(t *testing.T, b *redistest.Backend, ctx context.Context) {
 		relay, rdb := relayedTo(t, b, idle)

@@ -63,7 +63,7 @@ func (r *replicated) confirmed() {
 	})
 }
 
-func TestAScriptThatRedisForgotIsSentInFullWithItsWait(t *testing.T) {
+func TestReplicas_ForgottenScriptIsSentInFullWithItsWait(t *testing.T) {
 	r := newReplicated(t, redis.Options{})
 	require.NoError(t, r.master.ScriptFlush(t.Context()).Err())
 	out := r.run(t.Context(), r.key, 4*time.Second)
@@ -74,7 +74,7 @@ func TestAScriptThatRedisForgotIsSentInFullWithItsWait(t *testing.T) {
 	require.Equal(t, 1, r.relay.Count(evals.And(redistest.With(r.key))))
 }
 
-func TestHowManyScriptsWaitForReplicasAtATimeFollowsTheSizeOfThePool(t *testing.T) {
+func TestReplicas_ConcurrencyFollowsThePoolSize(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]int{1: 8, 16: 8, 20: 10, 200: 100} {
 		rdb := redis.NewClient(&redis.Options{PoolSize: size})
@@ -84,7 +84,7 @@ func TestHowManyScriptsWaitForReplicasAtATimeFollowsTheSizeOfThePool(t *testing.
 }
 
 // What waits for replicas that do not answer is bounded.
-func TestAScriptThatHadToWaitForItsTurnWithReplicasIsInNoDoubt(t *testing.T) {
+func TestReplicas_ScriptWaitingForItsTurnIsNotUncertain(t *testing.T) {
 	r := newReplicated(t, redis.Options{PoolSize: 2, PoolTimeout: 10 * time.Second})
 	require.NoError(t, r.rdb.Ping(t.Context()).Err())
 	require.NoError(t, r.Replicas[0].Pause())
@@ -112,7 +112,7 @@ func TestAScriptThatHadToWaitForItsTurnWithReplicasIsInNoDoubt(t *testing.T) {
 }
 
 // They are not told of a failover that comes after they were made.
-func TestConnectionsForReplicasAreNotUsedAgainAfterOneWentWrong(t *testing.T) {
+func TestReplicas_FailedConnectionsAreNotReused(t *testing.T) {
 	r := newReplicated(t, redis.Options{})
 	used := func() (conn int) {
 		r.relay.ResetLog()

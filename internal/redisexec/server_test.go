@@ -26,7 +26,7 @@ var tales = []error{
 	lockerr.NoAnswerWithin(time.Second),
 }
 
-func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing.T) {
+func TestServer_KeepsTheMostTellingErrorSinceItsLastAnswer(t *testing.T) {
 	t.Parallel()
 	var now clock.Instant
 	for i, more := range tales {
@@ -47,7 +47,7 @@ func TestWhatIsKnownOfAServerIsTheMostTellingThingSinceItAnsweredLast(t *testing
 	}
 }
 
-func TestWhatConcernsOneCommandIsNotTakenForTheStateOfAServer(t *testing.T) {
+func TestServer_ErrorOfOneCommandIsNotItsState(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		replyError("NOPERM this user has no permissions to access one of the keys used as arguments"),
@@ -74,7 +74,7 @@ func onlyDialed(t *testing.T, dial func(context.Context) (net.Conn, error)) (*Ex
 	return x, &server{dial: dial}, ahead
 }
 
-func TestALookAtAServerIsSharedByAllForASecond(t *testing.T) {
+func TestServer_LookIsSharedForASecond(t *testing.T) {
 	t.Parallel()
 	var dials atomic.Int64
 	dialing, refuse := make(chan struct{}, 3), make(chan struct{})
@@ -106,7 +106,7 @@ func TestALookAtAServerIsSharedByAllForASecond(t *testing.T) {
 	require.EqualValues(t, 2, dials.Load(), "that was long ago")
 }
 
-func TestADialerThatPanicsIsNoMoreThanALookInVain(t *testing.T) {
+func TestServer_PanickingDialerIsAFailedLook(t *testing.T) {
 	t.Parallel()
 	x, s, _ := onlyDialed(t, func(context.Context) (net.Conn, error) { panic("no network") })
 	x.see(context.Background(), s, redistest.SoonEnough)
@@ -114,7 +114,7 @@ func TestADialerThatPanicsIsNoMoreThanALookInVain(t *testing.T) {
 	require.True(t, group.Closed(s.look.over))
 }
 
-func TestTheEndOfTheCallersContextIsNotMixedUpWithWhatRedisSaidBefore(t *testing.T) {
+func TestServer_EndOfTheCallersContextIsNotItsError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := Outcome{Err: redistest.DialTimedOut(t)}.Abandoned(ctx).Err

@@ -24,7 +24,7 @@ type replyError string
 func (e replyError) Error() string { return string(e) }
 func (replyError) RedisError()     {}
 
-func TestErrorRepliesAreJudgedByTheirFirstWord(t *testing.T) {
+func TestVerdict_OfAnErrorReplyIsByItsFirstWord(t *testing.T) {
 	for words, means := range redistest.ErrorReplies {
 		require.Equal(t, meant(means), judge(replyError(words)), words)
 		require.Equal(t, meant(means), judge(fmt.Errorf("wrapped: %w", replyError(words))), words)
@@ -32,7 +32,7 @@ func TestErrorRepliesAreJudgedByTheirFirstWord(t *testing.T) {
 }
 
 // The types that go-redis has for some error replies change nothing.
-func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
+func TestVerdict_OfAnErrorReplyIsTheSameFromAServer(t *testing.T) {
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: relay.Addr, MaxRetries: -1})
 	t.Cleanup(func() { rdb.Close() })
@@ -45,7 +45,7 @@ func TestErrorRepliesAreJudgedAlikeWhenTheyComeFromAServer(t *testing.T) {
 	}
 }
 
-func TestAScriptThatLooksFirstHasNotBegunWhereAKeyIsOnAnotherNode(t *testing.T) {
+func TestVerdict_ScriptThatReadsFirstHasNotBegunOnAMovedKey(t *testing.T) {
 	looks, does := &Script{LooksFirst: true}, &Script{}
 	for server, words := range map[string]string{
 		"Redis 6.2": "ERR Error running script (call to f_6b): @user_script:197: @user_script: 197: Lua script attempted to access a non local key in a cluster node",
@@ -67,7 +67,7 @@ func (timeout) Error() string   { return "i/o timeout" }
 func (timeout) Timeout() bool   { return true }
 func (timeout) Temporary() bool { return true }
 
-func TestErrorsOfTheWayToRedisAreJudgedByWhetherAnythingWasSent(t *testing.T) {
+func TestVerdict_OfAConnectionErrorIsByWhetherAnythingWasSent(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, c := range []struct {
 		err  error
@@ -99,7 +99,7 @@ func TestErrorsOfTheWayToRedisAreJudgedByWhetherAnythingWasSent(t *testing.T) {
 	}
 }
 
-func TestVerdictsAreConsistent(t *testing.T) {
+func TestVerdict_IsConsistent(t *testing.T) {
 	for _, v := range []verdict{fine, transient, refused, forbidden, unknown, halfway} {
 		require.False(t, v.resend && v.permanent, "%+v", v)
 		require.False(t, v.answered && (v.notExecuted || v.resend || v.permanent), "%+v", v)
@@ -109,7 +109,7 @@ func TestVerdictsAreConsistent(t *testing.T) {
 	require.False(t, halfway.resend, "the same script would go wrong again")
 }
 
-func TestAScriptThatTheServerForgotIsSentInFull(t *testing.T) {
+func TestScript_ForgottenOneIsSentInFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)
 	relay := redistest.NewRelay(t, server.Addr)

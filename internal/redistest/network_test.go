@@ -14,7 +14,7 @@ import (
 	. "github.com/relock-go/relock/internal/redistest"
 )
 
-func TestLatencyDelaysEachCommandButDoesNotSerialiseThem(t *testing.T) {
+func TestRelay_LatencyDelaysCommandsInParallel(t *testing.T) {
 	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
@@ -41,7 +41,7 @@ func TestLatencyDelaysEachCommandButDoesNotSerialiseThem(t *testing.T) {
 	})
 }
 
-func TestCutShowsEOFAndTheNextConnectionWorks(t *testing.T) {
+func TestRelay_CutShowsEOFAndTheNextConnectionWorks(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		rule := relay.Block(Named("ping"))
@@ -61,7 +61,7 @@ func TestCutShowsEOFAndTheNextConnectionWorks(t *testing.T) {
 	})
 }
 
-func TestRefuseConcernsNewConnectionsOnly(t *testing.T) {
+func TestRelay_RefuseConcernsNewConnectionsOnly(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		through.Ping(t.Context())
@@ -85,7 +85,7 @@ func TestRefuseConcernsNewConnectionsOnly(t *testing.T) {
 	})
 }
 
-func TestADeafConnectionStaysDeafAndOthersWork(t *testing.T) {
+func TestRelay_DeafConnectionStaysDeafAndOthersWork(t *testing.T) {
 	t.Parallel()
 	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
@@ -103,7 +103,7 @@ func TestADeafConnectionStaysDeafAndOthersWork(t *testing.T) {
 	})
 }
 
-func TestABlackHoleSwallowsNewConnectionsUntilItEnds(t *testing.T) {
+func TestRelay_BlackHoleSwallowsNewConnectionsUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
@@ -117,7 +117,7 @@ func TestABlackHoleSwallowsNewConnectionsUntilItEnds(t *testing.T) {
 	})
 }
 
-func TestConnectionsAreCounted(t *testing.T) {
+func TestRelay_CountsConnections(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		through.Ping(t.Context())
@@ -129,7 +129,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	})
 }
 
-func TestAClosedRelayLeavesNothingRunning(t *testing.T) {
+func TestRelay_ClosedLeavesNothingRunning(t *testing.T) {
 	b := Mini(t)
 	relay, through, _ := relayed(t, b, 3)
 	rule := relay.Block(Named("ping"))

@@ -12,7 +12,7 @@ import (
 // neighbourEnv makes this test's binary start relays, and say which of these addresses they got.
 const neighbourEnv = "REDISTEST_NEIGHBOUR"
 
-func TestAPortOnWhichNobodyListensIsNotTakenByAnotherProcess(t *testing.T) {
+func TestPorts_UnusedOneIsNotTakenByAnotherProcess(t *testing.T) {
 	if addrs := os.Getenv(neighbourEnv); addrs != "" {
 		for range 1000 {
 			r, err := StartRelay("127.0.0.1:1")

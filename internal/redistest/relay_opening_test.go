@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatIsDoneToTheCurrentConnectionsIsDoneToThoseThatAreBeingOpened(t *testing.T) {
+func TestRelay_FaultsApplyToOpeningConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

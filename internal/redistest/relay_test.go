@@ -63,7 +63,7 @@ func wantTimeout(t *testing.T, err error) {
 	}
 }
 
-func TestADroppedReplyWasExecutedAndTheClientSeesEOF(t *testing.T) {
+func TestRelay_DroppedReplyWasExecutedAndShowsEOF(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		rule := relay.DropReply(Named("incr").And(With(key)))
@@ -81,7 +81,7 @@ func TestADroppedReplyWasExecutedAndTheClientSeesEOF(t *testing.T) {
 	})
 }
 
-func TestALostReplyWasExecutedAndTheClientTimesOut(t *testing.T) {
+func TestRelay_LostReplyWasExecutedAndTimesOut(t *testing.T) {
 	t.Parallel()
 	Slow(t)
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
@@ -94,7 +94,7 @@ func TestALostReplyWasExecutedAndTheClientTimesOut(t *testing.T) {
 	})
 }
 
-func TestAHeldBackCommandIsExecutedOnlyWhenDelivered(t *testing.T) {
+func TestRelay_HeldBackCommandIsExecutedOnDelivery(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		held := relay.HoldBack(Named("set"))
@@ -117,7 +117,7 @@ func TestAHeldBackCommandIsExecutedOnlyWhenDelivered(t *testing.T) {
 	})
 }
 
-func TestASilentlyHeldBackCommandMakesTheClientTimeOut(t *testing.T) {
+func TestRelay_SilentlyHeldBackCommandTimesOut(t *testing.T) {
 	t.Parallel()
 	Slow(t)
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
@@ -132,7 +132,7 @@ func TestASilentlyHeldBackCommandMakesTheClientTimeOut(t *testing.T) {
 	})
 }
 
-func TestDeliverWithNothingHeldBackEndsWithItsContext(t *testing.T) {
+func TestRelay_DeliverOfNothingEndsWithItsContext(t *testing.T) {
 	held := NewRelay(t, Mini(t).Addr).HoldBack(Any)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -141,7 +141,7 @@ func TestDeliverWithNothingHeldBackEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestABlockedCommandIsExecutedAfterReleaseThoughItsClientIsGone(t *testing.T) {
+func TestRelay_BlockedCommandIsExecutedAfterReleaseWithoutItsClient(t *testing.T) {
 	t.Parallel()
 	Slow(t)
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
@@ -169,7 +169,7 @@ func poll(t *testing.T, cond func() bool) {
 	}
 }
 
-func TestADelayedCommandHoldsUpItsConnectionAlone(t *testing.T) {
+func TestRelay_DelayHoldsUpOneConnectionAlone(t *testing.T) {
 	t.Parallel()
 	Slow(t)
 	Each(t, func(t *testing.T, b *Backend) {
@@ -212,7 +212,7 @@ func overtakesADelay(t *testing.T, delay time.Duration, relay *Relay, through, d
 	return inTime
 }
 
-func TestHooksRunBeforeTheExecutionAndBetweenExecutionAndReply(t *testing.T) {
+func TestRelay_HooksRunBeforeExecutionAndBeforeTheReply(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		relay.Before(Named("incr"), func(Command) { direct.Set(t.Context(), key, 41, 0) })
@@ -232,7 +232,7 @@ func TestHooksRunBeforeTheExecutionAndBetweenExecutionAndReply(t *testing.T) {
 	})
 }
 
-func TestAMadeUpReplyComesInItsTurnAndTheServerDoesNotSeeTheCommand(t *testing.T) {
+func TestRelay_MadeUpReplyComesInTurnWithoutTheServer(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		relay.ReplyWith("-LOADING not yet\r\n", Named("incr")).Times(2)
@@ -252,7 +252,7 @@ func TestAMadeUpReplyComesInItsTurnAndTheServerDoesNotSeeTheCommand(t *testing.T
 	})
 }
 
-func TestPipelinedCommandsPairWithTheirReplies(t *testing.T) {
+func TestRelay_PipelinedCommandsPairWithReplies(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		direct.HSet(t.Context(), key+"h", "field", "value") // a map in RESP3
@@ -288,7 +288,7 @@ func TestPipelinedCommandsPairWithTheirReplies(t *testing.T) {
 	})
 }
 
-func TestADroppedReplyInAPipelineLetsTheEarlierOnesThrough(t *testing.T) {
+func TestRelay_DroppedReplyInAPipelineLetsEarlierOnesThrough(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		key := Key(t)
 		through.Ping(t.Context()) // connect first: set-up commands are no part of this
@@ -303,7 +303,7 @@ func TestADroppedReplyInAPipelineLetsTheEarlierOnesThrough(t *testing.T) {
 	})
 }
 
-func TestRulesApplyInOrderAndATakenCommandUsesUpNoLaterRule(t *testing.T) {
+func TestRelay_RulesApplyInOrderAndOnce(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, _ := relayed(t, b, 3)
 		relay.ReplyWith("-ONE 1\r\n", Named("ping"))
@@ -320,7 +320,7 @@ func TestRulesApplyInOrderAndATakenCommandUsesUpNoLaterRule(t *testing.T) {
 	})
 }
 
-func TestMessagesOfSubscribersPassAndTheirCommandsStillPair(t *testing.T) {
+func TestRelay_SubscribersMessagesPassAndCommandsStillPair(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		one, two := Key(t), Key(t)
 		ps := through.Subscribe(t.Context(), one, two)
@@ -356,7 +356,7 @@ func TestMessagesOfSubscribersPassAndTheirCommandsStillPair(t *testing.T) {
 	})
 }
 
-func TestTheConfirmationOfASubscriptionCanBeLost(t *testing.T) {
+func TestRelay_ConfirmationOfASubscriptionCanBeLost(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, relay *Relay, through, direct *redis.Client) {
 		channel := Key(t)
 		rule := relay.LoseReply(Named("subscribe"))
@@ -371,7 +371,7 @@ func TestTheConfirmationOfASubscriptionCanBeLost(t *testing.T) {
 	})
 }
 
-func TestScriptChoosesBothWaysToRunIt(t *testing.T) {
+func TestMatch_ScriptCoversBothWaysToRunIt(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		relay, through, direct := relayed(t, b, 3)
 		source := "return '" + Key(t) + "'"

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-func TestFramesOfEveryTypeAreReadWhole(t *testing.T) {
+func TestRESP_FramesOfEveryTypeAreReadWhole(t *testing.T) {
 	frames := []string{
 		"+OK\r\n", "-ERR no\r\n", ":1\r\n", ",1.5\r\n", "#t\r\n", "_\r\n", "(123\r\n",
 		"$-1\r\n", "$0\r\n\r\n", "$4\r\na\r\nb\r\n", "=5\r\ntxt:a\r\n", "!5\r\nERR x\r\n",
@@ -31,7 +31,7 @@ func TestFramesOfEveryTypeAreReadWhole(t *testing.T) {
 	}
 }
 
-func TestFramesThatAreNoRESPAreErrors(t *testing.T) {
+func TestRESP_InvalidFramesAreErrors(t *testing.T) {
 	for _, bad := range []string{"?\r\n", "*x\r\n", "$3\r\nab", "\r\n", "*1\r\n"} {
 		if frame, err := readFrame(bufio.NewReader(strings.NewReader(bad))); err == nil {
 			t.Errorf("%q was read as %q", bad, frame)
@@ -39,7 +39,7 @@ func TestFramesThatAreNoRESPAreErrors(t *testing.T) {
 	}
 }
 
-func TestCommandsAreReadAsArraysOrInline(t *testing.T) {
+func TestRESP_CommandsAreArraysOrInline(t *testing.T) {
 	r := bufio.NewReader(strings.NewReader("*2\r\n$3\r\nGET\r\n$2\r\n\r\n\r\n" + "ping  hello\r\n" + "\r\n"))
 	for _, want := range []Command{{"GET", "\r\n"}, {"ping", "hello"}, {}} {
 		got, _, err := readCommand(r)
@@ -49,7 +49,7 @@ func TestCommandsAreReadAsArraysOrInline(t *testing.T) {
 	}
 }
 
-func TestTheKindOfAMessageIsItsFirstWord(t *testing.T) {
+func TestRESP_KindOfAMessageIsItsFirstWord(t *testing.T) {
 	for frame, want := range map[string]string{
 		"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n":        "MESSAGE",
 		">3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n":         "SSUBSCRIBE",
@@ -63,7 +63,7 @@ func TestTheKindOfAMessageIsItsFirstWord(t *testing.T) {
 	}
 }
 
-func TestACommandPrintsInOneLine(t *testing.T) {
+func TestRESP_CommandPrintsInOneLine(t *testing.T) {
 	c := Command{"eval", "return 1", strings.Repeat("x", 100), ""}
 	if got, want := c.String(), `eval "return 1" `+strings.Repeat("x", 60)+`… ""`; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -17,7 +17,7 @@ import (
 	. "github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAPausedServerAnswersOnlyAfterResume(t *testing.T) {
+func TestServer_PausedOneAnswersAfterResume(t *testing.T) {
 	s := NewServer(t)
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
 	defer rdb.Close()
@@ -34,7 +34,7 @@ func TestAPausedServerAnswersOnlyAfterResume(t *testing.T) {
 	poll(t, func() bool { return rdb.Get(t.Context(), "n").Val() == "1" }) // executed after all
 }
 
-func TestARestartedServerHasItsAddressAndForgets(t *testing.T) {
+func TestServer_RestartKeepsTheAddressAndForgetsData(t *testing.T) {
 	s := NewServer(t)
 	rdb := s.Client(t)
 	rdb.Set(t.Context(), "k", "v", 0)
@@ -51,7 +51,7 @@ func TestARestartedServerHasItsAddressAndForgets(t *testing.T) {
 	wantValue(t, rdb, "k", "")
 }
 
-func TestExtraArgumentsOverrideTheDefaults(t *testing.T) {
+func TestServer_ExtraArgumentsOverrideDefaults(t *testing.T) {
 	s := NewServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	rdb := s.Client(t)
 	rdb.Set(t.Context(), "k", "v", 0)
@@ -61,7 +61,7 @@ func TestExtraArgumentsOverrideTheDefaults(t *testing.T) {
 	wantValue(t, rdb, "k", "v")
 }
 
-func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+func TestServer_FailedStartReportsWhy(t *testing.T) {
 	RequireServer(t)
 	_, err := StartServer(t.TempDir(), "--no-such-option", "1")
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
@@ -69,7 +69,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-func TestCloseRemovesTheServersDirectoryAndStopsAPausedServer(t *testing.T) {
+func TestServer_CloseRemovesItsDirectoryAndStopsAPausedOne(t *testing.T) {
 	s := NewServer(t)
 	s.Pause()
 	s.Close()
@@ -81,7 +81,7 @@ func TestCloseRemovesTheServersDirectoryAndStopsAPausedServer(t *testing.T) {
 // orphanEnv makes this test's binary start a server and wait to be killed.
 const orphanEnv = "REDISTEST_ORPHAN"
 
-func TestAServerDiesWithItsParent(t *testing.T) {
+func TestServer_DiesWithItsParent(t *testing.T) {
 	if os.Getenv(orphanEnv) != "" {
 		s, err := StartServer("")
 		if err != nil {
@@ -114,7 +114,7 @@ func TestAServerDiesWithItsParent(t *testing.T) {
 	poll(t, func() bool { return errors.Is(rdb.Ping(t.Context()).Err(), syscall.ECONNREFUSED) })
 }
 
-func TestBackendsAnswerAndKeysAreUniqueAndPlain(t *testing.T) {
+func TestBackend_AnswersAndKeysAreUniqueAndPlain(t *testing.T) {
 	Each(t, func(t *testing.T, b *Backend) {
 		rdb := b.Client(t)
 		key := Key(t)
@@ -131,7 +131,7 @@ func TestBackendsAnswerAndKeysAreUniqueAndPlain(t *testing.T) {
 	})
 }
 
-func TestAMiniredisInABubbleRunsOnTheBubblesClock(t *testing.T) {
+func TestBackend_MiniredisInABubbleUsesItsClock(t *testing.T) {
 	InBubble(t, func(t *testing.T, b *Backend) {
 		rdb := b.Client(t)
 		ctx := context.Background()

@@ -6,7 +6,7 @@ import (
 	. "github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAClusterServesKeysSurvivesAKilledMasterAndTakesItBack(t *testing.T) {
+func TestCluster_SurvivesAKilledMasterAndTakesItBack(t *testing.T) {
 	t.Parallel()
 	c := NewCluster(t)
 	rdb, key := c.Client(t), Key(t)
@@ -43,7 +43,7 @@ func TestAClusterServesKeysSurvivesAKilledMasterAndTakesItBack(t *testing.T) {
 	}
 }
 
-func TestSentinelsReplaceAPausedMaster(t *testing.T) {
+func TestSentinel_ReplacesAPausedMaster(t *testing.T) {
 	t.Parallel()
 	s := NewSentinel(t)
 	old, err := s.Master(t.Context())
@@ -63,7 +63,7 @@ func TestSentinelsReplaceAPausedMaster(t *testing.T) {
 	wantValue(t, master.Client(t), "k", "v")
 }
 
-func TestSentinelsReplaceTheirMasterOnRequest(t *testing.T) {
+func TestSentinel_ReplacesTheMasterOnRequest(t *testing.T) {
 	t.Parallel()
 	s := NewSentinel(t)
 	if master, err := s.Failover(t.Context()); err != nil || master == s.Nodes[0] {

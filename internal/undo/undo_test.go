@@ -37,7 +37,7 @@ func (q *Queue) adds(t *testing.T, name string) (settled <-chan struct{}) {
 	return Add(Name{Keys: target, Field: name, Until: q.env.Now().After(time.Hour)}, q)
 }
 
-func TestAnUndoThatIsNotAnsweredKeepsNoOther(t *testing.T) {
+func TestUndo_UnansweredOneBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	sent, answered := make(chan struct{}), make(chan struct{})
 	answer := sync.OnceFunc(func() { close(answered) })
@@ -59,7 +59,7 @@ func TestAnUndoThatIsNotAnsweredKeepsNoOther(t *testing.T) {
 	redistest.Receive(t, silent)
 }
 
-func TestManyUndosAreSentAFewAtATime(t *testing.T) {
+func TestUndo_ManyAreSentAFewAtATime(t *testing.T) {
 	t.Parallel()
 	var underWay, most atomic.Int64
 	var once sync.Once
@@ -85,7 +85,7 @@ func TestManyUndosAreSentAFewAtATime(t *testing.T) {
 	require.EqualValues(t, mostWorkers, most.Load())
 }
 
-func TestUndosAreSentAgainUntilTheyAreSettled(t *testing.T) {
+func TestUndo_IsSentAgainUntilSettled(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	sent := make(map[string]int)
@@ -102,7 +102,7 @@ func TestUndosAreSentAgainUntilTheyAreSettled(t *testing.T) {
 }
 
 // The one under way may have been executed before what the newer one is about.
-func TestANewerUndoOfANameIsSentThoughAnOlderOneIsUnderWay(t *testing.T) {
+func TestUndo_NewerOneOfANameIsSentBesideAnOlder(t *testing.T) {
 	t.Parallel()
 	sent, answers := make(chan Name, 2), make(chan bool, 2)
 	q := queueOf(t, func(n Name) bool {
@@ -120,7 +120,7 @@ func TestANewerUndoOfANameIsSentThoughAnOlderOneIsUnderWay(t *testing.T) {
 	redistest.Receive(t, newer)
 }
 
-func TestAnUndoThatWasReplacedWhileItWasUnderWayIsNotTheLastWord(t *testing.T) {
+func TestUndo_ReplacedInFlightIsNotFinal(t *testing.T) {
 	t.Parallel()
 	var q *Queue
 	times := 0
@@ -139,7 +139,7 @@ func TestAnUndoThatWasReplacedWhileItWasUnderWayIsNotTheLastWord(t *testing.T) {
 	require.Equal(t, 2, times)
 }
 
-func TestATallyIsSettledByMostNodes(t *testing.T) {
+func TestUndo_TallyIsSettledByMostNodes(t *testing.T) {
 	t.Parallel()
 	for nodes, most := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3} {
 		tally := newTally(nodes)
@@ -152,7 +152,7 @@ func TestATallyIsSettledByMostNodes(t *testing.T) {
 }
 
 // Redis answers none of them.
-func TestUndosAreBoundedAndTheOldestAreDropped(t *testing.T) {
+func TestUndo_AreBoundedAndTheOldestIsDropped(t *testing.T) {
 	t.Parallel()
 	answered := make(chan struct{})
 	q := queueOf(t, func(Name) bool { <-answered; return true })
@@ -179,7 +179,7 @@ func TestUndosAreBoundedAndTheOldestAreDropped(t *testing.T) {
 	require.GreaterOrEqual(t, dropped, n-mostUndos-mostWorkers, "nothing is left to be done about them")
 }
 
-func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
+func TestUndo_OfTwoQueuesTheEarliestLeaseIsDropped(t *testing.T) {
 	t.Parallel()
 	q := queueOf(t, func(Name) bool { return true })
 	now := clock.System()
@@ -203,7 +203,7 @@ func TestOfTwoLinesOfUndosTheOneWhoseLeaseEndsFirstIsDropped(t *testing.T) {
 	require.Empty(t, q.pending)
 }
 
-func TestANameOfWhichACopyMayComeLateIsReleasedAgainAfterPausesThatDouble(t *testing.T) {
+func TestUndo_NameWithADelayedCopyIsReleasedAgainAtDoublingPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -225,7 +225,7 @@ func TestANameOfWhichACopyMayComeLateIsReleasedAgainAfterPausesThatDouble(t *tes
 	})
 }
 
-func TestANameOfWhichACopyMayComeLateIsNotReleasedAgainAfterTheClientIsClosed(t *testing.T) {
+func TestUndo_NameWithADelayedCopyIsNotReleasedAgainAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		released := 0

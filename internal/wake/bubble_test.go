@@ -91,7 +91,7 @@ func (b *bubble) subscribers(channel string) int {
 	return b.PubSubNumSub(channel)[channel]
 }
 
-func TestAnUnusedChannelLingers(t *testing.T) {
+func TestChannel_UnusedOneLingers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		for range 5 {
 			w := subscribe(b.hub, "a")
@@ -109,7 +109,7 @@ func TestAnUnusedChannelLingers(t *testing.T) {
 	})
 }
 
-func TestALingeringChannelIsNotTakenToANewConnection(t *testing.T) {
+func TestChannel_LingeringOneIsNotTakenToANewConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		goes, stays := subscribe(b.hub, "a"), subscribe(b.hub, "b")
 		synctest.Wait()
@@ -121,7 +121,7 @@ func TestALingeringChannelIsNotTakenToANewConnection(t *testing.T) {
 	})
 }
 
-func TestASilentConnectionIsPingedOncePerInterval(t *testing.T) {
+func TestConnection_SilentOneIsPingedOncePerInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		w := subscribe(b.hub, "a")
 		time.Sleep(time.Minute + time.Second)
@@ -136,7 +136,7 @@ func TestASilentConnectionIsPingedOncePerInterval(t *testing.T) {
 	})
 }
 
-func TestSuspicionIsRateLimited(t *testing.T) {
+func TestSuspicion_IsRateLimited(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		subscribe(b.hub, "a")
 		synctest.Wait()
@@ -148,7 +148,7 @@ func TestSuspicionIsRateLimited(t *testing.T) {
 	})
 }
 
-func TestANewConnectionTakesFewCommands(t *testing.T) {
+func TestConnection_NewOneTakesFewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const n = 1280
 		b.dialTime = time.Second // which does not pass before all are there
@@ -168,7 +168,7 @@ func TestANewConnectionTakesFewCommands(t *testing.T) {
 	})
 }
 
-func TestConnectingMayTakeLongerThanAPong(t *testing.T) {
+func TestConnection_MayTakeLongerThanAPong(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.dialTime = 4 * time.Second // PongTimeout is 2 s, AnswerTimeout 5 s
 		w := subscribe(b.hub, "a")

@@ -124,7 +124,7 @@ func requireRecovered(t *testing.T, w *waiter, n int64, rdb redis.UniversalClien
 	}, soon, tick)
 }
 
-func TestAKilledConnectionWakesAndIsReplaced(t *testing.T) {
+func TestConnection_KilledOneWakesAndIsReplaced(t *testing.T) {
 	for _, resp := range []int{2, 3} {
 		rdb := newClient(t, &redis.Options{Addr: redistest.NewServer(t).Addr, Protocol: resp})
 		h := newHub(t, rdb, config())
@@ -138,7 +138,7 @@ func TestAKilledConnectionWakesAndIsReplaced(t *testing.T) {
 	}
 }
 
-func TestAFrozenServerIsNoticedByTheMissingPong(t *testing.T) {
+func TestConnection_FrozenServerIsNoticedByTheMissingPong(t *testing.T) {
 	s := redistest.NewServer(t)
 	rdb := s.Client(t)
 	h := newHub(t, rdb, config())
@@ -150,7 +150,7 @@ func TestAFrozenServerIsNoticedByTheMissingPong(t *testing.T) {
 	requireRecovered(t, w, 1, rdb, "a")
 }
 
-func TestABlackHoleIsNoticedByTheMissingPong(t *testing.T) {
+func TestConnection_BlackHoleIsNoticedByTheMissingPong(t *testing.T) {
 	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
@@ -165,7 +165,7 @@ func TestABlackHoleIsNoticedByTheMissingPong(t *testing.T) {
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
 }
 
-func TestSuspicionFindsADeafConnectionBeforeThePingIsDue(t *testing.T) {
+func TestSuspicion_FindsADeafConnectionBeforeThePingIsDue(t *testing.T) {
 	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
@@ -180,7 +180,7 @@ func TestSuspicionFindsADeafConnectionBeforeThePingIsDue(t *testing.T) {
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
 }
 
-func TestAnUnsubscriptionNobodyAskedForReplacesTheConnection(t *testing.T) {
+func TestConnection_UnrequestedUnsubscriptionReplacesIt(t *testing.T) {
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
 	h := newHub(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
@@ -189,7 +189,7 @@ func TestAnUnsubscriptionNobodyAskedForReplacesTheConnection(t *testing.T) {
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
 }
 
-func TestAnErrorNobodyAskedForReplacesTheConnection(t *testing.T) {
+func TestConnection_UnrequestedErrorReplacesIt(t *testing.T) {
 	m := miniredis.RunT(t)
 	p := startProxy(t, m.Addr())
 	cfg := config()
@@ -200,7 +200,7 @@ func TestAnErrorNobodyAskedForReplacesTheConnection(t *testing.T) {
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: m.Addr()}), "a")
 }
 
-func TestADeadServerIsNotBesieged(t *testing.T) {
+func TestConnection_DeadServerIsNotBesieged(t *testing.T) {
 	redistest.Slow(t)
 	m := miniredis.RunT(t)
 	var dials atomic.Int64
@@ -235,7 +235,7 @@ func restricted(t *testing.T, s *redistest.Server, admin *redis.Client) *redis.C
 	return newClient(t, &redis.Options{Addr: s.Addr, Username: "limited", Password: "secret"})
 }
 
-func TestARefusedChannelIsNotLiveWhileOthersAre(t *testing.T) {
+func TestChannel_RefusedOneIsNotLiveWhileOthersAre(t *testing.T) {
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	h := newHub(t, restricted(t, s, admin), config())
@@ -263,7 +263,7 @@ func TestARefusedChannelIsNotLiveWhileOthersAre(t *testing.T) {
 	require.Equal(t, 1, subscribers(t, admin, "channel:last"))
 }
 
-func TestARefusedChannelIsAskedForAgain(t *testing.T) {
+func TestChannel_RefusedOneIsRequestedAgain(t *testing.T) {
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	cfg := config()
@@ -278,7 +278,7 @@ func TestARefusedChannelIsAskedForAgain(t *testing.T) {
 }
 
 // What a server that is busy refuses has nothing to do with the channel.
-func TestAChannelThatABusyServerRefusesIsAskedForSoon(t *testing.T) {
+func TestChannel_RefusedByABusyServerIsRequestedSoon(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewServer(t, "--lua-time-limit", "10")
 	p := startProxy(t, s.Addr)
@@ -306,7 +306,7 @@ func TestAChannelThatABusyServerRefusesIsAskedForSoon(t *testing.T) {
 	require.Eventually(t, w.Live, soon, tick, "the server is well again")
 }
 
-func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
+func TestChannel_NoLongerRefusedIsLeftAlone(t *testing.T) {
 	redistest.Slow(t)
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
@@ -325,7 +325,7 @@ func TestAChannelThatIsNoLongerRefusedIsLeftAlone(t *testing.T) {
 	require.Never(t, func() bool { return w.woken.Load() != n || !w.Live() }, cfg.RefusalRetry+some, tick)
 }
 
-func TestARefusedChannelIsForgottenLikeAnyOther(t *testing.T) {
+func TestChannel_RefusedOneIsForgottenLikeAnyOther(t *testing.T) {
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	h := newHub(t, restricted(t, s, admin), config())
@@ -338,7 +338,7 @@ func TestARefusedChannelIsForgottenLikeAnyOther(t *testing.T) {
 	}, soon, tick)
 }
 
-func TestAUserWithoutPingKeepsItsSubscriptions(t *testing.T) {
+func TestConnection_WithoutPermissionToPingKeepsSubscriptions(t *testing.T) {
 	s := redistest.NewServer(t)
 	admin := s.Client(t)
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">secret",
@@ -378,7 +378,7 @@ func startMute(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestCloseIsBoundedWhileAHandshakeHangs(t *testing.T) {
+func TestClose_IsBoundedDuringAHangingHandshake(t *testing.T) {
 	redistest.Slow(t)
 	rdb := newClient(t, &redis.Options{Addr: startMute(t), ReadTimeout: time.Minute})
 	cfg := config()
@@ -391,7 +391,7 @@ func TestCloseIsBoundedWhileAHandshakeHangs(t *testing.T) {
 	require.Less(t, time.Since(began), 4*time.Second, "the handshake hangs for a minute")
 }
 
-func TestCloseIsQuickWhileNobodyAnswersAtAll(t *testing.T) {
+func TestClose_IsQuickIfNobodyAnswers(t *testing.T) {
 	opt := &redis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Minute}
 	dialing := make(chan struct{}, 1)
 	opt.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -415,7 +415,7 @@ func TestCloseIsQuickWhileNobodyAnswersAtAll(t *testing.T) {
 	require.Less(t, time.Since(began), soon)
 }
 
-func TestAnAttemptToConnectThatHangsIsGivenUp(t *testing.T) {
+func TestConnection_HangingAttemptIsAbandoned(t *testing.T) {
 	m := miniredis.RunT(t)
 	var dials atomic.Int64
 	opt := &redis.Options{Addr: m.Addr(), DialTimeout: time.Hour}

@@ -68,7 +68,7 @@ func (c *choir) settled() int64 {
 
 const never = time.Hour
 
-func TestWhatMostServersSayWakesOnce(t *testing.T) {
+func TestMajority_MessagesOfMostServersWakeOnce(t *testing.T) {
 	redistest.Slow(t)
 	c := newChoir(t, 3, never)
 	before := c.settled() // the confirmations are through
@@ -85,7 +85,7 @@ func TestWhatMostServersSayWakesOnce(t *testing.T) {
 	require.Equal(t, n+1, c.settled())
 }
 
-func TestWhatOnlyOneServerSaysWakesAfterAMoment(t *testing.T) {
+func TestMajority_MessageOfOneServerWakesAfterAMoment(t *testing.T) {
 	redistest.Slow(t)
 	c := newChoir(t, 3, 10*time.Millisecond)
 	for i := range c.servers {
@@ -95,7 +95,7 @@ func TestWhatOnlyOneServerSaysWakesAfterAMoment(t *testing.T) {
 	}
 }
 
-func TestOneServerThatRepeatsItselfIsNotForgotten(t *testing.T) {
+func TestMajority_ServerThatRepeatsItselfIsRemembered(t *testing.T) {
 	c := newChoir(t, 3, never)
 	before := c.settled()
 	c.says(0)
@@ -104,7 +104,7 @@ func TestOneServerThatRepeatsItselfIsNotForgotten(t *testing.T) {
 	c.eventually(func() bool { return c.wakes.Load() > before })
 }
 
-func TestASubscriptionIsLiveWithMostServers(t *testing.T) {
+func TestMajority_SubscriptionIsLiveWithMostServers(t *testing.T) {
 	c := newChoir(t, 3, 5*time.Millisecond)
 	before := c.settled()
 	c.servers[0].Close()
@@ -116,7 +116,7 @@ func TestASubscriptionIsLiveWithMostServers(t *testing.T) {
 	c.eventually(c.sub.Live)
 }
 
-func TestAClosedSubscriptionOfAMajorityIsSilent(t *testing.T) {
+func TestMajority_ClosedSubscriptionIsSilent(t *testing.T) {
 	redistest.Slow(t)
 	c := newChoir(t, 3, 50*time.Millisecond)
 	before := c.settled()
@@ -132,7 +132,7 @@ func TestAClosedSubscriptionOfAMajorityIsSilent(t *testing.T) {
 }
 
 // Who acted on the first message was too early: the others come within the same moment.
-func TestAMajorityWakesThoughAFewHaveBefore(t *testing.T) {
+func TestMajority_WakesThoughAFewDidBefore(t *testing.T) {
 	redistest.Slow(t)
 	c := newChoir(t, 3, time.Second)
 	before := c.settled()

@@ -26,7 +26,7 @@ func movable(t *testing.T, addr string) (rdb *redis.Client, move func(to string)
 	}), func(to string) { current.Store(&to) }
 }
 
-func TestMissedMessagesLeadAwayFromAFormerMaster(t *testing.T) {
+func TestMissedMessages_LeadAwayFromAFormerMaster(t *testing.T) {
 	old, fresh := miniredis.RunT(t), miniredis.RunT(t)
 	rdb, move := movable(t, old.Addr())
 	h := newHub(t, rdb, config())
@@ -38,7 +38,7 @@ func TestMissedMessagesLeadAwayFromAFormerMaster(t *testing.T) {
 	requireRecovered(t, w, 1, newClient(t, &redis.Options{Addr: fresh.Addr()}), "a")
 }
 
-func TestMissedMessagesAreNoReasonToMoveWhileOthersCome(t *testing.T) {
+func TestMissedMessages_DoNotMoveAConnectionThatReceivesOthers(t *testing.T) {
 	m := miniredis.RunT(t)
 	rdb := newClient(t, &redis.Options{Addr: m.Addr()})
 	h := newHub(t, rdb, config())
@@ -52,7 +52,7 @@ func TestMissedMessagesAreNoReasonToMoveWhileOthersCome(t *testing.T) {
 	require.True(t, a.Live())
 }
 
-func TestMissedMessagesMoveTheConnectionOncePerInterval(t *testing.T) {
+func TestMissedMessages_MoveTheConnectionOncePerInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		w := subscribe(b.hub, "a")
 		for range 60 { // half a second each
@@ -65,7 +65,7 @@ func TestMissedMessagesMoveTheConnectionOncePerInterval(t *testing.T) {
 	})
 }
 
-func TestMissedMessagesHaveAShardLookedUpAnew(t *testing.T) {
+func TestMissedMessages_LookAShardUpAgain(t *testing.T) {
 	old, fresh := startMaster(t), startMaster(t)
 	s, a := newShards(t, old, config())
 	w := subscribeLive(t, s, "a")

@@ -45,7 +45,7 @@ func newBuggy(t *testing.T, addr string) *buggy {
 	return b
 }
 
-func TestAClientThatPanicsIsLikeAConnectionThatFails(t *testing.T) {
+func TestPanic_OfTheClientIsAFailedConnection(t *testing.T) {
 	rdb := newBuggy(t, miniredis.RunT(t).Addr())
 	h := wake.NewHub(rdb, config())
 	t.Cleanup(h.Close)
@@ -57,7 +57,7 @@ func TestAClientThatPanicsIsLikeAConnectionThatFails(t *testing.T) {
 	w.waitWoken(t, 1)
 }
 
-func TestAClientThatPanicsWhenAskedForAMasterIsAskedAgain(t *testing.T) {
+func TestPanic_OnAskingForAMasterIsRetried(t *testing.T) {
 	redistest.RequireVersion(t, 7)
 	cluster := redistest.NewCluster(t)
 	rdb := newBuggy(t, cluster.Addrs()[0])
@@ -67,7 +67,7 @@ func TestAClientThatPanicsWhenAskedForAMasterIsAskedAgain(t *testing.T) {
 	require.Less(t, rdb.left.Load(), int64(0))
 }
 
-func TestAHubWhoseClientAlwaysPanicsCloses(t *testing.T) {
+func TestPanic_HubOfAPanickingClientCloses(t *testing.T) {
 	rdb := newBuggy(t, miniredis.RunT(t).Addr())
 	rdb.left.Store(1 << 40)
 	h := wake.NewHub(rdb, config())

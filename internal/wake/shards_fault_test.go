@@ -11,7 +11,7 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestAChannelWhoseSlotMovesIsFollowedAndOthersStay(t *testing.T) {
+func TestShards_MovedChannelIsFollowedAndOthersStay(t *testing.T) {
 	old, fresh := redistest.NewServer(t), startMaster(t)
 	p := startProxy(t, old.Addr)
 	s, a := newShards(t, newClient(t, &redis.Options{Addr: p.Addr().String()}), config())
@@ -25,7 +25,7 @@ func TestAChannelWhoseSlotMovesIsFollowedAndOthersStay(t *testing.T) {
 	require.NotZero(t, a.renewed.Load())
 }
 
-func TestAChannelThatTheMapMisplacesIsFoundWhenTheMapIsRenewed(t *testing.T) {
+func TestShards_MisplacedChannelIsFoundWhenTheMapIsRenewed(t *testing.T) {
 	for _, refusal := range []string{"MOVED 1 127.0.0.1:1", "CLUSTERDOWN Hash slot not served"} {
 		right := startMaster(t)
 		relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
@@ -46,7 +46,7 @@ func TestAChannelThatTheMapMisplacesIsFoundWhenTheMapIsRenewed(t *testing.T) {
 }
 
 // A master that becomes a replica ends its subscriptions, and accepts them anew.
-func TestAChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
+func TestShards_ChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
 	old, fresh := redistest.NewServer(t), startMaster(t)
 	p := startProxy(t, old.Addr)
 	cfg := config()
@@ -60,7 +60,7 @@ func TestAChannelThatWentBackToAFormerMasterIsTakenAway(t *testing.T) {
 	requireShardRecovered(t, w, fresh, "a")
 }
 
-func TestWhereChannelsBelongIsLookedUpNowAndThen(t *testing.T) {
+func TestShards_MapIsRenewedNowAndThen(t *testing.T) {
 	old, fresh := startMaster(t), startMaster(t)
 	s, a := newShards(t, old, config())
 	w := subscribeLive(t, s, "a")
@@ -69,7 +69,7 @@ func TestWhereChannelsBelongIsLookedUpNowAndThen(t *testing.T) {
 	require.Eventually(t, func() bool { return connections(t, old) == 0 }, soon, tick)
 }
 
-func TestAMapThatStaysWrongIsNotAskedAllTheTime(t *testing.T) {
+func TestShards_WrongMapIsNotRequestedAllTheTime(t *testing.T) {
 	redistest.Slow(t)
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	relay.ReplyWith("-MOVED 1 127.0.0.1:1\r\n", redistest.Named("SSUBSCRIBE")).Always()
@@ -85,7 +85,7 @@ func TestAMapThatStaysWrongIsNotAskedAllTheTime(t *testing.T) {
 	require.Greater(t, time.Since(began), 200*time.Millisecond, "three rounds of ten take two pauses of 100 ms at least")
 }
 
-func TestWithoutAMapChannelsAreNotLiveUntilThereIsOne(t *testing.T) {
+func TestShards_ChannelsAreNotLiveWithoutAMap(t *testing.T) {
 	master := startMaster(t)
 	s, a := newShards(t, nil, config())
 	a.placeOthers(nil, errors.New("no node answers"))
@@ -100,7 +100,7 @@ func TestWithoutAMapChannelsAreNotLiveUntilThereIsOne(t *testing.T) {
 	require.Equal(t, 1, channels)
 }
 
-func TestTheChannelsOfADeadMasterAreTakenOverByItsSuccessor(t *testing.T) {
+func TestShards_SuccessorOfADeadMasterTakesOver(t *testing.T) {
 	old, other, successor := redistest.NewServer(t), startMaster(t), startMaster(t)
 	s, a := newShards(t, old.Client(t), config())
 	a.place(other, "elsewhere")
@@ -123,7 +123,7 @@ func TestTheChannelsOfADeadMasterAreTakenOverByItsSuccessor(t *testing.T) {
 	require.True(t, stays.Live())
 }
 
-func TestAMasterThatLeftIsForgotten(t *testing.T) {
+func TestShards_MasterThatLeftIsForgotten(t *testing.T) {
 	old, fresh := redistest.NewServer(t), startMaster(t)
 	s, a := newShards(t, old.Client(t), config())
 	w := subscribeLive(t, s, "a")
@@ -140,7 +140,7 @@ func TestAMasterThatLeftIsForgotten(t *testing.T) {
 	}, soon, 150*time.Millisecond)
 }
 
-func TestADeafConnectionToAMasterIsReplaced(t *testing.T) {
+func TestShards_DeafConnectionIsReplaced(t *testing.T) {
 	direct := startMaster(t)
 	p := startProxy(t, direct.Options().Addr)
 	cfg := config()
@@ -154,7 +154,7 @@ func TestADeafConnectionToAMasterIsReplaced(t *testing.T) {
 	requireShardRecovered(t, w, direct, "a")
 }
 
-func TestARefusedShardChannelIsNotLiveWhileOthersAre(t *testing.T) {
+func TestShards_RefusedChannelIsNotLiveWhileOthersAre(t *testing.T) {
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
 	cfg := config()

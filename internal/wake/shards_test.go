@@ -125,7 +125,7 @@ func onEveryProtocol(t *testing.T, test func(t *testing.T, start func() *redis.C
 	}
 }
 
-func TestShardsHaveOneConnectionToEachMasterInUse(t *testing.T) {
+func TestShards_OneConnectionPerMasterInUse(t *testing.T) {
 	onEveryProtocol(t, func(t *testing.T, start func() *redis.Client) {
 		masters := []*redis.Client{start(), start(), start()}
 		s, a := newShards(t, nil, config())
@@ -148,7 +148,7 @@ func TestShardsHaveOneConnectionToEachMasterInUse(t *testing.T) {
 	})
 }
 
-func TestUnusedShardsLeaveNothingBehind(t *testing.T) {
+func TestShards_UnusedLeaveNothing(t *testing.T) {
 	master := startMaster(t)
 	cfg := config()
 	cfg.PingInterval = time.Hour
@@ -184,7 +184,7 @@ func TestUnusedShardsLeaveNothingBehind(t *testing.T) {
 	w.waitWoken(t, 1)
 }
 
-func TestAnUnusedShardChannelLingers(t *testing.T) {
+func TestShards_UnusedChannelLingers(t *testing.T) {
 	master := startMaster(t)
 	cfg := config()
 	cfg.Linger = time.Minute
@@ -198,7 +198,7 @@ func TestAnUnusedShardChannelLingers(t *testing.T) {
 	w.waitWoken(t, 0)
 }
 
-func TestShardSubscriptionsMayComeAndGoConcurrently(t *testing.T) {
+func TestShards_SubscriptionsMayComeAndGoConcurrently(t *testing.T) {
 	onEveryProtocol(t, func(t *testing.T, start func() *redis.Client) {
 		masters := []*redis.Client{start(), start()}
 		s, a := newShards(t, masters[0], config())
@@ -227,7 +227,7 @@ func TestShardSubscriptionsMayComeAndGoConcurrently(t *testing.T) {
 	})
 }
 
-func TestAfterCloseNoShardIsLive(t *testing.T) {
+func TestShards_NoneIsLiveAfterClose(t *testing.T) {
 	master := startMaster(t)
 	s, _ := newShards(t, master, config())
 	before := subscribeLive(t, s, "a")
@@ -265,7 +265,7 @@ func (l *lookout) MasterForKey(ctx context.Context, channel string) (*redis.Clie
 	}
 }
 
-func TestCloseDoesNotWaitForTheMap(t *testing.T) {
+func TestShards_CloseDoesNotWaitForTheMap(t *testing.T) {
 	l := newLookout(nil)
 	cfg := config()
 	cfg.CloseTimeout = time.Minute // what it may not wait for
@@ -278,7 +278,7 @@ func TestCloseDoesNotWaitForTheMap(t *testing.T) {
 	require.False(t, w.Live())
 }
 
-func TestAChannelThatIsLookedUpInVainIsForgotten(t *testing.T) {
+func TestShards_UnfoundChannelIsForgotten(t *testing.T) {
 	master := startMaster(t)
 	l := newLookout(master)
 	s := wake.NewShards(l, config())

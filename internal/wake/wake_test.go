@@ -14,7 +14,7 @@ import (
 	"github.com/relock-go/relock/internal/wake"
 )
 
-func TestTheConfirmationMakesASubscriptionLiveAndWakesIt(t *testing.T) {
+func TestSubscription_ConfirmationMakesItLiveAndWakesIt(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		var s *wake.Subscription
@@ -32,7 +32,7 @@ func TestTheConfirmationMakesASubscriptionLiveAndWakesIt(t *testing.T) {
 	})
 }
 
-func TestAMessageWakesEverySubscriptionOfItsChannel(t *testing.T) {
+func TestSubscription_MessageWakesAllOfItsChannel(t *testing.T) {
 	redistest.Slow(t)
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
@@ -46,13 +46,13 @@ func TestAMessageWakesEverySubscriptionOfItsChannel(t *testing.T) {
 	})
 }
 
-func TestASubscriptionOfAConfirmedChannelIsLiveAtOnce(t *testing.T) {
+func TestSubscription_OfAConfirmedChannelIsLiveAtOnce(t *testing.T) {
 	h := newHub(t, newClient(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}), config())
 	subscribeLive(t, h, "a")
 	require.True(t, subscribe(h, "a").Live())
 }
 
-func TestAClosedSubscriptionIsNeitherLiveNorWoken(t *testing.T) {
+func TestSubscription_ClosedIsNeitherLiveNorWoken(t *testing.T) {
 	rdb := newClient(t, &redis.Options{Addr: miniredis.RunT(t).Addr()})
 	h := newHub(t, rdb, config())
 	stays := subscribeLive(t, h, "a")
@@ -66,7 +66,7 @@ func TestAClosedSubscriptionIsNeitherLiveNorWoken(t *testing.T) {
 	require.Zero(t, goes.woken.Load())
 }
 
-func TestAnUnusedChannelIsUnsubscribedWhileOthersStay(t *testing.T) {
+func TestChannel_UnusedOneIsUnsubscribedWhileOthersStay(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		a, b := subscribeLive(t, h, "a"), subscribeLive(t, h, "b")
@@ -81,7 +81,7 @@ func TestAnUnusedChannelIsUnsubscribedWhileOthersStay(t *testing.T) {
 	})
 }
 
-func TestWithoutSubscriptionsThereIsNoConnection(t *testing.T) {
+func TestConnection_DoesNotExistWithoutSubscriptions(t *testing.T) {
 	m := miniredis.RunT(t)
 	h := newHub(t, newClient(t, &redis.Options{Addr: m.Addr()}), config())
 	require.Zero(t, m.CurrentConnectionCount())
@@ -93,7 +93,7 @@ func TestWithoutSubscriptionsThereIsNoConnection(t *testing.T) {
 	}
 }
 
-func TestManyChannelsShareOneConnectionAndLeaveNothingBehind(t *testing.T) {
+func TestChannel_ManyShareOneConnectionAndLeaveNothing(t *testing.T) {
 	redistest.Slow(t)
 	const n = 10_000
 	rdb := redistest.NewServer(t).Client(t)
@@ -120,7 +120,7 @@ func TestManyChannelsShareOneConnectionAndLeaveNothingBehind(t *testing.T) {
 	require.True(t, waiters[0].Live())
 }
 
-func TestSubscriptionsMayComeAndGoConcurrently(t *testing.T) {
+func TestSubscription_MayComeAndGoConcurrently(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		names := channelNames(8)
@@ -149,7 +149,7 @@ func TestSubscriptionsMayComeAndGoConcurrently(t *testing.T) {
 	})
 }
 
-func TestAfterCloseNothingIsLive(t *testing.T) {
+func TestSubscription_NoneIsLiveAfterClose(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHub(t, rdb, config())
 		before := subscribeLive(t, h, "a")

@@ -55,7 +55,7 @@ func enqueue(t *testing.T, b *redistest.Backend, queue, account string) {
 	require.NoError(t, err)
 }
 
-func TestTasksOfOneNameRunOneAfterAnotherAndNoneFails(t *testing.T) {
+func TestTask_OfOneNameRunsOneAfterAnotherAndNoneFails(t *testing.T) {
 	b, queue := redistest.Redis(t), redistest.Key(t)
 	const tasks = 6
 	failed, end := make(chan error, 1000), make(chan struct{})
@@ -95,7 +95,7 @@ func TestTasksOfOneNameRunOneAfterAnotherAndNoneFails(t *testing.T) {
 	}
 }
 
-func TestTasksOfDifferentNamesRunAtTheSameTime(t *testing.T) {
+func TestTask_OfDifferentNamesRunAtTheSameTime(t *testing.T) {
 	b, queue := redistest.Redis(t), redistest.Key(t)
 	begun, end, failed := make(chan struct{}, 2), make(chan struct{}), make(chan error, 1000)
 	startWorkers(t, b, queue, failed, func(context.Context, *asynq.Task) error {
@@ -112,7 +112,7 @@ func TestTasksOfDifferentNamesRunAtTheSameTime(t *testing.T) {
 }
 
 // At shutdown asynq gives up on a handler that does not stop. Another server gets its task meanwhile.
-func TestATaskThatAsynqHasGivenUpOnDoesNotRunTwiceAtOnce(t *testing.T) {
+func TestTask_AbandonedByAsynqDoesNotRunTwiceAtOnce(t *testing.T) {
 	b, queue := redistest.Redis(t), redistest.Key(t)
 	begun, end, failed := make(chan int, 2), make(chan struct{}), make(chan error, 1000)
 	handle := func(n int) asynq.HandlerFunc {
@@ -139,7 +139,7 @@ func process(ctx context.Context, locks *relock.Client, name string, handle asyn
 	return middleware(handle).ProcessTask(ctx, asynq.NewTask("pay", nil))
 }
 
-func TestALossEndsTheContextOfTheHandlerAndFailsTheTask(t *testing.T) {
+func TestTask_LossEndsTheHandlersContextAndFailsIt(t *testing.T) {
 	locks := relocktest.New(t)
 	for _, result := range []error{nil, asynq.SkipRetry} {
 		err := process(t.Context(), locks, "7", func(ctx context.Context, _ *asynq.Task) error {
@@ -157,7 +157,7 @@ func TestALossEndsTheContextOfTheHandlerAndFailsTheTask(t *testing.T) {
 	}
 }
 
-func TestWhatTheHandlerReturnsIsReturnedAndTheLockGivenBack(t *testing.T) {
+func TestTask_HandlersResultIsReturnedAndTheLockReleased(t *testing.T) {
 	locks := relocktest.New(t)
 	broken := errors.New("broken")
 	for _, want := range []error{nil, broken} {
@@ -171,7 +171,7 @@ func TestWhatTheHandlerReturnsIsReturnedAndTheLockGivenBack(t *testing.T) {
 	require.True(t, held)
 }
 
-func TestATaskThatWasDoneIsNotRunAgainBecauseRedisCouldNotBeTold(t *testing.T) {
+func TestTask_DoneOneIsNotRepeatedIfTheReleaseFailed(t *testing.T) {
 	locks := relocktest.New(t, relock.WithTTL(time.Second), relock.WithUnlockTimeout(20*time.Millisecond))
 	require.NoError(t, process(t.Context(), locks, "7", func(context.Context, *asynq.Task) error {
 		relocktest.Outage(t, locks, 200*time.Millisecond)
@@ -179,7 +179,7 @@ func TestATaskThatWasDoneIsNotRunAgainBecauseRedisCouldNotBeTold(t *testing.T) {
 	}))
 }
 
-func TestTheOwnerIsThatOfTheRun(t *testing.T) {
+func TestTask_OwnerIsThatOfTheRun(t *testing.T) {
 	locks := relocktest.New(t)
 	require.NoError(t, process(t.Context(), locks, "7", func(ctx context.Context, _ *asynq.Task) error {
 		never := func(context.Context, *asynq.Task) error { return errors.New("it runs twice") }
@@ -188,7 +188,7 @@ func TestTheOwnerIsThatOfTheRun(t *testing.T) {
 	}))
 }
 
-func TestNoTaskRunsWithoutItsLock(t *testing.T) {
+func TestTask_NeverRunsWithoutItsLock(t *testing.T) {
 	locks := relocktest.New(t)
 	never := func(context.Context, *asynq.Task) error {
 		t.Error("it runs")
@@ -209,7 +209,7 @@ func TestNoTaskRunsWithoutItsLock(t *testing.T) {
 	require.True(t, asynqlock.IsFailure(err))
 }
 
-func TestABusyTaskComesAgainSoonAndAFailedOneWhenAsynqSays(t *testing.T) {
+func TestTask_BusyOneReturnsSoonAndAFailedOneWhenAsynqSays(t *testing.T) {
 	task := asynq.NewTask("pay", nil)
 	for n := range 20 {
 		require.Less(t, asynqlock.RetryDelay(n, asynqlock.ErrBusy, task), 2*time.Second)

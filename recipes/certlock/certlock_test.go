@@ -70,7 +70,7 @@ func newNode(t *testing.T, files string, i issuer, locks *relock.Client) *certma
 	return config
 }
 
-func TestOneOfTwoNodesObtainsTheCertificate(t *testing.T) {
+func TestCertificate_IsObtainedByOneOfTwoNodes(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		prefix := relock.WithPrefix(redistest.Key(t) + ":")
 		waits := make(chan struct{}, 1)
@@ -93,7 +93,7 @@ func storageOn(locks *relock.Client) *certlock.Storage {
 	return certlock.New(&certmagic.FileStorage{}, locks)
 }
 
-func TestGoroutinesOfOneNodeExcludeEachOtherAndAnyOfThemUnlocks(t *testing.T) {
+func TestCertificate_GoroutinesOfANodeExcludeEachOtherAndAnyUnlocks(t *testing.T) {
 	s := storageOn(relocktest.New(t))
 	require.NoError(t, s.Lock(t.Context(), "a"))
 	held, err := s.TryLock(t.Context(), "a")
@@ -116,7 +116,7 @@ func TestGoroutinesOfOneNodeExcludeEachOtherAndAnyOfThemUnlocks(t *testing.T) {
 	require.ErrorIs(t, s.Unlock(t.Context(), "a"), relock.ErrNotHeld)
 }
 
-func TestAfterALossNoUnlockTakesTheLockFromTheNext(t *testing.T) {
+func TestCertificate_UnlockAfterALossLeavesTheNextHold(t *testing.T) {
 	locks := relocktest.New(t)
 	s := storageOn(locks)
 	require.NoError(t, s.Lock(t.Context(), "a"))
@@ -129,7 +129,7 @@ func TestAfterALossNoUnlockTakesTheLockFromTheNext(t *testing.T) {
 	require.NoError(t, s.Unlock(t.Context(), "a"))
 }
 
-func TestAWaitEndsWithItsContextAndABadNameIsAnError(t *testing.T) {
+func TestCertificate_WaitEndsWithItsContextAndABadNameIsAnError(t *testing.T) {
 	locks := relocktest.New(t)
 	s := storageOn(locks)
 	release := relocktest.HoldElsewhere(t, locks, "certmagic:a")

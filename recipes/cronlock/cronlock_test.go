@@ -27,7 +27,7 @@ func newLog() log { return make(log, 1000) }
 func (l log) Info(text string, kv ...any)             { l <- fmt.Errorf("%s %v", text, kv) }
 func (l log) Error(err error, text string, kv ...any) { l <- fmt.Errorf("%s %v: %w", text, kv, err) }
 
-func TestOneOfSeveralNodesMakesEachRun(t *testing.T) {
+func TestCron_OneOfSeveralNodesMakesEachRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here := relocktest.New(t)
 		var mu sync.Mutex
@@ -60,7 +60,7 @@ func TestOneOfSeveralNodesMakesEachRun(t *testing.T) {
 	})
 }
 
-func TestRunsOfRealNodesDoNotOverlap(t *testing.T) {
+func TestCron_RunsOfRealNodesDoNotOverlap(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		name, told := redistest.Key(t), newLog()
 		var running atomic.Int32
@@ -89,7 +89,7 @@ func runOnce(ctx context.Context, locks *relock.Client, l log, name string, job 
 	cron.NewChain(cron.Recover(l), cronlock.OnOneNode(ctx, locks, name, l)).Then(job).Run()
 }
 
-func TestALossEndsTheContextOfTheJobAndIsLogged(t *testing.T) {
+func TestCron_LossEndsTheJobsContextAndIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, told := relocktest.New(t), newLog()
 		runOnce(t.Context(), locks, told, "nightly", cronlock.Job(func(ctx context.Context) error {
@@ -106,7 +106,7 @@ func TestALossEndsTheContextOfTheJobAndIsLogged(t *testing.T) {
 	})
 }
 
-func TestTheOwnerIsThatOfTheRun(t *testing.T) {
+func TestCron_OwnerIsThatOfTheRun(t *testing.T) {
 	locks, told := relocktest.New(t), newLog()
 	runOnce(t.Context(), locks, told, "nightly", cronlock.Job(func(ctx context.Context) error {
 		held, err := locks.Mutex("nightly").TryLock(ctx)
@@ -117,7 +117,7 @@ func TestTheOwnerIsThatOfTheRun(t *testing.T) {
 	require.Empty(t, told)
 }
 
-func TestWhatGoesWrongIsLogged(t *testing.T) {
+func TestCron_FailuresAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, told := relocktest.New(t), newLog()
 		broken := errors.New("broken")
@@ -144,7 +144,7 @@ func TestWhatGoesWrongIsLogged(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheProgramEndsARunAndItsKeeping(t *testing.T) {
+func TestCron_EndOfTheProgramEndsARunAndItsMinHold(t *testing.T) {
 	locks, told := relocktest.New(t), newLog()
 	ctx, cancel := context.WithCancel(t.Context())
 	began := time.Now()

@@ -62,7 +62,7 @@ func migrateOnTwo(t *testing.T, b *redistest.Backend, up func(locks *relock.Clie
 	require.Equal(t, []int64{1, 0}, d.versions())
 }
 
-func TestUpMigratesOnceOnTwoProcesses(t *testing.T) {
+func TestUp_MigratesOnceOnTwoProcesses(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		migrateOnTwo(t, b, func(locks *relock.Client, name string, d *database, migrate func(context.Context) error) error {
 			_, err := gooselock.Up(t.Context(), locks, name, d.provider(t, migrate))
@@ -71,7 +71,7 @@ func TestUpMigratesOnceOnTwoProcesses(t *testing.T) {
 	})
 }
 
-func TestTheLockerMigratesOnceOnTwoProcesses(t *testing.T) {
+func TestLocker_MigratesOnceOnTwoProcesses(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		migrateOnTwo(t, b, func(locks *relock.Client, name string, d *database, migrate func(context.Context) error) error {
 			_, err := d.provider(t, migrate, goose.WithLocker(gooselock.New(locks, name))).Up(t.Context())
@@ -80,7 +80,7 @@ func TestTheLockerMigratesOnceOnTwoProcesses(t *testing.T) {
 	})
 }
 
-func TestUpStopsAtALossAndSaysSo(t *testing.T) {
+func TestUp_StopsAtALossAndReportsIt(t *testing.T) {
 	locks := relocktest.New(t)
 	p := newDatabase().provider(t, func(ctx context.Context) error {
 		relocktest.Lose(t, locks, "migrations")
@@ -92,7 +92,7 @@ func TestUpStopsAtALossAndSaysSo(t *testing.T) {
 	require.Empty(t, done)
 }
 
-func TestTheLockerSaysAtTheEndThatItWasLost(t *testing.T) {
+func TestLocker_ReportsALossAtTheEnd(t *testing.T) {
 	locks := relocktest.New(t)
 	p := newDatabase().provider(t, func(ctx context.Context) error {
 		relocktest.Lose(t, locks, "migrations")
@@ -102,7 +102,7 @@ func TestTheLockerSaysAtTheEndThatItWasLost(t *testing.T) {
 	require.ErrorIs(t, err, relock.ErrLost)
 }
 
-func TestGoroutinesWithOneLockerExcludeEachOther(t *testing.T) {
+func TestLocker_GoroutinesExcludeEachOther(t *testing.T) {
 	locks := relocktest.New(t)
 	l := gooselock.New(locks, "migrations")
 	require.NoError(t, l.Lock(t.Context(), nil))
@@ -121,7 +121,7 @@ func TestGoroutinesWithOneLockerExcludeEachOther(t *testing.T) {
 	require.ErrorIs(t, l.Unlock(t.Context(), nil), relock.ErrNotHeld)
 }
 
-func TestNothingMigratesWithoutTheLock(t *testing.T) {
+func TestUp_MigratesNothingWithoutTheLock(t *testing.T) {
 	locks := relocktest.New(t, relock.WithTTL(time.Second))
 	migrate := func(context.Context) error { return errors.New("it migrates") }
 	d := newDatabase()

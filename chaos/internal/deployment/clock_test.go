@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestTheClockOfAServerIsSetWhileItRuns(t *testing.T) {
+func TestClock_OfAServerIsSetWhileItRuns(t *testing.T) {
 	t.Parallel()
 	d, err := Start(Skewed)
 	if !CanSetClocks() || !redistest.Available() {

@@ -54,7 +54,7 @@ func each(t *testing.T, test func(t *testing.T, r Resource)) {
 	}
 }
 
-func TestALowerTokenIsRefusedAndTheSameIsNot(t *testing.T) {
+func TestResource_RefusesALowerTokenButNotTheSame(t *testing.T) {
 	each(t, func(t *testing.T, r Resource) {
 		const high = int64(1)<<53 - 1
 		for _, step := range []struct {
@@ -78,7 +78,7 @@ func TestALowerTokenIsRefusedAndTheSameIsNot(t *testing.T) {
 	})
 }
 
-func TestOfWritesAtOnceTheHighestTokenStays(t *testing.T) {
+func TestResource_HighestTokenOfConcurrentWritesStays(t *testing.T) {
 	each(t, func(t *testing.T, r Resource) {
 		const writers = 16
 		var all sync.WaitGroup
@@ -95,7 +95,7 @@ func TestOfWritesAtOnceTheHighestTokenStays(t *testing.T) {
 	})
 }
 
-func TestAWriteThatCannotBeSentFails(t *testing.T) {
+func TestResource_UnsentWriteFails(t *testing.T) {
 	each(t, func(t *testing.T, r Resource) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -105,7 +105,7 @@ func TestAWriteThatCannotBeSentFails(t *testing.T) {
 	})
 }
 
-func TestAnUnknownResourceIsRefused(t *testing.T) {
+func TestResource_UnknownOneIsRefused(t *testing.T) {
 	_, err := Open(t.Context(), "http://localhost")
 	require.ErrorContains(t, err, `"http://localhost"`)
 }

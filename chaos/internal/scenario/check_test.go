@@ -35,7 +35,7 @@ func during(seen *stage.Evidence, process int, from, to int64) *stage.Evidence {
 	return seen
 }
 
-func TestAnUnlockThatCannotHaveSucceededIsABreach(t *testing.T) {
+func TestCheck_ImpossibleUnlockIsABreach(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		seen     *stage.Evidence
@@ -58,7 +58,7 @@ func TestAnUnlockThatCannotHaveSucceededIsABreach(t *testing.T) {
 	}
 }
 
-func TestCallsThatGaveUpWhileTheServerWasFrozenAreLookedFor(t *testing.T) {
+func TestCheck_FindsCallsThatGaveUpDuringAFreeze(t *testing.T) {
 	seen := during(told(100, 200, history.OK), 0, 300, 900)
 	require.ErrorContains(t, someGaveUpInTime(seen), "nothing was tested")
 	call := history.Event{At: seen.Began + int64(400*time.Millisecond), Process: 1, Op: 3, Kind: history.LockCall, Wait: int64(100 * time.Millisecond)}
@@ -68,7 +68,7 @@ func TestCallsThatGaveUpWhileTheServerWasFrozenAreLookedFor(t *testing.T) {
 	require.NoError(t, someGaveUpInTime(seen))
 }
 
-func TestFailuresAreBreachesWhereNothingMayFail(t *testing.T) {
+func TestCheck_FailureIsABreachWhereNothingMayFail(t *testing.T) {
 	seen := told(100, 200, history.Failed)
 	require.NoError(t, noCallFailed(seen))
 	require.NoError(t, unlocksSucceeded(seen))
@@ -79,7 +79,7 @@ func TestFailuresAreBreachesWhereNothingMayFail(t *testing.T) {
 	require.Empty(t, seen.Breaches)
 }
 
-func TestMisuseIsCountedAndAWrongAnswerIsABreach(t *testing.T) {
+func TestCheck_MisuseIsCountedAndAWrongAnswerIsABreach(t *testing.T) {
 	seen := told(100, 200, history.OK)
 	seen.Setup.Work.Misuse = 1
 	seen.Events = append(seen.Events, history.Event{Process: 1, Kind: history.Misused, Outcome: history.OK, Note: "a second Unlock"})
@@ -90,7 +90,7 @@ func TestMisuseIsCountedAndAWrongAnswerIsABreach(t *testing.T) {
 	require.Contains(t, seen.Breaches[0], "a third")
 }
 
-func TestTheSidesOfALockAreUnlockedInAnyOrder(t *testing.T) {
+func TestCheck_SidesAreUnlockedInAnyOrder(t *testing.T) {
 	event := func(at int64, kind history.Kind, read bool, outcome history.Outcome) history.Event {
 		return history.Event{At: at, Process: 1, Worker: 1, Owner: "p1.w1.sides", Lock: "rw", Kind: kind, Read: read, Outcome: outcome}
 	}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-func TestEveryScenarioHasANumberANameAndSomethingToInject(t *testing.T) {
+func TestScenario_HasANumberANameAndAnInjection(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range All() {
 		for _, id := range []string{strconv.Itoa(s.Number), s.Name} {
@@ -47,7 +47,7 @@ func TestEveryScenarioHasANumberANameAndSomethingToInject(t *testing.T) {
 	}
 }
 
-func TestScenariosAreChosenByNameNumberOrSelection(t *testing.T) {
+func TestScenario_IsChosenByNameNumberOrSelection(t *testing.T) {
 	all, err := Choose("all")
 	require.NoError(t, err)
 	require.Equal(t, general, all)
@@ -61,7 +61,7 @@ func TestScenariosAreChosenByNameNumberOrSelection(t *testing.T) {
 	require.ErrorContains(t, err, `no scenario "nothing"`)
 }
 
-func TestAScenarioIsPlayedAndJudged(t *testing.T) {
+func TestScenario_IsPlayedAndJudged(t *testing.T) {
 	redistest.RequireServer(t)
 	s, err := stage.New(1, nil)
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestAScenarioIsPlayedAndJudged(t *testing.T) {
 	require.Positive(t, res.LongestWait)
 }
 
-func TestEveryDeploymentOfTheMixHasFaults(t *testing.T) {
+func TestMix_EveryDeploymentHasFaults(t *testing.T) {
 	for _, k := range mixed {
 		faults := faultsOn(k)
 		require.Greater(t, len(faults), 10, k)

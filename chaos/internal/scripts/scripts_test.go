@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestEveryVerbHasAScriptOfItsOwn(t *testing.T) {
+func TestScripts_EveryVerbHasItsOwn(t *testing.T) {
 	learned, err := Learn()
 	require.NoError(t, err)
 	require.Len(t, learned, 7)

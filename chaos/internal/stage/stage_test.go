@@ -76,14 +76,14 @@ func schedule(seed uint64, number int) []string {
 	return acts
 }
 
-func TestTheSeedAloneDecidesWhatIsDoneWhen(t *testing.T) {
+func TestStage_SeedAloneDecidesWhatIsDoneWhen(t *testing.T) {
 	require.Equal(t, schedule(7, 0), schedule(7, 0))
 	require.NotEqual(t, schedule(7, 0), schedule(8, 0))
 	require.NotEqual(t, schedule(7, 0), schedule(7, 1), "another round is another schedule")
 }
 
 // A whole stage, with all resources.
-func TestAStageHasSomethingToProtect(t *testing.T) {
+func TestStage_HasSomethingToProtect(t *testing.T) {
 	t.Parallel()
 	newTestStage(t) // or skips
 	s, err := New(1, nil)
@@ -113,7 +113,7 @@ func newTestStage(t *testing.T) *Stage {
 	return s
 }
 
-func TestAPlanIsPlayedAndJudged(t *testing.T) {
+func TestStage_PlanIsPlayedAndJudged(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	res, err := s.Play(t.Context(), &Plan{Name: "replies lost", Setups: []Setup{fixture(loseReply...)}}, 500*time.Millisecond)
@@ -124,7 +124,7 @@ func TestAPlanIsPlayedAndJudged(t *testing.T) {
 	require.Positive(t, res.LongestWait)
 }
 
-func TestAKilledProcessIsReplacedAndAPausedOneGoesOn(t *testing.T) {
+func TestStage_KilledProcessIsReplacedAndAPausedOneGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	setup := fixture(Fault{Inject: func(a *Act) error {
@@ -148,7 +148,7 @@ func TestAKilledProcessIsReplacedAndAPausedOneGoesOn(t *testing.T) {
 	require.Empty(t, res.Violations)
 }
 
-func TestAPlanInWhichNoFaultHitsIsAnError(t *testing.T) {
+func TestStage_PlanWithoutAHitIsAnError(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	p := &Plan{Name: "harmless", Setups: []Setup{fixture(Fault{
@@ -158,7 +158,7 @@ func TestAPlanInWhichNoFaultHitsIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "harmless: not one fault hit")
 }
 
-func TestARoundInWhichNothingWasTestedIsPlayedAgainButNotForEver(t *testing.T) {
+func TestStage_EmptyRoundIsRepeatedButNotForever(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	setup := fixture(pass)
@@ -180,7 +180,7 @@ func TestARoundInWhichNothingWasTestedIsPlayedAgainButNotForEver(t *testing.T) {
 	require.Len(t, res.Violations, 5)
 }
 
-func TestAFaultThatCannotBeInjectedIsAnError(t *testing.T) {
+func TestStage_FailedInjectionIsAnError(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	broken := errors.New("no such lever")
@@ -192,7 +192,7 @@ func TestAFaultThatCannotBeInjectedIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "a lever")
 }
 
-func TestWhatTheCheckFindsAndCountsIsInTheResult(t *testing.T) {
+func TestStage_ResultHasWhatTheCheckFinds(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	setup := fixture(Fault{Name: "uncounted", Inject: func(a *Act) error {
@@ -218,7 +218,7 @@ func TestWhatTheCheckFindsAndCountsIsInTheResult(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreLeftAreTold(t *testing.T) {
+func TestStage_ReportsKeysThatAreLeft(t *testing.T) {
 	t.Parallel()
 	s := newTestStage(t)
 	setup := fixture(Fault{Inject: func(a *Act) error {
@@ -252,7 +252,7 @@ func TestStage_TellsOfKeysWithoutExpiry(t *testing.T) {
 	require.Contains(t, res.Violations[0].Text, "without expiry: redisson_lock_token:{x}")
 }
 
-func TestAViolationComesWithTheEventsAroundIt(t *testing.T) {
+func TestStage_ViolationComesWithTheEventsAroundIt(t *testing.T) {
 	r := newRound(&Stage{}, &Plan{}, fixture(), nil, 0)
 	for i := range 40 {
 		lock := []string{"a", "b"}[i%2]
@@ -268,7 +268,7 @@ func TestAViolationComesWithTheEventsAroundIt(t *testing.T) {
 	require.Empty(t, r.journal.around(check.Violation{Text: "without a time"}))
 }
 
-func TestWaitEndsWithItsContext(t *testing.T) {
+func TestStage_WaitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	began := time.Now()
@@ -276,7 +276,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	require.Less(t, time.Since(began), time.Minute)
 }
 
-func TestAnotherRoundAddsToTheResult(t *testing.T) {
+func TestStage_AnotherRoundAddsToTheResult(t *testing.T) {
 	var res Result
 	violation := check.Violation{Invariant: "I1", Lock: "a", Text: "two of them"}
 	res.add(check.Report{Operations: 1234, Holds: 567, LongestWait: 2, Violations: []check.Violation{violation}})

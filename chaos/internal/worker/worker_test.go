@@ -89,7 +89,7 @@ func seeAll(t *testing.T, d time.Duration, run func(d time.Duration, see func(wh
 	}
 }
 
-func TestAClientProcessTellsAllThatItDoesAndLeavesNothing(t *testing.T) {
+func TestWorker_ReportsAllThatItDoesAndLeavesNothing(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		key := redistest.Key(t)
 		config := clientOf(b.Addr, nil, "{"+key+"}:a", "{"+key+"}:b", key+"-c")
@@ -132,7 +132,7 @@ func TestAClientProcessTellsAllThatItDoesAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestMisuseIsAnsweredWithTheRightErrors(t *testing.T) {
+func TestWorker_MisuseHasTheRightErrors(t *testing.T) {
 	redistest.EachInRealTime(t, func(t *testing.T, b *redistest.Backend) {
 		config := clientOf(b.Addr, func(w *Workload) { w.Misuse, w.Workers = 1, 4 }, redistest.Key(t), redistest.Key(t))
 		seeAll(t, time.Second, func(d time.Duration, see func(string)) {
@@ -148,7 +148,7 @@ func TestMisuseIsAnsweredWithTheRightErrors(t *testing.T) {
 	})
 }
 
-func TestAClientThatIsToldToBlocksItsWholePool(t *testing.T) {
+func TestWorker_BlocksItsWholePoolOnRequest(t *testing.T) {
 	b := redistest.Redis(t)
 	config := clientOf(b.Addr, func(w *Workload) { w.PoolSize = 1 }, redistest.Key(t))
 	before := blocked(t, b)
@@ -169,12 +169,12 @@ func blocked(t *testing.T, b *redistest.Backend) (n int) {
 	return n
 }
 
-func TestAClientWithoutAConfigurationSaysSo(t *testing.T) {
+func TestWorker_WithoutAConfigurationReportsIt(t *testing.T) {
 	require.ErrorContains(t, Run(bytes.NewReader(nil), io.Discard), "no configuration")
 	require.ErrorContains(t, Run(bytes.NewReader([]byte("{\n")), io.Discard), "configuration")
 }
 
-func TestConnectionsAreCountedUntilTheyAreClosed(t *testing.T) {
+func TestWorker_CountsConnectionsUntilTheyAreClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

@@ -40,7 +40,7 @@ func first(ok func(Plan) bool) Plan {
 	}
 }
 
-func TestALibraryThatIsWholeKeepsAllPromisesUnderEveryTheme(t *testing.T) {
+func TestThemes_IntactLibraryKeepsAllPromises(t *testing.T) {
 	for _, theme := range themes {
 		t.Run(theme.name, func(t *testing.T) {
 			p := first(func(p Plan) bool { return p.Theme == theme.name && !p.Busy })
@@ -63,7 +63,7 @@ func lying() Plan {
 	return p
 }
 
-func TestAServerThatGivesLocksAwayIsFound(t *testing.T) {
+func TestThemes_ServerThatGivesLocksAwayIsFound(t *testing.T) {
 	p := lying()
 	res := playOf(t, p)
 	require.Contains(t, res.Broken(), "I1")
@@ -74,7 +74,7 @@ func TestAServerThatGivesLocksAwayIsFound(t *testing.T) {
 
 // The order of goroutines is not all decided by the seed, least of all with the race detector, which makes it
 // random: the same promise is broken, of the same lock, under the same faults.
-func TestAReplayTellsTheSameStory(t *testing.T) {
+func TestReplay_TellsTheSameStory(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	p := lying()
 	var heads []string
@@ -86,7 +86,7 @@ func TestAReplayTellsTheSameStory(t *testing.T) {
 	require.Equal(t, heads[0], heads[1])
 }
 
-func TestASeedDecidesThePlan(t *testing.T) {
+func TestPlan_IsDecidedByItsSeed(t *testing.T) {
 	for seed := uint64(1); seed < 200; seed++ {
 		require.Equal(t, Draw(seed), Draw(seed))
 		require.NotEqual(t, Draw(seed).String(), Draw(seed+1).String())
@@ -96,7 +96,7 @@ func TestASeedDecidesThePlan(t *testing.T) {
 	}
 }
 
-func TestEveryThemeIsDrawn(t *testing.T) {
+func TestPlan_EveryThemeIsDrawn(t *testing.T) {
 	seen := make(map[string]bool)
 	quorums := 0
 	for seed := uint64(1); seed < 500; seed++ {
@@ -112,7 +112,7 @@ func TestEveryThemeIsDrawn(t *testing.T) {
 	require.Greater(t, quorums, 50)
 }
 
-func TestAStoppedProcessSeesItsClocksJump(t *testing.T) {
+func TestProcess_StoppedOneSeesItsClocksJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watches{began: time.Now()}
 		before := w.now()
@@ -129,7 +129,7 @@ func TestAStoppedProcessSeesItsClocksJump(t *testing.T) {
 	})
 }
 
-func TestAReplicaKnowsWhatItKnewThen(t *testing.T) {
+func TestReplica_KeepsItsPastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newServer(1, 0)
 		require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestAReplicaKnowsWhatItKnewThen(t *testing.T) {
 	})
 }
 
-func TestSignsOfLifeStopWhereAProcessDoes(t *testing.T) {
+func TestProcess_SignsOfLifeStopWithIt(t *testing.T) {
 	second := int64(time.Second)
 	j := &journal{events: []history.Event{
 		{At: 1, Process: 1, Kind: history.LockCall},
@@ -170,7 +170,7 @@ func TestSignsOfLifeStopWhereAProcessDoes(t *testing.T) {
 	require.InDelta(t, 20, signs, 3)
 }
 
-func TestAServerThatLoadsItsDataIsConnectedToAndRefusesScripts(t *testing.T) {
+func TestServer_LoadingOneIsConnectedToAndRefusesScripts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newServer(1, 0)
 		require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestAServerThatLoadsItsDataIsConnectedToAndRefusesScripts(t *testing.T) {
 	})
 }
 
-func TestAProcessThatBeginsMeetsAServerThatIsStopped(t *testing.T) {
+func TestProcess_NewOneMeetsAStoppedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newServer(1, 0)
 		require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/relock-go/relock/chaos/history"
 )
 
-func TestAPlayThatDoesNotEndSaysWhichCallsHaveNotReturned(t *testing.T) {
+func TestStuck_PlayNamesTheCallsThatHaveNotReturned(t *testing.T) {
 	var res *Result
 	p := &play{plan: Draw(1), journal: &journal{}, stuck: func(r *Result) { res = r }}
 	for _, e := range []history.Event{
@@ -29,13 +29,13 @@ func TestAPlayThatDoesNotEndSaysWhichCallsHaveNotReturned(t *testing.T) {
 	require.Equal(t, []string{"I6"}, res.Broken())
 	story := res.Story()
 	require.Contains(t, story, "a goroutine that waits")
-	require.Contains(t, story, "TestAPlayThatDoesNotEndSaysWhichCallsHaveNotReturned")
+	require.Contains(t, story, "TestStuck_PlayNamesTheCallsThatHaveNotReturned")
 	require.Len(t, unreturned(p.journal.soFar()), 2)
 	require.Contains(t, story, "process 1, goroutine 3   2: asks for asked for")
 	require.Contains(t, story, "process 1, goroutine 2   3: unlocks being released")
 }
 
-func TestTheClockWaitsForGoroutinesThatRunOrWaitForAMutex(t *testing.T) {
+func TestStuck_ClockWaitsForGoroutinesThatRunOrWaitForAMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		mu.Lock()
@@ -63,7 +63,7 @@ func TestTheClockWaitsForGoroutinesThatRunOrWaitForAMutex(t *testing.T) {
 	})
 }
 
-func TestLateCommandsComeOneAtATime(t *testing.T) {
+func TestLate_CommandsComeOneAtATime(t *testing.T) {
 	met := 0
 	for seed := uint64(1); seed < 300; seed++ {
 		p := Draw(seed)

@@ -37,7 +37,7 @@ func inBubble[T any](t *testing.T, run func() (T, error)) (res T) {
 	return res
 }
 
-func TestAHoldTakesTwoCommandsHoweverManyProcessesWait(t *testing.T) {
+func TestScale_HoldTakesTwoCommandsHoweverManyProcessesWait(t *testing.T) {
 	f := inBubble(t, Fleet{Processes: 100, Waiters: 1, RoundTrip: 200 * time.Microsecond, Hold: time.Millisecond, Rounds: 4}.Run)
 	require.InDelta(t, 2, f.Commands, 0.1)
 	require.GreaterOrEqual(t, f.Jain, 0.98)
@@ -46,7 +46,7 @@ func TestAHoldTakesTwoCommandsHoweverManyProcessesWait(t *testing.T) {
 	require.LessOrEqual(t, f.Arrival, 15.0, "commands of a process until it waits, with three connections")
 }
 
-func TestGoroutinesThatWaitCostRedisNothing(t *testing.T) {
+func TestScale_WaitingGoroutinesCostRedisNothing(t *testing.T) {
 	f := inBubble(t, Fleet{Processes: 4, Waiters: 500, RoundTrip: time.Millisecond, Hold: time.Millisecond, Rounds: 1}.Run)
 	require.LessOrEqual(t, f.Idle, 0.7, "commands per second of a process")
 	require.LessOrEqual(t, f.Commands, 1.2)
@@ -54,7 +54,7 @@ func TestGoroutinesThatWaitCostRedisNothing(t *testing.T) {
 	require.GreaterOrEqual(t, f.Jain, 0.98)
 }
 
-func TestAHeldNameNeedsNoGoroutineAndAnUnlockedOneNothing(t *testing.T) {
+func TestScale_HeldNameNeedsNoGoroutineAndAnUnlockedOneNothing(t *testing.T) {
 	n := inBubble(t, Names{Processes: 2, Workers: 16, RoundTrip: time.Millisecond, Count: 4000}.Run)
 	require.LessOrEqual(t, n.Goroutines, 10.0)
 	require.LessOrEqual(t, n.LeftGoroutines, 2.0)
@@ -76,7 +76,7 @@ func requireNoStorm(t *testing.T, o OutageResult) {
 	require.Zero(t, o.Lost, "names that were held")
 }
 
-func TestProcessesThatAllLoseRedisAtOnceMakeNoStorm(t *testing.T) {
+func TestScale_OutageMakesNoStorm(t *testing.T) {
 	t.Parallel()
 	o := inBubble(t, outage(100, false).Run)
 	requireNoStorm(t, o)
@@ -84,7 +84,7 @@ func TestProcessesThatAllLoseRedisAtOnceMakeNoStorm(t *testing.T) {
 	require.LessOrEqual(t, o.Last, o.Round+5*time.Second)
 }
 
-func TestASilentRedisMakesNoStormEither(t *testing.T) {
+func TestScale_SilentRedisMakesNoStorm(t *testing.T) {
 	t.Parallel()
 	o := inBubble(t, outage(100, true).Run)
 	requireNoStorm(t, o)
@@ -92,7 +92,7 @@ func TestASilentRedisMakesNoStormEither(t *testing.T) {
 	require.LessOrEqual(t, o.Last, 30*time.Second+o.Round+5*time.Second)
 }
 
-func TestOnlyWhatIsWantedIsMeasuredAndTheRestStays(t *testing.T) {
+func TestReport_MeasuresOnlyWhatIsWantedAndKeepsTheRest(t *testing.T) {
 	old := FleetResult{Fleet: fleets[1], Rate: 4711}
 	r := &Report{Fleets: []FleetResult{{Fleet: fleets[0], Rate: 4712}, old}}
 	var measured []string
@@ -112,7 +112,7 @@ func TestOnlyWhatIsWantedIsMeasuredAndTheRestStays(t *testing.T) {
 	require.Equal(t, r, again)
 }
 
-func TestThePageShowsWhatWasMeasured(t *testing.T) {
+func TestReport_PageShowsWhatWasMeasured(t *testing.T) {
 	const repository = "../../.."
 	r, err := Load(filepath.Join(repository, "sim", "scale.json"))
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACommandIsToldInTimeBeforeTheLeaseEndsAndKilledBeforeIt(t *testing.T) {
+func TestPlan_CommandIsNotifiedAndKilledBeforeTheLeaseEnds(t *testing.T) {
 	now := time.Now()
 	deadline := now.Add(20 * time.Second)
 	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, now)
@@ -29,7 +29,7 @@ func TestACommandIsToldInTimeBeforeTheLeaseEndsAndKilledBeforeIt(t *testing.T) {
 	require.Equal(t, goOn, step, "once")
 }
 
-func TestARenewalThatGoesWellPutsTheEndOff(t *testing.T) {
+func TestPlan_SuccessfulRenewalPostponesTheEnd(t *testing.T) {
 	now := time.Now()
 	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, now)
 	for i := range 100 {
@@ -39,7 +39,7 @@ func TestARenewalThatGoesWellPutsTheEndOff(t *testing.T) {
 	}
 }
 
-func TestTheGraceOfMaxHoldIsNotLongerThanTheLease(t *testing.T) {
+func TestPlan_GraceOfMaxHoldIsNotLongerThanTheLease(t *testing.T) {
 	now := time.Now()
 	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second, maxHold: time.Minute}, now)
 	over := now.Add(time.Minute)
@@ -50,7 +50,7 @@ func TestTheGraceOfMaxHoldIsNotLongerThanTheLease(t *testing.T) {
 	require.Equal(t, kill, step)
 }
 
-func TestALossThatCannotBeForeseenHasItsGrace(t *testing.T) {
+func TestPlan_UnforeseeableLossHasItsGrace(t *testing.T) {
 	now, lost := time.Now(), errors.New("taken away")
 	p := newPlan(&runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, now)
 	step, _ := p.next(now, time.Time{}, false, lost)
@@ -61,6 +61,6 @@ func TestALossThatCannotBeForeseenHasItsGrace(t *testing.T) {
 	require.Equal(t, kill, step)
 }
 
-func TestTextOfOthersCannotSteerTheTerminal(t *testing.T) {
+func TestPlan_ForeignTextCannotControlTheTerminal(t *testing.T) {
 	require.Equal(t, "a?[31mb??c", clean("a\x1b[31mb\n\u009bc"))
 }

@@ -24,7 +24,7 @@ func locked(released *bool, deadline func() time.Time) lock {
 	}
 }
 
-func TestAStopThatCameWithTheGrantIsSeenBeforeTheCommandIsStarted(t *testing.T) {
+func TestRunner_StopDuringTheGrantPreventsTheStart(t *testing.T) {
 	a := &app{console: &console{out: io.Discard, err: io.Discard}}
 	for _, seen := range []func(*runner) error{(*runner).acquire, (*runner).lastLook} { // while it waits, and after the grant
 		released := false
@@ -39,7 +39,7 @@ func TestAStopThatCameWithTheGrantIsSeenBeforeTheCommandIsStarted(t *testing.T) 
 	}
 }
 
-func TestACommandIsNotStartedOnALeaseThatIsTooShortToEndIt(t *testing.T) {
+func TestRunner_CommandIsNotStartedOnATooShortLease(t *testing.T) {
 	a := &app{console: &console{out: io.Discard, err: io.Discard}}
 	released, deadline := false, time.Now().Add(5*time.Second)
 	r := newRunner(a, &runFlags{ttl: 30 * time.Second, killAfter: 10 * time.Second}, nil, "a", nil)
@@ -54,7 +54,7 @@ func TestACommandIsNotStartedOnALeaseThatIsTooShortToEndIt(t *testing.T) {
 	require.NoError(t, r.get(t.Context()))
 }
 
-func TestAShortLeaseIsLengthenedAtOnceByOneMoreEntry(t *testing.T) {
+func TestRunner_ShortLeaseIsLengthenedByReentry(t *testing.T) {
 	a := &app{console: &console{out: io.Discard, err: io.Discard}}
 	released, left := false, false
 	deadline := time.Now().Add(5 * time.Second)

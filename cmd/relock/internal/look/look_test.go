@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheNameOfALockIsReadFromItsHelperKeys(t *testing.T) {
+func TestLook_NameOfALockIsReadFromItsHelperKeys(t *testing.T) {
 	for _, name := range []string{"plain", "a:b", "{tag}:x", "x{tag}", "odd}"} {
 		if names, err := NamesOf(name); err == nil {
 			require.Equal(t, name, named(names.Keys[2], "relock_line:"))
@@ -15,7 +15,7 @@ func TestTheNameOfALockIsReadFromItsHelperKeys(t *testing.T) {
 	}
 }
 
-func TestAPatternIsWhatScanTakesItFor(t *testing.T) {
+func TestLook_PatternIsThatOfSCAN(t *testing.T) {
 	for _, c := range []struct {
 		pattern, name string
 		like          bool
@@ -30,7 +30,7 @@ func TestAPatternIsWhatScanTakesItFor(t *testing.T) {
 	}
 }
 
-func TestOnAQuorumAMajorityHolds(t *testing.T) {
+func TestLook_MajorityHoldsOnAQuorum(t *testing.T) {
 	has := func(owner string) Lock {
 		return Lock{Kind: Plain, Holders: []Holder{{Owner: owner, Count: 1, TTLms: 5}}}
 	}

@@ -16,7 +16,7 @@ func open(t *testing.T, text string) *Node {
 	return n
 }
 
-func TestAURLLeadsToOneServer(t *testing.T) {
+func TestURL_LeadsToOneServer(t *testing.T) {
 	for text, name := range map[string]string{
 		"redis://host":                   "host:6379",
 		"host":                           "host:6379",
@@ -35,7 +35,7 @@ func TestAURLLeadsToOneServer(t *testing.T) {
 	require.Equal(t, []any{"u", "p/", 3}, []any{opts.Username, opts.Password, opts.DB})
 }
 
-func TestAURLLeadsToAClusterByAllItsHosts(t *testing.T) {
+func TestURL_LeadsToAClusterByAllItsHosts(t *testing.T) {
 	n := open(t, "rediss-cluster://u:p@a:1,b,[::1]:3?read_timeout=2s")
 	opts := n.Redis.(*redis.ClusterClient).Options()
 	require.Equal(t, []string{"a:1", "b:6379", "[::1]:3"}, opts.Addrs)
@@ -44,14 +44,14 @@ func TestAURLLeadsToAClusterByAllItsHosts(t *testing.T) {
 	require.Equal(t, Cluster, n.Kind)
 }
 
-func TestAURLLeadsToTheMasterThatSentinelsKnow(t *testing.T) {
+func TestURL_LeadsToTheMasterBehindSentinels(t *testing.T) {
 	n := open(t, "redis-sentinel://u:p@a,b:2/main/4?sentinel_username=s&sentinel_password=t")
 	require.Equal(t, "main by a:26379,b:2", n.Name)
 	opts := n.Redis.(*redis.Client).Options()
 	require.Equal(t, []any{"u", "p", 4}, []any{opts.Username, opts.Password, opts.DB})
 }
 
-func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
+func TestURL_BadOneIsRefusedWithoutItsPassword(t *testing.T) {
 	for _, text := range []string{
 		"http://u:s3cret@host", "redis://u:s3cret@", "redis://u:s3cret@h:port", "redis://u:s3cret@a,b", "redis://u:s3cret/@host",
 		"redis://u:?s3cret@host", "redis://u:s3cret%@host", "redis://u:s3@cret@host:x", "redis://u:s3cret@host/x",
@@ -66,7 +66,7 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 	}
 }
 
-func TestANodeHasOneVote(t *testing.T) {
+func TestURL_NodeHasOneVote(t *testing.T) {
 	_, err := Open([]string{"redis://a", "redis://b", "a:6379"}, Settings{})
 	require.ErrorContains(t, err, "a:6379 is given twice")
 }
