@@ -229,11 +229,11 @@ func TestBatch_GoesBeyondItsLimitIfNoOneElseWaits(t *testing.T) {
 		var none *batch
 		require.False(t, none.goesOn())
 		require.True(t, b.goesOn())
-		b.gate.strangers = strangers{interval: time.Second, due: b.session.now().After(time.Second)}
+		b.gate.foreign = foreignTurns{interval: time.Second, due: b.session.now().After(time.Second)}
 		require.True(t, b.goesOn())
 		time.Sleep(time.Second)
-		require.False(t, b.goesOn(), "it is the turn of strangers")
-		b.gate.strangers = strangers{}
+		require.False(t, b.goesOn(), "it is the turn of foreign waiters")
+		b.gate.foreign = foreignTurns{}
 		b.gate.setAlone(false)
 		require.False(t, b.goesOn(), "others stand in the line")
 	})

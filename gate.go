@@ -61,10 +61,10 @@ type gate struct {
 	subscription *wake.Subscription
 	listeners    int
 	// The last known state of the key on Redis, for all waiters: most of them wait in the queue and never ask.
-	seen      sighting
-	outage    outage
-	alone     bool // the line of the key was empty at the last answer
-	strangers strangers
+	seen    sighting
+	outage  outage
+	alone   bool // the line of the key was empty at the last answer
+	foreign foreignTurns
 }
 
 // gateID identifies a gate: a side of a key. The two sides of a read-write lock have separate gates, because

@@ -284,7 +284,7 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 			p.gate.setAlone(!answer.Granted)
 		}
 		if h.kind.lined != nil && crowded && !answer.Granted {
-			p.gate.leaveToStrangers(h.session.now())
+			p.gate.beginForeignTurn(h.session.now())
 		}
 		if crowded && h.kind.lined == nil {
 			heard := answer.Heard

@@ -58,9 +58,9 @@ func (t *mutexTurn) await() (bool, error) {
 			return false, err
 		case a.hold.given == nil:
 			// It is first in the local queue, and did not take over an entry.
-			until, theirs := a.hold.places[0].gate.strangersUntil()
+			until, theirs := a.hold.places[0].gate.foreignTurnEnd()
 			if t.after = theirs; theirs && a.waits {
-				return t.awaitStrangers(until)
+				return t.awaitForeignTurn(until)
 			}
 			return true, nil
 		}
@@ -69,9 +69,9 @@ func (t *mutexTurn) await() (bool, error) {
 	return t.line.await()
 }
 
-// awaitStrangers waits while it is the turn of foreign waiters, which is short and ends by the clock. Then the attempt
+// awaitForeignTurn waits while it is the turn of foreign waiters, which is short and ends by the clock. Then the attempt
 // asks for the lock, even if one of them has taken it.
-func (t *mutexTurn) awaitStrangers(until clock.Instant) (bool, error) {
+func (t *mutexTurn) awaitForeignTurn(until clock.Instant) (bool, error) {
 	for {
 		left := t.a.hold.session.now().Until(until)
 		if left <= 0 {
@@ -114,7 +114,7 @@ func (t *mutexTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	}
 	if t.after && out.Err == nil {
 		// If the lock was taken meanwhile, there are foreign waiters. That decides when their next turn is.
-		a.hold.places[0].gate.strangersTook(!g.Held, a.hold.session.now())
+		a.hold.places[0].gate.endForeignTurn(!g.Held, a.hold.session.now())
 	}
 	t.after = false
 	return g, out

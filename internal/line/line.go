@@ -139,15 +139,15 @@ func (l *Line) Placed(e *Entry, last int64, out redisexec.Outcome) {
 }
 
 const (
-	// strangers announces a turn of foreign waiters, which have no entry in the line.
-	strangers = "1"
+	// foreignTurn announces a turn of foreign waiters, which have no entry in the line.
+	foreignTurn = "1"
 	// ask makes the first process in line poll, because it waits during a turn of foreign waiters.
 	ask = "ask"
 )
 
 // released handles a message to every waiter.
 func (l *Line) released(payload string) {
-	if payload != strangers {
+	if payload != foreignTurn {
 		l.polls.Wake()
 	}
 }

@@ -176,7 +176,7 @@ func TestLine_MeaninglessMessagesChangeNothing(t *testing.T) {
 
 func TestLine_BroadcastsWakeAllUnlessForForeignWaiters(t *testing.T) {
 	b := newTrial(t)
-	for payload, want := range map[string]int{"0": 1, "": 1, "anything": 1, strangers: 0} {
+	for payload, want := range map[string]int{"0": 1, "": 1, "anything": 1, foreignTurn: 0} {
 		require.Equal(t, want, b.wakes(func() { b.released(payload) }), "%q", payload)
 	}
 	require.Equal(t, 1, b.wakes(func() { b.message(ask) }), "the first in line is left waiting")

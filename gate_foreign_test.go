@@ -15,27 +15,27 @@ func newGate() (*gate, clock.Instant) {
 
 func TestForeignWaiters_FirstTurnComesAWhileAfterTheFirstRequest(t *testing.T) {
 	g, start := newGate()
-	require.False(t, g.strangersDue(start))
-	require.False(t, g.strangersDue(start.After(strangersFirst-1)))
-	require.True(t, g.strangersDue(start.After(strangersFirst)))
-	require.True(t, g.strangersDue(start.After(time.Minute)), "it stays due until they have it")
+	require.False(t, g.foreignTurnDue(start))
+	require.False(t, g.foreignTurnDue(start.After(foreignIntervalMin-1)))
+	require.True(t, g.foreignTurnDue(start.After(foreignIntervalMin)))
+	require.True(t, g.foreignTurnDue(start.After(time.Minute)), "it stays due until they have it")
 }
 
 func TestForeignWaiters_TurnEndsOnceSettled(t *testing.T) {
 	g, start := newGate()
-	_, theirs := g.strangersUntil()
+	_, theirs := g.foreignTurnEnd()
 	require.False(t, theirs)
-	g.leaveToStrangers(start)
-	_, theirs = g.strangersUntil()
+	g.beginForeignTurn(start)
+	_, theirs = g.foreignTurnEnd()
 	require.False(t, theirs, "it is not due")
-	now := start.After(strangersFirst)
+	now := start.After(foreignIntervalMin)
 	for _, taken := range []bool{true, false} {
-		g.leaveToStrangers(now)
-		until, theirs := g.strangersUntil()
+		g.beginForeignTurn(now)
+		until, theirs := g.foreignTurnEnd()
 		require.True(t, theirs)
-		require.Equal(t, now.After(strangersWindow), until)
-		g.strangersTook(taken, now)
-		_, theirs = g.strangersUntil()
+		require.Equal(t, now.After(foreignWindow), until)
+		g.endForeignTurn(taken, now)
+		_, theirs = g.foreignTurnEnd()
 		require.False(t, theirs)
 	}
 }
@@ -44,20 +44,20 @@ func TestForeignWaiters_TurnEndsOnceSettled(t *testing.T) {
 // the next as soon as this process has had its own.
 func TestForeignWaiters_TimeBetweenTurnsDoublesUntilOneIsTaken(t *testing.T) {
 	g, now := newGate()
-	require.False(t, g.strangersDue(now))
+	require.False(t, g.foreignTurnDue(now))
 	for range 2 {
-		now = now.After(strangersFirst)
+		now = now.After(foreignIntervalMin)
 		for _, ms := range []time.Duration{200, 400, 800, 1000, 1000} {
 			interval := ms * time.Millisecond
-			g.leaveToStrangers(now)
-			g.strangersTook(false, now)
-			require.False(t, g.strangersDue(now.After(interval-1)), "%v", interval)
+			g.beginForeignTurn(now)
+			g.endForeignTurn(false, now)
+			require.False(t, g.foreignTurnDue(now.After(interval-1)), "%v", interval)
 			now = now.After(interval)
-			require.True(t, g.strangersDue(now), "%v", interval)
+			require.True(t, g.foreignTurnDue(now), "%v", interval)
 		}
-		g.leaveToStrangers(now)
-		g.strangersTook(true, now)
-		require.True(t, g.strangersDue(now))
+		g.beginForeignTurn(now)
+		g.endForeignTurn(true, now)
+		require.True(t, g.foreignTurnDue(now))
 	}
 }
 
@@ -66,7 +66,7 @@ func TestGate_ProcessKeepsAKeyThatNoOneElseWaitsFor(t *testing.T) {
 	require.False(t, g.forUs(start), "that was not told yet")
 	g.setAlone(true)
 	require.True(t, g.forUs(start))
-	require.False(t, g.forUs(start.After(strangersFirst)), "it is the turn of strangers")
+	require.False(t, g.forUs(start.After(foreignIntervalMin)), "it is the turn of foreign waiters")
 	g.setAlone(false)
 	require.False(t, g.forUs(start), "others stand in the line")
 }
