@@ -42,7 +42,7 @@ import (
 //   - After a failure nothing remains, here or on Redis, that is not being undone.
 //
 // What can come late: the answer to a request (answered judges it), a hand-over to a waiter that has left (its client
-// hands the lock on), the message of a grant to a waiter that has left (spot.end), and a
+// hands the lock on), the message of a grant to a waiter that has left (lineWaiter.end), and a
 // wake-up, which the queue keeps until a request that began after it is answered.
 
 // tryOptions are the options of one try to acquire: a few quick copies.

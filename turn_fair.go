@@ -24,25 +24,25 @@ import (
 // fairTurn is the turn of a waiter with an entry in the line: each waiter of a FairMutex, and the first local waiter of
 // a Mutex. A FairMutex has no local hand-over: its lock is released to the line.
 type fairTurn struct {
-	a    *attempt
-	spot *spot
+	a      *attempt
+	waiter *lineWaiter
 }
 
 var _ turn = (*fairTurn)(nil)
 
 // newFairTurn returns the turn of an attempt that polls when ticket, of the queue for polls, has the turn.
 func newFairTurn(a *attempt, ticket *queue.Ticket[*hold]) *fairTurn {
-	return &fairTurn{a: a, spot: newSpot(a, a.hold.places[0], a.hold.target, ticket)}
+	return &fairTurn{a: a, waiter: newLineWaiter(a, a.hold.places[0], a.hold.target, ticket)}
 }
 
 // await lets a newcomer ask at once. A waiter with an entry waits until the entry is granted or ends, or until it is
 // this waiter's turn to poll and a poll is due.
 func (t *fairTurn) await() (bool, error) {
-	for t.spot.stands() {
-		if s := t.spot.standing(); s.State > protocol.EntryWaiting {
+	for t.waiter.hasEntry() {
+		if s := t.waiter.standing(); s.State > protocol.EntryWaiting {
 			return t.settle(s)
 		}
-		if due, err := t.spot.awaitPoll(); due || err != nil {
+		if due, err := t.waiter.awaitPoll(); due || err != nil {
 			return due, err
 		}
 	}
@@ -59,8 +59,8 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 		return false, s.Err
 	case protocol.EntryGone:
 		// For whatever reason: no delayed copy may restore the entry under that name.
-		a.hold.session.identities.Retire(t.spot.name.Identity)
-		t.spot.drop()
+		a.hold.session.identities.Retire(t.waiter.name.Identity)
+		t.waiter.drop()
 		return true, nil
 	}
 	t.accept()
@@ -83,39 +83,39 @@ func (t *fairTurn) settle(s protocol.Standing) (bool, error) {
 func (t *fairTurn) ask() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	switch {
-	case t.spot.stands():
-		return t.spot.poll()
+	case t.waiter.hasEntry():
+		return t.waiter.poll()
 	case !a.waits:
 		// A try would have to remove an entry at once, so it asks for none.
 		return a.tryFree()
 	}
-	g, out := t.spot.enqueue(a.newName())
+	g, out := t.waiter.enqueue(a.newName())
 	// An entry is no hold: replicas need not confirm it.
 	if out.Err != nil || g.Waits {
-		return a.answered(t.spot.name, g, out)
+		return a.answered(t.waiter.name, g, out)
 	}
-	if g, out = a.answered(t.spot.name, g, out); g.Held {
+	if g, out = a.answered(t.waiter.name, g, out); g.Held {
 		out = t.confirm()
 		g.Held = out.Err == nil
 	}
 	return g, out
 }
 
-func (t *fairTurn) rest(d time.Duration) error { return t.spot.rest(d) }
+func (t *fairTurn) rest(d time.Duration) error { return t.waiter.rest(d) }
 
-func (t *fairTurn) end(bool) { t.spot.end() }
+func (t *fairTurn) end(bool) { t.waiter.end() }
 
 // accept turns a granted entry into a hold.
 func (t *fairTurn) accept() {
-	a, s := t.a, t.spot.standing()
+	a, s := t.a, t.waiter.standing()
 	a.hold.places[0].gate.setAlone(false) // the line may have other entries
 	// The grant happened after the last answered poll, or was its answer. The lease counts from that request, which is
 	// too early rather than too late.
-	n := t.spot.name
+	n := t.waiter.name
 	n.Token = s.Token
 	a.hold.receive(n, s.Proof, a.hold.settings.EntryLease(), 0)
 	a.hold.raiseSoon()
-	t.spot.drop()
+	t.waiter.drop()
 }
 
 // confirm makes the replicas confirm a granted lock, which they were not asked to do yet. It extends
@@ -125,10 +125,10 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 	if a.hold.settings.replicas.N == 0 {
 		return redisexec.Outcome{}
 	}
-	t.spot.ticket.Pass() // others poll meanwhile
+	t.waiter.ticket.Pass() // others poll meanwhile
 	// Replicas may answer late, and the lease of an entry is short. The renewal extends it to the whole TTL, and is the
 	// command that the replicas confirm.
-	ours, out := a.hold.kind.protocol.Renew(a.ctx, a.callOptions(), a.hold.target, t.spot.name.Field, a.hold.settings.TTL)
+	ours, out := a.hold.kind.protocol.Renew(a.ctx, a.callOptions(), a.hold.target, t.waiter.name.Field, a.hold.settings.TTL)
 	switch {
 	case out.Err != nil:
 	case !ours:
@@ -138,7 +138,7 @@ func (t *fairTurn) confirm() redisexec.Outcome {
 		out.Err, out.Permanent = out.Unconfirmed, true
 	default:
 		if out.Ambiguous {
-			a.hold.session.identities.Retire(t.spot.name.Identity)
+			a.hold.session.identities.Retire(t.waiter.name.Identity)
 		}
 		a.hold.prove(out.Sent, a.hold.settings.TTL)
 		return out

@@ -23,10 +23,10 @@ import (
 //	keeping --refused a later key, and there is time--> in the line of that, too
 //	keeping --refused an earlier one, or time is over--> nothing is kept, wants a place for that one
 type multiTurn struct {
-	here  plainTurn // in the queues of this process
-	a     *attempt
-	spot  *spot // in the line of the key at which it stands; nil: it has not got that far
-	wants bool  // a place in that line: set by a refusal, cleared by a place or by the key itself
+	here   plainTurn // in the queues of this process
+	a      *attempt
+	waiter *lineWaiter // in the line of the key at which it stands; nil: it has not got that far
+	wants  bool        // a place in that line: set by a refusal, cleared by a place or by the key itself
 
 	kept  identity.Name // by which it has the keys that it keeps; without a field: it keeps none
 	last  int           // of those keys
@@ -52,7 +52,7 @@ func (t *multiTurn) await() (bool, error) {
 			t.giveUp()
 		}
 		switch {
-		case t.stands():
+		case t.hasEntry():
 			if due, err := t.awaitPlace(); due || err != nil {
 				return due, err
 			}
@@ -73,36 +73,36 @@ func (t *multiTurn) await() (bool, error) {
 
 // awaitPlace waits until it is time to poll, or acts on what has become of the place.
 func (t *multiTurn) awaitPlace() (due bool, err error) {
-	switch s := t.spot.standing(); s.State {
+	switch s := t.waiter.standing(); s.State {
 	case protocol.EntryGranted:
 		// It has the key for one lease of a place, and asks for all keys next.
-		t.keep(t.spot.name, s.Proof)
-		t.spot.drop()
+		t.keep(t.waiter.name, s.Proof)
+		t.waiter.drop()
 		t.leaveLine()
 	case protocol.EntryGone:
 		// What it keeps has the same name, which is retired. So it is given back, and all begins anew.
-		t.a.hold.session.identities.Retire(t.spot.name.Identity)
-		t.spot.drop()
+		t.a.hold.session.identities.Retire(t.waiter.name.Identity)
+		t.waiter.drop()
 		t.leaveLine()
 		t.giveUp()
 	case protocol.EntryFailed:
 		return false, s.Err
 	default:
-		return t.spot.awaitPoll()
+		return t.waiter.awaitPoll()
 	}
 	return false, nil
 }
 
 // leaveLine gives up a place, and the turn to poll.
 func (t *multiTurn) leaveLine() {
-	if t.spot != nil {
-		t.spot.end()
+	if t.waiter != nil {
+		t.waiter.end()
 	}
-	t.spot, t.a.ticket, t.a.over = nil, nil, nil
+	t.waiter, t.a.ticket, t.a.over = nil, nil, nil
 }
 
-func (t *multiTurn) stands() bool { return t.spot != nil && t.spot.stands() }
-func (t *multiTurn) keeps() bool  { return t.kept.Field != "" }
+func (t *multiTurn) hasEntry() bool { return t.waiter != nil && t.waiter.hasEntry() }
+func (t *multiTurn) keeps() bool    { return t.kept.Field != "" }
 
 func (t *multiTurn) timeOver() bool {
 	// mutant: multi-keeps-forever
@@ -121,8 +121,8 @@ func (t *multiTurn) nameToAsk() identity.Name {
 func (t *multiTurn) ask() (g protocol.Grant, out redisexec.Outcome) {
 	a := t.a
 	switch {
-	case t.stands():
-		g, out = t.spot.poll()
+	case t.hasEntry():
+		g, out = t.waiter.poll()
 		g.Key = a.at
 	case t.wants:
 		g, out = t.enqueue()
@@ -164,9 +164,9 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 		t.since = a.hold.session.now()
 	}
 	// This place is for one key, so Redis sees it as that of any waiter in this line.
-	t.spot = newSpot(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.polls.Ticket(a.hold, &a.hold.alarm))
-	a.over = func() (bool, error) { return t.spot.settled() || t.timeOver(), nil }
-	g, out := t.spot.enqueue(t.nameToAsk())
+	t.waiter = newLineWaiter(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.polls.Ticket(a.hold, &a.hold.alarm))
+	a.over = func() (bool, error) { return t.waiter.settled() || t.timeOver(), nil }
+	g, out := t.waiter.enqueue(t.nameToAsk())
 	if out.Err != nil {
 		t.leaveLine()
 		if out.Ambiguous {
@@ -176,7 +176,7 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	}
 	t.wants = false
 	if g.Held {
-		t.keep(t.spot.name, out.Sent)
+		t.keep(t.waiter.name, out.Sent)
 		t.leaveLine()
 	}
 	// The loop of the attempt takes a grant for the end. This one is a step: rest lets all keys be asked for at once.
@@ -191,8 +191,8 @@ func (t *multiTurn) rest(d time.Duration) error {
 	}
 	// Between two keys it does not sleep: the time for which it may keep them is running.
 	switch {
-	case t.stands():
-		return t.spot.rest(d)
+	case t.hasEntry():
+		return t.waiter.rest(d)
 	case t.a.misses == 0 && (t.wants || t.keeps()):
 		return nil
 	default:
@@ -232,7 +232,7 @@ func (t *multiTurn) giveUp() {
 	a.hold.session.identities.Retire(t.kept.Identity)
 	// The name was retired first: a copy of a request that comes late finds that the undo came before it.
 	a.undo(t.kept, a.hold.settings.EntryLease(), false)
-	if t.stands() {
+	if t.hasEntry() {
 		t.leaveLine()
 		t.wants = true
 	}

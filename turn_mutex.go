@@ -86,7 +86,7 @@ func (t *mutexTurn) awaitForeignTurn(until clock.Instant) (bool, error) {
 // inherit makes the attempt wait by the entry that it took over.
 func (t *mutexTurn) inherit() {
 	t.getInLine()
-	t.line.spot.entry, t.line.spot.name = t.a.hold.given.entry, t.a.hold.given.name
+	t.line.waiter.entry, t.line.waiter.name = t.a.hold.given.entry, t.a.hold.given.name
 	t.a.hold.given = nil
 }
 
@@ -140,8 +140,8 @@ func (t *mutexTurn) end(granted bool) {
 		t.inherit()
 	}
 	if t.line != nil {
-		if !granted && t.line.spot.stands() {
-			// mutant: line-spot-kept
+		if !granted && t.line.waiter.hasEntry() {
+			// mutant: line-entry-kept
 			t.bequeath()
 		}
 		t.line.end(granted)
@@ -155,7 +155,7 @@ func (t *mutexTurn) end(granted bool) {
 // The name goes with the entry, and so is retired, because its owner may lock again.
 func (t *mutexTurn) bequeath() {
 	a := t.a
-	ticket, place := a.hold.places[0].ticket, &given{entry: t.line.spot.entry, name: t.line.spot.name}
+	ticket, place := a.hold.places[0].ticket, &given{entry: t.line.waiter.entry, name: t.line.waiter.name}
 	// Otherwise a later attempt of the same owner could have the name of this entry.
 	a.hold.session.identities.Retire(place.name.Identity)
 	for {
@@ -171,9 +171,9 @@ func (t *mutexTurn) bequeath() {
 			return
 		}
 		// From now on the entry wakes the heir. If the heir has left meanwhile, the next waiter is asked.
-		t.line.spot.line.Adopt(place.entry, next.Value.alarm.Ring)
+		t.line.waiter.line.Adopt(place.entry, next.Value.alarm.Ring)
 		if ticket.PassTo(next) {
-			t.line.spot.entry = nil
+			t.line.waiter.entry = nil
 			return
 		}
 	}

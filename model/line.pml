@@ -118,7 +118,7 @@ inline believe() {
 
 proctype waiter() {
 	do
-	/* spot.enqueue */
+	/* lineWaiter.enqueue */
 	:: d_step { phase == idle && life <= LIVES && tickets < TICKETS ->
 		name = life; tickets++; ticket = tickets; phase = asking; answer = silent;
 		printf("the waiter asks as %d, ticket %d\n", name, ticket) }
@@ -141,13 +141,13 @@ proctype waiter() {
 		:: else
 		fi;
 		check() }
-	/* spot.poll, and Line.Learn */
+	/* lineWaiter.poll, and Line.Learn */
 	:: d_step { phase == waiting && !polling -> polling = 1; polled = 0; answer = silent }
 	:: d_step { phase == waiting && polling && answer == waits -> age = polled; polling = 0; polled = 0; answer = silent; printf("the waiter hears that it waits\n") }
 	:: d_step { phase == waiting && polling && answer == granted -> printf("the waiter hears that it was granted\n"); holds(polled); check() }
 	:: d_step { phase == waiting && polling && answer == none -> printf("the waiter hears that its place is gone\n"); retire(); forget() }
 	:: d_step { phase == waiting && polling -> polling = 0; polled = 0; answer = silent; printf("a poll is not answered\n") }
-	/* spot.giveUp */
+	/* lineWaiter.giveUp */
 	:: d_step { phase == waiting -> printf("the waiter gives up\n"); giveUp() }
 	/* hold.unlock and giveBack, which is answered */
 	:: d_step { valid -> printf("the waiter unlocks\n");

@@ -234,9 +234,9 @@ return errAgain`}},
 		Catch:  []string{"calm"},
 	},
 	{
-		Name:   "line-spot-kept",
+		Name:   "line-entry-kept",
 		Breaks: "a waiter that gives up leaves the place of its process behind, and no other one waits on by it",
-		Edits:  []Edit{{Old: "bequeath()", New: "line.spot.drop()"}},
+		Edits:  []Edit{{Old: "bequeath()", New: "line.waiter.drop()"}},
 		Catch:  []string{"calm"},
 	},
 	{

@@ -20,9 +20,9 @@ import (
 // the end of the entry finds no waiter. That is harmless: the undo of the entry also ends the lock that it may have
 // been granted.
 
-// spot is what one attempt has in the line of one key: its entry, while it has one, and a ticket of the local queue for
+// lineWaiter is one attempt in the line of one key: its entry, while it has one, and a ticket of the local queue for
 // the turn to poll, which one waiter does for all.
-type spot struct {
+type lineWaiter struct {
 	a       *attempt
 	target  *keys.Set            // the key
 	line    *line.Line           // the entries of this process
@@ -32,104 +32,104 @@ type spot struct {
 	attends bool                 // it has been subscribed since before the entry
 }
 
-// newSpot returns the spot of a at its place p, for the one key of t. It polls when ticket has the turn.
-func newSpot(a *attempt, p place, t *keys.Set, ticket *queue.Ticket[*hold]) *spot {
+// newLineWaiter returns the waiter of a at its place p, for the one key of t. It polls when ticket has the turn.
+func newLineWaiter(a *attempt, p place, t *keys.Set, ticket *queue.Ticket[*hold]) *lineWaiter {
 	a.longestSleep = a.hold.settings.EntryPoll()
 	a.ticket = ticket
-	s := &spot{a: a, target: t, line: p.gate.line(), ticket: ticket}
+	w := &lineWaiter{a: a, target: t, line: p.gate.line(), ticket: ticket}
 	// A waiter that sleeps until its turn to poll no longer needs the turn once the entry is settled.
-	a.over = func() (bool, error) { return s.settled(), nil }
-	return s
+	a.over = func() (bool, error) { return w.settled(), nil }
+	return w
 }
 
-// stands reports whether there is an entry.
-func (s *spot) stands() bool { return s.entry != nil }
+// hasEntry reports whether there is an entry.
+func (w *lineWaiter) hasEntry() bool { return w.entry != nil }
 
 // standing returns the state of the entry.
-func (s *spot) standing() protocol.Standing { return s.line.Standing(s.entry) }
+func (w *lineWaiter) standing() protocol.Standing { return w.line.Standing(w.entry) }
 
 // settled reports whether there is an entry that no longer waits.
-func (s *spot) settled() bool {
-	return s.entry != nil && s.standing().State > protocol.EntryWaiting
+func (w *lineWaiter) settled() bool {
+	return w.entry != nil && w.standing().State > protocol.EntryWaiting
 }
 
 // enqueue asks for the lock or an entry in the line, under the name n. The message of a grant may come before the
 // answer: so the ticket is registered, and the process is subscribed, before the request is sent.
 // It does not wait for replicas, because the entry has to be kept alive meanwhile.
-func (s *spot) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
-	a := s.a
-	if !s.attends {
-		s.attends = true
-		s.line.Attend()
+func (w *lineWaiter) enqueue(n identity.Name) (protocol.Grant, redisexec.Outcome) {
+	a := w.a
+	if !w.attends {
+		w.attends = true
+		w.line.Attend()
 	}
 	// The order matters: subscribe first, register second, ask third.
-	s.name = n
-	s.entry = s.line.Enter(a.hold.session.tickets.Add(1), n.Field, &a.hold.settings.Terms, a.hold.alarm.Ring)
-	g, out := a.hold.kind.lined.Enqueue(a.ctx, a.hold.session.pacedFor(a.untilClose(), s.entry), s.target, n.Field, &a.hold.settings.Terms, s.entry.Ticket)
+	w.name = n
+	w.entry = w.line.Enter(a.hold.session.tickets.Add(1), n.Field, &a.hold.settings.Terms, a.hold.alarm.Ring)
+	g, out := a.hold.kind.lined.Enqueue(a.ctx, a.hold.session.pacedFor(a.untilClose(), w.entry), w.target, n.Field, &a.hold.settings.Terms, w.entry.Ticket)
 	switch {
 	case out.Err == nil && g.Waits: // an undo would remove the entry
 		// It has an entry. If the request was sent twice, no delayed copy may have another effect.
 		if out.Ambiguous {
 			a.hold.session.identities.Retire(n.Identity)
-			s.name.Late = true
+			w.name.Late = true
 		}
-		s.line.Placed(s.entry, g.Token, out)
+		w.line.Placed(w.entry, g.Token, out)
 	default: // the lock, nothing, or no permission for the line
 		if out.Ambiguous {
 			a.hold.session.identities.Retire(n.Identity)
 			if n.Late = out.Late(); !g.Held {
-				s.undo(n, max(a.hold.settings.TTL, 2*a.hold.settings.EntryLease()), out.Unobserved)
+				w.undo(n, max(a.hold.settings.TTL, 2*a.hold.settings.EntryLease()), out.Unobserved)
 			}
 		}
-		s.drop()
+		w.drop()
 	}
 	return g, out
 }
 
 // awaitPoll waits until it is this waiter's turn to poll and a poll is due. false, nil: check the entry first, because
 // its state may have changed.
-func (s *spot) awaitPoll() (bool, error) {
-	a := s.a
-	state, _ := s.ticket.State()
+func (w *lineWaiter) awaitPoll() (bool, error) {
+	a := w.a
+	state, _ := w.ticket.State()
 	// It passed the turn on in rest. Now it polls again if no other waiter does. Messages since its last check of the
 	// entry count as news.
-	if state == queue.Gone && s.ticket.Join() {
-		s.ticket.Since(s.entry.Mark)
+	if state == queue.Gone && w.ticket.Join() {
+		w.ticket.Since(w.entry.Mark)
 		state = queue.Turn
 	}
 	if state != queue.Turn {
-		return false, a.awaitTurn(s.ticket)
+		return false, a.awaitTurn(w.ticket)
 	}
 	var err error
 	if a.news() { // including messages from before it had the turn
 		err = a.heed()
 	} else {
-		err = a.sleepUntil(s.line.Due)
+		err = a.sleepUntil(w.line.Due)
 	}
-	return err == nil && !s.settled(), err
+	return err == nil && !w.settled(), err
 }
 
 // mostPolled is how many entries one script polls for, because Redis does nothing else meanwhile.
 const mostPolled = 500
 
 // poll keeps the entries of all waiters of this process alive, and returns their states.
-func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
-	a := s.a
-	for entries := range slices.Chunk(s.line.Waiting(), mostPolled) {
+func (w *lineWaiter) poll() (g protocol.Grant, out redisexec.Outcome) {
+	a := w.a
+	for entries := range slices.Chunk(w.line.Waiting(), mostPolled) {
 		waiters := make([]protocol.Waiter, len(entries))
 		options := a.untilClose()
 		for i, e := range entries {
-			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms, Last: s.line.Standing(e).Token}
+			waiters[i] = protocol.Waiter{Field: e.Field, Terms: e.Terms, Last: w.line.Standing(e).Token}
 			options = a.hold.session.pacedFor(options, e)
 		}
 		var all []protocol.Standing
-		all, g, out = a.hold.kind.lined.Poll(a.ctx, options, s.target, waiters)
+		all, g, out = a.hold.kind.lined.Poll(a.ctx, options, w.target, waiters)
 		if out.Err != nil {
 			return g, out
 		}
 		// late: this poll returned a grant that a message should have announced.
-		if late := s.line.Learn(entries, all, out.Sent); late && a.polled {
-			s.line.Missed()
+		if late := w.line.Learn(entries, all, out.Sent); late && a.polled {
+			w.line.Missed()
 		}
 	}
 	return g, out
@@ -139,60 +139,60 @@ func (s *spot) poll() (g protocol.Grant, out redisexec.Outcome) {
 const pollWithoutMessages = 250 * time.Millisecond
 
 // rest sets the time of the next poll, for the waiter that has the turn then.
-func (s *spot) rest(d time.Duration) error {
-	state, _ := s.ticket.State()
-	if s.entry == nil { // Redis did not answer, or the user has no permission for the line
+func (w *lineWaiter) rest(d time.Duration) error {
+	state, _ := w.ticket.State()
+	if w.entry == nil { // Redis did not answer, or the user has no permission for the line
 		if state == queue.Gone {
-			s.ticket.Join() // for the messages
+			w.ticket.Join() // for the messages
 		}
-		return s.a.sleepFor(d)
+		return w.a.sleepFor(d)
 	}
 	// While no message can reach the waiter, it depends on polls.
-	if !s.line.Listening() {
+	if !w.line.Listening() {
 		d = min(d, pollWithoutMessages)
 	}
-	s.line.Schedule(s.entry, d, state == queue.Turn)
+	w.line.Schedule(w.entry, d, state == queue.Turn)
 	return nil
 }
 
 // end passes on the turn to poll, and gives up an entry that was not accepted as a hold, even if it has been granted
 // meanwhile. The name is retired, because the command that gives it up may be sent again at any time.
-func (s *spot) end() {
+func (w *lineWaiter) end() {
 	// The undo ends an entry that waits as well as one that has been granted.
-	if s.entry != nil {
-		s.giveUp()
+	if w.entry != nil {
+		w.giveUp()
 	}
-	if s.attends {
-		s.line.Unlisten()
+	if w.attends {
+		w.line.Unlisten()
 	}
 	// Pass leaves the next waiter asleep until the next poll is due, Leave wakes it.
-	if s.a.misses > 0 {
-		s.ticket.Leave() // its poll was not answered: the next waiter asks at once
+	if w.a.misses > 0 {
+		w.ticket.Leave() // its poll was not answered: the next waiter asks at once
 	} else {
-		s.ticket.Pass()
+		w.ticket.Pass()
 	}
 }
 
 // giveUp gives up the entry, or the lock if the entry was granted.
-func (s *spot) giveUp() {
-	a := s.a
-	a.hold.session.identities.Retire(s.name.Identity)
+func (w *lineWaiter) giveUp() {
+	a := w.a
+	a.hold.session.identities.Retire(w.name.Identity)
 	// A poll in flight may have renewed the entry once more: then the entry lives for one lease after it.
 	// mutant: fair-place-kept
-	s.undo(s.name, 2*a.hold.settings.EntryLease(), false)
-	s.drop()
+	w.undo(w.name, 2*a.hold.settings.EntryLease(), false)
+	w.drop()
 }
 
 // undo releases, in the background, the entry and the lock that the retired name n may have.
-func (s *spot) undo(n identity.Name, lasts time.Duration, unobserved bool) {
-	a := s.a
-	a.hold.undo(a.hold.kind.lined, s.target, n, lasts, unobserved)
+func (w *lineWaiter) undo(n identity.Name, lasts time.Duration, unobserved bool) {
+	a := w.a
+	a.hold.undo(a.hold.kind.lined, w.target, n, lasts, unobserved)
 }
 
 // drop forgets the entry.
-func (s *spot) drop() {
-	s.line.Remove(s.entry)
-	s.entry = nil
+func (w *lineWaiter) drop() {
+	w.line.Remove(w.entry)
+	w.entry = nil
 }
 
 // pacedFor returns opts for a command that keeps entry alive, among others. Several copies have to fit into
