@@ -64,7 +64,7 @@ type batch struct {
 	waiting []chan error // of Unlocks for which no command was sent yet
 	asked   []chan error // of Unlocks for which the command in flight counts
 
-	telling bool               // the goroutine that sends renames is running
+	sending bool               // the goroutine that sends renames is running
 	last    bool               // the holder has ended, and no hold follows: its own command is the last
 	over    bool               // none of its names is in use any more
 	stop    context.CancelFunc // ends the rename in flight; nil before the first
@@ -80,7 +80,7 @@ func newBatch(h *hold) *batch {
 
 // pass makes next follow the holder, which has ended, under the name n, if grant gives next the turn. It returns
 // a channel for the answer of Redis, or nil if next does not follow because grant refused or the batch is over.
-func (b *batch) pass(next *hold, n identity.Name, grant func() bool) (told <-chan error, over bool) {
+func (b *batch) pass(next *hold, n identity.Name, grant func() bool) (answer <-chan error, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -97,26 +97,26 @@ func (b *batch) pass(next *hold, n identity.Name, grant func() bool) (told <-cha
 // wait requests a command and returns a channel for its answer. mu is held.
 // The channel has a buffer, because the Unlock may have returned, and the sending goroutine does not wait for it.
 func (b *batch) wait() <-chan error {
-	told := make(chan error, 1)
-	b.waiting = append(b.waiting, told)
-	if !b.telling && !b.last {
-		b.telling = true
-		b.session.goroutines.Go(b.tell)
+	answer := make(chan error, 1)
+	b.waiting = append(b.waiting, answer)
+	if !b.sending && !b.last {
+		b.sending = true
+		b.session.goroutines.Go(b.sendRenames)
 	}
-	return told
+	return answer
 }
 
 // yields is how often the sending goroutine yields first, if the turn of the process is limited. Brief holds have all
 // ended by then, and the release covers them without a rename before it.
 const yields = 4
 
-// tell sends renames, one at a time, while any Unlock waits for one.
-func (b *batch) tell() {
+// sendRenames sends renames, one at a time, while any Unlock waits for one.
+func (b *batch) sendRenames() {
 	for n := 0; n < yields && !b.goesOn(); n++ {
 		runtime.Gosched()
 	}
 	for b.slot.take(b.session.background) {
-		again := b.tellOnce()
+		again := b.sendRename()
 		b.slot.free()
 		if !again {
 			return
@@ -125,12 +125,12 @@ func (b *batch) tell() {
 	b.end(lockerr.Ended(b.session.background))
 }
 
-// tellOnce sends a rename if an Unlock waits for one. The slot is taken.
+// sendRename sends a rename if an Unlock waits for one. The slot is taken.
 // One rename counts for all holds that ended since the last command.
-func (b *batch) tellOnce() (again bool) {
+func (b *batch) sendRename() (again bool) {
 	b.mu.Lock()
 	if b.over || b.last || len(b.waiting) == 0 {
-		b.telling = false
+		b.sending = false
 		b.mu.Unlock()
 		return false
 	}
@@ -142,16 +142,16 @@ func (b *batch) tellOnce() (again bool) {
 	b.mu.Unlock()
 	defer stop()
 
-	b.tellUntilAnswered(ctx, from, to, holder.wantedLease())
+	b.renameUntilAnswered(ctx, from, to, holder.wantedLease())
 	return true
 }
 
 // renameOptions are the options of one round of copies of a rename. After each round a failure is reported to a hook.
 var renameOptions = redisexec.CallOptions{Attempts: 2}
 
-// tellUntilAnswered repeats a rename until it is answered, or ctx ends. If Redis rejects it for good, and no copy can
+// renameUntilAnswered repeats a rename until it is answered, or ctx ends. If Redis rejects it for good, and no copy can
 // have been executed, the name on Redis stays unchanged.
-func (b *batch) tellUntilAnswered(ctx context.Context, from, to identity.Name, lease time.Duration) {
+func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name, lease time.Duration) {
 	doubt := false
 	for misses := 1; ; misses++ {
 		e := renameOptions
@@ -200,9 +200,9 @@ func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, l
 	b.mu.Unlock()
 
 	// Without mu, because hold.mu comes first in the order of locks.
-	holder.told(b, out, lease)
-	for _, told := range asked {
-		told <- nil
+	holder.renameConfirmed(b, out, lease)
+	for _, answer := range asked {
+		answer <- nil
 	}
 }
 
@@ -212,7 +212,7 @@ func (b *batch) failed(out redisexec.Outcome) {
 	b.failure = redisexec.MoreTelling(b.failure, out.Err)
 	holder := b.holder
 	b.mu.Unlock()
-	holder.untold(out)
+	holder.renameFailed(out)
 }
 
 // refused gives up a rename that was certainly not executed. Redis keeps the lock under the name from. The owner of
@@ -223,8 +223,8 @@ func (b *batch) refused(from identity.Name, err error) {
 	asked := b.asked
 	b.sent, b.asked = identity.Name{}, nil
 	b.mu.Unlock()
-	for _, told := range asked {
-		told <- err
+	for _, answer := range asked {
+		answer <- err
 	}
 }
 
@@ -257,8 +257,8 @@ func (b *batch) end(err error) {
 	if b.stop != nil {
 		b.stop()
 	}
-	for _, told := range append(b.asked, b.waiting...) {
-		told <- err
+	for _, answer := range append(b.asked, b.waiting...) {
+		answer <- err
 	}
 	b.asked, b.waiting = nil, nil
 }
@@ -326,7 +326,7 @@ func (b *batch) unanswered(ctx context.Context) error {
 
 // known requests that the name of h be written to Redis, if h is the holder and Redis has another name. It returns a
 // channel for the answer, or nil if nothing needs to be sent.
-func (b *batch) known(h *hold) (told <-chan error) {
+func (b *batch) known(h *hold) (answer <-chan error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -335,9 +335,9 @@ func (b *batch) known(h *hold) (told <-chan error) {
 	case b.sent == b.name && len(b.waiting) == 0:
 		// The rename in flight writes it. Another rename, after a re-entry by another goroutine of this owner, would
 		// reset the count.
-		told := make(chan error, 1)
-		b.asked = append(b.asked, told)
-		return told
+		answer := make(chan error, 1)
+		b.asked = append(b.asked, answer)
+		return answer
 	default:
 		return b.wait()
 	}

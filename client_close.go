@@ -161,7 +161,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 	}
 	h.mu.Lock()
 	event, hooks := h.event(h.session.now().Since(h.lease.Acquired()), nil), *h.hooks()
-	failed(lockerr.Wrap("close", event.Name, h.unheard(lockerr.NoAnswerWithin(closeTimeout))))
+	failed(lockerr.Wrap("close", event.Name, h.unconfirmed(lockerr.NoAnswerWithin(closeTimeout))))
 	h.mu.Unlock()
 
 	h.endBatch(ctx)
@@ -205,8 +205,8 @@ func (h *hold) endForClose(ctx context.Context) bool {
 	return true
 }
 
-// stands returns the name that Redis knows h by, and the places in lines where it waits.
-func (h *hold) stands() (field string, waits []place) {
+// nameAndEntries returns the name that Redis knows h by, and the places in lines where it waits.
+func (h *hold) nameAndEntries() (field string, waits []place) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == acquiring && h.kind.lined != nil {

@@ -188,7 +188,7 @@ func (s *session) uuidsInUse() []string {
 	}
 	seen := make(map[*gate]bool)
 	for _, h := range holds {
-		field, waits := h.stands()
+		field, waits := h.nameAndEntries()
 		add(field)
 		for _, p := range waits {
 			// A thousand waiters of one key share one line, which is read once.

@@ -12,10 +12,10 @@ import (
 // How the next local waiter follows a hold that ends, before Redis has its name; and what a hold has to do with its
 // batch (batch.go).
 
-// handAhead has the next waiter of this process follow h, which has ended, if it is still this process' turn, and the
+// handOverLocally has the next waiter of this process follow h, which has ended, if it is still this process' turn, and the
 // waiter may take h's place under its lease. It returns where the answer of Redis will be; nil: no one follows in this
 // way, and h is to find out by itself what becomes of the lock.
-func (h *hold) handAhead(s *settings) <-chan error {
+func (h *hold) handOverLocally(s *settings) <-chan error {
 	// A name that a late copy may bring back has to be undone when Redis has it no more, so the batch cannot have it.
 	if h.kind.rename == nil || len(h.places) > 1 || h.name.Late || h.settings.replicas.N > 0 {
 		return nil
@@ -42,14 +42,14 @@ func (h *hold) handAhead(s *settings) <-chan error {
 		b, next := h.joinBatch(), ticket.Value
 		n := h.session.identities.Current().Of(b.target, next.owner)
 		next.follow(h, n, b)
-		told, over := b.pass(next, n, func() bool { return first.ticket.Grant(ticket) })
+		answer, over := b.pass(next, n, func() bool { return first.ticket.Grant(ticket) })
 		if over {
 			next.forget()
 			ticket.Refuse()
 			return nil
 		}
-		if told != nil {
-			return told
+		if answer != nil {
+			return answer
 		}
 		// That one has left.
 	}
@@ -91,8 +91,8 @@ func (h *hold) wantedLease() time.Duration {
 	return h.levels.ttl()
 }
 
-// told records that Redis has the lock under the name of h.
-func (h *hold) told(b *batch, out redisexec.Outcome, lease time.Duration) {
+// renameConfirmed records that Redis has the lock under the name of h.
+func (h *hold) renameConfirmed(b *batch, out redisexec.Outcome, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.batch == b && (h.phase == held || h.phase == acquiring) {
@@ -100,8 +100,8 @@ func (h *hold) told(b *batch, out redisexec.Outcome, lease time.Duration) {
 	}
 }
 
-// untold has the hook told that a rename was not answered, as a renewal: the slot is taken, so not here.
-func (h *hold) untold(out redisexec.Outcome) {
+// renameFailed reports to the hook that a rename was not answered, as a renewal: the slot is taken, so not here.
+func (h *hold) renameFailed(out redisexec.Outcome) {
 	h.mu.Lock()
 	holding := h.phase == held
 	if holding {
@@ -144,22 +144,22 @@ func (h *hold) known(ctx context.Context) (waited bool, err error) {
 	if b == nil {
 		return false, nil
 	}
-	told := b.known(h)
-	if told == nil {
+	answer := b.known(h)
+	if answer == nil {
 		return false, nil
 	}
 	select {
-	case err := <-told:
+	case err := <-answer:
 		return true, err
 	case <-ctx.Done():
 		return true, b.unanswered(ctx)
 	}
 }
 
-// awaitTold waits for the answer to a command that was sent after the end of h.
-func (h *hold) awaitTold(ctx context.Context, told <-chan error) (err error) {
+// awaitAnswer waits for the answer to a command that was sent after the end of h.
+func (h *hold) awaitAnswer(ctx context.Context, answer <-chan error) (err error) {
 	select {
-	case err = <-told:
+	case err = <-answer:
 		if err == nil || errors.Is(err, ErrLost) {
 			return err
 		}
@@ -169,5 +169,5 @@ func (h *hold) awaitTold(ctx context.Context, told <-chan error) (err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.unheard(err)
+	return h.unconfirmed(err)
 }

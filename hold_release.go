@@ -20,7 +20,7 @@ import (
 // How a hold ends, from the outside in:
 //
 //	end            here: contexts, watchdog. It comes first, always.
-//	finish         on Redis: handAhead or handOver to the next of this process, or else giveBack to all, which
+//	finish         on Redis: handOverLocally or handOver to the next of this process, or else giveBack to all, which
 //	               keeps the keys for no one if its min hold is not over;
 //	               abandon if Redis does not answer. After it, unlock calls the hook Released.
 //	giveUp         retires the name, notifies those who wait in its batch, and has it released in the background. It
@@ -104,7 +104,7 @@ func (h *hold) releaseOptions(s *settings) redisexec.CallOptions {
 func (h *hold) step(ctx context.Context, s *settings) error {
 	if h.slot.take(ctx) {
 		defer h.slot.free()
-		return h.tellCounts(ctx, s)
+		return h.sendCounts(ctx, s)
 	}
 	// Not left to the next command: that might be a renewal, and keep keys without a level.
 	h.session.goroutines.Go(func() { h.stepLate(s) })
@@ -119,11 +119,11 @@ func (h *hold) stepLate(s *settings) {
 	defer h.slot.free()
 	ctx, cancel := context.WithTimeout(h.session.background, s.unlockTimeout)
 	defer cancel()
-	_ = h.tellCounts(ctx, s) // the caller was told that Redis does not know
+	_ = h.sendCounts(ctx, s) // the caller was told that Redis does not know
 }
 
-// tellCounts is step when it is its turn.
-func (h *hold) tellCounts(ctx context.Context, s *settings) error {
+// sendCounts is step when it is its turn.
+func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	h.mu.Lock()
 	if h.phase != held { // another caller's Unlock, or a loss, has the last word
 		defer h.mu.Unlock()
@@ -199,8 +199,8 @@ func (h *hold) shrink(counts []int) {
 // in its batch before.
 func (h *hold) finish(ctx context.Context, s *settings) error {
 	defer h.unregister()
-	if told := h.handAhead(s); told != nil {
-		return h.awaitTold(ctx, told)
+	if answer := h.handOverLocally(s); answer != nil {
+		return h.awaitAnswer(ctx, answer)
 	}
 	if h.batch != nil {
 		h.endBatch(ctx)
@@ -211,9 +211,9 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	}
 	if h.batch != nil {
 		runtime.Gosched() // those who were answered just now may want the lock again
-		if told := h.handAhead(s); told != nil {
+		if answer := h.handOverLocally(s); answer != nil {
 			h.slot.free()
-			return h.awaitTold(ctx, told)
+			return h.awaitAnswer(ctx, answer)
 		}
 	}
 	defer h.slot.free()
@@ -338,11 +338,11 @@ func (h *hold) abandon(err error) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.unheard(err)
+	return h.unconfirmed(err)
 }
 
-// unheard is err for a hold that has ended here, of which Redis may not have heard. mu is held.
-func (h *hold) unheard(err error) error {
+// unconfirmed is err for a hold that has ended here, of which Redis may not have heard. mu is held.
+func (h *hold) unconfirmed(err error) error {
 	lasts := h.lease.Longest()
 	if h.levels.keepUntil != (clock.Instant{}) {
 		lasts = max(lasts, h.session.now().UntilMono(h.levels.keepUntil).Round(time.Millisecond))

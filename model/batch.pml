@@ -272,7 +272,7 @@ proctype owner(byte o) {
 	:: d_step { phase[o] == idle && holder == NOBODY && command == none && identity < LIVES ->
 		holder = o; phase[o] = asking; send(acquire, nameOf(o), 0, leaseOf(o)); undone[nameOf(o)] = 0;
 		printf("owner %d: asks for the lock as %d\n", o, from) }
-	/* hold.unlock, and then hold.handAhead and batch.pass: the next enters before Redis knows */
+	/* hold.unlock, and then hold.handOverLocally and batch.pass: the next enters before Redis knows */
 	:: d_step { phase[o] == idle && valid && identity < LIVES ->
 		taken[holder] = forced; phase[holder] = told;
 		printf("owner %d: unlocks; owner %d follows as %d\n", holder, o, nameOf(o));
@@ -292,7 +292,7 @@ proctype owner(byte o) {
 #endif
 		phase[holder] = told; holder = o; current = nameOf(o); phase[o] = held; last = 0; undone[current] = 0;
 		printf("owner %d: follows as %d\n", o, current); check() }
-	/* hold.awaitTold: WithUnlockTimeout */
+	/* hold.awaitAnswer: WithUnlockTimeout */
 	:: d_step { phase[o] == told -> phase[o] = idle; asked[o] = 0; taken[o] = 0; retire(nameOf(o));
 		printf("owner %d: Unlock has no more time\n", o) }
 	od
@@ -310,12 +310,12 @@ proctype process() {
 	:: d_step { command == renew -> leaveCopy(); retire(from); done(); printf("the renewal is given up\n") }
 	:: d_step { command == acquire -> leaveCopy(); undo(from, 0); phase[holder] = idle; done(); ended(); printf("the attempt is given up\n") }
 	:: d_step { holder != NOBODY && phase[holder] == ending -> printf("Unlock has no more time\n"); over(); check() }
-	/* batch.tellOnce */
+	/* batch.sendRename */
 	:: d_step { command == none && someoneTold && !last && holder != NOBODY ->
 		for (i : 0 .. OWNERS-1) { asked[i] = (asked[i] || phase[i] == told) };
 		sent = current; send(rename, settled, current, leaseOf(holder));
 		printf("the process renames %d to %d\n", from, to); check() }
-	/* batch.tellEnd, hold.giveBack */
+	/* batch.end, hold.giveBack */
 	:: d_step { command == none && holder != NOBODY && phase[holder] == ending ->
 		send(release, settled, 0, 0); inTime = (proof > 0) }
 	/* watchdog: hold.renewNow, after hold.known */
