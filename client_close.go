@@ -15,42 +15,41 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
-// A session is open until Close is called, and closed when Close has returned. In between it goes through these
-// steps, one after the other. All of them together take closeTimeout at most.
+// A session is open until Close is called, and closed when Close has returned. In between it goes through these steps,
+// one after the other. All of them together take closeTimeout at most.
 //
-//	closing is closed  Waiters see it, and leave with ErrClosed. No hold becomes held from here on: a hold looks
-//	                   at it before that. The goroutine that watches the clocks ends.
-//	closeHolds         All holds end at once: each here first, then on Redis. A hold that a Lock acquires, or an
-//	                   Unlock releases, is left to that call, and waited for.
-//	settleRest         Names that are still to be undone have their time.
-//	endBackground      What no caller waits for ends: undos give up, nothing more is sent.
-//	connections        The executors close. The hub has been closing since the beginning.
+//	closing is closed  Waiters return ErrClosed. From here on no hold becomes held, because each hold checks closing
+//	                   before that. The goroutine that watches the clocks ends.
+//	closeHolds         All holds end concurrently: each locally first, then on Redis. If a Lock is acquiring a hold, or
+//	                   an Unlock is releasing it, Close leaves the hold to that call and waits for the call.
+//	settleRest         Close waits until the names that are being undone are released, or the time for that is over.
+//	endBackground      The work that no caller waits for ends: undos end, nothing more is sent.
+//	connections        The executors close. The hub has been closing since the first step.
 //
 // Invariants:
-//   - Close refuses to run in a hook: it would wait for the call that the hook delays.
-//   - The error has each hold that Close ended, and whose release Redis did not confirm. It is put there before
-//     Redis is asked. So no answer, however late, can take it from a Close that returns.
-//   - Only Close ends background. So until the last steps an undo is sent as often as it is needed.
+//   - Close returns an error in a hook of its client, because it would wait for the call that the hook delays.
+//   - The error of Close contains each hold that Close ended and whose release Redis did not confirm. The error is
+//     recorded before the release is sent. So it does not depend on how late an answer arrives.
+//   - Only Close ends background. So until the last steps an undo is sent as often as necessary.
 //
-// What can come late: a Lock that put its hold into a gate after Close had listed them. It finds closing
-// closed before it asks, or at the latest when it is granted: then it gives up its name, and returns
-// ErrClosed. And the answer to a release, after the time is up: Close has returned its error by then, though
-// the lock may be free.
+// What can come late: a Lock that registers its hold after Close has listed the holds. It finds closing closed before it
+// sends a request, or at the latest when it is granted the lock: then it gives up its name and returns ErrClosed. And an
+// answer to a release after the time is over: Close then returns its error, though the lock may be free.
 
 const (
-	// closeTimeout bounds Close: behind a Redis that does not answer there is nothing to wait for.
+	// closeTimeout bounds Close, which would otherwise wait for a Redis that does not answer.
 	closeTimeout = 5 * time.Second
-	// lastWords is how long before that Close stops asking Redis, so that each hold can still say what it
-	// was told.
+	// lastWords is how long before the end of closeTimeout the releases end, so that each hold can still record its
+	// error.
 	lastWords = closeTimeout / 20
 )
 
 // errCloseInHook is the error of a Close that a hook of the same client calls.
 var errCloseInHook = fmt.Errorf("%w: Close in a hook of the same client: call it when the hook has returned, or on another goroutine", ErrUnsupported)
 
-// close ends the session, and returns the errors of the holds that Redis has not heard of. It blocks for
-// closeTimeout at most. Later calls wait for the first, and return the same. They wait at a channel: the clock of a
-// synctest bubble would stand still while a goroutine waited for a sync.Once.
+// close ends the session, and returns the errors of the holds whose release Redis did not confirm. It blocks for
+// closeTimeout at most. Later calls wait for the first call, and return the same error. They wait on a channel, not on a
+// sync.Once, because the clock of a synctest bubble stops while a goroutine waits for a sync.Once.
 func (s *session) close() error {
 	if _, inHook := s.inHook.Load(goid.Get()); inHook {
 		return errCloseInHook
@@ -72,13 +71,13 @@ func (s *session) end() error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, lockerr.NoAnswerWithin(closeTimeout))
 	defer cancel()
-	// Beside the rest: it may be connecting just now, and no hold needs a message any more.
+	// The hub closes concurrently, because it may be connecting. No hold needs messages any more.
 	var hub group.Group
 	hub.Go(s.hub.Close)
 	err := s.closeHolds(ctx)
 	s.settleRest(ctx)
 	s.endBackground(lockerr.Reason(lockerr.ErrClosed))
-	// Again: on a quorum a silent minority may have used up the time of the first wait.
+	// On a quorum, nodes that do not answer may have used up the time of the first wait.
 	s.goroutines.Wait(ctx)
 	hub.Wait(ctx)
 	var execs group.Group
@@ -89,8 +88,8 @@ func (s *session) end() error {
 	return err
 }
 
-// moment is how long Close waits for the other nodes of a quorum when most have answered: as long as answers usually
-// take. So nodes that are well are rid of the locks, too.
+// moment is how long Close waits for the other nodes of a quorum after most nodes have answered: as long as answers
+// usually take. So the locks are also released on the other nodes that work.
 func (s *session) moment() time.Duration {
 	if s.usual == nil {
 		return 0
@@ -98,9 +97,9 @@ func (s *session) moment() time.Duration {
 	return s.usual()
 }
 
-// settleRest waits for the work in the background: above all for undos. What it does not wait for is not sent
-// again, and the lease ends it. On a quorum an undo is waited for, for the time of one command, until most nodes have
-// settled it, because that is enough. A minority that does not answer gets no more than a moment.
+// settleRest waits for the work in the background, mainly for undos. An undo that it does not wait for is not sent again;
+// its lock ends with the lease. On a quorum, settleRest waits until most nodes have answered an undo, which is enough,
+// but at most for the time of one command. After that it waits for the other nodes for the time of moment.
 func (s *session) settleRest(ctx context.Context) {
 	if len(s.execs) > 1 {
 		one, cancel := context.WithTimeout(ctx, s.patience)
@@ -112,9 +111,9 @@ func (s *session) settleRest(ctx context.Context) {
 	s.goroutines.Wait(ctx)
 }
 
-// closeHolds ends what is held, and waits for what is being acquired or released. The error names each hold
-// that Redis has not heard of when the time is up. All of them end at once. One after the other, a hold whose
-// Redis does not answer would take the time from the others.
+// closeHolds ends all holds in the phase held, and waits for holds that are being acquired or released. The error
+// contains each hold whose release is not confirmed when the time is over. The holds end concurrently. Otherwise a hold
+// whose Redis does not answer would use up the time of the others.
 func (s *session) closeHolds(ctx context.Context) error {
 	const limit = closeTimeout - lastWords
 	asking, cancel := context.WithTimeoutCause(ctx, limit, lockerr.NoAnswerWithin(limit))
@@ -127,15 +126,14 @@ func (s *session) closeHolds(ctx context.Context) error {
 	return failures.all()
 }
 
-// failures are the errors of the holds that Close ends. Each hold has one from its local end until Redis has
-// heard of it: so the time-out of Close leaves it there.
+// failures are the errors of the holds that Close ends. A hold has an error from its local end until Redis confirms the
+// release. So after the time-out of Close the error is still there.
 type failures struct {
 	mu   sync.Mutex
 	errs map[*hold]error // written by the goroutines of Close, one for each hold; nil for one that is released
 }
 
-// set records what became of h so far; nil: Redis has heard of it. A later call for the same hold replaces what
-// the earlier one said.
+// set records the error of h; nil: Redis confirmed the release. A later call for the same hold replaces the error.
 func (f *failures) set(h *hold, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,16 +143,16 @@ func (f *failures) set(h *hold, err error) {
 	f.errs[h] = err
 }
 
-// all returns the errors as they are now. Goroutines that Close has given up may still call set.
+// all returns the current errors. Goroutines that Close no longer waits for may still call set.
 func (f *failures) all() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(slices.Collect(maps.Values(f.errs))...)
 }
 
-// close ends a hold because the client is closed, and blocks until Redis has answered, or ctx ends. Its levels are left
-// to be unlocked, to no effect. It calls failed twice: before it asks Redis, with the error that Redis has not heard
-// of the end, and then with what Redis said. If another call ends the hold, it does not call failed at all.
+// close ends a hold because the client is closed, and blocks until Redis answers or ctx ends. The levels stay open; their
+// Unlocks have no effect. close calls failed twice: before it sends the release, with the error that the release is not
+// confirmed, and then with the result. If another call ends the hold, close does not call failed.
 func (h *hold) close(ctx context.Context, failed func(error)) {
 	if !h.endForClose(ctx) {
 		return
@@ -176,7 +174,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 	failed(event.Err)
 	h.mu.Lock()
 	h.setPhase(lost)
-	unlocked := len(h.levels.open) == 0 // meanwhile, so no Unlock will unregister it
+	unlocked := len(h.levels.open) == 0 // unlocked meanwhile, so no Unlock will unregister h
 	h.mu.Unlock()
 	if unlocked {
 		h.unregister()
@@ -184,8 +182,8 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 	h.session.report("Released", hooks.Released, h.owner, event)
 }
 
-// endForClose ends a hold here, as soon as no Lock acquires it and no Unlock releases it. false: there is nothing
-// to be released, or another call is at it, and reports what becomes of it.
+// endForClose ends a hold locally, as soon as no Lock is acquiring it and no Unlock is releasing it. It returns false if
+// there is nothing to release, or if another call ends the hold and returns its result.
 func (h *hold) endForClose(ctx context.Context) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,7 +203,7 @@ func (h *hold) endForClose(ctx context.Context) bool {
 	return true
 }
 
-// nameAndEntries returns the name that Redis knows h by, and the places in lines where it waits.
+// nameAndEntries returns the name of h on Redis, and its queue entries while it waits for a lock with a line.
 func (h *hold) nameAndEntries() (field string, waits []place) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/relock-go/relock/internal/undo"
 )
 
-// phase is where in its life a hold is.
+// phase is the state of a hold.
 //
 //	acquiring -> held -> ending -> gone
 //	    |         |        | (Close)
@@ -22,71 +22,71 @@ import (
 type phase uint8
 
 const (
-	acquiring phase = iota // wants the keys; waits, or has asked Redis
-	held                   // has them: granted, and the lease has not run out
-	ending                 // given up by its last Unlock or by Close; Redis is being told
-	lost                   // ended before its levels were unlocked, which is still to come
-	gone                   // in no gate any more
+	acquiring phase = iota // waits, or a request for the keys is in flight
+	held                   // the keys are granted, and the lease has not run out
+	ending                 // ended here by its last Unlock or by Close; the release is being sent
+	lost                   // ended before its last Unlock, which is still to come
+	gone                   // in no gate
 )
 
-// hold is one owner's use of one key, or of several keys taken together: from the wish for
-// it, through one acquisition with all its levels, to the release. What is in doubt about
-// one hold never touches another, even of the same owner: on Redis each has a name of its
-// own, or one that no earlier hold can be reached by any more.
+// hold is one owner's use of one key, or of several keys that are acquired together: from the request, through one
+// acquisition and its re-entries, to the release. A command of one hold whose outcome is unknown never affects another
+// hold, even of the same owner: each hold has its own name on Redis, or a name under which no command of an earlier
+// hold can still be executed.
 type hold struct {
-	// These do not change.
+	// These fields do not change.
 	session  *session
 	kind     *kind
 	owner    keys.Owner
-	settings *settings     // of the handle that wanted it
-	other    *otherSide    // of a read-write lock; nil: it is no such lock
-	started  clock.Instant // when it was wanted
+	settings *settings     // of the handle that acquires it
+	other    *otherSide    // of a read-write lock; nil for other kinds
+	started  clock.Instant // when the hold was requested
 
-	// What others have to do with it while it is acquired.
+	// Other goroutines use these while the hold is acquired.
 	alarm queue.Alarm // wakes the waiter
-	// undos are what the caller waits for after a failure: what Redis may have of the attempt is being undone.
+	// undos are the undos of what a failed attempt may have on Redis. The caller of Lock waits for them.
 	undos undoWaits
-	// given is the place in the line that it was given together with the turn; nil: none was. It is guarded by the
-	// queue, as offered is: the hand-over that was sent for it. Reserve writes them, and they are read after the
+	// given is the entry in the line that the hold received together with the turn; nil: it received none. offered is
+	// the hand-over that was sent for the hold. The queue guards both: Reserve writes them, and they are read after the
 	// ticket was granted, or has left.
 	given   *given
 	offered offer
 
 	mu    sync.Mutex
 	phase phase
-	// changed is closed at the next change of phase; made when that is waited for.
+	// changed is closed at the next change of phase. It is created when a goroutine waits for that change.
 	changed chan struct{}
 
-	// target and places go together, key by key. Keys of a MultiMutex leave when their last
-	// level is unlocked. The goroutine that acquires the hold, or ends it, reads them without mu: no other changes
-	// them then.
+	// target and places go together, key by key. A key of a MultiMutex leaves both when its last level is unlocked.
+	// The goroutine that acquires or ends the hold reads them without mu, because no other goroutine changes them then.
 	target *keys.Set
 	places []place
 
-	// name, batch and slot are written under mu, by the goroutine that acquires the hold, or by that of the hold before,
-	// which then grants the ticket. Who ends the hold reads them without mu: they do not change any more.
+	// name, batch and slot are written under mu, by the goroutine that acquires the hold, or by the goroutine that ends
+	// the previous hold and then grants the ticket. The goroutine that ends the hold reads them without mu, because they
+	// no longer change.
 	name  identity.Name
-	batch *batch // of those that follow one another under one lease; nil: it is alone
-	slot  *slot  // taken while a command about its keys is under way: one at a time. It stays once there is a name
+	batch *batch // of holds that follow one another under one lease; nil: the hold is in no batch
+	slot  *slot  // taken while a command for its keys is in flight: one at a time. Does not change once there is a name
 
 	// mu guards the rest.
 	lease    lease.Lease
 	levels   levels // at least one while it is held
 	contexts contextSet
 	watchdog watchdog
-	cause    error // of the end: wraps ErrLost, ErrClosed or ErrReleased
+	cause    error // why the hold ended: wraps ErrLost, ErrClosed or ErrReleased
 
-	first struct { // room for the usual one of each
+	first struct { // saves allocations: most holds need one of each
 		slot    slot
 		place   [1]place
 		ticket  queue.Ticket[*hold]
-		attempt attempt // of the goroutine that acquires it
+		attempt attempt // used by the goroutine that acquires the hold
 	}
 }
 
-// offer is a hand-over that was sent for a waiter. The zero offer: none was.
+// offer is a hand-over that was sent for a waiter. In the zero offer, none was sent.
 type offer struct {
-	identity *identity.Identity // under which the waiter is to hold the lock
+	identity *identity.Identity // under which the waiter will hold the lock
 	ended    chan struct{}      // closed when the hand-over has ended
 }
 
@@ -108,8 +108,8 @@ func newHold(c *session, k *kind, o keys.Owner, t *keys.Set, s *settings) *hold 
 	return h
 }
 
-// register puts h into the gates of its keys, with a ticket for each. false: its owner is
-// there already; then h is gone.
+// register puts h into the gates of its keys, with a ticket for each. If the owner already has a hold in one of these
+// gates, register returns false, and h is gone.
 func (h *hold) register() bool {
 	for i := range h.target.Keys {
 		g := h.session.registry.enter(gateID{h.target.Keys[i], h.target.Side}, h.target.Channels[i])
@@ -123,14 +123,14 @@ func (h *hold) register() bool {
 			p.ticket = new(queue.Ticket[*hold])
 		}
 		p.queue.Issue(p.ticket, h, &h.alarm)
-		h.mu.Lock() // others can find it from here on
+		h.mu.Lock() // other goroutines can find h from here on
 		h.places = append(h.places, p)
 		h.mu.Unlock()
 	}
 	return true
 }
 
-// unregister takes h out of its gates: it is gone.
+// unregister removes h from its gates; h is then gone.
 func (h *hold) unregister() {
 	h.mu.Lock()
 	h.setPhase(gone)
@@ -142,7 +142,7 @@ func (h *hold) unregister() {
 	}
 }
 
-// setPhase moves h on, and has those look again that wait for a change. mu is held.
+// setPhase sets the phase of h and wakes the goroutines that wait for a change. mu is held.
 func (h *hold) setPhase(p phase) {
 	h.phase = p
 	if h.changed != nil {
@@ -159,8 +159,8 @@ func (h *hold) changes() <-chan struct{} {
 	return h.changed
 }
 
-// count returns the number of levels on the target t, as far as its keys are in this hold:
-// 0 if one of those is not locked.
+// count returns the hold count of those keys of t that are in this hold: the least of them. It returns 0 if one of these
+// keys is not locked.
 func (h *hold) count(t *keys.Set) int {
 	// mutant: clock-not-asked
 	h.check()
@@ -178,8 +178,8 @@ func (h *hold) count(t *keys.Set) int {
 	return max(least, 0)
 }
 
-// left returns for how long after now the target t is proven to be held, as far as its keys are in
-// this hold: 0 if one of those is not.
+// left returns for how long after now those keys of t that are in this hold are proven to be held. It returns 0 if one of
+// these keys is not held.
 func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	h.check()
 	h.mu.Lock()
@@ -190,7 +190,7 @@ func (h *hold) left(t *keys.Set, now clock.Instant) time.Duration {
 	return max(0, h.lease.Left(now))
 }
 
-// holdsAs reports whether field is the name that h holds its keys by, as far as Redis knew when it was
+// holdsAs reports whether h is held and field is its name, or may have been the name of its batch on Redis at the time
 // asked.
 func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	h.mu.Lock()
@@ -198,12 +198,12 @@ func (h *hold) holdsAs(field string, asked clock.Instant) bool {
 	return h.phase == held && (h.name.Field == field || h.batch.knows(field, asked))
 }
 
-// end is the local end of a hold that is held, which comes before Redis hears of it:
-// contexts are cancelled and the watchdog stops. mu is held.
+// end ends a hold locally, before the release is sent: it cancels the contexts and stops the watchdog. The hold is in
+// the phase held. mu is held.
 func (h *hold) end(p phase, cause error) {
 	h.setPhase(p)
 	h.cause = cause
-	h.levels.keep(h.levels.open...) // Close leaves them open
+	h.levels.keep(h.levels.open...) // after Close these levels stay open
 	if p == lost {
 		h.levels.keepUntil = clock.Instant{}
 	}
@@ -217,14 +217,15 @@ func (h *hold) end(p phase, cause error) {
 	}
 }
 
-// keptUntil is until when the keys of h are kept on Redis though it has ended. Zero: they are not.
+// keptUntil returns the end of the min hold, until which a placeholder reserves the keys of h on Redis after h has
+// ended. Zero: there is no min hold.
 func (h *hold) keptUntil() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.levels.keepUntil
 }
 
-// isKept reports whether no one can follow h yet.
+// isKept reports whether the min hold of h is not over: until then no hold can follow.
 func (h *hold) isKept() bool {
 	h.mu.Lock()
 	until := h.levels.keepUntil
@@ -232,7 +233,7 @@ func (h *hold) isKept() bool {
 	return until != (clock.Instant{}) && h.session.now().UntilMono(until) > 0
 }
 
-// leave gives up the places in the queues; the next in each tries at once.
+// leave removes the tickets from the local queues. The next waiter of each queue tries at once.
 func (h *hold) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,8 +242,8 @@ func (h *hold) leave() {
 	}
 }
 
-// fencingToken returns the token of a hold that is held, or lost and not unlocked yet. false: its
-// owner has not got all those keys of t that it is to have.
+// fencingToken returns the token of a hold that is held, or lost and not unlocked yet. It returns false if the owner does
+// not hold all those keys of t that are in this hold.
 func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,15 +253,16 @@ func (h *hold) fencingToken(t *keys.Set) (int64, bool) {
 	return h.name.Token, true
 }
 
-// wanted reports whether h is being acquired: its owner has not got it.
+// wanted reports whether h is still being acquired.
 func (h *hold) wanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.phase == acquiring
 }
 
-// giveUp retires the names by which Redis may know h, and only then tells those who wait in its batch why, and has the
-// names released. Whoever heard of the doubt before could lock again by such a name, and would lose that to the release.
+// giveUp retires the names that Redis may have for h. Only then does it send why to the Unlocks that wait in the batch, and
+// has the names released in the background. In the other order, an owner that was notified could lock again under such a
+// name, and the release would end that hold.
 func (h *hold) giveUp(why error) {
 	h.mu.Lock()
 	n, b, lasts := h.name, h.batch, h.lease.Longest()
@@ -279,8 +281,8 @@ func (h *hold) giveUp(why error) {
 	h.undos.add(h.session.undo(h.kind.protocol, undo.Name{Keys: b.target, Until: until, KeepUntil: h.keptUntil()}, fields...))
 }
 
-// undoName has what h may have on Redis by the name n, which has been retired, given up in
-// the background. It ends by itself within lasts.
+// undoName releases, in the background, what h may have on Redis under the retired name n. Without the release it
+// expires within lasts.
 func (h *hold) undoName(n identity.Name, lasts time.Duration) {
 	h.mu.Lock()
 	t := h.target.Lacking(n.Absent)

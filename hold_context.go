@@ -11,30 +11,31 @@ import (
 
 // The contexts that end with a hold.
 //
-// A context may be derived from that of another hold: a goroutine that holds one lock takes a second one with
-// the context of the first. So contexts of holds form a chain (above). The end of one ends those below, as
-// with all contexts. But only the hold of each knows whether its lease is over.
+// If a goroutine holds one lock and acquires a second one with the context of the first, the context of the second hold
+// is derived from the context of the first. So contexts of holds form a chain (above). The end of a context ends all
+// contexts that are derived from it. But a hold checks only its own lease.
 
-// holdContext is the context of a hold: it ends with its parent, or with the hold. Its fields do not change.
+// holdContext is the context of a hold. It ends with its parent, or with the hold. Its fields do not change.
 type holdContext struct {
 	context.Context
-	above  *holdContext // the nearest one of a hold from which this one is derived; or nil
+	above  *holdContext // the nearest context of a hold from which this one is derived, or nil
 	hold   *hold
-	target *keys.Set // what it is a context of; some of its keys may be in another hold
+	target *keys.Set // the keys whose end ends it; some of them may be in another hold
 	cancel context.CancelCauseFunc
 }
 
-// newHoldContext returns a context of h, for the keys of t. It ends with ctx, or by its cancel.
+// newHoldContext returns a context of h for the keys of t. It ends with ctx, or when its cancel is called.
 func newHoldContext(ctx context.Context, h *hold, t *keys.Set) *holdContext {
 	x := &holdContext{above: nearestHoldContext(ctx), hold: h, target: t}
 	x.Context, x.cancel = context.WithCancelCause(ctx)
 	return x
 }
 
-// nearest is the key by which a context tells of the nearest hold that it is derived from.
+// nearest is the key under which Value returns the nearest context of a hold.
 type nearest struct{}
 
-// nearestHoldContext returns the nearest context of a hold that ctx is, or is derived from; nil: there is none.
+// nearestHoldContext returns ctx if it is the context of a hold; otherwise the nearest such context from which ctx is
+// derived, or nil.
 func nearestHoldContext(ctx context.Context) *holdContext {
 	x, _ := ctx.Value(nearest{}).(*holdContext)
 	return x
@@ -48,9 +49,9 @@ func (x *holdContext) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// Err loses the hold first if its deadline has passed. The watchdog may not have run yet, as after the
-// machine was suspended. Without that a program that asks Err before it writes would go on as a holder. The
-// same goes for the holds above: a loss of theirs ends x, too.
+// Err first checks the deadline of the hold, and loses the hold if the deadline has passed. The watchdog may not have run
+// yet, as after the machine was suspended. Without the check, a program that calls Err before it writes would continue
+// as a holder. Err also checks the holds above, because the loss of one of them ends x, too.
 func (x *holdContext) Err() error {
 	if x.above != nil {
 		_ = x.above.Err()
@@ -59,24 +60,24 @@ func (x *holdContext) Err() error {
 	return x.Context.Err()
 }
 
-// endUpTo ends x, and the contexts of other holds that x is derived from, up to above. It does not end above.
-// x may be nil: then there is nothing to end.
+// endUpTo ends x and the contexts of holds from which x is derived, up to above, but not above itself. If x is nil, it
+// does nothing.
 func (x *holdContext) endUpTo(above *holdContext, cause error) {
 	for ; x != nil && x != above; x = x.above {
 		x.cancel(cause)
 	}
 }
 
-// contextSet is the contexts of a hold that have not ended. It has a mutex of its own: many contexts that end
-// together must not keep the watchdog from renewing the hold. That mutex is taken under the hold's mu, never the
-// other way round. The zero contextSet is empty.
+// contextSet is the set of the contexts of a hold that have not ended. It has its own mutex, so that many contexts that
+// end together do not delay a renewal by the watchdog. This mutex is taken under the hold's mu, never the other way
+// round. The zero contextSet is empty.
 type contextSet struct {
 	mu  sync.Mutex
 	all map[*holdContext]bool
 }
 
-// add adds a context. It is forgotten when it ends, which may be long before the hold does: else a hold that
-// lasts for days would keep each context that it ever had. If x has ended already, it is forgotten soon.
+// add adds a context. The set removes a context when the context ends, which may be long before the hold ends. Otherwise
+// a hold that lasts for days would collect all its contexts. If x has already ended, it is removed soon.
 func (s *contextSet) add(x *holdContext) {
 	s.mu.Lock()
 	if s.all == nil {
@@ -91,8 +92,8 @@ func (s *contextSet) add(x *holdContext) {
 	})
 }
 
-// take forgets those contexts that which selects, and returns them for the caller to end. which is called with
-// the mutex held; nil selects all.
+// take removes the contexts that which selects, and returns them for the caller to end. If which is nil, it selects all.
+// which is called with the mutex held.
 func (s *contextSet) take(which func(*holdContext) bool) []*holdContext {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +107,8 @@ func (s *contextSet) take(which func(*holdContext) bool) []*holdContext {
 	return taken
 }
 
-// contextOfAll returns a context that ends with ctx or with any of holds, of one owner, as far as
-// they have keys of t.
+// contextOfAll returns a context that ends with ctx, or with any of holds as far as it has keys of t. All holds have the
+// same owner.
 func contextOfAll(ctx context.Context, holds []*hold, t *keys.Set) context.Context {
 	var first, x *holdContext
 	for _, h := range holds {
@@ -116,19 +117,19 @@ func contextOfAll(ctx context.Context, holds []*hold, t *keys.Set) context.Conte
 			first = x
 		}
 	}
-	if x.Context.Err() != nil { // the others would be kept for as long as their holds last
+	if x.Context.Err() != nil { // otherwise the other contexts would remain until their holds end
 		x.endUpTo(first.above, context.Cause(x))
 	}
 	return x
 }
 
-// context returns a context that ends with ctx or with the hold, whichever is first.
+// context returns a context for the keys of t that ends with ctx or with the hold, whichever ends first.
 func (h *hold) context(ctx context.Context, t *keys.Set) *holdContext {
 	x := newHoldContext(ctx, h, t)
 	h.check()
 	h.mu.Lock()
 	cause, name := h.cause, h.target.Name
-	if cause == nil && (h.phase != held || len(h.levels.open) == 0 || h.freed(t)) { // being acquired, or given back
+	if cause == nil && (h.phase != held || len(h.levels.open) == 0 || h.freed(t)) { // being acquired, or released
 		cause = notHeld(h.owner)
 	}
 	if cause != nil {
@@ -141,7 +142,7 @@ func (h *hold) context(ctx context.Context, t *keys.Set) *holdContext {
 	return x
 }
 
-// freed reports whether h, which has levels, has none any more of some key of t. mu is held.
+// freed reports whether h, which has open levels, has no level left on some key of t. mu is held.
 func (h *hold) freed(t *keys.Set) bool {
 	if len(h.target.Keys) == 1 {
 		return false
@@ -150,7 +151,7 @@ func (h *hold) freed(t *keys.Set) bool {
 	return freed != nil && slices.ContainsFunc(freed.Keys, t.Has)
 }
 
-// endFreed ends the contexts of keys of which h has no level any more. mu is held.
+// endFreed ends the contexts of keys on which h has no level left. mu is held.
 func (h *hold) endFreed() {
 	if len(h.target.Keys) == 1 {
 		return

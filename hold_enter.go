@@ -9,30 +9,32 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// How a Lock finds out what it has to do. An owner may have holds on some of the keys already, each
-// with a name and a lease of its own; all of them together are looked at first:
+// How a Lock chooses between a new hold and a re-entry. The owner may already have holds on some of the keys, each with
+// its own name and lease. Lock checks all of them first:
 //
 //	none          a new hold for all keys, by an attempt (enterNew)
-//	all keys      one more level on each hold (enter): one request that sets the counts
+//	all keys      one more level on each hold (enter): one request that sets the hold counts
 //	some keys     a level on those first, then a new hold for the rest (enterRest)
-//	unsettled     one is being acquired or released: wait for its next phase, and look again. So Locks of one
+//	unsettled     one is being acquired or released: wait for its next phase, and check again. So Locks of one
 //	              fixed owner, on several goroutines, queue behind each other
-//	lost          ErrLost, until it has been unlocked
+//	lost          ErrLost, until the hold is unlocked
+//
+// A level is one Lock of a hold that was not unlocked yet (hold_levels.go).
 //
 // Invariants:
-//   - All or nothing: if the rest is not got, the levels that were added are taken back.
-//   - A level is there only if Redis has confirmed its count. Without an answer it is not, and the
-//     next command of the hold sets the count right: counts are absolute.
-//   - A level is there if and only if its Lock succeeds: one that no caller unlocks would keep the hold for ever.
-//   - A key without a level never gets the count 0 by a re-entry: to others a 0 is no lock.
-//   - While the rest is waited for, the loss of what is held ends the wait.
-//   - One command of a hold is under way at a time (hold.slot).
+//   - All or nothing: if the rest is not acquired, the added levels are removed.
+//   - A level is added only if Redis confirms its count. If Redis does not answer, the level is not added, and the next
+//     command of the hold corrects the count, because counts are absolute.
+//   - A level is added if and only if its Lock succeeds. A level that no caller unlocks would never end the hold.
+//   - A re-entry never sets the count of a key without a level to 0, because other clients take a 0 for no lock.
+//   - If a hold is lost while the rest is waited for, the wait ends.
+//   - One command of a hold is in flight at a time (hold.slot).
 //
-// What can come late: the end of the hold while the request is under way. Then Redis may have the
-// new count, and the release that ends the hold has the last word; enter reports how the hold ended.
+// What can come late: the hold ends while the request is in flight. Then Redis may have the new count, and the release
+// that ends the hold is sent after it. enter reports how the hold ended.
 
-// errAgain says that a hold ended while a level was being added to it, by an Unlock of the
-// same owner: there is a new hold to be acquired.
+// errAgain reports that an Unlock of the same owner ended a hold while a level was being added to it. The Lock acquires
+// a new hold.
 var errAgain = errors.New("relock: the hold ended meanwhile")
 
 // find appends the holds that o has on keys of t to holds, in any phase.
@@ -45,8 +47,7 @@ func (m *Mutex) find(holds []*hold, o keys.Owner, t *keys.Set) []*hold {
 	return holds
 }
 
-// covering appends the caller's holds to holds if they have all keys of m between them; else it
-// returns nil.
+// covering appends the caller's holds on keys of m to holds. If they do not cover all keys of m, it returns nil.
 func (m *Mutex) covering(holds []*hold) []*hold {
 	if m.err != nil {
 		return nil
@@ -68,17 +69,17 @@ func (m *Mutex) covering(holds []*hold) []*hold {
 	return holds
 }
 
-// call is one Lock or TryLock that is under way.
+// call is one Lock or TryLock in progress.
 type call struct {
 	mutex  *Mutex
 	owner  keys.Owner
-	level  level   // that it is to add
+	level  level   // the level that it adds
 	waits  bool    // Lock, not TryLock
-	record *record // of what its hooks are told
+	record *record // of the events that hooks receive
 }
 
-// lock gets the owner of m one more level on every key: by re-entry where it holds the key, by an
-// acquisition of all others together.
+// lock adds a level to every key of m for its owner. It re-enters the keys that the owner holds, and acquires all other
+// keys together.
 func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, err error) {
 	c := call{mutex: m, level: level{settings: &m.settings, target: m.target}, waits: waits, record: newRecord(ctx, m)}
 	locked, err = c.lock(ctx)
@@ -86,7 +87,7 @@ func (m *Mutex) lock(ctx context.Context, waits bool) (locked bool, err error) {
 	return locked, err
 }
 
-// lock is Mutex.lock without what the hooks are told of its end.
+// lock is Mutex.lock without the hook for its end.
 func (c *call) lock(ctx context.Context) (locked bool, err error) {
 	m := c.mutex
 	if err := m.usable(ctx); err != nil {
@@ -152,14 +153,14 @@ func (h *hold) await(ctx context.Context) error {
 	}
 }
 
-// enterNew gets the owner a hold on t, whose keys it does not hold, with the level of c. errAgain: another goroutine of
-// the same owner was faster.
+// enterNew acquires a hold on t, whose keys the owner does not hold, with the level of c. It returns errAgain if another
+// goroutine of the same owner was faster.
 func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err error) {
 	h := newHold(c.mutex.session, c.mutex.kind, c.owner, t, c.level.settings)
 	if !h.register() {
 		return false, errAgain
 	}
-	if h.session.closed() { // maybe too late for Close to have seen h
+	if h.session.closed() { // Close may have listed the holds before h was registered
 		h.unregister()
 		return false, ErrClosed
 	}
@@ -180,7 +181,7 @@ func (c *call) enterNew(ctx context.Context, t *keys.Set) (locked bool, err erro
 	return locked, err
 }
 
-// open makes h, which was granted, held by the level lv, for the Lock that r is the record of.
+// open makes h, which was granted, held with the level lv, for the Lock whose record is r.
 func (h *hold) open(lv level, r *record) (bool, error) {
 	h.mu.Lock()
 	if h.session.closed() {
@@ -212,14 +213,14 @@ func (h *hold) open(lv level, r *record) (bool, error) {
 	if hook != nil {
 		h.session.report("Acquired", hook, h.owner, event)
 	}
-	if h.batch != nil && h.batch.isOver() { // Redis had lost the lock before it was open: no one was told then
+	if h.batch != nil && h.batch.isOver() { // the lock was lost before h was held, so the loss was not reported
 		h.lose(lockerr.ErrNotOnRedis)
 	}
 	return true, nil
 }
 
-// reenter adds the level of c to holds, and acquires the keys that are in none of them as a lock of the
-// kind of c: what is held may be a fair one. All or nothing.
+// reenter adds the level of c to holds, and acquires the keys that are in none of them as a lock of the kind of c. The
+// holds may be of another kind, such as a fair one. If a key is not acquired, reenter removes the level from all holds.
 func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 	lv := c.level
 	for _, h := range holds {
@@ -250,8 +251,8 @@ func (c *call) reenter(ctx context.Context, holds []*hold) (bool, error) {
 	return true, nil
 }
 
-// enterRest acquires rest for the owner of holds, which have the other keys of c. If one of them
-// ends meanwhile, so does the wait, and the error is why.
+// enterRest acquires rest for the owner of holds, which have the other keys of c. If one of these holds ends meanwhile,
+// the wait ends, and the error is the reason.
 func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bool, error) {
 	waiting := ctx
 	for _, h := range holds {
@@ -273,8 +274,7 @@ func (c *call) enterRest(ctx context.Context, holds []*hold, rest *keys.Set) (bo
 	return held, err
 }
 
-// leaveLevel takes back a level that was added to holds. If ctx has ended it does not wait for
-// Redis for longer than a moment.
+// leaveLevel removes a level that was added to holds. If ctx has ended, it waits for Redis for undoGrace at most.
 func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	var errs []error
 	s := *lv.settings
@@ -292,7 +292,7 @@ func leaveLevel(ctx context.Context, holds []*hold, lv level) error {
 	return lockerr.Join(errs...)
 }
 
-// missingKeys returns the keys of t that none of holds has.
+// missingKeys returns the keys of t that are in none of holds.
 func missingKeys(holds []*hold, t *keys.Set) []string {
 	return slices.DeleteFunc(slices.Clone(t.Keys), func(key string) bool {
 		return slices.ContainsFunc(holds, func(h *hold) bool {
@@ -303,7 +303,7 @@ func missingKeys(holds []*hold, t *keys.Set) []string {
 	})
 }
 
-// usable says why h cannot be entered.
+// usable returns why h cannot be re-entered; nil: it can.
 func (h *hold) usable() error {
 	h.check()
 	h.mu.Lock()
@@ -319,8 +319,8 @@ func (h *hold) usable() error {
 	}
 }
 
-// enter adds the level lv to a hold that is held. Without an answer from Redis the level is
-// not there, and what Redis has of it is set right by the next command.
+// enter adds the level lv to a hold in the phase held. If Redis does not answer, the level is not added, and the next
+// command of the hold corrects the count on Redis.
 func (h *hold) enter(ctx context.Context, lv level) error {
 	if _, err := h.known(ctx); err != nil {
 		return err
@@ -336,7 +336,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 	t, n := h.target, h.name
 	mint := lv.settings.Fencing && (n.Token == 0 || lv.target.Spans(t))
 	counts := h.levels.counts(t.Keys)
-	// No renewal gets through meanwhile.
+	// The slot is taken, so no renewal is sent meanwhile.
 	left := h.lease.Left(h.session.now())
 	e := h.session.paced(tryOptions, h.settings.TTL).ConfirmedBy(h.levels.replicas().And(lv.settings.replicas).Within(left / 4))
 	h.lease.Lengthen(lv.settings.TTL)
@@ -351,10 +351,10 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 			counts[i]++
 			common = true
 		}
-		counts[i] = max(counts[i], 1) // one without a level is about to be given back: 0 is no count
+		counts[i] = max(counts[i], 1) // a key without a level is about to be released: 0 is not a count
 	}
 	if !common {
-		return errAgain // an Unlock gave the keys back that they had in common
+		return errAgain // an Unlock has released the common keys
 	}
 	g, out := h.kind.protocol.Reenter(ctx, e, t.FencedWith(lv.target), n.Field, &lv.settings.Terms, mint, counts)
 	if out.Ambiguous {

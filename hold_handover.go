@@ -8,15 +8,16 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
-// How a hold that ends is handed over to the next waiter of this process when Redis is told first: because that waiter
-// needs what only Redis can give, or the lock is of a kind without batches. See hold_follow.go for the other way.
+// How a hold that ends is handed over to the next local waiter by a command on Redis. This is necessary if that waiter
+// needs more than the proven lease (a token, replicas, a longer lease), or if this kind of lock has no batches. For
+// hand-overs before Redis has the new name, see hold_follow.go.
 
-// successor reserves the ticket of the next waiter, if it wants just what h holds and it is
-// still this process' turn. crowded: there is one, but others come first.
+// successor reserves the ticket of the next local waiter, if that waiter wants the same keys as h and the turn of this
+// process is not over. crowded: there is a local waiter, but it is the turn of others.
 func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 	for _, p := range h.places[1:] {
 		if _, waiting := p.queue.Handoffs(); waiting {
-			return nil, false // an owner wants only a part
+			return nil, false // a waiter wants only some of the keys
 		}
 	}
 	first := h.places[0]
@@ -31,14 +32,15 @@ func (h *hold) successor(limit int) (next *queue.Ticket[*hold], crowded bool) {
 		if w.target.ID != h.target.ID {
 			return false
 		}
-		// Not earlier: what the waiter's owner left in doubt before it got into line was retired.
+		// The current identity is taken only now: if a command of the waiter's owner had an unknown outcome before the
+		// waiter joined the queue, that identity is retired.
 		w.offered = offer{identity: h.session.identities.Current(), ended: make(chan struct{})}
 		return true
 	}), false
 }
 
-// handOver passes the lock to the waiter whose ticket successor has reserved. false: Redis
-// surely did not, and the lock is still to be given back.
+// handOver hands the lock over to the waiter whose ticket successor has reserved. It returns false if the hand-over was
+// certainly not executed, so that the caller still has to release the lock.
 func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*hold]) (bool, error) {
 	next := ticket.Value
 	defer close(next.offered.ended)
@@ -59,7 +61,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		ticket.Refuse()
 		return false, nil
 	case out.Err != nil:
-		next.undoName(to, next.settings.TTL) // before the waiter can leave without owing it
+		next.undoName(to, next.settings.TTL) // before the waiter can leave: its Lock waits for the undo
 		ticket.Refuse()
 		if out.Refused {
 			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undoName(to, next.settings.TTL) })
@@ -73,7 +75,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 			h.other.wake()
 		}
 		return true, err
-	case out.Unconfirmed != nil: // h has let go; its successor has not got hold, and tries by itself
+	case out.Unconfirmed != nil: // the lock left h, but the waiter does not hold it, and tries by itself
 		c.identities.Retire(id)
 		next.undoName(to, next.settings.TTL)
 		ticket.Refuse()
@@ -94,8 +96,8 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 	return true, nil
 }
 
-// passOn deals with a grant for a waiter that has gone: the client, not the caller of
-// Unlock, hands it on or gives it back. The waiter's Lock waits for that, for a moment.
+// passOn handles a grant for a waiter that has left: in the background, the client hands the lock on or releases it. The
+// waiter's Lock, not the caller of Unlock, waits for that for a short time.
 func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	orphan := newHold(h.session, h.kind, next.owner, h.target, next.settings)
 	orphan.phase = ending
@@ -111,7 +113,7 @@ func (h *hold) passOn(next *hold, granted identity.Name, sent clock.Instant) {
 	h.session.goroutines.Go(func() {
 		defer close(passed)
 		ctx := h.session.limits.After(next.settings.unlockTimeout)
-		// An error is already being dealt with: its name is undone in the background.
+		// After an error the name is already being undone in the background.
 		if orphan.finish(ctx, next.settings) != nil {
 			orphan.awaitUndo()
 		}

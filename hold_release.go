@@ -19,30 +19,29 @@ import (
 
 // How a hold ends, from the outside in:
 //
-//	end            here: contexts, watchdog. It comes first, always.
-//	finish         on Redis: handOverLocally or handOver to the next of this process, or else giveBack to all, which
-//	               keeps the keys for no one if its min hold is not over;
-//	               abandon if Redis does not answer. After it, unlock calls the hook Released.
-//	giveUp         retires the name, notifies those who wait in its batch, and has it released in the background. It
-//	               is part of abandon, of lose, and of reject, which forgets a grant that does not count.
-//	leave          lets the next in the queues go on.
-//	unregister     takes it out of its gates: it is gone.
+//	end            ends the hold locally: contexts, watchdog. It always comes first.
+//	finish         ends the hold on Redis: handOverLocally or handOver to the next local waiter, otherwise giveBack,
+//	               which releases the keys, or replaces them by placeholders if the min hold is not over. If Redis
+//	               does not answer, abandon. After finish, unlock calls the hook Released.
+//	giveUp         retires the name, notifies the Unlocks that wait in its batch, and has the name released in the
+//	               background. It is part of abandon, of lose, and of reject, which drops a grant that does not count.
+//	leave          lets the next waiter in each local queue go on.
+//	unregister     removes the hold from its gates: it is gone.
 //
 // Invariants:
-//   - The level is gone whatever Redis answers. An error says only that Redis may keep the key.
-//   - A release that was not answered ends the name: it is retired before Unlock returns.
-//   - A hand-over goes to a waiter that wants the same keys, and whose ticket is reserved: it
-//     cannot leave the queue unnoticed. Granted, the ticket is that of a holder.
-//   - In each queue exactly one of these follows the end: Grant, GiveWay, Leave or Replace. So the
-//     next in line always tries.
+//   - The level is removed whatever Redis answers. An error reports only that the key may remain on Redis.
+//   - If a release is not answered, the name is retired before Unlock returns.
+//   - A hand-over goes to a waiter that wants the same keys, and whose ticket is reserved, so it cannot leave the queue
+//     unnoticed. When the ticket is granted, the waiter is the holder.
+//   - In each local queue exactly one of these follows the end: Grant, GiveWay, Leave or Replace. So the next waiter
+//     always tries.
 //
-// What can come late: a copy of the release, which meets a name that has nothing; a copy of the
-// hand-over, whose new name is undone after its old one (giveBackInDoubt); a waiter that leaves
-// while it is handed the lock (passOn); and an answer after the deadline (notOurs).
+// What can come late: a delayed copy of the release, whose name holds nothing any more; a delayed copy of the hand-over,
+// whose new name is undone after its old one (giveBackInDoubt); a waiter that leaves while the lock is handed to it
+// (passOn); and an answer after the deadline (notOurs).
 
-// unlock takes one level of t away from h, whatever Redis answers. The last one ends the
-// hold: here first, then on Redis, where the lock goes to the next waiter of this process
-// or is given back.
+// unlock removes one level of t from h, whatever Redis answers. The last one ends the hold, locally first. On Redis the
+// lock is then handed over to the next local waiter, or released.
 func (h *hold) unlock(t *keys.Set, s *settings) error {
 	h.check()
 	h.mu.Lock()
@@ -50,7 +49,7 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	if !popped {
 		held := len(h.levels.open) > 0
 		h.mu.Unlock()
-		if !held { // its owner waits for it, or has just given it back
+		if !held { // its owner waits for it, or has just released it
 			return notHeld(h.owner)
 		}
 		return fmt.Errorf("%w through this handle: %s acquired it through a handle for other names; call Unlock of that handle", ErrNotHeld, h.owner.Who())
@@ -90,28 +89,28 @@ func (h *hold) unlock(t *keys.Set, s *settings) error {
 	return err
 }
 
-// releaseOptions are those of the commands of an Unlock by a handle with the settings s. A second
-// copy of them, which does not go through the engine, is to fit into its time-out: it learns
-// what keeps the engine silent.
+// releaseOptions returns the options of the commands of an Unlock by a handle with the settings s. A second copy of such
+// a command, which does not go through the engine, fits into the time-out of the Unlock. Its error explains why the
+// engine does not answer.
 func (h *hold) releaseOptions(s *settings) redisexec.CallOptions {
 	e := h.session.paced(redisexec.CallOptions{}, h.settings.TTL)
 	e.Patience = min(e.Patience, max(redisexec.MinCopyPatience, s.unlockTimeout/2))
 	return e
 }
 
-// step tells Redis the counts after a level was taken away that was not the last. Without
-// an answer the count on Redis is too high until the next command of the hold sets it right.
+// step writes the counts to Redis after a level was removed that was not the last one. If Redis does not answer, the
+// count on Redis is too high until the next command of the hold corrects it.
 func (h *hold) step(ctx context.Context, s *settings) error {
 	if h.slot.take(ctx) {
 		defer h.slot.free()
 		return h.sendCounts(ctx, s)
 	}
-	// Not left to the next command: that might be a renewal, and keep keys without a level.
+	// This is not left to the next command, which may be a renewal and would extend keys without a level.
 	h.session.goroutines.Go(func() { h.stepLate(s) })
 	return fmt.Errorf("released one of several holds locally, but Redis has not confirmed the new count yet: %w", lockerr.Ended(ctx))
 }
 
-// stepLate is step for a caller who has gone.
+// stepLate is step in the background, after the Unlock has returned.
 func (h *hold) stepLate(s *settings) {
 	if !h.slot.take(h.session.background) {
 		return
@@ -119,13 +118,13 @@ func (h *hold) stepLate(s *settings) {
 	defer h.slot.free()
 	ctx, cancel := context.WithTimeout(h.session.background, s.unlockTimeout)
 	defer cancel()
-	_ = h.sendCounts(ctx, s) // the caller was told that Redis does not know
+	_ = h.sendCounts(ctx, s) // the Unlock has returned that Redis has not confirmed the count
 }
 
-// sendCounts is step when it is its turn.
+// sendCounts is step with the slot taken.
 func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	h.mu.Lock()
-	if h.phase != held { // another caller's Unlock, or a loss, has the last word
+	if h.phase != held { // another Unlock has ended the hold, or it was lost
 		defer h.mu.Unlock()
 		if h.phase == lost {
 			return h.cause
@@ -142,14 +141,14 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 		h.session.identities.Retire(n.Identity)
 	}
 	if out.Err != nil {
-		if freed := t.Without(counts); freed != nil { // or the next renewal would miss them
+		if freed := t.Without(counts); freed != nil { // otherwise the next renewal would not find these keys
 			h.session.identities.Retire(n.Identity)
 			h.session.undo(h.kind.protocol, undo.Name{Keys: freed, Until: h.session.now().After(lasts), KeepUntil: keep}, n.Field)
 			h.shrink(counts)
 		}
 		return fmt.Errorf("released one of several holds locally, but Redis did not confirm the new count: %w", out.Err)
 	}
-	// A second copy does not find the keys that the first one gave back.
+	// A second copy does not find the keys that the first one released.
 	if !answer.Ours && !(out.Ambiguous && slices.Contains(counts, 0)) {
 		h.forgetKept(answer, t, n)
 		h.lose(lockerr.ErrNotOnRedis)
@@ -159,8 +158,8 @@ func (h *hold) sendCounts(ctx context.Context, s *settings) error {
 	return nil
 }
 
-// forgetKept has what was kept of t given back, of which it turned out that n did not hold all: a hold that
-// was lost keeps nothing.
+// forgetKept releases, in the background, the placeholders on keys of t after an answer that n did not hold all of them:
+// a lost hold leaves no placeholder.
 func (h *hold) forgetKept(answer protocol.Released, t *keys.Set, n identity.Name) {
 	if answer.Kept {
 		until := h.keptUntil()
@@ -168,7 +167,7 @@ func (h *hold) forgetKept(answer protocol.Released, t *keys.Set, n identity.Name
 	}
 }
 
-// shrink lets go of the keys whose count is 0: their queues go on. What has one key keeps it.
+// shrink removes the keys whose count is 0 from h, and lets their local queues go on. A hold of one key keeps its key.
 func (h *hold) shrink(counts []int) {
 	if !slices.Contains(counts, 0) {
 		return
@@ -195,8 +194,8 @@ func (h *hold) shrink(counts []int) {
 	}
 }
 
-// finish gives the lock back, or hands it over. h is ending; after it, h is gone. The answer is that of all who ended
-// in its batch before.
+// finish hands the lock over, or releases it. Before it, h is ending; after it, h is gone. The answer counts for all holds
+// of the batch that ended before.
 func (h *hold) finish(ctx context.Context, s *settings) error {
 	defer h.unregister()
 	if answer := h.handOverLocally(s); answer != nil {
@@ -205,19 +204,19 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	if h.batch != nil {
 		h.endBatch(ctx)
 	}
-	// The watchdog has been stopped: a renewal under way is abandoned, not waited for.
+	// The watchdog is stopped, which abandons a renewal in flight.
 	if !h.slot.take(ctx) {
 		return h.abandon(lockerr.Ended(ctx))
 	}
 	if h.batch != nil {
-		runtime.Gosched() // those who were answered just now may want the lock again
+		runtime.Gosched() // owners that were just answered may want the lock again
 		if answer := h.handOverLocally(s); answer != nil {
 			h.slot.free()
 			return h.awaitAnswer(ctx, answer)
 		}
 	}
 	defer h.slot.free()
-	// Redis is told first.
+	// No local hand-over: Redis is asked first.
 	next, crowded := h.successor(s.localHandoffs)
 	passed, err := false, error(nil)
 	if next != nil {
@@ -235,9 +234,9 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	return err
 }
 
-// giveBackInDoubt is giveBack after a hand-over begun at began that Redis has refused, but of which
-// a copy was not answered. If that is executed before the release, the name it was for has the keys:
-// to be undone then, because what undid it before may have come too soon.
+// giveBackInDoubt is giveBack after a hand-over that was sent at began, if Redis rejected one copy and did not answer
+// another. If the other copy is executed before the release, the new name has the keys. Then undo releases that name
+// again, because an earlier undo may have come before the copy.
 func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Instant, undo func()) error {
 	err := h.giveBack(ctx, s, false)
 	if errors.Is(err, lockerr.ErrNotOnRedis) {
@@ -247,8 +246,7 @@ func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Ins
 	return err
 }
 
-// giveBack releases the keys for all. crowded: waiters of this process were not
-// served because others come first.
+// giveBack releases the keys on Redis. crowded: local waiters were not served, because it is the turn of others.
 func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	var buf [4]uint64
 	marks := buf[:0]
@@ -313,11 +311,10 @@ func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
 	return nil
 }
 
-// notOurs judges the answer to a command begun at began that Redis does not know the hold.
-// If an earlier copy of the same command may have been executed, that one succeeded, however
-// late the answer is. Begun past the deadline, or without such a copy, the hold had been lost:
-// by a command of another owner's, of which late copies may be on their way to the name. So the name is retired, before
-// anyone hears of that.
+// notOurs returns the error after an answer that h does not hold the keys on Redis, to a command that was sent at began.
+// If the command was sent before the deadline, and an earlier copy of it may have been executed, that copy succeeded,
+// and there is no error, however late the answer is. Otherwise the hold was lost, by a command of another owner. The name
+// is retired first, before a loss is reported, because delayed copies of commands for it may still arrive.
 func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 	h.session.identities.Retire(h.onRedis().Identity)
 	h.mu.Lock()
@@ -328,8 +325,8 @@ func (h *hold) notOurs(began clock.Instant, out redisexec.Outcome) error {
 	return fmt.Errorf("%w: %w", ErrLost, lockerr.ErrNotOnRedis)
 }
 
-// abandon ends the hold without Redis' answer: its name is released in the background, and
-// the next waiter tries under a new one.
+// abandon ends the hold without an answer from Redis. Its name is released in the background, and the next waiter tries
+// under a new name.
 func (h *hold) abandon(err error) error {
 	h.giveUp(err)
 	h.leave()
@@ -341,7 +338,7 @@ func (h *hold) abandon(err error) error {
 	return h.unconfirmed(err)
 }
 
-// unconfirmed is err for a hold that has ended here, of which Redis may not have heard. mu is held.
+// unconfirmed wraps err for a hold that ended locally and whose release Redis did not confirm. mu is held.
 func (h *hold) unconfirmed(err error) error {
 	lasts := h.lease.Longest()
 	if h.levels.keepUntil != (clock.Instant{}) {
