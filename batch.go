@@ -125,7 +125,7 @@ func (b *batch) sendRenames() {
 	b.end(lockerr.Ended(b.session.background))
 }
 
-// sendRename sends a rename if an Unlock waits for one. The slot is taken.
+// sendRename sends a rename if an Unlock waits for one, and waits for the answer. The slot is taken.
 // One rename counts for all holds that ended since the last command.
 func (b *batch) sendRename() (again bool) {
 	b.mu.Lock()

@@ -260,9 +260,9 @@ func (h *hold) wanted() bool {
 	return h.phase == acquiring
 }
 
-// giveUp retires the names that Redis may have for h. Only then does it send why to the Unlocks that wait in the batch, and
-// has the names released in the background. In the other order, an owner that was notified could lock again under such a
-// name, and the release would end that hold.
+// giveUp retires the names that Redis may have for h. Only then does it send why to the Unlocks that wait in the batch,
+// and has the names released in the background. In the other order, an owner that was notified could lock again under
+// such a name, and the release would end that hold.
 func (h *hold) giveUp(why error) {
 	h.mu.Lock()
 	n, b, lasts := h.name, h.batch, h.lease.Longest()

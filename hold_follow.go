@@ -9,14 +9,15 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// How the next local waiter follows a hold that ends, before Redis has its name; and what a hold has to do with its
+// How a hold that ends is handed over to the next local waiter before Redis has the new name, and how a hold uses its
 // batch (batch.go).
 
-// handOverLocally has the next waiter of this process follow h, which has ended, if it is still this process' turn, and the
-// waiter may take h's place under its lease. It returns where the answer of Redis will be; nil: no one follows in this
-// way, and h is to find out by itself what becomes of the lock.
+// handOverLocally hands h, which has ended, over to the next local waiter, if the turn of this process is not over and the
+// waiter can hold the lock under the lease of h. It returns the channel for the answer of Redis. If it returns nil, there
+// was no local hand-over, and the caller has to release the lock or hand it over on Redis.
 func (h *hold) handOverLocally(s *settings) <-chan error {
-	// A name that a late copy may bring back has to be undone when Redis has it no more, so the batch cannot have it.
+	// If a delayed copy may create the name again, the name has to be undone after Redis no longer has it. So it cannot
+	// be in a batch.
 	if h.kind.rename == nil || len(h.places) > 1 || h.name.Late || h.settings.replicas.N > 0 {
 		return nil
 	}
@@ -33,7 +34,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		left := h.lease.Left(h.session.now())
 		h.mu.Unlock()
 		ticket := first.ticket.Reserve(func(w *hold) bool {
-			w.offered = offer{} // nothing is sent for it
+			w.offered = offer{} // no command is sent for it
 			return w.target.ID == h.target.ID && w.settings.canFollow(left)
 		})
 		if ticket == nil {
@@ -51,7 +52,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		if answer != nil {
 			return answer
 		}
-		// That one has left.
+		// That waiter has left.
 	}
 }
 
@@ -100,7 +101,8 @@ func (h *hold) renameConfirmed(b *batch, out redisexec.Outcome, lease time.Durat
 	}
 }
 
-// renameFailed reports to the hook that a rename was not answered, as a renewal: the slot is taken, so not here.
+// renameFailed reports to the hook RenewFailed that a rename was not answered. The hook runs on another goroutine, because
+// the slot is taken here.
 func (h *hold) renameFailed(out redisexec.Outcome) {
 	h.mu.Lock()
 	holding := h.phase == held
@@ -117,7 +119,7 @@ func (h *hold) renameFailed(out redisexec.Outcome) {
 // endBatch ends the batch of h, which no hold follows. A min hold needs the name of h on Redis, so that is written first.
 func (h *hold) endBatch(ctx context.Context) {
 	if h.isKept() {
-		_, _ = h.known(ctx) // without an answer the previous name has to do
+		_, _ = h.known(ctx) // if Redis does not answer, the placeholder replaces the previous name
 	}
 	h.batch.holderEnds()
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/relock-go/relock/internal/queue"
 )
 
-// How a hold that ends is handed over to the next local waiter by a command on Redis. This is necessary if that waiter
-// needs more than the proven lease (a token, replicas, a longer lease), or if this kind of lock has no batches. For
-// hand-overs before Redis has the new name, see hold_follow.go.
+// How one command on Redis hands the lock over to the next local waiter. It is used if a hand-over before Redis has the
+// new name (hold_follow.go) is not possible: because the waiter needs a token, for example, or because this kind of
+// lock has no batches.
 
 // successor reserves the ticket of the next local waiter, if that waiter wants the same keys as h and the turn of this
 // process is not over. crowded: there is a local waiter, but it is the turn of others.

@@ -198,7 +198,7 @@ func LogHooks(logger *slog.Logger) Hooks {
 	}
 }
 
-// attrs are what is logged of e: what it does not have is left out.
+// attrs returns the attributes of e for a log. Empty ones are omitted.
 func (e Event) attrs() []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("name", e.Name), slog.String("kind", string(e.Kind)),
@@ -222,8 +222,8 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// callHook calls the hook with that name, and reports a panic instead of passing it on: the caller may be in the middle
-// of an Unlock, or be a goroutine of the library, where the application cannot recover.
+// callHook calls the hook with that name. If the hook panics, callHook logs the panic and does not pass it on, because the
+// caller may be in the middle of an Unlock, or may be a goroutine of the library, where the application cannot recover.
 func callHook(name string, hook func(Event), e Event) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -234,7 +234,7 @@ func callHook(name string, hook func(Event), e Event) {
 	hook(e)
 }
 
-// report calls the hook with that name, if there is one. It completes e. No mutex is held.
+// report completes e and calls the hook with that name, if there is one. No mutex is held.
 func (s *session) report(name string, hook func(Event), o keys.Owner, e Event) {
 	if hook == nil {
 		return
@@ -253,7 +253,7 @@ func (s *session) report(name string, hook func(Event), o keys.Owner, e Event) {
 	callHook(name, hook, e)
 }
 
-// causeOf says how a hold was lost.
+// causeOf returns the cause of the loss that err reports.
 func causeOf(err error) LossCause {
 	switch {
 	case errors.Is(err, errLeaseOver):
@@ -267,7 +267,7 @@ func causeOf(err error) LossCause {
 	}
 }
 
-// hooks are those of the oldest open level. mu is held.
+// hooks returns the hooks of the oldest open level. mu is held.
 func (h *hold) hooks() *Hooks {
 	if len(h.levels.open) > 0 {
 		return &h.levels.open[0].settings.hooks
@@ -294,18 +294,18 @@ func (k *kind) event(t *keys.Set, elapsed time.Duration, err error) Event {
 	return e
 }
 
-// record is what the hooks were told of one Lock or TryLock that is under way; nil: they hear nothing of it. It
+// record contains which hooks one Lock or TryLock in progress has called. If it is nil, the Lock has no such hooks. It
 // belongs to the goroutine of the call.
 type record struct {
 	mutex   *Mutex
-	ctx     context.Context // the caller's own
+	ctx     context.Context // of the caller
 	owner   keys.Owner
 	started clock.Instant
-	waited  bool // Contended was told
-	over    bool // Acquired was told
+	waited  bool // Contended was called
+	over    bool // Acquired was called
 }
 
-// newRecord returns the record of a Lock of m with ctx. Most have no such hooks, and no record.
+// newRecord returns the record of a Lock of m with ctx. Most Locks have no such hooks, and so no record.
 func newRecord(ctx context.Context, m *Mutex) *record {
 	hooks := &m.settings.hooks
 	if m.err != nil || ctx == nil || hooks.Contended == nil && hooks.Acquired == nil && hooks.Failed == nil {
@@ -321,7 +321,7 @@ func (r *record) event(err error) Event {
 	return e
 }
 
-// contended tells that the lock is taken, once.
+// contended calls Contended, because the lock is taken. Later calls do nothing.
 func (r *record) contended() {
 	if r == nil || r.waited {
 		return
@@ -330,7 +330,7 @@ func (r *record) contended() {
 	r.mutex.session.report("Contended", r.mutex.settings.hooks.Contended, r.owner, r.event(nil))
 }
 
-// acquired completes e, of which Acquired is told: the hold began at that time.
+// acquired completes e, the event for Acquired, for a hold that began at the time at.
 func (r *record) acquired(e *Event, at clock.Instant) {
 	if r == nil {
 		return
@@ -339,15 +339,16 @@ func (r *record) acquired(e *Event, at clock.Instant) {
 	e.Outcome, e.Elapsed, e.Context, e.Waited = OutcomeAcquired, at.Since(r.started), r.ctx, r.waited
 }
 
-// again says that the Lock starts over. If it has waited it waits on, unless that was told to have ended.
+// again records that the Lock starts over. If Contended was called, the wait goes on, unless Acquired has ended it.
 func (r *record) again() {
 	if r != nil && r.over {
 		r.waited, r.over = false, false
 	}
 }
 
-// ended tells that the Lock has failed, if it has. If Acquired was told, the hold tells its end. One that
-// has waited, started over, and found that its fixed owner had got the lock elsewhere has waited in vain.
+// ended calls Failed if the Lock has failed. If Acquired was called, the hold reports its own end. There is one special
+// case: a Lock has waited and starts over, because another goroutine of its fixed owner has acquired the lock. Then ended
+// calls Failed though the Lock succeeds, because Contended was called.
 func (r *record) ended(locked bool, err error) {
 	if r == nil || r.over || locked && !r.waited {
 		return
@@ -357,7 +358,7 @@ func (r *record) ended(locked bool, err error) {
 	r.mutex.session.report("Failed", r.mutex.settings.hooks.Failed, r.owner, e)
 }
 
-// outcomeWith is how a Lock with ctx ended that has failed with err.
+// outcomeWith returns the outcome of a Lock with ctx that failed with err.
 func outcomeWith(ctx context.Context, err error) Outcome {
 	switch {
 	case err == nil:

@@ -9,30 +9,30 @@ import (
 	"github.com/relock-go/relock/internal/redisexec"
 )
 
-// There are two dangers in a wish for several keys. One is a circle: an owner keeps a and waits for b, another owner
-// keeps b and waits for a. An owner that takes all keys at once or none is safe from that. But it may starve beside
-// owners that want one key each, which is the other danger. multiTurn is safe from both. What it keeps on the way is
-// no hold yet: it becomes one when one request has granted all keys.
+// An acquisition of several keys can fail in two ways. One is deadlock: an owner keeps a and waits for b, and another
+// owner keeps b and waits for a. An owner that acquires either all keys at once or none cannot deadlock. But it may
+// starve, which is the other way, if other owners acquire one key each. multiTurn avoids both. The keys that it keeps
+// are no hold yet: they become one when one request has granted all keys.
 
-// multiTurn is the turn of a MultiMutex on one deployment. It asks for all keys at once. If one of them is
-// taken it gets into the line of that key. Given that, it keeps it for a bounded time, with the turns here,
-// while it asks for all again; meanwhile it waits only for keys that sort later than those it keeps. So no
-// circle of attempts waits for each other, and none starves where its keys are always in use.
+// multiTurn is the turn of a MultiMutex on one server or Cluster. It asks for all keys at once. If one of them is taken,
+// it enters the line of that key. When it is granted that key, it keeps the key, and the turns in the local queues, for a
+// bounded time, and asks for all keys again. While it keeps keys, it waits only for keys that sort after them. So
+// attempts never wait for each other in a circle, and no attempt starves if its keys are always in use.
 //
-//	asking --refused--> wants a place in the line of that key --> in line --granted--> keeping, asking
-//	keeping --refused a later key, and there is time--> in the line of that, too
-//	keeping --refused an earlier one, or time is over--> nothing is kept, wants a place for that one
+//	asking --refused--> wants an entry in the line of that key --> in line --granted--> keeping, asking
+//	keeping --refused a later key, and there is time--> in the line of that key, too
+//	keeping --refused an earlier key, or time is over--> keeps nothing, wants an entry for that key
 type multiTurn struct {
-	here   plainTurn // in the queues of this process
+	here   plainTurn // in the local queues
 	a      *attempt
-	waiter *lineWaiter // in the line of the key at which it stands; nil: it has not got that far
-	wants  bool        // a place in that line: set by a refusal, cleared by a place or by the key itself
+	waiter *lineWaiter // in the line of the key a.at; nil: it has not entered a line
+	wants  bool        // an entry in that line: set by a refusal, cleared by an entry or by the key itself
 
-	kept  identity.Name // by which it has the keys that it keeps; without a field: it keeps none
-	last  int           // of those keys
-	since clock.Instant // it has stood in the line of the first of them
-	until clock.Instant // how long it keeps them
-	over  *time.Timer   // rings the alarm then
+	kept  identity.Name // of the keys that it keeps; without a field: it keeps none
+	last  int           // index of the last of these keys
+	since clock.Instant // when it entered the line of the first of them
+	until clock.Instant // when it stops keeping them
+	over  *time.Timer   // fires the alarm at until
 }
 
 var _ turn = (*multiTurn)(nil)
@@ -43,9 +43,9 @@ func newMultiTurn(a *attempt) turn {
 	return &multiTurn{here: plainTurn{a: a, line: true}, a: a}
 }
 
-// await waits for its turn in the queues here, or in a line.
-// Each round looks at what the attempt has now, and either waits or says that it is time to ask. A grant, the end
-// of its time, or a place that was passed over ends the wait, and begins a new round.
+// await waits for its turn in the local queues, or in a line.
+// Each round checks the state of the attempt, and either waits or returns that it is time to ask. If the entry is
+// granted or gone, or the time for keeping keys is over, the wait ends and a new round begins.
 func (t *multiTurn) await() (bool, error) {
 	for {
 		if t.timeOver() {
@@ -53,11 +53,11 @@ func (t *multiTurn) await() (bool, error) {
 		}
 		switch {
 		case t.hasEntry():
-			if due, err := t.awaitPlace(); due || err != nil {
+			if due, err := t.awaitEntry(); due || err != nil {
 				return due, err
 			}
 		case t.wants:
-			// The turn here, in the queue of that key, comes before a place in its line.
+			// The turn in the local queue of that key comes before an entry in its line.
 			return t.here.awaitFirst()
 		default:
 			if turn, err := t.here.awaitFirst(); !turn || t.a.hold.named() && !t.a.hold.late() {
@@ -71,16 +71,16 @@ func (t *multiTurn) await() (bool, error) {
 	}
 }
 
-// awaitPlace waits until it is time to poll, or acts on what has become of the place.
-func (t *multiTurn) awaitPlace() (due bool, err error) {
+// awaitEntry waits until it is time to poll, or handles the new state of the entry.
+func (t *multiTurn) awaitEntry() (due bool, err error) {
 	switch s := t.waiter.standing(); s.State {
 	case protocol.EntryGranted:
-		// It has the key for one lease of a place, and asks for all keys next.
+		// It has the key for one lease of an entry, and asks for all keys next.
 		t.keep(t.waiter.name, s.Proof)
 		t.waiter.drop()
 		t.leaveLine()
 	case protocol.EntryGone:
-		// What it keeps has the same name, which is retired. So it is given back, and all begins anew.
+		// The keys that it keeps have the same name, which is retired. So it releases them and starts over.
 		t.a.hold.session.identities.Retire(t.waiter.name.Identity)
 		t.waiter.drop()
 		t.leaveLine()
@@ -93,7 +93,7 @@ func (t *multiTurn) awaitPlace() (due bool, err error) {
 	return false, nil
 }
 
-// leaveLine gives up a place, and the turn to poll.
+// leaveLine gives up the entry and the turn to poll.
 func (t *multiTurn) leaveLine() {
 	if t.waiter != nil {
 		t.waiter.end()
@@ -109,8 +109,8 @@ func (t *multiTurn) timeOver() bool {
 	return t.keeps() && t.a.hold.session.now().Until(t.until) <= 0
 }
 
-// nameToAsk is that of what it keeps, or a new one.
-// All that an attempt keeps has one name, so that one request can take the rest, and one undo gives all back.
+// nameToAsk returns the name of the keys that it keeps, or a new name.
+// All keys that an attempt keeps have one name, so that one request can acquire the rest, and one undo releases all.
 func (t *multiTurn) nameToAsk() identity.Name {
 	if t.keeps() {
 		return t.kept
@@ -133,20 +133,20 @@ func (t *multiTurn) ask() (g protocol.Grant, out redisexec.Outcome) {
 	return g, out
 }
 
-// askForAll asks for all keys, those that it keeps included.
+// askForAll asks for all keys, including those that it keeps.
 func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 	g, out := t.here.askAs(t.nameToAsk())
 	switch {
 	case g.Held:
 		t.keepNothing()
-	case out.Err != nil && out.Ambiguous: // all is being undone
-		// The answer is lost, and doubted has retired the name: with that goes what was kept by it.
+	case out.Err != nil && out.Ambiguous:
+		// The outcome is unknown. doubted has retired the name, and the undo of the name releases the kept keys, too.
 		t.keepNothing()
 	case out.Err == nil:
-		// Some key is taken, and the answer told which. The next request is for a place in the line of that.
+		// A key is taken, and the answer contains which. The next request is for an entry in the line of that key.
 		t.wants = t.a.waits
-		// The keys are asked for in their order, and the first that is taken is told. To keep keys and to wait for one that
-		// sorts before them could close a circle. So nothing is kept then.
+		// The script checks the keys in order, and returns the first one that is taken. If attempts kept keys and waited
+		// for a key that sorts before them, they could deadlock. So the attempt releases its keys first.
 		if t.keeps() && g.Key <= t.last {
 			t.giveUp()
 		}
@@ -154,16 +154,16 @@ func (t *multiTurn) askForAll() (protocol.Grant, redisexec.Outcome) {
 	return g, out
 }
 
-// enqueue gets into the line of the key at which it stands; if that is free, the key is its own.
+// enqueue enters the line of the key a.at. If the key is free, it acquires the key.
 func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 	a := t.a
 	p := a.hold.places[a.at]
 	t.leaveLine()
-	// What others lose by it is counted from here: keep compares.
+	// keep allows it to keep keys for as long as it waited, which is counted from here.
 	if !t.keeps() {
 		t.since = a.hold.session.now()
 	}
-	// This place is for one key, so Redis sees it as that of any waiter in this line.
+	// The entry is for one key, so on Redis it is the same as the entry of any waiter of this line.
 	t.waiter = newLineWaiter(a, p, a.hold.target.Only(a.hold.target.Keys[a.at:a.at+1]), p.gate.polls.Ticket(a.hold, &a.hold.alarm))
 	a.over = func() (bool, error) { return t.waiter.settled() || t.timeOver(), nil }
 	g, out := t.waiter.enqueue(t.nameToAsk())
@@ -179,17 +179,18 @@ func (t *multiTurn) enqueue() (protocol.Grant, redisexec.Outcome) {
 		t.keep(t.waiter.name, out.Sent)
 		t.leaveLine()
 	}
-	// The loop of the attempt takes a grant for the end. This one is a step: rest lets all keys be asked for at once.
-	g.Held = false // that was not for all
+	// The loop of the attempt ends at a grant, but this grant is not for all keys. rest returns at once, so that the
+	// attempt asks for all keys.
+	g.Held = false
 	return g, out
 }
 
-// rest does not let one sleep that is to get into a line, or that keeps what others wait for.
+// rest does not sleep before it enters a line, or while it keeps keys that others wait for.
 func (t *multiTurn) rest(d time.Duration) error {
 	if !t.keeps() {
 		t.here.releaseTurns()
 	}
-	// Between two keys it does not sleep: the time for which it may keep them is running.
+	// While it keeps keys it does not sleep between two requests, because its time is limited.
 	switch {
 	case t.hasEntry():
 		return t.waiter.rest(d)
@@ -200,49 +201,48 @@ func (t *multiTurn) rest(d time.Duration) error {
 	}
 }
 
-// keep has it keep the key at which it stands, which it has by the name n.
+// keep records that it keeps the key a.at, which it has under the name n.
 func (t *multiTurn) keep(n identity.Name, proof clock.Instant) {
 	a := t.a
 	now := a.hold.session.now()
 	if !t.keeps() {
-		// This is the first key that it keeps. The time for all of them begins now.
+		// This is the first key that it keeps. The time for all keys begins now.
 		t.kept, t.last = n, a.at
-		// It keeps keys for as long as it had to wait for them, if that is more than gathering: others lose no more by it than
-		// it has lost by others.
-		// What others wait in one line they may wait in the next.
+		// If it waited for the first key for longer than gathering, it keeps keys for as long as it waited, because the
+		// wait in the next line may be as long. So others lose no more time by it than it has lost by others.
 		enough := max(gathering<<min(t.here.vain, 10), now.Since(t.since))
 		t.until = now.After(clock.Jitter(min(enough, gatheringMax)))
-		// The timer only rings: the attempt itself sees that the time is over.
+		// The timer only wakes the attempt, which then checks the time itself.
 		t.over = time.AfterFunc(now.Until(t.until), a.hold.alarm.Ring)
 	}
 	t.last = max(t.last, a.at)
-	// No watchdog renews what it keeps. The second half of the lease is left for the request for all keys.
+	// No watchdog renews the keys that it keeps. The second half of the lease is reserved for the request for all keys.
 	if end := proof.After(a.hold.settings.EntryLease() / 2); end.Mono < t.until.Mono {
 		t.until = end
 		t.over.Reset(max(0, now.Until(end)))
 	}
 }
 
-// giveUp gives back what it keeps, and the place that it has by the same name.
+// giveUp releases the keys that it keeps, and gives up the entry that has the same name.
 func (t *multiTurn) giveUp() {
 	if !t.keeps() {
 		return
 	}
 	a := t.a
 	a.hold.session.identities.Retire(t.kept.Identity)
-	// The name was retired first: a copy of a request that comes late finds that the undo came before it.
+	// The name is retired before the undo, so that no later request uses a name that is being undone.
 	a.undo(t.kept, a.hold.settings.EntryLease(), false)
 	if t.hasEntry() {
 		t.leaveLine()
 		t.wants = true
 	}
-	// Next time it keeps keys for longer, at most for gatheringMax, so that it comes through in the end.
+	// Next time it keeps keys for longer, up to gatheringMax, so that it succeeds eventually.
 	t.here.vain++
 	t.keepNothing()
 	t.here.releaseTurns()
 }
 
-// keepNothing says that what it kept is its own now, or is being undone.
+// keepNothing records that it keeps no keys any more: they are in the hold, or are being undone.
 func (t *multiTurn) keepNothing() {
 	if t.over != nil {
 		t.over.Stop()
@@ -250,7 +250,7 @@ func (t *multiTurn) keepNothing() {
 	t.kept = identity.Name{}
 }
 
-// After a grant there is nothing to give back: askForAll has said that what was kept is the hold's own.
+// After a grant there are no keys to release: askForAll has called keepNothing, because the keys are in the hold.
 func (t *multiTurn) end(granted bool) {
 	t.leaveLine()
 	t.giveUp()

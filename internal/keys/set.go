@@ -8,51 +8,49 @@ import (
 	"github.com/relock-go/relock/internal/lockerr"
 )
 
-// Set is what a handle locks: one key, or several taken together. It is made once for a handle. Init, and
-// ReadWrite and Mints after it, fill it in. It never changes after that, and so needs no mutex: what looks
-// like a change (Only, Lacking, FencedWith) returns another set. Such a copy still points into the set it was
-// made of.
+// Set is what a handle locks: one key, or several keys that are acquired together. It is created once for a handle, by
+// Init, and then ReadWrite and Mints if they are needed. After that it never changes, and so it needs no mutex. Only,
+// Lacking and FencedWith return another set. Such a copy still points into the set that it was made from.
 type Set struct {
 	Side     Side
 	Name     string   // as the user wrote it, for errors and hooks
-	Keys     []string // sorted, without doubles
-	Counters []string // of the fencing tokens, one for each key; and others (see FencedWith)
+	Keys     []string // sorted, without duplicates
+	Counters []string // of the fencing tokens, one for each key; after FencedWith also those of other keys
 	Channels []string // of the wake-ups, one for each key
 
-	// As go-redis takes them: made once, they cost no allocation at each call. Their order is that of the
-	// KEYS in the header of the script.
-	Freeing []any // KEYS of a script that gives locks back: keys, and the queues of Java's fair lock
-	Line    []any // KEYS of one that minds the line of one key: key, counter, line, entries, queue of Java's; nil: several keys
-	Lined   []any // KEYS of one that asks if there is a line for one key: key and line; nil: several keys
-	Lines   []any // KEYS of one that minds the lines of several keys: these
-	Minting []any // KEYS of one that may mint a token: keys and counters; nil: they are made at each call
+	// KEYS as go-redis takes them, in the order of the header of the script. They are created once, to save an
+	// allocation at each call.
+	Freeing []any // of a script that releases locks: keys, and the queues of Java's fair lock
+	Line    []any // of a script that serves the line of one key: key, counter, line, entries, Java's queue; nil for several keys
+	Lined   []any // of a script that checks for a line of one key: key and line; nil for several keys
+	Lines   []any // of a script that serves the lines of several keys: the lines
+	Minting []any // of a script that may mint a token: keys and counters; nil: created at each call
 
-	RW *RWKeys // of a read-write lock, which has one key; else nil
+	RW *RWKeys // of a read-write lock, which has one key; otherwise nil
 
-	// Absent are the nodes of a quorum that do not have the name of a hold. It goes with one name: Lacking puts
-	// it into a copy. The set of a handle has none.
+	// Absent are the nodes of a quorum that do not have the name of a hold. It belongs to one name: Lacking sets it in a
+	// copy. In the set of a handle it is nil.
 	Absent *Nodes
 
-	// ID tells whether two sets have the same keys, by one comparison.
+	// ID is equal for sets with the same keys: one comparison is enough.
 	ID ID
 
-	// first is room for the slices above, if the set has one key, as most have. Without it each would be an
-	// allocation.
+	// first holds the elements of the slices above if the set has one key, as most sets have. It saves an allocation for
+	// each slice.
 	first struct {
 		key, counter, channel [1]string
-		rest                  [3]string // line, entries, queue of Java's
+		rest                  [3]string // line, entries, Java's queue
 		words                 [9]any    // of Line, Freeing and Lined
 	}
 }
 
-// ID is the same for two sets if they have the same keys, and only then. The side does not count.
+// ID is equal for two sets if and only if they have the same keys. The side does not matter.
 type ID struct {
-	n    int    // of the keys
-	Text string // the key, or all of them, each after its length
+	n    int    // number of keys
+	Text string // the key; of several keys, each after its length
 }
 
-// Init derives the keys of names. The error says which name cannot be a lock. After an error the set must not
-// be used.
+// Init derives the keys of names. If a name cannot be a lock, the error contains the name, and the set must not be used.
 func (t *Set) Init(prefix string, names []string) error {
 	t.Name = strings.Join(names, ",")
 	if len(names) == 0 {
@@ -73,8 +71,8 @@ func (t *Set) Init(prefix string, names []string) error {
 		}
 		t.Keys = append(t.Keys, prefix+name)
 	}
-	// Sorted, the same names are the same lock, however the user has ordered them. And owners that wait for one
-	// key while they keep others wait in one order, never in a circle.
+	// The keys are sorted, so that the same names are the same lock in any order. And if owners keep keys while they wait
+	// for another key, they all do so in one order, and never wait in a circle.
 	if len(t.Keys) > 1 {
 		slices.Sort(t.Keys)
 		t.Keys = slices.Compact(t.Keys)
@@ -83,7 +81,7 @@ func (t *Set) Init(prefix string, names []string) error {
 	return nil
 }
 
-// derive fills in what follows from the keys, all but what ReadWrite and Mints add.
+// derive sets all fields that follow from the keys, except for those that ReadWrite and Mints set.
 func (t *Set) derive() {
 	t.Counters, t.Channels = t.first.counter[:0], t.first.channel[:0]
 	var queues, lines []string
@@ -97,7 +95,7 @@ func (t *Set) derive() {
 		queues, lines = append(queues, h.javaQueue), append(lines, h.line)
 	}
 	t.Freeing, t.Lines = box(box(nil, t.Keys), queues), box(nil, lines)
-	// Lengths keep two lists of keys apart that read the same when joined.
+	// The lengths distinguish two lists of keys that are equal when joined.
 	var id strings.Builder
 	for _, key := range t.Keys {
 		fmt.Fprintf(&id, "%d:%s,", len(key), key)
@@ -105,20 +103,20 @@ func (t *Set) derive() {
 	t.ID = ID{n: len(t.Keys), Text: id.String()}
 }
 
-// deriveOne derives what a set of one key has besides its counter and channel. The words hold pointers to
-// texts, because a text that becomes an any is allocated. Lined and Lines share their last word.
+// deriveOne sets the fields of a set of one key, except for its counter and channel. The words are pointers to strings,
+// because the conversion of a string to any allocates. Lined and Lines share their last word.
 func (t *Set) deriveOne(h helpers) {
 	own := &t.first
 	own.rest = [...]string{h.line, h.entries, h.javaQueue}
 	key := any(t.Keys[0])
 	line, java := &own.rest[0], &own.rest[2]
 	own.words = [...]any{key, &t.Counters[0], line, &own.rest[1], java, key, java, key, line}
-	// The bounds keep an append from writing into the words of another slice.
+	// The capacities are limited, so that an append does not write into the words of another slice.
 	t.Line, t.Freeing, t.Lined, t.Lines = own.words[:5:5], own.words[5:7:7], own.words[7:], own.words[8:]
 	t.ID = ID{n: 1, Text: t.Keys[0]}
 }
 
-// boxed returns texts as go-redis takes them. Made once, they cost no allocation at each call.
+// boxed returns texts as go-redis takes them. If they are created once, a call allocates nothing for them.
 func boxed(texts ...string) []any { return box(make([]any, 0, len(texts)), texts) }
 
 // box appends texts to boxes as go-redis takes them.
@@ -129,7 +127,7 @@ func box(boxes []any, texts []string) []any {
 	return boxes
 }
 
-// Has reports whether key is one of t's.
+// Has reports whether key is a key of t.
 func (t *Set) Has(key string) bool {
 	if len(t.Keys) == 1 {
 		return t.Keys[0] == key
@@ -138,8 +136,8 @@ func (t *Set) Has(key string) bool {
 	return found
 }
 
-// Only returns the part of t with the given keys, which are sorted, and are keys of t. If that is all of
-// them, it is t itself. The KEYS that mint a token are then made at each call: a part seldom mints.
+// Only returns the part of t with the given keys, which are sorted, and are keys of t. If these are all keys, it returns t
+// itself. A part has no Minting, because it seldom mints a token.
 func (t *Set) Only(keys []string) *Set {
 	if len(keys) == len(t.Keys) {
 		return t
@@ -149,14 +147,14 @@ func (t *Set) Only(keys []string) *Set {
 	return part
 }
 
-// FencedWith returns t with the counters of whole as well. A token that is minted for it is above those, too,
-// and is kept in all of them. An owner may hold the keys of whole by several holds. Then it has one token that
-// is lower than that of the next holder of any part.
+// FencedWith returns t with the counters of whole as well. A token that is minted for the result is higher than all these
+// counters, and is stored in all of them. So if an owner holds the keys of whole by several holds, it has one token, and
+// that token is lower than the token of the next holder of any part.
 func (t *Set) FencedWith(whole *Set) *Set {
 	if !whole.Spans(t) {
 		return t
 	}
-	fenced := *t // its words still point into t
+	fenced := *t // the words of the copy still point into t
 	fenced.Counters = slices.Clone(t.Counters)
 	for _, counter := range whole.Counters {
 		if !slices.Contains(fenced.Counters, counter) {
@@ -167,13 +165,13 @@ func (t *Set) FencedWith(whole *Set) *Set {
 	return &fenced
 }
 
-// Spans reports whether t has keys that part has not.
+// Spans reports whether t has keys that are not in part.
 func (t *Set) Spans(part *Set) bool {
 	return slices.ContainsFunc(t.Keys, func(key string) bool { return !part.Has(key) })
 }
 
-// Without returns the part of t whose keys have no level: counts are the levels of each key of t. nil: there is
-// no such key.
+// Without returns the part of t whose keys have the hold count 0. counts has the hold count of each key of t. If no key has
+// the count 0, it returns nil.
 func (t *Set) Without(counts []int) *Set {
 	var keys []string
 	for i, key := range t.Keys {
@@ -187,8 +185,8 @@ func (t *Set) Without(counts []int) *Set {
 	return t.Only(keys)
 }
 
-// OneSlot reports whether all keys have one hash tag, and so one Cluster slot. Keys with different tags may be
-// in one slot by chance. That does not count: it would be so for some names, and not for others like them.
+// OneSlot reports whether all keys have one hash tag, and so one Cluster slot. Keys with different tags may be in one slot
+// by chance. Then OneSlot returns false, because similar names would be in different slots.
 func (t *Set) OneSlot() bool {
 	for _, key := range t.Keys[1:] {
 		if HashTag(key) != HashTag(t.Keys[0]) {
@@ -198,8 +196,8 @@ func (t *Set) OneSlot() bool {
 	return true
 }
 
-// LocksAndCounters returns the KEYS of a script that may mint a token: the keys, and the counters if it is to.
-// The caller must not write into the result: it is that of all calls.
+// LocksAndCounters returns the KEYS of a script that may mint a token: the keys, and if mint is set, the counters. The
+// caller must not write into the result, because calls share it.
 func (t *Set) LocksAndCounters(mint bool) []any {
 	switch {
 	case !mint:
@@ -211,8 +209,8 @@ func (t *Set) LocksAndCounters(mint bool) []any {
 	}
 }
 
-// Mints says that tokens will be minted for t, so that their KEYS are made once. It is called before t is used.
+// Mints creates the KEYS of scripts that mint a token once for all calls. It is called before t is used.
 func (t *Set) Mints() { t.Minting = t.LocksAndCounters(true) }
 
-// Locks returns the KEYS of a script that mints no token. It has no room: an append makes a copy.
+// Locks returns the KEYS of a script that mints no token. Its capacity is limited, so that an append makes a copy.
 func (t *Set) Locks() []any { return t.Freeing[:len(t.Keys):len(t.Keys)] }

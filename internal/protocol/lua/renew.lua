@@ -3,8 +3,9 @@
 -- KEYS  n lock keys
 -- ARGV  field, lease (ms)
 --
--- Replies  1 = every key lives for at least the lease; 0 = lost: a key does not
--- hold field, nothing was changed
+-- Replies
+--   1   every key lives for at least the lease
+--   0   lost: a key does not hold field; nothing was changed
 local field, lease = ARGV[1], ARGV[2]
 for i = 1, #KEYS do
   -- mutant: renew-no-owner/1, renew-recreates/1
