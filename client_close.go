@@ -39,9 +39,9 @@ import (
 const (
 	// closeTimeout bounds Close, which would otherwise wait for a Redis that does not answer.
 	closeTimeout = 5 * time.Second
-	// lastWords is how long before the end of closeTimeout the releases end, so that each hold can still record its
+	// closeMargin is how long before the end of closeTimeout the releases end, so that each hold can still record its
 	// error.
-	lastWords = closeTimeout / 20
+	closeMargin = closeTimeout / 20
 )
 
 // errCloseInHook is the error of a Close that a hook of the same client calls.
@@ -115,7 +115,7 @@ func (s *session) settleRest(ctx context.Context) {
 // contains each hold whose release is not confirmed when the time is over. The holds end concurrently. Otherwise a hold
 // whose Redis does not answer would use up the time of the others.
 func (s *session) closeHolds(ctx context.Context) error {
-	const limit = closeTimeout - lastWords
+	const limit = closeTimeout - closeMargin
 	asking, cancel := context.WithTimeoutCause(ctx, limit, lockerr.NoAnswerWithin(limit))
 	defer cancel()
 	var failures failures
@@ -164,7 +164,7 @@ func (h *hold) close(ctx context.Context, failed func(error)) {
 
 	h.endBatch(ctx)
 	if h.slot.take(ctx) {
-		err := h.giveBack(ctx, h.settings, false)
+		err := h.release(ctx, h.settings, false)
 		h.batch.end(err)
 		event.Err = lockerr.Wrap("close", event.Name, err)
 		h.slot.free()

@@ -108,7 +108,7 @@ func TestClose_NamesTheHoldsThatRedisHasNotHeardOfWhenItsTimeIsUp(t *testing.T) 
 		}, "a", "one").holds("uuid:a")
 		began := time.Now()
 		require.ErrorContains(t, s.close(), "no answer from Redis within")
-		require.Equal(t, closeTimeout-lastWords, time.Since(began), "there is time left to say so")
+		require.Equal(t, closeTimeout-closeMargin, time.Since(began), "there is time left to say so")
 	})
 }
 

@@ -68,7 +68,7 @@ func (h *hold) reject() {
 	h.forget()
 }
 
-// undo has what n, which has been retired, may have of t given up in the background. It ends by itself within lasts.
+// undo releases, in the background, what the retired name n may have of t. Without the release it expires within lasts.
 // unobserved: no one can have waited for that.
 func (h *hold) undo(p protocol.Protocol, t *keys.Set, n identity.Name, lasts time.Duration, unobserved bool) {
 	u := undo.Name{Keys: t, Until: h.session.now().After(lasts), KeepUntil: h.keptUntil(), Unobserved: unobserved, Late: n.Late}

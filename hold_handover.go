@@ -64,7 +64,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		next.undoName(to, next.settings.TTL) // before the waiter can leave: its Lock waits for the undo
 		ticket.Refuse()
 		if out.Refused {
-			return true, h.giveBackInDoubt(ctx, s, began, func() { next.undoName(to, next.settings.TTL) })
+			return true, h.releaseAfterHandover(ctx, s, began, func() { next.undoName(to, next.settings.TTL) })
 		}
 		return true, h.abandon(out.Err)
 	case !g.Held:

@@ -20,7 +20,7 @@ import (
 // How a hold ends, from the outside in:
 //
 //	end            ends the hold locally: contexts, watchdog. It always comes first.
-//	finish         ends the hold on Redis: handOverLocally or handOver to the next local waiter, otherwise giveBack,
+//	finish         ends the hold on Redis: handOverLocally or handOver to the next local waiter, otherwise release,
 //	               which releases the keys, or replaces them by placeholders if the min hold is not over. If Redis
 //	               does not answer, abandon. After finish, unlock calls the hook Released.
 //	giveUp         retires the name, notifies the Unlocks that wait in its batch, and has the name released in the
@@ -37,7 +37,7 @@ import (
 //     always tries.
 //
 // What can come late: a delayed copy of the release, whose name holds nothing any more; a delayed copy of the hand-over,
-// whose new name is undone after its old one (giveBackInDoubt); a waiter that leaves while the lock is handed to it
+// whose new name is undone after its old one (releaseAfterHandover); a waiter that leaves while the lock is handed to it
 // (passOn); and an answer after the deadline (notOurs).
 
 // unlock removes one level of t from h, whatever Redis answers. The last one ends the hold, locally first. On Redis the
@@ -223,7 +223,7 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 		passed, err = h.handOver(ctx, s, next)
 	}
 	if !passed {
-		err = h.giveBack(ctx, s, crowded)
+		err = h.release(ctx, s, crowded)
 	}
 	if h.batch != nil {
 		h.batch.end(err)
@@ -234,11 +234,11 @@ func (h *hold) finish(ctx context.Context, s *settings) error {
 	return err
 }
 
-// giveBackInDoubt is giveBack after a hand-over that was sent at began, if Redis rejected one copy and did not answer
+// releaseAfterHandover is release after a hand-over that was sent at began, if Redis rejected one copy and did not answer
 // another. If the other copy is executed before the release, the new name has the keys. Then undo releases that name
 // again, because an earlier undo may have come before the copy.
-func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Instant, undo func()) error {
-	err := h.giveBack(ctx, s, false)
+func (h *hold) releaseAfterHandover(ctx context.Context, s *settings, began clock.Instant, undo func()) error {
+	err := h.release(ctx, s, false)
 	if errors.Is(err, lockerr.ErrNotOnRedis) {
 		undo()
 		return h.notOurs(began, redisexec.Outcome{Ambiguous: true})
@@ -246,8 +246,8 @@ func (h *hold) giveBackInDoubt(ctx context.Context, s *settings, began clock.Ins
 	return err
 }
 
-// giveBack releases the keys on Redis. crowded: local waiters were not served, because it is the turn of others.
-func (h *hold) giveBack(ctx context.Context, s *settings, crowded bool) error {
+// release releases the keys on Redis. crowded: local waiters were not served, because it is the turn of others.
+func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 	var buf [4]uint64
 	marks := buf[:0]
 	for _, p := range h.places {

@@ -315,7 +315,7 @@ proctype process() {
 		for (i : 0 .. OWNERS-1) { asked[i] = (asked[i] || phase[i] == told) };
 		sent = current; send(rename, settled, current, leaseOf(holder));
 		printf("the process renames %d to %d\n", from, to); check() }
-	/* batch.end, hold.giveBack */
+	/* batch.end, hold.release */
 	:: d_step { command == none && holder != NOBODY && phase[holder] == ending ->
 		send(release, settled, 0, 0); inTime = (proof > 0) }
 	/* watchdog: hold.renewNow, after hold.known */

@@ -149,7 +149,7 @@ proctype waiter() {
 	:: d_step { phase == waiting && polling -> polling = 0; polled = 0; answer = silent; printf("a poll is not answered\n") }
 	/* lineWaiter.giveUp */
 	:: d_step { phase == waiting -> printf("the waiter gives up\n"); giveUp() }
-	/* hold.unlock and giveBack, which is answered */
+	/* hold.unlock and release, which is answered */
 	:: d_step { valid -> printf("the waiter unlocks\n");
 		if
 		:: key == name -> free()

@@ -346,7 +346,7 @@ check() }
 	:: d_step { valid(o) && command[o] == none && level[o] == 2 -> level[o] = 1; send(o, step);
 		printf("owner %d: unlocks one level\n", o); check() }
 #endif
-	/* hold.unlock: the end is local first; then giveBack, or handOver to the waiter of this process */
+	/* hold.unlock: the end is local first; then release, or handOver to the waiter of this process */
 	:: d_step { valid(o) && level[o] == 1 && (command[o] == none || renewing(o)) ->
 		if
 		:: renewing(o) -> leaveCopy(o); settled(o); retire(name[o]); printf("owner %d: gives renew up\n", o)

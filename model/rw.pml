@@ -253,7 +253,7 @@ proctype owner(bit o) {
 	:: d_step { command[o] != none && answer[o] == silent -> execute(o, command[o], name[o]); answer[o] = result;
 		printf("Redis: %e for the %e as %d: %e\n", command[o], who(o), name[o], result); check() }
 	:: d_step { command[o] != none && answer[o] != silent -> heard(o); check() }
-	/* hold.unlock and giveBack */
+	/* hold.unlock and release */
 #ifdef LIVE
 	:: d_step { valid(o) && command[o] == none -> phase[o] = ending; proof[o] = 0; send(o, release); printf("the %e unlocks\n", who(o)) }
 #else

@@ -100,7 +100,7 @@ func (p *ReadSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.S
 
 // Release implements [Protocol].
 func (p *ReadSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
-	return p.rw.giveBack(ctx, e, RWReadReleaseScript, t, t.Locks(), field, counts[0])
+	return p.rw.release(ctx, e, RWReadReleaseScript, t, t.Locks(), field, counts[0])
 }
 
 // Acquire implements [Protocol].
@@ -121,7 +121,7 @@ func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *key
 	if e.Undoes { // a claim may be all that there is to give up
 		keys = t.WithClaim(false)
 	}
-	answer, out := p.rw.giveBack(ctx, e, RWWriteReleaseScript, t, keys, field, counts[0])
+	answer, out := p.rw.release(ctx, e, RWWriteReleaseScript, t, keys, field, counts[0])
 	answer.Extra = 1 // one for writers, and one for readers
 	return answer, out
 }
@@ -133,7 +133,7 @@ func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *key
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
 }
 
-func (p *bothSides) giveBack(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
+func (p *bothSides) release(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
 	r, out := p.plain.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.plain.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }
