@@ -101,8 +101,8 @@ func inLine(s *Terms, waiters ...string) func(b *expiring) {
 // entries is the key of those who wait in the line.
 func (b *expiring) entries() string { return keys.LineOf(b.on.Keys[0]).Entries }
 
-// strangersAre notes when strangers have their turn, behind the waiters of inLine.
-func strangersAre(note func(now int64) string, waiters ...string) func(b *expiring) {
+// foreignTurnsAre notes when foreign waiters have their turn, behind the waiters of inLine.
+func foreignTurnsAre(note func(now int64) string, waiters ...string) func(b *expiring) {
 	return func(b *expiring) {
 		inLine(unfencedFor(long), waiters...)(b)
 		now := b.rdb.Time(b.t.Context()).Val().UnixMilli()
@@ -259,20 +259,20 @@ var expiryCases = []expiryCase{
 	{"wait behind another", inLine(unfencedFor(short), you), enqueueing(unfencedFor, them)},
 	{"wait again", inLine(unfencedFor(short), you), enqueueing(unfencedFor, you)},
 	{"find a line without a lock", first(inLine(fencedFor(long), you), free), enqueueing(fencedFor, them)},
-	{"find the lock left to strangers", first(strangersAre(func(now int64) string {
+	{"find the lock left to foreign waiters", first(foreignTurnsAre(func(now int64) string {
 		return fmt.Sprintf("%d 100 %d 0 0", now, now+9000)
 	}, you), free), enqueueing(unfencedFor, them)},
 	{"poll", inLine(unfencedFor(short), you, them), polling(unfencedFor, you, them)},
 	{"poll a free lock", first(inLine(unfencedFor(short), you, them), free), polling(unfencedFor, you, them)},
 	{"poll a free lock for a token", first(inLine(fencedFor(short), you, them), free), polling(fencedFor, you, them)},
 	{"poll what has been granted", hashes(you, "1"), polling(fencedFor, you)},
-	{"poll while a stranger holds", strangersAre(func(now int64) string {
+	{"poll while a foreign waiter holds", foreignTurnsAre(func(now int64) string {
 		return fmt.Sprintf("%d 100 %d 2 0", now, now+9000)
 	}, you), polling(unfencedFor, you)},
-	{"poll in the turn of strangers", first(strangersAre(func(now int64) string {
+	{"poll in the turn of foreign waiters", first(foreignTurnsAre(func(now int64) string {
 		return fmt.Sprintf("%d 100 %d 0 0", now, now+9000)
 	}, you), free), polling(unfencedFor, you)},
-	{"poll after the turn of strangers", first(strangersAre(func(now int64) string {
+	{"poll after the turn of foreign waiters", first(foreignTurnsAre(func(now int64) string {
 		return fmt.Sprintf("%d 100 %d 0 0", now-9000, now-1000)
 	}, you), free), polling(unfencedFor, you)},
 	{"poll past one who does not listen", first(inLine(unfencedFor(short), you, them), deafSince(you), free), polling(unfencedFor, them)},
@@ -280,12 +280,12 @@ var expiryCases = []expiryCase{
 	{"release to no one", inLine(nil), releasing(lineSide, single, me, 0)},
 	{"release a level in the line", inLine(unfencedFor(long), you), releasing(lineSide, single, me, 1)},
 	{"release to the line", inLine(unfencedFor(long), you, them), releasing(lineSide, single, me, 0)},
-	{"release to the line, known to have no strangers", first(strangersAre(func(now int64) string {
+	{"release to the line, known to have no foreign waiters", first(foreignTurnsAre(func(now int64) string {
 		return fmt.Sprintf("%d 100 0 0 0", now+5000)
 	}, you, them), func(b *expiring) { deafSince(you)(b) }), releasing(lineSide, single, me, 0)},
 	{"release to one who wants a token", inLine(fencedFor(long), you), releasing(lineSide, single, me, 0)},
-	{"release to strangers", strangersAre(func(now int64) string { return fmt.Sprintf("%d 100 0 0 0", now-1) }, you), releasing(lineSide, single, me, 0)},
-	{"release a grant before strangers", strangersAre(func(now int64) string { return fmt.Sprintf("%d 10 0 0 5", now) }, you), releasing(lineSide, single, me, 0)},
+	{"release to foreign waiters", foreignTurnsAre(func(now int64) string { return fmt.Sprintf("%d 100 0 0 0", now-1) }, you), releasing(lineSide, single, me, 0)},
+	{"release a grant before foreign waiters", foreignTurnsAre(func(now int64) string { return fmt.Sprintf("%d 10 0 0 5", now) }, you), releasing(lineSide, single, me, 0)},
 	{"release to a line without entries", first(inLine(unfencedFor(long), you, them), func(b *expiring) {
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.entries()).Err())
 	}), releasing(lineSide, single, me, 0)},

@@ -72,7 +72,7 @@ func TestRelease_PaysForASkippedEntryOnce(t *testing.T) {
 		b.dies(dead)
 		b.enqueue(you)
 		b.enqueue(them)
-		b.note(strangersNote{at: soon, interval: time.Second})
+		b.note(foreignNote{at: soon, interval: time.Second})
 		require.True(t, b.release(me).Granted)
 		require.Equal(t, you, b.holder())
 		require.Equal(t, []string{them}, b.queue())
@@ -188,13 +188,13 @@ func TestSkippedEntry_OfTheVersionBefore(t *testing.T) {
 	})
 }
 
-// A process that was killed cannot ask when strangers leave the lock: the first that can is told.
-func TestRelease_AsksTheFirstThatIsSubscribedWhenStrangersHaveTheirTurn(t *testing.T) {
+// A process that was killed cannot ask when foreign waiters leave the lock: the first that can is told.
+func TestRelease_AsksTheFirstThatIsSubscribedWhenForeignWaitersHaveTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.dies(1)
 		all, told := b.hears(b.on.Channels[0]), b.hears(b.lined.GrantsFor(b.on.Keys[0]))
 		b.enqueue(you)
-		b.note(strangersNote{interval: 400 * time.Millisecond})
+		b.note(foreignNote{interval: 400 * time.Millisecond})
 		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
 		require.Empty(b.t, b.holder())
 		require.Equal(b.t, "1", redistest.Receive(b.t, all).Payload)
@@ -203,11 +203,11 @@ func TestRelease_AsksTheFirstThatIsSubscribedWhenStrangersHaveTheirTurn(t *testi
 }
 
 // If all in line are gone, there is no one to ask, and the lock is free for all.
-func TestRelease_LeavesNoTurnToStrangersIfNobodyInLineIsSubscribed(t *testing.T) {
+func TestRelease_LeavesNoTurnToForeignWaitersIfNobodyInLineIsSubscribed(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.dies(1)
 		all := b.hears(b.on.Channels[0])
-		b.note(strangersNote{interval: 400 * time.Millisecond})
+		b.note(foreignNote{interval: 400 * time.Millisecond})
 		require.Equal(b.t, Released{Ours: true, Heard: 1}, b.release(me))
 		require.Equal(b.t, "0", redistest.Receive(b.t, all).Payload)
 		b.take(you)

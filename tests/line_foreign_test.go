@@ -15,42 +15,42 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// stranger waits for a lock as Redisson does: without a place in any line, for the key to be free and a message
+// foreignWaiter waits for a lock as Redisson does: without a place in any line, for the key to be free and a message
 // on the public channel. It holds it for a round trip.
-type stranger struct {
+type foreignWaiter struct {
 	holds atomic.Int64
 	done  chan struct{}
 }
 
 var (
-	strangerTakes = redis.NewScript(`
+	foreignTakes = redis.NewScript(`
 if redis.call('exists', KEYS[1]) == 1 then return 0 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], 30000)
 return 1`)
-	strangerGivesBack = redis.NewScript(`
+	foreignReleases = redis.NewScript(`
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('del', KEYS[1])
 redis.call('publish', ARGV[2], '0')
 return 1`)
 )
 
-// comes has a stranger want the lock of key, again and again, until ctx ends.
-func comes(ctx context.Context, t *testing.T, rdb *redis.Client, key string) *stranger {
+// comes has a foreign waiter want the lock of key, again and again, until ctx ends.
+func comes(ctx context.Context, t *testing.T, rdb *redis.Client, key string) *foreignWaiter {
 	t.Helper()
-	s, name := &stranger{done: make(chan struct{})}, "stranger:1"
+	s, name := &foreignWaiter{done: make(chan struct{})}, "stranger:1"
 	sub := rdb.Subscribe(ctx, locktest.ChannelOf(key))
 	_, err := sub.Receive(ctx)
 	require.NoError(t, err)
 	background := context.WithoutCancel(ctx) // it takes nothing along
 	visit := func() {
-		if taken, err := strangerTakes.Run(background, rdb, []string{key}, name).Int(); err != nil || taken == 0 {
+		if taken, err := foreignTakes.Run(background, rdb, []string{key}, name).Int(); err != nil || taken == 0 {
 			return
 		}
 		s.holds.Add(1)
 		time.Sleep(time.Millisecond) // the work
-		if given, err := strangerGivesBack.Run(background, rdb, []string{key}, name, locktest.ChannelOf(key)).Int(); err != nil || given == 0 {
-			t.Errorf("the stranger lost the lock: %v", err)
+		if given, err := foreignReleases.Run(background, rdb, []string{key}, name, locktest.ChannelOf(key)).Int(); err != nil || given == 0 {
+			t.Errorf("the foreign waiter lost the lock: %v", err)
 		}
 		time.Sleep(time.Millisecond) // the message is its own, too: the others come first
 	}
@@ -135,7 +135,7 @@ func TestForeignWaiters_GetABusyLock(t *testing.T) {
 					redistest.Eventually(t, "all are busy", func() bool { return holds.Load() > 10 })
 				}
 				s := comes(ctx, t, rdb, key)
-				redistest.Eventually(t, "turns of the stranger", func() bool { return s.holds.Load() >= visits })
+				redistest.Eventually(t, "turns of the foreign waiter", func() bool { return s.holds.Load() >= visits })
 				for _, holds := range counts {
 					before := holds.Load()
 					redistest.Eventually(t, "ours go on", func() bool { return holds.Load() > before+2 })
@@ -165,7 +165,7 @@ func TestForeignWaiters_LoneProcessAsksLaterInTheirTurn(t *testing.T) {
 			holder, waiter = waiter, holder
 		}
 		holder.Unlocks(t, m)
-		require.Less(t, waits[0], time.Millisecond, "no time was set for strangers yet")
-		require.Contains(t, waits, 5*time.Millisecond, "a turn of strangers")
+		require.Less(t, waits[0], time.Millisecond, "no time was set for foreign waiters yet")
+		require.Contains(t, waits, 5*time.Millisecond, "a turn of foreign waiters")
 	})
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// Turns of strangers, who have no place in the line: see line_prelude.lua. Tests set what the scripts have
+// Turns of foreign waiters, who have no place in the line: see line_prelude.lua. Tests set what the scripts have
 // noted of them, so that no test has to be quicker than a window of theirs.
 
-// strangersNote is what the scripts note of strangers.
-type strangersNote struct {
+// foreignNote is what the scripts note of foreign waiters.
+type foreignNote struct {
 	at, interval, till time.Duration // at and till are from now, by the server's clock; till 0: they have no turn
 	polls, left        int
 }
@@ -30,7 +30,7 @@ func (b *linedBench) now() int64 { return b.rdb.Time(b.t.Context()).Val().UnixMi
 func (b *linedBench) entries() string { return keys.LineOf(b.on.Keys[0]).Entries }
 
 // note has the scripts find n.
-func (b *linedBench) note(n strangersNote) {
+func (b *linedBench) note(n foreignNote) {
 	b.t.Helper()
 	now, till := b.now(), int64(0)
 	if n.till != 0 {
@@ -41,7 +41,7 @@ func (b *linedBench) note(n strangersNote) {
 }
 
 // noted requires that the scripts have noted n, whose times are told by less than what a busy machine takes.
-func (b *linedBench) noted(n strangersNote) {
+func (b *linedBench) noted(n foreignNote) {
 	b.t.Helper()
 	var at, interval, till int64
 	var polls, left int
@@ -76,7 +76,7 @@ func TestForeignWaiters_FirstReleaseWithALineSchedulesTheirTurn(t *testing.T) {
 		b.enqueue(you)
 		b.enqueue(them)
 		require.True(b.t, b.release(me).Granted)
-		b.noted(strangersNote{at: 100 * time.Millisecond, interval: 100 * time.Millisecond})
+		b.noted(foreignNote{at: 100 * time.Millisecond, interval: 100 * time.Millisecond})
 		b.release(you)
 		require.Equal(b.t, them, b.holder())
 		b.release(them)
@@ -85,7 +85,7 @@ func TestForeignWaiters_FirstReleaseWithALineSchedulesTheirTurn(t *testing.T) {
 }
 
 func TestForeignWaiters_ReleaseLeavesTheLockWhenTheirTurnIsDue(t *testing.T) {
-	for name, due := range map[string]strangersNote{
+	for name, due := range map[string]foreignNote{
 		"by the clock":           {interval: 400 * time.Millisecond},
 		"after a round of lines": {at: time.Hour, interval: 100 * time.Millisecond, left: 1},
 	} {
@@ -101,7 +101,7 @@ func TestForeignWaiters_ReleaseLeavesTheLockWhenTheirTurnIsDue(t *testing.T) {
 				require.Equal(b.t, []string{you, them}, b.queue())
 				require.Equal(b.t, "1", redistest.Receive(b.t, all).Payload)
 				require.Equal(b.t, "ask", redistest.Receive(b.t, told).Payload)
-				b.noted(strangersNote{at: due.at, interval: due.interval, till: time.Millisecond})
+				b.noted(foreignNote{at: due.at, interval: due.interval, till: time.Millisecond})
 			})
 		})
 	}
@@ -113,19 +113,19 @@ func TestForeignWaiters_ReleaseGrantsWhileTheirTurnIsNotDue(t *testing.T) {
 		b.enqueue(you)
 		b.enqueue(them)
 		b.enqueue("uuid-3:1")
-		b.note(strangersNote{at: soon, interval: time.Second})
+		b.note(foreignNote{at: soon, interval: time.Second})
 		require.True(b.t, b.release(me).Granted)
-		b.note(strangersNote{interval: time.Second, left: 2})
+		b.note(foreignNote{interval: time.Second, left: 2})
 		require.True(b.t, b.release(you).Granted)
-		b.noted(strangersNote{interval: time.Second, left: 1})
+		b.noted(foreignNote{interval: time.Second, left: 1})
 	})
 }
 
-// Neither a poll, nor one that only asks, nor one that comes, gets a lock that is left to strangers, or gives it to
+// Neither a poll, nor one that only asks, nor one that comes, gets a lock that is left to foreign waiters, or gives it to
 // one in line. They are told how long.
 func TestForeignWaiters_LockIsGrantedToNoOneDuringTheirTurn(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
-		turn := strangersNote{interval: 100 * time.Millisecond, till: soon}
+		turn := foreignNote{interval: 100 * time.Millisecond, till: soon}
 		b.take(me)
 		b.enqueue(you)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
@@ -156,7 +156,7 @@ func TestForeignWaiters_LockIsGrantedToNoOneDuringTheirTurn(t *testing.T) {
 	})
 }
 
-// The next turn of strangers comes after twice the time, up to a second, if none of them took this one.
+// The next turn of foreign waiters comes after twice the time, up to a second, if none of them took this one.
 func TestForeignWaiters_UnusedTurnDoublesTheTimeToTheNext(t *testing.T) {
 	for before, after := range map[time.Duration]time.Duration{
 		100 * time.Millisecond: 200 * time.Millisecond, 800 * time.Millisecond: time.Second, time.Second: time.Second,
@@ -166,24 +166,24 @@ func TestForeignWaiters_UnusedTurnDoublesTheTimeToTheNext(t *testing.T) {
 			b.enqueue(you)
 			b.enqueue(them)
 			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
-			b.note(strangersNote{interval: before, till: -time.Millisecond, polls: 1})
+			b.note(foreignNote{interval: before, till: -time.Millisecond, polls: 1})
 			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
-			b.noted(strangersNote{at: after, interval: after})
+			b.noted(foreignNote{at: after, interval: after})
 		})
 	}
 }
 
 // That one took it is seen by the holder, by the first having polled twice, or by who gives it back.
 func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
-	taken := strangersNote{interval: time.Second, till: -time.Millisecond}
-	heldByStranger := func(b *linedBench) {
+	taken := foreignNote{interval: time.Second, till: -time.Millisecond}
+	heldByForeignWaiter := func(b *linedBench) {
 		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.on.Keys[0], "stranger:1", 1).Err())
 	}
 	for name, see := range map[string]func(b *linedBench){
 		"it holds the lock": func(b *linedBench) {
-			heldByStranger(b)
+			heldByForeignWaiter(b)
 			require.Equal(b.t, []EntryState{EntryWaiting}, b.poll(you))
-			b.noted(strangersNote{interval: 10 * time.Millisecond, left: 2})
+			b.noted(foreignNote{interval: 10 * time.Millisecond, left: 2})
 			require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
 		},
@@ -194,7 +194,7 @@ func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
 			require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
 		},
 		"it gives it back as one of ours does": func(b *linedBench) {
-			heldByStranger(b)
+			heldByForeignWaiter(b)
 			require.True(b.t, b.release("stranger:1").Granted)
 			require.Equal(b.t, you, b.holder())
 		},
@@ -207,29 +207,29 @@ func TestForeignWaiters_UsedTurnRepeatsAfterARoundOfTheLine(t *testing.T) {
 				require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
 				b.note(taken)
 				see(b)
-				b.noted(strangersNote{interval: 10 * time.Millisecond, left: 2})
+				b.noted(foreignNote{interval: 10 * time.Millisecond, left: 2})
 				b.enqueue(me)
 				b.release(you)
 				require.Equal(b.t, them, b.holder(), "the second of the round")
 				b.enqueue(you)
 				require.False(b.t, b.release(them).Granted)
-				require.Empty(b.t, b.holder(), "the round is over: it is the turn of strangers")
+				require.Empty(b.t, b.holder(), "the round is over: it is the turn of foreign waiters")
 				require.Equal(b.t, []string{me, you}, b.queue())
 			})
 		})
 	}
 }
 
-// What was noted by a clock that was ahead would keep those in line, or strangers, waiting for as long as it was ahead.
+// What was noted by a clock that was ahead would keep those in line, or foreign waiters, waiting for as long as it was ahead.
 func TestForeignWaiters_TurnEndsThoughTheServersClockWasSetBack(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
 		b.enqueue(them)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.on.Keys[0]).Err())
-		b.note(strangersNote{at: time.Hour, interval: 100 * time.Millisecond, till: time.Hour, polls: 1})
+		b.note(foreignNote{at: time.Hour, interval: 100 * time.Millisecond, till: time.Hour, polls: 1})
 		require.Equal(b.t, []EntryState{EntryGranted}, b.poll(you))
-		b.noted(strangersNote{at: 200 * time.Millisecond, interval: 200 * time.Millisecond})
+		b.noted(foreignNote{at: 200 * time.Millisecond, interval: 200 * time.Millisecond})
 	})
 }
 
@@ -241,7 +241,7 @@ func TestForeignWaiters_TurnComesThoughTheServersClockWasSetBack(t *testing.T) {
 				b.take(me)
 				b.enqueue(you)
 				b.enqueue(them)
-				b.note(strangersNote{at: time.Hour, interval: time.Second})
+				b.note(foreignNote{at: time.Hour, interval: time.Second})
 				require.False(b.t, b.release(me).Granted)
 				require.Empty(b.t, b.holder())
 			})
@@ -253,11 +253,11 @@ func TestForeignWaiters_NothingIsKeptWithoutALine(t *testing.T) {
 	eachLinedBench(t, func(b *linedBench) {
 		b.take(me)
 		b.enqueue(you)
-		b.note(strangersNote{at: soon, interval: time.Second})
+		b.note(foreignNote{at: soon, interval: time.Second})
 		require.True(b.t, b.release(me).Granted)
 		b.requireNoLine()
 		b.enqueue(them)
-		b.note(strangersNote{at: time.Hour, interval: time.Second})
+		b.note(foreignNote{at: time.Hour, interval: time.Second})
 		require.False(b.t, b.release(them).Ours, "it gives up")
 		b.requireNoLine()
 	})
