@@ -39,7 +39,7 @@ import (
 //
 // What can come late: a delayed copy of a rename, which finds its new name in place, or neither name, because both
 // were retired and never come back. The answer to a rename of a batch that is over. A waiter that leaves
-// just as it should follow: the next in line follows instead.
+// just as it should follow: the next local waiter follows instead.
 //
 // The idea is group commit (DeWitt and others, Implementation Techniques for Main Memory Database Systems,
 // SIGMOD 1984), combined with the hand-over within a cohort of lock cohorting (Dice, Marathe, Shavit, PPoPP 2012).

@@ -82,12 +82,12 @@ func (h *hold) remaining(now clock.Instant) (time.Duration, bool) {
 	return h.lease.Left(now), h.phase == held
 }
 
-// undoGrace is how long a failed Lock waits until Redis has nothing of it any more. Then
-// the next attempt does not meet the remains, and no one has to wait for their end if
-// the failure makes the program exit. It is enough for a round trip on a slow link.
+// undoGrace is how long a failed Lock waits for its undo. After the undo the next attempt finds a free key, and if the
+// program exits because of the failure, no other process has to wait for the end of the lease. It is enough for a round
+// trip on a slow link.
 const undoGrace = 50 * time.Millisecond
 
-// awaitUndo waits for a moment until Redis has nothing of a failed attempt any more.
+// awaitUndo waits, for undoGrace at most, until what a failed attempt may have on Redis is released.
 func (h *hold) awaitUndo() {
 	timer := time.NewTimer(undoGrace)
 	defer timer.Stop()

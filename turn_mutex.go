@@ -155,23 +155,23 @@ func (t *mutexTurn) end(granted bool) {
 // The name goes with the entry, and so is retired, because its owner may lock again.
 func (t *mutexTurn) bequeath() {
 	a := t.a
-	ticket, place := a.hold.places[0].ticket, &given{entry: t.line.waiter.entry, name: t.line.waiter.name}
+	ticket, handed := a.hold.places[0].ticket, &given{entry: t.line.waiter.entry, name: t.line.waiter.name}
 	// Otherwise a later attempt of the same owner could have the name of this entry.
-	a.hold.session.identities.Retire(place.name.Identity)
+	a.hold.session.identities.Retire(handed.name.Identity)
 	for {
 		next := ticket.Reserve(func(w *hold) bool {
 			// An entry is for one protocol, one key and one set of options. Other waiters cannot use it.
 			if w.kind != a.hold.kind || w.target.ID != a.hold.target.ID || w.settings.Terms != a.hold.settings.Terms {
 				return false
 			}
-			w.offered, w.given = offer{}, place // no command is sent for it
+			w.offered, w.given = offer{}, handed // no command is sent for it
 			return true
 		})
 		if next == nil {
 			return
 		}
-		// From now on the entry wakes the heir. If the heir has left meanwhile, the next waiter is asked.
-		t.line.waiter.line.Adopt(place.entry, next.Value.alarm.Ring)
+		// From now on the entry wakes the next waiter. If that waiter has left meanwhile, the loop tries the waiter after it.
+		t.line.waiter.line.Adopt(handed.entry, next.Value.alarm.Ring)
 		if ticket.PassTo(next) {
 			t.line.waiter.entry = nil
 			return
