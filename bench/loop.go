@@ -124,15 +124,30 @@ func (l *loop) one(i int, m mutex) (err error) {
 	ops := 0
 	defer func() { l.ops.Add(int64(ops)) }()
 	for !l.failed.Load() && time.Now().Before(l.until) {
-		if err := m.Lock(ctx); err != nil {
-			return err
+		end := func() {}
+		if l.Request {
+			ctx, end = request()
 		}
-		if err := m.Unlock(); err != nil {
+		err := m.Lock(ctx)
+		if err == nil {
+			err = m.Unlock()
+		}
+		if end(); err != nil {
 			return err
 		}
 		ops++
 	}
 	return nil
+}
+
+// requestTimeout is what many servers give a request.
+const requestTimeout = 30 * time.Second
+
+// request returns a context as a handler of net/http has it: it can be cancelled, and has a deadline.
+func request() (context.Context, context.CancelFunc) {
+	client, gone := context.WithCancel(context.Background())
+	ctx, timeout := context.WithTimeout(client, requestTimeout)
+	return ctx, func() { timeout(); gone() }
 }
 
 // shared is the loop of a goroutine that shares its lock with others, so that there is

@@ -152,6 +152,8 @@ var (
 var scenarios = []*scenario{
 	{name: "seq", title: "One goroutine, one name", loads: one, contenders: alone,
 		measure: measurePairs(order{OwnNames: true}), columns: pairColumns, base: plainFloor},
+	{name: "request", title: "One goroutine, one name, with the context of a request: cancellable, with a deadline", loads: one, contenders: alone,
+		measure: measurePairs(order{OwnNames: true, Request: true}), columns: pairColumns, base: plainFloor},
 	{name: "nested", title: "A lock inside a lock that is held, and its unlock", loads: one, contenders: reentrant,
 		measure: measurePairs(order{OwnNames: true, Nested: true}), columns: pairColumns, base: plainFloor},
 	{name: "par", title: "Many goroutines, a name each", loads: inParallel, contenders: alone,

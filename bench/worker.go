@@ -28,6 +28,7 @@ type order struct {
 	Goroutines int           // runLoop, startWaiting
 	OwnNames   bool          // runLoop: a lock for each goroutine
 	Nested     bool          // runLoop: inside a lock that is held
+	Request    bool          // runLoop: each lock with the context of a request of its own
 	Reads      float64       // runLoop: the share of locks that are taken to read
 	Keep       time.Duration // runLoop: how long each is kept, at least
 	Start      time.Time     // runLoop
