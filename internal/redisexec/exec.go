@@ -89,6 +89,7 @@ type Executor struct {
 	mu      sync.Mutex
 	closed  bool
 	engines map[*redis.Client]*engine
+	latest  atomic.Pointer[engine] // that was asked for, if it is in the map: most executors have one
 
 	// mapped says that a Cluster client has loaded its slot map, so that asking it for a
 	// key's master does not block.
@@ -98,10 +99,10 @@ type Executor struct {
 	life context.Context
 	end  context.CancelFunc
 
-	// asides are the goroutines of commands outside of the engines, and late those of their
-	// commands that no caller waits for any more; insides are callers that send their own.
-	asides, insides group.Group
-	late            late
+	// asides are the goroutines of commands outside of the engines, and late the commands that their callers have
+	// given up.
+	asides group.Group
+	late   late
 }
 
 // New returns an executor of scripts for leases of ttl on what rdb leads to. It has to be
@@ -143,7 +144,6 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 	}
 	c := try{ctx: ctx, n: 1, e: e, sent: began, patience: e.Patience}
 	a := x.send(c, s, keys, args)
-	c.piped = a.way.piped
 	var f *flights // that are under way, from the second copy on: most calls need none
 	for {
 		at := a.server
@@ -213,7 +213,6 @@ type try struct {
 	patience time.Duration   // its caller's; 0: until ctx ends
 	wait     context.Context // when the caller stops waiting for it: ctx, or when patience is over
 	way      way             // that it is to go; the zero way: any
-	piped    bool            // the first one has gone through a pipeline
 }
 
 // answer is what became of one copy of a command.
@@ -248,12 +247,20 @@ func (a answer) giveUp() {
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
 func (x *Executor) send(c try, s *Script, keys, args []any) answer {
+	a, sent := x.sendQuickly(c, s, keys, args)
+	if sent && a.err == nil {
+		a.sent, a.n = c.sent, c.n
+		return a
+	}
 	cancel := context.CancelFunc(func() {})
 	if c.wait = c.ctx; c.patience > 0 {
 		c.wait, cancel = x.limits.within(c.ctx, c.patience)
 	}
 	defer cancel()
-	a := x.sendAll(c, s, keys, args, x.dispatch(c, s, keys, args, false))
+	if !sent {
+		a = x.dispatch(c, s, keys, args, false)
+	}
+	a = x.sendAll(c, s, keys, args, a)
 	// The time of this copy was over, in whatever words go-redis says so. An error of a copy that was surely not
 	// executed says more than that, and stays.
 	if a.err != nil && c.wait.Err() != nil && c.ctx.Err() == nil && !judge(a.err).notExecuted {
@@ -311,6 +318,11 @@ func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a an
 	if engine != nil {
 		a.server = engine.server
 	}
+	// A first copy does not overtake commands that were given up; those after it are for when something is stuck.
+	if c.n == 1 && !x.late.await(c.wait, keys) {
+		a.err = errNotSent
+		return a
+	}
 	cmd := newCall(c.ctx, s, full || a.server.scripts.lacks(s, c.sent), keys, args)
 	// A script and its WAIT need a connection to themselves.
 	if c.e.Replicas.N > 0 {
@@ -340,13 +352,9 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// process has rdb send cmd on a connection of its own. A first copy does not overtake commands that were
-// given up; those after it are for when something is stuck.
+// process has rdb send cmd on a connection of its own.
 func (x *Executor) process(c try, at *server, rdb processor, cmd *call) answer {
 	u := newUnderWay(keysOf(cmd))
-	if c.n == 1 && !x.late.await(c.wait, u.keys) {
-		return answer{err: errNotSent, server: at}
-	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	a := x.outside(c.wait, func() answer {
 		// Also after a panic: others wait for it.
@@ -361,7 +369,9 @@ func (x *Executor) process(c try, at *server, rdb processor, cmd *call) answer {
 	if a.pending == nil {
 		cancel()
 	} else {
-		x.late.giveUp(u, x.Patience)
+		if x.Unpipelined || at == x.anywhere { // in a pipeline commands keep their order
+			x.late.giveUp(u, x.Patience)
+		}
 		pending := a.pending
 		a.pending = func(ctx context.Context) answer {
 			defer cancel() // it does not wait for a connection of the pool any more
@@ -397,6 +407,7 @@ func (x *Executor) Close(ctx context.Context) {
 	x.closed = true
 	engines := x.engines
 	x.engines = make(map[*redis.Client]*engine)
+	x.latest.Store(nil)
 	// From here on no engine is made, and no goroutine begins: engineAt and aside look at closed under mu.
 	x.mu.Unlock()
 
@@ -411,7 +422,6 @@ func (x *Executor) Close(ctx context.Context) {
 		}
 		all.Wait()
 		x.asides.Wait(ctx)
-		x.insides.Wait(ctx)
 	}()
 	select {
 	case <-done:

@@ -129,9 +129,6 @@ func (l *lane) unanswered(answers uint64) {
 func (g *engine) answered(l *lane, took time.Duration) {
 	l.answers.Add(1)
 	l.took.Store(int64(took))
-	if took > g.exec.Patience/2 && !g.slow.Load() {
-		g.slow.Store(true)
-	}
 	if l.suspect.Load() {
 		l.suspect.Store(false)
 	}
