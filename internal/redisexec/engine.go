@@ -70,8 +70,9 @@ func (g *engine) send(c try, cmd *call) answer {
 		return g.on(c.way, c, cmd)
 	case c.n > 1 && c.n%2 == 1:
 		pooled := g.shared.rdb.PoolStats().IdleConns > 0
-		if c.n > 3 || l.own == nil || pooled {
-			return g.on(way{g.shared, g.shared.pipe != nil && (c.n%4 == 1 || !pooled)}, c, cmd)
+		piped := g.shared.pipe != nil && (c.piped == (c.n%4 == 1) || !pooled)
+		if c.n > 3 || l.own == nil || pooled || piped && !c.piped {
+			return g.on(way{g.shared, piped}, c, cmd)
 		}
 	}
 	return g.on(way{l, l.pipe != nil}, c, cmd)

@@ -144,6 +144,7 @@ func (x *Executor) Run(ctx context.Context, e CallOptions, s *Script, keys []any
 	}
 	c := try{ctx: ctx, n: 1, e: e, sent: began, patience: e.Patience}
 	a := x.send(c, s, keys, args)
+	c.piped = a.way.piped
 	var f *flights // that are under way, from the second copy on: most calls need none
 	for {
 		at := a.server
@@ -213,6 +214,7 @@ type try struct {
 	patience time.Duration   // its caller's; 0: until ctx ends
 	wait     context.Context // when the caller stops waiting for it: ctx, or when patience is over
 	way      way             // that it is to go; the zero way: any
+	piped    bool            // the first one has gone through a pipeline
 }
 
 // answer is what became of one copy of a command.
@@ -257,7 +259,7 @@ func (x *Executor) send(c try, s *Script, keys, args []any) answer {
 		c.wait, cancel = x.limits.within(c.ctx, c.patience)
 	}
 	defer cancel()
-	if !sent {
+	if !sent || isRedirect(a.err) {
 		a = x.dispatch(c, s, keys, args, false)
 	}
 	a = x.sendAll(c, s, keys, args, a)

@@ -185,9 +185,10 @@ func (g *engine) openQuick() {
 }
 
 // sendQuickly sends a first copy on the quick connection, and reports whether it did: there may be none, another command
-// may be under way, or one may be given up for the same keys.
+// may be under way, or one may be given up for the same keys. Renewals go by a lane: nobody waits for them, and while
+// one is under way others gather for one command.
 func (x *Executor) sendQuickly(c try, s *Script, keys, args []any) (a answer, sent bool) {
-	if c.n > 1 || c.e.Replicas.N > 0 {
+	if c.n > 1 || c.e.Batchable || c.e.Replicas.N > 0 {
 		return a, false
 	}
 	g := x.engineOf(c.ctx, keys[0].(string))
