@@ -275,3 +275,16 @@ func await(ctx context.Context, t *testing.T, happened <-chan struct{}, failed <
 		t.Fatal(context.Cause(ctx))
 	}
 }
+
+// Rivals are compared, and measured, in their newest versions.
+func TestReadme_ComparesTheVersionsThatAreMeasured(t *testing.T) {
+	measured, readme, migrating := pagetest.Read(t, "bench/go.mod"), pagetest.Read(t, "README.md"), pagetest.Read(t, "docs/migrating.md")
+	for rival, module := range map[string]string{
+		"redsync": "github.com/go-redsync/redsync/v4", "redislock": "github.com/bsm/redislock", "rueidislock": "github.com/redis/rueidis",
+	} {
+		version := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(module) + ` (v\S+)$`).FindStringSubmatch(measured)
+		require.NotNil(t, version, module)
+		require.Contains(t, readme, rival+" "+version[1])
+		require.Contains(t, migrating, rival+" "+version[1])
+	}
+}

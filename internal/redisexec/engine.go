@@ -15,26 +15,31 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// An engine is in one of these states:
+// How a copy of a command is sent. The first row that fits counts:
 //
-//	open     Commands that come together go by its current lane, through the pipeline of that; unpipelined, each on a
-//	         connection of the pool. One that comes alone goes by the quick connection (quick.go).
-//	dropped  It is in the executor's map no more, and is closed in the background.
+//	a script that replicas are to confirm            one of the confirmers (replicas.go)
+//	the node is not known                            the application's client, which routes it
+//	the first copy, alone, not a renewal             the quick connection, if there is one (quick.go)
+//	after NOSCRIPT                                   as the copy that was answered so
+//	the first copy, and every second one             the current lane: a new one after a silence (lane.go)
+//	the third, the fifth and so on                   the application's pools, in case that no connection can be
+//	                                                 opened: the pipeline and a connection to itself in turns. The
+//	                                                 third goes by the lane if these have been silent, or would dial
 //
-//	engineAt --> open --drop: the node has left, or is closed; or Close of the executor--> dropped
+// A lane has a pipeline, or, unpipelined, sends each command on a connection of the application's pool.
 //
-// Callers, and goroutines of the executor, move it, under the mutex of the executor.
+// An engine is open, until its node has left or is closed, or the executor is: then it is dropped, which is for good.
+// Callers, and goroutines of the executor, do that under the mutex of the executor.
 //
 // Invariants:
 //   - A node has one engine at most in the map, and nothing leads back to one that was dropped.
-//   - Commands of one pipeline are sent in the order in which they were submitted. By other routes they have no
+//   - Commands of one pipeline are sent in the order in which they were submitted. By other ways they have no
 //     order (see late).
-//   - One command at most is on the quick connection. When it began no other was waited for.
 //
 // What can come late: a command that has got the engine just before it was dropped, or its lane just before that
 // was closed. It is sent another way, at once (Executor.dispatch) or as the next copy (engine.on).
 
-// engine is how commands get to one Redis process: by a lane, or by the quick connection if there is only one.
+// engine is how commands get to one Redis process.
 type engine struct {
 	exec *Executor
 	// node is the application's client of it.

@@ -67,7 +67,7 @@ const MinCopyPatience = 50 * time.Millisecond
 // copy of it was answered: all that is safe under lost replies rests on that.
 //
 // Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
-// for each master; one that comes alone goes past it. go-redis' resending is off for every command; the executor
+// for each master; one that comes alone goes on a quick connection. go-redis' resending is off for every command; the executor
 // resends by itself, by two routes in turns: a lane, which is a new one after a silence, and the
 // application's pool, in case that no new connection can be opened.
 type Executor struct {
@@ -224,7 +224,7 @@ type answer struct {
 	err         error
 
 	server *server       // that the command was sent to, or was to be
-	way    way           // that it went, if that was not directly
+	way    way           // that it went, if that was a lane
 	sent   clock.Instant // from before the copy was sent
 	n      int           // of the copy
 
