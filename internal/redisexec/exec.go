@@ -249,7 +249,7 @@ func (a answer) giveUp() {
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
 func (x *Executor) send(c try, s *Script, keys, args []any) answer {
-	a, sent := x.sendQuickly(c, s, keys, args)
+	a, sent := x.sendQuickly(c, s, keys, args, false)
 	if sent && a.err == nil {
 		a.sent, a.n = c.sent, c.n
 		return a
@@ -301,7 +301,13 @@ func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answ
 	now := x.Now()
 	full := a.server.scripts.missed(s, c.sent, now)
 	c.sent, c.way = now, a.way // the connection is open there, which may have taken a while
-	a = x.dispatch(*c, s, keys, args, full)
+	sent := false
+	if a.way.lane == nil {
+		a, sent = x.sendQuickly(*c, s, keys, args, full)
+	}
+	if !sent {
+		a = x.dispatch(*c, s, keys, args, full)
+	}
 	// The script that another call has sent is not there yet, or went to another server.
 	if !full && unknownScript(a.err) {
 		c.sent = x.Now()

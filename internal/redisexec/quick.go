@@ -184,10 +184,10 @@ func (g *engine) openQuick() {
 	})
 }
 
-// sendQuickly sends a first copy on the quick connection, and reports whether it did: there may be none, another command
+// sendQuickly sends a first copy, in full or if the server needs that, on the quick connection, and reports whether it did: there may be none, another command
 // may be under way, or one may be given up for the same keys. Renewals go by a lane: nobody waits for them, and while
 // one is under way others gather for one command.
-func (x *Executor) sendQuickly(c try, s *Script, keys, args []any) (a answer, sent bool) {
+func (x *Executor) sendQuickly(c try, s *Script, keys, args []any, full bool) (a answer, sent bool) {
 	if c.n > 1 || c.e.Batchable || c.e.Replicas.N > 0 {
 		return a, false
 	}
@@ -211,7 +211,7 @@ func (x *Executor) sendQuickly(c try, s *Script, keys, args []any) (a answer, se
 	if g.quick.Load() != q { // it has been left meanwhile
 		return a, false
 	}
-	return g.sendOn(q, c, newCall(c.ctx, s, g.server.scripts.lacks(s, c.sent), keys, args))
+	return g.sendOn(q, c, newCall(c.ctx, s, full || g.server.scripts.lacks(s, c.sent), keys, args))
 }
 
 // sendOn sends cmd on q, whose line is held. false: it was not sent, because q is gone.
