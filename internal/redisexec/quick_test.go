@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -177,4 +179,17 @@ func TestReadReply_ReturnsWhatGoRedisDoes(t *testing.T) {
 		require.Error(t, err, "%q", nonsense)
 		require.False(t, Replied(err), "%q", nonsense)
 	}
+}
+
+func TestQuick_AnswerGoesOnWhereItsReadWasInterrupted(t *testing.T) {
+	client, server := net.Pipe()
+	t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+	go func() { _, _ = server.Write([]byte("*2\r\n:1\r\n:")); _, _ = server.Write([]byte("2\r\n")) }()
+	c := &conn{Conn: client}
+	_, err := c.Read(make([]byte, 100))
+	require.NoError(t, err)
+	c.end()
+	_, err = c.Read(make([]byte, 100))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.Equal(t, []any{int64(1), int64(2)}, c.answer(t.Context()).value)
 }
