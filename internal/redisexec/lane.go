@@ -173,7 +173,7 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 	switch l = g.lane.Load(); {
 	case x.engines[g.node] != g, !l.isSuspect(n): // mutant: silent-lane-kept
 		return l
-	case l.own != nil && now.Since(l.opened) < trial:
+	case l.own != nil && l.answers.Load() == 0 && now.Since(l.opened) < trial:
 		return l // it may be opening still
 	}
 	fresh := x.openOwnLane(g.node)
