@@ -135,7 +135,7 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 	case err == nil:
 		unwrap(cmd)
 	case errors.Is(err, redis.Nil): // no reply is nil: so it is not one. In the error that is to be seen no more
-		cmd.SetErr(failed(op, names[0], fmt.Errorf("the Redis client found no server: %v", err)))
+		cmd.SetErr(failed(op, names[0], fmt.Errorf("unexpected nil reply: the Redis client may have found no server: %v", err)))
 	case redis.HasErrorPrefix(err, staleReply):
 		_, seen, _ := strings.Cut(err.Error(), staleReply)
 		cmd.SetErr(fmt.Errorf("%w: %s %q with token %d, but a later holder has already written with token %s", ErrStale, op, names[0], token, seen))

@@ -193,7 +193,7 @@ func TestReply_UnknownOneIsAnErrorAndNoAnswer(t *testing.T) {
 		require.False(t, answer, "%s took something from the reply", call)
 		require.True(t, out.Ambiguous, "%s: who knows what was executed", call)
 		if slices.Contains([]string{nonsense["nil"], nonsense["RESP3 null"], nonsense["nil list"]}, raw) {
-			require.ErrorContains(t, out.Err, "nil is no reply", call)
+			require.ErrorContains(t, out.Err, "unexpected nil reply", call)
 			require.False(t, out.Permanent, "%s: it may be the client's", call)
 			return
 		}

@@ -104,7 +104,7 @@ func judge(err error) verdict {
 }
 
 // errNoServer reports that the client does not know where to send a command.
-var errNoServer = errors.New("the Redis client found no server (perhaps Sentinel does not know the master)")
+var errNoServer = errors.New("unexpected nil reply: the Redis client may have found no server (does Sentinel know the master?)")
 
 // noNil returns err without redis.Nil in it. No script of ours returns nil, so it is a failure of the client: of
 // a Sentinel that does not know the master, or a Cluster of unknown endpoints. Callers would take redis.Nil for an
