@@ -305,7 +305,7 @@ func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answ
 	if a.way.lane == nil {
 		a, sent = x.sendQuickly(*c, s, keys, args, full)
 	}
-	if !sent {
+	if !sent || isRedirect(a.err) {
 		a = x.dispatch(*c, s, keys, args, full)
 	}
 	// The script that another call has sent is not there yet, or went to another server.
