@@ -242,7 +242,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	}
 	now := a.hold.session.now()
 	// Each waiter may ride out one TTL, from its own beginning or the last answer to any waiter, whichever is later.
-	since := a.hold.places[a.at].gate.unheard(now)
+	since := a.hold.places[a.at].gate.unanswered(now)
 	through := func(w *hold) bool {
 		return now.Since(clock.Latest(since, w.started)) >= w.settings.TTL
 	}

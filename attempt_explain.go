@@ -139,7 +139,7 @@ func (a *attempt) learn(g protocol.Grant, out redisexec.Outcome) {
 	for _, p := range h.places {
 		// Every place records it, so that any waiter for any of the keys can report the state of Redis.
 		if out.Err == nil || out.Permanent || errors.Is(out.Err, errLate) { // it was answered; a permanent error ends the wait
-			p.gate.heard()
+			p.gate.answered()
 		}
 		switch {
 		case out.Err == nil, out.Permanent:

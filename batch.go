@@ -78,9 +78,9 @@ func newBatch(h *hold) *batch {
 	}
 }
 
-// pass makes next follow the holder, which has ended, under the name n, if grant gives next the turn. It returns
+// handOver makes next follow the holder, which has ended, under the name n, if grant gives next the turn. It returns
 // a channel for the answer of Redis, or nil if next does not follow because grant refused or the batch is over.
-func (b *batch) pass(next *hold, n identity.Name, grant func() bool) (answer <-chan error, over bool) {
+func (b *batch) handOver(next *hold, n identity.Name, grant func() bool) (answer <-chan error, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -187,7 +187,7 @@ func (b *batch) renameUntilAnswered(ctx context.Context, from, to identity.Name,
 // answered records that Redis has the lock under the name to. The gate records the answer even if the batch is over,
 // because it is news of the key, not of the batch. The lease on Redis now belongs to the current holder.
 func (b *batch) answered(to identity.Name, waiters int, out redisexec.Outcome, lease time.Duration) {
-	b.gate.heard()
+	b.gate.answered()
 	b.gate.setAlone(waiters == 0)
 	b.mu.Lock()
 	if b.over {
@@ -324,9 +324,9 @@ func (b *batch) unanswered(ctx context.Context) error {
 	return redisexec.Outcome{Err: b.failure}.Abandoned(ctx).Err
 }
 
-// known requests that the name of h be written to Redis, if h is the holder and Redis has another name. It returns a
-// channel for the answer, or nil if nothing needs to be sent.
-func (b *batch) known(h *hold) (answer <-chan error) {
+// confirmName requests that the name of h be written to Redis, if h is the holder and Redis has another name. It returns
+// a channel for the answer, or nil if nothing needs to be sent.
+func (b *batch) confirmName(h *hold) (answer <-chan error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {

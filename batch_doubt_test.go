@@ -112,7 +112,7 @@ func TestRename_PermanentRefusalChangesNothing(t *testing.T) {
 		b.inTime()
 		b.nothingSent()
 
-		told = b.known(next)
+		told = b.confirmName(next)
 		require.NotNil(t, told)
 		b.isSent(b.first, next)
 		b.ours()

@@ -160,7 +160,7 @@ func (b *batchTrial) ours() (sent clock.Instant) {
 func (b *batchTrial) follows(next *hold) <-chan error {
 	b.t.Helper()
 	next.follow(b.holder, next.name, b.batch)
-	told, over := b.pass(next, next.name, func() bool { return true })
+	told, over := b.handOver(next, next.name, func() bool { return true })
 	require.False(b.t, over)
 	require.NotNil(b.t, told)
 	_, _ = next.open(level{settings: next.settings, target: next.target}, nil)

@@ -109,19 +109,19 @@ func TestRename_WaitsWhileAnotherCommandIsInFlight(t *testing.T) {
 
 func TestBatch_WaiterWithoutTheTurnDoesNotFollow(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		told, over := b.pass(b.next("next"), identity.Name{Field: "next"}, func() bool { return false })
+		told, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool { return false })
 		require.False(t, over)
 		require.Nil(t, told)
 		b.nothingSent()
 		b.isKnown(b.first)
-		require.Nil(t, b.known(b.first), "it is the holder still")
+		require.Nil(t, b.confirmName(b.first), "it is the holder still")
 	})
 }
 
 func TestBatch_NoOneFollowsAfterItsEnd(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
 		b.end(nil)
-		told, over := b.pass(b.next("next"), identity.Name{Field: "next"}, func() bool {
+		told, over := b.handOver(b.next("next"), identity.Name{Field: "next"}, func() bool {
 			t.Error("it was given the turn")
 			return true
 		})
@@ -166,21 +166,21 @@ func TestRename_CoversAHoldThatFollowsTheLast(t *testing.T) {
 
 func TestRename_IsRequestedByTheHolderIfRedisLacksItsName(t *testing.T) {
 	beginBatch(t, func(b *batchTrial) {
-		require.Nil(t, b.known(b.first), "Redis knows it")
+		require.Nil(t, b.confirmName(b.first), "Redis knows it")
 		second, third := b.next("second"), b.next("third")
 		b.follows(second)
 		b.isSent(b.first, second)
-		require.NotNil(t, b.known(second), "it is not answered yet")
+		require.NotNil(t, b.confirmName(second), "it is not answered yet")
 		b.follows(third)
-		require.Nil(t, b.known(second), "it is not the holder any more")
-		told := b.known(third)
+		require.Nil(t, b.confirmName(second), "it is not the holder any more")
+		told := b.confirmName(third)
 		require.NotNil(t, told)
 		b.ours()
 		b.waits(told)
 		b.isSent(second, third)
 		b.ours()
 		b.hears(told)
-		require.Nil(t, b.known(third))
+		require.Nil(t, b.confirmName(third))
 		b.nothingSent()
 	})
 }
@@ -191,7 +191,7 @@ func TestRename_InFlightServesAllThatNeedTheName(t *testing.T) {
 		next := b.next("next")
 		b.follows(next)
 		b.isSent(b.first, next)
-		first, second := b.known(next), b.known(next)
+		first, second := b.confirmName(next), b.confirmName(next)
 		b.waits(first)
 		b.waits(second)
 		b.ours()
@@ -207,7 +207,7 @@ func TestRename_IsNotSentForABatchThatIsOver(t *testing.T) {
 		b.follows(next)
 		b.isSent(b.first, next)
 		b.end(nil)
-		require.Nil(t, b.known(next))
+		require.Nil(t, b.confirmName(next))
 	})
 }
 

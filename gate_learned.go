@@ -50,9 +50,9 @@ func (g *gate) asks(now clock.Instant) {
 	}
 }
 
-// heard records that Redis answered a request. Any answer ends the outage for all waiters for the key, whichever of
+// answered records that Redis answered a request. Any answer ends the outage for all waiters for the key, whichever of
 // them asked.
-func (g *gate) heard() {
+func (g *gate) answered() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.outage = outage{}
@@ -79,9 +79,9 @@ func (g *gate) failsToAsk(now clock.Instant, err error) {
 	}
 }
 
-// unheard records at now that Redis did not answer, and returns since when. The time that a waiter in line rides out an
+// unanswered records at now that Redis did not answer, and returns since when. The time that a waiter in line rides out an
 // outage counts from then.
-func (g *gate) unheard(now clock.Instant) clock.Instant {
+func (g *gate) unanswered(now clock.Instant) clock.Instant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.outage.failed == (clock.Instant{}) {

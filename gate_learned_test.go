@@ -37,11 +37,11 @@ func TestGate_OutageBeginsWithTheFirstUnansweredRequest(t *testing.T) {
 	second := func(n int) clock.Instant { return start.After(time.Duration(n) * time.Second) }
 	type happening = func(g *gate, now clock.Instant)
 	asks := func(g *gate, now clock.Instant) { g.asks(now) }
-	heard := func(g *gate, _ clock.Instant) { g.heard() }
+	answered := func(g *gate, _ clock.Instant) { g.answered() }
 	fails := func(err error) happening {
 		return func(g *gate, now clock.Instant) { g.failsToAsk(now, err) }
 	}
-	unheard := func(g *gate, now clock.Instant) { g.unheard(now) }
+	unanswered := func(g *gate, now clock.Instant) { g.unanswered(now) }
 	stops := func(g *gate, now clock.Instant) { g.stopsAsking(now) }
 	atOnce := func(g *gate, now clock.Instant) {
 		g.asks(now)
@@ -58,13 +58,13 @@ func TestGate_OutageBeginsWithTheFirstUnansweredRequest(t *testing.T) {
 		"nothing was asked":                        {nil, outage{}},
 		"a request is under way":                   {[]happening{asks}, outage{asked: second(1)}},
 		"two are":                                  {[]happening{asks, asks}, outage{asked: second(1)}},
-		"one was answered":                         {[]happening{asks, heard}, outage{}},
-		"one was answered, and the next is not":    {[]happening{asks, heard, asks}, outage{asked: second(3)}},
+		"one was answered":                         {[]happening{asks, answered}, outage{}},
+		"one was answered, and the next is not":    {[]happening{asks, answered, asks}, outage{asked: second(3)}},
 		"one has failed":                           {[]happening{asks, fails(errFirst)}, outage{asked: second(1), failure: errFirst}},
 		"two have failed":                          {[]happening{asks, fails(errFirst), asks, fails(errLast)}, outage{asked: second(1), failure: errLast}},
-		"one has failed that was asked before":     {[]happening{asks, heard, fails(errFirst)}, outage{asked: second(3), failure: errFirst}},
-		"an answer after failures":                 {[]happening{asks, fails(errFirst), unheard, heard}, outage{}},
-		"failures count from the first":            {[]happening{asks, fails(errFirst), unheard, unheard}, outage{asked: second(1), failed: second(3), failure: errFirst}},
+		"one has failed that was asked before":     {[]happening{asks, answered, fails(errFirst)}, outage{asked: second(3), failure: errFirst}},
+		"an answer after failures":                 {[]happening{asks, fails(errFirst), unanswered, answered}, outage{}},
+		"failures count from the first":            {[]happening{asks, fails(errFirst), unanswered, unanswered}, outage{asked: second(1), failed: second(3), failure: errFirst}},
 		"a caller that had little time":            {[]happening{atOnce}, outage{}},
 		"a caller that had time":                   {[]happening{asks, stops}, outage{asked: second(1)}},
 		"a caller with little time after failures": {[]happening{atOnceAfterAFailure}, outage{asked: second(1), failure: errFirst}},
@@ -82,10 +82,10 @@ func TestGate_OutageBeginsWithTheFirstUnansweredRequest(t *testing.T) {
 
 func TestGate_OutageCountsFromTheFirstFailure(t *testing.T) {
 	g, start := newGate()
-	require.Equal(t, start, g.unheard(start))
-	require.Equal(t, start, g.unheard(start.After(time.Second)))
-	g.heard()
-	require.Equal(t, start.After(time.Minute), g.unheard(start.After(time.Minute)))
+	require.Equal(t, start, g.unanswered(start))
+	require.Equal(t, start, g.unanswered(start.After(time.Second)))
+	g.answered()
+	require.Equal(t, start.After(time.Minute), g.unanswered(start.After(time.Minute)))
 }
 
 func TestGate_OutageCountsForAWaiterSinceItsArrival(t *testing.T) {

@@ -322,7 +322,7 @@ func (h *hold) usable() error {
 // enter adds the level lv to a hold in the phase held. If Redis does not answer, the level is not added, and the next
 // command of the hold corrects the count on Redis.
 func (h *hold) enter(ctx context.Context, lv level) error {
-	if _, err := h.known(ctx); err != nil {
+	if _, err := h.confirmName(ctx); err != nil {
 		return err
 	}
 	if !h.slot.take(ctx) {

@@ -43,7 +43,7 @@ func (h *hold) handOverLocally(s *settings) <-chan error {
 		b, next := h.joinBatch(), ticket.Value
 		n := h.session.identities.Current().Of(b.target, next.owner)
 		next.follow(h, n, b)
-		answer, over := b.pass(next, n, func() bool { return first.ticket.Grant(ticket) })
+		answer, over := b.handOver(next, n, func() bool { return first.ticket.Grant(ticket) })
 		if over {
 			next.forget()
 			ticket.Refuse()
@@ -119,7 +119,7 @@ func (h *hold) renameFailed(out redisexec.Outcome) {
 // endBatch ends the batch of h, which no hold follows. A min hold needs the name of h on Redis, so that is written first.
 func (h *hold) endBatch(ctx context.Context) {
 	if h.isKept() {
-		_, _ = h.known(ctx) // if Redis does not answer, the placeholder replaces the previous name
+		_, _ = h.confirmName(ctx) // if Redis does not answer, the placeholder replaces the previous name
 	}
 	h.batch.holderEnds()
 }
@@ -137,16 +137,16 @@ func (h *hold) onRedis() identity.Name {
 	return b.settled
 }
 
-// known waits until Redis has the lock under the name of h, the holder, which the next command of h needs.
+// confirmName waits until Redis has the lock under the name of h, the holder, which the next command of h needs.
 // waited: a rename was necessary, and has proven the lease.
-func (h *hold) known(ctx context.Context) (waited bool, err error) {
+func (h *hold) confirmName(ctx context.Context) (waited bool, err error) {
 	h.mu.Lock()
 	b := h.batch
 	h.mu.Unlock()
 	if b == nil {
 		return false, nil
 	}
-	answer := b.known(h)
+	answer := b.confirmName(h)
 	if answer == nil {
 		return false, nil
 	}

@@ -88,7 +88,7 @@ func (h *hold) handOver(ctx context.Context, s *settings, ticket *queue.Ticket[*
 		return true, nil
 	}
 	for i, p := range h.places {
-		p.gate.heard()
+		p.gate.answered()
 		if i > 0 {
 			p.ticket.Replace(next.places[i].ticket) // next waits for it
 		}

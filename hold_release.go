@@ -277,7 +277,7 @@ func (h *hold) release(ctx context.Context, s *settings, crowded bool) error {
 		h.forgetKept(answer, t, n)
 	}
 	for i, p := range h.places {
-		p.gate.heard()
+		p.gate.answered()
 		if len(h.places) == 1 && !answer.Kept {
 			p.gate.setAlone(!answer.Granted)
 		}

@@ -131,7 +131,7 @@ func (h *hold) renew() {
 	// Another command of the hold may be in flight for longer than the lease lasts.
 	inTime, cancel := context.WithTimeout(life, left)
 	defer cancel()
-	if waited, _ := h.known(inTime); waited {
+	if waited, _ := h.confirmName(inTime); waited {
 		return // the rename has renewed the lease, or its failure was reported
 	}
 	if h.slot.take(inTime) {

@@ -272,7 +272,7 @@ proctype owner(byte o) {
 	:: d_step { phase[o] == idle && holder == NOBODY && command == none && identity < LIVES ->
 		holder = o; phase[o] = asking; send(acquire, nameOf(o), 0, leaseOf(o)); undone[nameOf(o)] = 0;
 		printf("owner %d: asks for the lock as %d\n", o, from) }
-	/* hold.unlock, and then hold.handOverLocally and batch.pass: the next enters before Redis knows */
+	/* hold.unlock, and then hold.handOverLocally and batch.handOver: the next enters before Redis knows */
 	:: d_step { phase[o] == idle && valid && identity < LIVES ->
 		taken[holder] = forced; phase[holder] = told;
 		printf("owner %d: unlocks; owner %d follows as %d\n", holder, o, nameOf(o));
@@ -318,7 +318,7 @@ proctype process() {
 	/* batch.end, hold.release */
 	:: d_step { command == none && holder != NOBODY && phase[holder] == ending ->
 		send(release, settled, 0, 0); inTime = (proof > 0) }
-	/* watchdog: hold.renewNow, after hold.known */
+	/* watchdog: hold.renewNow, after hold.confirmName */
 #ifdef RENEWS_UNKNOWN
 	:: d_step { command == none && valid && proof < TTL - MARGIN -> send(renew, current, 0, leaseOf(holder));
 		printf("the process renews %d\n", from) }
