@@ -55,7 +55,7 @@ const (
 )
 
 // errLate is the failure of a grant that arrived after the end of its lease.
-var errLate = errors.New("Redis granted the lock, but the answer arrived after the lease had expired: use a longer TTL")
+var errLate = errors.New("the lock was granted, but the answer arrived after the lease had expired: use a longer TTL")
 
 // turn determines when and how one attempt asks Redis for the keys. All methods run on the goroutine of the attempt.
 type turn interface {
@@ -249,7 +249,7 @@ func (a *attempt) failed(out redisexec.Outcome) error {
 	if !through(a.hold) {
 		return nil
 	}
-	err := fmt.Errorf("Redis has been failing for %v: %w", now.Since(since).Round(time.Millisecond), out.Err)
+	err := fmt.Errorf("requests to Redis have been failing for %v: %w", now.Since(since).Round(time.Millisecond), out.Err)
 	a.hold.places[a.at].queue.Fail(err, through)
 	return err
 }

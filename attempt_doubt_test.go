@@ -112,7 +112,7 @@ func TestAttempt_OutageOfOneTTLEndsEveryWaitThatSpansIt(t *testing.T) {
 			r := <-ended
 			require.False(t, r.granted)
 			require.ErrorIs(t, r.err, errMissed)
-			require.ErrorContains(t, r.err, "Redis has been failing for 1")
+			require.ErrorContains(t, r.err, "requests to Redis have been failing for 1")
 		}
 		b.goesOn(ofLate)
 		b.granted(late)

@@ -40,7 +40,7 @@ func (h *hold) explain(err error) error {
 	switch {
 	case failed:
 	case outage.failure != nil:
-		err = fmt.Errorf("%w; Redis has been failing%s: %w", err, lasting(silence), outage.failure)
+		err = fmt.Errorf("%w; requests to Redis have been failing%s: %w", err, lasting(silence), outage.failure)
 	case silence >= redisexec.MinCopyPatience:
 		// An answer may take as long as one copy is waited for. A longer silence is reported.
 		err = fmt.Errorf("%w; no answer from Redis%s", err, lasting(silence))
@@ -186,7 +186,7 @@ func (h *hold) outage() error {
 		_, o := p.gate.learned()
 		switch silence := o.since(o.asked, now); {
 		case o.failure != nil:
-			return fmt.Errorf("Redis has been failing%s: %w", lasting(silence), o.failure)
+			return fmt.Errorf("requests to Redis have been failing%s: %w", lasting(silence), o.failure)
 		case silence > patience:
 			return fmt.Errorf("%w%s", lockerr.ErrNoAnswer, lasting(silence))
 		}

@@ -142,7 +142,7 @@ func TestTryLock_ReportsThatRedisDoesNotAnswerTheWaiterBefore(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.EqualError(t, b.gets(h.tries(), false, lockerr.ErrNoAnswer), "no answer from Redis for 12s")
 		g.failsToAsk(b.session.now(), errMissed)
-		require.EqualError(t, b.gets(h.tries(), false, errMissed), "Redis has been failing for 12s: connection reset")
+		require.EqualError(t, b.gets(h.tries(), false, errMissed), "requests to Redis have been failing for 12s: connection reset")
 		h.nothingLeft()
 	})
 }

@@ -67,7 +67,7 @@ func TestWaitError_ReportsAnOutage(t *testing.T) {
 	giveUp()
 	err := locktest.OutcomeOf(t, waiting)
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "Redis has been failing for")
+	require.ErrorContains(t, err, "requests to Redis have been failing for")
 	require.ErrorContains(t, err, "last known: held by stranger:1")
 	require.NotContains(t, err.Error(), "still held")
 }

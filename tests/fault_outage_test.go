@@ -91,7 +91,7 @@ func TestOutage_LongOneFailsAllWaitersTogether(t *testing.T) {
 				first = time.Now()
 			}
 			require.ErrorContains(t, err, "connection refused")
-			require.ErrorContains(t, err, "Redis has been failing for")
+			require.ErrorContains(t, err, "requests to Redis have been failing for")
 			require.ErrorContains(t, err, b.key)
 		}
 		require.Less(t, time.Since(first), 500*time.Millisecond, "they failed one after another")
@@ -292,7 +292,7 @@ func TestTryLock_BehindAWaiterThatRedisDoesNotAnswerIsAnError(t *testing.T) {
 		held, err = try()
 		require.Error(t, err)
 		if kind.name != "fair" { // of which it asks all the same
-			require.ErrorContains(t, err, "Redis has been failing for ")
+			require.ErrorContains(t, err, "requests to Redis have been failing for ")
 		}
 		require.False(t, held)
 
@@ -317,7 +317,7 @@ func TestTryLock_OfAnOwnerWhoseLockIsUnansweredIsAnError(t *testing.T) {
 		b.silence(true)
 		b.awaitSilence()
 		held, err := b.m.TryLock(b.ctx)
-		require.ErrorContains(t, err, "Redis has been failing for ")
+		require.ErrorContains(t, err, "requests to Redis have been failing for ")
 		require.False(t, held)
 		b.silence(false)
 		require.NoError(t, b.other.unlock(rival))
