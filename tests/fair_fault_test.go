@@ -266,9 +266,9 @@ func TestFair_KilledProcessDelaysNoOne(t *testing.T) {
 		c := locksOn(w.t, w.direct, longPlaces)
 		waiting := next.Lock(w.t.Context(), c.FairMutex(w.key))
 		locktest.AwaitFairQueue(w.t, w.direct, w.key, 2)
+		channel := grantsOf(w.c, w.key) // of the entry: a poll that the cut interrupts gives c another identity
 		require.NoError(w.t, w.relay.Refuse(true))
 		w.relay.Cut()
-		channel := grantsOf(w.c, w.key)
 		redistest.Eventually(w.t, "no one listens", func() bool {
 			return w.direct.PubSubNumSub(w.t.Context(), channel).Val()[channel] == 0
 		})
