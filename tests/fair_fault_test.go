@@ -267,6 +267,7 @@ func TestFair_KilledProcessDelaysNoOne(t *testing.T) {
 		waiting := next.Lock(w.t.Context(), c.FairMutex(w.key))
 		locktest.AwaitFairQueue(w.t, w.direct, w.key, 2)
 		channel := grantsOf(w.c, w.key) // of the entry: a poll that the cut interrupts gives c another identity
+		w.relay.BlackHole(true)         // all at once: a poll between two cuts would come through
 		require.NoError(w.t, w.relay.Refuse(true))
 		w.relay.Cut()
 		redistest.Eventually(w.t, "no one listens", func() bool {
@@ -277,6 +278,7 @@ func TestFair_KilledProcessDelaysNoOne(t *testing.T) {
 		require.NoError(w.t, locktest.OutcomeOf(w.t, waiting))
 		require.Less(w.t, time.Since(began), time.Second, "it waits for a place to end")
 		require.Empty(w.t, locktest.FairQueueOf(w.t, w.direct, w.key), "later releases walk over it")
+		w.relay.BlackHole(false)
 		require.NoError(w.t, w.relay.Refuse(false)) // it was only cut off
 		next.Unlocks(w.t, c.FairMutex(w.key))
 		w.served()
