@@ -34,7 +34,7 @@ func TestHint_AWrongKindOfURLIsNamed(t *testing.T) {
 	port := freePort(t)
 	_, plain := server(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert)
 	addr, withTLS := strings.TrimPrefix(plain, "redis://"), "127.0.0.1:"+port
-	const hangsUp, silent = "use rediss:// in place of redis://", "with TLS if the URL begins with rediss"
+	const hangsUp, silent = "if it requires TLS, use rediss://", "with TLS for rediss://"
 	requireHint(t, "redis://"+withTLS, hangsUp)
 	requireHint(t, "redis-cluster://"+withTLS, hangsUp)
 	requireHint(t, "rediss://"+addr, silent)
@@ -51,7 +51,7 @@ func TestHint_ASentinelIsNamed(t *testing.T) {
 	requireHint(t, "redis://"+s.Addrs()[0], "use redis-sentinel://HOST/MASTER")
 	code, _, said := run(t, "redis-sentinel://"+s.Addrs()[0]+"/other", "state", "a")
 	require.Equal(t, 69, code)
-	require.Contains(t, said, "do not know a master of that name")
+	require.Contains(t, said, "know no master of that name")
 }
 
 func TestHint_ANodeOfAClusterIsNamed(t *testing.T) {
@@ -85,7 +85,7 @@ func TestHint_DoctorBlamesTheACLForNothingElse(t *testing.T) {
 	full, fullURL := server(t)
 	require.NoError(t, full.Client(t).ConfigSet(t.Context(), "maxmemory", "1").Err())
 	_, replicaURL := server(t, "--replicaof", "127.0.0.1 "+portOf(full))
-	for url, hint := range map[string]string{fullURL: "raise maxmemory", replicaURL: "give the address of the master"} {
+	for url, hint := range map[string]string{fullURL: "raise maxmemory", replicaURL: "use the address of the master"} {
 		all := advices(t, url)
 		require.Contains(t, all, hint)
 		require.NotContains(t, all, "allow ")
@@ -133,7 +133,7 @@ func TestTimeout_BoundsEachAnswerThatALookWaitsFor(t *testing.T) {
 			require.Equal(t, 69, code, "%s %v: %s", url, args, said)
 			require.Contains(t, said, "no answer from Redis within 300ms", "%s %v", url, args)
 		}
-		require.Contains(t, advices(t, url, "--timeout", "300ms"), "see that Redis runs there", url)
+		require.Contains(t, advices(t, url, "--timeout", "300ms"), "and that Redis runs there", url)
 	}
 	code, _, said := run(t, url, "ls", "--timeout", "0s")
 	require.Equal(t, 64, code, said)

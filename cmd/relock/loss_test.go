@@ -145,5 +145,5 @@ func TestLoss_MaxHoldEndsTheCommandAndItsChildren(t *testing.T) {
 	requireFree(t, s.Client(t), "a")
 	code, _, said := run(t, url, "run", "--max-hold", "200ms", "a", "--", "sleep", "60")
 	require.Equal(t, 124, code)
-	require.Contains(t, said, "--max-hold 200ms is over")
+	require.Contains(t, said, "--max-hold 200ms reached")
 }

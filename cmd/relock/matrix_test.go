@@ -85,10 +85,10 @@ func asks(args ...any) func(*testing.T, *redistest.Server) {
 // and Redis wants a password for that.
 var troubles = []trouble{
 	{"full", asks("config", "set", "maxmemory", "1"), asks("config", "set", "maxmemory", "0"), 69, worksOn, "OOM", "out of memory", true, []int{143}},
-	{"without replicas", asks("config", "set", "min-replicas-to-write", "9"), asks("config", "set", "min-replicas-to-write", "0"), 69, worksOn, "NOREPLICAS", "refuses writes", false, []int{69}},
+	{"without replicas", asks("config", "set", "min-replicas-to-write", "9"), asks("config", "set", "min-replicas-to-write", "0"), 69, worksOn, "NOREPLICAS", "rejects writes", false, []int{69}},
 	{"behind a password", asks("config", "set", "requirepass", "s3cret"), asks("config", "set", "requirepass", ""), 77, 77, "", "requires a password", true, []int{143, 77}},
 	{"stopped", func(t *testing.T, s *redistest.Server) { require.NoError(t, s.Pause()) },
-		func(t *testing.T, s *redistest.Server) { require.NoError(t, s.Resume()) }, 69, 69, "no answer from Redis", "see that Redis runs there", false, []int{69}},
+		func(t *testing.T, s *redistest.Server) { require.NoError(t, s.Resume()) }, 69, 69, "no answer from Redis", "and that Redis runs there", false, []int{69}},
 	{"killed", func(_ *testing.T, s *redistest.Server) { s.Kill() }, nil, 69, 69, "", "", false, []int{69}},
 }
 

@@ -87,7 +87,7 @@ func TestTrouble_ReplicaIs69AndCanBeInspected(t *testing.T) {
 	redistest.Eventually(t, "the replica has it", func() bool { return replica.Client(t).Exists(t.Context(), "a").Val() == 1 })
 	code, _, said := run(t, replicaURL, "run", "b", "--", "true")
 	require.Equal(t, 69, code)
-	require.Contains(t, said, "a replica: give the address of the master")
+	require.Contains(t, said, "a replica: use the address of the master")
 	_, out, _ := run(t, replicaURL, "ls")
 	require.Contains(t, out, "a ")
 	code, all, _ := findings(t, replicaURL)
