@@ -134,7 +134,7 @@ func (s *Script) run(ctx context.Context, op string, rdb redis.UniversalClient, 
 	switch err := cmd.Err(); {
 	case err == nil:
 		unwrap(cmd)
-	case errors.Is(err, redis.Nil): // no reply is nil: so it is not one. In the error that is to be seen no more
+	case errors.Is(err, redis.Nil): // no script returns nil; %v, because callers would take redis.Nil for a reply
 		cmd.SetErr(failed(op, names[0], fmt.Errorf("unexpected nil reply: the Redis client may have found no server: %v", err)))
 	case redis.HasErrorPrefix(err, staleReply):
 		_, seen, _ := strings.Cut(err.Error(), staleReply)

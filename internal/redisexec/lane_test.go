@@ -47,3 +47,18 @@ func TestLane_IsSuspectAfterTheAnswerOfAReplicaBeforeVersion7(t *testing.T) {
 	require.ErrorContains(t, out.Err, "READONLY")
 	require.NotSame(t, x.engineAt(rdb).shared, x.engineAt(rdb).lane.Load())
 }
+
+// A lane that is opening still is waited for. One that has answered need not be.
+func TestLane_IsLeftWhenItFallsSilentHoweverNewItIs(t *testing.T) {
+	redistest.NeedsPipelining(t)
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, rdb := relayedTo(t, b, idle)
+		x, key := executorOn(t, rdb), []any{redistest.Key(t)}
+		for range 3 { // within one patience of the executor
+			lost := relay.LoseReply(runsOf(idle))
+			_, out := x.Run(t.Context(), CallOptions{Attempts: 2, Patience: x.Patience / 5}, idle, key)
+			require.NoError(t, out.Err)
+			lost.Wait(t)
+		}
+	})
+}

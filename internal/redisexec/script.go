@@ -3,6 +3,7 @@ package redisexec
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -40,6 +41,9 @@ type cache struct {
 	full   sync.Map                      // *Script: the clock.Instant when it was last sent in full
 }
 
+// never is the time of a script that was not sent in full.
+var never any = clock.Instant{Mono: math.MinInt64}
+
 // lacks reports whether a command with s that is sent now has to contain the script. Of calls at the same time it does
 // so for one, which has to send it.
 func (k *cache) lacks(s *Script, now clock.Instant) bool {
@@ -47,28 +51,16 @@ func (k *cache) lacks(s *Script, now clock.Instant) bool {
 	if forgot == nil {
 		return false
 	}
-	last, sent := k.full.Load(s)
-	if !sent {
-		_, sent = k.full.LoadOrStore(s, now)
-		return !sent
-	}
+	last, _ := k.full.LoadOrStore(s, never)
 	return last.(clock.Instant).Mono < forgot.Mono && k.full.CompareAndSwap(s, last, now)
 }
 
 // missed records that a command with the digest of s, sent at the time sent, was answered NOSCRIPT. It reports whether
 // the caller has to send the script; else another call has done so since.
 func (k *cache) missed(s *Script, sent, now clock.Instant) bool {
-	last, has := k.full.Load(s)
-	if has && last.(clock.Instant).Mono >= sent.Mono {
+	last, _ := k.full.LoadOrStore(s, never)
+	if last.(clock.Instant).Mono >= sent.Mono || !k.full.CompareAndSwap(s, last, now) {
 		return false
-	}
-	if has && !k.full.CompareAndSwap(s, last, now) {
-		return false
-	}
-	if !has {
-		if _, has = k.full.LoadOrStore(s, now); has {
-			return false
-		}
 	}
 	k.forgot.Store(&now)
 	return true

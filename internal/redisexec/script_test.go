@@ -73,22 +73,23 @@ func notKnown(relay *redistest.Relay) int {
 
 // Once the server was found to lack one script, the others need one round trip.
 func TestScript_NextOneIsSentInFullAtOnceToAServerThatLackedOne(t *testing.T) {
-	t.Parallel()
-	relay, x, first := forgetful(t, redistest.Mini(t))
-	second := NewScript("return 2")
-	run := func(s *Script) {
-		t.Helper()
-		_, out := x.Run(t.Context(), patiently(time.Minute), s, []any{redistest.Key(t)})
-		require.NoError(t, out.Err)
-	}
-	run(first)
-	require.Equal(t, 1, notKnown(relay))
-	run(second)
-	require.Equal(t, 1, notKnown(relay))
-	require.Equal(t, 2, relay.Count(evals))
-	run(first)
-	run(second)
-	require.Equal(t, 2, relay.Count(evals), "the server knows both")
+	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
+		relay, x, first := forgetful(t, b)
+		second := NewScript("return 2")
+		run := func(s *Script) {
+			t.Helper()
+			_, out := x.Run(t.Context(), patiently(time.Minute), s, []any{redistest.Key(t)})
+			require.NoError(t, out.Err)
+		}
+		run(first)
+		require.Equal(t, 1, notKnown(relay))
+		run(second)
+		require.Equal(t, 1, notKnown(relay))
+		require.Equal(t, 2, relay.Count(evals))
+		run(first)
+		run(second)
+		require.Equal(t, 2, relay.Count(evals), "the server knows both")
+	})
 }
 
 // The call that sends the script keeps no other from locking.

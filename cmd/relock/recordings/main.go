@@ -53,11 +53,8 @@ func recordAll(dir string) error {
 	defer cancel()
 
 	relock, quickstart := filepath.Join(programs, "relock"), filepath.Join(programs, "quickstart")
-	for program, module := range map[string]string{relock: ".", quickstart: "../.."} {
-		pkg := map[string]string{relock: ".", quickstart: "./examples/quickstart"}[program]
-		if said, err := exec.CommandContext(ctx, "go", "build", "-C", module, "-o", program, pkg).CombinedOutput(); err != nil {
-			return fmt.Errorf("go build: %w: %s", err, said)
-		}
+	if err := errors.Join(build(ctx, relock, ".", "."), build(ctx, quickstart, "../..", "./examples/quickstart")); err != nil {
+		return err
 	}
 	watch, err := recordWatch(ctx, relock, "redis://"+redis.Addr())
 	if err != nil {
@@ -74,6 +71,14 @@ func recordAll(dir string) error {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// build compiles the program in a directory of a module.
+func build(ctx context.Context, program, module, dir string) error {
+	if said, err := exec.CommandContext(ctx, "go", "build", "-C", module, "-o", program, dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w: %s", dir, err, said)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type Holder struct {
 	Count  int     `json:"count"`
 	TTLms  int64   `json:"ttl_ms"`
 	Client *Client `json:"client,omitempty"`
-	Kept   bool    `json:"minHold,omitempty"`  // it has ended: this is its min-hold placeholder (--min-hold)
+	Kept   bool    `json:"min_hold,omitempty"` // it has ended: this is its min-hold placeholder (--min-hold)
 	On     int     `json:"on_nodes,omitempty"` // how many nodes of a quorum say so
 }
 
