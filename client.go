@@ -20,8 +20,8 @@ import (
 //
 // While there are waiters, a Client has one pub/sub connection to each deployment. With
 // [WithShardedPubSub] it has one to each master that has waiters. Commands share one pipeline to each
-// master, unless the Client was made [WithoutPipelining]. If the pipeline is waiting for an answer, a
-// lone command uses an idle connection of the Redis client's pool, or opens one.
+// master, unless the Client was made [WithoutPipelining]. A lone command uses a second connection, which
+// is not of the Redis client's pool.
 type Client struct {
 	settings settings
 	prefix   string

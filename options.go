@@ -329,7 +329,8 @@ func WithShardedPubSub() ClientOption {
 	return clientOption(func(s *clientSettings) { s.sharded = true })
 }
 
-// WithoutPipelining sends each command separately, on a connection of the Redis client's pool. By
+// WithoutPipelining sends each command separately, on a connection of the Redis client's pool, except
+// that a lone command uses a connection of its own, as by default. By
 // default the commands of all goroutines share one connection to each master, by the auto-pipelining of
 // go-redis. go-redis marks that as experimental, and may change it in a minor version. Use this option
 // if you do not want to depend on it, or if it does not work with a newer go-redis.

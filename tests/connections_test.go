@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,19 +18,36 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestConnections_LoneLockBypassesThePipeline(t *testing.T) {
+func TestConnections_LoneLockNeedsTwoWhateverItsContext(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		rdb := backend.Client(t)
-		c := locksOn(t, rdb)
-		m := c.Mutex(redistest.Key(t))
-		for range 3 {
-			require.NoError(t, m.Lock(context.Background())) // nothing but the clock ends it
+		var dials atomic.Int64
+		rdb := redis.NewClient(redistest.Options(backend.Addr, func(o *redis.Options) {
+			dial := o.Dialer
+			if dial == nil {
+				dial = redis.NewDialer(o)
+			}
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dials.Add(1)
+				return dial(ctx, network, addr)
+			}
+		}))
+		t.Cleanup(func() { _ = rdb.Close() })
+		m := locksOn(t, rdb).Mutex(redistest.Key(t))
+		pair := func(ctx context.Context) {
+			t.Helper()
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			require.NoError(t, m.Lock(ctx))
 			require.NoError(t, m.Lock(context.Background()))
 			locktest.RequireUnlocked(t, m)
 			locktest.RequireUnlocked(t, m)
 		}
-		require.Zero(t, rdb.PoolStats().PipelineStats.TotalConns)
+		redistest.Eventually(t, "a connection for lone commands", func() bool { pair(t.Context()); return dials.Load() == 2 })
+		for range 100 {
+			pair(t.Context())
+		}
+		require.EqualValues(t, 2, dials.Load())
 	})
 }
 

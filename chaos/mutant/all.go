@@ -355,6 +355,6 @@ writes = n.Field + keys.WriteSuffix
 	{
 		Name:   "silent-lane-kept",
 		Breaks: "after a silence the next copy goes on the connection that was silent",
-		Edits:  []Edit{{Old: "x.engines[g.node] != g, !l.suspect.Load()", New: "true"}},
+		Edits:  []Edit{{Old: "x.engines[g.node] != g, !l.isSuspect(n)", New: "true"}},
 	},
 }

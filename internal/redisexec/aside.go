@@ -30,23 +30,6 @@ func receive(ctx context.Context, answered <-chan answer) answer {
 	}
 }
 
-// inside runs f, which talks to Redis past the engines' pipelines, on its caller's goroutine. That costs no other
-// goroutine, but the caller cannot give f up: it must end by the clock. Close waits for it.
-func (x *Executor) inside(f func() answer) (a answer) {
-	x.insides.Run(func() { // counted before the look, between which and the rest Close could come
-		if a.err = redis.ErrClosed; !x.isClosed() {
-			a = guarded(f)
-		}
-	})
-	return a
-}
-
-func (x *Executor) isClosed() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.closed
-}
-
 // guarded returns the answer of f, which may panic, as a hook of the application's client may. Then the answer is
 // that panic, as an error that leaves it open what was executed.
 func guarded(f func() answer) (a answer) {

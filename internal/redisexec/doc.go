@@ -4,7 +4,8 @@
 //   - exec.go sends copies until one is answered, or the call is given up.
 //   - flights.go has the copies of one call that are under way, and takes the first answer to any of them.
 //   - call.go has what a call asks for, how it ended, and the command that go-redis sends for one copy.
-//   - engine.go gets a copy to one Redis process: by a lane, or directly.
+//   - engine.go decides which way a copy goes to one Redis process.
+//   - quick.go has the connection for commands that come alone; reply.go reads an answer that comes late there.
 //   - lane.go is a way to a Redis process, which is replaced when it is silent.
 //   - pipeline.go is the pipeline of a lane, and the only file that uses go-redis' experimental API for it.
 //   - options.go has what our own connections take over from the application's.

@@ -15,49 +15,46 @@ import (
 	"github.com/relock-go/relock/internal/guard"
 )
 
-// An engine is in one of these states:
+// How a copy of a command is sent. The first row that fits counts:
 //
-//	open     Commands that come together go by its current lane, through the pipeline of that; unpipelined, each on a
-//	         connection of its own. One that comes alone goes directly.
-//	dropped  It is in the executor's map no more, and is closed in the background.
+//	a script that replicas are to confirm            one of the confirmers (replicas.go)
+//	the node is not known                            the application's client, which routes it
+//	the first copy, alone, not a renewal             the quick connection, if there is one (quick.go)
+//	after NOSCRIPT                                   as the copy that was answered so
+//	the first copy, and every second one             the current lane: a new one after a silence (lane.go)
+//	the third, the fifth and so on                   the application's pools, in case that no connection can be
+//	                                                 opened: the pipeline and a connection to itself in turns. The
+//	                                                 third goes by the lane if these have been silent, or would dial
 //
-//	engineAt --> open --drop: the node has left, or is closed; or Close of the executor--> dropped
+// A lane has a pipeline, or, unpipelined, sends each command on a connection of the application's pool.
 //
-// Callers, and goroutines of the executor, move it, under the mutex of the executor.
+// An engine is open, until its node has left or is closed, or the executor is: then it is dropped, which is for good.
+// Callers, and goroutines of the executor, do that under the mutex of the executor.
 //
 // Invariants:
 //   - A node has one engine at most in the map, and nothing leads back to one that was dropped.
-//   - Commands of one pipeline are sent in the order in which they were submitted. By other routes they have no
+//   - Commands of one pipeline are sent in the order in which they were submitted. By other ways they have no
 //     order (see late).
-//   - One command at most goes directly. When it began no other was waited for.
 //
 // What can come late: a command that has got the engine just before it was dropped, or its lane just before that
 // was closed. It is sent another way, at once (Executor.dispatch) or as the next copy (engine.on).
 
-// engine is how commands get to one Redis process: by a lane, or directly if there is only one.
+// engine is how commands get to one Redis process.
 type engine struct {
 	exec *Executor
 	// node is the application's client of it.
 	node *redis.Client
-	// direct is a clone of it whose time-outs end with the context at the latest.
-	direct *redis.Client
+
+	// quick changes under the mutex of the executor, or while its line is held.
+	quick  atomic.Pointer[quick]
+	opened atomic.Int64 // when a quick connection was last opened, or tried to be, in nanoseconds
 
 	lane   atomic.Pointer[lane] // the current one; it changes under the mutex of the executor
 	shared *lane                // that of the application's pools
 	lanes  map[*lane]bool       // of our own that are not closed; guarded by the executor
 	fresh  atomic.Int64         // lanes that were opened since any has answered
 
-	// undated says that connections have no deadlines. So nothing would end a read of a command that goes directly.
-	undated bool
-	// slow says that a command was not answered quickly. A command that goes directly cannot be
-	// given up before its connection is, so none goes directly until a connection of the pool has answered quickly.
-	slow atomic.Bool
-
-	// underWay counts the commands that are waited for; the direct one is the only one when
-	// it begins.
-	underWay atomic.Int64
-	// line is held while a command goes directly, and for good when the engine is closed.
-	line sync.Mutex
+	underWay atomic.Int64 // commands that are waited for
 
 	server *server
 
@@ -66,72 +63,30 @@ type engine struct {
 	// confirmers are the connections that they go on; nil before the first, and after one that
 	// went wrong. It is guarded by the executor.
 	confirmers *confirmers
-
-	// warmed is when a connection was last asked of the pool, to have one there, in nanoseconds. warming says that
-	// it has not answered yet.
-	warmed  atomic.Int64
-	warming atomic.Bool
 }
 
 // send sends cmd and waits for its answer, or until its caller stops waiting.
-//
-// A command that comes alone goes directly: on a connection of the application's pool, which
-// its caller's goroutine writes to and reads from. To wake those of the pipeline, and to be
-// woken by them, takes as long again where system calls are dear. It cannot be given up before
-// its time, so nothing else may end the wait. Only a first copy goes so, and only where Redis answers quickly: its
-// connection is closed when its time is over, and nothing of the answer is left.
 func (g *engine) send(c try, cmd *call) answer {
-	alone := g.underWay.Add(1) == 1
+	g.underWay.Add(1)
 	defer g.underWay.Add(-1)
 	l := g.exec.laneOf(g, c.n)
-	// With a context that may be cancelled this goroutine would be caught in a read that goes on after that.
-	if bound, byTime := c.wait.(*limit); byTime && !g.undated && c.n == 1 && c.way.lane == nil && (alone || l.pipe == nil) {
-		switch connected, first := g.connected(l); {
-		case connected && l.pipe == nil:
-			return g.exec.inside(func() answer { return g.sendDirectly(bound, l, cmd) })
-		case connected && g.line.TryLock(): // else another command is there, or the engine is closed
-			defer g.line.Unlock()
-			if a := g.sendDirectly(bound, l, cmd); !unsent(a.err) || bound.Err() != nil { // else it is sent all the same
-				return a
-			}
-			cmd = newCopy(c.ctx, cmd) // go-redis may have written an error into the first
-		case first: // so that the next one finds a connection there
-			if a := g.on(way{g.shared, false}, c, cmd); !unsent(a.err) || c.wait.Err() != nil {
-				return a
-			}
-			cmd = newCopy(c.ctx, cmd)
-		}
-	}
-	pooled := c.n > 1 && g.shared.rdb.PoolStats().IdleConns > 0
 	switch {
 	case c.way.lane != nil:
 		return g.on(c.way, c, cmd)
-	case c.n > 1 && c.n%2 == 1 && (c.n > 3 || l.own == nil || pooled):
-		// No new connection may be had: one of those that there are, and the third copy not as the first.
+	case c.n > 1 && c.n%2 == 1:
+		pooled := g.shared.rdb.PoolStats().IdleConns > 0
 		piped := g.shared.pipe != nil && (c.piped == (c.n%4 == 1) || !pooled)
-		return g.on(way{g.shared, piped}, c, cmd)
-	default:
-		return g.on(way{l, l.pipe != nil}, c, cmd)
+		if c.n > 3 || l.own == nil || pooled || piped && !c.piped {
+			return g.on(way{g.shared, piped}, c, cmd)
+		}
 	}
+	return g.on(way{l, l.pipe != nil}, c, cmd)
 }
 
 // way is how a copy gets to Redis: by the pipeline of a lane, or on a connection of its pool to itself.
 type way struct {
 	lane  *lane
 	piped bool
-}
-
-// sendDirectly is send for a command that comes alone.
-func (g *engine) sendDirectly(ctx *limit, l *lane, cmd *call) answer {
-	answers, began := l.answers.Load(), time.Now()
-	a := answerTo(cmd, g.direct.Process(ctx, cmd))
-	if took := time.Since(began); ctx.Err() != nil || isTimeout(a.err) || took > g.exec.Patience/2 {
-		g.slow.Store(true)
-		if a.err != nil {
-			l.unanswered(answers)
-		}
-	}
-	return a
 }
 
 // on sends cmd that way.
@@ -228,49 +183,6 @@ func errorOf(cmd *call, err error) error {
 	return cmd.Err()
 }
 
-// connected reports whether the pool has a connection to spare for a command that goes directly: where they are in
-// use, locks do not queue for one. If it has none at all one is opened. first: not in vain, because the pipeline
-// would have to dial as well. But if that has answered, one is opened beside it, for a later command: new
-// connections may be refused, or never come about.
-func (g *engine) connected(l *lane) (connected, first bool) {
-	s := g.shared.rdb.PoolStats()
-	switch {
-	case s.PendingRequests > 0:
-		return false, false
-	case g.slow.Load():
-	case s.TotalConns > 0:
-		return s.IdleConns > 0, false
-	case l == g.shared && l.answers.Load() == 0:
-		return false, true
-	}
-	g.warm()
-	return false, false
-}
-
-// warmPause is how long a pool is left alone after a connection was asked of it.
-const warmPause = time.Second
-
-// warm asks a connection of the pool, which opens it if need be, and finds out whether it answers quickly.
-func (g *engine) warm() {
-	// One of those that come at the same time does it.
-	last, now := g.warmed.Load(), time.Now().UnixNano()
-	if now-last < int64(warmPause) || g.warming.Load() || !g.warmed.CompareAndSwap(last, now) {
-		return
-	}
-	g.warming.Store(true)
-	g.exec.aside(func() {
-		defer g.warming.Store(false)
-		began := time.Now()
-		err := g.shared.rdb.Process(g.exec.life, &call{Cmd: redis.NewCmd(g.exec.life, "ping")})
-		switch {
-		case errors.Is(err, redis.ErrClosed):
-			g.exec.drop(g)
-		case (err == nil || Replied(err)) && time.Since(began) <= g.exec.Patience/2: // it may not be allowed to ping
-			g.slow.Store(false)
-		}
-	})
-}
-
 // answerTo is the answer to cmd, which has ended with err.
 func answerTo(cmd *call, err error) answer {
 	if err == nil {
@@ -282,8 +194,8 @@ func answerTo(cmd *call, err error) answer {
 	return answer{err: err}
 }
 
-// close ends the lanes, and waits for the command on the line; no other gets on it any more. It blocks for as
-// long as that command does, which its time-outs bound, and for as long as go-redis takes to close.
+// close ends the lanes, and waits for the command on the quick connection. It blocks for as long as that command does,
+// which its patience bounds, and for as long as go-redis takes to close.
 func (g *engine) close() {
 	var err error
 	defer guard.Recover(&err)
@@ -291,11 +203,15 @@ func (g *engine) close() {
 	g.exec.mu.Lock()
 	lanes := slices.Collect(maps.Keys(g.lanes))
 	clear(g.lanes)
+	q := g.quick.Swap(nil)
 	g.exec.mu.Unlock()
 	for _, l := range lanes {
 		l.close()
 	}
-	g.line.Lock()
+	if q != nil {
+		q.line.Lock()
+		q.close()
+	}
 	g.shared.close()
 }
 
@@ -316,6 +232,9 @@ func (x *Executor) engineOf(ctx context.Context, key string) *engine {
 
 // engineAt returns the engine of a node, which it makes at the first call; nil: the executor is closed.
 func (x *Executor) engineAt(node *redis.Client) *engine {
+	if e := x.latest.Load(); e != nil && e.node == node {
+		return e
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.engines[node]
@@ -323,18 +242,16 @@ func (x *Executor) engineAt(node *redis.Client) *engine {
 		e = &engine{
 			exec:   x,
 			node:   node,
-			direct: x.cloneOf(node),
 			shared: x.openLane(x.cloneOf(node)),
 			lanes:  make(map[*lane]bool),
 			server: serverOf(node),
 			waits:  make(chan struct{}, mostConfirmers(node)),
 		}
-		e.direct.Options().ContextTimeoutEnabled = true
 		e.lane.Store(e.shared)
-		e.undated = x.readTimeout(node) < 0
 		x.engines[node] = e
 		x.dropDeparted()
 	}
+	x.latest.Store(e)
 	return e
 }
 
@@ -371,6 +288,7 @@ func (x *Executor) drop(closed *engine) {
 	defer x.mu.Unlock()
 	if x.engines[closed.node] == closed {
 		delete(x.engines, closed.node)
+		x.latest.Store(nil)
 		x.goAside(closed.close)
 	}
 }

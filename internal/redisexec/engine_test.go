@@ -12,19 +12,6 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func TestEngine_LoneCommandBypassesThePipeline(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		rdb := backend.Client(t)
-		x := executorOn(t, rdb)
-		for range 10 {
-			_, out := x.Run(context.Background(), once, idle, []any{redistest.Key(t)}) // nothing but the clock ends it
-			require.NoError(t, out.Err)
-		}
-		require.LessOrEqual(t, x.engineAt(rdb).shared.answers.Load(), uint64(2), "but the first, which has opened the connection, and loaded the script")
-	})
-}
-
 func TestEngine_DoesNotQueueForABusyPool(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsPipelining(t)
@@ -58,34 +45,6 @@ func TestEngine_ClosedSendsNothing(t *testing.T) {
 		a := engine.send(tryOf(limit), newCall(limit, writing, true, []any{key}, nil))
 		require.ErrorIs(t, a.err, redis.ErrClosed)
 		require.Zero(t, rdb.Exists(t.Context(), key).Val())
-	})
-}
-
-// After a fault, or with contexts that can be cancelled, the pool may be empty. To open a connection
-// takes several round trips, if it can be done at all.
-func TestEngine_PrefersAWorkingPipelineToDialing(t *testing.T) {
-	t.Parallel()
-	redistest.NeedsPipelining(t)
-	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
-		rdb := backend.Client(t)
-		x := executorOn(t, rdb)
-		run := func(ctx context.Context) {
-			t.Helper()
-			_, out := x.Run(ctx, CallOptions{Attempts: 1}, idle, []any{redistest.Key(t)})
-			require.NoError(t, out.Err)
-		}
-		piped := func() uint64 { return x.engineAt(rdb).shared.answers.Load() }
-		run(t.Context()) // it can be cancelled
-		first := piped()
-		require.NotZero(t, first)
-		require.Zero(t, rdb.PoolStats().TotalConns)
-
-		run(context.Background())
-		require.Equal(t, first+1, piped())
-		redistest.Eventually(t, "a connection, opened beside it", func() bool { return rdb.PoolStats().IdleConns == 1 })
-		run(context.Background())
-		require.Equal(t, first+1, piped(), "there is a connection now")
-		require.EqualValues(t, 1, rdb.PoolStats().TotalConns)
 	})
 }
 

@@ -67,7 +67,7 @@ const MinCopyPatience = 50 * time.Millisecond
 // copy of it was answered: all that is safe under lost replies rests on that.
 //
 // Commands go through go-redis' auto-pipelining, on engines of our own: full duplex, one
-// for each master; one that comes alone goes past it. go-redis' resending is off for every command; the executor
+// for each master; one that comes alone goes on a quick connection. go-redis' resending is off for every command; the executor
 // resends by itself, by two routes in turns: a lane, which is a new one after a silence, and the
 // application's pool, in case that no new connection can be opened.
 type Executor struct {
@@ -89,6 +89,7 @@ type Executor struct {
 	mu      sync.Mutex
 	closed  bool
 	engines map[*redis.Client]*engine
+	latest  atomic.Pointer[engine] // that was asked for, if it is in the map: most executors have one
 
 	// mapped says that a Cluster client has loaded its slot map, so that asking it for a
 	// key's master does not block.
@@ -98,10 +99,10 @@ type Executor struct {
 	life context.Context
 	end  context.CancelFunc
 
-	// asides are the goroutines of commands outside of the engines, and late those of their
-	// commands that no caller waits for any more; insides are callers that send their own.
-	asides, insides group.Group
-	late            late
+	// asides are the goroutines of commands outside of the engines, and late the commands that their callers have
+	// given up.
+	asides group.Group
+	late   late
 }
 
 // New returns an executor of scripts for leases of ttl on what rdb leads to. It has to be
@@ -223,7 +224,7 @@ type answer struct {
 	err         error
 
 	server *server       // that the command was sent to, or was to be
-	way    way           // that it went, if that was not directly
+	way    way           // that it went, if that was a lane
 	sent   clock.Instant // from before the copy was sent
 	n      int           // of the copy
 
@@ -248,12 +249,20 @@ func (a answer) giveUp() {
 
 // send sends one copy, by its digest and, if Redis does not know that, in full.
 func (x *Executor) send(c try, s *Script, keys, args []any) answer {
+	a, sent := x.sendQuickly(c, s, keys, args, false)
+	if sent && a.err == nil {
+		a.sent, a.n = c.sent, c.n
+		return a
+	}
 	cancel := context.CancelFunc(func() {})
 	if c.wait = c.ctx; c.patience > 0 {
 		c.wait, cancel = x.limits.within(c.ctx, c.patience)
 	}
 	defer cancel()
-	a := x.sendAll(c, s, keys, args, x.dispatch(c, s, keys, args, false))
+	if !sent || isRedirect(a.err) {
+		a = x.dispatch(c, s, keys, args, false)
+	}
+	a = x.sendAll(c, s, keys, args, a)
 	// The time of this copy was over, in whatever words go-redis says so. An error of a copy that was surely not
 	// executed says more than that, and stays.
 	if a.err != nil && c.wait.Err() != nil && c.ctx.Err() == nil && !judge(a.err).notExecuted {
@@ -292,7 +301,13 @@ func (x *Executor) sendKnown(c *try, s *Script, keys, args []any, a answer) answ
 	now := x.Now()
 	full := a.server.scripts.missed(s, c.sent, now)
 	c.sent, c.way = now, a.way // the connection is open there, which may have taken a while
-	a = x.dispatch(*c, s, keys, args, full)
+	sent := false
+	if a.way.lane == nil {
+		a, sent = x.sendQuickly(*c, s, keys, args, full)
+	}
+	if !sent || isRedirect(a.err) {
+		a = x.dispatch(*c, s, keys, args, full)
+	}
 	// The script that another call has sent is not there yet, or went to another server.
 	if !full && unknownScript(a.err) {
 		c.sent = x.Now()
@@ -310,6 +325,11 @@ func (x *Executor) dispatch(c try, s *Script, keys, args []any, full bool) (a an
 	a.server = x.anywhere // also of a panic
 	if engine != nil {
 		a.server = engine.server
+	}
+	// A first copy does not overtake commands that were given up; those after it are for when something is stuck.
+	if c.n == 1 && !x.late.await(c.wait, keys) {
+		a.err = errNotSent
+		return a
 	}
 	cmd := newCall(c.ctx, s, full || a.server.scripts.lacks(s, c.sent), keys, args)
 	// A script and its WAIT need a connection to themselves.
@@ -340,13 +360,9 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// process has rdb send cmd on a connection of its own. A first copy does not overtake commands that were
-// given up; those after it are for when something is stuck.
+// process has rdb send cmd on a connection of its own.
 func (x *Executor) process(c try, at *server, rdb processor, cmd *call) answer {
 	u := newUnderWay(keysOf(cmd))
-	if c.n == 1 && !x.late.await(c.wait, u.keys) {
-		return answer{err: errNotSent, server: at}
-	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	a := x.outside(c.wait, func() answer {
 		// Also after a panic: others wait for it.
@@ -361,7 +377,9 @@ func (x *Executor) process(c try, at *server, rdb processor, cmd *call) answer {
 	if a.pending == nil {
 		cancel()
 	} else {
-		x.late.giveUp(u, x.Patience)
+		if x.Unpipelined || at == x.anywhere { // in a pipeline commands keep their order
+			x.late.giveUp(u, x.Patience)
+		}
 		pending := a.pending
 		a.pending = func(ctx context.Context) answer {
 			defer cancel() // it does not wait for a connection of the pool any more
@@ -397,6 +415,7 @@ func (x *Executor) Close(ctx context.Context) {
 	x.closed = true
 	engines := x.engines
 	x.engines = make(map[*redis.Client]*engine)
+	x.latest.Store(nil)
 	// From here on no engine is made, and no goroutine begins: engineAt and aside look at closed under mu.
 	x.mu.Unlock()
 
@@ -411,7 +430,6 @@ func (x *Executor) Close(ctx context.Context) {
 		}
 		all.Wait()
 		x.asides.Wait(ctx)
-		x.insides.Wait(ctx)
 	}()
 	select {
 	case <-done:

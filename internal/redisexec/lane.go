@@ -118,6 +118,12 @@ func (l *lane) pace(patience time.Duration) time.Duration {
 	return max(patience, 2*time.Duration(l.took.Load())) // mutant: patience-fixed/3
 }
 
+// isSuspect reports whether the nth copy of a command needs another lane than l. The copy before the third has gone on l:
+// if that is new, and has answered nothing yet, the third does not wait until l is suspect.
+func (l *lane) isSuspect(n int) bool {
+	return l.suspect.Load() || n > 2 && l.own != nil && l.answers.Load() == 0
+}
+
 // unanswered records that a copy on l was not answered in its time, when l had given so many answers before it.
 func (l *lane) unanswered(answers uint64) {
 	if l.answers.Load() == answers {
@@ -129,9 +135,6 @@ func (l *lane) unanswered(answers uint64) {
 func (g *engine) answered(l *lane, took time.Duration) {
 	l.answers.Add(1)
 	l.took.Store(int64(took))
-	if took > g.exec.Patience/2 && !g.slow.Load() {
-		g.slow.Store(true)
-	}
 	if l.suspect.Load() {
 		l.suspect.Store(false)
 	}
@@ -157,7 +160,7 @@ func (x *Executor) switchTo(g *engine, from, to *lane) {
 // of them may have gone on a new lane that was dead from the beginning, so that is given less time.
 func (x *Executor) laneOf(g *engine, n int) *lane {
 	l := g.lane.Load()
-	if !l.suspect.Load() {
+	if !l.isSuspect(n) {
 		return l
 	}
 	x.mu.Lock()
@@ -168,7 +171,7 @@ func (x *Executor) laneOf(g *engine, n int) *lane {
 		trial = x.Patience
 	}
 	switch l = g.lane.Load(); {
-	case x.engines[g.node] != g, !l.suspect.Load(): // mutant: silent-lane-kept
+	case x.engines[g.node] != g, !l.isSuspect(n): // mutant: silent-lane-kept
 		return l
 	case l.own != nil && l.answers.Load() == 0 && now.Since(l.opened) < trial:
 		return l // it may be opening still

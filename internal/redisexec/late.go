@@ -96,6 +96,9 @@ func (l *late) await(ctx context.Context, keys []any) bool {
 	return true
 }
 
+// has reports whether one that was given up has one of these keys.
+func (l *late) has(keys []any) bool { return l.n.Load() != 0 && len(l.with(keys)) != 0 }
+
 // with returns those that have one of these keys.
 func (l *late) with(keys []any) []*underWay {
 	l.mu.Lock()

@@ -53,15 +53,17 @@ func (l *Limits) from(now time.Time, d time.Duration) *limit {
 
 // within returns a context that ends with ctx, or in d.
 func (l *Limits) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if ctx.Done() == nil {
-		return l.After(d), func() {}
-	}
-	// ctx ends by the clock alone. If that is later than d, it adds nothing.
-	if c, byTime := ctx.(*limit); byTime {
-		now := time.Now()
-		if end, _ := c.Deadline(); end.Sub(now) >= d {
-			return l.from(now, d), func() {}
-		}
+	if now := time.Now(); outlasts(ctx, now, d) {
+		return l.from(now, d), func() {}
 	}
 	return context.WithTimeout(ctx, d)
+}
+
+// outlasts reports whether ctx is sure not to end within d after now. Of most contexts that cannot be told.
+func outlasts(ctx context.Context, now time.Time, d time.Duration) bool {
+	if c, byTime := ctx.(*limit); byTime {
+		end, _ := c.Deadline()
+		return end.Sub(now) >= d
+	}
+	return ctx.Done() == nil
 }

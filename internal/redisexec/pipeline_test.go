@@ -142,7 +142,7 @@ func TestUnpipelined_CloseWaitsForCommandsInFlight(t *testing.T) {
 			defer close(closed)
 			x.Close(t.Context())
 		}()
-		redistest.Eventually(t, "closing", x.isClosed)
+		redistest.Eventually(t, "closing", func() bool { return x.life.Err() != nil })
 		for _, stopped := range []*redistest.Rule{alone, ours, callers} {
 			select {
 			case <-closed:

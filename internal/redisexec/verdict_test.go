@@ -18,12 +18,6 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-// replyError is an error reply for which go-redis has no type of its own.
-type replyError string
-
-func (e replyError) Error() string { return string(e) }
-func (replyError) RedisError()     {}
-
 func TestVerdict_OfAnErrorReplyIsByItsFirstWord(t *testing.T) {
 	for words, means := range redistest.ErrorReplies {
 		require.Equal(t, meant(means), judge(replyError(words)), words)

@@ -1,0 +1,74 @@
+package redisexec
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// readReply reads the reply to a script, in RESP 2, and returns what go-redis would: for answers that come when go-redis
+// has given the command up.
+func readReply(r *bufio.Reader) (any, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	kind, text := line[0], line[1:max(1, len(line)-len("\r\n"))]
+	switch kind {
+	case '+':
+		return text, nil
+	case '-':
+		return nil, replyError(text)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %q", errNoReply, line)
+	case kind == ':':
+		return n, nil
+	case n < 0:
+		return nil, redis.Nil
+	case n > mostOfReply:
+		return nil, fmt.Errorf("%w: %q", errNoReply, line)
+	case kind == '$':
+		text := make([]byte, n+int64(len("\r\n")))
+		_, err := io.ReadFull(r, text)
+		return string(text[:n]), err
+	case kind == '*':
+		return readElements(r, make([]any, n))
+	}
+	return nil, fmt.Errorf("%w: %q", errNoReply, line)
+}
+
+// readElements fills all with replies. A nil, or an error reply, is an element as well.
+func readElements(r *bufio.Reader, all []any) (any, error) {
+	for i := range all {
+		element, err := readReply(r)
+		var said redis.Error
+		switch {
+		case err == nil:
+			all[i] = element
+		case errors.Is(err, redis.Nil):
+		case errors.As(err, &said):
+			all[i] = said
+		default:
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// mostOfReply bounds the length of a string or list, so that no nonsense is waited for: scripts return a few names.
+const mostOfReply = 1 << 24
+
+var errNoReply = errors.New("this is no reply of Redis")
+
+// replyError is an error reply.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
