@@ -74,7 +74,7 @@ func (p *Plain) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 // Keep implements [Protocol]. Like a release it gives up the place in the line.
 func (l *Lined) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
 	line := keys.LineOf(t.Keys[0])
-	return l.plain.keep(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), field, keys.Kept(field, until), rest)
+	return l.keep(ctx, e, t, slices.Concat(t.Freeing, []any{line.Queue, line.Entries}), field, keys.Kept(field, until), rest)
 }
 
 // keep is Keep with the words that go to the script as KEYS: the locks, and then what else it looks after.
@@ -89,17 +89,9 @@ func (p *Plain) keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 }
 
 // Keep implements [Protocol].
-func (p *ReadSide) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
-	return p.rw.keep(ctx, e, t, field, keys.Kept(field, until), rest)
-}
-
-// Keep implements [Protocol].
-func (p *WriteSide) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
-	return p.rw.keep(ctx, e, t, field, keys.Kept(field, until), rest)
-}
-
-func (p *bothSides) keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, rest time.Duration) (Released, redisexec.Outcome) {
-	r, out := p.plain.run(ctx, e, RWKeepScript, t.Locks(), t.RW.Timeouts, from, to, keys.AsReader(to),
-		wholeMillis(rest), p.plain.publishCommand(), t.Channels[0])
+func (p *readWrite) Keep(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, until clock.Instant, rest time.Duration) (Released, redisexec.Outcome) {
+	to := keys.Kept(field, until)
+	r, out := p.run(ctx, e, RWKeepScript, t.Locks(), t.RW.Timeouts, field, to, keys.AsReader(to),
+		wholeMillis(rest), p.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }

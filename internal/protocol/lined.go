@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"time"
 
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -27,9 +26,9 @@ var (
 )
 
 // Lined is the protocol of Mutex and FairMutex on one Redis: a plain lock on the same hash, with
-// a line of waiters beside it. Acquire and Release use the line; all else is the same.
+// a line of waiters beside it. Acquire, Release and Keep use the line; the other calls are those of a plain lock.
 type Lined struct {
-	plain *Plain
+	*Plain
 	// strict: no owner acquires the lock without a grant of the line.
 	strict bool
 	// process is the end of the names of the channels for grants to this client.
@@ -37,7 +36,7 @@ type Lined struct {
 }
 
 // NewLined returns the protocol of a process whose channels for grants end in process.
-func NewLined(plain *Plain, process string) *Lined { return &Lined{plain: plain, process: process} }
+func NewLined(plain *Plain, process string) *Lined { return &Lined{Plain: plain, process: process} }
 
 // Strict returns l for locks that are granted only in the order of the line. Other locks are acquired without it
 // if it is not available: while the slot moves, or without permissions.
@@ -81,10 +80,10 @@ func (l *Lined) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 }
 
 // tryFree is Acquire for a lock without a line, and without a token. For a free lock with a line it
-// returns that ” holds it.
+// returns that the holder is the empty string.
 func (l *Lined) tryFree(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms) (Grant, redisexec.Outcome) {
 	e.RequiredKeys = 1
-	r, out := l.plain.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
+	r, out := l.run(ctx, e, AcquireScript, t.Lined, field, s.TTL.Milliseconds())
 	return understood(r.grant(t, false), out, &r)
 }
 
@@ -96,7 +95,7 @@ func (l *Lined) Enqueue(ctx context.Context, e redisexec.CallOptions, t *keys.Se
 
 // take is the request of Acquire for the line, and, with the parts of an entry, that of Enqueue.
 func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, entry ...any) (Grant, redisexec.Outcome) {
-	args := []any{field, s.TTL.Milliseconds(), keepFor(s), l.plain.publishCommand(), l.plain.countCommand(), 0}
+	args := []any{field, s.TTL.Milliseconds(), keepFor(s), l.publishCommand(), l.countCommand(), 0}
 	// What may be left out while a slot moves, or without a permission: nothing of a strict lock, which needs
 	// the line for its order; of other locks the line, but never the counter of a token.
 	switch {
@@ -107,7 +106,7 @@ func (l *Lined) take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 	default:
 		e.RequiredKeys = 1
 	}
-	r, out := l.plain.run(ctx, e, LineAcquireScript, t.Line, append(args, entry...)...)
+	r, out := l.run(ctx, e, LineAcquireScript, t.Line, append(args, entry...)...)
 	g := r.grant(t, s.Fencing)
 	if g.Waits, g.Claimed = g.Claimed, false; g.Waits {
 		g.Token = r.integer(4)
@@ -127,7 +126,7 @@ type Waiter struct {
 // error there are none.
 func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, waiters []Waiter) ([]Standing, Grant, redisexec.Outcome) {
 	args := make([]any, 0, 2+3*len(waiters))
-	args = append(args, l.plain.publishCommand(), l.plain.countCommand())
+	args = append(args, l.publishCommand(), l.countCommand())
 	for _, w := range waiters {
 		keep := keepFor(w.Terms)
 		if w.Last > 0 {
@@ -135,7 +134,7 @@ func (l *Lined) Poll(ctx context.Context, e redisexec.CallOptions, t *keys.Set, 
 		}
 		args = append(args, w.Field, w.Terms.EntryLease().Milliseconds(), keep)
 	}
-	r, out := l.plain.run(ctx, e, LinePollScript, t.Line, args...)
+	r, out := l.run(ctx, e, LinePollScript, t.Line, args...)
 	if status := r.integer(0); status != 0 {
 		r.refuse(status, t)
 		_, out = understood(Grant{}, out, &r)
@@ -175,40 +174,13 @@ func (r *reply) standing(i int, t *keys.Set) Standing {
 // lock's matter.
 func (l *Lined) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
 	if counts[0] > 0 {
-		return l.plain.Release(ctx, e, t, field, counts)
+		return l.Plain.Release(ctx, e, t, field, counts)
 	}
 	e.RequiredKeys = 1 // a line that cannot be had must not keep the lock held
 	args := []any{field, &t.Channels[0]}
-	if !l.plain.usual() {
-		args = append(args, l.plain.publishCommand(), l.plain.countCommand())
+	if !l.usual() {
+		args = append(args, l.publishCommand(), l.countCommand())
 	}
-	r, out := l.plain.run(ctx, e, LineReleaseScript, t.Line, args...)
+	r, out := l.run(ctx, e, LineReleaseScript, t.Line, args...)
 	return understood(r.releasedInLine(), out, &r)
-}
-
-// What a line makes no difference to is a plain lock's matter.
-
-// Reenter implements [Protocol].
-func (l *Lined) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
-	return l.plain.Reenter(ctx, e, t, field, s, mint, counts)
-}
-
-// Renew implements [Protocol].
-func (l *Lined) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	return l.plain.Renew(ctx, e, t, field, lease)
-}
-
-// Handoff implements [Protocol].
-func (l *Lined) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	return l.plain.Handoff(ctx, e, t, from, to, s)
-}
-
-// Force implements [Protocol].
-func (l *Lined) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
-	return l.plain.Force(ctx, e, t, i, fields)
-}
-
-// State implements [Protocol].
-func (l *Lined) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
-	return l.plain.State(ctx, e, t, i)
 }

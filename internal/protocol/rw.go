@@ -54,20 +54,20 @@ func newReadWriteScript(source string) *redisexec.Script {
 	return s
 }
 
-// bothSides is what both sides of a read-write lock do alike on Redis.
-type bothSides struct{ plain *Plain }
+// readWrite is what both sides of a read-write lock do alike on Redis, where they differ from a plain lock.
+type readWrite struct{ *Plain }
 
-// ReadSide is the protocol of readers. They do not hand over: a reader that can be told of a
-// release may have read all along.
-type ReadSide struct{ rw bothSides }
+// ReadSide is the protocol of readers. They do not hand over: a reader that can be notified of a release may have read
+// all along.
+type ReadSide struct{ readWrite }
 
-// WriteSide is the protocol of writers. Levels and leases of a writer are those of a
-// plain lock, in a field of its own.
-type WriteSide struct{ rw bothSides }
+// WriteSide is the protocol of writers. Hold counts and leases of a writer are those of a plain lock, in a field of its
+// own, and so are Reenter and Renew.
+type WriteSide struct{ readWrite }
 
 // NewReadWrite returns the protocols of the two sides of a read-write lock.
 func NewReadWrite(plain *Plain) (*ReadSide, *WriteSide) {
-	return &ReadSide{bothSides{plain}}, &WriteSide{bothSides{plain}}
+	return &ReadSide{readWrite{plain}}, &WriteSide{readWrite{plain}}
 }
 
 // readGrace is how long a writer's claim lets new readers in. The first reader after a
@@ -81,26 +81,26 @@ func (p *ReadSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *keys
 
 // Take is Acquire for an owner that writes under the name writes, if that is not empty.
 func (p *ReadSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, writes string) (Grant, redisexec.Outcome) {
-	r, out := p.rw.plain.run(ctx, e, RWReadScript, t.WithClaim(false), t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
+	r, out := p.run(ctx, e, RWReadScript, t.WithClaim(false), t.RW.Timeouts, field, s.TTL.Milliseconds(), writes)
 	return r.reads(t, out, s.TTL, r.grant)
 }
 
 // Reenter implements [Protocol].
 func (p *ReadSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, _ bool, counts []int) (Grant, redisexec.Outcome) {
-	r, out := p.rw.plain.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.TTL.Milliseconds(), counts[0])
+	r, out := p.run(ctx, e, RWReadReenterScript, t.Locks(), t.RW.Timeouts, field, s.TTL.Milliseconds(), counts[0])
 	return r.reads(t, out, s.TTL, r.grantOrLost)
 }
 
 // Renew implements [Protocol].
 func (p *ReadSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	r, out := p.rw.plain.run(ctx, e, RWReadRenewScript, t.Locks(), t.RW.Timeouts, field, lease.Milliseconds())
+	r, out := p.run(ctx, e, RWReadRenewScript, t.Locks(), t.RW.Timeouts, field, lease.Milliseconds())
 	g, out := r.reads(t, out, lease, r.grantOrLost)
 	return g.Held, out
 }
 
 // Release implements [Protocol].
 func (p *ReadSide) Release(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, counts []int) (Released, redisexec.Outcome) {
-	return p.rw.release(ctx, e, RWReadReleaseScript, t, t.Locks(), field, counts[0])
+	return p.release(ctx, e, RWReadReleaseScript, t, t.Locks(), field, counts[0])
 }
 
 // Acquire implements [Protocol].
@@ -110,7 +110,7 @@ func (p *WriteSide) Acquire(ctx context.Context, e redisexec.CallOptions, t *key
 
 // Take is Acquire for a writer that claims the lock for so long if it finds readers.
 func (p *WriteSide) Take(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, claim time.Duration) (Grant, redisexec.Outcome) {
-	r, out := p.rw.plain.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), t.RW.Timeouts, field,
+	r, out := p.run(ctx, e, RWWriteScript, t.WithClaim(s.Fencing), t.RW.Timeouts, field,
 		s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), claim.Milliseconds(), readGrace.Milliseconds())
 	return understood(r.grant(t, s.Fencing), out, &r)
 }
@@ -121,72 +121,43 @@ func (p *WriteSide) Release(ctx context.Context, e redisexec.CallOptions, t *key
 	if e.Undoes { // a claim may be all that there is to give up
 		keys = t.WithClaim(false)
 	}
-	answer, out := p.rw.release(ctx, e, RWWriteReleaseScript, t, keys, field, counts[0])
+	answer, out := p.release(ctx, e, RWWriteReleaseScript, t, keys, field, counts[0])
 	answer.Extra = 1 // one for writers, and one for readers
 	return answer, out
 }
 
 // Handoff implements [Protocol].
 func (p *WriteSide) Handoff(ctx context.Context, e redisexec.CallOptions, t *keys.Set, from, to string, s *Terms) (Grant, redisexec.Outcome) {
-	r, out := p.rw.plain.run(ctx, e, RWHandoffScript, t.LocksAndCounters(s.Fencing),
+	r, out := p.run(ctx, e, RWHandoffScript, t.LocksAndCounters(s.Fencing),
 		t.RW.Timeouts, from, s.TTL.Milliseconds(), s.CounterLife.Milliseconds(), to)
 	return understood(r.grantOrLost(t, s.Fencing), out, &r)
 }
 
-func (p *bothSides) release(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
-	r, out := p.plain.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.plain.publishCommand(), t.Channels[0])
+// release sets the count of field, and gives the lock up if that is 0.
+func (p *readWrite) release(ctx context.Context, e redisexec.CallOptions, s *redisexec.Script, t *keys.Set, keys []any, field string, count int) (Released, redisexec.Outcome) {
+	r, out := p.run(ctx, e, s, keys, t.RW.Timeouts, field, count, p.publishCommand(), t.Channels[0])
 	return understood(r.released(), out, &r)
 }
 
-// force ends those of the holds given that are still there.
-func (p *bothSides) force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
-	args := []any{t.RW.Timeouts, p.plain.publishCommand(), t.Channels[0]}
+// Force implements [Protocol]: it ends those of the holds given that are still there.
+func (p *readWrite) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int, fields []string) (bool, redisexec.Outcome) {
+	args := []any{t.RW.Timeouts, p.publishCommand(), t.Channels[0]}
 	for _, field := range fields {
 		args = append(args, field)
 	}
-	r, out := p.plain.run(ctx, e, RWForceScript, t.Locks(), args...)
+	r, out := p.run(ctx, e, RWForceScript, t.Locks(), args...)
 	return understood(r.flag(), out, &r)
 }
 
-// state reads all live holds, a writer's first.
-func (p *bothSides) state(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (KeyState, redisexec.Outcome) {
-	r, out := p.plain.run(ctx, e, RWStateScript, t.LocksAndCounters(true), t.RW.Timeouts)
+// State implements [Protocol]: it reads all live holds, a writer's first.
+func (p *readWrite) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, _ int) (KeyState, redisexec.Outcome) {
+	r, out := p.run(ctx, e, RWStateScript, t.LocksAndCounters(true), t.RW.Timeouts)
 	return r.state(t, out)
 }
 
-// Handoff is not asked for: a reader that can be told of a release may have read all along.
+// Handoff is not asked for: a reader that can be notified of a release may have read all along.
 func (p *ReadSide) Handoff(context.Context, redisexec.CallOptions, *keys.Set, string, string, *Terms) (Grant, redisexec.Outcome) {
 	return Grant{}, redisexec.Outcome{Err: errNoHandoff, Permanent: true}
 }
 
 var errNoHandoff = errors.New("the read side has no hand-over")
-
-// Force implements [Protocol].
-func (p *ReadSide) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
-	return p.rw.force(ctx, e, t, i, fields)
-}
-
-// State implements [Protocol].
-func (p *ReadSide) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
-	return p.rw.state(ctx, e, t, i)
-}
-
-// Reenter implements [Protocol].
-func (p *WriteSide) Reenter(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, s *Terms, mint bool, counts []int) (Grant, redisexec.Outcome) {
-	return p.rw.plain.Reenter(ctx, e, t, field, s, mint, counts)
-}
-
-// Renew implements [Protocol].
-func (p *WriteSide) Renew(ctx context.Context, e redisexec.CallOptions, t *keys.Set, field string, lease time.Duration) (bool, redisexec.Outcome) {
-	return p.rw.plain.Renew(ctx, e, t, field, lease)
-}
-
-// Force implements [Protocol].
-func (p *WriteSide) Force(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int, fields []string) (bool, redisexec.Outcome) {
-	return p.rw.force(ctx, e, t, i, fields)
-}
-
-// State implements [Protocol].
-func (p *WriteSide) State(ctx context.Context, e redisexec.CallOptions, t *keys.Set, i int) (KeyState, redisexec.Outcome) {
-	return p.rw.state(ctx, e, t, i)
-}
