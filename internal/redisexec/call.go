@@ -93,7 +93,7 @@ func (o Outcome) Late() bool { return o.Ambiguous && !o.Unobserved }
 
 // call is a command that go-redis sends once.
 type call struct {
-	*redis.Cmd
+	redis.Cmd
 	room  [10]any // for the words of most
 	asked atomic.Bool
 
@@ -133,7 +133,7 @@ func newCall(ctx context.Context, s *Script, full bool, keys, args []any) *call 
 		words[0], words[1] = "eval", s.Source
 	}
 	words = append(words, keys...)
-	c.Cmd = redis.NewCmd(ctx, append(words, args...)...)
+	c.Cmd = *redis.NewCmd(ctx, append(words, args...)...)
 	c.SetFirstKeyPos(3)
 	return c
 }
@@ -146,7 +146,7 @@ func keysOf(cmd *call) []any {
 
 // newCopy returns a fresh command with the words of one that go-redis has had.
 func newCopy(ctx context.Context, cmd *call) *call {
-	again := &call{Cmd: redis.NewCmd(ctx, cmd.Cmd.Args()...)}
+	again := &call{Cmd: *redis.NewCmd(ctx, cmd.Cmd.Args()...)}
 	again.SetFirstKeyPos(3)
 	return again
 }

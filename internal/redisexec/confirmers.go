@@ -42,7 +42,7 @@ func newConfirmers(node *redis.Client) *confirmers {
 func (c *confirmers) send(ctx context.Context, r Replicas, cmd *call, ahead []*call) answer {
 	conn := c.rdb.Conn()
 	defer func() { _ = conn.Close() }()
-	wait := &call{Cmd: redis.NewCmd(ctx, "wait", r.N, r.Timeout.Milliseconds())}
+	wait := &call{Cmd: *redis.NewCmd(ctx, "wait", r.N, r.Timeout.Milliseconds())}
 	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, cmd := range append(ahead, cmd, wait) {
 			_ = p.Process(ctx, cmd)

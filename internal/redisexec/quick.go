@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,9 +30,9 @@ import (
 //	left --answered, or too late--> closed
 //
 // Invariants:
-//   - The end of a call, or of the patience with the copy, interrupts the read, so the caller goes on at once. go-redis
-//     is done with the connection then, but it stays open: a goroutine waits for the answer, which counts as that of
-//     any other copy.
+//   - The end of a call, or of the patience with the copy, interrupts the read, so the caller goes on at once; in the
+//     first 2 ms after it was sent, when these are over. go-redis is done with the connection then, but it stays open: a
+//     goroutine waits for the answer, which counts as that of any other copy.
 //   - When a call has ended, later commands for the same keys wait for the answer to its copy (late): they would
 //     overtake it.
 //   - Only openQuick dials. If go-redis gives the connection up, the next command goes by a lane, and waits for no dial.
@@ -48,11 +49,13 @@ type quick struct {
 // the answer to an interrupted command has come.
 type conn struct {
 	net.Conn
-	interrupt func() // c.end, bound once
 
 	// Of the last command; they are of whoever has sent it.
-	written bool   // a part of it, at least
-	read    []byte // of the answer
+	ctx     context.Context // of its call; nil: it has none
+	watched func() bool     // ends the watch of ctx; nil: most answers come before there is a watch
+	until   time.Time       // the deadline of the read, if go-redis has set one
+	written bool            // a part of it, at least
+	read    []byte          // of the answer
 
 	mu          sync.Mutex
 	interrupted bool // for go-redis, for good
@@ -82,9 +85,21 @@ func (c *conn) date(set func(time.Time) error, t time.Time) error {
 }
 
 func (c *conn) SetDeadline(t time.Time) error      { return c.date(c.Conn.SetDeadline, t) }
-func (c *conn) SetReadDeadline(t time.Time) error  { return c.date(c.Conn.SetReadDeadline, t) }
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.date(c.Conn.SetWriteDeadline, t) }
 func (c *conn) Close() error                       { return nil }
+
+// unwatched is how long a read does not notice the end of its call. To watch a context costs five allocations, and most
+// answers take less time.
+const unwatched = 2 * time.Millisecond
+
+// SetReadDeadline ends the first read of an answer after unwatched: Read reads on.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.until = t
+	if brief := time.Now().Add(unwatched); c.ctx != nil && c.watched == nil && (t.IsZero() || brief.Before(t)) {
+		t = brief
+	}
+	return c.date(c.Conn.SetReadDeadline, t)
+}
 
 func (c *conn) Write(b []byte) (int, error) {
 	c.read = c.read[:0]
@@ -95,8 +110,26 @@ func (c *conn) Write(b []byte) (int, error) {
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if c.ctx != nil && c.watched == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		// Before the deadline: if ctx has ended, c.end sets another one.
+		if err := c.date(c.Conn.SetReadDeadline, c.until); err != nil {
+			return n, err
+		}
+		c.watched = context.AfterFunc(c.ctx, c.end)
+		n, err = c.Conn.Read(b)
+	}
 	c.read = append(c.read, b[:n]...)
 	return n, err
+}
+
+// begin begins a command of a call with ctx.
+func (c *conn) begin(ctx context.Context) { c.ctx, c.written = ctx, false }
+
+// done ends the command, and reports whether go-redis may go on using c.
+func (c *conn) done() bool {
+	interrupted := c.watched != nil && !c.watched()
+	c.ctx, c.watched = nil, nil
+	return !interrupted
 }
 
 // answer waits for what is left of the answer to the last command, until ctx ends. go-redis must not use c any more.
@@ -135,7 +168,6 @@ func (x *Executor) newQuick(node *redis.Client) *quick {
 			return nil, err
 		}
 		c := &conn{Conn: inner}
-		c.interrupt = c.end
 		q.conn.Store(c)
 		if s, is := inner.(syscall.Conn); is {
 			if raw, err := s.SyscallConn(); err == nil {
@@ -174,7 +206,7 @@ func (g *engine) openQuick() {
 		ctx, cancel := context.WithTimeout(x.life, x.Patience)
 		defer cancel()
 		q := x.newQuick(g.node)
-		err := q.rdb.Process(ctx, &call{Cmd: redis.NewCmd(ctx, "ping")})
+		err := q.rdb.Process(ctx, &call{Cmd: *redis.NewCmd(ctx, "ping")})
 		x.mu.Lock()
 		ready := (err == nil || Replied(err)) && x.engines[g.node] == g && g.quick.CompareAndSwap(nil, q)
 		x.mu.Unlock()
@@ -184,9 +216,9 @@ func (g *engine) openQuick() {
 	})
 }
 
-// sendQuickly sends a first copy, in full or if the server needs that, on the quick connection, and reports whether it did: there may be none, another command
-// may be under way, or one may be given up for the same keys. Renewals go by a lane: nobody waits for them, and while
-// one is under way others gather for one command.
+// sendQuickly sends a first copy, in full if the server needs that, on the quick connection, and reports whether it did:
+// there may be none, another command may be under way, or one may be given up for the same keys. Renewals go by a lane:
+// nobody waits for them, and while one is under way others gather for one command.
 func (x *Executor) sendQuickly(c try, s *Script, keys, args []any, full bool) (a answer, sent bool) {
 	if c.n > 1 || c.e.Batchable || c.e.Replicas.N > 0 {
 		return a, false
@@ -217,15 +249,12 @@ func (x *Executor) sendQuickly(c try, s *Script, keys, args []any, full bool) (a
 // sendOn sends cmd on q, whose line is held. false: it was not sent, because q is gone.
 func (g *engine) sendOn(q *quick, c try, cmd *call) (a answer, sent bool) {
 	x, l, began, on := g.exec, g.lane.Load(), time.Now(), q.conn.Load()
-	answers, stop := l.answers.Load(), func() bool { return true }
-	if !outlasts(c.ctx, began, c.patience) {
-		stop = context.AfterFunc(c.ctx, on.interrupt)
-	}
-	on.written = false
+	answers := l.answers.Load()
+	on.begin(c.ctx)
 	a = guarded(func() answer { return answerTo(cmd, q.rdb.Process(x.limits.from(began, c.patience), cmd)) })
 	a.server = g.server
 	answered := a.err == nil || Replied(a.err)
-	if stop() && answered && !redis.IsReadOnlyError(a.err) && time.Since(began) <= x.Patience/2 {
+	if on.done() && answered && !redis.IsReadOnlyError(a.err) && time.Since(began) <= x.Patience/2 {
 		return a, true
 	}
 	defer g.quick.CompareAndSwap(q, nil)

@@ -185,7 +185,7 @@ func redirection(ctx context.Context, err error) (addr string, ahead []*call) {
 		return addr, nil
 	}
 	if addr, ok := redis.IsAskError(err); ok {
-		return addr, []*call{{Cmd: redis.NewCmd(ctx, "asking")}}
+		return addr, []*call{{Cmd: *redis.NewCmd(ctx, "asking")}}
 	}
 	return "", nil
 }
