@@ -62,24 +62,12 @@ type helpers struct {
 	line, entries               string
 }
 
-// helpersOf returns the helpers of key. They are parts of one text, because each text is an allocation, and
-// programs make a handle for each use of a lock.
-func helpersOf(key string) (h helpers) {
-	// The text between prefix and key, by the rule of derived and by that of ofLine, and the text after the key.
-	before, own, after := ":{", ":{", "}"
-	if strings.Contains(key, "{") {
-		before, own, after = ":", "::", ""
+// helpersOf returns the helpers of key.
+func helpersOf(key string) helpers {
+	return helpers{
+		counter: derived(counterPrefix, key), channel: derived(channelPrefix, key), javaQueue: derived(javaQueuePrefix, key),
+		line: ofLine(linePrefix, key), entries: ofLine(entriesPrefix, key),
 	}
-	all := counterPrefix + before + key + after + channelPrefix + before + key + after + javaQueuePrefix + before + key + after +
-		linePrefix + own + key + after + entriesPrefix + own + key + after
-	next := func(length int) (name string) {
-		name, all = all[:length], all[length:]
-		return name
-	}
-	rest, ownRest := len(before)+len(key)+len(after), len(own)+len(key)+len(after)
-	h.counter, h.channel, h.javaQueue = next(len(counterPrefix)+rest), next(len(channelPrefix)+rest), next(len(javaQueuePrefix)+rest)
-	h.line, h.entries = next(len(linePrefix)+ownRest), all
-	return h
 }
 
 // helperPrefixes begin the keys that belong to a lock, or to a client. Each is followed by a ':'.

@@ -10,7 +10,7 @@ import (
 
 // Set is what a handle locks: one key, or several keys that are acquired together. It is created once for a handle, by
 // Init, and then ReadWrite and Mints if they are needed. After that it never changes, and so it needs no mutex. Only,
-// Lacking and FencedWith return another set. Such a copy still points into the set that it was made from.
+// Lacking and FencedWith return another set.
 type Set struct {
 	Side     Side
 	Name     string   // as the user wrote it, for errors and hooks
@@ -34,14 +34,6 @@ type Set struct {
 
 	// ID is equal for sets with the same keys: one comparison is enough.
 	ID ID
-
-	// first holds the elements of the slices above if the set has one key, as most sets have. It saves an allocation for
-	// each slice.
-	first struct {
-		key, counter, channel [1]string
-		rest                  [3]string // line, entries, Java's queue
-		words                 [9]any    // of Line, Freeing and Lined
-	}
 }
 
 // ID is equal for two sets if and only if they have the same keys. The side does not matter.
@@ -56,7 +48,6 @@ func (t *Set) Init(prefix string, names []string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%w: no names: MultiMutex needs at least one", lockerr.ErrInvalidName)
 	}
-	t.Keys = t.first.key[:0]
 	for i, name := range names {
 		if name == "" {
 			return fmt.Errorf("%w: name %d of %d is empty", lockerr.ErrInvalidName, i+1, len(names))
@@ -83,37 +74,26 @@ func (t *Set) Init(prefix string, names []string) error {
 
 // derive sets all fields that follow from the keys, except for those that ReadWrite and Mints set.
 func (t *Set) derive() {
-	t.Counters, t.Channels = t.first.counter[:0], t.first.channel[:0]
-	var queues, lines []string
+	var queues []any
 	for _, key := range t.Keys {
 		h := helpersOf(key)
 		t.Counters, t.Channels = append(t.Counters, h.counter), append(t.Channels, h.channel)
+		t.Freeing, queues, t.Lines = append(t.Freeing, key), append(queues, h.javaQueue), append(t.Lines, h.line)
 		if len(t.Keys) == 1 {
-			t.deriveOne(h)
-			return
+			t.Line, t.Lined = boxed(key, h.counter, h.line, h.entries, h.javaQueue), boxed(key, h.line)
 		}
-		queues, lines = append(queues, h.javaQueue), append(lines, h.line)
 	}
-	t.Freeing, t.Lines = box(box(nil, t.Keys), queues), box(nil, lines)
+	t.Freeing = slices.Clip(append(t.Freeing, queues...)) // calls share it: an append has to make a copy
+	if len(t.Keys) == 1 {
+		t.ID = ID{n: 1, Text: t.Keys[0]}
+		return
+	}
 	// The lengths distinguish two lists of keys that are equal when joined.
 	var id strings.Builder
 	for _, key := range t.Keys {
 		fmt.Fprintf(&id, "%d:%s,", len(key), key)
 	}
 	t.ID = ID{n: len(t.Keys), Text: id.String()}
-}
-
-// deriveOne sets the fields of a set of one key, except for its counter and channel. The words are pointers to strings,
-// because the conversion of a string to any allocates. Lined and Lines share their last word.
-func (t *Set) deriveOne(h helpers) {
-	own := &t.first
-	own.rest = [...]string{h.line, h.entries, h.javaQueue}
-	key := any(t.Keys[0])
-	line, java := &own.rest[0], &own.rest[2]
-	own.words = [...]any{key, &t.Counters[0], line, &own.rest[1], java, key, java, key, line}
-	// The capacities are limited, so that an append does not write into the words of another slice.
-	t.Line, t.Freeing, t.Lined, t.Lines = own.words[:5:5], own.words[5:7:7], own.words[7:], own.words[8:]
-	t.ID = ID{n: 1, Text: t.Keys[0]}
 }
 
 // boxed returns texts as go-redis takes them. If they are created once, a call allocates nothing for them.
@@ -154,7 +134,7 @@ func (t *Set) FencedWith(whole *Set) *Set {
 	if !whole.Spans(t) {
 		return t
 	}
-	fenced := *t // the words of the copy still point into t
+	fenced := *t
 	fenced.Counters = slices.Clone(t.Counters)
 	for _, counter := range whole.Counters {
 		if !slices.Contains(fenced.Counters, counter) {
