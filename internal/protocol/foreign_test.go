@@ -156,6 +156,30 @@ func TestForeignWaiters_LockIsGrantedToNoOneDuringTheirTurn(t *testing.T) {
 	})
 }
 
+// The release of the lock has asked the first in line, and no one else, to poll when their turn is over.
+func TestForeignWaiters_NextInLineIsAskedWhenTheFirstLeavesDuringTheirTurn(t *testing.T) {
+	eachLinedBench(t, func(b *linedBench) {
+		asked := b.hears(keys.GrantsPrefix(b.on.Keys[0]) + "p")
+		b.take(me)
+		b.enqueue(you)
+		b.enqueue(them)
+		b.enqueue("uuid-3:1")
+		b.note(foreignNote{interval: 100 * time.Millisecond})
+		require.True(b.t, b.release(me).Ours)
+		require.Equal(b.t, "ask", redistest.Receive(b.t, asked).Payload)
+		turn := foreignNote{interval: 100 * time.Millisecond, till: soon}
+		b.note(turn)
+		b.release(you)
+		require.Equal(b.t, "ask", redistest.Receive(b.t, asked).Payload, "of the first")
+		b.release("uuid-3:1")
+		require.Empty(b.t, b.holder())
+		require.Equal(b.t, []string{them}, b.queue())
+		b.noted(turn)
+		require.NoError(b.t, b.rdb.Publish(b.t.Context(), keys.GrantsPrefix(b.on.Keys[0])+"p", "last").Err())
+		require.Equal(b.t, "last", redistest.Receive(b.t, asked).Payload, "another one was not before")
+	})
+}
+
 // The next turn of foreign waiters comes after twice the time, up to a second, if none of them took this one.
 func TestForeignWaiters_UnusedTurnDoublesTheTimeToTheNext(t *testing.T) {
 	for before, after := range map[time.Duration]time.Duration{

@@ -64,6 +64,7 @@ local ours = held(lock, field)
 
 local served, heard, leaves = false, 0, false
 if queue and not spoiled() and queue then
+  local asked = not ours and redis.call('zrange', queue, '0', '0')[1] == field
   leave(field)
   if ours and redis.call('hlen', lock) == 1 then
     local head = first(count)
@@ -74,8 +75,13 @@ if queue and not spoiled() and queue then
       served, heard = serve(publish, head, field)
     end
   -- mutant: line-grant-without-owner
-  elseif not ours and redis.call('exists', lock) == 0 and reserved(false) == 0 then
-    served, heard = serve(publish, first(count), field)
+  elseif not ours and redis.call('exists', lock) == 0 then
+    if reserved(false) == 0 then
+      served, heard = serve(publish, first(count), field)
+    elseif asked then
+      local head = first(count) -- which is to poll after the turn of foreign waiters, in place of field
+      if head then redis.pcall(publish, head.channel, 'ask') end
+    end
   end
 end
 -- mutant: release-no-owner/5
