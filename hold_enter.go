@@ -371,6 +371,7 @@ func (h *hold) enter(ctx context.Context, lv level) error {
 		return out.Unconfirmed
 	}
 	h.mu.Lock()
+	h.answered()
 	if h.phase == held {
 		h.lease.Prove(out.Sent, lv.settings.TTL, h.levels.ttl())
 		h.lease.Note(out.LeaseLeft, out.Sent)

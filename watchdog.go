@@ -233,6 +233,7 @@ func (h *hold) renewOptions() redisexec.CallOptions {
 func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error {
 	w := &h.watchdog
 	if out.Err == nil {
+		h.answered()
 		h.lease.Prove(out.Sent, lasts, h.levels.ttl())
 		h.lease.Note(out.LeaseLeft, out.Sent)
 		w.failures, w.failure = 0, nil
@@ -247,6 +248,13 @@ func (h *hold) renewalSettled(out redisexec.Outcome, lasts time.Duration) error 
 	// If failures come at once, shrinking pauses would lead to ever more tries before the end of the lease.
 	w.retry = now.After(max(lease.MinRenewInterval, min(clock.Backoff(w.failures), h.lease.Left(now)/4)))
 	return out.Err
+}
+
+// answered records at the gates that Redis answered a command of h: waiters do not ask meanwhile. mu is held.
+func (h *hold) answered() {
+	for _, p := range h.places {
+		p.gate.answered()
+	}
 }
 
 // clocksMoved schedules a check of the hold after the wall clock and the monotonic one, on which timers run, have moved

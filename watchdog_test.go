@@ -487,3 +487,28 @@ func TestWatchdog_ExpiredHoldKeepsNoMinHold(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(), ErrLost)
 	redistest.Eventually(t, "free", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
 }
+
+// A waiter whose request was cut short leaves the time of that behind. Without an answer since, a TryLock that does not
+// ask would report an outage.
+func TestWatchdog_AnsweredRenewalEndsAnOutage(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
+		c := locksOn(t, rdb, WithTTL(3*time.Second))
+		m := c.Mutex("lock")
+		for name, answered := range map[string]func(){
+			"a renewal": func() { time.Sleep(2 * time.Second) },
+			"a re-entry": func() {
+				locktest.RequireLocked(t, m)
+				locktest.RequireUnlocked(t, m)
+			},
+		} {
+			locktest.RequireLocked(t, m)
+			g := holdOf(m).places[0].gate
+			g.asks(c.session.now())
+			answered()
+			_, out := g.learned()
+			require.Zero(t, out, name)
+			locktest.RequireUnlocked(t, m)
+		}
+	})
+}
