@@ -19,7 +19,7 @@ import (
 func TestDo_RunsTheBodyLockedAndUnlocks(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.Mutex(key)
 		type mark struct{}
 		var inside context.Context
@@ -44,7 +44,7 @@ func TestDo_RunsTheBodyLockedAndUnlocks(t *testing.T) {
 
 func TestDo_ContextEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		m := LocksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
 		outer := m.Context(t.Context())
 		var inner context.Context
@@ -62,7 +62,7 @@ func TestDo_ContextEndsWithTheBodyEvenIfTheHoldGoesOn(t *testing.T) {
 func TestDo_UnlocksWhenTheBodyPanics(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		m := locksOn(t, rdb).Mutex(key)
+		m := LocksOn(t, rdb).Mutex(key)
 		require.PanicsWithValue(t, "bad day", func() {
 			_ = m.Do(t.Context(), func(context.Context) error { panic("bad day") })
 		})
@@ -74,7 +74,7 @@ func TestDo_UnlocksWhenTheBodyPanics(t *testing.T) {
 func TestDo_UnlocksWhenTheBodyEndsItsGoroutine(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -85,14 +85,14 @@ func TestDo_UnlocksWhenTheBodyEndsItsGoroutine(t *testing.T) {
 		}()
 		redistest.Receive(t, ended)
 		locktest.RequireFree(t, rdb, key)
-		require.Zero(t, locktest.NamesOf(c))
+		require.Zero(t, NamesOf(c))
 	})
 }
 
 func TestDo_JoinsTheErrorsOfBodyAndUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		m := locksOn(t, rdb).Mutex(key)
+		m := LocksOn(t, rdb).Mutex(key)
 		failed := errors.New("the body failed")
 		err := m.Do(t.Context(), func(context.Context) error { return failed })
 		require.Equal(t, failed, err, "a single error is left as it is")
@@ -117,7 +117,7 @@ func TestDo_DoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		locktest.HeldByStranger(t, rdb, key, time.Minute)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		body := func(context.Context) error {
 			require.Fail(t, "the body ran")
 			return nil
@@ -132,7 +132,7 @@ func TestDo_DoesNotRunTheBodyWithoutTheLock(t *testing.T) {
 
 func TestContext_EndsWithTheLastUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		m := LocksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
 		first := m.Context(t.Context())
 		locktest.RequireLocked(t, m)
@@ -156,7 +156,7 @@ func TestContext_EndsWithTheLastUnlock(t *testing.T) {
 
 func TestContext_HasEndedIfTheOwnerHoldsNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		c, key, other := locksOn(t, b.Client(t)), redistest.Key(t), locktest.NewActor(t)
+		c, key, other := LocksOn(t, b.Client(t)), redistest.Key(t), locktest.NewActor(t)
 		m := c.Mutex(key)
 		other.Locks(t, m)
 		for _, m := range []*Mutex{m, c.MultiMutex([]string{key, key + "-b"}), c.Mutex(key, WithOwner("job-17"))} {
@@ -171,7 +171,7 @@ func TestContext_HasEndedIfTheOwnerHoldsNothing(t *testing.T) {
 
 func TestContext_EndsWithItsParent(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		m := LocksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
 		reason := errors.New("the request was withdrawn")
 		parent, cancel := context.WithCancelCause(t.Context())
@@ -197,7 +197,7 @@ func TestContext_EndsWithItsParent(t *testing.T) {
 func TestContext_OfALostHoldEndsWithErrLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		m := locksOn(t, rdb, WithTTL(time.Second), WithRenewInterval(20*time.Millisecond)).Mutex(key)
+		m := LocksOn(t, rdb, WithTTL(time.Second), WithRenewInterval(20*time.Millisecond)).Mutex(key)
 		locktest.RequireLocked(t, m)
 		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
@@ -222,7 +222,7 @@ func TestContext_OfALostHoldEndsWithErrLost(t *testing.T) {
 func TestContext_EndsWithTheClient(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.Mutex(key)
 		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
@@ -245,10 +245,10 @@ func TestContext_EndsBeforeRedisIsNotifiedOfTheRelease(t *testing.T) {
 	}{
 		"unlock": {func(t *testing.T, _ *Client, m *Mutex) { locktest.RequireUnlocked(t, m) }, protocol.ReleaseScript, ErrReleased},
 		"hand-over": {func(t *testing.T, c *Client, m *Mutex) {
-			locktest.HandOver(t, c, m, m)
+			HandOver(t, c, m, m)
 		}, protocol.RenameScript, ErrReleased},
 		"hand-over with a token": {func(t *testing.T, c *Client, m *Mutex) {
-			locktest.HandOver(t, c, m, c.Mutex(m.Name(), WithFencing()))
+			HandOver(t, c, m, c.Mutex(m.Name(), WithFencing()))
 		}, protocol.HandoffScript, ErrReleased},
 		"close": {func(t *testing.T, c *Client, _ *Mutex) { require.NoError(t, c.Close()) }, protocol.ReleaseScript, ErrClosed},
 		"force": {func(t *testing.T, _ *Client, m *Mutex) {
@@ -260,7 +260,7 @@ func TestContext_EndsBeforeRedisIsNotifiedOfTheRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
-				c := locksOn(t, rdb)
+				c := LocksOn(t, rdb)
 				m := c.Mutex(redistest.Key(t))
 				locktest.RequireLocked(t, m)
 				ctx := m.Context(t.Context())
@@ -282,7 +282,7 @@ func TestContext_EndsBeforeRedisIsNotifiedOfTheRelease(t *testing.T) {
 // A watchdog that has to wait for many contexts that end together comes too late.
 func TestContext_EndingDoesNotKeepTheWatchdogWaiting(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		m := locksOn(t, b.Client(t)).Mutex(redistest.Key(t))
+		m := LocksOn(t, b.Client(t)).Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
 		kept := m.Context(t.Context())
 		h, end := m.withContexts(t, 1000)
@@ -310,7 +310,7 @@ func (m *Mutex) withContexts(tb testing.TB, n int) (h *hold, end context.CancelF
 func BenchmarkContextsThatEndTogether(b *testing.B) {
 	for _, n := range []int{5000, 50_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m, lost, took := locksOn(b, redistest.Redis(b).Client(b)).Mutex(redistest.Key(b), WithTTL(time.Second)), 0, time.Duration(0)
+			m, lost, took := LocksOn(b, redistest.Redis(b).Client(b)).Mutex(redistest.Key(b), WithTTL(time.Second)), 0, time.Duration(0)
 			b.ReportAllocs()
 			for range b.N {
 				if err := m.Lock(b.Context()); err != nil {

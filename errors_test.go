@@ -278,10 +278,10 @@ func TestLock_ForeignHashKeepsAllFields(t *testing.T) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)
 		require.NoError(t, direct.HSet(t.Context(), key, "", "theirs", "k", "v").Err())
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		relay.LoseReply(locktest.RunsOf(protocol.AcquireScript)).Times(1)
 		require.ErrorIs(t, c.Mutex(key).Lock(t.Context()), ErrInvalidName)
-		redistest.Eventually(t, "it is undone", func() bool { return locktest.Settled(c) })
+		redistest.Eventually(t, "it is undone", func() bool { return Settled(c) })
 		require.Equal(t, map[string]string{"": "theirs", "k": "v"}, locktest.OnRedis(t, direct, key))
 	})
 }

@@ -75,7 +75,7 @@ func TestHoldContext_NearestIsFound(t *testing.T) {
 
 // The watchdog may not have run yet, as after the machine was suspended.
 func TestHoldContext_ErrLosesTheHoldsAboveToo(t *testing.T) {
-	c := locksOn(t, redistest.Mini(t).Client(t))
+	c := LocksOn(t, redistest.Mini(t).Client(t))
 	ctx := t.Context()
 	var above []*hold
 	for i := range 3 {

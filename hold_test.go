@@ -375,7 +375,7 @@ func TestUnlock_DoesNotWaitForARenewalHook(t *testing.T) {
 	redistest.InTime(t)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		c := locksOn(t, b.Client(t), WithRenewInterval(20*time.Millisecond))
+		c := LocksOn(t, b.Client(t), WithRenewInterval(20*time.Millisecond))
 		hook, entered := locktest.HookThatStays[Event](t)
 		m := c.Mutex(redistest.Key(t), WithUnlockTimeout(5*time.Second), WithHooks(Hooks{Renewed: hook}))
 		locktest.RequireLocked(t, m)
@@ -394,12 +394,12 @@ func TestLost_DoesNotWaitForARenewalHook(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		hook, entered := locktest.HookThatStays[Event](t)
-		c := locksOn(t, rdb, WithTTL(time.Second))
+		c := LocksOn(t, rdb, WithTTL(time.Second))
 		m := c.Mutex(key, WithHooks(Hooks{Renewed: hook}))
 		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
 		redistest.Receive(t, entered)
-		rival, theirs := locksOn(t, rdb).Mutex(key), locktest.NewActor(t)
+		rival, theirs := LocksOn(t, rdb).Mutex(key), locktest.NewActor(t)
 		theirs.Locks(t, rival)
 		require.ErrorIs(t, context.Cause(ctx), ErrLost, "another owner has the lock")
 		theirs.Unlocks(t, rival)
@@ -408,7 +408,7 @@ func TestLost_DoesNotWaitForARenewalHook(t *testing.T) {
 }
 
 func TestDo_DoesNotRunOnALostHold(t *testing.T) {
-	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
+	c, clocks := LocksWithClock(t, redistest.Mini(t).Client(t))
 	m := c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) { clocks.Set(time.Hour) }}))
 	ran := false
 	require.ErrorIs(t, m.Do(t.Context(), func(context.Context) error { ran = true; return nil }), ErrLost)
@@ -416,7 +416,7 @@ func TestDo_DoesNotRunOnALostHold(t *testing.T) {
 }
 
 func TestDo_DoesNotRunOnAHoldEndedByClose(t *testing.T) {
-	c := locksOn(t, redistest.Mini(t).Client(t))
+	c := LocksOn(t, redistest.Mini(t).Client(t))
 	var m *Mutex
 	m = c.Mutex(redistest.Key(t), WithHooks(Hooks{Acquired: func(Event) {
 		go c.Close()
@@ -437,14 +437,14 @@ type oddContext struct{ context.Context }
 func (oddContext) Err() error { return severalErrors{context.Canceled} }
 
 func TestContext_MayEndWithAnIncomparableError(t *testing.T) {
-	c := locksOn(t, redistest.Mini(t).Client(t))
+	c := LocksOn(t, redistest.Mini(t).Client(t))
 	require.ErrorContains(t, c.Mutex(redistest.Key(t)).Lock(oddContext{t.Context()}), "context canceled")
 }
 
 // That is what an errgroup makes of the first error.
 func TestLost_CauseIsNotAnotherLocksError(t *testing.T) {
 	b := redistest.Mini(t)
-	c, key := locksOn(t, b.Client(t)), redistest.Key(t)
+	c, key := LocksOn(t, b.Client(t)), redistest.Key(t)
 	locktest.HeldByStranger(t, b.Client(t), key+"-held", time.Minute)
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -456,7 +456,7 @@ func TestLost_CauseIsNotAnotherLocksError(t *testing.T) {
 			group, cancel := context.WithCancelCause(t.Context())
 			m := c.Mutex(key + "-held")
 			waiting := locktest.NewActor(t).Lock(group, m)
-			locktest.AwaitWaiters(t, c, m.Name(), 1)
+			AwaitWaiters(t, c, m.Name(), 1)
 			cancel(first)
 			for _, err := range []error{locktest.OutcomeOf(t, waiting), c.Mutex(key).Lock(group)} {
 				require.ErrorIs(t, err, context.Canceled)
@@ -478,7 +478,7 @@ func TestHooks_OutlastingAFixedLeaseLosesTheLock(t *testing.T) {
 				count(e)
 				time.Sleep(ttl * 3 / 2) // it is what is tested
 			}
-			c := locksOn(t, rdb, WithTTL(ttl), WithoutRenewal())
+			c := LocksOn(t, rdb, WithTTL(ttl), WithoutRenewal())
 			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(hooks))...)
 			require.NoError(t, m.Lock(t.Context()))
 			err := m.Unlock()
@@ -494,7 +494,7 @@ func TestHooks_MayOutlastARenewedLease(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]MutexOption{nil, {WithOwner("job")}, {WithOwner("job"), WithMaxHold(time.Hour)}} {
 		locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
-			c, times := locksOn(t, rdb, WithTTL(ttl)), 0
+			c, times := LocksOn(t, rdb, WithTTL(ttl)), 0
 			m := c.Mutex(redistest.Key(t), append(opts, WithHooks(Hooks{Acquired: func(Event) {
 				times++
 				time.Sleep(ttl * 3 / 2) // it is what is tested
@@ -510,11 +510,11 @@ func TestUnlock_OfAnOwnerThatOnlyWaitsIsNotHeld(t *testing.T) {
 	b := redistest.Mini(t)
 	rdb, key := b.Client(t), redistest.Key(t)
 	locktest.HeldByStranger(t, rdb, key, time.Minute)
-	c := locksOn(t, rdb)
+	c := LocksOn(t, rdb)
 	m := c.Mutex(key, WithOwner("job"))
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := locktest.NewActor(t).Lock(ctx, m)
-	locktest.AwaitWaiters(t, c, key, 1)
+	AwaitWaiters(t, c, key, 1)
 	err := m.Unlock()
 	require.ErrorIs(t, err, ErrNotHeld)
 	require.NotContains(t, err.Error(), "other names")
@@ -523,7 +523,7 @@ func TestUnlock_OfAnOwnerThatOnlyWaitsIsNotHeld(t *testing.T) {
 }
 
 func TestHold_UnboundedDurationsAreUnderstood(t *testing.T) {
-	c, clocks := locksWithClock(t, redistest.Mini(t).Client(t))
+	c, clocks := LocksWithClock(t, redistest.Mini(t).Client(t))
 	require.Equal(t, 5*time.Second, c.FairMutex("orders", WithSafetyPoll(math.MaxInt64)).settings.EntryLease())
 	m := c.Mutex(redistest.Key(t), WithMaxHold(math.MaxInt64))
 	locktest.RequireLocked(t, m)

@@ -26,9 +26,8 @@ var ranks = map[string]int{
 	"internal/identity": 2, "internal/redisexec": 2, "fence": 2,
 	"internal/presence": 3, "internal/protocol": 3, "internal/undo": 3,
 	"internal/line": 4, "internal/quorum": 4,
-	"internal/inside": 5,
-	".":               6,
-	"election":        7, "relocktest": 7,
+	".":        5,
+	"election": 6, "relocktest": 6,
 }
 
 // experimental are the names of go-redis' auto-pipelining, which may change in its minor versions.
@@ -170,19 +169,4 @@ func TestHouse_FilesAndFunctionsAreShort(t *testing.T) {
 		}
 		return nil
 	}))
-}
-
-// What it shows is not promised to anyone.
-func TestHouse_OnlyTestsUseInside(t *testing.T) {
-	var users []string
-	pagetest.EachGoFile(t, ".", func(file string) {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-		require.NoError(t, err)
-		for _, imported := range parsed.Imports {
-			if imported.Path.Value == `"github.com/relock-go/relock/internal/inside"` && !strings.HasSuffix(file, "_test.go") {
-				users = append(users, filepath.ToSlash(file))
-			}
-		}
-	})
-	require.Equal(t, []string{"inside.go", "internal/locktest/client.go", "internal/locktest/main.go"}, users)
 }

@@ -16,7 +16,7 @@ import (
 func TestLock_ReentryToDepthFiftyByDifferentHandlesIsCounted(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		field := locktest.FieldOf(c)
 		for n := 1; n <= 50; n++ {
 			locktest.RequireLocked(t, c.Mutex(key))
@@ -32,12 +32,12 @@ func TestLock_ReentryToDepthFiftyByDifferentHandlesIsCounted(t *testing.T) {
 		}
 		locktest.RequireFree(t, rdb, key)
 		require.ErrorIs(t, c.Mutex(key).Unlock(), ErrNotHeld)
-		require.Zero(t, locktest.NamesOf(c))
+		require.Zero(t, NamesOf(c))
 	})
 }
 
 func TestMutex_HasItsName(t *testing.T) {
-	c := locksOn(t, redistest.Mini(t).Client(t), WithPrefix("app:"))
+	c := LocksOn(t, redistest.Mini(t).Client(t), WithPrefix("app:"))
 	require.Equal(t, "orders:42", c.Mutex("orders:42").Name(), "without the prefix")
 	require.Equal(t, "b,a,b", c.MultiMutex([]string{"b", "a", "b"}).Name())
 }
@@ -46,7 +46,7 @@ func TestLock_OtherGoroutineOfTheProcessWaits(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m, other := c.Mutex(key), locktest.NewActor(t)
 		locktest.RequireLocked(t, m)
 		require.NoError(t, other.Call(func() error {
@@ -75,7 +75,7 @@ func TestLock_ReentryNeverShortensTheLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				rdb, key := b.Client(t), redistest.Key(t)
-				c := locksOn(t, rdb)
+				c := LocksOn(t, rdb)
 				locktest.RequireLocked(t, c.Mutex(key, WithTTL(time.Minute)))
 				long := func(when string) {
 					require.Greater(t, locktest.TTLOf(rdb, key), 40*time.Second, when)
@@ -93,7 +93,7 @@ func TestLock_ReentryNeverShortensTheLease(t *testing.T) {
 func TestLock_LongerLevelLengthensTheLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		locktest.RequireLocked(t, c.Mutex(key, WithTTL(20*time.Second), WithoutRenewal()))
 		locktest.RequireLocked(t, c.Mutex(key, WithTTL(time.Minute), WithoutRenewal()))
 		require.Greater(t, locktest.TTLOf(rdb, key), 40*time.Second)
@@ -107,7 +107,7 @@ func TestLock_FixedLevelInsideARenewedOneLeavesTheRenewalOn(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
-		c := locksOn(t, rdb, WithTTL(ttl))
+		c := LocksOn(t, rdb, WithTTL(ttl))
 		outer, inner := c.Mutex(key), c.Mutex(key, WithoutRenewal(), WithTTL(ttl/2))
 		locktest.RequireLocked(t, outer)
 		locktest.RequireLocked(t, inner)
@@ -123,7 +123,7 @@ func TestLock_RenewedLevelInsideAFixedOneIsRenewedUntilUnlocked(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
-		c := locksOn(t, rdb, WithTTL(ttl))
+		c := LocksOn(t, rdb, WithTTL(ttl))
 		outer, inner := c.Mutex(key, WithoutRenewal()), c.Mutex(key)
 		locktest.RequireLocked(t, outer)
 		ctx := outer.Context(t.Context())
@@ -142,7 +142,7 @@ func TestUnlock_WithoutAHoldAsksNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, other := redistest.Key(t), locktest.NewActor(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.Mutex(key)
 		require.ErrorIs(t, m.Unlock(), ErrNotHeld)
 		require.ErrorIs(t, c.Mutex(key, WithOwner("job-17")).Unlock(), ErrNotHeld)
@@ -162,7 +162,7 @@ func TestUnlock_WithoutAHoldAsksNobody(t *testing.T) {
 func TestLock_SecondOneWithoutReentrancyIsRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.Mutex(key, WithoutReentrancy())
 		locktest.RequireLocked(t, m)
 		require.ErrorIs(t, m.Lock(t.Context()), ErrReentrant)
@@ -179,7 +179,7 @@ func TestLock_SecondOneWithoutReentrancyIsRefused(t *testing.T) {
 func TestLock_DoneContextSendsNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
-		m := locksOn(t, rdb).Mutex(redistest.Key(t))
+		m := LocksOn(t, rdb).Mutex(redistest.Key(t))
 		reason := fmt.Errorf("the shop is closed")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(reason)
@@ -207,7 +207,7 @@ func TestLock_DoneContextSendsNothing(t *testing.T) {
 func TestUnlock_DoesNotDependOnTheContextOfLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		m := locksOn(t, rdb).Mutex(key)
+		m := LocksOn(t, rdb).Mutex(key)
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, m.Lock(ctx))
 		require.NoError(t, m.Lock(ctx))
@@ -222,7 +222,7 @@ func TestUnlock_DoesNotDependOnTheContextOfLock(t *testing.T) {
 func TestTokens_RiseFromHoldToHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		first, second := locksOn(t, rdb), locksOn(t, rdb)
+		first, second := LocksOn(t, rdb), LocksOn(t, rdb)
 		last := int64(0)
 		for i := range 20 {
 			m := []*Client{first, second}[i%2].Mutex(key, WithFencing())
@@ -253,13 +253,13 @@ func TestTokens_RiseFromHoldToHold(t *testing.T) {
 func TestTokens_CounterExpiresUnlessShared(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		m := locksOn(t, rdb).Mutex(key, WithFencing())
+		m := LocksOn(t, rdb).Mutex(key, WithFencing())
 		locktest.RequireLocked(t, m)
 		locktest.RequireUnlocked(t, m)
 		counter := locktest.CounterOf(key)
 		require.InDelta(t, 24*time.Hour, locktest.TTLOf(rdb, counter), float64(time.Minute))
 
-		m = locksOn(t, rdb).Mutex(key, WithSharedFencing())
+		m = LocksOn(t, rdb).Mutex(key, WithSharedFencing())
 		locktest.RequireLocked(t, m)
 		locktest.RequireUnlocked(t, m)
 		require.Less(t, locktest.TTLOf(rdb, counter), time.Duration(0), "Java's counters have no expiry")

@@ -57,7 +57,7 @@ func TestMultiOverlap_ManyProcessesDoNotDeadlock(t *testing.T) {
 		defer cancel()
 		var all sync.WaitGroup
 		for range 3 {
-			c := locksOn(t, b.Client(t))
+			c := LocksOn(t, b.Client(t))
 			for _, set := range sets {
 				all.Go(func() {
 					m := c.MultiMutex(set)
@@ -97,7 +97,7 @@ func TestMultiOverlap_OneWatchdogForAllNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		names, events := locktest.NamesFrom(redistest.Key(t), 5), &chronicle{}
-		c := locksOn(t, rdb, WithRenewInterval(30*time.Millisecond), WithHooks(events.Hooks()))
+		c := LocksOn(t, rdb, WithRenewInterval(30*time.Millisecond), WithHooks(events.Hooks()))
 		steps := []struct {
 			m     *Mutex
 			holds int
@@ -143,7 +143,7 @@ func TestMultiOverlap_NestedOrdersEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names, me, you := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t), locktest.NewActor(t)
-		mine, yours := locksOn(t, rdb), locksOn(t, rdb)
+		mine, yours := LocksOn(t, rdb), LocksOn(t, rdb)
 		me.Locks(t, mine.Mutex(names[0]))
 		you.Locks(t, yours.Mutex(names[1]))
 		bounded := mine.MultiMutex(names, WithWaitTimeout(locktest.AWhile))
@@ -185,10 +185,10 @@ func eachPartly(t *testing.T, fn func(b *partly), opts ...ClientOption) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
-		b := &partly{t: t, rdb: backend.Client(t), relay: relay, c: locksOn(t, rdb, opts...)}
+		b := &partly{t: t, rdb: backend.Client(t), relay: relay, c: LocksOn(t, rdb, opts...)}
 		key := redistest.Key(t)
 		b.names = []string{key + "-1", key + "-2"}
-		b.rival = locksOn(t, b.rdb)
+		b.rival = LocksOn(t, b.rdb)
 		b.both = func(opts ...MutexOption) *Mutex { return b.c.MultiMutex(b.names, opts...) }
 		b.one = func(opts ...MutexOption) *Mutex { return b.c.Mutex(b.names[0], opts...) }
 		b.rivalOfTwo = b.rival.Mutex(b.names[1])
@@ -204,7 +204,7 @@ func (b *partly) waitForBoth(ctx context.Context) (me *locktest.Actor, waiting <
 	me = locktest.NewActor(b.t)
 	me.Locks(b.t, b.one())
 	waiting = me.Lock(ctx, b.both())
-	locktest.AwaitWaiters(b.t, b.c, b.names[1], 1)
+	AwaitWaiters(b.t, b.c, b.names[1], 1)
 	return me, waiting
 }
 
@@ -329,7 +329,7 @@ func TestMultiOverlap_WaiterForTheRestDoesNotHoldAllNames(t *testing.T) {
 		locktest.RequireLocked(b.t, one)
 		locktest.HeldByStranger(b.t, b.rdb, b.names[1], time.Minute)
 		waiting := locktest.NewActor(b.t).Lock(b.t.Context(), both)
-		locktest.AwaitWaiters(b.t, b.c, b.names[1], 1)
+		AwaitWaiters(b.t, b.c, b.names[1], 1)
 		require.Zero(b.t, both.FencingToken())
 		require.Zero(b.t, both.HoldCount())
 		for range 10 {
@@ -357,7 +357,7 @@ func TestMultiOverlap_HoldDoesNotKeepEarlierOnes(t *testing.T) {
 	redistest.Slow(t)
 	for name, opts := range map[string][]MutexOption{"goroutine": nil, "owner": {WithOwner("job")}} {
 		t.Run(name, func(t *testing.T) {
-			c, key := locksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
+			c, key := LocksOn(t, redistest.Mini(t).Client(t)), redistest.Key(t)
 			link := func(i int) string { return fmt.Sprintf("%s-%d", key, i) }
 			locktest.RequireLocked(t, c.Mutex(link(0), opts...))
 			const links = 50
@@ -424,7 +424,7 @@ func TestMultiOverlap_UnlockThatFindsOneNameGoneFreesTheOther(t *testing.T) {
 		me, you := locktest.NewActor(b.t), locktest.NewActor(b.t)
 		me.Locks(b.t, b.both())
 		followed := you.Lock(b.t.Context(), b.both())
-		locktest.AwaitWaiters(b.t, b.c, b.names[1], 1)
+		AwaitWaiters(b.t, b.c, b.names[1], 1)
 		require.NoError(b.t, b.rdb.Del(b.t.Context(), b.names[0]).Err())
 		require.ErrorIs(b.t, me.Call(b.both().Unlock), ErrLost)
 		require.NoError(b.t, locktest.OutcomeOf(b.t, followed))

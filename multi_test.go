@@ -21,7 +21,7 @@ func TestMulti_TakesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.MultiMutex(names)
 		for busy, name := range names {
 			locktest.HeldByStranger(t, rdb, name, time.Minute)
@@ -45,14 +45,14 @@ func TestMulti_TakesAllOrNothing(t *testing.T) {
 		}
 		locktest.RequireUnlocked(t, m)
 		locktest.RequireFree(t, rdb, names...)
-		require.Zero(t, locktest.NamesOf(c))
+		require.Zero(t, NamesOf(c))
 	})
 }
 
 func TestMulti_OrderOfNamesDoesNotMatter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		one, other := c.MultiMutex(names), c.MultiMutex([]string{names[1], names[0], names[1]})
 		locktest.RequireLocked(t, one)
 		require.Equal(t, 1, other.HoldCount())
@@ -75,13 +75,13 @@ func TestMulti_OrderOfNamesDoesNotMatter(t *testing.T) {
 func TestMulti_ExcludesAMutexOfOneOfItsNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names, other := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
-		mine, theirs := locksOn(t, rdb), locksOn(t, rdb)
+		mine, theirs := LocksOn(t, rdb), LocksOn(t, rdb)
 		for _, c := range []*Client{mine, theirs} { // the same process, and another
 			for _, name := range names {
 				locktest.RequireLocked(t, mine.MultiMutex(names))
 				require.False(t, other.Tries(t, c.Mutex(name)))
 				waiting := other.Lock(t.Context(), c.Mutex(name))
-				locktest.AwaitWaiters(t, c, name, 1)
+				AwaitWaiters(t, c, name, 1)
 				locktest.RequireUnlocked(t, mine.MultiMutex(names))
 				require.NoError(t, locktest.OutcomeOf(t, waiting))
 
@@ -102,7 +102,7 @@ func TestMulti_OppositeOrdersDoNotDeadlock(t *testing.T) {
 		counter, errs := 0, make(chan error, 1000)
 		const each, rounds = 4, 15
 		for range 2 {
-			c := locksOn(t, rdb)
+			c := LocksOn(t, rdb)
 			for i := range each {
 				mine := slices.Clone(names)
 				if i%2 == 0 {
@@ -152,7 +152,7 @@ func requireCounts(t *testing.T, rdb redis.UniversalClient, c *Client, names []s
 func TestMulti_OverlapIsCountedPerName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		a, ab, bc := c.Mutex(names[0]), c.MultiMutex(names[:2]), c.MultiMutex(names[1:])
 		counts := func(n ...int) { t.Helper(); requireCounts(t, rdb, c, names, n...) }
 
@@ -186,18 +186,18 @@ func TestMulti_OverlapIsCountedPerName(t *testing.T) {
 		counts(0, 1, 1)
 		locktest.RequireUnlocked(t, bc)
 		counts(0, 0, 0)
-		require.Zero(t, locktest.NamesOf(c))
+		require.Zero(t, NamesOf(c))
 	})
 }
 
 func TestMulti_NameUnlockedEarlyGoesToItsNextWaiter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names, other := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
-		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		c := LocksOn(t, rdb, WithSafetyPoll(time.Hour))
 		locktest.RequireLocked(t, c.MultiMutex(names))
 		locktest.RequireLocked(t, c.Mutex(names[0]))
 		waiting := other.Lock(t.Context(), c.Mutex(names[1]))
-		locktest.AwaitWaiters(t, c, names[1], 1)
+		AwaitWaiters(t, c, names[1], 1)
 		locktest.RequireUnlocked(t, c.MultiMutex(names))
 		require.NoError(t, locktest.OutcomeOf(t, waiting))
 		require.Equal(t, 1, c.Mutex(names[0]).HoldCount())
@@ -210,7 +210,7 @@ func TestMulti_NameUnlockedEarlyGoesToItsNextWaiter(t *testing.T) {
 func TestMulti_FailedOverlapLeavesExistingLevels(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		locktest.RequireLocked(t, c.Mutex(names[0]))
 		locktest.HeldByStranger(t, rdb, names[1], time.Minute)
 		held, err := c.MultiMutex(names).TryLock(t.Context())
@@ -231,7 +231,7 @@ func TestMulti_IsRenewedByOneScript(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		names, events := locktest.NamesFrom(redistest.Key(t), 5), &chronicle{}
-		m := locksOn(t, rdb, WithRenewInterval(30*time.Millisecond), WithHooks(events.Hooks())).MultiMutex(names)
+		m := LocksOn(t, rdb, WithRenewInterval(30*time.Millisecond), WithHooks(events.Hooks())).MultiMutex(names)
 		locktest.RequireLocked(t, m)
 		redistest.Eventually(t, "renewals", func() bool { return len(events.Of("renewed")) >= 3 })
 		locktest.RequireUnlocked(t, m)
@@ -255,7 +255,7 @@ func TestMulti_IsRenewedByOneScript(t *testing.T) {
 func TestMulti_LossOfOneNameIsTheLossOfAll(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 3)
-		c := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond))
+		c := LocksOn(t, rdb, WithRenewInterval(20*time.Millisecond))
 		m := c.MultiMutex(names)
 		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
@@ -275,11 +275,11 @@ func TestMulti_IsHandedToAWaiterForTheSameNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		names, next := locktest.NamesFrom(redistest.Key(t), 2), locktest.NewActor(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.MultiMutex(names)
 		locktest.RequireLocked(t, m)
 		waiting := next.Lock(t.Context(), m)
-		locktest.AwaitWaiters(t, c, names[0], 1)
+		AwaitWaiters(t, c, names[0], 1)
 		locktest.RequireUnlocked(t, m)
 		require.NoError(t, locktest.OutcomeOf(t, waiting))
 		require.Equal(t, 1, relay.Executed(locktest.RunsOf(protocol.HandoffScript)))
@@ -298,13 +298,13 @@ func TestMulti_IsNotHandedPastAWaiterForOneName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		for i := range 2 {
 			rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
-			c, single, both := locksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
+			c, single, both := LocksOn(t, rdb), locktest.NewActor(t), locktest.NewActor(t)
 			m, part := c.MultiMutex(names), c.Mutex(names[i])
 			locktest.RequireLocked(t, m)
 			first := single.Lock(t.Context(), part)
-			locktest.AwaitWaiters(t, c, names[i], 1)
+			AwaitWaiters(t, c, names[i], 1)
 			second := both.Lock(t.Context(), m)
-			redistest.Eventually(t, "the second waiter", func() bool { return len(holdsOn(c.session, names[i])) == 3 && locktest.WaitersOn(c, names[i]) == 2 })
+			redistest.Eventually(t, "the second waiter", func() bool { return len(holdsOn(c.session, names[i])) == 3 && WaitersOn(c, names[i]) == 2 })
 			locktest.RequireUnlocked(t, m)
 			require.NoError(t, locktest.OutcomeOf(t, first), "who came first")
 			locktest.GoesOn(t, second)
@@ -320,10 +320,10 @@ func TestMulti_IsNotHandedPastAWaiterForOneName(t *testing.T) {
 func TestMulti_WaitingBlocksNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
-		c, both := locksOn(t, rdb), locktest.NewActor(t)
+		c, both := LocksOn(t, rdb), locktest.NewActor(t)
 		locktest.RequireLocked(t, c.Mutex(names[1]))
 		waiting := both.Lock(t.Context(), c.MultiMutex(names))
-		locktest.AwaitWaiters(t, c, names[0], 1)
+		AwaitWaiters(t, c, names[0], 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		// names[0] is free, and who waits for both cannot have it before we are through.
@@ -342,7 +342,7 @@ func TestMulti_WaitingBlocksNobody(t *testing.T) {
 func TestMulti_IsServedAmongManyWaitersForItsNames(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
@@ -384,7 +384,7 @@ func TestMulti_IsServedAmongManyWaitersForItsNames(t *testing.T) {
 func TestMulti_NamesOfDifferentSlotsAreRefusedUnsent(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := locksOn(t, rdb)
+	c := LocksOn(t, rdb)
 	for _, names := range [][]string{{"a", "b"}, {"{x}:a", "{y}:a"}, {"{x}:a", "x:b"}} {
 		require.ErrorIs(t, c.MultiMutex(names).Lock(t.Context()), ErrInvalidName, "%v", names)
 		require.ErrorIs(t, c.MultiMutex(names).Unlock(), ErrInvalidName)
@@ -398,7 +398,7 @@ func TestMulti_KeyWithoutLevelsIsFreedThoughUnlockFoundTheHoldBusy(t *testing.T)
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		const ttl = time.Minute
-		c, rival := locksOn(t, backend.Client(t), WithTTL(ttl)), locksOn(t, backend.Client(t))
+		c, rival := LocksOn(t, backend.Client(t), WithTTL(ttl)), LocksOn(t, backend.Client(t))
 		key := redistest.Key(t)
 		first, second := c.Mutex(key+"a"), rival.Mutex(key+"b", WithWaitTimeout(locktest.SoonEnough))
 		both := c.MultiMutex([]string{key + "a", key + "b"}, WithUnlockTimeout(10*time.Millisecond))
@@ -421,7 +421,7 @@ func TestMulti_RestOutlivesAnUnansweredPartialUnlock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, names := b.Client(t), locktest.NamesFrom(redistest.Key(t), 2)
-		c := locksOn(t, rdb, WithRenewInterval(lease.MinRenewInterval))
+		c := LocksOn(t, rdb, WithRenewInterval(lease.MinRenewInterval))
 		one, both := c.Mutex(names[0]), c.MultiMutex(names, WithUnlockTimeout(300*time.Millisecond))
 		locktest.RequireLocked(t, both)
 		locktest.RequireLocked(t, one)

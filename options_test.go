@@ -301,7 +301,7 @@ func TestOptions_FirstBadOneIsReportedAfterABadName(t *testing.T) {
 
 // BenchmarkOptionResolution is the making of a handle, which sends nothing.
 func BenchmarkOptionResolution(b *testing.B) {
-	c := locksOn(b, redistest.Mini(b).Client(b))
+	c := LocksOn(b, redistest.Mini(b).Client(b))
 	for name, opts := range map[string][]MutexOption{
 		"defaults": nil,
 		"options":  {WithTTL(time.Minute), WithOwner("job-17"), WithFencing(), WithWaitTimeout(time.Second)},
@@ -517,7 +517,7 @@ func TestOptions_WithReplicasReportsInvalidArguments(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalidOption, want)
 		require.ErrorContains(t, err, want)
 	}
-	c := locksOn(t, rdb, WithTTL(600*time.Millisecond), WithReplicas(3, 99500*time.Microsecond))
+	c := LocksOn(t, rdb, WithTTL(600*time.Millisecond), WithReplicas(3, 99500*time.Microsecond))
 	require.Equal(t, redisexec.Replicas{N: 3, Timeout: 100 * time.Millisecond}, c.settings.replicas)
 	require.ErrorIs(t, c.Mutex("name", WithTTL(100*time.Millisecond)).Lock(t.Context()), ErrInvalidOption)
 }
@@ -525,7 +525,7 @@ func TestOptions_WithReplicasReportsInvalidArguments(t *testing.T) {
 // Java's watchdog gives the key its own 30 s, whatever others have asked for.
 func TestOptions_ReadersAreRenewedBeforeAJavaReaderCanEndTheirLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		m := locksOn(t, b.Client(t)).RWMutex("x", WithTTL(5*time.Minute))
+		m := LocksOn(t, b.Client(t)).RWMutex("x", WithTTL(5*time.Minute))
 		require.Equal(t, readRenewInterval, m.read.settings.renewInterval)
 		require.Equal(t, 100*time.Second, m.write.settings.renewInterval)
 	})

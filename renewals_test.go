@@ -71,7 +71,7 @@ func newFleet(t *testing.T, b *redistest.Backend, kind fleetKind, n int) *fleet 
 func newFleetOn(t *testing.T, rdb redis.UniversalClient, relay *redistest.Relay, direct *redis.Client, kind fleetKind, n int) *fleet {
 	t.Helper()
 	w := &fleet{t: t, relay: relay, direct: direct, events: &chronicle{}}
-	w.c, w.clocks = locksWithClock(t, rdb, WithHooks(w.events.Hooks()))
+	w.c, w.clocks = LocksWithClock(t, rdb, WithHooks(w.events.Hooks()))
 	w.c.session.patience, w.c.session.execs[0].Patience = fleetPatience, fleetPatience
 	for _, p := range []*protocol.Protocol{&w.c.plain.protocol, &w.c.multi.protocol, &w.c.fair.protocol, &w.c.write.protocol} {
 		*p = &countedRenewals{Protocol: *p, begun: &w.begun}
@@ -344,7 +344,7 @@ func TestRenewals_LostReplyToABatchLosesNoHold(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
 				events := &chronicle{}
-				c := locksOn(t, rdb, WithTTL(4*time.Second), WithRenewInterval(slowly), WithHooks(events.Hooks()))
+				c := LocksOn(t, rdb, WithTTL(4*time.Second), WithRenewInterval(slowly), WithHooks(events.Hooks()))
 				id := c.ID()
 				lost := lose(relay, locktest.RunsOf(protocol.RenewManyScript))
 				var locks []*Mutex
@@ -444,7 +444,7 @@ func whileABatchGathers(t *testing.T, n int, test func(t *testing.T, w *fleet, s
 	redistest.InBubble(t, func(t *testing.T, b *redistest.Backend) {
 		rdb := b.Client(t)
 		w := &fleet{t: t, direct: rdb, events: &chronicle{}}
-		w.c = locksOn(t, rdb, WithHooks(w.events.Hooks()))
+		w.c = LocksOn(t, rdb, WithHooks(w.events.Hooks()))
 		defer w.c.Close()
 		for i := range n {
 			w.locks = append(w.locks, w.c.Mutex(fmt.Sprint("lock:", i), WithOwner(fmt.Sprint("job-", i)), WithTTL(fleetTTL)))
@@ -574,7 +574,7 @@ func TestRenewals_WaitForTheirTurnInABusyPipeline(t *testing.T) {
 	for _, s := range []*redisexec.Script{dawdle, protocol.RenewScript} {
 		require.NoError(t, rdb.ScriptLoad(t.Context(), s.Source).Err())
 	}
-	c := locksOn(t, rdb, WithTTL(16*time.Second), WithHooks(events.Hooks()))
+	c := LocksOn(t, rdb, WithTTL(16*time.Second), WithHooks(events.Hooks()))
 	m := c.Mutex(redistest.Key(t), WithRenewInterval(500*time.Millisecond))
 	locktest.RequireLocked(t, m)
 	relay.Delay(120*time.Millisecond, redistest.Script(dawdle.Source)).Always() // and all that follow

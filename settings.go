@@ -62,12 +62,9 @@ type clientSettings struct {
 	registers bool
 }
 
-// pipelinedByDefault is false only where tests are run without.
-var pipelinedByDefault = true
-
 func defaultSettings() clientSettings {
 	return clientSettings{
-		pipelined: pipelinedByDefault,
+		pipelined: true,
 		settings: settings{
 			Terms:         protocol.Terms{TTL: 30 * time.Second, Renewed: true, SafetyPoll: 5 * time.Second},
 			reentrant:     true,

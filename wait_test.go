@@ -20,12 +20,12 @@ import (
 func TestWait_OfOneProcessIsServedInOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.Mutex(key)
 		for _, handoffs := range []int{defaultSettings().localHandoffs, 3, 0} {
 			locktest.RequireLocked(t, m)
 			turns := make(chan int, 20)
-			done := locktest.LineUp(t, c, c.Mutex(key, WithLocalHandoffs(handoffs)), 20, turns)
+			done := LineUp(t, c, c.Mutex(key, WithLocalHandoffs(handoffs)), 20, turns)
 			locktest.RequireUnlocked(t, m)
 			for i, d := range done {
 				require.NoError(t, locktest.OutcomeOf(t, d))
@@ -33,19 +33,19 @@ func TestWait_OfOneProcessIsServedInOrder(t *testing.T) {
 			}
 			locktest.RequireFree(t, rdb, key)
 		}
-		require.Zero(t, locktest.NamesOf(c))
+		require.Zero(t, NamesOf(c))
 	})
 }
 
 func TestWait_HandOverWithATokenIsOneRoundTrip(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
-		c := locksOn(t, rdb, WithLocalHandoffs(1000), WithFencing())
+		c := LocksOn(t, rdb, WithLocalHandoffs(1000), WithFencing())
 		m := c.Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
 		const n = 50
 		turns := make(chan int, n)
-		done := locktest.LineUp(t, c, m, n, turns)
+		done := LineUp(t, c, m, n, turns)
 		locktest.AwaitStillness(t, relay)
 		relay.ResetLog()
 		locktest.RequireUnlocked(t, m)
@@ -62,11 +62,11 @@ func TestWait_DrainingThreeHundredCostsAboutOneScriptEach(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		m := c.Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
 		const n = 300
-		done := locktest.LineUp(t, c, m, n, make(chan int, n))
+		done := LineUp(t, c, m, n, make(chan int, n))
 		locktest.AwaitStillness(t, relay)
 		relay.ResetLog()
 		locktest.RequireUnlocked(t, m)
@@ -86,7 +86,7 @@ func TestWait_ThreeHundredCostTheTrafficOfOne(t *testing.T) {
 		direct, key := b.Client(t), redistest.Key(t)
 		const poll = 100 * time.Millisecond
 		const sleep = 2 * poll / 3 // of one in line: see WithSafetyPoll
-		c := locksOn(t, rdb, WithSafetyPoll(poll))
+		c := LocksOn(t, rdb, WithSafetyPoll(poll))
 		locktest.HeldByStranger(t, direct, key, time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -94,8 +94,8 @@ func TestWait_ThreeHundredCostTheTrafficOfOne(t *testing.T) {
 		for range 300 {
 			waiting.Go(func() { _ = c.Mutex(key).Lock(ctx) })
 		}
-		locktest.AwaitWaiters(t, c, key, 300)
-		locktest.AwaitListening(t, c, key)
+		AwaitWaiters(t, c, key, 300)
+		AwaitListening(t, c, key)
 		locktest.AwaitStillness(t, relay)
 		start := time.Now()
 		relay.ResetLog()
@@ -109,17 +109,17 @@ func TestWait_ThreeHundredCostTheTrafficOfOne(t *testing.T) {
 		cancel()
 		waiting.Wait()
 		require.LessOrEqual(t, relay.Count(redistest.Scripts), 3, "leaving costs nothing, either")
-		require.Zero(t, locktest.NamesOf(c))
+		require.Zero(t, NamesOf(c))
 	})
 }
 
 func TestWait_EveryReleaseIsPublishedWithoutHandOvers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
-		c := locksOn(t, rdb, WithLocalHandoffs(0))
+		c := LocksOn(t, rdb, WithLocalHandoffs(0))
 		m := c.Mutex(redistest.Key(t))
 		locktest.RequireLocked(t, m)
-		done := locktest.LineUp(t, c, m, 5, make(chan int, 5))
+		done := LineUp(t, c, m, 5, make(chan int, 5))
 		locktest.RequireUnlocked(t, m)
 		for _, d := range done {
 			require.NoError(t, locktest.OutcomeOf(t, d))
@@ -134,7 +134,7 @@ func TestWait_AnotherProcessGetsItsTurnAfterSomeHandOvers(t *testing.T) {
 		key := redistest.Key(t)
 		const handoffs = 4
 		var holds atomic.Int64
-		crowd := locksOn(t, b.Client(t), WithLocalHandoffs(handoffs), WithHooks(Hooks{Acquired: func(Event) { holds.Add(1) }}))
+		crowd := LocksOn(t, b.Client(t), WithLocalHandoffs(handoffs), WithHooks(Hooks{Acquired: func(Event) { holds.Add(1) }}))
 		m := crowd.Mutex(key)
 		locktest.RequireLocked(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -150,8 +150,8 @@ func TestWait_AnotherProcessGetsItsTurnAfterSomeHandOvers(t *testing.T) {
 				}
 			})
 		}
-		locktest.AwaitWaiters(t, crowd, key, 8)
-		who, other := locktest.NewActor(t), locksOn(t, b.Client(t)).Mutex(key)
+		AwaitWaiters(t, crowd, key, 8)
+		who, other := locktest.NewActor(t), LocksOn(t, b.Client(t)).Mutex(key)
 		waiting := who.Lock(t.Context(), other)
 		locktest.AwaitFairQueue(t, b.Client(t), key, 1)
 		locktest.RequireUnlocked(t, m)
@@ -170,7 +170,7 @@ func TestWait_EndsWithTheWaitTimeout(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		locktest.HeldByStranger(t, rdb, key, time.Minute)
-		c := locksOn(t, rdb, WithWaitTimeout(30*time.Millisecond))
+		c := LocksOn(t, rdb, WithWaitTimeout(30*time.Millisecond))
 		// A wait that ends before Redis has answered cannot tell.
 		redistest.Eventually(t, "an error that says who was in the way", func() bool {
 			start := time.Now()
@@ -195,7 +195,7 @@ func TestWait_EndsWithTheWaitTimeout(t *testing.T) {
 func TestWait_SafetyPollFindsAMissedMessage(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, waiter := redistest.Key(t), locktest.NewActor(t)
-		c := locksOn(t, rdb, WithSafetyPoll(4*time.Second))
+		c := LocksOn(t, rdb, WithSafetyPoll(4*time.Second))
 		locktest.HeldByStranger(t, rdb, key, 0)
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
 		time.Sleep(time.Minute + time.Millisecond)
@@ -211,7 +211,7 @@ func TestWait_ExpiredLeaseIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
-		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		c := LocksOn(t, rdb, WithSafetyPoll(time.Hour))
 		locktest.HeldByStranger(t, rdb, key, 200*time.Millisecond)
 		require.NoError(t, locktest.OutcomeOf(t, waiter.Lock(t.Context(), c.Mutex(key))))
 		waiter.Unlocks(t, c.Mutex(key))
@@ -221,12 +221,12 @@ func TestWait_ExpiredLeaseIsNoticedAtOnce(t *testing.T) {
 func TestWait_MessageEndsAnySleep(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
-		c, holder := locksOn(t, rdb, WithSafetyPoll(time.Hour)), locksOn(t, rdb)
+		c, holder := LocksOn(t, rdb, WithSafetyPoll(time.Hour)), LocksOn(t, rdb)
 		m := holder.Mutex(key, WithTTL(time.Hour))
 		for range 5 {
 			locktest.RequireLocked(t, m)
 			waiting := waiter.Lock(t.Context(), c.Mutex(key))
-			locktest.AwaitListening(t, c, key)
+			AwaitListening(t, c, key)
 			locktest.RequireUnlocked(t, m)
 			require.NoError(t, locktest.OutcomeOf(t, waiting))
 			waiter.Unlocks(t, c.Mutex(key))
@@ -239,10 +239,10 @@ func TestWait_MessageDuringATryIsRemembered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
-		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		c := LocksOn(t, rdb, WithSafetyPoll(time.Hour))
 		locktest.HeldByStranger(t, direct, key, 0)
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
-		locktest.AwaitListening(t, c, key)
+		AwaitListening(t, c, key)
 		locktest.AwaitStillness(t, relay)
 		relay.After(locktest.RunsOf(protocol.LinePollScript), func(redistest.Command, string) {
 			// "Busy" is on its way while the lock is released.
@@ -272,12 +272,12 @@ func TestWait_PollsWithoutPermissionToSubscribe(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: user, Password: "secret"})
 	t.Cleanup(func() { _ = rdb.Close() })
 
-	c, waiter := locksOn(t, rdb, WithSafetyPoll(time.Hour)), locktest.NewActor(t)
-	holder := locksOn(t, admin).Mutex(key)
+	c, waiter := LocksOn(t, rdb, WithSafetyPoll(time.Hour)), locktest.NewActor(t)
+	holder := LocksOn(t, admin).Mutex(key)
 	for range 2 {
 		locktest.RequireLocked(t, holder)
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
-		locktest.AwaitWaiters(t, c, key, 1)
+		AwaitWaiters(t, c, key, 1)
 		require.Zero(t, locktest.Listeners(t, admin, key))
 		locktest.RequireUnlocked(t, holder)
 		require.NoError(t, locktest.OutcomeOf(t, waiting))
@@ -291,7 +291,7 @@ func TestTryLock_NeitherWaitsNorBarges(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key := b.Client(t), redistest.Key(t)
-		c, waiter, passer := locksOn(t, rdb, WithSafetyPoll(time.Hour)), locktest.NewActor(t), locktest.NewActor(t)
+		c, waiter, passer := LocksOn(t, rdb, WithSafetyPoll(time.Hour)), locktest.NewActor(t), locktest.NewActor(t)
 		m := c.Mutex(key)
 		locktest.HeldByStranger(t, direct, key, 0)
 		require.False(t, passer.Tries(t, m))
@@ -300,7 +300,7 @@ func TestTryLock_NeitherWaitsNorBarges(t *testing.T) {
 
 		relay.ResetLog()
 		waiting := waiter.Lock(t.Context(), m)
-		locktest.AwaitListening(t, c, key)
+		AwaitListening(t, c, key)
 		locktest.AwaitAsleep(t, relay, key)
 		require.NoError(t, direct.Del(t.Context(), key).Err()) // nobody has told the waiter yet
 		relay.ResetLog()
@@ -315,14 +315,14 @@ func TestTryLock_NeitherWaitsNorBarges(t *testing.T) {
 		passer.Unlocks(t, m)
 		passer.Unlocks(t, m)
 		locktest.RequireFree(t, direct, key)
-		require.Zero(t, locktest.NamesOf(c))
+		require.Zero(t, NamesOf(c))
 	})
 }
 
 func TestWait_ManyNamesDoNotBlockEachOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb)
+		c := LocksOn(t, rdb)
 		var all sync.WaitGroup
 		var held sync.WaitGroup
 		const n = 100
@@ -341,7 +341,7 @@ func TestWait_ManyNamesDoNotBlockEachOther(t *testing.T) {
 		for range 2 * n {
 			require.NoError(t, <-errs)
 		}
-		require.Zero(t, locktest.NamesOf(c), "nothing is kept for a name")
+		require.Zero(t, NamesOf(c), "nothing is kept for a name")
 	})
 }
 
@@ -351,7 +351,7 @@ func TestWait_ReleaseBetweenAnswerAndSubscriptionIsNotMissed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		direct, key, waiter := b.Client(t), redistest.Key(t), locktest.NewActor(t)
-		c := locksOn(t, rdb, WithSafetyPoll(time.Hour))
+		c := LocksOn(t, rdb, WithSafetyPoll(time.Hour))
 		events := make(chan struct{}, 8)
 		lingering := c.session.hub.Subscribe(locktest.ChannelOf(key), func() { events <- struct{}{} })
 		t.Cleanup(lingering.Close)

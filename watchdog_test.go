@@ -22,7 +22,7 @@ func TestWatchdog_KeepsALockForManyLeases(t *testing.T) {
 	t.Parallel()
 	locktest.OnEveryClock(t, func(t *testing.T, rdb *redis.Client, ttl time.Duration) {
 		key := redistest.Key(t)
-		m := locksOn(t, rdb, WithTTL(ttl)).Mutex(key)
+		m := LocksOn(t, rdb, WithTTL(ttl)).Mutex(key)
 		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
 		locktest.Throughout(t, 3*ttl, func() bool { return locktest.TTLOf(rdb, key) > 0 && m.HoldCount() == 1 }, "renewed")
@@ -35,7 +35,7 @@ func TestWatchdog_KeepsALockForManyLeases(t *testing.T) {
 func TestWatchdog_KeepsALockForHours(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithHooks(events.Hooks())).Mutex(key)
+		m := LocksOn(t, rdb, WithHooks(events.Hooks())).Mutex(key)
 		locktest.RequireLocked(t, m)
 		time.Sleep(time.Hour + time.Second)
 		require.Equal(t, 1, m.HoldCount())
@@ -53,7 +53,7 @@ func TestWatchdog_KeepsALockForHours(t *testing.T) {
 func TestWatchdog_ObservesTheRenewInterval(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		events := &chronicle{}
-		c := locksOn(t, rdb, WithHooks(events.Hooks()))
+		c := LocksOn(t, rdb, WithHooks(events.Hooks()))
 		m := c.Mutex(redistest.Key(t), WithRenewInterval(2*time.Second))
 		locktest.RequireLocked(t, m)
 		time.Sleep(time.Minute + time.Second)
@@ -72,7 +72,7 @@ func TestWatchdog_FixedLeaseIsLostBeforeTheKeyIsGone(t *testing.T) {
 		key, events := redistest.Key(t), &chronicle{}
 		// A long lease has a margin that even a busy machine keeps.
 		ttl *= 2
-		m := locksOn(t, rdb, WithTTL(ttl), WithHooks(events.Hooks())).Mutex(key, WithoutRenewal())
+		m := LocksOn(t, rdb, WithTTL(ttl), WithHooks(events.Hooks())).Mutex(key, WithoutRenewal())
 		began := time.Now()
 		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
@@ -92,7 +92,7 @@ func TestWatchdog_FixedLeaseIsLostBeforeTheKeyIsGone(t *testing.T) {
 func TestWatchdog_ContextOfALostHoldEndsBeforeTheKeyIsGone(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key := redistest.Key(t)
-		m := locksOn(t, rdb, WithTTL(10*time.Second)).Mutex(key, WithoutRenewal())
+		m := LocksOn(t, rdb, WithTTL(10*time.Second)).Mutex(key, WithoutRenewal())
 		locktest.RequireLocked(t, m)
 		left := make(chan time.Duration, 1)
 		context.AfterFunc(m.Context(t.Context()), func() { left <- locktest.TTLOf(rdb, key) })
@@ -110,7 +110,7 @@ func TestWatchdog_ContextOfALostHoldEndsBeforeTheKeyIsGone(t *testing.T) {
 func TestWatchdog_MaxHoldBoundsAForgottenHolder(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
 		key, events := redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithTTL(10*time.Second), WithHooks(events.Hooks())).Mutex(key, WithMaxHold(time.Minute))
+		m := LocksOn(t, rdb, WithTTL(10*time.Second), WithHooks(events.Hooks())).Mutex(key, WithMaxHold(time.Minute))
 		locktest.RequireLocked(t, m)
 		locked := time.Now()
 		ctx := m.Context(t.Context())
@@ -159,7 +159,7 @@ func TestWatchdog_RenewsNoEndedHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 				relay, rdb := locktest.RelayedTo(t, b)
-				m := locksOn(t, rdb, WithTTL(10*time.Second), WithRenewInterval(interval)).Mutex(redistest.Key(t))
+				m := LocksOn(t, rdb, WithTTL(10*time.Second), WithRenewInterval(interval)).Mutex(redistest.Key(t))
 				locktest.RequireLocked(t, m)
 				redistest.Eventually(t, "renewals", func() bool { return relay.Executed(locktest.RunsOf(protocol.RenewScript)) > 2 })
 				end(t, rdb, m)
@@ -176,7 +176,7 @@ func TestWatchdog_EndsWithItsHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key := redistest.Key(t)
-		c := locksOn(t, rdb, WithTTL(time.Hour))
+		c := LocksOn(t, rdb, WithTTL(time.Hour))
 		running := func() int {
 			return c.session.goroutines.Len()
 		}
@@ -211,7 +211,7 @@ func TestWatchdog_RenewsNothingAfterAFailedLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
-		m := locksOn(t, rdb, WithRenewInterval(20*time.Millisecond)).Mutex(key)
+		m := LocksOn(t, rdb, WithRenewInterval(20*time.Millisecond)).Mutex(key)
 		locktest.HeldByStranger(t, direct, key, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
@@ -240,7 +240,7 @@ func TestWatchdog_UnlockRacingARenewalLeavesNothing(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		c := locksOn(t, rdb, WithTTL(5*time.Second), WithRenewInterval(lease.MinRenewInterval))
+		c := LocksOn(t, rdb, WithTTL(5*time.Second), WithRenewInterval(lease.MinRenewInterval))
 		m := c.Mutex(key)
 		for i := range 50 {
 			locktest.RequireLocked(t, m)
@@ -266,7 +266,7 @@ func TestWatchdog_DelayedRenewalDoesNotLengthenTheNextHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, direct := redistest.Key(t), b.Client(t)
-		c := locksOn(t, rdb, WithTTL(time.Second)) // of which depends how long it waits for a deaf connection
+		c := LocksOn(t, rdb, WithTTL(time.Second)) // of which depends how long it waits for a deaf connection
 		m := c.Mutex(key, WithTTL(time.Minute), WithRenewInterval(20*time.Millisecond))
 		late := relay.HoldBackSilently(locktest.RunsOf(protocol.RenewScript))
 		locktest.RequireLocked(t, m)
@@ -291,8 +291,8 @@ func TestHooks_ReportTheLifeOfALock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
 		events, other := &chronicle{}, locktest.NewActor(t)
-		c := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly), WithFencing())
-		stranger := locksOn(t, rdb).Mutex(key)
+		c := LocksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly), WithFencing())
+		stranger := LocksOn(t, rdb).Mutex(key)
 		other.Locks(t, stranger)
 		me := locktest.NewActor(t)
 		m := c.Mutex(key)
@@ -331,7 +331,7 @@ func TestHooks_ReportTheLifeOfALock(t *testing.T) {
 func TestHooks_ReportALossAndItsReason(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key, events := b.Client(t), redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(20*time.Millisecond)).Mutex(key)
+		m := LocksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(20*time.Millisecond)).Mutex(key)
 		locktest.RequireLocked(t, m)
 		require.NoError(t, rdb.Del(t.Context(), key).Err())
 		redistest.Eventually(t, "the loss", func() bool { return len(events.Of("lost")) == 1 })
@@ -348,7 +348,7 @@ func TestHooks_ReportFailedRenewals(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
-		m := locksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly)).Mutex(key)
+		m := LocksOn(t, rdb, WithHooks(events.Hooks()), WithRenewInterval(slowly)).Mutex(key)
 		relay.ReplyWith("-LOADING it is early\r\n", locktest.RunsOf(protocol.RenewScript)).Times(2)
 		locktest.RequireLocked(t, m)
 		redistest.Eventually(t, "a renewal", func() bool { return len(events.Of("renewed")) > 0 })
@@ -366,7 +366,7 @@ func TestWatchdog_UnansweredHoldIsLostExactlyAtItsDeadline(t *testing.T) {
 		relay, rdb := locktest.RelayedTo(t, b)
 		key, events := redistest.Key(t), &chronicle{}
 		const ttl = 2 * time.Second
-		m := locksOn(t, rdb, WithTTL(ttl), WithHooks(events.Hooks())).Mutex(key)
+		m := LocksOn(t, rdb, WithTTL(ttl), WithHooks(events.Hooks())).Mutex(key)
 		locktest.RequireLocked(t, m)
 		ctx := m.Context(t.Context())
 		redistest.Eventually(t, "a renewal", func() bool { return len(events.Of("renewed")) > 0 })
@@ -387,7 +387,7 @@ func TestWatchdog_UnansweredHoldIsLostExactlyAtItsDeadline(t *testing.T) {
 // What it asks for is less than the hold has: it proves nothing about the rest.
 func TestWatchdog_ReentryWithAShorterLeasePostponesNoRenewal(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
-		c, key := locksOn(t, rdb), redistest.Key(t)
+		c, key := LocksOn(t, rdb), redistest.Key(t)
 		outer, inner := c.Mutex(key), c.Mutex(key, WithTTL(5*time.Second))
 		locktest.RequireLocked(t, outer)
 		for range 6 {
@@ -406,7 +406,7 @@ func TestWatchdog_RenewalIsNotAwaitedBeyondTheDeadline(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
-		m := locksOn(t, rdb, WithTTL(time.Minute)).Mutex(redistest.Key(t)) // no other renewal meanwhile
+		m := LocksOn(t, rdb, WithTTL(time.Minute)).Mutex(redistest.Key(t)) // no other renewal meanwhile
 		locktest.RequireLocked(t, m)
 		rule := relay.Block(locktest.RunsOf(protocol.RenewScript)).Always()
 		h := holdsOn(m.session, m.Name())[0]
@@ -477,7 +477,7 @@ func TestWatchdog_ExpiredHoldKeepsNoMinHold(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	rdb := redistest.Mini(t).Client(t)
-	c, key := locksOn(t, rdb), redistest.Key(t)
+	c, key := LocksOn(t, rdb), redistest.Key(t)
 	m := c.Mutex(key, WithMinHold(time.Hour))
 	locktest.RequireLocked(t, m)
 	h := holdsOn(c.session, key)[0]
@@ -493,7 +493,7 @@ func TestWatchdog_ExpiredHoldKeepsNoMinHold(t *testing.T) {
 func TestWatchdog_AnsweredRenewalEndsAnOutage(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, rdb *redis.Client) {
-		c := locksOn(t, rdb, WithTTL(3*time.Second))
+		c := LocksOn(t, rdb, WithTTL(3*time.Second))
 		m := c.Mutex("lock")
 		for name, answered := range map[string]func(){
 			"a renewal": func() { time.Sleep(2 * time.Second) },

@@ -96,7 +96,7 @@ const noMiniredis = ".*/miniredis|.*/.*/miniredis|.*/.*/.*/miniredis|.*/.*/.*/.*
 
 // tests runs the tests of the library that start a server, but for those of the quickstart.
 func (s *stage) tests(ctx context.Context) (string, error) {
-	packages := []string{"./tests"}
+	packages := []string{".", "./tests"}
 	if !s.short {
 		var err error
 		if packages, err = s.served(ctx); err != nil {

@@ -36,11 +36,12 @@ func TestRing_BehindAWrapperIsPolled(t *testing.T) {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": backend.Addr}})
 		t.Cleanup(func() { _ = ring.Close() })
 		locks := locksOn(t, wrapper{UniversalClient: ring})
-		for _, kind := range []func(string) *relock.Mutex{func(name string) *relock.Mutex { return locks.Mutex(name) }, func(name string) *relock.Mutex { return locks.FairMutex(name) }} {
-			m, other := kind(redistest.Key(t)), locktest.NewActor(t)
+		for _, kind := range []func(string, ...relock.MutexOption) *relock.Mutex{locks.Mutex, locks.FairMutex} {
+			events, other := &chronicle{}, locktest.NewActor(t)
+			m := kind(redistest.Key(t), relock.WithHooks(events.Hooks()))
 			locktest.RequireLocked(t, m)
 			waiting := other.Lock(t.Context(), m)
-			locktest.AwaitWaiters(t, locks, m.Name(), 1)
+			events.Await(t, "contended", 1)
 			locktest.RequireUnlocked(t, m)
 			require.NoError(t, locktest.OutcomeOf(t, waiting))
 			other.Unlocks(t, m)

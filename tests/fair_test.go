@@ -11,88 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
-
-// requireFairFree requires that nothing is left of a fair lock.
-func requireFairFree(t *testing.T, rdb redis.UniversalClient, key string) {
-	t.Helper()
-	k := keys.LineOf(key)
-	locktest.RequireFree(t, rdb, key, k.Queue, k.Entries)
-}
-
-// longestPlace are the terms of a waiter whose place in the queue lives for as long as a place can,
-// if no poll keeps it.
-var longestPlace = protocol.Terms{TTL: time.Minute, SafetyPoll: time.Minute}
-
-// roll is the order in which a lock was had.
-type roll struct {
-	mu    sync.Mutex
-	names []int
-}
-
-func (r *roll) call(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.names = append(r.names, n)
-}
-
-// queueUp has n goroutines of clients, one after the other, wait for a fair lock, and then
-// have it for a moment each. It returns when all wait.
-func queueUp(t *testing.T, rdb redis.UniversalClient, key string, n int, clients []*relock.Client, r *roll) *sync.WaitGroup {
-	t.Helper()
-	var all sync.WaitGroup
-	for i := range n {
-		m := clients[i%len(clients)].FairMutex(key)
-		all.Go(func() {
-			if err := m.Lock(context.WithoutCancel(t.Context())); err != nil {
-				t.Errorf("waiter %d: %v", i, err)
-				return
-			}
-			r.call(i)
-			if err := m.Unlock(); err != nil {
-				t.Errorf("waiter %d: %v", i, err)
-			}
-		})
-		locktest.AwaitFairQueue(t, rdb, key, i+1)
-	}
-	return &all
-}
-
-func upTo(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
-func TestFair_FiveHundredWaitersAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		n := 500
-		if !b.Real {
-			n = 60 // it takes long to run a script
-		}
-		rdb, key := b.Client(t), redistest.Key(t)
-		clients := []*relock.Client{locksOn(t, b.Client(t)), locksOn(t, b.Client(t)), locksOn(t, b.Client(t))}
-		locktest.RequireLocked(t, clients[0].FairMutex(key))
-		var r roll
-		all := queueUp(t, rdb, key, n, clients, &r)
-		locktest.RequireUnlocked(t, clients[0].FairMutex(key))
-		all.Wait()
-		require.Equal(t, upTo(n), r.names)
-		requireFairFree(t, rdb, key)
-		for _, c := range clients {
-			redistest.Eventually(t, "nothing kept", func() bool { return locktest.NamesOf(c) == 0 })
-		}
-	})
-}
 
 // On a machine that stalls a waiter polls now and then, which is a script more. What costs more at
 // every hand-off does so every time.
@@ -157,7 +80,7 @@ func TestFair_TryLockDoesNotOvertake(t *testing.T) {
 		waiter.Unlocks(t, c.FairMutex(key))
 		require.True(t, waiter.Tries(t, other.FairMutex(key)))
 		waiter.Unlocks(t, other.FairMutex(key))
-		requireFairFree(t, rdb, key)
+		locktest.RequireFairFree(t, rdb, key)
 	})
 }
 
@@ -176,7 +99,7 @@ func TestFair_NewcomerDoesNotOvertakeAfterAnUnnoticedRelease(t *testing.T) {
 		waiter.Unlocks(t, c.FairMutex(key))
 		require.NoError(t, locktest.OutcomeOf(t, second))
 		newcomer.Unlocks(t, other.FairMutex(key))
-		requireFairFree(t, rdb, key)
+		locktest.RequireFairFree(t, rdb, key)
 	})
 }
 
@@ -204,7 +127,7 @@ func TestFair_ExcludesAndWakesPlainLocksOfItsName(t *testing.T) {
 					require.NoError(t, locktest.OutcomeOf(t, waiting))
 					require.Less(t, time.Since(began), time.Second, "no message has woken it")
 					waiter.Unlocks(t, wanted)
-					requireFairFree(t, rdb, key)
+					locktest.RequireFairFree(t, rdb, key)
 				}
 			})
 		})
@@ -223,7 +146,7 @@ func TestFair_HandleReentersAPlainLockOfItsName(t *testing.T) {
 		locktest.RequireUnlocked(t, c.FairMutex(key))
 		locktest.RequireOnRedis(t, rdb, key, locktest.FieldOf(c), 1)
 		locktest.RequireUnlocked(t, c.FairMutex(key))
-		requireFairFree(t, rdb, key)
+		locktest.RequireFairFree(t, rdb, key)
 	})
 }
 
@@ -302,7 +225,7 @@ func TestFair_TokensRiseInTheOrderOfWaiters(t *testing.T) {
 			require.Greater(t, token, last)
 			last = token
 		}
-		requireFairFree(t, rdb, key)
+		locktest.RequireFairFree(t, rdb, key)
 	})
 }
 
@@ -317,7 +240,7 @@ func TestFair_WaiterLearnsThatItsTokenIsUnavailable(t *testing.T) {
 		holder.Unlocks(t, c.FairMutex(key))
 		require.ErrorIs(t, locktest.OutcomeOf(t, waiting), relock.ErrInvalidName)
 		redistest.Eventually(t, "given back", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
-		requireFairFree(t, rdb, key)
+		locktest.RequireFairFree(t, rdb, key)
 	})
 }
 
@@ -354,11 +277,10 @@ func TestFair_TwoHundredIdleWaitersPollAsOne(t *testing.T) {
 	key, holder := redistest.Key(t), locktest.NewActor(t)
 	const poll = 600 * time.Millisecond
 	c := locksOn(t, rdb, relock.WithSafetyPoll(poll))
-	interval := inside.OfMutex(c.FairMutex(key)).Terms.EntryPoll()
-	require.Equal(t, 2*poll/3, interval)
+	const interval = 2 * poll / 3 // three polls in the lease of an entry, which is two safety polls
 	holder.Locks(t, c.FairMutex(key))
-	var r roll
-	all := queueUp(t, rdb, key, 200, []*relock.Client{c}, &r)
+	var r locktest.Roll
+	all := locktest.QueueUp(t, rdb, key, 200, []*relock.Client{c}, &r)
 	relay.ResetLog()
 	began := time.Now()
 	redistest.Eventually(t, "five polls", func() bool { return relay.Count(locktest.RunsOf(protocol.LinePollScript)) >= 5 })
@@ -368,7 +290,7 @@ func TestFair_TwoHundredIdleWaitersPollAsOne(t *testing.T) {
 	require.Len(t, locktest.FairQueueOf(t, rdb, key), 200)
 	holder.Unlocks(t, c.FairMutex(key))
 	all.Wait()
-	require.Equal(t, upTo(200), r.names)
+	require.Equal(t, locktest.UpTo(200), r.Names)
 }
 
 func TestFair_WorksOnACluster(t *testing.T) {
@@ -377,10 +299,10 @@ func TestFair_WorksOnACluster(t *testing.T) {
 	a, b, key := locksOn(t, cluster.Client(t)), locksOn(t, cluster.Client(t)), redistest.Key(t)
 	rdb, holder := cluster.Client(t), locktest.NewActor(t)
 	holder.Locks(t, a.FairMutex(key))
-	var r roll
-	all := queueUp(t, rdb, key, 8, []*relock.Client{a, b}, &r)
+	var r locktest.Roll
+	all := locktest.QueueUp(t, rdb, key, 8, []*relock.Client{a, b}, &r)
 	holder.Unlocks(t, a.FairMutex(key))
 	all.Wait()
-	require.Equal(t, upTo(8), r.names)
-	requireFairFree(t, rdb, key)
+	require.Equal(t, locktest.UpTo(8), r.Names)
+	locktest.RequireFairFree(t, rdb, key)
 }

@@ -36,7 +36,7 @@ func behind(t *testing.T, locks func(opts ...relock.ClientOption) *relock.Client
 			}
 		}
 	}
-	t.Cleanup(each(comesBack))
+	t.Cleanup(each(locktest.ComesBack))
 	return deployment{
 		locks: locks, addr: relays[0].Addr,
 		mute: each(func(relay *redistest.Relay) { relay.BlackHole(true) }),
@@ -62,7 +62,7 @@ func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 		host, port, err := net.SplitHostPort(relay.Addr)
 		require.NoError(t, err)
 		require.NoError(t, server.RestartWith("--cluster-announce-ip", host, "--cluster-announce-port", port)) // before Redis 7 it is read once
-		admin := faultRedis(t, relay.Addr)
+		admin := locktest.DefaultRedis(t, relay.Addr)
 		require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 		redistest.Eventually(t, "up", func() bool { return admin.Exists(t.Context(), "key").Err() == nil })
 		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
@@ -77,7 +77,7 @@ func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 		one, first := locktest.RelayedTo(t, nodes[0])
 		two, second := locktest.RelayedTo(t, nodes[1])
 		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
-			return quorumOn(t, []redis.UniversalClient{first, second, nodes[2].Client(t)}, opts...)
+			return locktest.Closed[*relock.Client](t)(relock.NewQuorum([]redis.UniversalClient{first, second, nodes[2].Client(t)}, opts...))
 		}, one, two))
 	})
 }
@@ -124,7 +124,7 @@ func TestCause_RefusalOfOneCallExplainsTheSilenceOfAnother(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, backend *redistest.Backend) {
 		relay, rdb := locktest.RelayedTo(t, backend)
-		t.Cleanup(func() { comesBack(relay) })
+		t.Cleanup(func() { locktest.ComesBack(relay) })
 		locks := locksOn(t, rdb, relock.WithTTL(time.Second))
 		relay.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n", redistest.Scripts).Times(3)
 		_, err := locks.Mutex(redistest.Key(t)).TryLock(t.Context())
@@ -155,7 +155,7 @@ func TestOutage_ManyFailuresDoNotEachDial(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.Mini(t).Addr) // no server is asked
-	t.Cleanup(func() { comesBack(relay) })
+	t.Cleanup(func() { locktest.ComesBack(relay) })
 	rdb, dials := countedRedis(t, relay.Addr)
 	locks := locksOn(t, rdb, relock.WithTTL(time.Second))
 	relay.BlackHole(true)

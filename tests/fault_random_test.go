@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -62,7 +63,7 @@ func newCrowd(t *testing.T, addr string) *crowd {
 	for range crowdClients {
 		relay := redistest.NewRelay(t, addr)
 		c.relays = append(c.relays, relay)
-		c.mutexes = append(c.mutexes, faultLocks(t, relay.Addr, relock.WithTTL(time.Second)).Mutex(key))
+		c.mutexes = append(c.mutexes, locksOn(t, locktest.DefaultRedis(t, relay.Addr), relock.WithTTL(time.Second)).Mutex(key))
 	}
 	return c
 }
@@ -145,7 +146,7 @@ func TestRandomFaults_ExclusionHolds(t *testing.T) {
 	began := time.Now()
 	stormy := func() bool { // a busy machine gets longer to show that some come through
 		d := time.Since(began)
-		return d < crowdTime || c.section.entered.Load() <= crowdAtLeast && d < faultPatience
+		return d < crowdTime || c.section.entered.Load() <= crowdAtLeast && d < locktest.SoonEnough
 	}
 	for stormy() {
 		c.harm(r, held)
@@ -168,7 +169,7 @@ func TestRandomFaults_ExclusionHolds(t *testing.T) {
 func (c *crowd) requireCalm() {
 	var served sync.WaitGroup
 	var failed atomic.Int64
-	ctx, cancel := context.WithTimeout(c.t.Context(), faultPatience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), locktest.SoonEnough)
 	defer cancel()
 	for _, m := range c.mutexes {
 		for range crowdGoroutines {
@@ -185,8 +186,8 @@ func (c *crowd) requireCalm() {
 	served.Wait()
 	require.Zero(c.t, failed.Load(), "not served")
 	require.Zero(c.t, c.section.doubled.Load())
-	server := faultRedis(c.t, redistest.Redis(c.t).Addr)
+	server := locktest.DefaultRedis(c.t, redistest.Redis(c.t).Addr)
 	require.Eventually(c.t, func() bool {
 		return server.Exists(c.t.Context(), c.mutexes[0].Name()).Val() == 0
-	}, faultPatience, faultPoll)
+	}, locktest.SoonEnough, locktest.LookEvery)
 }

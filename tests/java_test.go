@@ -132,7 +132,7 @@ func TestJava_ReleaseWithoutPermissionToNotifyIsARelease(t *testing.T) {
 	})
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
-	rules := slices.DeleteFunc(slices.Clone(leastRules), func(rule string) bool { return rule == "+lindex" })
+	rules := slices.DeleteFunc(slices.Clone(locktest.LeastRules), func(rule string) bool { return rule == "+lindex" })
 	m := locksOn(t, server.User(t, rules...), relock.WithPrefix("app:")).Mutex("x")
 	require.NoError(t, admin.RPush(t.Context(), "redisson_lock_queue:{app:x}", "java:1").Err())
 	require.NoError(t, lockAndUnlockAll(t, m))

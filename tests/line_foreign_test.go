@@ -69,30 +69,6 @@ func comes(ctx context.Context, t *testing.T, rdb *redis.Client, key string) *fo
 	return s
 }
 
-// keepBusy has an owner lock, work for a moment, and unlock each of locks until ctx ends, and counts the holds.
-func keepBusy(ctx context.Context, t *testing.T, all *sync.WaitGroup, locks ...*relock.Mutex) []*atomic.Int64 {
-	t.Helper()
-	counts := make([]*atomic.Int64, len(locks))
-	for i, m := range locks {
-		holds := new(atomic.Int64)
-		counts[i] = holds
-		all.Go(func() {
-			for ctx.Err() == nil {
-				err := m.Do(ctx, func(context.Context) error {
-					holds.Add(1)
-					time.Sleep(5 * time.Millisecond) // the work
-					return nil
-				})
-				if err != nil && ctx.Err() == nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	return counts
-}
-
 func TestForeignWaiters_GetABusyLock(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
@@ -130,7 +106,7 @@ func TestForeignWaiters_GetABusyLock(t *testing.T) {
 				var all sync.WaitGroup
 				defer all.Wait()
 				defer cancel()
-				counts := keepBusy(ctx, t, &all, ours...)
+				counts := locktest.KeepBusy(ctx, t, &all, ours...)
 				for _, holds := range counts {
 					redistest.Eventually(t, "all are busy", func() bool { return holds.Load() > 10 })
 				}
@@ -143,7 +119,7 @@ func TestForeignWaiters_GetABusyLock(t *testing.T) {
 				cancel()
 				<-s.done
 				all.Wait()
-				requireFairFree(t, rdb, key)
+				locktest.RequireFairFree(t, rdb, key)
 			})
 		})
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/inside"
-	"github.com/relock-go/relock/internal/keys"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redisexec"
@@ -38,56 +36,6 @@ func ofMulti(c *relock.Client, key string, opts ...relock.MutexOption) *relock.M
 }
 
 var kindsInLine = map[string]anyKind{"Mutex": ofMutex, "FairMutex": ofFair, "MultiMutex": ofMulti}
-
-// placesOn returns the places in the line of key, first come first.
-func placesOn(t *testing.T, rdb redis.UniversalClient, key string) []redis.Z {
-	t.Helper()
-	places, err := rdb.ZRangeWithScores(t.Context(), keys.LineOf(key).Queue, 0, -1).Result()
-	require.NoError(t, err)
-	return places
-}
-
-// has an owner of its own wait for m, hold it for a moment, and call the roll meanwhile.
-func visits(t *testing.T, m *relock.Mutex, r *roll, n int) <-chan error {
-	t.Helper()
-	return locktest.NewActor(t).Begin(func() error {
-		return m.Do(t.Context(), func(context.Context) error { r.call(n); return nil })
-	})
-}
-
-func TestLine_WaitersOfAProcessHaveOneEntry(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
-		rdb, key, holder := b.Client(t), redistest.Key(t), locktest.NewActor(t)
-		holding, here, there := locksOn(t, rdb), locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
-		holder.Locks(t, holding.Mutex(key))
-		var r roll
-		var all []<-chan error
-		for _, process := range []struct {
-			c               *relock.Client
-			waiters, places int
-		}{{here, 5, 1}, {there, 3, 2}} {
-			for i := range process.waiters {
-				all = append(all, visits(t, process.c.Mutex(key), &r, process.places))
-				locktest.AwaitWaiters(t, process.c, key, i+1)
-				locktest.AwaitFairQueue(t, rdb, key, process.places)
-			}
-		}
-		locktest.Throughout(t, locktest.AWhile, func() bool { return len(locktest.FairQueueOf(t, rdb, key)) == 2 }, "one place for each process")
-		fields := locktest.FairQueueOf(t, rdb, key)
-		require.True(t, strings.HasPrefix(fields[0], here.ID()+":"), "first is %s", fields[0])
-		require.True(t, strings.HasPrefix(fields[1], there.ID()+":"), "then %s", fields[1])
-		holder.Unlocks(t, holding.Mutex(key))
-		for _, done := range all {
-			require.NoError(t, locktest.OutcomeOf(t, done))
-		}
-		require.Equal(t, []int{1, 1, 1, 1, 1, 2, 2, 2}, r.names)
-		requireFairFree(t, rdb, key)
-		for _, c := range []*relock.Client{here, there} {
-			redistest.Eventually(t, "nothing kept", func() bool { return locktest.NamesOf(c) == 0 })
-		}
-	})
-}
 
 // enqueues chooses the requests for the lock or a place in its line.
 var enqueues = redistest.Script(protocol.LineAcquireScript.Source)
@@ -137,7 +85,7 @@ func TestLine_ContendedHoldCostsTwoCommandsAndNoTryBeforeTheEntry(t *testing.T) 
 		})
 		require.Zero(t, relay.Count(others))
 		owners[holder].Unlocks(t, locks[holder])
-		requireFairFree(t, direct, key)
+		locktest.RequireFairFree(t, direct, key)
 	})
 }
 
@@ -157,7 +105,7 @@ func getsInLineUnheard(t *testing.T, b *redistest.Backend, key string) *inLineUn
 	w := &inLineUnheard{m: c.Mutex(key), owner: locktest.NewActor(t)}
 	w.waiting = w.owner.Lock(t.Context(), w.m)
 	locktest.AwaitFairQueue(t, b.Client(t), key, 1)
-	locktest.AwaitListening(t, c, key)
+	locktest.AwaitSubscribed(t, b.Client(t), key, c)
 	locktest.AwaitStillness(t, relay)
 	w.polls = relay.Block(redistest.Script(protocol.LinePollScript.Source)).Always()
 	t.Cleanup(w.polls.Release)
@@ -190,8 +138,8 @@ func TestLine_NoNewcomerOvertakesAtAFreeLock(t *testing.T) {
 				first.served(t)
 				require.NoError(t, locktest.OutcomeOf(t, waiting))
 				newcomer.Unlocks(t, m)
-				for _, key := range inside.OfMutex(m).Keys.Keys {
-					requireFairFree(t, rdb, key)
+				for key := range strings.SplitSeq(m.Name(), ",") {
+					locktest.RequireFairFree(t, rdb, key)
 				}
 			})
 		})
@@ -210,7 +158,8 @@ func TestLine_FreeLockIsGrantedToTheFirstWhoeverPolls(t *testing.T) {
 			return rdb.PExpire(context.Background(), key, time.Millisecond).Err()
 		},
 		"ForceUnlock": func(rdb *redis.Client, c *relock.Client, key string) error {
-			return second(c.Mutex(key).ForceUnlock(context.Background()))
+			_, err := c.Mutex(key).ForceUnlock(context.Background())
+			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +178,7 @@ func TestLine_FreeLockIsGrantedToTheFirstWhoeverPolls(t *testing.T) {
 				first.owner.Unlocks(t, first.m)
 				require.NoError(t, locktest.OutcomeOf(t, waiting))
 				next.Unlocks(t, m)
-				requireFairFree(t, rdb, key)
+				locktest.RequireFairFree(t, rdb, key)
 			})
 		})
 	}
@@ -241,20 +190,20 @@ func TestLine_FairWaitersAndProcessesShareOne(t *testing.T) {
 		rdb, key, holder := b.Client(t), redistest.Key(t), locktest.NewActor(t)
 		holding, here, there := locksOn(t, rdb), locksOn(t, b.Client(t)), locksOn(t, b.Client(t))
 		holder.Locks(t, holding.Mutex(key))
-		var r roll
+		var r locktest.Roll
 		var all []<-chan error
 		for i, m := range []*relock.Mutex{
 			here.FairMutex(key), there.Mutex(key), here.Mutex(key), there.FairMutex(key), here.FairMutex(key),
 		} {
-			all = append(all, visits(t, m, &r, i))
+			all = append(all, locktest.Visit(t, m, &r, i))
 			locktest.AwaitFairQueue(t, rdb, key, i+1)
 		}
 		holder.Unlocks(t, holding.Mutex(key))
 		for _, done := range all {
 			require.NoError(t, locktest.OutcomeOf(t, done))
 		}
-		require.Equal(t, upTo(5), r.names)
-		requireFairFree(t, rdb, key)
+		require.Equal(t, locktest.UpTo(5), r.Names)
+		locktest.RequireFairFree(t, rdb, key)
 	})
 }
 
@@ -264,24 +213,25 @@ func TestLine_ProcessPassesTheLockOnAfterItsTurnAndRejoinsAtTheEnd(t *testing.T)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		const handoffs, waiters = 3, 8
 		rdb, key, holder := b.Client(t), redistest.Key(t), locktest.NewActor(t)
-		holding, crowd := locksOn(t, rdb), locksOn(t, b.Client(t), relock.WithLocalHandoffs(handoffs))
+		events := &chronicle{}
+		holding, crowd := locksOn(t, rdb), locksOn(t, b.Client(t), relock.WithLocalHandoffs(handoffs), relock.WithHooks(events.Hooks()))
 		holder.Locks(t, holding.Mutex(key))
-		var r roll
+		var r locktest.Roll
 		var all []<-chan error
 		for i := range waiters {
-			all = append(all, visits(t, crowd.Mutex(key), &r, 0))
-			locktest.AwaitWaiters(t, crowd, key, i+1)
+			all = append(all, locktest.Visit(t, crowd.Mutex(key), &r, 0))
+			events.Await(t, "contended", i+1)
 		}
 		locktest.AwaitFairQueue(t, rdb, key, 1)
 		for i := range 2 {
-			all = append(all, visits(t, locksOn(t, b.Client(t)).Mutex(key), &r, i+1))
+			all = append(all, locktest.Visit(t, locksOn(t, b.Client(t)).Mutex(key), &r, i+1))
 			locktest.AwaitFairQueue(t, rdb, key, i+2)
 		}
 		holder.Unlocks(t, holding.Mutex(key))
 		for _, done := range all {
 			require.NoError(t, locktest.OutcomeOf(t, done))
 		}
-		require.Equal(t, []int{0, 0, 0, 0, 1, 2, 0, 0, 0, 0}, r.names)
-		requireFairFree(t, rdb, key)
+		require.Equal(t, []int{0, 0, 0, 0, 1, 2, 0, 0, 0, 0}, r.Names)
+		locktest.RequireFairFree(t, rdb, key)
 	})
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/clock"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
 	"github.com/relock-go/relock/internal/redistest"
@@ -23,10 +21,10 @@ func TestReplicas_UnconfirmedWaiterIsRefusedAndTheNextTries(t *testing.T) {
 	m := b.locks.Mutex(b.key)
 	first, second := locktest.NewActor(t), locktest.NewActor(t)
 	one := first.Lock(t.Context(), m)
-	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	b.awaitEvent("contended", 1)
 	two := second.Lock(t.Context(), b.locks.Mutex(b.key, relock.WithReplicas(1, 5*time.Second)))
-	locktest.AwaitWaiters(t, b.locks, b.key, 2)
-	locktest.AwaitListening(t, b.locks, b.key)
+	b.awaitEvent("contended", 2)
+	locktest.AwaitSubscribed(t, b.master, b.key, b.locks)
 	locktest.GoesOn(t, one)
 
 	b.pause()
@@ -81,16 +79,14 @@ func TestReplicas_UnconfirmedReentryAddsNoLevel(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	hold := m.Context(t.Context())
 	field := locktest.FieldOf(b.locks)
-	deadline := func() clock.Instant {
-		return inside.HoldsOn(b.locks, b.key)[0].Deadline
-	}
-	before := deadline()
+	before, _ := m.Deadline()
 	b.pause()
-	inner := b.locks.Mutex(b.key, relock.WithReplicas(1, 100*time.Millisecond))
+	inner := b.locks.Mutex(b.key, relock.WithTTL(time.Hour), relock.WithReplicas(1, 100*time.Millisecond))
 	require.ErrorIs(t, inner.Lock(t.Context()), relock.ErrNotReplicated)
 	require.Equal(t, 1, m.HoldCount())
 	require.NoError(t, hold.Err())
-	require.Equal(t, before, deadline(), "it proves nothing")
+	after, _ := m.Deadline()
+	require.WithinDuration(t, before, after, time.Minute, "it proves nothing")
 	b.resume()
 
 	locktest.RequireLocked(t, b.locks.Mutex(b.key, relock.WithReplicas(1, 4*time.Second)))
@@ -108,7 +104,7 @@ func TestReplicas_UnconfirmedHandOverIsARelease(t *testing.T) {
 	m, other := b.locks.Mutex(b.key), locktest.NewActor(t)
 	locktest.RequireLocked(t, m)
 	passed := other.Lock(t.Context(), b.locks.Mutex(b.key, relock.WithReplicas(1, 200*time.Millisecond)))
-	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	b.awaitEvent("contended", 1)
 	b.pause()
 	id := b.locks.ID()
 	require.NoError(t, m.Unlock())
@@ -126,7 +122,7 @@ func TestReplicas_WaiterOfARefusedHandOverAcquiresItself(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	next := b.locks.Mutex(b.key, relock.WithReplicas(1, 4*time.Second))
 	passed := other.Lock(t.Context(), next)
-	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	b.awaitEvent("contended", 1)
 	id := b.locks.ID()
 	b.relay.ReplyWith(":0\r\n", waits)
 	require.NoError(t, m.Unlock())
@@ -153,7 +149,7 @@ func TestReplicas_UnlockDoesNotWaitForThemWhileDown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	passed := other.Lock(ctx, b.locks.Mutex(b.key, relock.WithReplicas(1, 5*time.Second)))
-	locktest.AwaitWaiters(t, b.locks, b.key, 1)
+	b.awaitEvent("contended", 1)
 	require.NoError(t, m.Unlock())
 	cancel()
 	require.Error(t, locktest.OutcomeOf(t, passed))
@@ -194,4 +190,24 @@ func TestReplicas_ReentryWaitsNoLongerThanTheHoldCanSpare(t *testing.T) {
 	b.resume()
 	require.NoError(t, ctx.Err(), "the hold is as it was")
 	locktest.RequireUnlocked(t, outer)
+}
+
+func TestMinHold_IsConfirmedByReplicas(t *testing.T) {
+	b := newReplicaBench(t, 1, relock.WithReplicas(1, 200*time.Millisecond))
+	m := b.locks.Mutex(b.key, relock.WithMinHold(time.Hour))
+	b.locked(m)
+	locktest.RequireUnlocked(t, m)
+	require.Equal(t, []string{"1"}, b.waitsFor(protocol.KeepScript))
+	_, err := m.ForceUnlock(t.Context())
+	require.NoError(t, err)
+
+	b.locked(m)
+	id := b.locks.ID()
+	b.pause()
+	require.ErrorIs(t, m.Unlock(), relock.ErrNotReplicated)
+	require.NotEqual(t, id, b.locks.ID(), "a failover may bring the hold back, of which no later one may be a level")
+	require.Greater(t, locktest.TTLOf(b.master, b.key), time.Minute)
+	b.resume()
+	_, err = m.ForceUnlock(t.Context())
+	require.NoError(t, err)
 }

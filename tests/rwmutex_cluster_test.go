@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -26,8 +25,8 @@ func TestRWMutex_WriterDoesNotJoinAReaderWhileTheSlotMoves(t *testing.T) {
 	require.NoError(t, r.RLock(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	waiting := locktest.NewActor(t).Lock(ctx, toWrite(w))
-	claim := inside.OfMutex(toWrite(w)).Keys.RW.Claim
+	waiting := locktest.NewActor(t).Lock(ctx, w)
+	claim := locktest.ClaimOf(name)
 	redistest.Eventually(t, "a claim", func() bool { return p.Admin.Exists(t.Context(), claim).Val() == 1 })
 	p.BeginMove()
 	p.Move(name, claim)
@@ -44,7 +43,7 @@ func TestRWMutex_ReaderIsNotLostWhileTheSlotMoves(t *testing.T) {
 	name, events := p.Names("rw")[0], &chronicle{}
 	r := locksOn(t, cluster.Client(t)).RWMutex(name, relock.WithRenewInterval(50*time.Millisecond), relock.WithHooks(events.Hooks()))
 	require.NoError(t, r.RLock(t.Context()))
-	claim := inside.OfMutex(toWrite(r)).Keys.RW.Claim
+	claim := locktest.ClaimOf(name)
 	require.NoError(t, p.Admin.Set(t.Context(), claim, "1 waiting:7:write", time.Minute).Err())
 	p.BeginMove()
 	p.Move(name, claim)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/relock-go/relock"
-	"github.com/relock-go/relock/internal/inside"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -34,11 +33,12 @@ func TestSlots_HandOverDuringAMoveIsWhole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := redistest.NewWard(t, cluster)
-			c := locksOn(t, cluster.Client(t))
+			events := &chronicle{}
+			c := locksOn(t, cluster.Client(t), relock.WithHooks(events.Hooks()))
 			m, holder, waiter := lock(c, p.Names("k")), locktest.NewActor(t), locktest.NewActor(t)
 			holder.Locks(t, m)
 			waiting := waiter.Lock(t.Context(), m)
-			locktest.AwaitWaiters(t, c, inside.OfMutex(m).Keys.Keys[0], 1)
+			events.Await(t, "contended", 1)
 			if strings.HasPrefix(name, "fair") {
 				locktest.AwaitFairQueue(t, p.Admin, m.Name(), 1)
 			}
@@ -70,7 +70,7 @@ func TestSlots_OtherProcessesHaveTheirTurnWhereverSubscribed(t *testing.T) {
 	locktest.HeldByStranger(t, cluster.Client(t), elsewhere, time.Minute)
 	ctx, cancel := context.WithCancel(t.Context())
 	listening := locktest.NewActor(t).Lock(ctx, them.Mutex(elsewhere)) // their connection is to that node from now on
-	locktest.AwaitListening(t, them, elsewhere)
+	locktest.AwaitSubscribed(t, cluster.Nodes[1].Client(t), elsewhere, them)
 
 	var turns atomic.Int64
 	var all []<-chan error

@@ -104,7 +104,7 @@ func TestForceUnlock_EndsAnotherClientsHoldAndWakesWaiters(t *testing.T) {
 		ctx := m.Context(t.Context())
 		c, waiter := locksOn(t, rdb, relock.WithSafetyPoll(time.Hour)), locktest.NewActor(t)
 		waiting := waiter.Lock(t.Context(), c.Mutex(key))
-		locktest.AwaitListening(t, c, key)
+		locktest.AwaitSubscribed(t, rdb, key, c)
 		forced, err := locksOn(t, rdb).Mutex(key).ForceUnlock(t.Context())
 		require.NoError(t, err)
 		require.True(t, forced)

@@ -21,7 +21,7 @@ func TestTokens_AfterAForeignUnlockTheCounterHasThatOfTheHolder(t *testing.T) {
 			for range 3 {
 				locktest.HeldByStranger(t, rdb, key, 0)
 				waiting := waiter.Lock(t.Context(), m)
-				locktest.AwaitListening(t, c, key)
+				locktest.AwaitSubscribed(t, rdb, key, c)
 				require.NoError(t, rdb.Del(t.Context(), key).Err())
 				locktest.Publishes(t, rdb, key)
 				require.NoError(t, locktest.OutcomeOf(t, waiting))

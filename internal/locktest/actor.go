@@ -2,6 +2,9 @@ package locktest
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,4 +155,36 @@ func ErrorsOf[S any](ctx context.Context, m interface {
 	_, errs["ForceUnlock"] = m.ForceUnlock(ctx)
 	errs["Do"] = m.Do(ctx, func(context.Context) error { panic("the body ran unheld") })
 	return errs
+}
+
+// FieldOf is the name that the calling goroutine acquires by.
+func FieldOf(c interface{ ID() string }) string { return fmt.Sprintf("%s:%d", c.ID(), goid.Get()) }
+
+// A Doer runs functions under a lock: a *relock.Mutex.
+type Doer interface {
+	Do(ctx context.Context, fn func(ctx context.Context) error) error
+}
+
+// KeepBusy has an owner lock, work for a moment, and unlock each of locks until ctx ends, and counts the holds.
+func KeepBusy[M Doer](ctx context.Context, t *testing.T, all *sync.WaitGroup, locks ...M) []*atomic.Int64 {
+	t.Helper()
+	counts := make([]*atomic.Int64, len(locks))
+	for i, m := range locks {
+		holds := new(atomic.Int64)
+		counts[i] = holds
+		all.Go(func() {
+			for ctx.Err() == nil {
+				err := m.Do(ctx, func(context.Context) error {
+					holds.Add(1)
+					time.Sleep(5 * time.Millisecond) // the work
+					return nil
+				})
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	return counts
 }

@@ -1,12 +1,15 @@
 package locktest
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"unicode"
+
+	"github.com/relock-go/relock/internal/redistest"
 )
 
 // A Chronicle records the events of hooks. E is relock.Event, H relock.Hooks.
@@ -56,6 +59,12 @@ func (r *Chronicle[E, H]) Of(hook string) (events []E) {
 		}
 	}
 	return events
+}
+
+// Await waits until one hook was called n times.
+func (r *Chronicle[E, H]) Await(t *testing.T, hook string, n int) {
+	t.Helper()
+	redistest.Eventually(t, fmt.Sprintf("%d times %s", n, hook), func() bool { return len(r.Of(hook)) >= n })
 }
 
 // All are the events so far.

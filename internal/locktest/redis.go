@@ -17,6 +17,13 @@ import (
 // ChannelOf returns the channel on which the release of a plain lock is published.
 func ChannelOf(key string) string { return derivedFrom(key).Channels[0] }
 
+// ClaimOf is the claim of a writer that waits for a read-write lock.
+func ClaimOf(key string) string {
+	t := derivedFrom(key)
+	t.ReadWrite()
+	return t.RW.Claim
+}
+
 // CounterOf is the counter of the tokens of a lock.
 func CounterOf(key string) string { return derivedFrom(key).Counters[0] }
 
@@ -86,6 +93,16 @@ func Listeners(t *testing.T, rdb redis.UniversalClient, key string) int {
 	return int(n[channel])
 }
 
+// AwaitSubscribed waits until the process of c, which waits in the line of key, would receive the messages about it.
+func AwaitSubscribed(t *testing.T, rdb redis.UniversalClient, key string, c interface{ ID() string }) {
+	t.Helper()
+	channels := []string{ChannelOf(key), keys.GrantsPrefix(key) + c.ID()}
+	redistest.Eventually(t, "subscribed", func() bool {
+		n, err := rdb.PubSubNumSub(t.Context(), channels...).Result()
+		return err == nil && n[channels[0]] > 0 && n[channels[1]] > 0
+	})
+}
+
 // FairQueueOf returns the fields in the line of key.
 func FairQueueOf(t *testing.T, rdb redis.UniversalClient, key string) []string {
 	t.Helper()
@@ -118,4 +135,12 @@ func TrafficOf(relay *redistest.Relay, start time.Time) string {
 		fmt.Fprintf(&text, "%v connection %d: %.60q -> %.60q\n", e.Time.Sub(start), e.Conn, e.Command, e.Reply)
 	}
 	return text.String()
+}
+
+// DefaultRedis returns a go-redis client with default options.
+func DefaultRedis(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(redistest.Options(addr))
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
 }

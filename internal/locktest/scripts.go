@@ -75,9 +75,7 @@ func LoadScripts(t *testing.T, rdb *redis.Client) {
 func RelayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Client) {
 	t.Helper()
 	relay := Relay(t, b.Addr)
-	rdb := redis.NewClient(redistest.Options(relay.Addr))
-	t.Cleanup(func() { _ = rdb.Close() })
-	return relay, rdb
+	return relay, DefaultRedis(t, relay.Addr)
 }
 
 // Answered counts the answers to what match chooses.
@@ -109,4 +107,11 @@ func AwaitStillness(t *testing.T, relay *redistest.Relay) {
 		}
 		return time.Since(since) > 30*time.Millisecond
 	})
+}
+
+// ComesBack ends what keeps Redis from answering: clients close sooner then.
+func ComesBack(relay *redistest.Relay) {
+	relay.BlackHole(false)
+	_ = relay.Refuse(false)
+	relay.Cut()
 }

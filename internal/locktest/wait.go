@@ -16,6 +16,9 @@ const (
 	AWhile     = 100 * time.Millisecond // for what must not happen
 )
 
+// UndoGrace is for how long a Lock that fails waits for its undo.
+const UndoGrace = 50 * time.Millisecond
+
 // Throughout requires cond whenever it looks, for as long as d.
 func Throughout(t *testing.T, d time.Duration, cond func() bool, what string) {
 	t.Helper()

@@ -1,0 +1,19 @@
+package relock_test
+
+import (
+	"time"
+
+	"github.com/relock-go/relock"
+	"github.com/relock-go/relock/internal/locktest"
+)
+
+// What a client does if no option says otherwise, and for how long it tries.
+const (
+	defaultTTL        = 30 * time.Second
+	defaultSafetyPoll = 5 * time.Second
+
+	closeTimeout = 5 * time.Second // of Close, behind a Redis that does not answer
+)
+
+// chronicle records what hooks are told.
+type chronicle = locktest.Chronicle[relock.Event, relock.Hooks]
