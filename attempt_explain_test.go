@@ -17,9 +17,7 @@ import (
 // remains returns a hold that has so long left.
 func (b *trial) remains(left time.Duration) *hold {
 	h := &hold{phase: held}
-	now := b.session.now()
-	h.lease.Grant(now, 2*left)
-	h.lease.Shorten(now.After(left))
+	endsAt(&h.lease, b.session.now().After(left))
 	return h
 }
 

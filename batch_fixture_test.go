@@ -216,7 +216,7 @@ func isLost(h *hold) bool { return errors.Is(h.usable(), ErrLost) }
 func proven(h *hold) clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lease.Renewed()
+	return sentAt(h.lease.Deadline(), h.settings.TTL)
 }
 
 // lateRenamer answers that the lock is known by the new name when came is closed, whatever has ended before.

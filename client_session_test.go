@@ -151,7 +151,7 @@ func TestSession_EveryHoldLooksAtItsDeadlineWhenTheClocksMoveApart(t *testing.T)
 	other := wanted(t, s, kind{}, heard, "b", "one").holds("uuid:b")
 	for _, h := range []*hold{both, other} {
 		h.mu.Lock()
-		h.lease.Shorten(s.now())
+		endsAt(&h.lease, s.now())
 		h.mu.Unlock()
 	}
 	s.clocksMoved()

@@ -118,6 +118,17 @@ func Settled(c sessioned) bool {
 	return c.ofSession().goroutines.Len() == 1 // it watches the clocks
 }
 
+// Answered reports whether c waits for no answer, except to undos that it sends again and again.
+func Answered(c *Client) bool {
+	running := 1 // it watches the clocks
+	for _, q := range c.session.undos {
+		if len(q.Pending()) > 0 {
+			running++ // it sends, or pauses
+		}
+	}
+	return c.session.goroutines.Len() == running
+}
+
 // Idle reports whether c is closed, or keeps no name and does nothing in the background.
 func Idle(c *Client) bool { return NamesOf(c) == 0 && (c.session.closed() || Settled(c)) }
 

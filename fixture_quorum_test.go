@@ -11,7 +11,6 @@ import (
 
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/locktest"
-	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -162,14 +161,7 @@ func (b *quorumBench) warm() {
 // awaitIdle waits until each node has answered what it was asked.
 func (b *quorumBench) awaitIdle() {
 	b.t.Helper()
-	redistest.Eventually(b.t, "the slowest node done", func() bool {
-		for i := range b.servers {
-			if b.mutex().Protocol().(*quorum.Quorum).Busy(i) {
-				return false
-			}
-		}
-		return true
-	})
+	redistest.Eventually(b.t, "the slowest node done", func() bool { return relock.Answered(b.locks) })
 }
 
 // locksOn has me hold m on all of these nodes. After a split vote one of them may still have the name that

@@ -2,7 +2,10 @@ package relock
 
 import (
 	"testing"
+	"time"
 
+	"github.com/relock-go/relock/internal/clock"
+	"github.com/relock-go/relock/internal/lease"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/redistest"
 )
@@ -16,4 +19,14 @@ type chronicle = locktest.Chronicle[Event, Hooks]
 func resolved(s settings, opts []MutexOption) settings {
 	s.apply(opts)
 	return s
+}
+
+// sentAt returns when the request was sent that proved a lease until deadline.
+func sentAt(deadline clock.Instant, lasts time.Duration) clock.Instant {
+	return deadline.After(clock.Margin(lasts) - lasts)
+}
+
+// endsAt has a lease end at deadline.
+func endsAt(l *lease.Lease, deadline clock.Instant) {
+	l.Grant(sentAt(deadline, time.Minute), time.Minute)
 }

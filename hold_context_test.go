@@ -87,7 +87,7 @@ func TestHoldContext_ErrLosesTheHoldsAboveToo(t *testing.T) {
 	}
 	require.NoError(t, ctx.Err())
 	above[0].mu.Lock()
-	above[0].lease.Shorten(c.session.now())
+	endsAt(&above[0].lease, c.session.now())
 	above[0].mu.Unlock()
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 	require.ErrorIs(t, context.Cause(ctx), ErrLost)

@@ -11,7 +11,6 @@ import (
 	"github.com/relock-go/relock"
 	"github.com/relock-go/relock/internal/locktest"
 	"github.com/relock-go/relock/internal/protocol"
-	"github.com/relock-go/relock/internal/quorum"
 	"github.com/relock-go/relock/internal/redistest"
 )
 
@@ -185,14 +184,13 @@ func (b *quorumBench) refuses(c *relock.Client, node int) {
 	actor := locktest.NewActor(b.t)
 	actor.Locks(b.t, other)
 	actor.Unlocks(b.t, other)
-	b.awaitAnswers(c, node)
+	b.awaitAnswers(c)
 }
 
-// awaitAnswers waits until no command is under way to a node.
-func (b *quorumBench) awaitAnswers(c *relock.Client, node int) {
+// awaitAnswers waits until no command is under way.
+func (b *quorumBench) awaitAnswers(c *relock.Client) {
 	b.t.Helper()
-	q := c.Mutex(b.key).Protocol().(*quorum.Quorum)
-	redistest.Eventually(b.t, "no command under way", func() bool { return !q.Busy(node) })
+	redistest.Eventually(b.t, "no command under way", func() bool { return relock.Answered(c) })
 }
 
 // owedOf returns how many names of holds on the bench's key are still to be released on a node.
@@ -223,7 +221,7 @@ func TestQuorum_NothingIsOwedToANodeThatRefusedTheConnection(t *testing.T) {
 		b.me.Unlocks(b.t, m)
 		require.NoError(b.t, locktest.OutcomeOf(b.t, next))
 		b.you.Unlocks(b.t, m)
-		b.awaitAnswers(c, 2)
+		b.awaitAnswers(c)
 		locktest.Throughout(b.t, locktest.AWhile, func() bool { return b.owedOf(c, 2) == 0 }, "nothing is owed")
 		b.awaitFree()
 	})
@@ -244,7 +242,7 @@ func TestQuorum_RefusingNodeIsOwedOnlyWhatItHas(t *testing.T) {
 		require.NoError(b.t, locktest.OutcomeOf(b.t, next))
 		b.you.Unlocks(b.t, m)
 		redistest.Eventually(b.t, "the first hold's name is owed", func() bool { return b.owedOf(c, 2) == 1 })
-		b.awaitAnswers(c, 2)
+		b.awaitAnswers(c)
 		locktest.Throughout(b.t, locktest.AWhile, func() bool { return b.owedOf(c, 2) == 1 }, "only that")
 		require.NoError(b.t, b.relays[2].Refuse(false))
 		b.awaitFree()

@@ -229,7 +229,7 @@ func TestRenewals_UrgentOneIsSentAlone(t *testing.T) {
 		rule.Wait(t)
 		urgent := w.holds[1]
 		urgent.mu.Lock()
-		urgent.lease.Shorten(w.clocks.Now().After(noCompany))
+		endsAt(&urgent.lease, w.clocks.Now().After(noCompany))
 		urgent.mu.Unlock()
 		go renew(urgent)
 		redistest.Receive(t, renewed)
@@ -521,7 +521,7 @@ func TestRenewals_HoldIsLostInTimeDuringABatch(t *testing.T) {
 		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
 		short := w.holds[3]
 		short.mu.Lock()
-		short.lease.Shorten(w.clocks.Now().After(time.Second))
+		endsAt(&short.lease, w.clocks.Now().After(time.Second))
 		short.mu.Unlock()
 		ctx := w.locks[3].Context(t.Context())
 		proceed, renewed := w.gather()
@@ -545,7 +545,7 @@ func TestRenewals_LeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 		rule := w.relay.Block(locktest.RunsOf(protocol.RenewManyScript))
 		before := make([]clock.Instant, len(w.holds))
 		for i, h := range w.holds {
-			before[i] = h.lease.Renewed()
+			before[i] = h.lease.Deadline()
 		}
 		proceed, renewed := w.gather()
 		proceed()
@@ -555,9 +555,8 @@ func TestRenewals_LeasesOfABatchCountFromBeforeItWasSent(t *testing.T) {
 		rule.Release()
 		redistest.Receive(t, renewed)
 		for i, h := range w.holds[1:] {
-			require.Greater(t, h.lease.Renewed().Mono, before[i+1].Mono)
-			require.LessOrEqual(t, h.lease.Renewed().Mono, sent.Mono)
-			require.Equal(t, clock.Deadline(h.lease.Renewed(), fleetTTL), h.lease.Deadline())
+			require.Greater(t, h.lease.Deadline().Mono, before[i+1].Mono)
+			require.LessOrEqual(t, h.lease.Deadline().Mono, clock.Deadline(sent, fleetTTL).Mono)
 		}
 		w.requireRenewed(0, 1, 2)
 	})

@@ -247,7 +247,7 @@ func TestWatchdog_UnlockRacingARenewalLeavesNothing(t *testing.T) {
 			h := holdsOn(c.session, key)[0]
 			// Unlock close to the first renewal, a little earlier or later each time.
 			h.mu.Lock()
-			due := lease.RenewalDue(h.lease.Renewed(), lease.MinRenewInterval)
+			due := lease.RenewalDue(sentAt(h.lease.Deadline(), 5*time.Second), lease.MinRenewInterval)
 			h.mu.Unlock()
 			at := due.Mono + time.Duration(i-40)*20*time.Microsecond
 			for clock.System().Mono < at {
@@ -412,7 +412,7 @@ func TestWatchdog_RenewalIsNotAwaitedBeyondTheDeadline(t *testing.T) {
 		h := holdsOn(m.session, m.Name())[0]
 		redistest.Eventually(t, "a renewal that ends in time", func() bool {
 			h.mu.Lock()
-			h.lease.Shorten(h.session.now().After(2 * time.Millisecond))
+			endsAt(&h.lease, h.session.now().After(2*time.Millisecond))
 			h.mu.Unlock()
 			began := time.Now()
 			h.renew()
@@ -482,7 +482,7 @@ func TestWatchdog_ExpiredHoldKeepsNoMinHold(t *testing.T) {
 	locktest.RequireLocked(t, m)
 	h := holdsOn(c.session, key)[0]
 	h.mu.Lock()
-	h.lease.Shorten(c.session.now())
+	endsAt(&h.lease, c.session.now())
 	h.mu.Unlock()
 	require.ErrorIs(t, m.Unlock(), ErrLost)
 	redistest.Eventually(t, "free", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })

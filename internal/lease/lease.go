@@ -43,21 +43,11 @@ func (l *Lease) Begin(now clock.Instant) { l.acquired = now }
 // Acquired returns when the hold began.
 func (l *Lease) Acquired() clock.Instant { return l.acquired }
 
-// Renewed returns when the last answered request for the whole lease was sent.
-func (l *Lease) Renewed() clock.Instant { return l.renewed }
-
 // Deadline returns when the hold is lost unless it is renewed.
 func (l *Lease) Deadline() clock.Instant { return l.deadline }
 
 // Longest returns the longest lease that was ever requested: the key may live on Redis for so long.
 func (l *Lease) Longest() time.Duration { return l.longest }
-
-// Shorten makes the lease end at end, if it would end later. It is for tests.
-func (l *Lease) Shorten(end clock.Instant) {
-	if end.Mono < l.deadline.Mono {
-		l.deadline = end
-	}
-}
 
 // Grant begins the lease of a grant, which was requested at sent.
 func (l *Lease) Grant(sent clock.Instant, lasts time.Duration) {

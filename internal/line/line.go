@@ -310,28 +310,3 @@ func (l *Line) Listening() bool {
 	defer l.mu.Unlock()
 	return l.releases != nil && l.grants != nil && l.releases.Live() && l.grants.Live()
 }
-
-// Told reports whether a message about a grant has arrived for an entry without an answer. It is for tests.
-func (l *Line) Told() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range l.entries {
-		if e.told {
-			return true
-		}
-	}
-	return false
-}
-
-// HideEntries makes messages find no entry until restore is called. It is for tests.
-func (l *Line) HideEntries() (restore func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	entries := l.entries
-	l.entries = make(map[uint64]*Entry)
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.entries = entries
-	}
-}

@@ -96,11 +96,3 @@ func (n *node) settle(u undo.Name) bool {
 	// When the client is being closed one try has to do: a minority that does not answer must not keep Close.
 	return out.Err == nil || redisexec.ForGood(out.Err) || n.env.Closed()
 }
-
-// Busy reports whether a command about a name is under way to node i. It is for tests, which wait for that.
-func (q *Quorum) Busy(i int) bool {
-	n := q.nodes[i]
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.last) > 0
-}

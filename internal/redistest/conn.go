@@ -38,6 +38,12 @@ type conn struct {
 	subscriber bool        // replies may be interspersed with messages, in RESP2 too
 }
 
+// deafen lets no byte pass any more, either way. The connection stays open.
+func (c *conn) deafen() {
+	c.swallowCommands.Store(true)
+	c.swallowReplies.Store(true)
+}
+
 // exchange is a command and what becomes of it.
 type exchange struct {
 	command Command

@@ -285,8 +285,19 @@ func (r *Relay) Deafen() {
 	r.deafened++
 	r.mu.Unlock()
 	for _, c := range r.current() {
-		c.swallowCommands.Store(true)
-		c.swallowReplies.Store(true)
+		c.deafen()
+	}
+}
+
+// DeafenSubscribers is Deafen for the connections that have subscribed: no message arrives any more, but answers do.
+func (r *Relay) DeafenSubscribers() {
+	for _, c := range r.current() {
+		c.mu.Lock()
+		subscriber := c.subscriber
+		c.mu.Unlock()
+		if subscriber {
+			c.deafen()
+		}
 	}
 }
 
