@@ -383,7 +383,7 @@ func TestCancel_LockDoesNotWaitForAConnectionTimeout(t *testing.T) {
 	t.Parallel()
 	relay := redistest.NewRelay(t, redistest.NewServer(t).Addr)
 	onceWithin(t, promptly, func() time.Duration {
-		c := relock.LocksOn(t, locktest.DefaultRedis(t, relay.Addr))
+		c := relock.LocksOn(t, redistest.NewClient(t, relay.Addr))
 		sent := relay.Block(redistest.Scripts)
 		ctx, cancel := context.WithCancel(t.Context())
 		locked := make(chan error, 1)

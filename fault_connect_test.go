@@ -67,7 +67,7 @@ func TestConnect_UnlockWorksOnAServerThatAdmitsNobodyElse(t *testing.T) {
 	t.Parallel()
 	server := redistest.NewServer(t)
 	admin := server.Client(t)
-	locks := relock.LocksOn(t, locktest.DefaultRedis(t, server.Addr))
+	locks := relock.LocksOn(t, redistest.NewClient(t, server.Addr))
 	m := locks.Mutex(redistest.Key(t))
 	locktest.RequireLocked(t, m)
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "2").Err())

@@ -74,7 +74,7 @@ func newFaultBenchOf(t *testing.T, kind lockKind, addr string, opts ...relock.Cl
 		other:   newFaultOwner(t),
 		renewed: make(chan relock.Event, 1024), contended: make(chan relock.Event, 1024), lost: make(chan relock.Event, 1024),
 	}
-	b.server = locktest.DefaultRedis(t, addr)
+	b.server = redistest.NewClient(t, addr)
 	b.locks = faultLocks(t, b.relay.Addr, opts...)
 	b.hooks = relock.Hooks{
 		Renewed:   func(e relock.Event) { b.renewed <- e },
@@ -103,10 +103,7 @@ func (b *faultBench) mutex(opts ...relock.MutexOption) *relock.Mutex {
 // faultLocks returns a lock client with short leases on a go-redis client of its own.
 func faultLocks(t *testing.T, addr string, opts ...relock.ClientOption) *relock.Client {
 	t.Helper()
-	c, err := relock.New(locktest.DefaultRedis(t, addr), append([]relock.ClientOption{relock.WithTTL(faultTTL)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return relock.LocksOn(t, redistest.NewClient(t, addr), append([]relock.ClientOption{relock.WithTTL(faultTTL)}, opts...)...)
 }
 
 // runs chooses the runs of s on the bench's lock.

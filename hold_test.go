@@ -21,14 +21,6 @@ import (
 	"github.com/relock-go/relock/internal/redistest"
 )
 
-func reviewClient(t *testing.T, b *redistest.Backend, opts ...ClientOption) *Client {
-	t.Helper()
-	c, err := New(b.Client(t), opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // holdOf returns the hold that m's owner has on m's first key.
 func holdOf(m *Mutex) *hold {
 	return m.session.registry.find(gateID{m.target.Keys[0], m.target.Side}, m.owner())
@@ -50,7 +42,7 @@ func (c *testClock) set(d time.Duration) { c.step.Add(int64(d)) }
 func TestHold_LostNameIsRetiredBeforeTheLossShows(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	c := reviewClient(t, redistest.Mini(t))
+	c := LocksOn(t, redistest.Mini(t).Client(t))
 	for range 200 {
 		m := c.Mutex(redistest.Key(t), WithOwner("job"))
 		require.NoError(t, m.Lock(t.Context()))
@@ -71,7 +63,7 @@ func TestHold_LostNameIsRetiredBeforeTheLossShows(t *testing.T) {
 // A waiter that was offered the lock under a name, and has left in doubt about it, may be
 // the next in line again when its grant is handed on.
 func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
-	c := reviewClient(t, redistest.Mini(t))
+	c := LocksOn(t, redistest.Mini(t).Client(t))
 	key := redistest.Key(t)
 	m := c.Mutex(key, WithOwner("first"))
 	require.NoError(t, m.Lock(t.Context()))
@@ -93,7 +85,7 @@ func TestHold_HandOverUsesAnIdentityNoOlderThanTheEntry(t *testing.T) {
 func TestHold_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
-		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+		c := LocksOn(t, redistest.NewClient(t, relay.Addr))
 		one, two := redistest.Key(t)+"{x}", redistest.Key(t)+"{y}"
 		both, single := c.MultiMutex([]string{one, two}), c.Mutex(two)
 		require.NoError(t, both.Lock(t.Context()))
@@ -113,7 +105,7 @@ func TestHold_LostReplyToAPartialUnlockLosesNothing(t *testing.T) {
 func TestHold_PartialUnlockMayOutliveIt(t *testing.T) {
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
-	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+	c := LocksOn(t, redistest.NewClient(t, relay.Addr))
 	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
 	both := c.MultiMutex([]string{one, two}, WithOwner("job"))
 	single := c.Mutex(two, WithOwner("job"))
@@ -133,7 +125,7 @@ func TestHold_PartialUnlockMayOutliveIt(t *testing.T) {
 
 func TestHold_LevelIsNeverAddedIfNoNameIsLeft(t *testing.T) {
 	b := redistest.Mini(t)
-	c := reviewClient(t, b)
+	c := LocksOn(t, b.Client(t))
 	one, two := redistest.Key(t)+"1", redistest.Key(t)+"2"
 	both := c.MultiMutex([]string{one, two}, WithOwner("job"))
 	first, second := c.Mutex(one, WithOwner("job")), c.Mutex(two, WithOwner("job"))
@@ -202,7 +194,7 @@ func TestHold_EveryContextChecksTheClocks(t *testing.T) {
 }
 
 func TestContext_OfAnOwnerThatOnlyWaitsIsNotHeld(t *testing.T) {
-	c := reviewClient(t, redistest.Mini(t))
+	c := LocksOn(t, redistest.Mini(t).Client(t))
 	key := redistest.Key(t)
 	other := c.Mutex(key, WithOwner("other"))
 	require.NoError(t, other.Lock(t.Context()))
@@ -223,7 +215,7 @@ func TestHold_GrantForAWaiterThatLeftIsNoHold(t *testing.T) {
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
 	released := make(chan Event, 8)
-	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr}, WithHooks(Hooks{
+	c := LocksOn(t, redistest.NewClient(t, relay.Addr), WithHooks(Hooks{
 		Released: func(e Event) { released <- e },
 	}))
 	key := redistest.Key(t)
@@ -257,7 +249,7 @@ func TestHold_GrantForAWaiterThatLeftIsNoHold(t *testing.T) {
 }
 
 func TestOwner_ALockBehindAnotherThatWasGivenUpDoesNotReenter(t *testing.T) {
-	c := reviewClient(t, redistest.Mini(t))
+	c := LocksOn(t, redistest.Mini(t).Client(t))
 	key := redistest.Key(t)
 	other := c.Mutex(key, WithOwner("other"))
 	require.NoError(t, other.Lock(t.Context()))
@@ -286,7 +278,7 @@ func TestUndo_IsTriedForTheLongestLease(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)
 	relay := redistest.NewRelay(t, b.Addr)
-	c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+	c := LocksOn(t, redistest.NewClient(t, relay.Addr))
 	key := redistest.Key(t)
 	short, long := c.Mutex(key, WithTTL(2*time.Second)), c.Mutex(key, WithTTL(time.Minute))
 	hasty := c.Mutex(key, WithTTL(2*time.Second), WithUnlockTimeout(200*time.Millisecond))
@@ -312,7 +304,7 @@ func TestHold_LostReplyCostsAShortLeaseNothing(t *testing.T) {
 	redistest.Slow(t)
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		relay := redistest.NewRelay(t, b.Addr)
-		c := reviewClient(t, &redistest.Backend{Addr: relay.Addr})
+		c := LocksOn(t, redistest.NewClient(t, relay.Addr))
 		for _, s := range []*redisexec.Script{protocol.ReenterScript, protocol.ReleaseScript, protocol.LineReleaseScript} {
 			require.NoError(t, b.Client(t).ScriptLoad(t.Context(), s.Source).Err())
 		}

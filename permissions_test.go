@@ -236,9 +236,10 @@ func denials(t *testing.T, admin *redis.Client) []string {
 // that share rdb. It ends when the server, which admin asks, has no subscriber left.
 func useAllOf(ctx context.Context, rdb redis.UniversalClient, admin *redis.Client, names ...string) error {
 	clients := [2]*relock.Client{}
+	opts := locktest.Options(relock.WithoutPipelining(), []relock.ClientOption{relock.WithPrefix("app:"), relock.WithFencing(), relock.WithTTL(20 * time.Second)})
 	for i := range clients {
 		var err error
-		if clients[i], err = relock.New(rdb, relock.WithPrefix("app:"), relock.WithFencing(), relock.WithTTL(20*time.Second)); err != nil {
+		if clients[i], err = relock.New(rdb, opts...); err != nil {
 			return err
 		}
 		defer clients[i].Close()

@@ -33,9 +33,7 @@ func TestCluster_HoldFollowsItsKeyToANewMaster(t *testing.T) {
 	old, fresh := redistest.Mini(t), redistest.Mini(t)
 	relay := redistest.NewRelay(t, old.Addr)
 	rdb := redistest.NewOneMaster(t, relay.Addr)
-	c, err := relock.New(rdb.ClusterClient, relock.WithTTL(2*time.Second), relock.WithRenewInterval(50*time.Millisecond))
-	require.NoError(t, err)
-	defer c.Close()
+	c := locksOn(t, rdb.ClusterClient, relock.WithTTL(2*time.Second), relock.WithRenewInterval(50*time.Millisecond))
 	useEngine(t, c, old, fresh)
 
 	m := c.Mutex(redistest.Key(t))
@@ -62,9 +60,7 @@ func TestCluster_ResendOutsideTheEngineFollowsMOVED(t *testing.T) {
 	old, fresh := redistest.Mini(t), redistest.Mini(t)
 	relay := redistest.NewRelay(t, old.Addr)
 	rdb := redistest.NewOneMaster(t, relay.Addr)
-	c, err := relock.New(rdb.ClusterClient)
-	require.NoError(t, err)
-	defer c.Close()
+	c := locksOn(t, rdb.ClusterClient)
 	useEngine(t, c, old, fresh)
 
 	acquires := locktest.RunsOf(protocol.AcquireScript)

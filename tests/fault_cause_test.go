@@ -62,7 +62,7 @@ func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 		host, port, err := net.SplitHostPort(relay.Addr)
 		require.NoError(t, err)
 		require.NoError(t, server.RestartWith("--cluster-announce-ip", host, "--cluster-announce-port", port)) // before Redis 7 it is read once
-		admin := locktest.DefaultRedis(t, relay.Addr)
+		admin := redistest.NewClient(t, relay.Addr)
 		require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 		redistest.Eventually(t, "up", func() bool { return admin.Exists(t.Context(), "key").Err() == nil })
 		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
@@ -77,7 +77,8 @@ func eachDeployment(t *testing.T, test func(t *testing.T, d deployment)) {
 		one, first := locktest.RelayedTo(t, nodes[0])
 		two, second := locktest.RelayedTo(t, nodes[1])
 		test(t, behind(t, func(opts ...relock.ClientOption) *relock.Client {
-			return locktest.Closed[*relock.Client](t)(relock.NewQuorum([]redis.UniversalClient{first, second, nodes[2].Client(t)}, opts...))
+			rdbs := []redis.UniversalClient{first, second, nodes[2].Client(t)}
+			return locktest.Closed[*relock.Client](t)(relock.NewQuorum(rdbs, locktest.Options(relock.WithoutPipelining(), opts)...))
 		}, one, two))
 	})
 }

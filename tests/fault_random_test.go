@@ -63,7 +63,7 @@ func newCrowd(t *testing.T, addr string) *crowd {
 	for range crowdClients {
 		relay := redistest.NewRelay(t, addr)
 		c.relays = append(c.relays, relay)
-		c.mutexes = append(c.mutexes, locksOn(t, locktest.DefaultRedis(t, relay.Addr), relock.WithTTL(time.Second)).Mutex(key))
+		c.mutexes = append(c.mutexes, locksOn(t, redistest.NewClient(t, relay.Addr), relock.WithTTL(time.Second)).Mutex(key))
 	}
 	return c
 }
@@ -186,7 +186,7 @@ func (c *crowd) requireCalm() {
 	served.Wait()
 	require.Zero(c.t, failed.Load(), "not served")
 	require.Zero(c.t, c.section.doubled.Load())
-	server := locktest.DefaultRedis(c.t, redistest.Redis(c.t).Addr)
+	server := redistest.NewClient(c.t, redistest.Redis(c.t).Addr)
 	require.Eventually(c.t, func() bool {
 		return server.Exists(c.t.Context(), c.mutexes[0].Name()).Val() == 0
 	}, locktest.SoonEnough, locktest.LookEvery)

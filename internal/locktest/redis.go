@@ -136,11 +136,3 @@ func TrafficOf(relay *redistest.Relay, start time.Time) string {
 	}
 	return text.String()
 }
-
-// DefaultRedis returns a go-redis client with default options.
-func DefaultRedis(t *testing.T, addr string) *redis.Client {
-	t.Helper()
-	rdb := redis.NewClient(redistest.Options(addr))
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}

@@ -75,7 +75,7 @@ func LoadScripts(t *testing.T, rdb *redis.Client) {
 func RelayedTo(t *testing.T, b *redistest.Backend) (*redistest.Relay, *redis.Client) {
 	t.Helper()
 	relay := Relay(t, b.Addr)
-	return relay, DefaultRedis(t, relay.Addr)
+	return relay, redistest.NewClient(t, relay.Addr)
 }
 
 // Answered counts the answers to what match chooses.

@@ -102,10 +102,11 @@ func (b *Backend) Nodes(tb testing.TB, n int) []*Backend {
 // Client returns a client with go-redis' default options, closed in tb's cleanup.
 func (b *Backend) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
-	return newClient(tb, b.Addr)
+	return NewClient(tb, b.Addr)
 }
 
-func newClient(tb testing.TB, addr string) *redis.Client {
+// NewClient returns a client of the server at addr, like Client.
+func NewClient(tb testing.TB, addr string) *redis.Client {
 	tb.Helper()
 	rdb := redis.NewClient(Options(addr))
 	tb.Cleanup(func() { rdb.Close() })

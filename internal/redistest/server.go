@@ -208,7 +208,7 @@ func (s *Server) Output() string {
 // Client returns a client with go-redis' default options, closed in tb's cleanup.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
-	return newClient(tb, s.Addr)
+	return NewClient(tb, s.Addr)
 }
 
 // awaitReady waits until the server at addr answers and is the process that we started,
