@@ -32,6 +32,16 @@ func TestHouse_NoIndirectionHasASingleCase(t *testing.T) {
 	require.ElementsMatch(t, indirections, append(m.singleImplementations(), m.singleArguments()...), "list A has those that are known, list B those that are there")
 }
 
+// forTests are the functions and methods inside that only tests call. The list only gets shorter.
+var forTests = []string{
+	"internal/group.Group.Len",
+}
+
+// What tests need of a package is in its export_test.go.
+func TestHouse_ProductionCodeHasNothingForTests(t *testing.T) {
+	require.ElementsMatch(t, forTests, checkModule(t).uncalled(), "list A has those that are known, list B those that are there")
+}
+
 // module is the code of this module, checked: without its tests, fixtures and examples.
 type module struct {
 	packages map[string]*types.Package // by their paths
@@ -205,4 +215,62 @@ func (m *module) parameters() map[*types.TypeParam]string {
 		}
 	}
 	return titles
+}
+
+// uncalled returns the exported functions and methods inside that no code of the module names, and that no interface needs.
+func (m *module) uncalled() (titles []string) {
+	called := make(map[types.Object]bool)
+	for _, o := range m.info.Uses {
+		if f, is := o.(*types.Func); is {
+			called[f.Origin()] = true
+		}
+	}
+	interfaces := m.interfaces()
+	for _, p := range m.packages {
+		for _, name := range p.Scope().Names() {
+			o := p.Scope().Lookup(name)
+			if !strings.HasPrefix(m.title(o), "internal/") {
+				continue
+			}
+			if f, is := o.(*types.Func); is && f.Exported() && !called[f] {
+				titles = append(titles, m.title(f))
+			}
+			typ, is := o.Type().(*types.Named)
+			if _, declares := o.(*types.TypeName); !is || !declares {
+				continue
+			}
+			for method := range typ.Methods() {
+				if method.Exported() && !called[method] && !needs(interfaces, typ, method) {
+					titles = append(titles, m.title(o)+"."+method.Name())
+				}
+			}
+		}
+	}
+	return titles
+}
+
+// interfaces returns those of the module and of what it imports.
+func (m *module) interfaces() []*types.Interface {
+	all := []*types.Interface{types.Universe.Lookup("error").Type().Underlying().(*types.Interface)}
+	for _, p := range m.packages {
+		for _, from := range append(p.Imports(), p) {
+			for _, name := range from.Scope().Names() {
+				if in, is := from.Scope().Lookup(name).Type().Underlying().(*types.Interface); is && in.IsMethodSet() {
+					all = append(all, in)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// ofErrors are the methods by which package errors looks into an error. It has no interfaces with names for them.
+var ofErrors = []string{"As", "Is", "Unwrap"}
+
+// needs reports whether the method makes its type implement one of the interfaces.
+func needs(interfaces []*types.Interface, typ *types.Named, method *types.Func) bool {
+	return slices.Contains(ofErrors, method.Name()) || slices.ContainsFunc(interfaces, func(in *types.Interface) bool {
+		o, _, _ := types.LookupFieldOrMethod(in, false, method.Pkg(), method.Name())
+		return o != nil && types.Implements(types.NewPointer(typ), in)
+	})
 }
