@@ -24,17 +24,17 @@ func TestFairOrder_DoesNotDependOnClientClocks(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b *redistest.Backend) {
 		rdb, key := b.Client(t), redistest.Key(t)
-		var clients []*relock.Client
+		var handles []locktest.Mutex
 		for _, ahead := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
 			c, clocks := relock.LocksWithClock(t, b.Client(t))
 			clocks.Set(ahead)
-			clients = append(clients, c)
+			handles = append(handles, c.FairMutex(key))
 		}
 		holder := locktest.NewActor(t)
-		holder.Locks(t, clients[1].FairMutex(key))
+		holder.Locks(t, handles[1])
 		var r locktest.Roll
-		all := locktest.QueueUp(t, rdb, key, 12, clients, &r)
-		holder.Unlocks(t, clients[1].FairMutex(key))
+		all := locktest.QueueUp(t, rdb, key, 12, &r, handles...)
+		holder.Unlocks(t, handles[1])
 		all.Wait()
 		require.Equal(t, locktest.UpTo(12), r.Names)
 		locktest.RequireFairFree(t, rdb, key)
@@ -51,7 +51,7 @@ func TestFairOrder_SurvivesClocksThatAreSet(t *testing.T) {
 		behind, behindClocks := relock.LocksWithClock(t, b.Client(t))
 		holder.Locks(t, behind.FairMutex(key))
 		var r locktest.Roll
-		all := locktest.QueueUp(t, rdb, key, 12, []*relock.Client{ahead, behind}, &r)
+		all := locktest.QueueUp(t, rdb, key, 12, &r, ahead.FairMutex(key), behind.FairMutex(key))
 		aheadClocks.Set(10 * time.Minute)
 		behindClocks.Set(-10 * time.Minute)
 		holder.Unlocks(t, behind.FairMutex(key))
@@ -264,11 +264,16 @@ func TestFair_FiveHundredWaitersAreServedInOrder(t *testing.T) {
 			n = 60 // it takes long to run a script
 		}
 		rdb, key := b.Client(t), redistest.Key(t)
-		clients := []*relock.Client{relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t)), relock.LocksOn(t, b.Client(t))}
-		locktest.RequireLocked(t, clients[0].FairMutex(key))
+		var clients []*relock.Client
+		var handles []locktest.Mutex
+		for range 3 {
+			c := relock.LocksOn(t, b.Client(t))
+			clients, handles = append(clients, c), append(handles, c.FairMutex(key))
+		}
+		locktest.RequireLocked(t, handles[0])
 		var r locktest.Roll
-		all := locktest.QueueUp(t, rdb, key, n, clients, &r)
-		locktest.RequireUnlocked(t, clients[0].FairMutex(key))
+		all := locktest.QueueUp(t, rdb, key, n, &r, handles...)
+		locktest.RequireUnlocked(t, handles[0])
 		all.Wait()
 		require.Equal(t, locktest.UpTo(n), r.Names)
 		locktest.RequireFairFree(t, rdb, key)

@@ -383,7 +383,7 @@ func TestFairReplicas_GrantsStayWithinTheirShard(t *testing.T) {
 	rdb, key, holder := cluster.Client(t), redistest.Key(t), locktest.NewActor(t)
 	holder.Locks(t, a.FairMutex(key))
 	var r locktest.Roll
-	all := locktest.QueueUp(t, rdb, key, 8, []*relock.Client{a, b}, &r)
+	all := locktest.QueueUp(t, rdb, key, 8, &r, a.FairMutex(key), b.FairMutex(key))
 	began := time.Now()
 	holder.Unlocks(t, a.FairMutex(key))
 	all.Wait()

@@ -280,7 +280,7 @@ func TestFair_TwoHundredIdleWaitersPollAsOne(t *testing.T) {
 	const interval = 2 * poll / 3 // three polls in the lease of an entry, which is two safety polls
 	holder.Locks(t, c.FairMutex(key))
 	var r locktest.Roll
-	all := locktest.QueueUp(t, rdb, key, 200, []*relock.Client{c}, &r)
+	all := locktest.QueueUp(t, rdb, key, 200, &r, c.FairMutex(key))
 	relay.ResetLog()
 	began := time.Now()
 	redistest.Eventually(t, "five polls", func() bool { return relay.Count(locktest.RunsOf(protocol.LinePollScript)) >= 5 })
@@ -300,7 +300,7 @@ func TestFair_WorksOnACluster(t *testing.T) {
 	rdb, holder := cluster.Client(t), locktest.NewActor(t)
 	holder.Locks(t, a.FairMutex(key))
 	var r locktest.Roll
-	all := locktest.QueueUp(t, rdb, key, 8, []*relock.Client{a, b}, &r)
+	all := locktest.QueueUp(t, rdb, key, 8, &r, a.FairMutex(key), b.FairMutex(key))
 	holder.Unlocks(t, a.FairMutex(key))
 	all.Wait()
 	require.Equal(t, locktest.UpTo(8), r.Names)

@@ -54,15 +54,13 @@ func UpTo(n int) []int {
 	return all
 }
 
-// QueueUp has n goroutines, one after the other, wait for the fair lock of one of clients, and then hold it for a
-// moment each. It returns when all wait.
-func QueueUp[M Mutex, C interface {
-	FairMutex(name string, opts ...O) M
-}, O any](t *testing.T, rdb redis.UniversalClient, key string, n int, clients []C, r *Roll) *sync.WaitGroup {
+// QueueUp has n goroutines, one after the other, wait for a fair lock, each by the next of its handles, and then hold it
+// for a moment each. It returns when all wait.
+func QueueUp(t *testing.T, rdb redis.UniversalClient, key string, n int, r *Roll, handles ...Mutex) *sync.WaitGroup {
 	t.Helper()
 	var all sync.WaitGroup
 	for i := range n {
-		m := clients[i%len(clients)].FairMutex(key)
+		m := handles[i%len(handles)]
 		all.Go(func() {
 			if err := m.Lock(context.WithoutCancel(t.Context())); err != nil {
 				t.Errorf("waiter %d: %v", i, err)
