@@ -40,7 +40,7 @@ func (m *Mutex) ofSession() *session  { return m.session }
 // Patience is how long c waits for an answer.
 func (c *Client) Patience() time.Duration { return c.session.patience }
 
-// Subscribe has wake called for each message on channel.
+// Subscribe calls woken for each message on channel.
 func (c *Client) Subscribe(channel string, woken func()) *wake.Subscription {
 	return c.session.hub.Subscribe(channel, woken)
 }
@@ -48,7 +48,7 @@ func (c *Client) Subscribe(channel string, woken func()) *wake.Subscription {
 // Suspect has the subscription to channel examined.
 func (c *Client) Suspect(channel string) { c.session.hub.Suspect(channel) }
 
-// Undoing are the names that are being given up on a node.
+// Undoing returns the names that are being released on a node in the background.
 func (c *Client) Undoing(node int) []undo.Name { return c.session.undos[node].Pending() }
 
 // Tickets is the last one that c has taken for an entry in a line.
